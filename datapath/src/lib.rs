@@ -1,2 +1,8 @@
 #![forbid(unsafe_code)]
-//! The switch.
+#![doc = include_str!("../README.md")]
+
+pub mod frame;
+pub mod offload;
+pub mod units;
+pub mod verdict;
+pub mod wire;

@@ -1,0 +1,396 @@
+//! Frames, and the pool that owns their memory.
+//!
+//! A [`Frame`] is a token for one slot of a [`Pool`]: it cannot be copied, so a frame is in exactly one place, and the pool's
+//! count of slots in use proves that none was lost. Bytes lie in one of two size classes behind [`HEADROOM`] bytes that later stages
+//! may grow into (outer headers, tags). Queues are chains through the slots ([`Fifo`]), so that a queue costs no memory of its own.
+//! Buffers are made on first use and kept; the pool never holds more than its limits.
+
+use crate::offload::Offload;
+use crate::units::Instant;
+use crate::wire::Layout;
+
+/// Bytes kept free before a frame: an outer Ethernet, IPv6, UDP and VXLAN header with VLAN tag (74), a bond sequence and a TCP option.
+pub const HEADROOM: usize = 128;
+/// The longest frame: 65535 bytes of IP packet behind an Ethernet header with two tags.
+pub const MAX_FRAME: usize = 65_535 + 22;
+/// Bytes of a small buffer, headroom included: holds any frame of a 1500-byte MTU.
+pub const SMALL: usize = 2048;
+/// Bytes of a large buffer, headroom included.
+pub const LARGE: usize = HEADROOM + MAX_FRAME + 23;
+
+const NONE: u32 = u32::MAX;
+
+/// The token of one frame in its pool. Give it back with [`Pool::free`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a frame that is forgotten is lost to its pool"]
+pub struct Frame(u32);
+
+/// What the switch knows about a frame beside its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meta {
+    /// Segmentation and checksum work that is still to be done.
+    pub offload: Offload,
+    /// Where the headers lie; set by the switch when the frame enters.
+    pub layout: Layout,
+    /// Bytes this frame takes on the wire, all its segments together; see `segment::wire_bytes`.
+    pub wire_bytes: u32,
+    /// The endpoint it is charged to while it is queued (its sender on egress, its receiver on ingress).
+    pub endpoint: u32,
+    /// The port it leaves by, once forwarding has decided.
+    pub out: u32,
+    /// When it entered its queue.
+    pub queued: Instant,
+}
+
+#[derive(Debug)]
+struct Slot {
+    data: Box<[u8]>,
+    start: u32,
+    len: u32,
+    next: u32,
+    in_use: bool,
+    meta: Meta,
+}
+
+/// The bound of a pool, in buffers of each size class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Buffers of [`SMALL`] bytes.
+    pub small: u32,
+    /// Buffers of [`LARGE`] bytes.
+    pub large: u32,
+}
+
+impl Default for PoolLimits {
+    /// 16 MiB of small frames and 32 MiB of large ones.
+    fn default() -> Self {
+        PoolLimits { small: 8192, large: 510 }
+    }
+}
+
+/// Owns the memory of all frames of one worker.
+#[derive(Debug)]
+pub struct Pool {
+    slots: Vec<Slot>,
+    free_small: Vec<u32>,
+    free_large: Vec<u32>,
+    made: PoolLimits,
+    limits: PoolLimits,
+}
+
+impl Pool {
+    /// An empty pool; buffers are made when first asked for.
+    #[must_use]
+    pub fn new(limits: PoolLimits) -> Self {
+        let slots = limits.small as usize + limits.large as usize;
+        Pool {
+            slots: Vec::with_capacity(slots),
+            free_small: Vec::with_capacity(limits.small as usize),
+            free_large: Vec::with_capacity(limits.large as usize),
+            made: PoolLimits { small: 0, large: 0 },
+            limits,
+        }
+    }
+
+    /// A frame with room for `len` bytes, all of them zero or left from before. `None` where the pool has reached its limit or `len`
+    /// is more than [`MAX_FRAME`]. A small frame falls back to a large buffer.
+    pub fn alloc(&mut self, len: usize) -> Option<Frame> {
+        if len <= SMALL - HEADROOM
+            && let Some(frame) = self.take(false)
+        {
+            self.set_len(&frame, len);
+            return Some(frame);
+        }
+        if len > MAX_FRAME {
+            return None;
+        }
+        let frame = self.take(true)?;
+        self.set_len(&frame, len);
+        Some(frame)
+    }
+
+    /// A copy of `bytes` as a new frame.
+    pub fn alloc_from(&mut self, bytes: &[u8]) -> Option<Frame> {
+        let frame = self.alloc(bytes.len())?;
+        self.bytes_mut(&frame).copy_from_slice(bytes);
+        Some(frame)
+    }
+
+    /// A copy of a frame with its metadata.
+    pub fn duplicate(&mut self, frame: &Frame) -> Option<Frame> {
+        let len = self.len(frame);
+        let copy = self.alloc(len)?;
+        let (from, to) = self.two(frame.0, copy.0);
+        let (a, b) = (from.start as usize, to.start as usize);
+        to.data[b..b + len].copy_from_slice(&from.data[a..a + len]);
+        to.meta = from.meta;
+        Some(copy)
+    }
+
+    /// Gives a frame's buffer back.
+    pub fn free(&mut self, frame: Frame) {
+        let slot = &mut self.slots[frame.0 as usize];
+        debug_assert!(slot.in_use);
+        slot.in_use = false;
+        if slot.data.len() == SMALL {
+            self.free_small.push(frame.0);
+        } else {
+            self.free_large.push(frame.0);
+        }
+    }
+
+    /// After a driver read into a large buffer: moves a short frame to a small one, so that large buffers stay for what needs them.
+    pub fn compact(&mut self, frame: Frame) -> Frame {
+        let len = self.len(&frame);
+        if len > SMALL - HEADROOM || self.slots[frame.0 as usize].data.len() == SMALL {
+            return frame;
+        }
+        let Some(copy) = self.take(false) else {
+            return frame;
+        };
+        let (from, to) = self.two(frame.0, copy.0);
+        let a = from.start as usize;
+        to.data[HEADROOM..HEADROOM + len].copy_from_slice(&from.data[a..a + len]);
+        to.len = from.len;
+        to.meta = from.meta;
+        self.free(frame);
+        copy
+    }
+
+    /// The frame's bytes.
+    #[must_use]
+    pub fn bytes(&self, frame: &Frame) -> &[u8] {
+        let slot = &self.slots[frame.0 as usize];
+        &slot.data[slot.start as usize..(slot.start + slot.len) as usize]
+    }
+
+    /// The frame's bytes, to change them.
+    pub fn bytes_mut(&mut self, frame: &Frame) -> &mut [u8] {
+        let slot = &mut self.slots[frame.0 as usize];
+        &mut slot.data[slot.start as usize..(slot.start + slot.len) as usize]
+    }
+
+    /// The bytes and the metadata together, to change both.
+    pub fn parts_mut(&mut self, frame: &Frame) -> (&mut [u8], &mut Meta) {
+        let slot = &mut self.slots[frame.0 as usize];
+        (&mut slot.data[slot.start as usize..(slot.start + slot.len) as usize], &mut slot.meta)
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self, frame: &Frame) -> usize {
+        self.slots[frame.0 as usize].len as usize
+    }
+
+    /// Sets the length; what the frame had before stays, what is new is undefined. Stops at the buffer's end.
+    pub fn set_len(&mut self, frame: &Frame, len: usize) {
+        let slot = &mut self.slots[frame.0 as usize];
+        slot.len = len.min(slot.data.len() - slot.start as usize) as u32;
+    }
+
+    /// Grows the frame by `n` bytes at its front, out of the headroom. False where there is no room.
+    pub fn push_front(&mut self, frame: &Frame, n: usize) -> bool {
+        let slot = &mut self.slots[frame.0 as usize];
+        if (slot.start as usize) < n {
+            return false;
+        }
+        slot.start -= n as u32;
+        slot.len += n as u32;
+        true
+    }
+
+    /// Takes `n` bytes off the frame's front. False where it has fewer.
+    pub fn pull_front(&mut self, frame: &Frame, n: usize) -> bool {
+        let slot = &mut self.slots[frame.0 as usize];
+        if (slot.len as usize) < n {
+            return false;
+        }
+        slot.start += n as u32;
+        slot.len -= n as u32;
+        true
+    }
+
+    /// What is known about the frame.
+    #[must_use]
+    pub fn meta(&self, frame: &Frame) -> &Meta {
+        &self.slots[frame.0 as usize].meta
+    }
+
+    /// What is known about the frame, to change it.
+    pub fn meta_mut(&mut self, frame: &Frame) -> &mut Meta {
+        &mut self.slots[frame.0 as usize].meta
+    }
+
+    /// Bytes of memory the frame's buffer takes, which is what queue bounds count.
+    #[must_use]
+    pub fn truesize(&self, frame: &Frame) -> u32 {
+        self.slots[frame.0 as usize].data.len() as u32
+    }
+
+    /// Frames that are somewhere in the switch.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.slots.len() - self.free_small.len() - self.free_large.len()
+    }
+
+    /// Buffers that can still be had, in both classes.
+    #[must_use]
+    pub fn available(&self) -> PoolLimits {
+        PoolLimits {
+            small: self.limits.small - self.made.small + self.free_small.len() as u32,
+            large: self.limits.large - self.made.large + self.free_large.len() as u32,
+        }
+    }
+
+    /// The bounds given to [`Pool::new`].
+    #[must_use]
+    pub fn limits(&self) -> PoolLimits {
+        self.limits
+    }
+
+    fn take(&mut self, large: bool) -> Option<Frame> {
+        let free = if large { &mut self.free_large } else { &mut self.free_small };
+        let index = match free.pop() {
+            Some(index) => index,
+            None => self.make(large)?,
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.in_use = true;
+        slot.start = HEADROOM as u32;
+        slot.len = 0;
+        slot.next = NONE;
+        slot.meta = Meta::default();
+        Some(Frame(index))
+    }
+
+    fn make(&mut self, large: bool) -> Option<u32> {
+        let (made, limit, size) = if large {
+            (&mut self.made.large, self.limits.large, LARGE)
+        } else {
+            (&mut self.made.small, self.limits.small, SMALL)
+        };
+        if *made >= limit {
+            return None;
+        }
+        *made += 1;
+        let data = vec![0; size].into_boxed_slice();
+        self.slots.push(Slot { data, start: 0, len: 0, next: NONE, in_use: false, meta: Meta::default() });
+        Some(self.slots.len() as u32 - 1)
+    }
+
+    fn two(&mut self, from: u32, to: u32) -> (&Slot, &mut Slot) {
+        let (from, to) = (from as usize, to as usize);
+        if from < to {
+            let (a, b) = self.slots.split_at_mut(to);
+            (&a[from], &mut b[0])
+        } else {
+            let (a, b) = self.slots.split_at_mut(from);
+            (&b[0], &mut a[to])
+        }
+    }
+}
+
+/// A first-in first-out queue of frames, chained through the pool's slots.
+#[derive(Debug)]
+pub struct Fifo {
+    head: u32,
+    tail: u32,
+    frames: u32,
+    truesize: u64,
+    wire_bytes: u64,
+}
+
+impl Default for Fifo {
+    fn default() -> Self {
+        Fifo { head: NONE, tail: NONE, frames: 0, truesize: 0, wire_bytes: 0 }
+    }
+}
+
+impl Fifo {
+    /// Appends a frame. Its `wire_bytes` must not change while it is queued.
+    pub fn push(&mut self, pool: &mut Pool, frame: Frame) {
+        let index = frame.0;
+        let slot = &mut pool.slots[index as usize];
+        slot.next = NONE;
+        self.truesize += slot.data.len() as u64;
+        self.wire_bytes += u64::from(slot.meta.wire_bytes);
+        self.frames += 1;
+        if self.tail == NONE {
+            self.head = index;
+        } else {
+            pool.slots[self.tail as usize].next = index;
+        }
+        self.tail = index;
+    }
+
+    /// Puts a frame back at the front.
+    pub fn push_front(&mut self, pool: &mut Pool, frame: Frame) {
+        let index = frame.0;
+        let slot = &mut pool.slots[index as usize];
+        slot.next = self.head;
+        self.truesize += slot.data.len() as u64;
+        self.wire_bytes += u64::from(slot.meta.wire_bytes);
+        self.frames += 1;
+        self.head = index;
+        if self.tail == NONE {
+            self.tail = index;
+        }
+    }
+
+    /// Takes the first frame.
+    pub fn pop(&mut self, pool: &mut Pool) -> Option<Frame> {
+        if self.head == NONE {
+            return None;
+        }
+        let index = self.head;
+        let slot = &mut pool.slots[index as usize];
+        self.head = slot.next;
+        slot.next = NONE;
+        if self.head == NONE {
+            self.tail = NONE;
+        }
+        self.frames -= 1;
+        self.truesize -= slot.data.len() as u64;
+        self.wire_bytes -= u64::from(slot.meta.wire_bytes);
+        Some(Frame(index))
+    }
+
+    /// What is known about the first frame.
+    #[must_use]
+    pub fn front<'a>(&self, pool: &'a Pool) -> Option<&'a Meta> {
+        (self.head != NONE).then(|| &pool.slots[self.head as usize].meta)
+    }
+
+    /// Frames queued.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Whether nothing is queued.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// Memory of the queued frames' buffers, in bytes.
+    #[must_use]
+    pub fn truesize(&self) -> u64 {
+        self.truesize
+    }
+
+    /// Wire bytes of the queued frames.
+    #[must_use]
+    pub fn wire_bytes(&self) -> u64 {
+        self.wire_bytes
+    }
+
+    /// Frees every frame; returns how many there were.
+    pub fn clear(&mut self, pool: &mut Pool) -> u32 {
+        let frames = self.frames;
+        while let Some(frame) = self.pop(pool) {
+            pool.free(frame);
+        }
+        frames
+    }
+}

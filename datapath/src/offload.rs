@@ -1,0 +1,72 @@
+//! Offload metadata: what segmentation and checksum work a frame still needs.
+//!
+//! The same facts as virtio's `struct virtio_net_hdr` (virtio 1.2, section 5.1.6), which TAP and AF_PACKET carry beside each frame, but
+//! with offsets counted from the frame's first byte as it lies in the pool.
+
+/// How the payload is to be cut into segments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Gso {
+    /// One frame, not to be cut.
+    #[default]
+    None,
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP datagrams of `size` bytes each (IPv4 or IPv6), as UDP_SEGMENT makes them.
+    Udp,
+}
+
+/// Offload metadata of one frame. `segment::check_offload` says whether it agrees with the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offload {
+    /// The kind of segmentation.
+    pub gso: Gso,
+    /// The frame's TCP had the ECN bit of segmentation: CWR only on the first segment.
+    pub gso_ecn: bool,
+    /// Payload bytes of each segment but the last; 0 without segmentation.
+    pub gso_size: u16,
+    /// The transport checksum is still partial: to be summed from `csum_start` and stored at `csum_start + csum_offset`.
+    pub needs_csum: bool,
+    /// The checksum was checked by whoever gave us the frame.
+    pub csum_valid: bool,
+    /// Where summing starts, from the frame's first byte.
+    pub csum_start: u16,
+    /// Where the checksum is stored, from `csum_start`.
+    pub csum_offset: u16,
+}
+
+/// What the leaving port can be handed; the rest is done in software before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OffloadSupport {
+    /// Partial checksums.
+    pub csum: bool,
+    /// TCP segmentation over IPv4.
+    pub tso4: bool,
+    /// TCP segmentation over IPv6.
+    pub tso6: bool,
+    /// TCP segmentation with the ECN bit.
+    pub tso_ecn: bool,
+    /// UDP segmentation, both IP versions.
+    pub uso: bool,
+}
+
+impl OffloadSupport {
+    /// Everything.
+    pub const ALL: OffloadSupport = OffloadSupport { csum: true, tso4: true, tso6: true, tso_ecn: true, uso: true };
+    /// Nothing: plain frames with full checksums.
+    pub const NONE: OffloadSupport =
+        OffloadSupport { csum: false, tso4: false, tso6: false, tso_ecn: false, uso: false };
+
+    /// Whether a frame with `offload` can be handed over as it is.
+    #[must_use]
+    pub fn takes(self, offload: &Offload) -> bool {
+        let gso = match offload.gso {
+            Gso::None => true,
+            Gso::Tcp4 => self.tso4,
+            Gso::Tcp6 => self.tso6,
+            Gso::Udp => self.uso,
+        };
+        gso && (self.csum || !offload.needs_csum) && (self.tso_ecn || !offload.gso_ecn)
+    }
+}

@@ -1,0 +1,121 @@
+//! Verdicts: what became of a frame. Every way to be dropped has a name and a counter for each endpoint.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why a frame was dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Reason { $($(#[$doc])* $variant,)* }
+
+        impl Reason {
+            /// Every reason, in the order of the counters.
+            pub const ALL: &'static [Reason] = &[$(Reason::$variant,)*];
+
+            /// The name by which counters, traces and messages call it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Reason::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Shorter than its headers claim, or a header contradicts itself.
+    Malformed = "malformed",
+    /// The offload metadata does not fit the frame.
+    BadOffload = "bad-offload",
+    /// Longer than the leaving port takes, and not to be cut.
+    TooLong = "too-long",
+    /// The destination is a reserved group address (IEEE 802.1Q table 8-1) or the frame is a MAC control frame (PAUSE).
+    Reserved = "reserved",
+    /// The source address is a group address or zero.
+    BadSource = "bad-source",
+    /// The source MAC address does not belong to the endpoint.
+    SpoofedMac = "spoofed-mac",
+    /// The ARP sender's MAC or IP address does not belong to the endpoint.
+    SpoofedArp = "spoofed-arp",
+    /// The IPv4 source address does not belong to the endpoint.
+    SpoofedIpv4 = "spoofed-ipv4",
+    /// The IPv6 source address does not belong to the endpoint.
+    SpoofedIpv6 = "spoofed-ipv6",
+    /// A neighbour-discovery message speaks for an address that does not belong to the endpoint.
+    SpoofedNd = "spoofed-nd",
+    /// A DHCP server's message from an endpoint that may not be one.
+    DhcpServer = "dhcp-server",
+    /// A router advertisement or redirect from an endpoint that may not be a router.
+    RouterAdvertisement = "router-advertisement",
+    /// A VLAN tag from an endpoint, or one that no tenant on this uplink has.
+    BadVlan = "bad-vlan",
+    /// From the uplink with a source address that belongs to a local endpoint: a loop, or a spoof.
+    Loop = "loop",
+    /// The source address moves between endpoints too often.
+    Flapping = "flapping",
+    /// The endpoint has more source addresses than it may have.
+    FdbFull = "fdb-full",
+    /// Nobody has the destination address, and there is no way out.
+    Unreachable = "unreachable",
+    /// The destination is the endpoint it came from.
+    Hairpin = "hairpin",
+    /// The endpoint's budget for broadcast, multicast and unknown destinations is used up.
+    FloodLimit = "flood-limit",
+    /// A copy of a flooded frame could not be made: no buffer.
+    NoBuffer = "no-buffer",
+    /// The queue is full.
+    QueueFull = "queue-full",
+    /// The queue's active management dropped it (CoDel, RFC 8289), as a signal to the sender.
+    Aqm = "aqm",
+    /// The ingress policer had no token left.
+    Policed = "policed",
+    /// The reading of this endpoint was paused, and the port reports that it dropped frames.
+    Paused = "paused",
+    /// The port reports that its own ring was full before the switch could read.
+    PortRing = "port-ring",
+    /// The port refused the frame, or is gone.
+    PortDown = "port-down",
+    /// A frame from, or to, what the program does not know.
+    Unknown = "unknown",
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It was handed to a port, or is queued for one.
+    Forwarded,
+    /// It was dropped.
+    Dropped(Reason),
+}
+
+/// Drops of one endpoint, by reason.
+#[derive(Clone, Debug)]
+pub struct DropCounters([u64; Reason::ALL.len()]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        DropCounters([0; Reason::ALL.len()])
+    }
+}
+
+impl DropCounters {
+    /// Counts `frames` drops.
+    pub fn add(&mut self, reason: Reason, frames: u64) {
+        self.0[reason as usize] += frames;
+    }
+
+    /// Frames dropped for `reason`.
+    #[must_use]
+    pub fn get(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// All reasons with at least one drop.
+    pub fn nonzero(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        Reason::ALL.iter().map(|&r| (r, self.get(r))).filter(|&(_, n)| n > 0)
+    }
+
+    /// Drops for all reasons.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
