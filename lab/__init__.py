@@ -1,0 +1,1 @@
+"""The lab of Levada: testbeds in network namespaces, workloads, an oracle, experiments."""
