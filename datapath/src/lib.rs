@@ -2,7 +2,11 @@
 #![doc = include_str!("../README.md")]
 
 pub mod frame;
+pub mod guard;
 pub mod offload;
+pub mod program;
+pub mod stats;
+pub mod switch;
 pub mod units;
 pub mod verdict;
 pub mod wire;
