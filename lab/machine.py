@@ -1,0 +1,130 @@
+"""What the machine is and how busy it was: without both, a figure says nothing.
+
+CPU use is read from /proc (proc(5)) at both ends of a measured window: ticks of each process
+of the switch and of everybody together. Interrupt work done for others shows only in the
+machine's figures.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.net import Process, run
+
+#: A switch thread busier than this had no time to spare: its order of service, not the
+#: link's schedule, decided who got what.
+BUSY_LIMIT = 0.95
+#: A machine with less idle time than this starved somebody.
+IDLE_LIMIT = 0.03
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class CpuSample:
+    """Counters at one moment. Ticks of `SC_CLK_TCK`."""
+
+    at_s: float
+    idle_ticks: int
+    all_ticks: int
+    process_ticks: dict[str, int]
+
+
+@dataclass(frozen=True)
+class CpuUse:
+    """What happened between two samples."""
+
+    #: Part of all cores' time that was idle or waiting for disk, 0 to 1.
+    idle: float
+    #: Cores used by each process of the switch: 1.0 is one core all the time.
+    cores: dict[str, float]
+
+    def bound(self, worker_busy: float | None = None) -> str | None:
+        """Why this cell was bound by the CPU and not by the link, or None.
+
+        `worker_busy` is the busy part of the switch's worker where it tells; a poll loop may
+        use a whole core and still have time to spare, so for such a switch the process's
+        own use is not asked."""
+        if self.idle < IDLE_LIMIT:
+            return f"machine idle {self.idle:.1%} < {IDLE_LIMIT:.0%}"
+        busiest = max(self.cores.values(), default=0.0)
+        busy = busiest if worker_busy is None else worker_busy
+        if busy > BUSY_LIMIT:
+            return f"switch busy {busy:.1%} > {BUSY_LIMIT:.0%}"
+        return None
+
+
+def sample_cpu(processes: Iterable[Process]) -> CpuSample:
+    """The counters now."""
+    fields = [int(f) for f in _first_line("/proc/stat").split()[1:9]]
+    return CpuSample(
+        time.monotonic(),
+        idle_ticks=fields[3] + fields[4],
+        all_ticks=sum(fields),
+        process_ticks={p.label: _process_ticks(p.pid) for p in processes},
+    )
+
+
+def cpu_use(start: CpuSample, end: CpuSample) -> CpuUse:
+    """Use of the CPUs between two samples at least a few ticks apart."""
+    everything = max(1, end.all_ticks - start.all_ticks)
+    wall_ticks = (end.at_s - start.at_s) * _TICKS_PER_S
+    return CpuUse(
+        idle=(end.idle_ticks - start.idle_ticks) / everything,
+        cores={
+            label: (ticks - start.process_ticks.get(label, 0)) / wall_ticks
+            for label, ticks in end.process_ticks.items()
+        },
+    )
+
+
+def describe(tools: Iterable[str]) -> dict[str, object]:
+    """The machine, its kernel, and the versions of the named tools."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"model name\s*:\s*(.*)", cpuinfo)
+    return {
+        "cpu": model.group(1) if model else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": platform.release(),
+        "system": _system_name(),
+        "python": platform.python_version(),
+        "tools": {tool: _version(tool) for tool in tools},
+    }
+
+
+def _process_ticks(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return 0
+    # The name in parentheses may hold anything; utime and stime are fields 14 and 15.
+    fields = stat.rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def _system_name() -> str:
+    for line in Path("/etc/os-release").read_text().splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.split("=", 1)[1].strip('"')
+    return platform.system()
+
+
+#: How each tool is asked for its version; vde_plug2tap has no way to tell.
+_VERSION_FLAGS = {"ip": "-V", "tc": "-V", "ping": "-V"}
+
+
+def _version(tool: str) -> str:
+    told = run(tool, _VERSION_FLAGS.get(tool, "--version"), check=False).strip()
+    return told.splitlines()[0] if told else "unknown"
+
+
+def _first_line(path: str) -> str:
+    with Path(path).open() as lines:
+        return lines.readline()

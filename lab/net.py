@@ -1,0 +1,384 @@
+"""Hosts made of network namespaces, and the certainty that they go away again.
+
+A `Lab` owns everything an experiment makes on this machine: namespaces (each one a host with
+its own devices, addresses and TCP settings), processes, one temporary directory, and settings
+of the machine it has to change. All devices live inside namespaces, so deleting these deletes
+every veth, tap, bridge and queueing discipline; nothing is made in the machine's own network.
+
+Teardown runs in reverse order of making: on leaving the `with` block, on an exception, on
+Ctrl-C, SIGTERM and SIGHUP (turned into exceptions), and from atexit as a last resort. Processes
+also carry a parent-death signal, so not even SIGKILL of the lab leaves one running. What
+SIGKILL does leave, empty namespaces, the directory and changed settings, `remove_leftovers`
+finds by name: `lv-<pid>-<host>`, where <pid> is no longer a lab.
+
+Needs root and iproute2. Kernel documents: ip-netns(8), network_namespaces(7).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO
+
+#: What every namespace of a lab begins with; the process id of its lab follows.
+PREFIX = "lv"
+#: Where a lab keeps sockets, logs and configuration while it runs; the process id follows.
+RUN_DIR = Path(tempfile.gettempdir())
+#: What `ip netns` keeps its names under (ip-netns(8)).
+NETNS_DIR = Path("/run/netns")
+#: How long a process may take to end after SIGTERM before it is killed.
+TERM_GRACE_S = 3.0
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Failed(RuntimeError):
+    """A command of the set-up failed, or something it should make did not come."""
+
+
+class Interrupted(SystemExit):
+    """SIGTERM or SIGHUP came: unwinds like Ctrl-C does, so that everything is torn down."""
+
+
+class Process:
+    """A running program, its log, and who it is in tables of CPU use."""
+
+    def __init__(self, label: str, popen: subprocess.Popen[str], log: Path) -> None:
+        self.label = label
+        self.popen = popen
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        """The process id; the program itself, as `ip netns exec` replaces itself by it."""
+        return self.popen.pid
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.popen.poll() is None
+
+    def stop(self, first: signal.Signals = signal.SIGTERM, grace_s: float = TERM_GRACE_S) -> None:
+        """Asks it to end and, after `grace_s`, makes it."""
+        if self.alive():
+            self.popen.send_signal(first)
+            try:
+                self.popen.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+        self.popen.wait()
+
+    def output(self) -> str:
+        """What it has said so far on standard output (if not piped) and standard error."""
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, ready: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+        """Returns once `ready()`; a dead process or `timeout_s` is an error with its log."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if not self.alive():
+                raise Failed(f"{self.label} ended before {what}:\n{self.output()[-2000:]}")
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.label}: no {what} in {timeout_s} s:\n{self.output()[-2000:]}")
+            time.sleep(0.01)
+
+
+class Namespace:
+    """One host: a network namespace with loopback up and IPv6 off (its chatter is noise)."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        self.name = name
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Runs a command inside; its standard output. Raises `Failed` with its complaint."""
+        return run("ip", "netns", "exec", self.name, *command, check=check)
+
+    def ip(self, arguments: str) -> str:
+        """`ip ARGUMENTS` inside, without paying for a second process."""
+        return run("ip", "-n", self.name, *arguments.split())
+
+    def tc(self, arguments: str) -> str:
+        """`tc ARGUMENTS` inside."""
+        return run("tc", "-n", self.name, *arguments.split())
+
+    def spawn(self, label: str, *command: str, stdout: int | None = None) -> Process:
+        """Starts a program inside that ends with the lab; see `Lab.spawn`."""
+        return self.lab.spawn(label, "ip", "netns", "exec", self.name, *command, stdout=stdout)
+
+    def sysctl(self, key: str, value: str) -> None:
+        """Sets a setting of this namespace only."""
+        self.run("sysctl", "-qw", f"{key}={value}")
+
+    def has_device(self, device: str) -> bool:
+        """Whether a device of that name is inside."""
+        done = subprocess.run(
+            ["ip", "-n", self.name, "link", "show", "dev", device], capture_output=True, check=False
+        )
+        return done.returncode == 0
+
+
+class Lab:
+    """What an experiment made on this machine. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self.tag = f"{PREFIX}-{os.getpid()}"
+        self.dir = RUN_DIR / f"levada-lab-{os.getpid()}"
+        self._undo = contextlib.ExitStack()
+        self._handlers = contextlib.ExitStack()
+        self._spawned = 0
+
+    def __enter__(self) -> Lab:
+        atexit.register(self.close)
+        self._handlers.enter_context(_signals_as_exceptions())
+        try:
+            self.dir.mkdir()
+            self._undo.callback(shutil.rmtree, self.dir, ignore_errors=True)
+            _allow_cubic(self._undo, self.dir / _SAVED_CC)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Undoes everything, newest first. Further Ctrl-C is ignored meanwhile; safe twice."""
+        with _signals_ignored():
+            self._undo.close()
+        self._handlers.close()
+        atexit.unregister(self.close)
+
+    @contextlib.contextmanager
+    def stage(self) -> Iterator[None]:
+        """A part of the lab's life: what is made inside is undone on leaving it."""
+        outer = self._undo
+        self._undo = contextlib.ExitStack()
+        outer.push(self._undo)
+        try:
+            yield
+        finally:
+            with _signals_ignored():
+                self._undo.close()
+            self._undo = outer
+
+    def defer(self, undo: Callable[[], object]) -> None:
+        """`undo` will be called at teardown."""
+        self._undo.callback(undo)
+
+    def namespace(self, host: str) -> Namespace:
+        """A new host. Names are short: `host` is part of `ip netns list` only."""
+        name = f"{self.tag}-{host}"
+        self.defer(lambda: run("ip", "netns", "delete", name, check=False))
+        run("ip", "netns", "add", name)
+        space = Namespace(self, name)
+        space.run("sysctl", "-qw", *_HOST_SETTINGS)
+        space.ip("link set lo up")
+        return space
+
+    def spawn(
+        self,
+        label: str,
+        *command: str,
+        stdout: int | None = None,
+        env: dict[str, str] | None = None,
+    ) -> Process:
+        """Starts a program that ends with the lab. Its output goes to a log in `dir`, or
+        standard output where `stdout` says (subprocess.PIPE)."""
+        self._spawned += 1
+        log = self.dir / f"{self._spawned:04d}-{label.replace('/', '_')}.log"
+        with log.open("w") as out:
+            popen = _popen(command, out if stdout is None else stdout, out, env)
+        process = Process(label, popen, log)
+        self.defer(process.stop)
+        return process
+
+
+#: Settings of every host: cubic, as the published experiments used, stated rather than
+#: inherited; and no memory of earlier connections, so that a cell does not colour the next.
+_HOST_SETTINGS = (
+    "net.ipv6.conf.all.disable_ipv6=1",
+    "net.ipv6.conf.default.disable_ipv6=1",
+    "net.ipv4.tcp_congestion_control=cubic",
+    "net.ipv4.tcp_no_metrics_save=1",
+)
+
+#: Programs without privilege may choose among these (kernel: networking/ip-sysctl).
+_ALLOWED_CC = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+#: The file in a lab's directory with what that list was before.
+_SAVED_CC = "allowed_congestion_control"
+
+
+def run(*command: str, check: bool = True) -> str:
+    """Runs a command to its end; its standard output. Raises `Failed` with its complaint."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        complaint = (done.stderr or done.stdout).strip()
+        raise Failed(f"{' '.join(command)}: status {done.returncode}: {complaint}")
+    return done.stdout
+
+
+def veth(a: Namespace, a_device: str, b: Namespace, b_device: str, mtu: int = 1500) -> None:
+    """A cable between two hosts; both ends up."""
+    a.ip(f"link add {a_device} mtu {mtu} type veth peer name {b_device} mtu {mtu} netns {b.name}")
+    a.ip(f"link set {a_device} up")
+    b.ip(f"link set {b_device} up")
+
+
+def tap(host: Namespace, device: str, mtu: int = 1500) -> None:
+    """A tap device for a program to open; up."""
+    host.ip(f"tuntap add dev {device} mode tap")
+    host.ip(f"link set {device} mtu {mtu} up")
+
+
+def bridge(host: Namespace, device: str, ports: Sequence[str] = ()) -> None:
+    """A Linux bridge without spanning tree or multicast snooping, with its ports."""
+    host.ip(f"link add {device} type bridge stp_state 0 mcast_snooping 0")
+    for port in ports:
+        host.ip(f"link set {port} master {device}")
+    host.ip(f"link set {device} up")
+
+
+def ifb(host: Namespace, device: str, source: str) -> None:
+    """An intermediate device that everything arriving at `source` passes, so that ingress
+    can have a queueing discipline (tc-mirred(8))."""
+    host.ip(f"link add {device} type ifb")
+    host.ip(f"link set {device} txqueuelen 1000 up")
+    host.tc(f"qdisc add dev {source} handle ffff: ingress")
+    host.tc(
+        f"filter add dev {source} parent ffff: protocol all prio 1 u32 match u32 0 0"
+        f" action mirred egress redirect dev {device}"
+    )
+
+
+def missing_tools(names: Sequence[str]) -> list[str]:
+    """Those of the named programs that are not installed. The search includes /usr/sbin,
+    which an ordinary user's PATH lacks."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    return [name for name in names if shutil.which(name, path=path) is None]
+
+
+def remove_leftovers() -> list[str]:
+    """Removes what labs that were killed have left; the names of what was removed."""
+    removed = []
+    for space in sorted(NETNS_DIR.glob(f"{PREFIX}-*-*")) if NETNS_DIR.exists() else []:
+        owner = space.name.split("-")[1]
+        if not _is_lab(owner):
+            _kill_inside(space.name)
+            run("ip", "netns", "delete", space.name)
+            removed.append(space.name)
+    for folder in sorted(RUN_DIR.glob("levada-lab-*")):
+        if not _is_lab(folder.name.rsplit("-", 1)[1]):
+            with contextlib.suppress(FileNotFoundError):
+                _ALLOWED_CC.write_text((folder / _SAVED_CC).read_text())
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(str(folder))
+    return removed
+
+
+def _kill_inside(namespace: str) -> None:
+    """Kills what still runs in a dead lab's namespace. Its parent-death signal missed it."""
+    for pid in run("ip", "netns", "pids", namespace).split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def _is_lab(pid: str) -> bool:
+    """Whether `pid` is a running Python, which is all a lab can be told by; a process id
+    used anew by another Python only delays the removal."""
+    try:
+        command = Path(f"/proc/{int(pid)}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return False
+    return b"python" in command.split(b"\0")[0]
+
+
+def _popen(
+    command: Sequence[str], out: IO[str] | int, err: IO[str], env: dict[str, str] | None
+) -> subprocess.Popen[str]:
+    parent = os.getpid()
+
+    def end_with_parent() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    # A session of its own: Ctrl-C at the terminal reaches the lab alone, which then ends
+    # its processes in order.
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        text=True,
+        start_new_session=True,
+        preexec_fn=end_with_parent,  # noqa: PLW1509 - a lab has one thread
+        env=None if env is None else {**os.environ, **env},
+    )
+
+
+def _allow_cubic(undo: contextlib.ExitStack, saved: Path) -> None:
+    """Lists cubic among what programs may choose, and puts the list back at teardown.
+    The list is also saved in a file, for whoever cleans up after a killed lab.
+
+    The list is the machine's, not a namespace's; making cubic a namespace's default
+    would also list it, unasked, and leave it there."""
+    before = _ALLOWED_CC.read_text()
+    if "cubic" in before.split():
+        return
+    saved.write_text(before)
+    try:
+        _ALLOWED_CC.write_text(f"{before.strip()} cubic")
+    except OSError as error:
+        raise Failed(
+            f"cannot list cubic in net.ipv4.tcp_allowed_congestion_control ({error});"
+            " it must be built into the kernel and the lab run as root"
+        ) from error
+    undo.callback(_ALLOWED_CC.write_text, before)
+
+
+@contextlib.contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    def unwind(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(128 + number)
+
+    before = {s: signal.signal(s, unwind) for s in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {s: signal.signal(s, signal.SIG_IGN) for s in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def require_root() -> None:
+    """Ends the program with the remedy where it is not run as root."""
+    if os.geteuid() != 0:
+        sys.exit("lab: building network namespaces needs root; run it with sudo")
