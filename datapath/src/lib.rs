@@ -3,6 +3,7 @@
 
 pub mod frame;
 pub mod guard;
+pub mod link;
 pub mod offload;
 pub mod program;
 pub mod stats;
