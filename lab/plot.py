@@ -1,0 +1,103 @@
+"""Plots of the lab, SVG and PNG, all in one style.
+
+Colours are those of Okabe and Ito (2008), which readers with colour blindness can tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")  # files only; no display is there
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from lab.stats import Mean
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+#: Inches; two plots beside each other fill a page's width.
+PANEL = (6.4, 3.6)
+PNG_DPI = 160
+
+_STYLE: Any = {  # matplotlib types its keys as one huge literal
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.size": 10,
+    "grid.color": "#DDDDDD",
+    "legend.frameon": False,
+    "savefig.bbox": "tight",
+    # Same figures, same file: no random ids and no date (see `save`).
+    "svg.hashsalt": "levada",
+    "svg.fonttype": "none",
+}
+
+
+def bars(
+    out: Path,
+    title: str,
+    unit: str,
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[Mean | None]],
+    ideal: Sequence[float | None] | None = None,
+) -> None:
+    """Groups of bars with confidence intervals, one bar a series; `ideal` draws a line
+    across each group at what was due. `out` without a suffix."""
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=PANEL)
+        width = 0.8 / len(series)
+        for i, (label, means) in enumerate(series.items()):
+            shown = [(g, m) for g, m in enumerate(means) if m is not None]
+            axes.bar(
+                [g - 0.4 + width * (i + 0.5) for g, _ in shown],
+                [m.value for _, m in shown],
+                width,
+                yerr=[m.half_width or 0.0 for _, m in shown],
+                capsize=2,
+                label=label,
+                color=COLOURS[i % len(COLOURS)],
+            )
+        for g, rate in enumerate(ideal or ()):
+            if rate is not None:
+                label = "ideal" if g == 0 else "_"
+                axes.hlines(rate, g - 0.45, g + 0.45, colors="black", linestyles="--", label=label)
+        axes.set_xticks(range(len(groups)), groups)
+        _finish(axes, title, unit)
+        save(out)
+        plt.close(figure)
+
+
+def lines(
+    out: Path,
+    title: str,
+    x_label: str,
+    unit: str,
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+) -> None:
+    """One line a series of (x, y). `out` without a suffix."""
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=PANEL)
+        for i, (label, (x, y)) in enumerate(series.items()):
+            axes.plot(x, y, label=label, color=COLOURS[i % len(COLOURS)], linewidth=1.4)
+        axes.set_xlabel(x_label)
+        _finish(axes, title, unit)
+        save(out)
+        plt.close(figure)
+
+
+def save(out: Path) -> None:
+    """The current figure as `out`.svg and `out`.png."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    plt.savefig(out.with_suffix(".svg"), metadata={"Date": None})
+    plt.savefig(out.with_suffix(".png"), dpi=PNG_DPI)
+
+
+def _finish(axes: Axes, title: str, unit: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_ylabel(unit)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
