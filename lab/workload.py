@@ -1,0 +1,331 @@
+"""Workloads between two endpoints: real tools, bounded in time, stopping by themselves.
+
+A flow has a sending and a receiving endpoint. `begin` starts it (receiver first, and waits
+until that listens), `end` waits for its own end and reads what the tools report. Rates are
+taken at the receiver, over a window of the flow's life, so that slow start and the tail are
+left out. Payload rates ("goodput") are what applications saw; the switch's own counters of
+wire bytes are sampled beside them by `lab.cell`.
+
+TCP flows are iperf3 with cubic stated. UDP at a rate is iperf3 too; floods of small or
+offloaded frames are `lab.blast`, short connections `lab.swarm`, round trips `ping`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab import blast
+from lab.net import Failed, Namespace, Process
+
+#: How often iperf3 reports: the resolution of a window over a flow's life.
+INTERVAL_S = 0.1
+#: How long a flow may take to wind up after its time.
+GRACE_S = 10.0
+#: Receivers outlive their senders by this much.
+LINGER_S = 1.0
+#: The first port of flows; each flow of a cell has its own.
+FIRST_PORT = 5201
+
+_ROOT = Path(__file__).resolve().parents[1]
+_TCP_LISTEN = "0A"  # net/tcp_states.h, as /proc/net/tcp prints it
+_UDP_BOUND = "07"
+
+
+@dataclass(frozen=True)
+class Host:
+    """An endpoint as a workload sees it: where to run programs, and its IPv4 address."""
+
+    name: str
+    namespace: Namespace
+    address: str
+
+
+@dataclass
+class FlowResult:
+    """What became of a flow. `rows` are [start, end, bytes] in seconds of its life."""
+
+    name: str
+    rows: list[tuple[float, float, float]] = field(default_factory=list)
+    #: What else the tools told: retransmissions, loss, round trips.
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    def goodput_bps(self, start_s: float, end_s: float) -> float:
+        """Mean payload rate at the receiver from `start_s` to `end_s` of the flow's life."""
+        bits = 0.0
+        for begin, end, nbytes in self.rows:
+            overlap = min(end, end_s) - max(begin, start_s)
+            if overlap > 0 and end > begin:
+                bits += 8 * nbytes * overlap / (end - begin)
+        return bits / (end_s - start_s)
+
+
+class Flow(ABC):
+    """A workload between two endpoints. Once begun it ends by itself after `seconds`."""
+
+    def __init__(self, name: str, src: str, dst: str) -> None:
+        self.name = name
+        self.src = src
+        self.dst = dst
+        self._receiver: Process | None = None
+        self._sender: Process | None = None
+
+    @abstractmethod
+    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+        """Starts receiver, then sender."""
+
+    @abstractmethod
+    def end(self) -> FlowResult:
+        """Waits until it has ended."""
+
+    def _report(self, process: Process | None, seconds: float) -> str:
+        """Standard output of a process that must end by itself within `seconds`."""
+        assert process is not None
+        try:
+            out, _ = process.popen.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            process.popen.kill()
+            raise Failed(f"flow {self.name}: {process.label} did not end by itself") from error
+        return out or ""
+
+
+class TcpFlow(Flow):
+    """iperf3, cubic. `streams` connections; `mss_bytes` below the path's for small frames."""
+
+    def __init__(
+        self, name: str, src: str, dst: str, streams: int = 1, mss_bytes: int | None = None
+    ) -> None:
+        super().__init__(name, src, dst)
+        self._options = ["-C", "cubic", "-P", str(streams)]
+        if mss_bytes is not None:
+            self._options += ["-M", str(mss_bytes)]
+
+    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+        self._seconds = seconds
+        self._receiver, self._sender = _iperf(self, src, dst, port, seconds, self._options)
+
+    def end(self) -> FlowResult:
+        sent = _iperf_report(self, self._report(self._sender, self._seconds + GRACE_S))
+        got = _iperf_report(self, self._report(self._receiver, GRACE_S))
+        total = sent["end"]["sum_sent"]
+        streams = sent["end"]["streams"]
+        return FlowResult(
+            self.name,
+            _iperf_rows(got),
+            {
+                "retransmits": total.get("retransmits"),
+                "congestion_control": sent["end"].get("sender_tcp_congestion"),
+                "mean_rtt_us": [s["sender"].get("mean_rtt") for s in streams],
+            },
+        )
+
+
+class UdpFlow(Flow):
+    """iperf3 UDP at a rate. `datagram_bytes` is the payload of each."""
+
+    def __init__(
+        self, name: str, src: str, dst: str, rate_bps: float, datagram_bytes: int = 1448
+    ) -> None:
+        super().__init__(name, src, dst)
+        self._options = ["-u", "-b", f"{rate_bps:.0f}", "-l", str(datagram_bytes)]
+
+    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+        self._seconds = seconds
+        self._receiver, self._sender = _iperf(self, src, dst, port, seconds, self._options)
+
+    def end(self) -> FlowResult:
+        _iperf_report(self, self._report(self._sender, self._seconds + GRACE_S))
+        got = _iperf_report(self, self._report(self._receiver, GRACE_S))
+        total = got["end"]["sum"]
+        detail = {key: total.get(key) for key in ("packets", "lost_packets", "jitter_ms")}
+        return FlowResult(self.name, _iperf_rows(got), detail)
+
+
+class Blast(Flow):
+    """A UDP flood of `lab.blast`: frames of a size on the wire at a rate (0: unpaced)."""
+
+    def __init__(
+        self, name: str, src: str, dst: str, frame_bytes: int, per_s: float, segments: int = 1
+    ) -> None:
+        super().__init__(name, src, dst)
+        self.frame_bytes = frame_bytes
+        self.per_s = per_s
+        self.segments = segments
+
+    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+        self._seconds = seconds
+        common = ["--port", str(port), "--frame-bytes", str(self.frame_bytes), "--seconds"]
+        self._receiver = _python(
+            dst, f"sink-{self.name}", "lab.blast", "sink", *common, str(seconds + LINGER_S)
+        )
+        self._receiver.wait_for(lambda: _bound(self._receiver, port, "udp"), "a bound socket")
+        rate = ["--per-s", str(self.per_s), "--segments", str(self.segments)]
+        self._sender = _python(
+            src,
+            f"blast-{self.name}",
+            "lab.blast",
+            *("send", "--to", dst.address, *common, str(seconds), *rate),
+        )
+
+    def end(self) -> FlowResult:
+        sent = _json_report(self, self._report(self._sender, self._seconds + GRACE_S))
+        got = _json_report(self, self._report(self._receiver, GRACE_S))
+        payload = blast.payload_bytes(self.frame_bytes)
+        cumulative = got["rows"]
+        rows = [
+            (t0, t1, float((n1 - n0) * payload))
+            for (t0, n0), (t1, n1) in itertools.pairwise(cumulative)
+        ]
+        detail = {"sent_frames": sent["frames"], "received_frames": got["frames"]}
+        detail |= {"sent_per_s": sent["per_s"], "refused": sent["refused"]}
+        return FlowResult(self.name, rows, detail)
+
+
+class Swarm(Flow):
+    """Short TCP connections of `nbytes` each, `concurrency` at a time."""
+
+    def __init__(
+        self, name: str, src: str, dst: str, concurrency: int = 16, nbytes: int = 64 << 10
+    ) -> None:
+        super().__init__(name, src, dst)
+        self.concurrency = concurrency
+        self.nbytes = nbytes
+
+    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+        self._seconds = seconds
+        common = ["--port", str(port), "--seconds"]
+        self._receiver = _python(
+            dst, f"serve-{self.name}", "lab.swarm", "serve", *common, str(seconds + LINGER_S)
+        )
+        self._receiver.wait_for(lambda: _bound(self._receiver, port, "tcp"), "a listening socket")
+        size = ["--bytes", str(self.nbytes), "--concurrency", str(self.concurrency)]
+        self._sender = _python(
+            src,
+            f"swarm-{self.name}",
+            "lab.swarm",
+            *("run", "--to", dst.address, *common, str(seconds), *size),
+        )
+
+    def end(self) -> FlowResult:
+        told = _json_report(self, self._report(self._sender, self._seconds + GRACE_S))
+        self._report(self._receiver, GRACE_S)
+        # A connection's bytes are spread over its life.
+        rows = [(end - took, end, float(self.nbytes)) for end, took in told["rows"]]
+        durations = [took for _, took in told["rows"]]
+        detail: dict[str, Any] = {"connections": told["connections"], "failed": told["failed"]}
+        if durations:
+            detail["p50_s"], detail["p99_s"] = percentiles(durations, (50, 99))
+        return FlowResult(self.name, rows, detail)
+
+
+class Ping(Flow):
+    """Round trips every `interval_s` (2 ms is the least ping allows without flooding)."""
+
+    def __init__(self, name: str, src: str, dst: str, interval_s: float = 0.002) -> None:
+        super().__init__(name, src, dst)
+        self.interval_s = interval_s
+
+    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+        self._seconds = seconds
+        self._sender = src.namespace.spawn(
+            f"ping-{self.name}",
+            *("ping", "-n", "-i", str(self.interval_s), "-w", str(seconds), dst.address),
+        )
+
+    def end(self) -> FlowResult:
+        # Into a log, as it talks all the time: a pipe nobody reads yet would stop it.
+        self._report(self._sender, self._seconds + GRACE_S)
+        assert self._sender is not None
+        return FlowResult(self.name, [], parse_ping(self._sender.output()))
+
+
+def parse_ping(text: str) -> dict[str, Any]:
+    """Round trips in ms in the order of arrival, their percentiles, and how many were lost."""
+    trips = [float(ms) for ms in re.findall(r"time=([\d.]+) ms", text)]
+    counts = re.search(r"(\d+) packets transmitted, (\d+) received", text)
+    if counts is None:
+        raise Failed(f"ping ended without a summary: {text[-300:]!r}")
+    sent, received = int(counts.group(1)), int(counts.group(2))
+    detail: dict[str, Any] = {"sent": sent, "lost": sent - received, "rtt_ms": trips}
+    if trips:
+        detail["p50_ms"], detail["p99_ms"] = percentiles(trips, (50, 99))
+    return detail
+
+
+def percentiles(values: Sequence[float], wanted: Sequence[float]) -> list[float]:
+    """Percentiles of raw values; linear between neighbours."""
+    return [float(p) for p in np.percentile(np.asarray(values), list(wanted))]
+
+
+def _iperf(
+    flow: Flow, src: Host, dst: Host, port: int, seconds: int, options: Sequence[str]
+) -> tuple[Process, Process]:
+    """An iperf3 server for one client, and that client."""
+    common = ["-p", str(port), "-J", "-i", str(INTERVAL_S)]
+    server = dst.namespace.spawn(
+        f"iperf3-server-{flow.name}", "iperf3", "-s", "-1", *common, stdout=subprocess.PIPE
+    )
+    server.wait_for(lambda: _bound(server, port, "tcp"), "a listening socket")
+    client = src.namespace.spawn(
+        f"iperf3-client-{flow.name}",
+        *("iperf3", "-c", dst.address, "-t", str(seconds), "--connect-timeout", "3000"),
+        *(*common, *options),
+        stdout=subprocess.PIPE,
+    )
+    return server, client
+
+
+def _iperf_report(flow: Flow, text: str) -> dict[str, Any]:
+    report = _json_report(flow, text)
+    if "error" in report:
+        raise Failed(f"flow {flow.name}: iperf3: {report['error']}")
+    return report
+
+
+def _iperf_rows(report: dict[str, Any]) -> list[tuple[float, float, float]]:
+    return [
+        (i["sum"]["start"], i["sum"]["end"], float(i["sum"]["bytes"])) for i in report["intervals"]
+    ]
+
+
+def _json_report(flow: Flow, text: str) -> dict[str, Any]:
+    try:
+        report: dict[str, Any] = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Failed(f"flow {flow.name}: no report but {text[-300:]!r}") from error
+    return report
+
+
+def _python(host: Host, label: str, module: str, *arguments: str) -> Process:
+    """A tool of the lab, run in a host."""
+    return host.namespace.spawn(
+        label,
+        *("env", f"PYTHONPATH={_ROOT}", sys.executable, "-m", module, *arguments),
+        stdout=subprocess.PIPE,
+    )
+
+
+def _bound(process: Process | None, port: int, protocol: str) -> bool:
+    """Whether somebody in the process's namespace listens on a port."""
+    assert process is not None
+    state = _TCP_LISTEN if protocol == "tcp" else _UDP_BOUND
+    for version in ("", "6"):
+        try:
+            table = Path(f"/proc/{process.pid}/net/{protocol}{version}").read_text()
+        except OSError:
+            continue
+        for line in table.splitlines()[1:]:
+            columns = line.split()
+            if columns[1].endswith(f":{port:04X}") and columns[3] == state:
+                return True
+    return False
