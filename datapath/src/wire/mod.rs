@@ -1,19 +1,30 @@
-//! Wire formats: where the headers of a frame lie.
+//! Wire formats: where the headers of a frame lie, and what is in them.
+//!
+//! [`parse`] walks the headers once when a frame enters and keeps only offsets, in [`Layout`]; whatever needs a field later takes a
+//! borrowed view of that header ([`Ipv4::of`], [`Tcp::of`], ...), which costs one bounds check. A header whose lengths contradict
+//! each other or the frame is [`Reason::Malformed`]; a protocol that the switch does not know is simply `Other`.
+//!
+//! Each file opens with the documents it follows. [`build`] makes frames, for tests and for the simulator.
 
-/// An Ethernet address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mac(pub [u8; 6]);
+mod arp;
+pub mod build;
+mod ethernet;
+mod icmp;
+mod ipv4;
+mod ipv6;
+mod mac;
+mod transport;
+pub mod vlan;
 
-impl Mac {
-    /// The broadcast address.
-    pub const BROADCAST: Mac = Mac([0xff; 6]);
+pub use arp::Arp;
+pub use ethernet::{ETHERNET_HEADER, destination, ethertype, source};
+pub use icmp::{Icmp, NdOption, NdOptions, Truncated, icmpv6};
+pub use ipv4::Ipv4;
+pub use ipv6::Ipv6;
+pub use mac::{Mac, MacError};
+pub use transport::{Tcp, Udp, protocol, tcp_flags};
 
-    /// Whether this is a group (multicast or broadcast) address.
-    #[must_use]
-    pub const fn is_group(self) -> bool {
-        self.0[0] & 1 == 1
-    }
-}
+use crate::verdict::Reason;
 
 /// The network-layer protocol of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -50,22 +61,84 @@ pub enum L4 {
 pub struct Layout {
     /// The outermost 802.1Q tag's VLAN id.
     pub vlan: Option<u16>,
-    /// EtherType behind the tags.
+    /// EtherType behind the outermost tag (of a second tag, where there is one); below 0x600 the length of an LLC frame.
     pub ethertype: u16,
     /// Network layer.
     pub l3: L3,
     /// Transport layer of a first or only fragment.
     pub l4: L4,
-    /// It is a fragment (first or later).
+    /// It is a fragment (first or later), or has an IPv6 fragment header although it is whole.
     pub fragment: bool,
     /// It is a later fragment: there is no transport header.
     pub later_fragment: bool,
-    /// First byte of the network header.
+    /// First byte behind the Ethernet header and its tag.
     pub l3_offset: u16,
-    /// First byte of the transport header (behind options and extension headers); 0 where there is none.
+    /// First byte behind the IP header, its options and extension headers, whatever follows there; 0 where the frame is not IP.
     pub l4_offset: u16,
     /// First byte behind the transport header for TCP and UDP; 0 otherwise.
     pub payload_offset: u16,
     /// First byte behind the network packet (padding of short frames excluded); the frame's length where unknown.
     pub end: u32,
 }
+
+impl Layout {
+    /// Length of all headers, for TCP and UDP: what every segment repeats.
+    #[must_use]
+    pub fn headers(&self) -> usize {
+        usize::from(self.payload_offset)
+    }
+
+    /// Moves every offset by `by` bytes, which were put before the network header or taken away there.
+    fn shift(&mut self, by: i16) {
+        for offset in [&mut self.l3_offset, &mut self.l4_offset, &mut self.payload_offset] {
+            if *offset != 0 {
+                *offset = offset.wrapping_add_signed(by);
+            }
+        }
+        self.end = self.end.wrapping_add_signed(i32::from(by));
+    }
+}
+
+/// Finds the headers of a frame.
+///
+/// # Errors
+/// [`Reason::Malformed`] where a header that the switch knows is cut off, or its lengths contradict each other or the frame's.
+#[inline]
+pub fn parse(bytes: &[u8]) -> Result<Layout, Reason> {
+    let mut layout = ethernet::locate(bytes)?;
+    match layout.ethertype {
+        ethertype::IPV4 => ipv4::locate(bytes, &mut layout)?,
+        ethertype::IPV6 => ipv6::locate(bytes, &mut layout)?,
+        ethertype::ARP => arp::locate(bytes, &mut layout)?,
+        length if length < ethertype::FIRST => ethernet::locate_llc(bytes, &mut layout)?,
+        _ => {}
+    }
+    Ok(layout)
+}
+
+/// The first `N` bytes at `at`, which is how every header is read: one bounds check, then an array.
+#[inline]
+fn header<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    bytes.get(at..)?.first_chunk()
+}
+
+/// The big-endian number at `at`.
+#[inline]
+pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The big-endian number at `at`.
+#[inline]
+pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Stores a big-endian number at `at`.
+#[inline]
+pub(crate) fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests;
