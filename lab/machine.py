@@ -67,7 +67,7 @@ def sample_cpu(processes: Iterable[Process]) -> CpuSample:
         time.monotonic(),
         idle_ticks=fields[3] + fields[4],
         all_ticks=sum(fields),
-        process_ticks={p.label: _process_ticks(p.pid) for p in processes},
+        process_ticks={p.label: _ticks_with_children(p.pid) for p in processes},
     )
 
 
@@ -97,6 +97,18 @@ def describe(tools: Iterable[str]) -> dict[str, object]:
         "python": platform.python_version(),
         "tools": {tool: _version(tool) for tool in tools},
     }
+
+
+def _ticks_with_children(pid: int) -> int:
+    """Of a process and all that it started: dpipe, for one, only starts others."""
+    ticks = _process_ticks(pid)
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = task.read_text().split()
+        except OSError:
+            continue
+        ticks += sum(_ticks_with_children(int(child)) for child in children)
+    return ticks
 
 
 def _process_ticks(pid: int) -> int:

@@ -78,6 +78,9 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.popen.kill()
         self.popen.wait()
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def output(self) -> str:
         """What it has said so far on standard output (if not piped) and standard error."""
@@ -226,9 +229,10 @@ _ALLOWED_CC = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 _SAVED_CC = "allowed_congestion_control"
 
 
-def run(*command: str, check: bool = True) -> str:
+def run(*command: str, check: bool = True, env: dict[str, str] | None = None) -> str:
     """Runs a command to its end; its standard output. Raises `Failed` with its complaint."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = None if env is None else {**os.environ, **env}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if check and done.returncode != 0:
         complaint = (done.stderr or done.stdout).strip()
         raise Failed(f"{' '.join(command)}: status {done.returncode}: {complaint}")
@@ -238,29 +242,29 @@ def run(*command: str, check: bool = True) -> str:
 def veth(a: Namespace, a_device: str, b: Namespace, b_device: str, mtu: int = 1500) -> None:
     """A cable between two hosts; both ends up."""
     a.ip(f"link add {a_device} mtu {mtu} type veth peer name {b_device} mtu {mtu} netns {b.name}")
-    a.ip(f"link set {a_device} up")
-    b.ip(f"link set {b_device} up")
+    a.ip(f"link set dev {a_device} up")
+    b.ip(f"link set dev {b_device} up")
 
 
 def tap(host: Namespace, device: str, mtu: int = 1500) -> None:
     """A tap device for a program to open; up."""
     host.ip(f"tuntap add dev {device} mode tap")
-    host.ip(f"link set {device} mtu {mtu} up")
+    host.ip(f"link set dev {device} mtu {mtu} up")
 
 
 def bridge(host: Namespace, device: str, ports: Sequence[str] = ()) -> None:
     """A Linux bridge without spanning tree or multicast snooping, with its ports."""
     host.ip(f"link add {device} type bridge stp_state 0 mcast_snooping 0")
     for port in ports:
-        host.ip(f"link set {port} master {device}")
-    host.ip(f"link set {device} up")
+        host.ip(f"link set dev {port} master {device}")
+    host.ip(f"link set dev {device} up")
 
 
 def ifb(host: Namespace, device: str, source: str) -> None:
     """An intermediate device that everything arriving at `source` passes, so that ingress
     can have a queueing discipline (tc-mirred(8))."""
     host.ip(f"link add {device} type ifb")
-    host.ip(f"link set {device} txqueuelen 1000 up")
+    host.ip(f"link set dev {device} txqueuelen 1000 up")
     host.tc(f"qdisc add dev {source} handle ffff: ingress")
     host.tc(
         f"filter add dev {source} parent ffff: protocol all prio 1 u32 match u32 0 0"
@@ -320,15 +324,16 @@ def _popen(
         if os.getppid() != parent:
             os._exit(1)
 
-    # A session of its own: Ctrl-C at the terminal reaches the lab alone, which then ends
-    # its processes in order.
+    # Standard input stays open and silent: vde_switch takes its end for a wish to quit.
+    # A process group of its own: Ctrl-C at the terminal reaches the lab alone, which then
+    # ends its processes in order. (No session: dpipe refuses to lead one.)
     return subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=out,
         stderr=err,
         text=True,
-        start_new_session=True,
+        process_group=0,
         preexec_fn=end_with_parent,  # noqa: PLW1509 - a lab has one thread
         env=None if env is None else {**os.environ, **env},
     )

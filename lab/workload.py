@@ -43,8 +43,8 @@ _UDP_BOUND = "07"
 
 
 @dataclass(frozen=True)
-class Host:
-    """An endpoint as a workload sees it: where to run programs, and its IPv4 address."""
+class Guest:
+    """A VM or container as a workload sees it: where to run programs, and its address."""
 
     name: str
     namespace: Namespace
@@ -81,7 +81,7 @@ class Flow(ABC):
         self._sender: Process | None = None
 
     @abstractmethod
-    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         """Starts receiver, then sender."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class TcpFlow(Flow):
         if mss_bytes is not None:
             self._options += ["-M", str(mss_bytes)]
 
-    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
         self._receiver, self._sender = _iperf(self, src, dst, port, seconds, self._options)
 
@@ -139,7 +139,7 @@ class UdpFlow(Flow):
         super().__init__(name, src, dst)
         self._options = ["-u", "-b", f"{rate_bps:.0f}", "-l", str(datagram_bytes)]
 
-    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
         self._receiver, self._sender = _iperf(self, src, dst, port, seconds, self._options)
 
@@ -162,7 +162,7 @@ class Blast(Flow):
         self.per_s = per_s
         self.segments = segments
 
-    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
         common = ["--port", str(port), "--frame-bytes", str(self.frame_bytes), "--seconds"]
         self._receiver = _python(
@@ -201,7 +201,7 @@ class Swarm(Flow):
         self.concurrency = concurrency
         self.nbytes = nbytes
 
-    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
         common = ["--port", str(port), "--seconds"]
         self._receiver = _python(
@@ -235,7 +235,7 @@ class Ping(Flow):
         super().__init__(name, src, dst)
         self.interval_s = interval_s
 
-    def begin(self, src: Host, dst: Host, port: int, seconds: int) -> None:
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
         self._sender = src.namespace.spawn(
             f"ping-{self.name}",
@@ -268,7 +268,7 @@ def percentiles(values: Sequence[float], wanted: Sequence[float]) -> list[float]
 
 
 def _iperf(
-    flow: Flow, src: Host, dst: Host, port: int, seconds: int, options: Sequence[str]
+    flow: Flow, src: Guest, dst: Guest, port: int, seconds: int, options: Sequence[str]
 ) -> tuple[Process, Process]:
     """An iperf3 server for one client, and that client."""
     common = ["-p", str(port), "-J", "-i", str(INTERVAL_S)]
@@ -306,8 +306,8 @@ def _json_report(flow: Flow, text: str) -> dict[str, Any]:
     return report
 
 
-def _python(host: Host, label: str, module: str, *arguments: str) -> Process:
-    """A tool of the lab, run in a host."""
+def _python(host: Guest, label: str, module: str, *arguments: str) -> Process:
+    """A tool of the lab, run in a guest."""
     return host.namespace.spawn(
         label,
         *("env", f"PYTHONPATH={_ROOT}", sys.executable, "-m", module, *arguments),

@@ -12,7 +12,7 @@ from lab.workload import (
     Blast,
     Flow,
     FlowResult,
-    Host,
+    Guest,
     Ping,
     Swarm,
     TcpFlow,
@@ -29,16 +29,16 @@ needs_root = [
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Host, Host]]:
+def pair() -> Iterator[tuple[Guest, Guest]]:
     with Lab() as lab:
         a, b = lab.namespace("a"), lab.namespace("b")
         veth(a, "eth0", b, "eth0")
         a.ip("addr add 10.9.0.1/24 dev eth0")
         b.ip("addr add 10.9.0.2/24 dev eth0")
-        yield Host("a", a, "10.9.0.1"), Host("b", b, "10.9.0.2")
+        yield Guest("a", a, "10.9.0.1"), Guest("b", b, "10.9.0.2")
 
 
-def play(flow: Flow, pair: tuple[Host, Host], seconds: int = 2) -> FlowResult:
+def play(flow: Flow, pair: tuple[Guest, Guest], seconds: int = 2) -> FlowResult:
     flow.begin(*pair, 5201, seconds)
     return flow.end()
 
@@ -46,42 +46,42 @@ def play(flow: Flow, pair: tuple[Host, Host], seconds: int = 2) -> FlowResult:
 class TestLive:
     pytestmark = needs_root
 
-    def test_tcp_is_cubic_and_moves_bytes(self, pair: tuple[Host, Host]) -> None:
+    def test_tcp_is_cubic_and_moves_bytes(self, pair: tuple[Guest, Guest]) -> None:
         result = play(TcpFlow("f", "a", "b", streams=2), pair)
         assert result.detail["congestion_control"] == "cubic"
         assert result.goodput_bps(0.5, 1.5) > 100e6
 
-    def test_udp_keeps_its_rate(self, pair: tuple[Host, Host]) -> None:
+    def test_udp_keeps_its_rate(self, pair: tuple[Guest, Guest]) -> None:
         result = play(UdpFlow("f", "a", "b", rate_bps=20e6), pair)
         assert result.goodput_bps(0.5, 1.5) == pytest.approx(20e6, rel=0.1)
 
-    def test_a_blast_of_small_frames_keeps_its_rate(self, pair: tuple[Host, Host]) -> None:
+    def test_a_blast_of_small_frames_keeps_its_rate(self, pair: tuple[Guest, Guest]) -> None:
         result = play(Blast("f", "a", "b", frame_bytes=64, per_s=20_000), pair)
         assert result.detail["sent_per_s"] == pytest.approx(20_000, rel=0.05)
         # 18 bytes of payload a frame
         assert result.goodput_bps(0.5, 1.5) == pytest.approx(20_000 * 18 * 8, rel=0.1)
 
-    def test_a_blast_of_offloaded_frames_counts_segments(self, pair: tuple[Host, Host]) -> None:
+    def test_a_blast_of_offloaded_frames_counts_segments(self, pair: tuple[Guest, Guest]) -> None:
         flow = Blast("f", "a", "b", frame_bytes=1518, per_s=20_000, segments=10)
         result = play(flow, pair)
         assert result.detail["received_frames"] == pytest.approx(40_000, rel=0.1)
 
-    def test_a_swarm_finishes_its_connections(self, pair: tuple[Host, Host]) -> None:
+    def test_a_swarm_finishes_its_connections(self, pair: tuple[Guest, Guest]) -> None:
         result = play(Swarm("f", "a", "b", concurrency=4, nbytes=10_000), pair)
         assert result.detail["connections"] > 100
         assert result.detail["failed"] == 0
         assert 0 < result.detail["p50_s"] <= result.detail["p99_s"]
 
-    def test_ping_gives_raw_round_trips(self, pair: tuple[Host, Host]) -> None:
+    def test_ping_gives_raw_round_trips(self, pair: tuple[Guest, Guest]) -> None:
         result = play(Ping("f", "a", "b"), pair, seconds=1)
         assert len(result.detail["rtt_ms"]) > 100
         assert result.detail["lost"] <= 1  # the one in flight when the time was up
 
-    def test_nobody_there_is_told(self, pair: tuple[Host, Host]) -> None:
+    def test_nobody_there_is_told(self, pair: tuple[Guest, Guest]) -> None:
         a, _ = pair
         flow = TcpFlow("f", "a", "a")
         with pytest.raises(Failed, match="flow f"):
-            play(flow, (Host("a", a.namespace, "10.9.0.99"), Host("a", a.namespace, "10.9.0.99")))
+            play(flow, (Guest("a", a.namespace, "10.9.0.99"), Guest("a", a.namespace, "10.9.0.99")))
 
 
 def test_goodput_takes_the_overlap_with_the_window() -> None:

@@ -1,0 +1,17 @@
+"""Levada and its peers behind one interface: the same endpoints, the same addresses.
+
+vde      plain vde_switch, one a host, joined by a cable
+bridge   Linux bridge: best effort
+htb      the bridge with HTB classes that borrow, on egress and, through IFB, on ingress
+rigid    the same without borrowing
+ovs      Open vSwitch's userspace datapath
+levada   `levada run`
+"""
+
+from lab.switches.base import Switch
+from lab.switches.bridge import Bridge, Htb, Rigid
+from lab.switches.levada import Levada
+from lab.switches.ovs import Ovs
+from lab.switches.vde import Vde
+
+__all__ = ["Bridge", "Htb", "Levada", "Ovs", "Rigid", "Switch", "Vde"]

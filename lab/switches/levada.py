@@ -1,0 +1,163 @@
+"""Levada: writes the configuration of a topology, runs `levada run`, samples `levada show`.
+
+All hosts are switches of one daemon. With two hosts one link joins their uplinks; with more a
+plain switch, on whose trunk ports the links end, is the fabric. The program is found through
+$LEVADA, else in target/release of the tree the lab is in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from lab.net import Failed, Lab, Process, run
+from lab.switches.base import Missing, Switch
+from lab.topology import Endpoint, Host, Tenant, Topology
+
+_BUILT = Path(__file__).resolve().parents[2] / "target" / "release" / "levada"
+#: How long the daemon may take to undo what it made.
+_STOP_GRACE_S = 5.0
+
+
+def program() -> Path:
+    """The levada binary. Raises `Missing` with what to do."""
+    path = Path(os.environ.get("LEVADA", _BUILT))
+    if not path.is_file():
+        raise Missing(f"no program at {path}: `cargo build --release`, or name one in $LEVADA")
+    return path
+
+
+class Levada(Switch):
+    """`order` and `ingress` are the configuration's; so is `headroom`, in percent."""
+
+    name = "levada"
+
+    def __init__(
+        self,
+        lab: Lab,
+        topology: Topology,
+        order: str = "fair",
+        ingress: str = "queue",
+        headroom_percent: float | None = None,
+    ) -> None:
+        super().__init__(lab, topology)
+        self.order = order
+        self.ingress = ingress
+        self.headroom_percent = headroom_percent
+        self._name = lab.tag
+
+    def _start(self) -> None:
+        config = self.lab.dir / "levada.toml"
+        config.write_text(self.configuration())
+        home = self.lab.namespace("levada")
+        self._environment = {"LEVADA_RUN_DIR": str(self.lab.dir / "run")}
+        process = self.lab.spawn(
+            "levada",
+            *("ip", "netns", "exec", home.name, str(program()), "run", "-c", str(config)),
+            env=self._environment,
+        )
+        self.lab.defer(lambda: process.stop(signal.SIGTERM, _STOP_GRACE_S))
+        process.wait_for(lambda: f"levada: {self._name} ready" in process.output(), "ready ports")
+        self.processes.append(process)
+        self.daemon: Process = process
+
+    def sample(self) -> dict[str, Any]:
+        """`levada show --json`, as it is."""
+        text = run(str(program()), "show", "--name", self._name, "--json", env=self._environment)
+        try:
+            shown: dict[str, Any] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise Failed(f"levada show --json is not JSON: {text[:300]!r}") from error
+        return shown
+
+    def configuration(self) -> str:
+        """The topology as Levada's TOML."""
+        hosts = self.topology.hosts
+        parts = [_table("daemon", name=self._name)]
+        if len(hosts) == 2:
+            parts.append(self._link("fabric", min(h.link_bps for h in hosts)))
+            ends = {hosts[0].name: "link://fabric/a", hosts[1].name: "link://fabric/b"}
+        else:
+            ends = {h.name: f"link://{h.name}/a" for h in hosts}
+        for host in hosts:
+            parts.append(self._host(host, ends[host.name] if len(hosts) > 1 else None))
+        if len(hosts) > 2:
+            parts += [self._link(h.name, h.link_bps) for h in hosts]
+            parts.append(_fabric(hosts))
+        return "\n".join(parts)
+
+    def _host(self, host: Host, uplink: str | None) -> str:
+        options: dict[str, str] = {"order": self.order, "ingress": self.ingress}
+        if self.headroom_percent is not None:
+            options["headroom"] = f"{self.headroom_percent:g} %"
+        parts = [_table("[switch]", name=host.name, **options)]
+        if uplink is not None:
+            egress = _rate(host.egress_bps or host.link_bps)
+            ingress = _rate(host.ingress_bps or host.link_bps)
+            rate = {"egress": egress, "ingress": ingress}
+            parts.append(_table("switch.uplink", port=uplink, rate=rate, mtu=self.topology.mtu))
+        for tenant in self.topology.tenants_on(host):
+            vlan = None if uplink is None else self.topology.vlan(tenant)
+            knobs = _knobs(tenant) if host.isolates else {}
+            parts.append(_table("[switch.tenant]", name=tenant.name, vlan=vlan, **knobs))
+            for endpoint in self.topology.of(tenant, host):
+                parts.append(self._endpoint(endpoint, host))
+        return "\n".join(parts)
+
+    def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
+        address = self.topology.address(endpoint)
+        return _table(
+            "[switch.tenant.endpoint]",
+            name=endpoint.name,
+            port=f"tap://{endpoint.name}",
+            netns=self._space(endpoint.name).name,
+            mac=self.topology.mac(endpoint),
+            ip=[address],
+            address=[f"{address}/24"],
+            mtu=self.topology.mtu,
+            **(_knobs(endpoint) if host.isolates else {}),
+        )
+
+    def _link(self, name: str, rate_bps: int) -> str:
+        queue = f"{self.topology.fabric_queue_bytes} B"
+        return _table("[link]", name=name, rate=_rate(rate_bps), queue=queue)
+
+
+def _fabric(hosts: tuple[Host, ...]) -> str:
+    """A switch without uplink whose ports are the far ends of the hosts' links."""
+    ports = [
+        _table("[switch.tenant.endpoint]", name=h.name, port=f"link://{h.name}/b", trunk=True)
+        for h in hosts
+    ]
+    head = [_table("[switch]", name="fabric"), _table("[switch.tenant]", name="fabric")]
+    return "\n".join(head + ports)
+
+
+def _knobs(node: Tenant | Endpoint) -> dict[str, object]:
+    knobs: dict[str, object] = {"weight": node.weight}
+    if node.guarantee_bps is not None:
+        knobs["guarantee"] = _rate(node.guarantee_bps)
+    if node.limit_bps is not None:
+        knobs["limit"] = _rate(node.limit_bps)
+    return knobs
+
+
+def _rate(bps: int) -> str:
+    return f"{bps} bit/s"
+
+
+def _table(header: str, **fields: object) -> str:
+    """A TOML table; a key whose value is None is left out."""
+    lines = [f"[{header}]"]
+    lines += [f"{key} = {_value(value)}" for key, value in fields.items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    """A TOML value. JSON's strings, lists, numbers and booleans are TOML's too."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }"
+    return json.dumps(value)

@@ -1,0 +1,160 @@
+"""Each peer carries traffic between all endpoints of a topology and vanishes afterwards."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.net import NETNS_DIR, Lab, missing_tools
+from lab.switches import Bridge, Htb, Levada, Ovs, Rigid, Switch, Vde
+from lab.switches.base import Missing
+from lab.switches.levada import program
+from lab.topology import Endpoint, Host, Tenant, Topology
+from lab.workload import TcpFlow
+
+MBIT = 1_000_000
+
+TOPOLOGY = Topology(
+    tenants=(Tenant("red", weight=1), Tenant("blue", weight=3)),
+    endpoints=(
+        Endpoint("red1", "red", "h1"),
+        Endpoint("blue1", "blue", "h1"),
+        Endpoint("red2", "red", "h2"),
+        Endpoint("blue2", "blue", "h2"),
+    ),
+    hosts=(Host("h1", 100 * MBIT), Host("h2", 100 * MBIT)),
+)
+THREE_HOSTS = Topology(
+    tenants=(Tenant("red", guarantee_bps=30 * MBIT), Tenant("blue", limit_bps=50 * MBIT)),
+    endpoints=(
+        Endpoint("red1", "red", "h1"),
+        Endpoint("red2", "red", "h2"),
+        Endpoint("blue1", "blue", "h1"),
+        Endpoint("blue3", "blue", "h3"),
+    ),
+    hosts=(Host("h1", 100 * MBIT), Host("h2", 100 * MBIT), Host("h3", 100 * MBIT, isolates=False)),
+)
+
+
+def levada_is_built() -> bool:
+    try:
+        program()
+    except Missing:
+        return False
+    return True
+
+
+def available(kind: type[Switch]) -> bool:
+    return levada_is_built() if kind is Levada else not missing_tools(kind.tools)
+
+
+def goodputs(switch: Switch, pairs: dict[str, tuple[str, str]]) -> dict[str, float]:
+    """Mbit/s of one TCP flow a pair, all at once, over two seconds while all of them run."""
+    flows = [TcpFlow(name, src, dst) for name, (src, dst) in pairs.items()]
+    for port, flow in enumerate(flows, start=5201):
+        flow.begin(switch.guests[flow.src], switch.guests[flow.dst], port, 4)
+    return {flow.name: flow.end().goodput_bps(1, 3) / 1e6 for flow in flows}
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+
+
+@pytest.mark.root
+@needs_root
+@pytest.mark.parametrize("kind", [Vde, Bridge, Htb, Rigid, Ovs, Levada])
+@pytest.mark.parametrize("topology", [TOPOLOGY, THREE_HOSTS], ids=["two-hosts", "three-hosts"])
+def test_every_peer_carries_every_tenant(kind: type[Switch], topology: Topology) -> None:
+    if not available(kind):
+        pytest.skip(f"{kind.name} is not installed")
+    with Lab() as lab:
+        switch = kind(lab, topology)
+        with switch.running():
+            red = [e for e in topology.endpoints if e.tenant == "red"]
+            out = switch.guests[red[0].name].namespace.run(
+                "ping", "-n", "-c2", "-i0.1", "-w2", topology.address(red[1])
+            )
+            assert "2 received" in out
+            assert switch.processes or kind.tools == ("ip", "tc")
+        assert [p.name for p in NETNS_DIR.glob(f"{lab.tag}-*")] == []
+
+
+@pytest.mark.root
+@needs_root
+def test_htb_shares_by_weight_in_both_directions_and_the_bridge_does_not() -> None:
+    """On a link of 100 Mbit/s; TCP gets about 94 of it. One flow against one."""
+    outward = {"red": ("red1", "red2"), "blue": ("blue1", "blue2")}
+    inward = {name: (dst, src) for name, (src, dst) in outward.items()}
+    with Lab() as lab:
+        switch = Htb(lab, TOPOLOGY)
+        with switch.running():
+            for pairs in (outward, inward):
+                got = goodputs(switch, pairs)
+                assert got["blue"] / got["red"] == pytest.approx(3, rel=0.15)
+                assert 85 < got["blue"] + got["red"] < 97
+        switch = Rigid(lab, TOPOLOGY)
+        with switch.running():
+            alone = goodputs(switch, {"red": outward["red"]})
+            assert 20 < alone["red"] < 25
+        best_effort = Bridge(lab, TOPOLOGY)
+        with best_effort.running():
+            got = goodputs(best_effort, outward)
+            assert 85 < got["blue"] + got["red"] < 97
+
+
+def configuration(topology: Topology, order: str = "fair") -> Any:  # noqa: ANN401 - TOML is of any shape
+    lab = Lab()  # not entered: nothing is made
+    switch = Levada(lab, topology, order)
+    switch.guests = {e.name: _Nowhere(e.name) for e in topology.endpoints}  # type: ignore[misc]
+    return tomllib.loads(switch.configuration())
+
+
+class _Nowhere:
+    """A guest whose namespace is only a name."""
+
+    def __init__(self, name: str) -> None:
+        self.namespace = self
+        self.name = f"ns-{name}"
+
+
+def test_levada_configuration_of_two_hosts() -> None:
+    config = configuration(TOPOLOGY, order="wf2q")
+    h1, h2 = config["switch"]
+    assert h1["uplink"] == {
+        "port": "link://fabric/a",
+        "rate": {"egress": "100000000 bit/s", "ingress": "100000000 bit/s"},
+        "mtu": 1500,
+    }
+    assert h2["uplink"]["port"] == "link://fabric/b"
+    assert h1["order"] == "wf2q"
+    assert [(t["name"], t["vlan"], t["weight"]) for t in h1["tenant"]] == [
+        ("red", 10, 1),
+        ("blue", 20, 3),
+    ]
+    (endpoint,) = h2["tenant"][1]["endpoint"]
+    assert endpoint["port"] == "tap://blue2"
+    assert endpoint["netns"] == "ns-blue2"
+    assert endpoint["mac"] == "02:00:00:00:02:02"
+    assert endpoint["address"] == ["10.2.0.2/24"]
+
+
+def test_levada_configuration_of_three_hosts_has_a_fabric() -> None:
+    config = configuration(THREE_HOSTS)
+    h1, _, h3, fabric = config["switch"]
+    assert h1["tenant"][0]["guarantee"] == "30000000 bit/s"
+    assert "limit" not in h3["tenant"][0], "h3 does nothing for its tenants"
+    assert "uplink" not in fabric
+    ports = fabric["tenant"][0]["endpoint"]
+    assert [p["port"] for p in ports] == ["link://h1/b", "link://h2/b", "link://h3/b"]
+    assert all(p["trunk"] is True for p in ports)
+    assert [link["name"] for link in config["link"]] == ["h1", "h2", "h3"]
+
+
+def test_a_missing_program_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEVADA", "/nowhere/levada")
+    with pytest.raises(Missing, match=r"/nowhere/levada.*cargo build --release"):
+        program()
+    assert not Path("/nowhere").exists()
