@@ -6,6 +6,7 @@ pub mod guard;
 pub mod link;
 pub mod offload;
 pub mod program;
+pub mod sched;
 pub mod stats;
 pub mod switch;
 pub mod units;

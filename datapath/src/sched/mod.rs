@@ -1,0 +1,3 @@
+//! Scheduling: which queue may send next, as `design/scheduling.md` promises it.
+
+pub mod order;

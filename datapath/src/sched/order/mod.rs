@@ -1,0 +1,140 @@
+//! Orders: which of the backlogged children of one level of the tree is next.
+//!
+//! A level knows its children by dense indices `0..n` and tells its order when one becomes backlogged, leaves, or was served. The same
+//! orders serve both trees of the scheduler: a *share* order divides what there is by integer weights, in virtual time, and always has
+//! someone to serve while anyone is backlogged; a *real* order honours rates, in link time, and has someone only when a start tag has
+//! come. [`tag`] explains the clocks, [`fair`] and [`wf2q`] what each order promises.
+//!
+//! Nothing here allocates but [`Order::set_weight`], and nothing panics on a child that is unknown, idle or backlogged already: such a
+//! call does nothing.
+
+mod fair;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod wf2q;
+
+use crate::program::OrderKind;
+use fair::Fair;
+use tag::Clock;
+pub use tag::{MAX_CHARGE, MAX_WEIGHT, Weight, link_time};
+use wf2q::Wf2q;
+
+/// Longest frame that an order is built for, in bytes: slots of the slowest rate still fit a tag 2^12 times.
+const MAX_FRAME_BYTES: u32 = 1 << 20;
+
+/// One level's order, of the kind that was configured.
+#[derive(Clone, Debug)]
+pub struct Order(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Fair(Fair),
+    Wf2q(Wf2q),
+}
+
+/// Calls the same method of whichever kind this is.
+macro_rules! each {
+    ($order:expr, $it:ident => $call:expr) => {
+        match &mut $order.0 {
+            Kind::Fair($it) => $call,
+            Kind::Wf2q($it) => $call,
+        }
+    };
+}
+
+impl Order {
+    /// An order in virtual time, by weights. `max_frame_bytes` is the longest frame on the wire, after splitting: the unit of every
+    /// bound. Longer ones are charged in full, but the bounds then do not hold.
+    #[must_use]
+    pub fn share(kind: OrderKind, max_frame_bytes: u32) -> Self {
+        Self::new(kind, Clock::of_service(), max_frame_bytes)
+    }
+
+    /// An order in link time, by rates. The round robins have no notion of time: `fair` stands in for them.
+    #[must_use]
+    pub fn real(kind: OrderKind, max_frame_bytes: u32) -> Self {
+        Self::new(kind, Clock::of_link(), max_frame_bytes)
+    }
+
+    fn new(kind: OrderKind, clock: Clock, max_frame_bytes: u32) -> Self {
+        let max_frame = max_frame_bytes.clamp(1, MAX_FRAME_BYTES);
+        Order(match kind {
+            OrderKind::Wf2q => Kind::Wf2q(Wf2q::new(clock, max_frame)),
+            OrderKind::Fair | OrderKind::Vtrr | OrderKind::VtrrBytes => Kind::Fair(Fair::new(clock, max_frame)),
+        })
+    }
+
+    /// Gives a child its weight or rate, or another one; legal while it is backlogged. Whatever the child is ahead or behind by stays the
+    /// same in bytes. The only call that allocates.
+    pub fn set_weight(&mut self, child: u32, weight: Weight) {
+        each!(self, it => it.set_weight(child, weight));
+    }
+
+    /// A child became backlogged; its head frame has `len` wire bytes. It starts at the later of its own finish tag and V, so it returns
+    /// from idleness without credit and without forgetting a debt. `v` is the link time now; share orders ignore it.
+    pub fn activate(&mut self, child: u32, len: u32, v: u64) {
+        match &mut self.0 {
+            Kind::Fair(it) => it.activate(child, v),
+            Kind::Wf2q(it) => it.activate(child, len, v),
+        }
+    }
+
+    /// A child leaves: its limit is reached, or another tree emptied its queue. It keeps its finish tag.
+    pub fn deactivate(&mut self, child: u32) {
+        each!(self, it => it.deactivate(child));
+    }
+
+    /// Whether the child is backlogged here.
+    #[must_use]
+    pub fn is_active(&self, child: u32) -> bool {
+        match &self.0 {
+            Kind::Fair(it) => it.is_active(child),
+            Kind::Wf2q(it) => it.is_active(child),
+        }
+    }
+
+    /// Whether no child is backlogged.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            Kind::Fair(it) => it.is_empty(),
+            Kind::Wf2q(it) => it.is_empty(),
+        }
+    }
+
+    /// The child to serve next. A share order ignores `v` and has one unless it is empty; a real order has one when a start tag has come
+    /// by `v`, the link time now.
+    pub fn peek(&mut self, v: u64) -> Option<u32> {
+        each!(self, it => it.peek(v))
+    }
+
+    /// A child was served `len` wire bytes, whatever had been announced; `next` is the length of its new head frame, `None` if its queue
+    /// is empty. With `len` 0 it only has a new head (another tree served the old one). `len` counts up to [`MAX_CHARGE`].
+    pub fn charge(&mut self, child: u32, len: u32, next: Option<u32>) {
+        match &mut self.0 {
+            Kind::Fair(it) => it.charge(child, len, next.is_some()),
+            Kind::Wf2q(it) => it.charge(child, len, next),
+        }
+    }
+
+    /// Forgets the children from index `len` on, backlogged or not; 0 forgets all. Keeps the memory.
+    pub fn truncate(&mut self, len: u32) {
+        each!(self, it => it.truncate(len));
+    }
+
+    /// The clock, to start it elsewhere or look at its balance.
+    #[cfg(test)]
+    fn clock(&mut self) -> &mut Clock {
+        each!(self, it => it.clock())
+    }
+
+    /// Checks what must hold between any two calls.
+    #[cfg(test)]
+    fn check(&self) {
+        match &self.0 {
+            Kind::Fair(it) => it.check(),
+            Kind::Wf2q(it) => it.check(),
+        }
+    }
+}
