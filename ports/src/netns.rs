@@ -1,0 +1,181 @@
+//! Network namespaces by name or path, and running something inside one.
+//!
+//! A named namespace is a file under `/run/netns` on which the namespace is mounted, as iproute2 makes them (ip-netns(8)). Work inside a
+//! namespace is done on a thread of its own, which enters it with setns(2) and then ends: the caller's namespace never changes.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rustix::fs::FlockOperation;
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use crate::rtnl::Netlink;
+
+/// Where named namespaces are mounted.
+const DIRECTORY: &str = "/run/netns";
+/// The calling thread's own namespace.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace that may or may not exist (yet, or any more).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Netns(PathBuf);
+
+/// Which namespace it is: one that is made anew under the same name has another identity.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Netns {
+    /// The namespace `NAME` under `/run/netns`, or the one at an absolute path, such as `/proc/PID/ns/net`.
+    #[must_use]
+    pub fn new(name_or_path: &str) -> Netns {
+        Netns(Path::new(DIRECTORY).join(name_or_path))
+    }
+
+    /// The file that stands for the namespace.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// All named namespaces.
+    ///
+    /// # Errors
+    /// `/run/netns` cannot be read. Where it does not exist there are none.
+    pub fn named() -> io::Result<Vec<Netns>> {
+        let entries = match fs::read_dir(DIRECTORY) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut all: Vec<Netns> =
+            entries.map(|entry| entry.map(|entry| Netns(entry.path()))).collect::<io::Result<_>>()?;
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(all)
+    }
+
+    /// Runs `work` in the namespace, on a thread of its own, and waits for it. A panic in it goes on in the caller.
+    ///
+    /// # Errors
+    /// The namespace does not exist, or may not be entered.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        let file = self.open()?;
+        run_in(file.as_fd(), work)
+    }
+
+    /// Which namespace is there now.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn identity(&self) -> io::Result<Identity> {
+        Identity::of(&self.open()?)
+    }
+
+    pub(crate) fn open(&self) -> io::Result<File> {
+        File::open(&self.0)
+    }
+
+    /// Makes a new named namespace, with its loopback interface up.
+    ///
+    /// # Errors
+    /// It exists already, or the process may not: it takes root, or a user and mount namespace of its own.
+    pub fn create(name: &str) -> io::Result<Netns> {
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no name of a namespace")));
+        }
+        share_directory()?;
+        let netns = Netns::new(name);
+        File::create_new(&netns.0)?;
+        let made = thread::scope(|scope| join(scope.spawn(|| mount_new_at(&netns.0))));
+        if made.is_err() {
+            let _ = fs::remove_file(&netns.0);
+        }
+        made.map(|()| netns)
+    }
+
+    /// Takes the name away. The namespace itself goes when nothing in it is left running or open.
+    ///
+    /// # Errors
+    /// There is none of this name, or the process may not.
+    pub fn delete(&self) -> io::Result<()> {
+        match rustix::mount::unmount(&self.0, UnmountFlags::DETACH) {
+            // EINVAL: a file on which nothing is mounted, left by a crash.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => fs::remove_file(&self.0),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl fmt::Display for Netns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.0.strip_prefix(DIRECTORY).ok();
+        write!(f, "{}", named.unwrap_or(&self.0).display())
+    }
+}
+
+impl Identity {
+    /// The identity of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// `/proc` is not there.
+    pub fn own() -> io::Result<Identity> {
+        Identity::of(&File::open(OWN)?)
+    }
+
+    pub(crate) fn of(file: &File) -> io::Result<Identity> {
+        let status = file.metadata()?;
+        Ok(Identity { device: status.dev(), inode: status.ino() })
+    }
+}
+
+/// As [`Netns::run`], in the namespace that `netns` is open on.
+pub(crate) fn run_in<T: Send>(netns: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        join(scope.spawn(|| {
+            rustix::thread::move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))?;
+            Ok(work())
+        }))
+    })
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Makes the directory, and makes it a shared mount, so that a name taken away here is taken away in every mount namespace: the same
+/// as iproute2 does, under the same lock.
+fn share_directory() -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORY)?;
+    let directory = File::open(DIRECTORY)?;
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+    let share = || rustix::mount::mount_change(DIRECTORY, MountPropagationFlags::SHARED | MountPropagationFlags::REC);
+    match share() {
+        // EINVAL: it is no mount point yet.
+        Err(rustix::io::Errno::INVAL) => {
+            rustix::mount::mount_bind_recursive(DIRECTORY, DIRECTORY)?;
+            Ok(share()?)
+        }
+        result => Ok(result?),
+    }
+}
+
+/// On a thread that ends afterwards: enters a new namespace and mounts it on the file at `path`.
+fn mount_new_at(path: &Path) -> io::Result<()> {
+    // SAFETY: unsharing is unsound where it takes away what other threads believe they share, such as descriptors; a network
+    // namespace belongs to the calling thread alone, and this thread does nothing else.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+    rustix::mount::mount_bind(OWN, path)?;
+    let up = Netlink::open().and_then(|mut netlink| netlink.set_up("lo"));
+    if up.is_err() {
+        let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
+    }
+    up
+}

@@ -1,0 +1,343 @@
+//! The few requests of route netlink (rtnetlink(7), netlink(7)) that TAP devices need: look at links, change, move and delete them, give
+//! them addresses.
+//!
+//! A [`Netlink`] speaks of the namespace of the thread that opened it. Messages are built and read as bytes in the machine's order; a
+//! request is answered before the call returns. The numbers are those of `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if_addr.h` and
+//! `linux/net_namespace.h`.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// Bytes of `struct nlmsghdr`: length, type, flags, sequence number, port.
+const MESSAGE_HEADER: usize = 16;
+/// Bytes of `struct ifinfomsg`: family, device type, index, flags, change mask.
+const LINK_HEADER: usize = 16;
+/// Bytes of a buffer for answers; the kernel puts no more than 32 KiB into one message of a dump.
+const ANSWER_BYTES: usize = 32 * 1024;
+/// Where `tx_dropped` lies in `struct rtnl_link_stats64`: its eighth number.
+const STATS64_TX_DROPPED: usize = 7 * 8;
+/// Attribute of `RTM_NEWNSID`: the id; -1 lets the kernel choose (`NETNSA_NSID`).
+const NETNSA_NSID: u16 = 1;
+/// Attribute of `RTM_NEWNSID`: the namespace, as a descriptor (`NETNSA_FD`).
+const NETNSA_FD: u16 = 3;
+
+/// What the kernel tells of a network interface.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Link {
+    pub index: i32,
+    pub name: String,
+    /// The kind of virtual device, "tun" for TAPs too; empty for hardware.
+    pub kind: String,
+    /// The free text that owners may leave.
+    pub alias: String,
+    /// Frames that the device dropped instead of sending them.
+    pub tx_dropped: u64,
+}
+
+/// One interface, as a request names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which<'a> {
+    Name(&'a str),
+    /// By name in the namespace with this id; see [`Netlink::id_of`].
+    NameIn(&'a str, i32),
+    Index(i32),
+}
+
+/// A change of an interface. Fields that are not set stay.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Change<'a> {
+    pub alias: Option<&'a str>,
+    pub mac: Option<[u8; 6]>,
+    pub mtu: Option<u32>,
+    pub txqueuelen: Option<u32>,
+    pub up: bool,
+    /// Move it to this namespace, under this name.
+    pub to: Option<(BorrowedFd<'a>, &'a str)>,
+}
+
+/// A socket to the kernel's network configuration.
+pub(crate) struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+impl Netlink {
+    pub fn open() -> io::Result<Netlink> {
+        // NETLINK_ROUTE is protocol 0, the default.
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        Ok(Netlink { socket, sequence: 0 })
+    }
+
+    /// One interface; `None` where there is none such.
+    pub fn link(&mut self, which: Which<'_>) -> io::Result<Option<Link>> {
+        let mut request = Message::link(libc::RTM_GETLINK, 0, which);
+        match self.ask(&mut request) {
+            Ok(mut links) => Ok(links.pop()),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All interfaces.
+    pub fn links(&mut self) -> io::Result<Vec<Link>> {
+        self.ask(&mut Message::link(libc::RTM_GETLINK, libc::NLM_F_DUMP, Which::Index(0)))
+    }
+
+    /// Changes an interface.
+    pub fn change(&mut self, index: i32, change: &Change<'_>) -> io::Result<()> {
+        let mut request = Message::link(libc::RTM_NEWLINK, 0, Which::Index(index));
+        if change.up {
+            request.set_flags(libc::IFF_UP as u32);
+        }
+        if let Some(alias) = change.alias {
+            request.attribute(libc::IFLA_IFALIAS, alias.as_bytes());
+        }
+        if let Some(mac) = change.mac {
+            request.attribute(libc::IFLA_ADDRESS, &mac);
+        }
+        if let Some(mtu) = change.mtu {
+            request.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+        }
+        if let Some(frames) = change.txqueuelen {
+            request.attribute(libc::IFLA_TXQLEN, &frames.to_ne_bytes());
+        }
+        if let Some((netns, name)) = change.to {
+            request.attribute(libc::IFLA_NET_NS_FD, &netns.as_raw_fd().to_ne_bytes());
+            request.text(libc::IFLA_IFNAME, name);
+        }
+        self.tell(&mut request)
+    }
+
+    /// Sets an interface up.
+    pub fn set_up(&mut self, name: &str) -> io::Result<()> {
+        let link = self.link(Which::Name(name))?.ok_or(io::ErrorKind::NotFound)?;
+        self.change(link.index, &Change { up: true, ..Change::default() })
+    }
+
+    /// Deletes an interface.
+    pub fn delete(&mut self, index: i32) -> io::Result<()> {
+        self.tell(&mut Message::link(libc::RTM_DELLINK, 0, Which::Index(index)))
+    }
+
+    /// Gives an interface an address; one that it has already is left. An IPv6 address is used at once, without looking for
+    /// duplicates: it is the configuration's word.
+    pub fn add_address(&mut self, index: i32, address: IpAddr, prefix: u8) -> io::Result<()> {
+        let (family, bytes, flags) = match address {
+            IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec(), 0),
+            IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec(), libc::IFA_F_NODAD as u8),
+        };
+        let mut request = Message::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE);
+        // struct ifaddrmsg: family, prefix, flags, scope, index.
+        request.0.extend_from_slice(&[family as u8, prefix, flags, 0]);
+        request.0.extend_from_slice(&index.to_ne_bytes());
+        request.attribute(libc::IFA_LOCAL, &bytes);
+        request.attribute(libc::IFA_ADDRESS, &bytes);
+        self.tell(&mut request)
+    }
+
+    /// The id by which this socket's namespace calls another; the kernel gives it one where it has none.
+    pub fn id_of(&mut self, netns: BorrowedFd<'_>) -> io::Result<i32> {
+        let mut request = Message::new(libc::RTM_NEWNSID, 0);
+        request.0.extend_from_slice(&[0; 4]); // struct rtgenmsg, padded
+        request.attribute(NETNSA_FD, &netns.as_raw_fd().to_ne_bytes());
+        request.attribute(NETNSA_NSID, &(-1i32).to_ne_bytes());
+        match self.tell(&mut request) {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
+            _ => {}
+        }
+        let mut request = Message::new(libc::RTM_GETNSID, 0);
+        request.0.extend_from_slice(&[0; 4]);
+        request.attribute(NETNSA_FD, &netns.as_raw_fd().to_ne_bytes());
+        let mut id = None;
+        self.exchange(&mut request, |kind, body| {
+            if kind == libc::RTM_NEWNSID && body.len() >= 4 {
+                id = attributes(&body[4..]).find(|(kind, _)| *kind == NETNSA_NSID).and_then(|(_, v)| i32_at(v, 0));
+            }
+        })?;
+        id.filter(|id| *id >= 0).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn tell(&mut self, request: &mut Message) -> io::Result<()> {
+        self.exchange(request, |_, _| {})
+    }
+
+    fn ask(&mut self, request: &mut Message) -> io::Result<Vec<Link>> {
+        let mut links = Vec::new();
+        self.exchange(request, |kind, body| {
+            if kind == libc::RTM_NEWLINK {
+                links.extend(parse_link(body));
+            }
+        })?;
+        Ok(links)
+    }
+
+    /// Sends a request and reads answers until the kernel says that it is done.
+    fn exchange(&mut self, request: &mut Message, mut each: impl FnMut(u16, &[u8])) -> io::Result<()> {
+        self.sequence += 1;
+        rustix::net::send(&self.socket, request.finish(self.sequence), SendFlags::empty())?;
+        let mut buffer = vec![0; ANSWER_BYTES];
+        loop {
+            let (read, len) = rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::TRUNC)?;
+            if len > read {
+                return Err(io::Error::other("the kernel's answer is longer than it may be"));
+            }
+            let mut rest = &buffer[..len];
+            while let Some((kind, sequence, body, next)) = split_message(rest) {
+                rest = next;
+                if sequence != self.sequence {
+                    continue;
+                }
+                match i32::from(kind) {
+                    libc::NLMSG_DONE => return Ok(()),
+                    libc::NLMSG_ERROR => {
+                        return match i32_at(body, 0) {
+                            Some(0) => Ok(()),
+                            Some(errno) => Err(io::Error::from_raw_os_error(errno.saturating_neg())),
+                            None => Err(io::ErrorKind::InvalidData.into()),
+                        };
+                    }
+                    _ => each(kind, body),
+                }
+            }
+        }
+    }
+}
+
+/// A request while it is built.
+struct Message(Vec<u8>);
+
+impl Message {
+    fn new(kind: u16, flags: i32) -> Message {
+        // A dump ends with a message of its own; everything else is acknowledged on demand.
+        let ack = if flags & libc::NLM_F_DUMP == libc::NLM_F_DUMP { 0 } else { libc::NLM_F_ACK };
+        let mut bytes = vec![0; MESSAGE_HEADER];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | ack | flags) as u16).to_ne_bytes());
+        Message(bytes)
+    }
+
+    fn link(kind: u16, flags: i32, which: Which<'_>) -> Message {
+        let mut message = Message::new(kind, flags);
+        let mut header = [0; LINK_HEADER];
+        if let Which::Index(index) = which {
+            header[4..8].copy_from_slice(&index.to_ne_bytes());
+        }
+        message.0.extend_from_slice(&header);
+        if let Which::NameIn(_, id) = which {
+            message.attribute(libc::IFLA_TARGET_NETNSID, &id.to_ne_bytes());
+        }
+        if let Which::Name(name) | Which::NameIn(name, _) = which {
+            message.text(libc::IFLA_IFNAME, name);
+        }
+        message
+    }
+
+    /// Sets these interface flags, and leaves the others.
+    fn set_flags(&mut self, flags: u32) {
+        let at = MESSAGE_HEADER + 8;
+        self.0[at..at + 4].copy_from_slice(&flags.to_ne_bytes());
+        self.0[at + 4..at + 8].copy_from_slice(&flags.to_ne_bytes());
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.0.extend_from_slice(&((4 + value.len()) as u16).to_ne_bytes());
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        self.0.extend_from_slice(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn text(&mut self, kind: u16, value: &str) {
+        self.attribute(kind, &[value.as_bytes(), &[0]].concat());
+    }
+
+    fn finish(&mut self, sequence: u32) -> &[u8] {
+        let len = self.0.len() as u32;
+        self.0[0..4].copy_from_slice(&len.to_ne_bytes());
+        self.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        &self.0
+    }
+}
+
+/// The first message: its type, sequence number and body; and what follows it.
+fn split_message(bytes: &[u8]) -> Option<(u16, u32, &[u8], &[u8])> {
+    let len = i32_at(bytes, 0)? as usize;
+    let kind = u16_at(bytes, 4)?;
+    let sequence = i32_at(bytes, 8)? as u32;
+    let body = bytes.get(MESSAGE_HEADER..len)?;
+    Some((kind, sequence, body, bytes.get(len.next_multiple_of(4)..).unwrap_or(&[])))
+}
+
+/// The attributes in `bytes`, as type and value.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = usize::from(u16_at(bytes, 0)?);
+        let kind = u16_at(bytes, 2)? & libc::NLA_TYPE_MASK as u16;
+        let value = bytes.get(4..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((kind, value))
+    })
+}
+
+fn parse_link(body: &[u8]) -> Option<Link> {
+    let mut link = Link { index: i32_at(body, 4)?, ..Link::default() };
+    for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
+        match kind {
+            libc::IFLA_IFNAME => link.name = text(value),
+            libc::IFLA_IFALIAS => link.alias = text(value),
+            libc::IFLA_LINKINFO => {
+                if let Some((_, kind)) = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND) {
+                    link.kind = text(kind);
+                }
+            }
+            libc::IFLA_STATS64 => {
+                let number = value.get(STATS64_TX_DROPPED..STATS64_TX_DROPPED + 8)?;
+                link.tx_dropped = u64::from_ne_bytes(number.try_into().ok()?);
+            }
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
+    Some(i32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found_by_name_by_index_and_among_all() {
+        let mut netlink = Netlink::open().unwrap();
+        let lo = netlink.link(Which::Name("lo")).unwrap().expect("every namespace has a loopback interface");
+        assert_eq!(netlink.link(Which::Index(lo.index)).unwrap().unwrap().name, "lo");
+        assert!(netlink.links().unwrap().iter().any(|link| link.index == lo.index && link.kind.is_empty()));
+        assert!(netlink.link(Which::Name("no-such-link")).unwrap().is_none());
+    }
+
+    #[test]
+    fn cut_and_lying_answers_end_the_parse() {
+        let mut body = vec![0; LINK_HEADER];
+        body.extend_from_slice(&200u16.to_ne_bytes()); // says 200 bytes, has 4
+        body.extend_from_slice(&[0, 0]);
+        assert_eq!(parse_link(&body).map(|link| link.name), Some(String::new()));
+        assert_eq!(attributes(&[0, 0, 0, 0, 1, 2, 3, 4]).count(), 0);
+        for len in 0..body.len() {
+            let _ = parse_link(&body[..len]);
+            let _ = split_message(&body[..len]);
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Making TAP devices, finding them again, and removing them.
+//!
+//! Levada's devices carry a tag in their alias (`ip link` shows it): `levada:INSTANCE:ENDPOINT`. A device without it is never touched.
+//!
+//! A new device for another namespace is made in our own under a passing name and then moved, tagged. The other way, opening `/dev/net/tun`
+//! inside that namespace, would let our descriptor keep the namespace alive: deleting it would then neither end the device nor tell us.
+//! Taking up a persistent device that sits in another namespace leaves no choice, so there the namespace's name is watched instead.
+
+use std::error::Error;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use datapath::wire::Mac;
+use rustix::io::Errno;
+
+use super::ioctl;
+use crate::netns::{Identity, Netns};
+use crate::rtnl::{Change, Link, Netlink, Which};
+use crate::vnet::HEADER_BYTES;
+
+/// The name under which a device is made that is then moved; the kernel puts a number in.
+const PASSING_NAME: &str = "levada%d";
+/// The longest name of an interface, in bytes (`IFNAMSIZ` less the closing zero).
+const LONGEST_NAME: usize = 15;
+
+/// How a TAP device is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TapOptions {
+    /// Name of the interface, at most 15 bytes.
+    pub name: String,
+    /// The namespace to put it in; `None` leaves a new one in ours, and an existing one where its owner moved it.
+    pub netns: Option<Netns>,
+    /// Its MAC address; `None` leaves the kernel's choice.
+    pub mac: Option<Mac>,
+    /// Its MTU in bytes, up to 65521; `None` leaves it (1500 for a new device).
+    pub mtu: Option<u32>,
+    /// Addresses with their prefix lengths. None is ever taken away.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Whether it outlives the process.
+    pub persistent: bool,
+    /// Frames that its ring holds; `None` leaves the kernel's default (500).
+    pub txqueuelen: Option<u32>,
+    /// Keep the interface free of IPv6, also of link-local addresses.
+    pub without_ipv6: bool,
+    /// Whose it is.
+    pub tag: Tag,
+}
+
+/// Whose device it is: the alias `levada:INSTANCE:ENDPOINT`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tag {
+    /// Name of the daemon's configuration, without colons.
+    pub instance: String,
+    /// Name of the endpoint.
+    pub endpoint: String,
+}
+
+impl Tag {
+    fn parse(alias: &str) -> Option<Tag> {
+        let (instance, endpoint) = alias.strip_prefix("levada:")?.split_once(':')?;
+        Some(Tag { instance: instance.to_owned(), endpoint: endpoint.to_owned() })
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "levada:{}:{}", self.instance, self.endpoint)
+    }
+}
+
+/// Why a TAP device could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The name, or the tag, cannot be one.
+    Name(String),
+    /// The namespace is not there, or may not be entered.
+    Namespace {
+        /// The device wanted.
+        device: String,
+        /// The namespace.
+        netns: Netns,
+        /// Why.
+        error: io::Error,
+    },
+    /// A device of this name exists and is not ours.
+    Foreign {
+        /// Its name.
+        device: String,
+        /// Where it is; `None` is our own namespace.
+        netns: Option<Netns>,
+        /// Whose it is, where it is another instance's.
+        owner: Option<Tag>,
+    },
+    /// The device is ours, and another process has it open.
+    InUse {
+        /// Its name.
+        device: String,
+    },
+    /// The kernel refused.
+    Kernel {
+        /// The device wanted.
+        device: String,
+        /// What was tried.
+        step: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Name(why) => write!(f, "{why}"),
+            OpenError::Namespace { device, netns, error } => {
+                let remedy = match error.kind() {
+                    io::ErrorKind::NotFound => "make it first (ip netns add), or correct `netns`",
+                    io::ErrorKind::PermissionDenied => "run as root",
+                    _ => "`netns` must name a network namespace",
+                };
+                write!(f, "tap {device}: namespace {netns}: {error}; {remedy}")
+            }
+            OpenError::Foreign { device, netns, owner } => {
+                write!(f, "tap {device}: an interface of this name exists")?;
+                if let Some(netns) = netns {
+                    write!(f, " in namespace {netns}")?;
+                }
+                match owner {
+                    Some(tag) => write!(f, " and belongs to the instance {:?}", tag.instance)?,
+                    None => write!(f, " and is not Levada's")?,
+                }
+                write!(f, "; choose another name, or delete it")
+            }
+            OpenError::InUse { device } => {
+                write!(f, "tap {device}: another process has it open; is this configuration already running?")
+            }
+            OpenError::Kernel { device, step, error } => {
+                let remedy = match error.raw_os_error() {
+                    Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "; load the kernel module `tun`",
+                    Some(libc::EPERM | libc::EACCES) => "; run as root, or in a user and network namespace of your own",
+                    _ => "",
+                };
+                write!(f, "tap {device}: {step}: {error}{remedy}")
+            }
+        }
+    }
+}
+
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            OpenError::Namespace { error, .. } | OpenError::Kernel { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// An open, configured device.
+pub(super) struct Device {
+    pub fd: OwnedFd,
+    pub name: String,
+    pub udp_segmentation: bool,
+    pub pinned: Option<(Netns, Identity)>,
+}
+
+/// A descriptor on a device, and where the device is: `None` is our own namespace.
+struct Attached {
+    fd: OwnedFd,
+    name: String,
+    place: Option<Netns>,
+    pinned: Option<(Netns, Identity)>,
+}
+
+/// See [`super::Tap::open`].
+pub(super) fn open(options: &TapOptions) -> Result<Device, OpenError> {
+    check_names(options)?;
+    let attached = match find(options)? {
+        Some((place, link)) => take_up(options, place, &link)?,
+        None => make(options)?,
+    };
+    let failed = |step| move |error: Errno| kernel(options, step, error.into());
+    ioctl::set_header_bytes(attached.fd.as_fd(), HEADER_BYTES).map_err(failed("setting the header's length"))?;
+    let udp_segmentation = ioctl::set_offload(attached.fd.as_fd()).map_err(failed("asking for offloaded frames"))?;
+    within(options, attached.place.as_ref(), || configure(options, &attached.name))??;
+    ioctl::set_persistent(attached.fd.as_fd(), options.persistent).map_err(failed("making it persistent"))?;
+    Ok(Device { fd: attached.fd, name: attached.name, udp_segmentation, pinned: attached.pinned })
+}
+
+fn check_names(options: &TapOptions) -> Result<(), OpenError> {
+    let name = &options.name;
+    let fits = (1..=LONGEST_NAME).contains(&name.len()) && name != "." && name != "..";
+    if !fits || name.contains(|c: char| c == '/' || c == '%' || c == ':' || c.is_whitespace() || c.is_control()) {
+        return Err(OpenError::Name(format!(
+            "tap {name:?}: an interface's name has 1 to {LONGEST_NAME} bytes without space, slash, colon or percent sign"
+        )));
+    }
+    if options.tag.instance.contains(':') {
+        return Err(OpenError::Name(format!("instance {:?}: its name must not contain a colon", options.tag.instance)));
+    }
+    Ok(())
+}
+
+fn kernel(options: &TapOptions, step: &'static str, error: io::Error) -> OpenError {
+    OpenError::Kernel { device: options.name.clone(), step, error }
+}
+
+/// Runs `work` in a namespace, `None` being ours.
+fn within<T: Send>(
+    options: &TapOptions,
+    netns: Option<&Netns>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, OpenError> {
+    match netns {
+        None => Ok(work()),
+        Some(netns) => netns.run(work).map_err(|error| OpenError::Namespace {
+            device: options.name.clone(),
+            netns: netns.clone(),
+            error,
+        }),
+    }
+}
+
+/// Looks for a device of ours: by name where it should be, and by its tag wherever else it may be by now.
+fn find(options: &TapOptions) -> Result<Option<(Option<Netns>, Link)>, OpenError> {
+    let netns = options.netns.as_ref();
+    let link = within(options, netns, || Netlink::open()?.link(Which::Name(&options.name)))?
+        .map_err(|error| kernel(options, "looking for it", error))?;
+    if let Some(link) = link {
+        let owner = Tag::parse(&link.alias);
+        if link.kind == "tun" && owner.as_ref().is_some_and(|tag| tag.instance == options.tag.instance) {
+            return Ok(Some((netns.cloned(), link)));
+        }
+        return Err(OpenError::Foreign { device: options.name.clone(), netns: netns.cloned(), owner });
+    }
+    let wanted = |tag: &Tag| *tag == options.tag;
+    let elsewhere = tagged(&[], wanted).map_err(|error| kernel(options, "looking for it", error))?;
+    Ok(elsewhere.into_iter().next())
+}
+
+/// All tagged devices that `wanted` accepts, in our own namespace, in the named ones and in `more`.
+fn tagged(more: &[Netns], wanted: impl Fn(&Tag) -> bool + Sync) -> io::Result<Vec<(Option<Netns>, Link)>> {
+    let ours = || -> io::Result<Vec<Link>> {
+        let mut links = Netlink::open()?.links()?;
+        links.retain(|link| link.kind == "tun" && Tag::parse(&link.alias).is_some_and(|tag| wanted(&tag)));
+        Ok(links)
+    };
+    let mut seen = vec![Identity::own()?];
+    let mut found: Vec<_> = ours()?.into_iter().map(|link| (None, link)).collect();
+    for netns in Netns::named()?.iter().chain(more) {
+        // A name without a namespace is a leftover of someone's crash: nothing can be in it.
+        let Ok(identity) = netns.identity() else { continue };
+        if seen.contains(&identity) {
+            continue;
+        }
+        seen.push(identity);
+        if let Ok(links) = netns.run(ours) {
+            found.extend(links?.into_iter().map(|link| (Some(netns.clone()), link)));
+        }
+    }
+    Ok(found)
+}
+
+/// Attaches to a device of ours that exists, and moves it to the namespace that it should be in.
+fn take_up(options: &TapOptions, place: Option<Netns>, link: &Link) -> Result<Attached, OpenError> {
+    let fd = within(options, place.as_ref(), || {
+        let fd = ioctl::open()?;
+        ioctl::attach(fd.as_fd(), &link.name, false).map(|_| fd)
+    })?
+    .map_err(|errno| match errno {
+        Errno::BUSY => OpenError::InUse { device: link.name.clone() },
+        errno => kernel(options, "taking it up again", errno.into()),
+    })?;
+    let pinned = match &place {
+        None => None,
+        Some(netns) => netns.identity().ok().map(|identity| (netns.clone(), identity)),
+    };
+    match &options.netns {
+        Some(target) if place.as_ref() != Some(target) => {
+            move_to(options, place.as_ref(), link.index, target)?;
+            // The descriptor keeps the namespace it was opened in alive, not the one the device is in now.
+            Ok(Attached { fd, name: options.name.clone(), place: Some(target.clone()), pinned: None })
+        }
+        _ => Ok(Attached { fd, name: link.name.clone(), place, pinned }),
+    }
+}
+
+/// Makes a device, tags it, and moves it to its namespace.
+fn make(options: &TapOptions) -> Result<Attached, OpenError> {
+    let fd = ioctl::open().map_err(|errno| kernel(options, "opening /dev/net/tun", errno.into()))?;
+    let wanted = if options.netns.is_some() { PASSING_NAME } else { &options.name };
+    let name = ioctl::attach(fd.as_fd(), wanted, true).map_err(|errno| match errno {
+        // Between looking and making, another process made it.
+        Errno::BUSY => OpenError::InUse { device: options.name.clone() },
+        errno => kernel(options, "making it", errno.into()),
+    })?;
+    let tag = || -> io::Result<i32> {
+        let mut netlink = Netlink::open()?;
+        let link = netlink.link(Which::Name(&name))?.ok_or(io::ErrorKind::NotFound)?;
+        netlink.change(link.index, &Change { alias: Some(&options.tag.to_string()), ..Change::default() })?;
+        Ok(link.index)
+    };
+    let index = tag().map_err(|error| kernel(options, "tagging it", error))?;
+    if let Some(target) = &options.netns {
+        move_to(options, None, index, target)?;
+    }
+    Ok(Attached { fd, name: options.name.clone(), place: options.netns.clone(), pinned: None })
+}
+
+fn move_to(options: &TapOptions, from: Option<&Netns>, index: i32, target: &Netns) -> Result<(), OpenError> {
+    let file = target.open().map_err(|error| OpenError::Namespace {
+        device: options.name.clone(),
+        netns: target.clone(),
+        error,
+    })?;
+    let change = Change { to: Some((file.as_fd(), &options.name)), ..Change::default() };
+    within(options, from, || Netlink::open()?.change(index, &change))?.map_err(|error| match error.raw_os_error() {
+        Some(libc::EEXIST) => OpenError::InUse { device: options.name.clone() },
+        _ => kernel(options, "moving it to its namespace", error),
+    })
+}
+
+/// Sets what the options say, inside the device's namespace, and sets it up.
+fn configure(options: &TapOptions, name: &str) -> Result<(), OpenError> {
+    let failed = |step| move |error| kernel(options, step, error);
+    let mut netlink = Netlink::open().map_err(failed("opening netlink"))?;
+    let link = netlink
+        .link(Which::Name(name))
+        .and_then(|link| link.ok_or_else(|| io::ErrorKind::NotFound.into()))
+        .map_err(failed("finding it where it should be"))?;
+    if options.without_ipv6 {
+        match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
+            // A kernel without IPv6 has no such file.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("disabling IPv6")(error)),
+            _ => {}
+        }
+    }
+    let tag = options.tag.to_string();
+    let change = Change {
+        alias: Some(&tag),
+        mac: options.mac.map(|mac| mac.0),
+        mtu: options.mtu,
+        txqueuelen: options.txqueuelen,
+        ..Change::default()
+    };
+    netlink.change(link.index, &change).map_err(failed("setting its MAC address, MTU and queue length"))?;
+    netlink.change(link.index, &Change { up: true, ..Change::default() }).map_err(failed("setting it up"))?;
+    for &(address, prefix) in &options.addresses {
+        netlink.add_address(link.index, address, prefix).map_err(failed("giving it its addresses"))?;
+    }
+    Ok(())
+}
+
+/// A device that [`remove_tagged`] deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Removed {
+    /// Its name.
+    pub name: String,
+    /// Where it was; `None` is our own namespace.
+    pub netns: Option<Netns>,
+    /// The endpoint it belonged to.
+    pub endpoint: String,
+}
+
+/// Deletes the devices that an instance made, in our own namespace, in all named ones, and in `more` (where the daemon knows to have put
+/// some). Devices of others stay. A daemon of this instance that still runs loses them.
+///
+/// # Errors
+/// The kernel refused: the process is not root, for example.
+pub fn remove_tagged(instance: &str, more: &[Netns]) -> io::Result<Vec<Removed>> {
+    let mut removed = Vec::new();
+    for (netns, link) in tagged(more, |tag| tag.instance == instance)? {
+        let delete = || Netlink::open()?.delete(link.index);
+        match &netns {
+            None => delete()?,
+            Some(netns) => netns.run(delete)??,
+        }
+        let endpoint = Tag::parse(&link.alias).map(|tag| tag.endpoint).unwrap_or_default();
+        removed.push(Removed { name: link.name, netns, endpoint });
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(name: &str) -> TapOptions {
+        TapOptions {
+            name: name.into(),
+            netns: None,
+            mac: None,
+            mtu: None,
+            addresses: Vec::new(),
+            persistent: false,
+            txqueuelen: None,
+            without_ipv6: false,
+            tag: Tag { instance: "i".into(), endpoint: "e".into() },
+        }
+    }
+
+    #[test]
+    fn a_tag_is_read_as_it_was_written() {
+        let tag = Tag { instance: "demo".into(), endpoint: "red:1".into() };
+        assert_eq!(Tag::parse(&tag.to_string()), Some(tag));
+        for alias in ["", "levada", "levada:", "levada:demo", "xlevada:demo:red", "uplink of levada:demo:red"] {
+            assert_eq!(Tag::parse(alias), None, "{alias:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_the_kernel_would_refuse_or_change_are_refused() {
+        for name in ["", "a-name-of-sixteen", "a b", "a/b", "tap%d", "..", "a:b", "a\n"] {
+            assert!(matches!(open(&options(name)), Err(OpenError::Name(_))), "{name:?}");
+        }
+        let mut with_colon = options("tap0");
+        with_colon.tag.instance = "a:b".into();
+        assert!(matches!(open(&with_colon), Err(OpenError::Name(_))));
+    }
+
+    #[test]
+    fn a_missing_namespace_is_named_with_its_remedy() {
+        let mut options = options("tap0");
+        options.netns = Some(Netns::new("levada-never-made"));
+        let message = open(&options).err().expect("there is no such namespace").to_string();
+        assert!(message.contains("levada-never-made") && message.contains("ip netns add"), "{message}");
+    }
+}

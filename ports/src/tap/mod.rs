@@ -1,0 +1,197 @@
+//! `tap://NAME`: a kernel TAP device, the port for containers (the device is moved into their namespace) and for VMs on taps.
+//!
+//! Every frame is read and written behind a virtio header ([`crate::vnet`]), so that the endpoint's kernel leaves segmentation and
+//! checksums to whoever needs them done: frames of up to 64 KiB cross the switch whole. Reading goes straight into a buffer of the pool. The
+//! write call runs the receiver's network stack and returns when the frame is in its socket or dropped there: there is no queue to fill.
+//!
+//! What the endpoint sends waits in the device's ring (`txqueuelen` frames), which drops when it is full; a TAP therefore cannot pause its
+//! senders, and [`Port::drops_before_us`] reports what was lost there.
+//!
+//! How devices are made, found again and removed is in `device.rs`.
+
+mod device;
+mod ioctl;
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use datapath::frame::{Frame, HEADROOM, MAX_FRAME, Pool, SMALL};
+use datapath::offload::OffloadSupport;
+use rustix::io::Errno;
+
+use crate::netns::{Identity, Netns};
+use crate::rtnl::{Netlink, Which};
+use crate::vnet::{self, HEADER_BYTES};
+use crate::{Features, Port, PortError, Refused};
+
+pub use device::{OpenError, Removed, Tag, TapOptions, remove_tagged};
+
+/// An open TAP device. Dropping it closes the device, which ends it unless it is persistent.
+#[derive(Debug)]
+pub struct Tap {
+    fd: OwnedFd,
+    name: String,
+    features: Features,
+    /// Set where the descriptor itself keeps the namespace alive: its deletion then shows only in its name.
+    pinned: Option<(Netns, Identity)>,
+    /// The id of the namespace the device was last seen in.
+    seen_in: Option<(Identity, i32)>,
+    /// The device's drops when it was opened, and when last asked.
+    drops: Drops,
+    /// Frames cut because only a small buffer was left.
+    cut: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Drops {
+    at_open: u64,
+    last: u64,
+}
+
+impl Tap {
+    /// Opens a device: makes it, or takes it up again where it is Levada's and persistent. It is then in its namespace, configured and up.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. What was made is gone again; what existed before stays.
+    pub fn open(options: &TapOptions) -> Result<Tap, OpenError> {
+        let device = device::open(options)?;
+        let offload = OffloadSupport { uso: device.udp_segmentation, ..OffloadSupport::ALL };
+        let mut tap = Tap {
+            fd: device.fd,
+            name: device.name,
+            features: Features { offload, can_pause: false, reports_drops: false, max_frame: MAX_FRAME },
+            pinned: device.pinned,
+            seen_in: None,
+            drops: Drops::default(),
+            cut: 0,
+        };
+        if let Ok(drops) = tap.kernel_drops() {
+            tap.features.reports_drops = true;
+            tap.drops = Drops { at_open: drops, last: drops };
+        }
+        Ok(tap)
+    }
+
+    /// The device's name when it was opened.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads one frame; `None` where none waits or the pool has no buffer.
+    fn read_frame(&mut self, pool: &mut Pool) -> Result<Option<Frame>, PortError> {
+        // Where others hold all large buffers, endpoints with short frames still get through.
+        let Some(frame) = pool.alloc(MAX_FRAME).or_else(|| pool.alloc(SMALL - HEADROOM)) else {
+            return Ok(None);
+        };
+        let room = pool.len(&frame);
+        let mut header = [0; HEADER_BYTES];
+        let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(pool.bytes_mut(&frame))];
+        let read = match rustix::io::readv(&self.fd, &mut parts) {
+            Ok(read) => read,
+            Err(errno) => {
+                pool.free(frame);
+                return if errno == Errno::AGAIN || errno == Errno::INTR {
+                    Ok(None)
+                } else {
+                    Err(self.diagnose(errno))
+                };
+            }
+        };
+        let len = read.saturating_sub(HEADER_BYTES);
+        if len == room && room < MAX_FRAME {
+            // The kernel cuts what does not fit, without a word.
+            pool.free(frame);
+            self.cut += 1;
+            return Ok(None);
+        }
+        pool.set_len(&frame, len);
+        pool.meta_mut(&frame).offload = vnet::decode(&header);
+        Ok(Some(pool.compact(frame)))
+    }
+
+    /// An error of a read call: that of a deleted device, or of this one frame.
+    fn diagnose(&self, errno: Errno) -> PortError {
+        match ioctl::name(self.fd.as_fd()) {
+            Ok(_) => PortError::Io(errno.into()),
+            Err(_) => self.gone("the device, or the namespace it was in, was deleted"),
+        }
+    }
+
+    fn gone(&self, how: &str) -> PortError {
+        PortError::Gone(format!("tap {}: {how}", self.name))
+    }
+
+    /// What the device could not put into its ring since it was made, wherever it is by now.
+    fn kernel_drops(&mut self) -> io::Result<u64> {
+        let netns = ioctl::netns(self.fd.as_fd())?;
+        let identity = Identity::of(&netns)?;
+        let name = ioctl::name(self.fd.as_fd())?;
+        let mut netlink = Netlink::open()?;
+        let link = if identity == Identity::own()? {
+            netlink.link(Which::Name(&name))?
+        } else {
+            let id = match self.seen_in {
+                Some((seen, id)) if seen == identity => id,
+                _ => netlink.id_of(netns.as_fd())?,
+            };
+            self.seen_in = Some((identity, id));
+            netlink.link(Which::NameIn(&name, id))?
+        };
+        link.map(|link| link.tx_dropped).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Port for Tap {
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
+        for read in 0..burst {
+            match self.read_frame(pool) {
+                Ok(Some(frame)) => out.push(frame),
+                Err(error) if read == 0 => return Err(error),
+                Ok(None) | Err(_) => return Ok(read),
+            }
+        }
+        Ok(burst)
+    }
+
+    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
+        let bytes = pool.bytes(&frame);
+        let len = HEADER_BYTES + bytes.len();
+        let header = vnet::encode(&pool.meta(&frame).offload, bytes);
+        let written = rustix::io::writev(&self.fd, &[IoSlice::new(&header), IoSlice::new(bytes)]);
+        pool.free(frame);
+        match written {
+            Ok(written) if written == len => Ok(()),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Err(Refused::Full),
+            // The kernel's answer while the interface is set down (tun_get_user).
+            Err(Errno::IO) => Err(Refused::Down),
+            Err(Errno::BADFD | Errno::NODEV) => Err(Refused::Gone),
+            Ok(_) | Err(_) => Err(Refused::Invalid),
+        }
+    }
+
+    fn drops_before_us(&mut self) -> Result<u64, PortError> {
+        if let Some((netns, identity)) = &self.pinned
+            && netns.identity().ok() != Some(*identity)
+        {
+            return Err(self.gone(&format!("its namespace {netns} was deleted")));
+        }
+        match self.kernel_drops() {
+            Ok(drops) => self.drops.last = self.drops.last.max(drops),
+            Err(_) if ioctl::name(self.fd.as_fd()).is_err() => {
+                return Err(self.gone("the device, or the namespace it was in, was deleted"));
+            }
+            // It is being moved or renamed at this moment: the next call will find it.
+            Err(_) => {}
+        }
+        Ok(self.drops.last - self.drops.at_open + self.cut)
+    }
+}
