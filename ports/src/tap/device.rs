@@ -222,7 +222,7 @@ fn within<T: Send>(
     }
 }
 
-/// Looks for a device of ours: by name where it should be, and by its tag wherever else it may be by now.
+/// Looks for a device of ours: by name where it should be, and where it is to be persistent also by its tag wherever it may be by now.
 fn find(options: &TapOptions) -> Result<Option<(Option<Netns>, Link)>, OpenError> {
     let netns = options.netns.as_ref();
     let link = within(options, netns, || Netlink::open()?.link(Which::Name(&options.name)))?
@@ -233,6 +233,9 @@ fn find(options: &TapOptions) -> Result<Option<(Option<Netns>, Link)>, OpenError
             return Ok(Some((netns.cloned(), link)));
         }
         return Err(OpenError::Foreign { device: options.name.clone(), netns: netns.cloned(), owner });
+    }
+    if !options.persistent {
+        return Ok(None);
     }
     let wanted = |tag: &Tag| *tag == options.tag;
     let elsewhere = tagged(&[], wanted).map_err(|error| kernel(options, "looking for it", error))?;
