@@ -127,6 +127,13 @@ impl Pool {
         Some(copy)
     }
 
+    /// Copies `len` bytes at `at` of one frame to the front of another. Panics where either is shorter, or both are the same.
+    pub fn copy(&mut self, from: &Frame, at: usize, to: &Frame, to_at: usize, len: usize) {
+        let (from, to) = self.two(from.0, to.0);
+        let (a, b) = (from.start as usize + at, to.start as usize + to_at);
+        to.data[b..b + len].copy_from_slice(&from.data[a..a + len]);
+    }
+
     /// Gives a frame's buffer back.
     pub fn free(&mut self, frame: Frame) {
         let slot = &mut self.slots[frame.0 as usize];

@@ -1,12 +1,14 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+pub mod checksum;
 pub mod frame;
 pub mod guard;
 pub mod link;
 pub mod offload;
 pub mod program;
 pub mod sched;
+pub mod segment;
 pub mod stats;
 pub mod switch;
 pub mod units;

@@ -12,6 +12,8 @@ pub(crate) const TOS: usize = 1;
 pub(crate) const TOTAL_LEN: usize = 2;
 /// Offset of the identification.
 pub(crate) const ID: usize = 4;
+/// Offset of the header checksum.
+pub(crate) const CHECKSUM: usize = 10;
 
 const MORE_FRAGMENTS: u16 = 0x2000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;

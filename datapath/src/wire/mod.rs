@@ -10,10 +10,10 @@ mod arp;
 pub mod build;
 mod ethernet;
 mod icmp;
-mod ipv4;
-mod ipv6;
+pub(crate) mod ipv4;
+pub(crate) mod ipv6;
 mod mac;
-mod transport;
+pub(crate) mod transport;
 pub mod vlan;
 
 pub use arp::Arp;
@@ -138,6 +138,12 @@ pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
 #[inline]
 pub(crate) fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Stores a big-endian number at `at`.
+#[inline]
+pub(crate) fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
 #[cfg(test)]

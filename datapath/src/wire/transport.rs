@@ -55,8 +55,14 @@ const ICMP_LEN: usize = 8;
 pub(crate) const TCP_SEQUENCE: usize = 4;
 /// Offset of TCP's flags.
 pub(crate) const TCP_FLAGS: usize = 13;
+/// Offset of TCP's checksum.
+pub(crate) const TCP_CHECKSUM: usize = 16;
 /// Offset of UDP's length.
 pub(crate) const UDP_LENGTH: usize = 4;
+/// Offset of UDP's checksum.
+pub(crate) const UDP_CHECKSUM: usize = 6;
+/// Offset of the checksum of ICMP and ICMPv6.
+pub(crate) const ICMP_CHECKSUM: usize = 2;
 
 /// A TCP header without its options.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,301 @@
+//! Segmentation: cutting offloaded frames, counting what they take on the wire, and doing in software what a port cannot.
+//!
+//! An offloaded frame is one set of headers before the payload of many segments. Cutting it in two means giving each part the headers
+//! and correcting them as the sender's own segmentation would have: lengths, IPv4's identification, TCP's sequence number and flags
+//! (RFC 9293; CWR: RFC 3168, section 6.1.2), and the length in the pseudo-header sum that a partial checksum holds. What the switch is
+//! handed may come from a hostile guest: [`check_offload`] must have accepted a frame before anything else here sees it, and it keeps
+//! the promise that a partial checksum, once finished, changes no header that the guard has looked at.
+
+use crate::checksum;
+use crate::frame::{Frame, Meta, Pool};
+use crate::offload::{Gso, Offload, OffloadSupport};
+use crate::verdict::Reason;
+use crate::wire::{L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, put16, put32, tcp_flags, transport, vlan};
+
+/// What a frame takes on an Ethernet wire beside its bytes: preamble and start delimiter 8, FCS 4, gap 12 (IEEE 802.3-2018).
+pub const WIRE_OVERHEAD: u32 = 24;
+/// The shortest frame without its FCS, in bytes: shorter ones are padded.
+pub const MIN_FRAME: u32 = 60;
+/// The most segments one frame may have. TCP's smallest segment size, 48, less 12 bytes of timestamps makes 1821 of 64 KiB, and Linux
+/// cuts UDP into at most 128; without a bound, a guest could have one frame made into 65 000.
+pub const MAX_SEGMENTS: u32 = 2048;
+
+/// Whether offload metadata agree with the frame that they came with.
+///
+/// # Errors
+/// [`Reason::BadOffload`] where they do not.
+pub fn check_offload(bytes: &[u8], layout: &Layout, offload: &Offload) -> Result<(), Reason> {
+    let checksum = !offload.needs_csum || checksum_fits(layout, offload);
+    let gso = match offload.gso {
+        Gso::None => !offload.gso_ecn,
+        _ => gso_fits(bytes, layout, offload),
+    };
+    if checksum && gso { Ok(()) } else { Err(Reason::BadOffload) }
+}
+
+/// The sum must start behind all headers that the guard looks at, and be stored where the protocol has its checksum. Behind a UDP
+/// header it may be anywhere: the checksum of what a tunnel carries.
+fn checksum_fits(layout: &Layout, offload: &Offload) -> bool {
+    let start = usize::from(offload.csum_start);
+    let offset = usize::from(offload.csum_offset);
+    if layout.fragment || start + offset + 2 > layout.end as usize {
+        return false;
+    }
+    let l4 = usize::from(layout.l4_offset);
+    match (layout.l3, layout.l4) {
+        (L3::Arp, _) => false,
+        (L3::Other, _) => start >= usize::from(layout.l3_offset),
+        (_, L4::Tcp) => start == l4 && offset == transport::TCP_CHECKSUM,
+        (_, L4::Udp) => (start == l4 && offset == transport::UDP_CHECKSUM) || start >= layout.headers(),
+        (_, L4::Icmp | L4::Icmpv6) => start == l4 && offset == transport::ICMP_CHECKSUM,
+        (_, L4::Other) => start >= l4,
+    }
+}
+
+fn gso_fits(bytes: &[u8], layout: &Layout, offload: &Offload) -> bool {
+    let kind = match offload.gso {
+        Gso::Tcp4 => layout.l3 == L3::Ipv4 && layout.l4 == L4::Tcp,
+        Gso::Tcp6 => layout.l3 == L3::Ipv6 && layout.l4 == L4::Tcp,
+        // The datagram must fill the packet; its length is rewritten in each part.
+        Gso::Udp => Udp::of(bytes, layout)
+            .is_some_and(|udp| u32::from(udp.length()) + u32::from(layout.l4_offset) == layout.end && !offload.gso_ecn),
+        Gso::None => false,
+    };
+    let size = usize::from(offload.gso_size);
+    // A segmented frame needs its checksum finished: so `checksum_fits` has refused fragments.
+    kind && offload.needs_csum
+        && offload.csum_start == layout.l4_offset
+        && layout.end as usize == bytes.len()
+        && size > 0
+        && size <= bytes.len() - layout.headers()
+        && segments(layout, offload) <= MAX_SEGMENTS
+}
+
+/// Frames that this one becomes on the wire.
+#[must_use]
+pub fn segments(layout: &Layout, offload: &Offload) -> u32 {
+    if offload.gso == Gso::None || offload.gso_size == 0 {
+        return 1;
+    }
+    layout.end.saturating_sub(u32::from(layout.payload_offset)).div_ceil(u32::from(offload.gso_size)).max(1)
+}
+
+/// Bytes that a frame of `len` bytes takes on the wire: payload + segments x (headers + [`WIRE_OVERHEAD`]), short frames padded.
+#[must_use]
+#[inline]
+pub fn wire_bytes(len: usize, layout: &Layout, offload: &Offload) -> u32 {
+    let len = len as u32;
+    if offload.gso == Gso::None {
+        return len.max(MIN_FRAME) + WIRE_OVERHEAD;
+    }
+    let headers = u32::from(layout.payload_offset);
+    let full = segments(layout, offload) - 1;
+    let last = len - full * u32::from(offload.gso_size);
+    full * full_segment(headers, offload) + last.max(MIN_FRAME) + WIRE_OVERHEAD
+}
+
+/// Wire bytes of a segment that is not the last.
+fn full_segment(headers: u32, offload: &Offload) -> u32 {
+    (headers + u32::from(offload.gso_size)).max(MIN_FRAME) + WIRE_OVERHEAD
+}
+
+/// Cuts off as many segments as take at most `max_bytes` on the wire, at least one. Gives that part and the rest, if there is one.
+/// Where the pool has no buffer for the cut, the frame stays whole.
+pub fn split(pool: &mut Pool, frame: Frame, max_bytes: u32) -> (Frame, Option<Frame>) {
+    let Meta { layout, offload, .. } = *pool.meta(&frame);
+    if offload.gso == Gso::None || wire_bytes(pool.len(&frame), &layout, &offload) <= max_bytes {
+        return (frame, None);
+    }
+    let fit = max_bytes / full_segment(u32::from(layout.payload_offset), &offload);
+    match cut(pool, frame, fit.max(1)) {
+        Ok((first, rest)) => (first, Some(rest)),
+        Err(frame) => (frame, None),
+    }
+}
+
+/// Cuts a frame behind its first `count` segments. Gives the frame back where it has no more than these, or there is no buffer.
+///
+/// The shorter part is copied to a new buffer; the longer stays where it is, and if that is the rest, a copy of the headers is written
+/// over the payload just before it. So cutting a frame up, however small the parts, copies each byte once at most.
+fn cut(pool: &mut Pool, frame: Frame, count: u32) -> Result<(Frame, Frame), Frame> {
+    let before = *pool.meta(&frame);
+    let (len, headers) = (pool.len(&frame), before.layout.headers());
+    let moved = count as usize * usize::from(before.offload.gso_size);
+    let Some(rest_len) = len.checked_sub(moved).filter(|&rest| rest > headers) else {
+        return Err(frame);
+    };
+    let first_len = headers + moved;
+    let Some(copy) = pool.alloc(first_len.min(rest_len)) else {
+        return Err(frame);
+    };
+    let (first, rest) = if first_len <= rest_len {
+        pool.copy(&frame, 0, &copy, 0, first_len);
+        pool.bytes_mut(&frame).copy_within(..headers, moved);
+        pool.pull_front(&frame, moved);
+        (copy, frame)
+    } else {
+        pool.copy(&frame, 0, &copy, 0, headers);
+        pool.copy(&frame, first_len, &copy, headers, rest_len - headers);
+        pool.set_len(&frame, first_len);
+        (frame, copy)
+    };
+    *pool.meta_mut(&first) = before;
+    *pool.meta_mut(&rest) = before;
+    correct(pool, &first, 0, false);
+    correct(pool, &rest, count, true);
+    Ok((first, rest))
+}
+
+/// Cuts `count` segments off the tail, but not the first one. Says how many it cut.
+pub fn trim(pool: &mut Pool, frame: &Frame, count: u32) -> u32 {
+    let Meta { layout, offload, .. } = *pool.meta(frame);
+    let all = segments(&layout, &offload);
+    let kept = all.saturating_sub(count).max(1);
+    if kept < all {
+        pool.set_len(frame, layout.headers() + kept as usize * usize::from(offload.gso_size));
+        correct(pool, frame, 0, false);
+    }
+    all - kept
+}
+
+/// Corrects the headers and the metadata of a part of an offloaded frame. The part has its final length; its headers and metadata are
+/// still those of the whole, of which `skipped` segments lie before it, and `last` says whether it has the whole's end.
+fn correct(pool: &mut Pool, part: &Frame, skipped: u32, last: bool) {
+    let (bytes, meta) = pool.parts_mut(part);
+    let Meta { layout, offload, .. } = meta;
+    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+    let old_len = (layout.end as usize - l4) as u16;
+    let new_len = (bytes.len() - l4) as u16;
+    match layout.l3 {
+        L3::Ipv4 => {
+            let id = be16(bytes, l3 + ipv4::ID);
+            replace_ipv4(bytes, l3, ipv4::TOTAL_LEN, (bytes.len() - l3) as u16);
+            replace_ipv4(bytes, l3, ipv4::ID, id.wrapping_add(skipped as u16));
+        }
+        L3::Ipv6 => {
+            let others = be16(bytes, l3 + ipv6::PAYLOAD_LEN) - old_len;
+            put16(bytes, l3 + ipv6::PAYLOAD_LEN, others + new_len);
+        }
+        _ => {}
+    }
+    if layout.l4 == L4::Tcp {
+        let sequence = be32(bytes, l4 + transport::TCP_SEQUENCE);
+        put32(bytes, l4 + transport::TCP_SEQUENCE, sequence.wrapping_add(skipped * u32::from(offload.gso_size)));
+        bytes[l4 + transport::TCP_FLAGS] &= !flags_elsewhere(offload, skipped, last);
+    } else {
+        put16(bytes, l4 + transport::UDP_LENGTH, new_len);
+    }
+    let field = usize::from(offload.csum_start) + usize::from(offload.csum_offset);
+    let pseudo = checksum::add(be16(bytes, field), !old_len);
+    put16(bytes, field, checksum::add(pseudo, new_len));
+    layout.end = bytes.len() as u32;
+    offload.gso_ecn &= skipped == 0;
+    if segments(layout, offload) == 1 {
+        (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, false);
+    }
+    meta.wire_bytes = wire_bytes(bytes.len(), &meta.layout, &meta.offload);
+}
+
+/// TCP flags that belong to other segments than these: the end of the data to the last, and CWR to the first where the sender said
+/// that it means RFC 3168's (in AccECN, RFC 9768, it is part of a counter that every segment shows).
+fn flags_elsewhere(offload: &Offload, skipped: u32, last: bool) -> u8 {
+    let end = if last { 0 } else { tcp_flags::FIN | tcp_flags::PSH };
+    let start = if offload.gso_ecn && skipped > 0 { tcp_flags::CWR } else { 0 };
+    end | start
+}
+
+/// Changes a 16-bit field of the IPv4 header at `l3`, and its checksum accordingly.
+fn replace_ipv4(bytes: &mut [u8], l3: usize, field: usize, value: u16) {
+    let header_checksum = checksum::update(be16(bytes, l3 + ipv4::CHECKSUM), be16(bytes, l3 + field), value);
+    put16(bytes, l3 + field, value);
+    put16(bytes, l3 + ipv4::CHECKSUM, header_checksum);
+}
+
+/// Does what the leaving port cannot: cuts the frame into pieces that it takes, finishes checksums that it does not, and gives each
+/// piece to `out`, in order. `max_frame` is the longest frame that the port sends, Ethernet header included, VLAN tag not.
+///
+/// # Errors
+/// [`Reason::TooLong`] where a segment is longer than `max_frame` (nothing is given out then: IP packets are not fragmented), and
+/// [`Reason::NoBuffer`] where the pool has none (for what was not given out yet). The frame is freed.
+pub fn software(
+    pool: &mut Pool,
+    frame: Frame,
+    support: OffloadSupport,
+    max_frame: usize,
+    out: &mut impl FnMut(&mut Pool, Frame),
+) -> Result<(), Reason> {
+    let Meta { layout, offload, .. } = *pool.meta(&frame);
+    let longest = match offload.gso {
+        Gso::None => pool.len(&frame),
+        _ => layout.headers() + usize::from(offload.gso_size),
+    };
+    let tag = if layout.vlan.is_some() { vlan::TAG } else { 0 };
+    if longest > max_frame + tag {
+        pool.free(frame);
+        return Err(Reason::TooLong);
+    }
+    let mut rest = frame;
+    while !support.takes(&pool.meta(&rest).offload) {
+        let Meta { layout, offload, .. } = *pool.meta(&rest);
+        if segments(&layout, &offload) == 1 {
+            finish(pool, &rest, support);
+            break;
+        }
+        let (first, more) = match cut(pool, rest, 1) {
+            Ok(parts) => parts,
+            Err(frame) => {
+                pool.free(frame);
+                return Err(Reason::NoBuffer);
+            }
+        };
+        finish(pool, &first, support);
+        out(pool, first);
+        rest = more;
+    }
+    out(pool, rest);
+    Ok(())
+}
+
+/// Makes a frame of one segment a plain one, and completes its partial checksum unless the port does.
+fn finish(pool: &mut Pool, frame: &Frame, support: OffloadSupport) {
+    let (bytes, Meta { layout, offload, .. }) = pool.parts_mut(frame);
+    (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, false);
+    if !offload.needs_csum || support.csum {
+        return;
+    }
+    let start = usize::from(offload.csum_start);
+    let field = start + usize::from(offload.csum_offset);
+    let value = !checksum::sum(&bytes[start..layout.end as usize]);
+    // In UDP zero means that there is none (RFC 768); other protocols take all ones for zero as well, but do not need it.
+    put16(bytes, field, if value == 0 && layout.l4 != L4::Tcp { 0xffff } else { value });
+    offload.needs_csum = false;
+    offload.csum_valid = true;
+}
+
+/// Marks a packet whose transport can bear it as having met congestion (RFC 3168). False, and nothing changed, where it cannot.
+pub fn mark_ce(bytes: &mut [u8], layout: &Layout) -> bool {
+    const CE: u8 = 3;
+    let l3 = usize::from(layout.l3_offset);
+    match layout.l3 {
+        L3::Ipv4 => {
+            let word = be16(bytes, l3);
+            let capable = word & u16::from(CE) != 0;
+            if capable {
+                replace_ipv4(bytes, l3, 0, word | u16::from(CE));
+            }
+            capable
+        }
+        L3::Ipv6 => {
+            // The traffic class lies across the first two bytes.
+            let capable = bytes[l3 + 1] & (CE << 4) != 0;
+            if capable {
+                bytes[l3 + 1] |= CE << 4;
+            }
+            capable
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
