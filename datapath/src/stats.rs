@@ -23,6 +23,14 @@ impl Traffic {
         self.bytes += bytes as u64;
         self.wire_bytes += u64::from(wire_bytes);
     }
+
+    /// Adds another count to this one.
+    pub fn sum(&mut self, other: &Traffic) {
+        self.frames += other.frames;
+        self.segments += other.segments;
+        self.bytes += other.bytes;
+        self.wire_bytes += other.wire_bytes;
+    }
 }
 
 /// One direction of an endpoint's way to and from the uplink.
@@ -44,6 +52,20 @@ pub struct LaneStats {
     pub sojourn_ns: u64,
     /// The longest wait since the start.
     pub sojourn_max_ns: u64,
+}
+
+impl LaneStats {
+    /// Adds another lane's counters to this one's; of the waits, the longest stays.
+    pub fn sum(&mut self, other: &LaneStats) {
+        self.traffic.sum(&other.traffic);
+        self.guaranteed_bytes += other.guaranteed_bytes;
+        self.marks += other.marks;
+        self.trims += other.trims;
+        self.backlog_bytes += other.backlog_bytes;
+        self.backlog_frames += other.backlog_frames;
+        self.sojourn_ns = self.sojourn_ns.max(other.sojourn_ns);
+        self.sojourn_max_ns = self.sojourn_max_ns.max(other.sojourn_max_ns);
+    }
 }
 
 /// Everything that is counted for one endpoint.

@@ -129,7 +129,7 @@ fn fragment(packet: &[u8], at: usize, extension: &[u8; 8], layout: &mut Layout) 
     let more = offset_and_more & 1 != 0;
     let len = packet.len() - at - extension.len();
     let before = at - usize::from(layout.l3_offset) - LEN;
-    if layout.fragment || (more && len % 8 != 0) || before + offset + len > usize::from(u16::MAX) {
+    if layout.fragment || (more && !len.is_multiple_of(8)) || before + offset + len > usize::from(u16::MAX) {
         return Err(Reason::Malformed);
     }
     layout.fragment = true;

@@ -1,0 +1,188 @@
+//! A lane: the queue of one endpoint in one direction, with a bound and active management.
+//!
+//! Frames wait in order. Where the queue's delay stands (CoDel), the sender is told: ECT frames are marked, others lose one segment off the
+//! tail of an offloaded frame, or themselves if they are a single segment. A frame that does not fit is trimmed to what fits, since a
+//! queue of single frames would have lost only those. An endpoint that keeps its lane full for long does not react to any of this:
+//! [`Lane::is_stuck`] lets the shell stop reading from it.
+
+use crate::codel::Codel;
+use crate::frame::{Fifo, Frame, Pool, SMALL};
+use crate::segment;
+use crate::stats::LaneStats;
+use crate::units::Instant;
+use crate::verdict::Reason;
+
+/// How long a lane must have been full before its sender is paused: far longer than any congestion control needs to react.
+const STUCK_NS: u64 = 50_000_000;
+/// Large buffers that no queue may take, so that ports can always read.
+const RESERVED_LARGE: u32 = 16;
+
+/// The queue of one endpoint in one direction.
+#[derive(Debug)]
+pub struct Lane {
+    fifo: Fifo,
+    codel: Codel,
+    /// Bound in wire bytes; in buffer memory it is twice that.
+    bound: u64,
+    full_since: Option<Instant>,
+    stats: LaneStats,
+    /// Frames, or segments of them, dropped by the queue's management.
+    aqm_drops: u64,
+}
+
+impl Lane {
+    /// An empty lane of at most `bound` bytes whose delay should stay under `target_ns`.
+    #[must_use]
+    pub fn new(bound: u32, target_ns: u64) -> Self {
+        Lane {
+            fifo: Fifo::default(),
+            codel: Codel::new(target_ns),
+            bound: u64::from(bound),
+            full_since: None,
+            stats: LaneStats::default(),
+            aqm_drops: 0,
+        }
+    }
+
+    /// Changes the delay to hold.
+    pub fn set_target(&mut self, target_ns: u64) {
+        self.codel.set_target(target_ns);
+    }
+
+    /// Changes the bound; what already waits stays.
+    pub fn set_bound(&mut self, bound: u32) {
+        self.bound = u64::from(bound);
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
+    }
+
+    /// Wire bytes of the first frame, as far as `max_frame` lets it go at once; zero where nothing waits.
+    #[must_use]
+    pub fn head(&self, pool: &Pool, max_frame: u32) -> u32 {
+        self.fifo.front(pool).map_or(0, |meta| meta.wire_bytes.min(max_frame))
+    }
+
+    /// Appends a frame, or as many of its segments as fit.
+    ///
+    /// # Errors
+    /// The frame is freed and the reason given where nothing of it fits.
+    pub fn enqueue(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        let wire = u64::from(pool.meta(&frame).wire_bytes);
+        let used = self.fifo.wire_bytes();
+        let memory = self.fifo.truesize() + u64::from(pool.truesize(&frame));
+        let large = pool.truesize(&frame) > SMALL as u32;
+        let free = pool.available();
+        // One queue may hold as much as is left free, so that none starves the others (dynamic thresholds, Choudhury and Hahne 1998).
+        let starved = large
+            && (free.large < RESERVED_LARGE
+                || self.fifo.truesize() > u64::from(free.large - RESERVED_LARGE) * u64::from(pool.truesize(&frame)));
+        if memory > 2 * self.bound.max(u64::from(pool.truesize(&frame))) || used >= self.bound {
+            self.full_since.get_or_insert(now);
+            pool.free(frame);
+            return Err(Reason::QueueFull);
+        }
+        if starved {
+            pool.free(frame);
+            return Err(Reason::NoBuffer);
+        }
+        if used + wire > self.bound && used > 0 {
+            self.full_since.get_or_insert(now);
+            let meta = pool.meta(&frame);
+            let segments = segment::segments(&meta.layout, &meta.offload);
+            let fits = (self.bound - used) * u64::from(segments) / wire.max(1);
+            let surplus = segments - (fits as u32).min(segments);
+            if fits == 0 || segment::trim(pool, &frame, surplus) != surplus {
+                pool.free(frame);
+                return Err(Reason::QueueFull);
+            }
+            self.stats.trims += u64::from(surplus);
+        }
+        pool.meta_mut(&frame).queued = now;
+        self.fifo.push(pool, frame);
+        Ok(())
+    }
+
+    /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment). Counts it as served.
+    /// `None` where nothing is left, which the queue's management may have caused just now.
+    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, max_frame: u32) -> Option<Frame> {
+        loop {
+            let mut frame = self.fifo.pop(pool)?;
+            if pool.meta(&frame).wire_bytes > max_frame {
+                frame = self.cut(pool, frame, max_frame);
+            }
+            let sojourn = now.since(pool.meta(&frame).queued);
+            let last = self.fifo.wire_bytes() < u64::from(max_frame);
+            let signals = self.codel.signals(now, sojourn, last);
+            if signals > 0 && !self.signal(pool, &frame, signals) {
+                pool.free(frame);
+                self.aqm_drops += 1;
+                continue;
+            }
+            if self.full_since.is_some() && self.fifo.wire_bytes() < self.bound / 2 {
+                self.full_since = None;
+            }
+            let meta = pool.meta(&frame);
+            let segments = segment::segments(&meta.layout, &meta.offload);
+            self.stats.traffic.add(segments, pool.len(&frame), meta.wire_bytes);
+            self.stats.sojourn_ns = sojourn;
+            self.stats.sojourn_max_ns = self.stats.sojourn_max_ns.max(sojourn);
+            return Some(frame);
+        }
+    }
+
+    /// Of what was dequeued last, `bytes` went by guarantee.
+    pub fn served_by_guarantee(&mut self, bytes: u32) {
+        self.stats.guaranteed_bytes += u64::from(bytes);
+    }
+
+    /// Its sender has kept it full for so long that it cannot be reacting.
+    #[must_use]
+    pub fn is_stuck(&self, now: Instant) -> bool {
+        self.full_since.is_some_and(|since| now.since(since) > STUCK_NS)
+    }
+
+    /// Counters, and what waits now.
+    #[must_use]
+    pub fn stats(&self) -> LaneStats {
+        LaneStats { backlog_bytes: self.fifo.wire_bytes(), backlog_frames: self.fifo.frames(), ..self.stats }
+    }
+
+    /// Frames dropped by the queue's management.
+    #[must_use]
+    pub fn aqm_drops(&self) -> u64 {
+        self.aqm_drops
+    }
+
+    /// Frees everything that waits; returns how many frames.
+    pub fn clear(&mut self, pool: &mut Pool) -> u32 {
+        self.fifo.clear(pool)
+    }
+
+    /// The first part of `frame`; the rest goes back to the front. Where there is no buffer for the part, the frame goes whole.
+    fn cut(&mut self, pool: &mut Pool, frame: Frame, max_frame: u32) -> Frame {
+        let queued = pool.meta(&frame).queued;
+        let (first, rest) = segment::split(pool, frame, max_frame);
+        if let Some(rest) = rest {
+            pool.meta_mut(&rest).queued = queued;
+            pool.meta_mut(&first).queued = queued;
+            self.fifo.push_front(pool, rest);
+        }
+        first
+    }
+
+    /// Tells the sender; false where the only way is to drop the frame.
+    fn signal(&mut self, pool: &mut Pool, frame: &Frame, signals: u32) -> bool {
+        let (bytes, meta) = pool.parts_mut(frame);
+        if segment::mark_ce(bytes, &meta.layout) {
+            self.stats.marks += 1;
+            return true;
+        }
+        let trimmed = segment::trim(pool, frame, signals);
+        self.stats.trims += u64::from(trimmed);
+        trimmed > 0
+    }
+}

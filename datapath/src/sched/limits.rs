@@ -1,0 +1,83 @@
+//! Limits: when a tenant or an endpoint may send again.
+//!
+//! A limit counts everything that its owner sends in one direction, to the uplink and to neighbours on the same switch alike. These
+//! are two trees (planes), so the limits lie beside them and both trees charge the same ones. A limit is one tag: the time at which
+//! what was sent so far has been paid for. Lateness is made good by at most one maximum frame.
+
+use super::tag::{Pace, Tag};
+
+/// One of the two trees that share limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Plane {
+    /// To or from the uplink.
+    Wire = 0,
+    /// Between endpoints of this switch.
+    Local = 1,
+}
+
+/// The limit of one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limit {
+    pace: Pace,
+    free_at: Tag,
+    /// What lateness may be made good.
+    catch_up: Tag,
+    last: usize,
+    waits: [bool; 2],
+}
+
+impl Limit {
+    /// A node that may send at `pace`, in frames of up to `max_frame` wire bytes.
+    #[must_use]
+    pub fn new(pace: Pace, max_frame: u32) -> Self {
+        Limit { pace, catch_up: pace.cost(max_frame), ..Limit::default() }
+    }
+
+    /// Changes the pace; what is owed stays.
+    pub fn set_pace(&mut self, pace: Pace, max_frame: u32) {
+        self.pace = pace;
+        self.catch_up = pace.cost(max_frame);
+    }
+
+    /// Whether there is a limit at all.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.pace.is_limited()
+    }
+
+    /// If it must wait at `now`: until when. Where both planes wait, the one that was served last lets the other go first by waiting
+    /// `turn` longer, so that neither starves; the tag sees to it that no rate is lost.
+    pub fn wait(&mut self, plane: Plane, now: Tag, turn: Tag) -> Option<Tag> {
+        let p = plane as usize;
+        if self.free_at <= now {
+            self.waits[p] = false;
+            return None;
+        }
+        self.waits[p] = true;
+        let yields = self.waits[1 - p] && self.last == p;
+        Some(if yields { self.free_at + turn } else { self.free_at })
+    }
+
+    /// It has nothing to send in `plane` any more.
+    pub fn leave(&mut self, plane: Plane) {
+        self.waits[plane as usize] = false;
+    }
+
+    /// `bytes` were sent in `plane`.
+    pub fn charge(&mut self, plane: Plane, now: Tag, bytes: u32) {
+        if self.pace.is_limited() {
+            self.free_at = self.free_at.max(now.saturating_sub(self.catch_up)) + self.pace.cost(bytes);
+            self.last = plane as usize;
+        }
+    }
+}
+
+/// The limits of all nodes in one direction.
+#[derive(Debug, Default)]
+pub struct Limits {
+    /// By endpoint.
+    pub endpoints: Vec<Limit>,
+    /// By tenant.
+    pub tenants: Vec<Limit>,
+}

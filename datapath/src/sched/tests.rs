@@ -1,0 +1,288 @@
+//! The scheduler against the fluid model: who is promised what, and whether it gets it.
+
+use super::limits::Plane;
+use super::*;
+use crate::frame::PoolLimits;
+use crate::guard::Identity;
+use crate::program::{Endpoint, OrderKind, PortId, Tenant, Uplink};
+use crate::units::Both;
+
+const MBIT: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+fn share(guarantee: u64, limit: u64, weight: u32) -> Share {
+    let limit = if limit == 0 { Rate::UNLIMITED } else { Rate(limit * MBIT) };
+    Share { guarantee: Rate(guarantee * MBIT), limit, weight }
+}
+
+/// One scheduler with its uplink, fed so that every endpoint with a frame length always has something to send.
+struct Rig {
+    scheduler: Scheduler,
+    pool: Pool,
+    /// By endpoint: the lengths of its frames on the wire, taken in turn; none where it is silent.
+    lengths: Vec<Vec<u32>>,
+    sent: Vec<u64>,
+    frames: Vec<u64>,
+    now: Instant,
+    plane: Plane,
+}
+
+impl Rig {
+    /// Tenants with their shares, each with its endpoints' shares; the link in Mbit/s.
+    fn new(order: OrderKind, link: u64, tenants: &[(Share, &[Share])]) -> Rig {
+        let both = |share: Share| Both { egress: share, ingress: share };
+        let mut program = Program {
+            order,
+            uplink: Some(Uplink {
+                port: PortId(0),
+                rate: Both { egress: Rate(link * MBIT), ingress: Rate(link * MBIT) },
+                headroom_ppm: 0,
+            }),
+            ..Program::default()
+        };
+        for (index, (tenant, endpoints)) in tenants.iter().enumerate() {
+            program.tenants.push(Tenant { share: both(*tenant), ..Tenant::default() });
+            for endpoint in *endpoints {
+                program.endpoints.push(Endpoint {
+                    tenant: TenantId(index as u32),
+                    port: PortId(1),
+                    identity: Identity::default(),
+                    trunk: false,
+                    share: both(*endpoint),
+                    queue_bytes: 1 << 20,
+                    flood_per_second: 1000,
+                    max_learned: 0,
+                });
+            }
+        }
+        let n = program.endpoints.len();
+        Rig {
+            scheduler: Scheduler::new(&program, Direction::Egress),
+            pool: Pool::new(PoolLimits { small: 40_000, large: 0 }),
+            lengths: vec![vec![1538]; n],
+            sent: vec![0; n],
+            frames: vec![0; n],
+            now: Instant(SECOND),
+            plane: Plane::Wire,
+        }
+    }
+
+    fn feed(&mut self, endpoint: usize) {
+        let lengths = &self.lengths[endpoint];
+        if lengths.is_empty() {
+            return;
+        }
+        let frame = self.pool.alloc(60).expect("a buffer");
+        self.pool.meta_mut(&frame).wire_bytes = lengths[self.frames[endpoint] as usize % lengths.len()];
+        self.frames[endpoint] += 1;
+        let id = EndpointId(endpoint as u32);
+        self.scheduler.enqueue(&mut self.pool, self.now, self.plane, id, frame).expect("room");
+    }
+
+    /// Runs for `ns`, looking at the scheduler when it wants to be looked at, but no more often than every `step` ns.
+    fn run(&mut self, ns: u64, step: u64) {
+        let end = self.now.plus_ns(ns);
+        for endpoint in 0..self.lengths.len() {
+            while self.scheduler.tree(self.plane).lane(EndpointId(endpoint as u32)).stats().backlog_frames < 3 {
+                if self.lengths[endpoint].is_empty() {
+                    break;
+                }
+                self.feed(endpoint);
+            }
+        }
+        while self.now < end {
+            while let Some((endpoint, frame)) = self.scheduler.dequeue(&mut self.pool, self.now, self.plane) {
+                let endpoint = endpoint.0 as usize;
+                self.sent[endpoint] += u64::from(self.pool.meta(&frame).wire_bytes);
+                self.pool.free(frame);
+                self.feed(endpoint);
+            }
+            let wanted = self.scheduler.poll_timeout().unwrap_or(end);
+            self.now = wanted.max(self.now.plus_ns(step)).min(end.plus_ns(1));
+        }
+    }
+
+    /// Measures `ns`, and compares with ideal rates in Mbit/s: within 0.1 % of the total or `slack` bytes.
+    fn expect(&mut self, ns: u64, ideal: &[f64], slack: f64) {
+        self.run(SECOND / 10, 1);
+        self.sent.fill(0);
+        self.run(ns, 1);
+        let seconds = ns as f64 / 1e9;
+        for (endpoint, ideal) in ideal.iter().enumerate() {
+            let bytes = ideal * 1e6 * seconds / 8.0;
+            let got = self.sent[endpoint] as f64;
+            let bound = (bytes * 0.001).max(slack);
+            let rate = got * 8.0 / 1e6 / seconds;
+            assert!((got - bytes).abs() <= bound, "endpoint {endpoint}: {rate:.3} Mbit/s, ideal {ideal:.3}");
+        }
+    }
+}
+
+const EXACT: [OrderKind; 2] = [OrderKind::Fair, OrderKind::Wf2q];
+const TWO_FRAMES: f64 = 2.0 * 12_500.0;
+
+#[test]
+fn weights_divide_what_is_left() {
+    for order in EXACT {
+        let mut rig = Rig::new(
+            order,
+            1000,
+            &[
+                (share(0, 0, 1), &[share(0, 0, 1)]),
+                (share(0, 0, 2), &[share(0, 0, 1), share(0, 0, 3)]),
+                (share(0, 0, 1000), &[share(0, 0, 1)]),
+            ],
+        );
+        rig.lengths = vec![vec![84], vec![84, 1538, 300], vec![1538], vec![1538, 84]];
+        let unit = 1000.0 / 1003.0;
+        rig.expect(SECOND, &[unit, unit * 2.0 / 4.0, unit * 2.0 * 3.0 / 4.0, unit * 1000.0], TWO_FRAMES);
+    }
+}
+
+#[test]
+fn guarantees_come_first_and_do_not_count_against_the_weight() {
+    for order in EXACT {
+        let mut rig = Rig::new(
+            order,
+            1000,
+            &[(share(600, 0, 1), &[share(200, 0, 1), share(100, 0, 1)]), (share(0, 0, 3), &[share(0, 0, 1)])],
+        );
+        // 600 for the first, then 400 by weights 1:3, so 700 and 300; inside: 200 and 100, the other 400 in halves.
+        rig.expect(SECOND, &[400.0, 300.0, 300.0], TWO_FRAMES);
+        // What an idle endpoint does not use of its guarantee is lent inside its tenant first.
+        rig.lengths[0].clear();
+        rig.expect(SECOND, &[0.0, 700.0, 300.0], TWO_FRAMES);
+        // A guarantee that nobody uses goes to whoever wants it.
+        rig.lengths[1].clear();
+        rig.expect(SECOND, &[0.0, 0.0, 1000.0], TWO_FRAMES);
+        rig.lengths[0] = vec![84];
+        rig.expect(SECOND, &[700.0, 0.0, 300.0], TWO_FRAMES);
+    }
+}
+
+#[test]
+fn limits_hold_and_what_they_leave_is_used() {
+    for order in EXACT {
+        let mut rig = Rig::new(
+            order,
+            1000,
+            &[(share(0, 300, 1), &[share(0, 50, 1), share(0, 0, 1)]), (share(100, 0, 1), &[share(100, 0, 1)])],
+        );
+        rig.expect(SECOND, &[50.0, 250.0, 700.0], TWO_FRAMES);
+        rig.lengths[2].clear();
+        rig.expect(SECOND, &[50.0, 250.0, 0.0], TWO_FRAMES);
+    }
+}
+
+#[test]
+fn a_limit_as_fast_as_the_link_costs_nothing() {
+    let mut rig = Rig::new(OrderKind::Fair, 1000, &[(share(0, 1000, 1), &[share(0, 1000, 1)])]);
+    rig.expect(SECOND, &[1000.0], TWO_FRAMES);
+}
+
+#[test]
+fn a_late_loop_loses_no_rate_while_it_is_late_by_less_than_a_frame() {
+    for limit in [0, 500] {
+        let mut rig = Rig::new(OrderKind::Fair, 1000, &[(share(0, limit, 1), &[share(0, 0, 1), share(0, 0, 4)])]);
+        rig.run(SECOND / 10, 60_000);
+        rig.sent.fill(0);
+        rig.run(SECOND, 60_000);
+        let total: u64 = rig.sent.iter().sum();
+        let ideal = if limit == 0 { 125_000_000 } else { 62_500_000 };
+        assert!(total.abs_diff(ideal) < ideal / 1000, "{total} of {ideal} bytes at limit {limit}");
+        assert!(rig.sent[1].abs_diff(ideal * 4 / 5) < ideal / 1000, "{:?}", rig.sent);
+    }
+}
+
+#[test]
+fn when_the_link_is_slower_than_promised_guarantees_shrink_in_proportion() {
+    for order in EXACT {
+        let mut rig = Rig::new(
+            order,
+            1000,
+            &[
+                (share(600, 0, 1), &[share(600, 0, 1)]),
+                (share(200, 0, 1), &[share(200, 0, 1)]),
+                (share(200, 0, 1), &[share(200, 0, 1)]),
+            ],
+        );
+        // The loop is so late that a tenth of the link is lost again and again.
+        rig.run(SECOND / 10, 400_000);
+        rig.sent.fill(0);
+        rig.run(2 * SECOND, 400_000);
+        let total: u64 = rig.sent.iter().sum();
+        assert!(total < 200_000_000, "the link was not slower: {total}");
+        for (sent, part) in rig.sent.iter().zip([6, 2, 2]) {
+            assert!(sent.abs_diff(total * part / 10) < total / 200, "{:?} of {total}", rig.sent);
+        }
+    }
+}
+
+#[test]
+fn idle_time_is_not_banked() {
+    for order in EXACT {
+        let mut rig =
+            Rig::new(order, 1000, &[(share(300, 0, 1), &[share(300, 400, 1)]), (share(0, 0, 1), &[share(0, 0, 1)])]);
+        rig.lengths[0].clear();
+        rig.run(5 * SECOND, 1);
+        rig.sent.fill(0);
+        rig.lengths[0] = vec![1538];
+        rig.run(SECOND / 100, 1);
+        let most = 400.0 * 1e6 / 8.0 / 100.0 + TWO_FRAMES;
+        assert!((rig.sent[0] as f64) < most, "{} bytes in 10 ms after five idle seconds", rig.sent[0]);
+    }
+}
+
+#[test]
+fn a_limit_counts_both_planes_and_starves_neither() {
+    let mut rig = Rig::new(OrderKind::Fair, 1000, &[(share(0, 0, 1), &[share(0, 200, 1)])]);
+    let (mut wire, mut local) = (0u64, 0u64);
+    let mut backlog = [0u32; 2];
+    let end = rig.now.plus_ns(2 * SECOND);
+    while rig.now < end {
+        for (plane, waiting) in [Plane::Wire, Plane::Local].into_iter().zip(&mut backlog) {
+            rig.plane = plane;
+            while *waiting < 3 {
+                rig.feed(0);
+                *waiting += 1;
+            }
+        }
+        for (plane, sum) in [(Plane::Wire, &mut wire), (Plane::Local, &mut local)] {
+            if let Some((_, frame)) = rig.scheduler.dequeue(&mut rig.pool, rig.now, plane) {
+                *sum += u64::from(rig.pool.meta(&frame).wire_bytes);
+                backlog[plane as usize] -= 1;
+                rig.pool.free(frame);
+            }
+        }
+        rig.now = rig.scheduler.poll_timeout().unwrap_or(end).max(rig.now.plus_ns(1000));
+    }
+    let ideal = 50_000_000;
+    assert!((wire + local).abs_diff(ideal) < ideal / 500, "{} bytes of {ideal}", wire + local);
+    assert!(wire * 10 > ideal * 3 && local * 10 > ideal * 3, "wire {wire}, local {local}");
+}
+
+#[test]
+fn live_changes_take_effect_at_once() {
+    let mut rig =
+        Rig::new(OrderKind::Fair, 1000, &[(share(0, 0, 1), &[share(0, 0, 1)]), (share(0, 0, 1), &[share(0, 0, 1)])]);
+    rig.expect(SECOND / 2, &[500.0, 500.0], TWO_FRAMES);
+    rig.scheduler.set_tenant_share(TenantId(0), share(700, 0, 1));
+    rig.expect(SECOND / 2, &[850.0, 150.0], TWO_FRAMES);
+    rig.scheduler.set_endpoint_share(&rig.pool, EndpointId(0), TenantId(0), share(0, 100, 1));
+    rig.expect(SECOND / 2, &[100.0, 900.0], TWO_FRAMES);
+    rig.scheduler.set_rate(Rate(500 * MBIT));
+    rig.expect(SECOND / 2, &[100.0, 400.0], TWO_FRAMES);
+    rig.scheduler.set_endpoint_share(&rig.pool, EndpointId(0), TenantId(0), share(0, 0, 1));
+    rig.scheduler.set_tenant_share(TenantId(0), share(0, 0, 4));
+    rig.expect(SECOND / 2, &[400.0, 100.0], TWO_FRAMES);
+}
+
+#[test]
+fn everything_is_freed() {
+    let mut rig = Rig::new(OrderKind::Fair, 1000, &[(share(0, 10, 1), &[share(0, 0, 1), share(0, 0, 1)])]);
+    rig.run(SECOND / 10, 1);
+    assert!(rig.pool.in_use() > 0);
+    rig.scheduler.clear(&mut rig.pool);
+    assert_eq!(rig.pool.in_use(), 0);
+    rig.run(SECOND / 10, 1);
+}

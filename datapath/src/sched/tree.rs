@@ -1,0 +1,418 @@
+//! The scheduler of one direction: tenant, endpoint, lane.
+//!
+//! Each node with children is a [`Level`], which serves guarantees first and divides the rest by weight. The root is paced at the link's
+//! rate. A node over its limit leaves its level for the timing wheel. All tags are in *link time*: the clock of a link that is busy
+//! advances with what it sends, not with the wall, so that guarantees shrink in proportion when the link (or the worker's CPU) is
+//! slower than configured, and a stall is nobody's credit.
+//!
+//! Literature: H-FSC (Stoica, Zhang, Ng 1997) for the two criteria, WF2Q+ and QFQ for the orders, hClock (2013) for guarantee, limit and
+//! share in a hierarchy.
+
+use super::earlier;
+use super::lane::Lane;
+use super::level::{Level, Pick};
+use super::limits::{Limits, Plane};
+use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
+use super::wheel::Wheel;
+use crate::frame::{Frame, Pool};
+use crate::program::{EndpointId, OrderKind, Share, TenantId};
+use crate::stats::{LaneStats, Traffic};
+use crate::units::{Instant, Rate};
+use crate::verdict::Reason;
+
+/// Wire time that one frame may take before it is split: what a neighbour's frame has to wait at most.
+const QUANTUM_NS: u64 = 100_000;
+/// The least that is not split: a frame of a 1500-byte MTU with a VLAN tag, preamble, FCS and gap.
+const QUANTUM_MIN: u64 = 1542;
+/// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes), headers included.
+const QUANTUM_MAX: u64 = 80_000;
+/// How much longer a plane waits to let the other go first: two slots of the wheel.
+const TURN: Tag = (2 * 8192) << TAG_BITS;
+
+/// A link's capacity.
+#[derive(Clone, Copy, Debug)]
+pub struct Capacity {
+    /// Wire bits a second.
+    pub rate: Rate,
+    /// Millionths held back while more than one tenant has something to send.
+    pub headroom_ppm: u32,
+}
+
+/// What an endpoint brings to a tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf {
+    /// Its tenant's index.
+    pub tenant: u32,
+    /// Guarantee, limit and weight.
+    pub share: Share,
+    /// Bound of its lane in bytes.
+    pub queue_bytes: u32,
+}
+
+#[derive(Debug)]
+struct Tenant {
+    level: Level,
+    share: Share,
+    /// Endpoint by child index.
+    children: Vec<u32>,
+    weights: u64,
+    traffic: Traffic,
+    guaranteed_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    tenant: u32,
+    child: u32,
+    share: Share,
+    lane: Lane,
+    /// The longest frame it sends at once, in wire bytes.
+    max_frame: u32,
+}
+
+/// The scheduler of one direction in one plane.
+#[derive(Debug)]
+pub struct Tree {
+    plane: Plane,
+    root: Level,
+    tenants: Vec<Tenant>,
+    nodes: Vec<Node>,
+    /// Who waits for its limit: endpoints by index, tenants behind them.
+    wheel: Wheel,
+    capacity: Option<Capacity>,
+    pace: Pace,
+    pace_contended: Pace,
+    max_frame: u32,
+    /// Lateness that is made good: one maximum frame.
+    catch_up: Tag,
+    /// The link is paid for up to here.
+    busy_until: Tag,
+    /// Link time that was lost by being late; the clock of guarantees is `busy_until - lost`.
+    lost: Tag,
+    weights: u64,
+}
+
+/// The longest frame that is sent at once at `rate`, in wire bytes.
+fn quantum(rate: Rate) -> u32 {
+    rate.bytes_in(QUANTUM_NS).clamp(QUANTUM_MIN, QUANTUM_MAX) as u32
+}
+
+impl Tree {
+    /// A tree over `tenants` and `leaves`; without `capacity` only limits hold it back.
+    #[must_use]
+    pub fn new(plane: Plane, kind: OrderKind, capacity: Option<Capacity>, tenants: &[Share], leaves: &[Leaf]) -> Self {
+        let max_frame = capacity.map_or(QUANTUM_MAX as u32, |c| quantum(c.rate));
+        let mut tree = Tree {
+            plane,
+            root: Level::new(kind, max_frame),
+            tenants: Vec::with_capacity(tenants.len()),
+            nodes: Vec::with_capacity(leaves.len()),
+            wheel: Wheel::new(leaves.len() + tenants.len()),
+            capacity,
+            pace: Pace::UNLIMITED,
+            pace_contended: Pace::UNLIMITED,
+            max_frame,
+            catch_up: 0,
+            busy_until: 0,
+            lost: 0,
+            weights: 0,
+        };
+        for (index, share) in tenants.iter().enumerate() {
+            tree.root.set_share(index as u32, share, 0, 0);
+            tree.weights += u64::from(share.weight);
+            tree.tenants.push(Tenant {
+                level: Level::new(kind, max_frame),
+                share: *share,
+                children: Vec::new(),
+                weights: 0,
+                traffic: Traffic::default(),
+                guaranteed_bytes: 0,
+            });
+        }
+        for (index, leaf) in leaves.iter().enumerate() {
+            let tenant = &mut tree.tenants[leaf.tenant as usize];
+            let child = tenant.children.len() as u32;
+            tenant.children.push(index as u32);
+            tenant.weights += u64::from(leaf.share.weight);
+            tenant.level.set_share(child, &leaf.share, 0, 0);
+            tree.nodes.push(Node {
+                tenant: leaf.tenant,
+                child,
+                share: leaf.share,
+                lane: Lane::new(leaf.queue_bytes, 0),
+                max_frame,
+            });
+        }
+        tree.set_capacity(capacity);
+        tree
+    }
+
+    /// Changes the link's rate.
+    pub fn set_capacity(&mut self, capacity: Option<Capacity>) {
+        self.capacity = capacity;
+        if let Some(Capacity { rate, headroom_ppm }) = capacity {
+            self.pace = Pace::of(rate);
+            self.pace_contended = Pace::of(rate.scaled(1_000_000 - u64::from(headroom_ppm), 1_000_000));
+            self.max_frame = quantum(rate);
+            self.catch_up = self.pace_contended.cost(self.max_frame);
+        }
+        for index in 0..self.nodes.len() {
+            self.fit_lane(index);
+        }
+    }
+
+    /// Changes an endpoint's share.
+    pub fn set_endpoint_share(&mut self, pool: &Pool, endpoint: EndpointId, share: Share) {
+        let clock = self.clock();
+        let node = &mut self.nodes[endpoint.0 as usize];
+        let tenant = &mut self.tenants[node.tenant as usize];
+        tenant.weights = tenant.weights - u64::from(node.share.weight) + u64::from(share.weight);
+        node.share = share;
+        tenant.level.set_share(node.child, &share, node.lane.head(pool, node.max_frame), clock);
+        self.fit_lane(endpoint.0 as usize);
+    }
+
+    /// Changes a tenant's share.
+    pub fn set_tenant_share(&mut self, tenant: TenantId, share: Share) {
+        let tenant = tenant.0;
+        let clock = self.clock();
+        let node = &mut self.tenants[tenant as usize];
+        self.weights = self.weights - u64::from(node.share.weight) + u64::from(share.weight);
+        node.share = share;
+        self.root.set_share(tenant, &share, self.max_frame, clock);
+        for child in 0..self.tenants[tenant as usize].children.len() {
+            self.fit_lane(self.tenants[tenant as usize].children[child] as usize);
+        }
+    }
+
+    /// A frame for `endpoint`'s lane; its metadata must hold its layout and wire bytes.
+    ///
+    /// # Errors
+    /// The frame is freed and the reason given where the lane cannot take it.
+    pub fn enqueue(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        limits: &mut Limits,
+        endpoint: EndpointId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let node = &mut self.nodes[endpoint.0 as usize];
+        let was_empty = node.lane.is_empty();
+        node.lane.enqueue(pool, now, frame)?;
+        if was_empty {
+            self.activate(pool, now, limits, endpoint.0);
+        }
+        Ok(())
+    }
+
+    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is.
+    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, limits: &mut Limits) -> Option<(EndpointId, Frame)> {
+        while let Some(node) = self.wheel.expire(now) {
+            self.wake(pool, now, limits, node);
+        }
+        if self.busy_until > tag(now) && self.pace.is_limited() {
+            return None;
+        }
+        loop {
+            let clock = self.clock();
+            let tenant_pick = self.root.peek(clock)?;
+            let t = tenant_pick.child;
+            if let Some(until) = limits.tenants[t as usize].wait(self.plane, tag(now), TURN) {
+                self.root.deactivate(t);
+                self.wheel.insert(self.nodes.len() as u32 + t, now, instant(until));
+                continue;
+            }
+            let tenant = &mut self.tenants[t as usize];
+            let Some(pick) = tenant.level.peek(clock) else {
+                self.root.deactivate(t);
+                continue;
+            };
+            let e = tenant.children[pick.child as usize];
+            if let Some(until) = limits.endpoints[e as usize].wait(self.plane, tag(now), TURN) {
+                tenant.level.deactivate(pick.child);
+                self.wheel.insert(e, now, instant(until));
+                continue;
+            }
+            let node = &mut self.nodes[e as usize];
+            match node.lane.dequeue(pool, now, node.max_frame) {
+                Some(frame) => {
+                    self.serve(pool, now, limits, tenant_pick, pick, &frame);
+                    return Some((EndpointId(e), frame));
+                }
+                None => {
+                    tenant.level.deactivate(pick.child);
+                    limits.endpoints[e as usize].leave(self.plane);
+                }
+            }
+        }
+    }
+
+    /// When `dequeue` may have something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        earlier(self.wheel.next_due(), (self.root.active() > 0).then(|| instant(self.busy_until)))
+    }
+
+    /// Counters of one endpoint's lane.
+    #[must_use]
+    pub fn lane(&self, endpoint: EndpointId) -> &Lane {
+        &self.nodes[endpoint.0 as usize].lane
+    }
+
+    /// The endpoints of a tenant, by index.
+    #[must_use]
+    pub fn endpoints_of(&self, tenant: TenantId) -> &[u32] {
+        &self.tenants[tenant.0 as usize].children
+    }
+
+    /// What one tenant's endpoints sent in all, and what waits.
+    #[must_use]
+    pub fn tenant_stats(&self, tenant: TenantId) -> LaneStats {
+        let node = &self.tenants[tenant.0 as usize];
+        let mut sum =
+            LaneStats { traffic: node.traffic, guaranteed_bytes: node.guaranteed_bytes, ..LaneStats::default() };
+        for &endpoint in &node.children {
+            let lane = self.nodes[endpoint as usize].lane.stats();
+            sum.marks += lane.marks;
+            sum.trims += lane.trims;
+            sum.backlog_bytes += lane.backlog_bytes;
+            sum.backlog_frames += lane.backlog_frames;
+            sum.sojourn_max_ns = sum.sojourn_max_ns.max(lane.sojourn_max_ns);
+        }
+        sum
+    }
+
+    /// Frees everything that waits.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        for index in 0..self.nodes.len() {
+            self.nodes[index].lane.clear(pool);
+            let (t, child) = (self.nodes[index].tenant as usize, self.nodes[index].child);
+            self.tenants[t].level.deactivate(child);
+            self.wheel.remove(index as u32);
+        }
+        for t in 0..self.tenants.len() as u32 {
+            self.root.deactivate(t);
+            self.wheel.remove(self.nodes.len() as u32 + t);
+        }
+    }
+
+    /// Link time now: what guarantees are measured in.
+    fn clock(&self) -> Tag {
+        self.busy_until.wrapping_sub(self.lost)
+    }
+
+    /// Charges a frame to everyone it concerns, and puts them where they belong next.
+    fn serve(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, tenant_pick: Pick, pick: Pick, frame: &Frame) {
+        let bytes = pool.meta(frame).wire_bytes;
+        let (now_tag, t) = (tag(now), tenant_pick.child as usize);
+        let tenant = &mut self.tenants[t];
+        let e = tenant.children[pick.child as usize] as usize;
+        let node = &mut self.nodes[e];
+        limits.endpoints[e].charge(self.plane, now_tag, bytes);
+        limits.tenants[t].charge(self.plane, now_tag, bytes);
+
+        let next = (!node.lane.is_empty()).then(|| node.lane.head(pool, node.max_frame));
+        if next.is_none() {
+            limits.endpoints[e].leave(self.plane);
+        }
+        if pick.by_guarantee {
+            node.lane.served_by_guarantee(bytes);
+        }
+        tenant.level.charge(pick, bytes, next);
+        if tenant_pick.by_guarantee {
+            tenant.guaranteed_bytes += u64::from(bytes);
+        }
+        let meta = pool.meta(frame);
+        let segments = crate::segment::segments(&meta.layout, &meta.offload);
+        tenant.traffic.add(segments, pool.len(frame), bytes);
+
+        let contended = self.root.active() > 1;
+        if self.pace.is_limited() {
+            let floor = now_tag.saturating_sub(self.catch_up);
+            if self.busy_until < floor {
+                self.lost += floor - self.busy_until;
+                self.busy_until = floor;
+            }
+            self.busy_until += if contended { self.pace_contended } else { self.pace }.cost(bytes);
+        } else {
+            self.busy_until = now_tag;
+        }
+        let clock = self.clock();
+        let tenant = &mut self.tenants[t];
+        let head = tenant.level.peek(clock).map(|pick| {
+            let node = &self.nodes[tenant.children[pick.child as usize] as usize];
+            node.lane.head(pool, node.max_frame)
+        });
+        if head.is_none() {
+            limits.tenants[t].leave(self.plane);
+        }
+        self.root.charge(tenant_pick, bytes, head);
+    }
+
+    /// An endpoint's lane is no longer empty, or its limit lets it go on.
+    fn activate(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, endpoint: u32) {
+        if let Some(until) = limits.endpoints[endpoint as usize].wait(self.plane, tag(now), 0) {
+            self.wheel.insert(endpoint, now, instant(until));
+            return;
+        }
+        if self.root.active() == 0 {
+            // The link was idle: its clock goes on with the wall's, and nothing is owed.
+            self.busy_until = self.busy_until.max(tag(now).saturating_sub(self.catch_up));
+        }
+        let clock = self.clock();
+        let node = &self.nodes[endpoint as usize];
+        let head = node.lane.head(pool, node.max_frame);
+        let t = node.tenant;
+        let tenant = &mut self.tenants[t as usize];
+        tenant.level.activate(node.child, head, clock);
+        if self.root.is_active(t) || self.wheel.contains(self.nodes.len() as u32 + t) {
+            return;
+        }
+        match limits.tenants[t as usize].wait(self.plane, tag(now), 0) {
+            Some(until) => self.wheel.insert(self.nodes.len() as u32 + t, now, instant(until)),
+            None => self.root.activate(t, head, clock),
+        }
+    }
+
+    /// A node's turn on the wheel has come.
+    fn wake(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, node: u32) {
+        if let Some(t) = node.checked_sub(self.nodes.len() as u32) {
+            let clock = self.clock();
+            let tenant = &mut self.tenants[t as usize];
+            let Some(pick) = tenant.level.peek(clock) else { return };
+            let node = &self.nodes[tenant.children[pick.child as usize] as usize];
+            let head = node.lane.head(pool, node.max_frame);
+            match limits.tenants[t as usize].wait(self.plane, tag(now), TURN) {
+                Some(until) => self.wheel.insert(self.nodes.len() as u32 + t, now, instant(until)),
+                None => {
+                    if self.root.active() == 0 {
+                        self.busy_until = self.busy_until.max(tag(now).saturating_sub(self.catch_up));
+                    }
+                    let clock = self.clock();
+                    self.root.activate(t, head, clock);
+                }
+            }
+        } else if !self.nodes[node as usize].lane.is_empty() {
+            self.activate(pool, now, limits, node);
+        }
+    }
+
+    /// Sets a lane's delay target and frame size for the rate that its endpoint can count on.
+    fn fit_lane(&mut self, index: usize) {
+        let node = &self.nodes[index];
+        let tenant = &self.tenants[node.tenant as usize];
+        let link = self.capacity.map_or(Rate::UNLIMITED, |c| c.rate);
+        let by_weight = |rate: Rate, part: u32, whole: u64| {
+            if rate.is_limited() { rate.scaled(u64::from(part), whole) } else { rate }
+        };
+        let tenant_rate =
+            by_weight(link, tenant.share.weight, self.weights).max(tenant.share.guarantee).min(tenant.share.limit);
+        let rate =
+            by_weight(tenant_rate, node.share.weight, tenant.weights).max(node.share.guarantee).min(node.share.limit);
+        let limit = node.share.limit.min(tenant.share.limit).min(link);
+        let node = &mut self.nodes[index];
+        node.max_frame = quantum(limit);
+        node.lane.set_target(if rate.is_limited() { 2 * rate.time_ns(u64::from(node.max_frame)) } else { 0 });
+    }
+}
