@@ -1,6 +1,7 @@
 //! Guard: may this endpoint send this frame?
 
-use crate::wire::Mac;
+use crate::verdict::Reason;
+use crate::wire::{Layout, Mac};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// What an endpoint may announce beyond its own addresses.
@@ -23,4 +24,30 @@ pub struct Identity {
     pub ipv6: Vec<(Ipv6Addr, u8)>,
     /// What else it may do.
     pub allow: Allow,
+}
+/// Checks a frame from an endpoint.
+///
+/// # Errors
+/// The reason to drop it.
+pub fn check(bytes: &[u8], _layout: &Layout, identity: &Identity) -> Result<(), Reason> {
+    check_transit(bytes)?;
+    if identity.macs.is_empty() || identity.macs.iter().any(|mac| mac.0[..] == bytes[6..12]) {
+        Ok(())
+    } else {
+        Err(Reason::SpoofedMac)
+    }
+}
+
+/// Checks a frame from the uplink or a trunk: only what no switch may pass on.
+///
+/// # Errors
+/// The reason to drop it.
+pub fn check_transit(bytes: &[u8]) -> Result<(), Reason> {
+    if bytes[..5] == [1, 0x80, 0xc2, 0, 0] && bytes[5] < 16 {
+        return Err(Reason::Reserved);
+    }
+    if bytes[6] & 1 == 1 || bytes[6..12] == [0; 6] {
+        return Err(Reason::BadSource);
+    }
+    Ok(())
 }

@@ -2,10 +2,15 @@
 #![doc = include_str!("../README.md")]
 
 pub mod checksum;
+pub mod codel;
+pub mod fdb;
+pub mod flood;
+pub mod forward;
 pub mod frame;
 pub mod guard;
 pub mod link;
 pub mod offload;
+pub mod police;
 pub mod program;
 pub mod sched;
 pub mod segment;

@@ -1,10 +1,33 @@
-//! The switch.
+//! The switch: the stages, called in the order of a frame's journey.
+//!
+//! From an endpoint: look (headers, offloads) -> guard -> learn -> forward -> egress queue, or straight to the neighbour.
+//! From the uplink: look -> network -> forward -> ingress queue, or the policer.
+//! What leaves a queue is fitted to its port: tag, segmentation, checksums.
 
+use crate::fdb::{Fdb, Learning, Network};
+use crate::flood::FloodBudget;
+use crate::forward::{Forward, Target};
 use crate::frame::{Frame, Pool};
-use crate::program::{EndpointId, PortId, Program, TenantId, Tuning};
-use crate::stats::{EndpointStats, LaneStats};
-use crate::units::{Both, Instant};
-use crate::verdict::{Reason, Verdict};
+use crate::guard;
+use crate::police::Bucket;
+use crate::program::{EndpointId, IngressMode, PortId, Program, TenantId, Tuning};
+use crate::sched::limits::Plane;
+use crate::sched::{Scheduler, earlier};
+use crate::segment;
+use crate::stats::{EndpointStats, LaneStats, Traffic};
+use crate::units::{Both, Direction, Instant};
+use crate::verdict::{DropCounters, Reason, Verdict};
+use crate::wire::{self, Mac, vlan};
+use std::collections::VecDeque;
+
+/// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
+const EVERYONE: u32 = u32::MAX;
+/// `Meta::out` of a frame that goes to endpoints whose addresses are learned.
+const LEARNING: u32 = u32::MAX - 1;
+/// Frames that wait to be fetched by `tx`: the copies of a flood, the segments of an offloaded frame. More are dropped.
+const OUT: usize = 8192;
+/// Flooded frames a second from the uplink: many hosts are behind it.
+const UPLINK_FLOOD: u32 = 20_000;
 
 /// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait; more are counted, not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,16 +38,45 @@ pub enum Event {
         from: EndpointId,
         /// The endpoint that claims it.
         to: EndpointId,
+        /// The address.
+        mac: Mac,
     },
 }
 
-/// The switch: a state machine for frames. Call, in this order: `rx` and `port_drops` (what happened outside), `install` and `tune`
-/// (what the operator wants), then `tx` until it gives `None`, `poll_event` likewise, and come back at `poll_timeout`.
+/// What a port is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Nothing,
+    Endpoint(EndpointId),
+    Uplink,
+}
+
+/// What is counted for an endpoint outside its queues.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    local: Both<Traffic>,
+    drops: DropCounters,
+}
+
+/// The switch: a state machine for frames. Call, in this order: `rx` and `port_drops` (what happened outside), `tune` (what the
+/// operator wants), then `tx` until it gives `None`, `poll_event` likewise, and come back at `poll_timeout`.
 #[derive(Debug)]
 pub struct Switch {
     program: Program,
-    endpoints: Vec<EndpointStats>,
-    out: std::collections::VecDeque<(PortId, Frame)>,
+    roles: Vec<Role>,
+    forward: Forward,
+    fdb: Fdb,
+    egress: Scheduler,
+    ingress: Scheduler,
+    floods: Vec<FloodBudget>,
+    uplink_flood: FloodBudget,
+    /// By endpoint; empty unless ingress is policed.
+    buckets: Vec<Bucket>,
+    policed: Vec<Traffic>,
+    out: VecDeque<(PortId, Frame)>,
+    tallies: Vec<Tally>,
+    uplink_drops: DropCounters,
+    events: VecDeque<Event>,
 }
 
 impl Switch {
@@ -33,9 +85,33 @@ impl Switch {
 
     /// A switch that runs `program`. `seed` keys the hash tables; the same seed and inputs give the same outputs.
     #[must_use]
-    pub fn new(program: Program, _seed: u64) -> Self {
-        let endpoints = vec![EndpointStats::default(); program.endpoints.len()];
-        Switch { program, endpoints, out: Default::default() }
+    pub fn new(program: Program, seed: u64) -> Self {
+        let mut roles = vec![Role::Nothing; program.ports.len()];
+        for (index, endpoint) in program.endpoints.iter().enumerate() {
+            roles[endpoint.port.0 as usize] = Role::Endpoint(EndpointId(index as u32));
+        }
+        if let Some(uplink) = &program.uplink {
+            roles[uplink.port.0 as usize] = Role::Uplink;
+        }
+        Switch {
+            roles,
+            forward: Forward::new(&program),
+            fdb: Fdb::new(&program, seed),
+            egress: Scheduler::new(&program, Direction::Egress),
+            ingress: Scheduler::new(&program, Direction::Ingress),
+            floods: program.endpoints.iter().map(|e| FloodBudget::new(e.flood_per_second)).collect(),
+            uplink_flood: FloodBudget::new(UPLINK_FLOOD),
+            buckets: buckets(&program),
+            policed: vec![
+                Traffic::default();
+                if program.ingress == IngressMode::Queue { 0 } else { program.endpoints.len() }
+            ],
+            out: VecDeque::with_capacity(OUT),
+            tallies: vec![Tally::default(); program.endpoints.len()],
+            uplink_drops: DropCounters::default(),
+            events: VecDeque::with_capacity(Self::MAX_EVENTS),
+            program,
+        }
     }
 
     /// The program that runs.
@@ -47,74 +123,509 @@ impl Switch {
     /// Counters of one endpoint.
     #[must_use]
     pub fn endpoint_stats(&self, endpoint: EndpointId) -> EndpointStats {
-        self.endpoints[endpoint.0 as usize].clone()
+        let tally = &self.tallies[endpoint.0 as usize];
+        let mut drops = tally.drops.clone();
+        let mut lane = |scheduler: &Scheduler, plane| {
+            let lane = scheduler.tree(plane).lane(endpoint);
+            drops.add(Reason::Aqm, lane.aqm_drops());
+            lane.stats()
+        };
+        let mut stats = EndpointStats {
+            egress: lane(&self.egress, Plane::Wire),
+            ingress: lane(&self.ingress, Plane::Wire),
+            local_egress: lane(&self.egress, Plane::Local),
+            local_ingress: lane(&self.ingress, Plane::Local),
+            drops: DropCounters::default(),
+        };
+        stats.drops = drops;
+        stats.local_egress.traffic = tally.local.egress;
+        stats.local_ingress.traffic = tally.local.ingress;
+        if let Some(policed) = self.policed.get(endpoint.0 as usize) {
+            stats.ingress.traffic = *policed;
+        }
+        stats
     }
 
     /// Counters of one tenant's traffic over the uplink.
     #[must_use]
-    pub fn tenant_stats(&self, _tenant: TenantId) -> Both<LaneStats> {
-        Both::default()
+    pub fn tenant_stats(&self, tenant: TenantId) -> Both<LaneStats> {
+        let mut stats = Both {
+            egress: self.egress.tree(Plane::Wire).tenant_stats(tenant),
+            ingress: self.ingress.tree(Plane::Wire).tenant_stats(tenant),
+        };
+        for &endpoint in self.ingress.tree(Plane::Wire).endpoints_of(tenant) {
+            if let Some(policed) = self.policed.get(endpoint as usize) {
+                stats.ingress.traffic.sum(policed);
+            }
+        }
+        stats
     }
 
-    /// Counters of the uplink.
+    /// Counters of the uplink: the sum of all tenants.
     #[must_use]
     pub fn uplink_stats(&self) -> Both<LaneStats> {
-        Both::default()
+        let mut sum = Both::<LaneStats>::default();
+        for tenant in 0..self.program.tenants.len() as u32 {
+            let stats = self.tenant_stats(TenantId(tenant));
+            sum.egress.sum(&stats.egress);
+            sum.ingress.sum(&stats.ingress);
+        }
+        sum
     }
 
     /// Drops of frames that belong to no endpoint: from the uplink, for nobody.
     #[must_use]
-    pub fn uplink_drops(&self) -> crate::verdict::DropCounters {
-        Default::default()
+    pub fn uplink_drops(&self) -> &DropCounters {
+        &self.uplink_drops
+    }
+
+    /// Addresses learned and not yet forgotten.
+    #[must_use]
+    pub fn learned(&self) -> usize {
+        self.fdb.learned()
+    }
+
+    /// Whether the shell should stop reading `port` for now: its endpoint does not react to anything, and what is read would only be
+    /// dropped. What the port's own ring drops meanwhile is reported with `port_drops`.
+    #[must_use]
+    pub fn is_paused(&self, port: PortId, now: Instant) -> bool {
+        match self.roles.get(port.0 as usize) {
+            Some(&Role::Endpoint(endpoint)) => self.egress.is_stuck(endpoint, now),
+            _ => false,
+        }
     }
 
     /// A frame arrived at `port`. Takes it over; says what became of it.
-    pub fn rx(&mut self, pool: &mut Pool, _now: Instant, port: PortId, frame: Frame) -> Verdict {
-        let to = self
-            .program
-            .endpoints
-            .iter()
-            .find(|e| e.port != port && e.identity.macs.iter().any(|m| m.0[..] == pool.bytes(&frame)[..6]));
-        match to {
-            Some(endpoint) => {
-                self.out.push_back((endpoint.port, frame));
-                Verdict::Forwarded
-            }
-            None => {
-                for endpoint in self.program.endpoints.iter().filter(|e| e.port != port) {
-                    if let Some(copy) = pool.duplicate(&frame) {
-                        self.out.push_back((endpoint.port, copy));
-                    }
-                }
+    pub fn rx(&mut self, pool: &mut Pool, now: Instant, port: PortId, frame: Frame) -> Verdict {
+        let role = self.roles.get(port.0 as usize).copied().unwrap_or(Role::Nothing);
+        let result = match role {
+            Role::Endpoint(endpoint) => self.rx_endpoint(pool, now, endpoint, frame),
+            Role::Uplink => self.rx_uplink(pool, now, frame),
+            Role::Nothing => {
                 pool.free(frame);
-                Verdict::Forwarded
+                Err(Reason::Unknown)
+            }
+        };
+        match result {
+            Ok(()) => Verdict::Forwarded,
+            Err(reason) => {
+                match role {
+                    Role::Endpoint(endpoint) => self.count_drop(endpoint, reason),
+                    _ => self.uplink_drops.add(reason, 1),
+                }
+                Verdict::Dropped(reason)
             }
         }
     }
 
     /// A port reports that it lost frames before the switch could read them, or could not deliver them.
     pub fn port_drops(&mut self, port: PortId, reason: Reason, frames: u64) {
-        if let Some(i) = self.program.endpoints.iter().position(|e| e.port == port) {
-            self.endpoints[i].drops.add(reason, frames);
+        match self.roles.get(port.0 as usize) {
+            Some(Role::Endpoint(endpoint)) => self.tallies[endpoint.0 as usize].drops.add(reason, frames),
+            _ => self.uplink_drops.add(reason, frames),
         }
     }
 
-    /// A small live change.
-    pub fn tune(&mut self, _now: Instant, _tuning: Tuning) {}
+    /// A small live change. Unknown tenants and endpoints are ignored.
+    pub fn tune(&mut self, pool: &Pool, tuning: Tuning) {
+        match tuning {
+            Tuning::UplinkRate(rate) => {
+                if let Some(uplink) = &mut self.program.uplink {
+                    uplink.rate = rate;
+                    self.egress.set_rate(rate.egress);
+                    self.ingress.set_rate(rate.ingress);
+                }
+            }
+            Tuning::Tenant(id, share) => {
+                if let Some(tenant) = self.program.tenants.get_mut(id.0 as usize) {
+                    tenant.share = share;
+                    self.egress.set_tenant_share(id, share.egress);
+                    self.ingress.set_tenant_share(id, share.ingress);
+                }
+            }
+            Tuning::Endpoint(id, share) => {
+                if let Some(endpoint) = self.program.endpoints.get_mut(id.0 as usize) {
+                    endpoint.share = share;
+                    self.egress.set_endpoint_share(pool, id, endpoint.tenant, share.egress);
+                    self.ingress.set_endpoint_share(pool, id, endpoint.tenant, share.ingress);
+                }
+            }
+        }
+        if self.program.ingress != IngressMode::Queue {
+            self.buckets = buckets(&self.program);
+        }
+    }
 
     /// The next frame that is due, and the port it leaves by.
-    pub fn tx(&mut self, _pool: &mut Pool, _now: Instant) -> Option<(PortId, Frame)> {
-        self.out.pop_front()
+    pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
+        loop {
+            if let Some(out) = self.out.pop_front() {
+                return Some(out);
+            }
+            if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Local) {
+                self.reach_neighbours(pool, now, endpoint, frame);
+            } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire) {
+                if let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) {
+                    self.emit(pool, port, endpoint, frame);
+                }
+            } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Wire) {
+                self.deliver(pool, endpoint, frame);
+            } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
+                self.deliver_local(pool, endpoint, frame);
+            } else {
+                return self.out.pop_front();
+            }
+        }
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
 
     /// When `tx` will have something to do, if nothing arrives before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        if !self.out.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        earlier(self.egress.poll_timeout(), self.ingress.poll_timeout())
+    }
+
+    /// Frees every frame that the switch holds.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.egress.clear(pool);
+        self.ingress.clear(pool);
+        while let Some((_, frame)) = self.out.pop_front() {
+            pool.free(frame);
+        }
+    }
+
+    fn rx_endpoint(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {
+        if let Err(reason) = look(pool, &frame).and_then(|()| self.check_source(pool, now, from, &frame)) {
+            pool.free(frame);
+            return Err(reason);
+        }
+        let network = self.forward.network(from);
+        let (vlan, mac) = (pool.meta(&frame).layout.vlan.unwrap_or(0), destination(pool.bytes(&frame)));
+        match self.forward.target(&self.fdb, now, network, vlan, mac) {
+            Target::Endpoint(to) if to == from => drop_for(pool, frame, Reason::Hairpin),
+            Target::Endpoint(to) => self.send_local(pool, now, from, to.0, frame),
+            Target::Uplink => self.send_wire(pool, now, from, network, frame),
+            Target::Nowhere => drop_for(pool, frame, Reason::Unreachable),
+            target => {
+                if !self.floods[from.0 as usize].take(now) {
+                    return drop_for(pool, frame, Reason::FloodLimit);
+                }
+                let everyone = target == Target::Group;
+                if self.forward.uplink_vlan(network).is_some() {
+                    match pool.duplicate(&frame) {
+                        // What the copy dies of is counted by itself; the neighbours still get theirs.
+                        Some(copy) => {
+                            if let Err(reason) = self.send_wire(pool, now, from, network, copy) {
+                                self.count_drop(from, reason);
+                            }
+                        }
+                        None => self.count_drop(from, Reason::NoBuffer),
+                    }
+                }
+                let others = self.forward.members(network, everyone).iter().any(|&e| e != from);
+                if !others {
+                    pool.free(frame);
+                    return Ok(());
+                }
+                self.send_local(pool, now, from, if everyone { EVERYONE } else { LEARNING }, frame)
+            }
+        }
+    }
+
+    fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
+        if let Err(reason) = looked {
+            return drop_for(pool, frame, reason);
+        }
+        let Some(network) = self.forward.network_of_vlan(pool.meta(&frame).layout.vlan) else {
+            return drop_for(pool, frame, Reason::BadVlan);
+        };
+        if self.fdb.declared(network, source(pool.bytes(&frame))).is_some() {
+            return drop_for(pool, frame, Reason::Loop);
+        }
+        match self.forward.target_inside(&self.fdb, now, network, destination(pool.bytes(&frame))) {
+            Target::Endpoint(to) => {
+                self.arrive(pool, now, to, frame);
+                Ok(())
+            }
+            target @ (Target::Group | Target::Unknown) => {
+                if !self.uplink_flood.take(now) {
+                    return drop_for(pool, frame, Reason::FloodLimit);
+                }
+                self.copy_to_members(pool, network, target == Target::Group, None, frame, |switch, pool, to, copy| {
+                    switch.arrive(pool, now, to, copy);
+                });
+                Ok(())
+            }
+            Target::Nowhere | Target::Uplink => drop_for(pool, frame, Reason::Unreachable),
+        }
+    }
+
+    /// Guard and learning: may this endpoint send this frame?
+    fn check_source(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+        let endpoint = &self.program.endpoints[from.0 as usize];
+        let (bytes, meta) = pool.parts_mut(frame);
+        if endpoint.trunk {
+            guard::check_transit(bytes)?;
+        } else {
+            if meta.layout.vlan.is_some() {
+                return Err(Reason::BadVlan);
+            }
+            guard::check(bytes, &meta.layout, &endpoint.identity)?;
+        }
+        if !endpoint.identity.macs.is_empty() {
+            return Ok(());
+        }
+        let mac = source(bytes);
+        let vlan = meta.layout.vlan.unwrap_or(0);
+        match self.fdb.learn(now, self.forward.network(from), vlan, mac, from) {
+            Learning::Known => Ok(()),
+            Learning::Declared => Err(Reason::SpoofedMac),
+            Learning::Full => Err(Reason::FdbFull),
+            Learning::Flapping(owner) => {
+                let event = Event::Flapping { from: owner, to: from, mac };
+                if self.events.back() != Some(&event) && self.events.len() < Self::MAX_EVENTS {
+                    self.events.push_back(event);
+                }
+                Err(Reason::Flapping)
+            }
+        }
+    }
+
+    /// To the uplink: tagged, and into the sender's egress lane.
+    fn send_wire(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        network: Network,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        if let Some(Some(vlan)) = self.forward.uplink_vlan(network) {
+            if !vlan::push(pool, &frame, vlan) {
+                return drop_for(pool, frame, Reason::NoBuffer);
+            }
+            count_wire_bytes(pool, &frame);
+        }
+        self.egress.enqueue(pool, now, Plane::Wire, from, frame)
+    }
+
+    /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
+    fn send_local(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        to: u32,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        pool.meta_mut(&frame).out = to;
+        if self.egress.is_limited(from) {
+            return self.egress.enqueue(pool, now, Plane::Local, from, frame);
+        }
+        self.reach_neighbours(pool, now, from, frame);
+        Ok(())
+    }
+
+    /// The sender's limit let it go: to whom `Meta::out` says.
+    fn reach_neighbours(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) {
+        count_traffic(pool, &frame, &mut self.tallies[from.0 as usize].local.egress);
+        match pool.meta(&frame).out {
+            everyone @ (EVERYONE | LEARNING) => {
+                let network = self.forward.network(from);
+                self.copy_to_members(
+                    pool,
+                    network,
+                    everyone == EVERYONE,
+                    Some(from),
+                    frame,
+                    |switch, pool, to, copy| {
+                        switch.arrive_local(pool, now, to, copy);
+                    },
+                );
+            }
+            to => self.arrive_local(pool, now, EndpointId(to), frame),
+        }
+    }
+
+    /// From a neighbour, for `to`.
+    fn arrive_local(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
+        if !self.ingress.is_limited(to) {
+            self.deliver_local(pool, to, frame);
+        } else if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Local, to, frame) {
+            self.count_drop(to, reason);
+        }
+    }
+
+    /// From the uplink, for `to`: queued, or policed.
+    fn arrive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
+        if self.program.ingress == IngressMode::Queue {
+            if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Wire, to, frame) {
+                self.count_drop(to, reason);
+            }
+            return;
+        }
+        let segments = segments(pool, &frame);
+        let passed = self.buckets[to.0 as usize].take(now, segments);
+        if passed < segments {
+            let cut = segments - passed;
+            self.tallies[to.0 as usize].drops.add(Reason::Policed, u64::from(cut));
+            if passed == 0 || segment::trim(pool, &frame, cut) != cut {
+                pool.free(frame);
+                return;
+            }
+        }
+        count_traffic(pool, &frame, &mut self.policed[to.0 as usize]);
+        self.deliver(pool, to, frame);
+    }
+
+    /// Calls `send` with a copy for each member of a network but `except`; the last one gets the frame itself.
+    fn copy_to_members(
+        &mut self,
+        pool: &mut Pool,
+        network: Network,
+        everyone: bool,
+        except: Option<EndpointId>,
+        frame: Frame,
+        mut send: impl FnMut(&mut Switch, &mut Pool, EndpointId, Frame),
+    ) {
+        let mut previous = None;
+        for index in 0..self.forward.members(network, everyone).len() {
+            let to = self.forward.members(network, everyone)[index];
+            if Some(to) == except {
+                continue;
+            }
+            if let Some(to) = previous.replace(to) {
+                match pool.duplicate(&frame) {
+                    Some(copy) => send(self, pool, to, copy),
+                    None => self.count_drop(to, Reason::NoBuffer),
+                }
+            }
+        }
+        match previous {
+            Some(to) => send(self, pool, to, frame),
+            None => pool.free(frame),
+        }
+    }
+
+    fn deliver_local(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
+        count_traffic(pool, &frame, &mut self.tallies[to.0 as usize].local.ingress);
+        let port = self.program.endpoints[to.0 as usize].port;
+        self.emit(pool, port, to, frame);
+    }
+
+    /// To an endpoint's port; the uplink's tag comes off.
+    fn deliver(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
+        let endpoint = &self.program.endpoints[to.0 as usize];
+        let port = endpoint.port;
+        if !endpoint.trunk && pool.meta(&frame).layout.vlan.is_some() {
+            vlan::pop(pool, &frame);
+        }
+        self.emit(pool, port, to, frame);
+    }
+
+    /// To a port, in the form that the port takes. Drops are counted for `endpoint`.
+    fn emit(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
+        let features = self.program.ports[port.0 as usize];
+        if self.out.len() >= OUT {
+            pool.free(frame);
+            self.count_drop(endpoint, Reason::NoBuffer);
+            return;
+        }
+        if longest_segment(pool, &frame) > features.max_frame {
+            pool.free(frame);
+            self.count_drop(endpoint, Reason::TooLong);
+            return;
+        }
+        if features.offload.takes(&pool.meta(&frame).offload) {
+            self.out.push_back((port, frame));
+            return;
+        }
+        let out = &mut self.out;
+        let max = features.max_frame as usize;
+        let done = segment::software(pool, frame, features.offload, max, &mut |_, part| out.push_back((port, part)));
+        if let Err(reason) = done {
+            self.count_drop(endpoint, reason);
+        }
+    }
+
+    fn count_drop(&mut self, endpoint: EndpointId, reason: Reason) {
+        self.tallies[endpoint.0 as usize].drops.add(reason, 1);
     }
 }
+
+/// Reads a frame's headers and checks its offload metadata; fills in its layout and wire bytes.
+fn look(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
+    let (bytes, meta) = pool.parts_mut(frame);
+    meta.layout = wire::parse(bytes)?;
+    segment::check_offload(bytes, &meta.layout, &meta.offload)?;
+    meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
+    Ok(())
+}
+
+fn count_wire_bytes(pool: &mut Pool, frame: &Frame) {
+    let (bytes, meta) = pool.parts_mut(frame);
+    meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
+}
+
+fn count_traffic(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {
+    traffic.add(segments(pool, frame), pool.len(frame), pool.meta(frame).wire_bytes);
+}
+
+fn segments(pool: &Pool, frame: &Frame) -> u32 {
+    let meta = pool.meta(frame);
+    segment::segments(&meta.layout, &meta.offload)
+}
+
+/// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
+fn longest_segment(pool: &Pool, frame: &Frame) -> u32 {
+    let meta = pool.meta(frame);
+    let whole = match meta.offload.gso_size {
+        0 => pool.len(frame) as u32,
+        size => u32::from(meta.layout.payload_offset) + u32::from(size),
+    };
+    whole - if meta.layout.vlan.is_some() { vlan::TAG as u32 } else { 0 }
+}
+
+fn drop_for(pool: &mut Pool, frame: Frame, reason: Reason) -> Result<(), Reason> {
+    pool.free(frame);
+    Err(reason)
+}
+
+fn destination(bytes: &[u8]) -> Mac {
+    Mac(bytes[..6].try_into().unwrap_or_default())
+}
+
+fn source(bytes: &[u8]) -> Mac {
+    Mac(bytes[6..12].try_into().unwrap_or_default())
+}
+
+/// FS-VDE's buckets: each endpoint's part of the link by weights, in packets.
+fn buckets(program: &Program) -> Vec<Bucket> {
+    let Some(uplink) = program.uplink.as_ref().filter(|_| program.ingress != IngressMode::Queue) else {
+        // Without an uplink nothing arrives from it.
+        return Vec::new();
+    };
+    let published = program.ingress == IngressMode::PolicePublished;
+    let tenants: u64 = program.tenants.iter().map(|t| u64::from(t.share.ingress.weight)).sum();
+    let mut weights = vec![0u64; program.tenants.len()];
+    for endpoint in &program.endpoints {
+        weights[endpoint.tenant.0 as usize] += u64::from(endpoint.share.ingress.weight);
+    }
+    let rate_of = |endpoint: &crate::program::Endpoint| {
+        let tenant = endpoint.tenant.0 as usize;
+        let of_tenant = uplink.rate.ingress.scaled(u64::from(program.tenants[tenant].share.ingress.weight), tenants);
+        of_tenant.scaled(u64::from(endpoint.share.ingress.weight), weights[tenant])
+    };
+    program.endpoints.iter().map(|endpoint| Bucket::for_rate(rate_of(endpoint), published)).collect()
+}
+
+#[cfg(test)]
+mod tests;
