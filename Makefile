@@ -1,0 +1,42 @@
+# The commands of Levada. Each does its own set-up (tools/setup); `make help` lists them.
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+CARGO_HOME_BIN := $(HOME)/.cargo/bin
+export PATH := $(CARGO_HOME_BIN):$(PATH)
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+.PHONY: demo
+demo: ## two tenants on one host: without isolation, then with (under a minute after the build)
+	@tools/setup build python
+	@lab/demo
+
+.PHONY: test
+test: ## all tests: lint, unit, property, golden, simulator, real namespaces, Python
+	@tools/setup build python peers
+	@tools/test
+
+.PHONY: bench
+bench: ## A against B: Levada next to Open vSwitch, vde_switch and the Linux bridge
+	@tools/setup build python peers
+	@bench/run $(BENCH)
+
+.PHONY: build
+build: ## the release build
+	@tools/setup build
+
+.PHONY: lint
+lint: ## formatting, lints, licences, Python linter and types
+	@tools/setup python
+	@tools/lint
+
+.PHONY: golden
+golden: ## regenerate golden cases and snapshots; review the diff
+	LEVADA_REGENERATE=1 cargo test --release --quiet -p datapath --test golden
+	LEVADA_REGENERATE=1 cargo test --release --quiet -p sim
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for a minute (needs a nightly toolchain and cargo-fuzz)
+	fuzz/run 60
