@@ -1,8 +1,8 @@
 """What the machine is and how busy it was: without both, a figure says nothing.
 
 CPU use is read from /proc (proc(5)) at both ends of a measured window: ticks of each process
-of the switch and of everybody together. Interrupt work done for others shows only in the
-machine's figures.
+of the switch, of everybody together, and of strangers, which are all user processes that the
+lab did not start. Interrupt work done for others shows only in the machine's figures.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.net import Process, run
 
@@ -22,8 +23,20 @@ from lab.net import Process, run
 BUSY_LIMIT = 0.95
 #: A machine with less idle time than this starved somebody.
 IDLE_LIMIT = 0.03
+#: Strangers taking more than this part of one core disturb what is measured.
+STRANGERS_LIMIT = 0.25
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_KTHREADD = 2  # parent of all kernel threads
+
+
+class _Stat(NamedTuple):
+    """Of /proc/PID/stat."""
+
+    parent: int
+    own_ticks: int
+    #: Of children that have ended and been waited for.
+    ended_ticks: int
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,7 @@ class CpuSample:
     idle_ticks: int
     all_ticks: int
     process_ticks: dict[str, int]
+    stranger_ticks: int
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,8 @@ class CpuUse:
     idle: float
     #: Cores used by each process of the switch: 1.0 is one core all the time.
     cores: dict[str, float]
+    #: Cores used by user processes that are not the lab's.
+    strangers: float
 
     def bound(self, worker_busy: float | None = None) -> str | None:
         """Why this cell was bound by the CPU and not by the link, or None.
@@ -59,15 +75,35 @@ class CpuUse:
             return f"switch busy {busy:.1%} > {BUSY_LIMIT:.0%}"
         return None
 
+    def disturbed(self) -> str | None:
+        """Why nothing measured meanwhile can be compared, or None."""
+        if self.strangers > STRANGERS_LIMIT:
+            return f"other programs used {self.strangers:.2f} cores > {STRANGERS_LIMIT}"
+        return None
+
 
 def sample_cpu(processes: Iterable[Process]) -> CpuSample:
-    """The counters now."""
+    """The counters now. `processes` are the switch's; what they started counts for them
+    (dpipe, for one, only starts others)."""
     fields = [int(f) for f in _first_line("/proc/stat").split()[1:9]]
+    stats = _all_stats()
+    children = _children(stats)
+    ours = _tree(os.getpid(), children)
+    strangers = [
+        s
+        for pid, s in stats.items()
+        if pid not in ours and pid != _KTHREADD and s.parent != _KTHREADD
+    ]
     return CpuSample(
         time.monotonic(),
         idle_ticks=fields[3] + fields[4],
         all_ticks=sum(fields),
-        process_ticks={p.label: _ticks_with_children(p.pid) for p in processes},
+        process_ticks={
+            p.label: sum(stats[pid].own_ticks for pid in _tree(p.pid, children) if pid in stats)
+            for p in processes
+        },
+        # Ended children's ticks move to their parents, so that short-lived compilers count.
+        stranger_ticks=sum(s.own_ticks + s.ended_ticks for s in strangers),
     )
 
 
@@ -81,6 +117,7 @@ def cpu_use(start: CpuSample, end: CpuSample) -> CpuUse:
             label: (ticks - start.process_ticks.get(label, 0)) / wall_ticks
             for label, ticks in end.process_ticks.items()
         },
+        strangers=max(0, end.stranger_ticks - start.stranger_ticks) / wall_ticks,
     )
 
 
@@ -95,30 +132,42 @@ def describe(tools: Iterable[str]) -> dict[str, object]:
         "kernel": platform.release(),
         "system": _system_name(),
         "python": platform.python_version(),
-        "tools": {tool: _version(tool) for tool in tools},
+        "tools": {Path(tool).name: _version(tool) for tool in tools},
     }
 
 
-def _ticks_with_children(pid: int) -> int:
-    """Of a process and all that it started: dpipe, for one, only starts others."""
-    ticks = _process_ticks(pid)
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = task.read_text().split()
-        except OSError:
+def _all_stats() -> dict[int, _Stat]:
+    stats = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
             continue
-        ticks += sum(_ticks_with_children(int(child)) for child in children)
-    return ticks
+        try:
+            stat = (folder / "stat").read_text()
+        except OSError:  # it has ended meanwhile
+            continue
+        # The name in parentheses may hold anything. After it: state, parent (fields 3, 4),
+        # utime, stime, cutime, cstime (14 to 17).
+        fields = stat.rsplit(")", 1)[1].split()
+        own, ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+        stats[int(folder.name)] = _Stat(int(fields[1]), own, ended)
+    return stats
 
 
-def _process_ticks(pid: int) -> int:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return 0
-    # The name in parentheses may hold anything; utime and stime are fields 14 and 15.
-    fields = stat.rsplit(")", 1)[1].split()
-    return int(fields[11]) + int(fields[12])
+def _children(stats: dict[int, _Stat]) -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for pid, stat in stats.items():
+        children.setdefault(stat.parent, []).append(pid)
+    return children
+
+
+def _tree(root: int, children: dict[int, list[int]]) -> set[int]:
+    """A process and all that descend from it."""
+    tree, open_ends = set(), [root]
+    while open_ends:
+        pid = open_ends.pop()
+        tree.add(pid)
+        open_ends += children.get(pid, [])
+    return tree
 
 
 def _system_name() -> str:
@@ -128,7 +177,7 @@ def _system_name() -> str:
     return platform.system()
 
 
-#: How each tool is asked for its version; vde_plug2tap has no way to tell.
+#: How each tool is asked for its version where not by --version.
 _VERSION_FLAGS = {"ip": "-V", "tc": "-V", "ping": "-V"}
 
 

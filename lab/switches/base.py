@@ -12,6 +12,10 @@ from lab.net import Failed, Lab, Namespace, Process, missing_tools
 from lab.topology import Topology
 from lab.workload import Guest
 
+#: Programs that every testbed needs, and the Debian packages that hold them.
+_TOOLS = ("ip", "tc", "ping", "iperf3")
+_PACKAGES = "iproute2 iputils-ping iperf3"
+
 
 class Missing(RuntimeError):
     """A program this switch needs is not installed; the text says what to do."""
@@ -25,7 +29,7 @@ class Switch(ABC):
 
     #: How tables and results call it.
     name: ClassVar[str]
-    #: Programs it needs, and the Debian packages that hold them.
+    #: Programs it needs besides those, and the Debian packages that hold them.
     tools: ClassVar[tuple[str, ...]] = ()
     packages: ClassVar[str] = ""
     #: Whether the access links have the topology's rate; where not, the switch itself is
@@ -41,9 +45,10 @@ class Switch(ABC):
     @contextmanager
     def running(self) -> Iterator[None]:
         """Builds everything; takes it all down on leaving."""
-        missing = missing_tools(self.tools)
+        missing = missing_tools([*_TOOLS, *self.tools])
         if missing:
-            raise Missing(f"{self.name} needs {', '.join(missing)}: apt install {self.packages}")
+            packages = f"{_PACKAGES} {self.packages}".strip()
+            raise Missing(f"{self.name} needs {', '.join(missing)}: apt install {packages}")
         with self.lab.stage():
             for endpoint in self.topology.endpoints:
                 space = self.lab.namespace(endpoint.name)

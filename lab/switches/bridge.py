@@ -39,8 +39,6 @@ class Bridge(Switch):
     """Best effort: the link is shared as the traffic happens to fall."""
 
     name = "bridge"
-    tools: ClassVar[tuple[str, ...]] = ("ip", "tc")
-    packages = "iproute2"
 
     def _start(self) -> None:
         spaces = {

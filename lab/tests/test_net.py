@@ -150,3 +150,28 @@ def test_cpu_use_tells_the_busy_from_the_idle() -> None:
     assert use.cores["spinner"] > 0.2, "even beside other work it gets a good part of a core"
     assert 0.0 <= use.idle <= 1.0
     assert use.bound(worker_busy=0.99) is not None
+
+
+def test_a_strangers_cpu_use_is_told_even_when_it_has_ended() -> None:
+    """Started by another process than the lab's, here a lab in a child of this one."""
+    measured = """
+from lab.machine import cpu_use, sample_cpu
+import sys
+start = sample_cpu([])
+sys.stdin.readline()
+print(cpu_use(start, sample_cpu([])).strangers)
+"""
+    watcher = subprocess.Popen(
+        [sys.executable, "-c", measured],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    spin = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+    time.sleep(0.5)
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    took = time.monotonic() - began + 0.6
+    told, _ = watcher.communicate("now\n", timeout=10)
+    assert float(told) > 0.8 * 0.5 / took

@@ -78,7 +78,7 @@ def test_every_peer_carries_every_tenant(kind: type[Switch], topology: Topology)
                 "ping", "-n", "-c2", "-i0.1", "-w2", topology.address(red[1])
             )
             assert "2 received" in out
-            assert switch.processes or kind.tools == ("ip", "tc")
+            assert switch.processes or isinstance(switch, Bridge), "only the kernel has no process"
         assert [p.name for p in NETNS_DIR.glob(f"{lab.tag}-*")] == []
 
 

@@ -1,0 +1,159 @@
+"""One cell of an experiment: one switch, some flows, one measured window.
+
+All flows begin, the first second (slow start) is left out, then the window is measured while all
+of them run: payload rates at the receivers, the switch's own counters at both ends of the window,
+and CPU use in between. A cell whose switch or machine had no time to spare says so in
+`bound`; where the link was to be the bottleneck, such a cell is not valid and no result. Nor is
+one that was `disturbed` by programs that are not the lab's. An invalid cell is played again,
+a bounded number of times; its row is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lab.machine import cpu_use, sample_cpu
+from lab.switches import Switch
+from lab.workload import FIRST_PORT, Flow, FlowResult
+
+#: What is left out at the start of all flows.
+LEAD_S = 1.0
+#: How often a cell is played until it is valid.
+ATTEMPTS = 3
+#: Flows go on for this much after the window, so that none ends inside it.
+TAIL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Bytes of a tenant at one host's uplink in the window, counted as on the wire."""
+
+    egress_bytes: int
+    ingress_bytes: int
+
+
+@dataclass(frozen=True)
+class Worker:
+    """The switch's worker over the window. Lags are since its start."""
+
+    #: Parts of the window: doing work, and on a core (which polling is too).
+    busy: float
+    cpu: float
+    loop_lag_ns: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was measured. `labels` say which cell it is (peer, table, repetition...)."""
+
+    labels: dict[str, Any]
+    window_s: float
+    goodput_bps: dict[str, float]
+    flows: dict[str, FlowResult]
+    #: host -> tenant -> wire bytes; empty for switches that do not tell.
+    wire: dict[str, dict[str, Directions]]
+    idle: float
+    cores: dict[str, float]
+    strangers: float
+    worker: Worker | None
+    #: Why the CPU was the bottleneck, or None.
+    bound: str | None
+    #: Why nothing about it can be compared, or None.
+    disturbed: str | None
+    #: Whether it counts: undisturbed, and not bound (or by a switch without a link's rate).
+    valid: bool
+
+    def as_row(self) -> dict[str, Any]:
+        """The raw row of result.json."""
+        return asdict(self)
+
+
+def play(
+    make: Callable[[], Switch],
+    flows: Callable[[], Sequence[Flow]],
+    window_s: float,
+    labels: dict[str, Any],
+) -> Iterator[Cell]:
+    """Builds a switch, measures, takes it down: until the cell is valid, at most `ATTEMPTS`
+    times. All that was measured, the last one valid or given up."""
+    for attempt in range(ATTEMPTS):
+        switch = make()
+        with switch.running():
+            cell = measure(switch, flows(), window_s, {**labels, "attempt": attempt})
+        yield cell
+        if cell.valid:
+            return
+
+
+def measure(switch: Switch, flows: Sequence[Flow], window_s: float, labels: dict[str, Any]) -> Cell:
+    """Plays `flows` over a running switch and measures for `window_s`."""
+    # Starting takes some 50 ms a flow; the last to start still outlives the window.
+    seconds = math.ceil(LEAD_S + window_s + TAIL_S + 0.1 * len(flows))
+    begun = []
+    for port, flow in enumerate(flows, start=FIRST_PORT):
+        begun.append(time.monotonic())
+        flow.begin(switch.guests[flow.src], switch.guests[flow.dst], port, seconds)
+    time.sleep(LEAD_S)
+    shown_first, cpu_first = switch.sample(), sample_cpu(switch.processes)
+    start = time.monotonic()
+    time.sleep(window_s)
+    shown_last, cpu_last = switch.sample(), sample_cpu(switch.processes)
+    end = time.monotonic()
+    results = {flow.name: flow.end() for flow in flows}
+    goodput = {
+        flow.name: results[flow.name].goodput_bps(start - then, end - then)
+        for flow, then in zip(flows, begun, strict=True)
+    }
+    use = cpu_use(cpu_first, cpu_last)
+    worker = worker_use(shown_first, shown_last) if shown_first and shown_last else None
+    bound = use.bound(worker.busy if worker else None)
+    return Cell(
+        labels=labels,
+        window_s=end - start,
+        goodput_bps=goodput,
+        flows=results,
+        wire=wire_bytes(shown_first, shown_last) if shown_first and shown_last else {},
+        idle=use.idle,
+        cores=use.cores,
+        strangers=use.strangers,
+        worker=worker,
+        bound=bound,
+        disturbed=use.disturbed(),
+        valid=use.disturbed() is None and (bound is None or not switch.has_link_rate),
+    )
+
+
+def wire_bytes(first: dict[str, Any], last: dict[str, Any]) -> dict[str, dict[str, Directions]]:
+    """What each tenant sent and received at each switch's uplink between two samples of
+    `levada show --json`."""
+    before = {s["name"]: {t["name"]: t for t in s["tenants"]} for s in first["switches"]}
+    return {
+        switch["name"]: {
+            tenant["name"]: Directions(
+                _grown(before[switch["name"]][tenant["name"]], tenant, "egress"),
+                _grown(before[switch["name"]][tenant["name"]], tenant, "ingress"),
+            )
+            for tenant in switch["tenants"]
+        }
+        for switch in last["switches"]
+    }
+
+
+def worker_use(first: dict[str, Any], last: dict[str, Any]) -> Worker:
+    """The worker's load between two samples of `levada show --json`."""
+    wall_ns = last["now_ns"] - first["now_ns"]
+    before, after = first["worker"], last["worker"]
+    return Worker(
+        busy=(after["busy_ns"] - before["busy_ns"]) / wall_ns,
+        cpu=(after["cpu_ns"] - before["cpu_ns"]) / wall_ns,
+        loop_lag_ns=after["loop_lag_ns"],
+    )
+
+
+def _grown(before: dict[str, Any], after: dict[str, Any], direction: str) -> int:
+    grown: int = after[direction]["wire_bytes"] - before[direction]["wire_bytes"]
+    return grown

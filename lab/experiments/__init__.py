@@ -1,0 +1,9 @@
+"""The experiments that `lab/run` knows: name on the command line, and module.
+
+A module has `SUMMARY`, a line, and `run(lab, quick, out) -> Report`, which may leave plots in
+`out`. Adding one is adding a line here.
+"""
+
+EXPERIMENTS = {
+    "fs-vde": "lab.experiments.fs_vde",
+}

@@ -1,0 +1,67 @@
+"""`lab/run EXPERIMENT [--quick] [--out DIR]`: plays an experiment and judges its claims.
+
+Exit status: 0 when all claims hold, 1 when one does not, 2 when the experiment could not be
+played. `lab/run --clean` removes what a killed run has left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from lab.experiments import EXPERIMENTS
+from lab.net import Failed, Lab, remove_leftovers, require_root
+from lab.report import Report
+from lab.switches.base import Missing
+
+
+def main() -> int:
+    """Parses, plays, prints, judges."""
+    args = _arguments()
+    require_root()
+    if args.clean:
+        for name in remove_leftovers():
+            print(f"removed {name}")
+        return 0
+    if args.experiment is None:
+        print(f"lab/run: name an experiment: {', '.join(EXPERIMENTS)}", file=sys.stderr)
+        return 2
+    out = args.out or Path("out") / args.experiment
+    module = importlib.import_module(EXPERIMENTS[args.experiment])
+    try:
+        with Lab() as lab:
+            report: Report = module.run(lab, args.quick, out)
+    except (Failed, Missing) as error:
+        print(f"lab/run {args.experiment}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"lab/run {args.experiment}: interrupted; everything was removed", file=sys.stderr)
+        return 130
+    path = report.write(out)
+    print(report.text())
+    print(f"\nraw rows and claims: {path}")
+    return 0 if report.holds() else 1
+
+
+def _arguments() -> argparse.Namespace:
+    experiments = "\n".join(
+        f"  {name}  {importlib.import_module(module).SUMMARY}"
+        for name, module in EXPERIMENTS.items()
+    )
+    parser = argparse.ArgumentParser(
+        prog="lab/run",
+        description="Plays an experiment and judges its claims.",
+        epilog=f"experiments:\n{experiments}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("experiment", nargs="?", choices=list(EXPERIMENTS))
+    parser.add_argument("--quick", action="store_true", help="one short run a cell")
+    parser.add_argument("--out", type=Path, help="folder of the result; default out/EXPERIMENT")
+    parser.add_argument("--clean", action="store_true", help="remove what a killed run left")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
