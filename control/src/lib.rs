@@ -1,1 +1,53 @@
-//! Placeholder
+#![forbid(unsafe_code)]
+//! What operators ask for, turned into what the switch runs.
+//!
+//! Text becomes a [`config::Config`] (`read`), which is plain data; `check` says what is wrong with it and whether the promises fit the
+//! link (`admission`); `compile` turns it into a [`plan::Plan`]: one program for each switch, and the ports and links that the shell is to
+//! open. Everything here is a function of its arguments: no I/O, no clock.
+//!
+//! ```
+//! let text = "[daemon]\nname = \"demo\"\n[[switch]]\nname = \"s1\"\n";
+//! let checked = control::load(text);
+//! assert!(checked.problems.is_empty());
+//! assert_eq!(checked.plan.unwrap().switches[0].name, "s1");
+//! ```
+
+pub mod admission;
+mod check;
+mod compile;
+pub mod config;
+pub mod names;
+pub mod place;
+pub mod plan;
+pub mod problem;
+mod read;
+pub mod scale;
+pub mod units;
+
+/// A configuration text that was read and checked.
+#[derive(Debug)]
+pub struct Checked {
+    /// What the text says. Where there are errors, the values they concern have their defaults.
+    pub config: config::Config,
+    /// What the daemon is to run; `None` where there are errors.
+    pub plan: Option<plan::Plan>,
+    /// Everything that is wrong, in the order of the text.
+    pub problems: Vec<problem::Problem>,
+}
+
+/// Reads, checks and compiles a configuration.
+#[must_use]
+pub fn load(text: &str) -> Checked {
+    let read::Reading { config, mut problems, locations, is_toml } = read::read(text);
+    if !is_toml {
+        return Checked { config, plan: None, problems };
+    }
+    let found = check::check(&config);
+    // A value that could not be read has been reported; what follows from its default would only confuse.
+    let found: Vec<_> = found.into_iter().filter_map(|p| locations.locate(p, &problems)).collect();
+    problems.extend(found);
+    problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
+    let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
+    let plan = good.then(|| compile::compile(&config));
+    Checked { config, plan, problems }
+}

@@ -22,7 +22,7 @@ const BYTE_NS_BITS: u64 = 8_000_000_000;
 pub const CERTAIN_PPM: u32 = 1_000_000;
 
 /// An end of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {
     /// The end that configurations call `a`.
     A,

@@ -1,0 +1,181 @@
+//! Checking a configuration for what no single value shows: names and addresses that clash, ports used twice, links with a loose end,
+//! keys that contradict each other, promises that do not fit.
+
+mod ports;
+mod shares;
+
+use crate::config::{Config, Endpoint, Switch, Tenant};
+use crate::names::show_mac;
+use crate::place::Place;
+use crate::problem::Problem;
+use crate::read::values::mask;
+use datapath::program::{Attachment, IngressMode};
+use datapath::wire::Mac;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// What was found so far.
+#[derive(Default)]
+pub(crate) struct Findings(Vec<Problem>);
+
+impl Findings {
+    fn error(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {
+        self.0.push(Problem::error(place, message, remedy));
+    }
+
+    fn warning(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {
+        self.0.push(Problem::warning(place, message, remedy));
+    }
+}
+
+/// Everything that is wrong with `config`. An empty name or a missing locator has been reported by whoever read it.
+pub(crate) fn check(config: &Config) -> Vec<Problem> {
+    let mut findings = Findings::default();
+    if config.switches.is_empty() {
+        findings.error(Place::root(), "there is no switch", "add [[switch]] with name = \"s1\"");
+    }
+    let root = Place::root();
+    unique(&mut findings, config.switches.iter().map(|s| s.name.as_str()), &root.key("switch"), "switch", "the daemon");
+    unique(&mut findings, config.links.iter().map(|l| l.name.as_str()), &root.key("link"), "link", "the daemon");
+    for (i, switch) in config.switches.iter().enumerate() {
+        check_switch(&mut findings, switch, &root.key("switch").item(i));
+    }
+    ports::check(&mut findings, config);
+    shares::check(&mut findings, config);
+    findings.0
+}
+
+fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
+    let tenants = place.key("tenant");
+    unique(findings, switch.tenants.iter().map(|t| t.name.as_str()), &tenants, "tenant", "the switch");
+    unique_networks(findings, switch, &tenants);
+    unique_macs(findings, switch, &tenants);
+    if switch.uplink.is_none() {
+        let remedy = "add [switch.uplink], or remove it";
+        if switch.ingress != IngressMode::Queue {
+            findings.warning(place.key("ingress"), "`ingress` has no effect on a switch without uplink", remedy);
+        }
+        if switch.headroom_ppm.is_some() {
+            findings.warning(place.key("headroom"), "`headroom` has no effect on a switch without uplink", remedy);
+        }
+    }
+    for (i, tenant) in switch.tenants.iter().enumerate() {
+        check_tenant(findings, switch, tenant, &tenants.item(i));
+    }
+}
+
+fn check_tenant(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &Place) {
+    let endpoints = place.key("endpoint");
+    unique(findings, tenant.endpoints.iter().map(|e| e.name.as_str()), &endpoints, "endpoint", "the tenant");
+    if switch.uplink.is_none() && tenant.attachment != Attachment::Isolated {
+        findings.error(
+            place.key("vlan"),
+            "the switch has no uplink on which a VLAN could be",
+            "remove `vlan`, or add [switch.uplink]",
+        );
+    }
+    for (i, endpoint) in tenant.endpoints.iter().enumerate() {
+        check_endpoint(findings, switch, tenant, endpoint, &endpoints.item(i));
+    }
+}
+
+fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, endpoint: &Endpoint, place: &Place) {
+    let identity = &endpoint.identity;
+    if endpoint.trunk {
+        let pointless = [
+            ("mac", !identity.macs.is_empty()),
+            ("ip", !identity.ipv4.is_empty() || !identity.ipv6.is_empty()),
+            ("allow", identity.allow.dhcp_server || identity.allow.router),
+        ];
+        for (key, _) in pointless.iter().filter(|(_, given)| *given) {
+            findings.error(
+                place.key(*key),
+                format!("a trunk is not guarded: `{key}` contradicts trunk = true"),
+                format!("remove `{key}`, or trunk"),
+            );
+        }
+    }
+    if let Some(uplink) = &switch.uplink
+        && tenant.attachment != Attachment::Isolated
+        && endpoint.device.mtu > uplink.device.mtu
+    {
+        findings.warning(
+            place.key("mtu"),
+            format!(
+                "the MTU {} is above the uplink's {}: longer packets are dropped there",
+                endpoint.device.mtu, uplink.device.mtu
+            ),
+            "lower it, or raise the uplink's mtu",
+        );
+    }
+    let guarded = !identity.ipv4.is_empty() || !identity.ipv6.is_empty();
+    for (i, &(ip, length)) in endpoint.device.addresses.iter().enumerate().filter(|_| guarded) {
+        if !may_use(endpoint, ip) {
+            findings.error(
+                place.key("address").item(i),
+                format!("the device gets {ip}/{length}, but the endpoint may not use {ip}"),
+                format!("add \"{ip}\" to `ip`"),
+            );
+        }
+    }
+}
+
+fn may_use(endpoint: &Endpoint, ip: IpAddr) -> bool {
+    let identity = &endpoint.identity;
+    match ip {
+        IpAddr::V4(_) => identity.ipv4.iter().any(|&(p, n)| mask(ip, n) == IpAddr::V4(p)),
+        IpAddr::V6(v6) => {
+            v6.is_unicast_link_local() || identity.ipv6.iter().any(|&(p, n)| mask(ip, n) == IpAddr::V6(p))
+        }
+    }
+}
+
+/// Reports every name that an earlier item of the same list has.
+fn unique<'a>(findings: &mut Findings, names: impl Iterator<Item = &'a str>, list: &Place, what: &str, whole: &str) {
+    let mut seen = BTreeMap::new();
+    for (i, name) in names.enumerate().filter(|(_, name)| !name.is_empty()) {
+        if let Some(first) = seen.insert(name, i) {
+            seen.insert(name, first);
+            findings.error(
+                list.item(i).key("name"),
+                format!("{what} number {} of {whole} is called \"{name}\" as well", first + 1),
+                format!("give each {what} of {whole} its own name"),
+            );
+        }
+    }
+}
+
+/// Two tenants with one VLAN id would share a network.
+fn unique_networks(findings: &mut Findings, switch: &Switch, tenants: &Place) {
+    let mut seen: BTreeMap<u16, &str> = BTreeMap::new();
+    for (i, tenant) in switch.tenants.iter().enumerate() {
+        let Attachment::Vlan(vlan) = tenant.attachment else { continue };
+        match seen.get(&vlan) {
+            Some(other) => findings.error(
+                tenants.item(i).key("vlan"),
+                format!("VLAN {vlan} is tenant \"{other}\"'s on this uplink"),
+                "give each tenant its own VLAN id; tenants that are to share a network may both be \"untagged\"",
+            ),
+            None => drop(seen.insert(vlan, &tenant.name)),
+        }
+    }
+}
+
+/// A MAC address may be on one endpoint of a network: a tenant's own, or the untagged one that several share.
+fn unique_macs(findings: &mut Findings, switch: &Switch, tenants: &Place) {
+    const UNTAGGED: usize = usize::MAX;
+    let mut seen: BTreeMap<(usize, Mac), &str> = BTreeMap::new();
+    for (t, tenant) in switch.tenants.iter().enumerate() {
+        let network = if tenant.attachment == Attachment::Untagged { UNTAGGED } else { t };
+        for (e, endpoint) in tenant.endpoints.iter().enumerate() {
+            for (m, &mac) in endpoint.identity.macs.iter().enumerate() {
+                let Some(other) = seen.insert((network, mac), &endpoint.name) else { continue };
+                findings.error(
+                    tenants.item(t).key("endpoint").item(e).key("mac").item(m),
+                    format!("{} is endpoint \"{other}\"'s in the same network", show_mac(mac)),
+                    "give each endpoint its own address",
+                );
+            }
+        }
+    }
+}

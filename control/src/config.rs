@@ -1,0 +1,238 @@
+//! The configuration as plain data: what an operator asks for, with every default filled in but those that depend on other values.
+//!
+//! The same types whichever way it came (a file now). Rates are wire bits a second; see `units` for how they are written.
+
+use crate::names::{Locator, name};
+use datapath::guard::Identity;
+use datapath::link::Discipline;
+use datapath::program::{Attachment, IngressMode, OrderKind};
+use datapath::units::{Both, Rate};
+use datapath::wire::Mac;
+use std::net::IpAddr;
+
+/// Ethernet's usual MTU, in bytes (RFC 894).
+pub const DEFAULT_MTU: u32 = 1500;
+/// Smallest MTU, in bytes: every IPv4 host's (RFC 791).
+pub const MIN_MTU: u32 = 68;
+/// Largest MTU of a tap device, in bytes: 65535 less an Ethernet header (`MAX_MTU` in drivers/net/tun.c).
+pub const MAX_MTU: u32 = 65_521;
+/// Weight where none is given.
+pub const DEFAULT_WEIGHT: u32 = 1;
+/// Largest weight: what the scheduler's virtual time is exact for.
+pub const MAX_WEIGHT: u32 = 65_535;
+/// Part of the ingress rate held back where none is given, in millionths: enough to drain the network's queue, less than half of what
+/// Gatekeeper gives up.
+pub const DEFAULT_HEADROOM_PPM: u32 = 20_000;
+/// Most headroom, in per cent.
+pub const MAX_HEADROOM_PERCENT: u64 = 50;
+/// Bound of an endpoint's queue where none is given, in bytes of buffer memory: eight ms at 1 Gbit/s, far above the sojourn target.
+pub const DEFAULT_QUEUE_BYTES: u64 = 1 << 20;
+/// Least bound of an endpoint's queue, in bytes: one offloaded frame that waits and one that is served.
+pub const MIN_QUEUE_BYTES: u64 = 128 << 10;
+/// Largest bound of an endpoint's queue, in bytes.
+pub const MAX_QUEUE_BYTES: u64 = 1 << 30;
+/// After how many seconds a learned address is forgotten (IEEE 802.1Q-2018 table 8-6), in nanoseconds.
+pub const DEFAULT_FDB_AGE_NS: u64 = 300 * 1_000_000_000;
+/// Flooded frames a second that an endpoint may send where nothing is given: some hundred times what ARP and neighbour discovery need.
+pub const DEFAULT_FLOOD: u32 = 1000;
+/// The same for a trunk, behind which there are many.
+pub const DEFAULT_TRUNK_FLOOD: u32 = 100_000;
+/// Source addresses learned from an endpoint that declares none.
+pub const DEFAULT_LEARNED: u32 = 64;
+/// The same for a trunk.
+pub const DEFAULT_TRUNK_LEARNED: u32 = 8192;
+/// Memory for frames where none is given, in bytes: what keeps a daemon with 100 endpoints under 64 MiB.
+pub const DEFAULT_MEMORY_BYTES: u64 = 48 << 20;
+/// Least memory for frames, in bytes: a handful of offloaded frames.
+pub const MIN_MEMORY_BYTES: u64 = 4 << 20;
+/// Most memory for frames, in bytes.
+pub const MAX_MEMORY_BYTES: u64 = 64 << 30;
+
+/// The configuration of one daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Config {
+    /// What concerns the process.
+    pub daemon: Daemon,
+    /// Its switches.
+    pub switches: Vec<Switch>,
+    /// Links that join switches of this daemon.
+    pub links: Vec<Link>,
+}
+
+/// What concerns the process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Daemon {
+    /// Name of the instance, and of its run directory.
+    pub name: String,
+    /// Whether the worker polls its ports without ever sleeping: lower latency for a whole core.
+    pub spin: bool,
+    /// Bound of the memory for frames.
+    pub memory_bytes: u64,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Daemon { name: String::new(), spin: false, memory_bytes: DEFAULT_MEMORY_BYTES }
+    }
+}
+
+/// One switch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Switch {
+    /// Unique in the daemon.
+    pub name: String,
+    /// In which order queues share the uplink.
+    pub order: OrderKind,
+    /// What happens to frames from the uplink.
+    pub ingress: IngressMode,
+    /// Part of the uplink's rate held back on ingress, in millionths; `None` for the default.
+    pub headroom_ppm: Option<u32>,
+    /// When learned addresses are forgotten.
+    pub fdb_age_ns: u64,
+    /// The access link.
+    pub uplink: Option<Uplink>,
+    /// Its tenants.
+    pub tenants: Vec<Tenant>,
+}
+
+impl Default for Switch {
+    fn default() -> Self {
+        Switch {
+            name: String::new(),
+            order: OrderKind::default(),
+            ingress: IngressMode::default(),
+            headroom_ppm: None,
+            fdb_age_ns: DEFAULT_FDB_AGE_NS,
+            uplink: None,
+            tenants: Vec::new(),
+        }
+    }
+}
+
+/// The access link of a switch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Uplink {
+    /// Its port.
+    pub device: Device,
+    /// What it carries.
+    pub rate: Both<Rate>,
+}
+
+/// A port, and how its device is set up where it has one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// Where it is; `None` only where the configuration is wrong.
+    pub locator: Option<Locator>,
+    /// Network namespace that the device is in: a name below /run/netns, or a path. `None` for the daemon's own.
+    pub netns: Option<String>,
+    /// Address of the device itself.
+    pub mac: Option<Mac>,
+    /// Addresses given to the device, with prefix length.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Longest packet in bytes.
+    pub mtu: u32,
+    /// Frames that the device's ring holds; `None` for the kernel's default.
+    pub ring: Option<u32>,
+    /// Whether the device may speak IPv6, link-local addresses included.
+    pub ipv6: bool,
+    /// Whether the device outlives the daemon.
+    pub persistent: bool,
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Device {
+            locator: None,
+            netns: None,
+            mac: None,
+            addresses: Vec::new(),
+            mtu: DEFAULT_MTU,
+            ring: None,
+            ipv6: true,
+            persistent: false,
+        }
+    }
+}
+
+/// The three knobs in both directions; `None` where nothing is said.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Knobs {
+    /// At least.
+    pub guarantee: Both<Option<Rate>>,
+    /// At most.
+    pub limit: Both<Option<Rate>>,
+    /// Share of what is left.
+    pub weight: Both<Option<u32>>,
+}
+
+/// The owner of endpoints.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tenant {
+    /// Unique in the switch.
+    pub name: String,
+    /// Its way to the uplink.
+    pub attachment: Attachment,
+    /// Its knobs. Without guarantee it has its endpoints' sum.
+    pub knobs: Knobs,
+    /// Its endpoints.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// The NIC of one virtual machine or container.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// Unique in the tenant.
+    pub name: String,
+    /// Its port.
+    pub device: Device,
+    /// The addresses it may use, and what it may announce.
+    pub identity: Identity,
+    /// A bridge port.
+    pub trunk: bool,
+    /// Its knobs.
+    pub knobs: Knobs,
+    /// Bound of its queue in each direction.
+    pub queue_bytes: u64,
+    /// Flooded frames a second; `None` for the default.
+    pub flood_per_second: Option<u32>,
+    /// Addresses learned from it; `None` for the default.
+    pub max_learned: Option<u32>,
+}
+
+impl Default for Endpoint {
+    fn default() -> Self {
+        Endpoint {
+            name: String::new(),
+            device: Device::default(),
+            identity: Identity::default(),
+            trunk: false,
+            knobs: Knobs::default(),
+            queue_bytes: DEFAULT_QUEUE_BYTES,
+            flood_per_second: None,
+            max_learned: None,
+        }
+    }
+}
+
+/// A wire between two switches of the daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Link {
+    /// Unique in the daemon.
+    pub name: String,
+    /// What it carries in each direction.
+    pub rate: Rate,
+    /// Propagation delay.
+    pub delay_ns: u64,
+    /// Bound of the queue at each end.
+    pub queue_bytes: u32,
+    /// What the queue does before it is full.
+    pub discipline: Discipline,
+    /// Segments lost, in millionths.
+    pub loss_ppm: u32,
+}
+
+/// Whether `text` may name an instance: such names become directories.
+#[must_use]
+pub fn is_instance_name(text: &str) -> bool {
+    name(text).is_ok()
+}

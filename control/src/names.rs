@@ -1,0 +1,192 @@
+//! Names: how values that are not numbers are written in configurations and shown to people. Each is written here once.
+
+use crate::units::Wrong;
+use datapath::link::Side;
+use datapath::program::{IngressMode, OrderKind};
+use datapath::units::Direction;
+use datapath::wire::Mac;
+use std::fmt;
+
+/// Longest name of a network device: IFNAMSIZ less its final zero (linux/if.h).
+pub const MAX_TAP_NAME: usize = 15;
+/// Longest name of an instance, switch, tenant, endpoint or link, in characters: instances name directories and Unix sockets, whose path
+/// is at most 107 bytes (unix(7)).
+pub const MAX_NAME: usize = 48;
+
+/// How `order` is written.
+pub const ORDERS: [(&str, OrderKind); 4] = [
+    ("fair", OrderKind::Fair),
+    ("wf2q", OrderKind::Wf2q),
+    ("vtrr", OrderKind::Vtrr),
+    ("vtrr-bytes", OrderKind::VtrrBytes),
+];
+
+/// How `ingress` is written.
+pub const INGRESS_MODES: [(&str, IngressMode); 3] = [
+    ("queue", IngressMode::Queue),
+    ("police", IngressMode::Police),
+    ("police-published", IngressMode::PolicePublished),
+];
+
+/// The name of a value in one of the tables above.
+#[must_use]
+pub fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], value: T) -> &'static str {
+    table.iter().find(|(_, v)| *v == value).map_or("?", |(name, _)| name)
+}
+
+/// `egress` or `ingress`.
+#[must_use]
+pub fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Egress => "egress",
+        Direction::Ingress => "ingress",
+    }
+}
+
+/// Where a port is: what configurations write in `port`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Locator {
+    /// `tap://NAME`: a tap device.
+    Tap(String),
+    /// `link://NAME/a` or `link://NAME/b`: one end of a link of this daemon.
+    Link(String, Side),
+}
+
+/// How configurations call an end of a link.
+#[must_use]
+pub fn side(side: Side) -> &'static str {
+    match side {
+        Side::A => "a",
+        Side::B => "b",
+    }
+}
+
+impl fmt::Display for Locator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Locator::Tap(name) => write!(f, "tap://{name}"),
+            Locator::Link(name, end) => write!(f, "link://{name}/{}", side(*end)),
+        }
+    }
+}
+
+/// Reads a locator.
+pub fn locator(text: &str) -> Result<Locator, Wrong> {
+    const KINDS: &str = "a port is \"tap://NAME\" or \"link://NAME/a\" (or /b)";
+    let Some((kind, rest)) = text.split_once("://") else {
+        return Err(Wrong::new(format!("\"{text}\" is not a port"), KINDS));
+    };
+    match kind {
+        "tap" => tap_name(rest).map(Locator::Tap),
+        "link" => match rest.rsplit_once('/') {
+            Some((link, "a")) => name(link).map(|n| Locator::Link(n, Side::A)),
+            Some((link, "b")) => name(link).map(|n| Locator::Link(n, Side::B)),
+            _ => Err(Wrong::new(
+                format!("\"{text}\" does not say which end of the link"),
+                format!("write \"link://{0}/a\" or \"link://{0}/b\"", rest.split('/').next().unwrap_or("NAME")),
+            )),
+        },
+        _ => Err(Wrong::new(format!("unknown kind of port \"{kind}\""), KINDS)),
+    }
+}
+
+/// The rules of the kernel's `dev_valid_name` (net/core/dev.c), and no `%`, which it would replace by a number.
+fn tap_name(text: &str) -> Result<String, Wrong> {
+    if text.len() > MAX_TAP_NAME {
+        return Err(Wrong::new(
+            format!("the device name \"{text}\" has {} characters", text.len()),
+            format!("Linux takes at most {MAX_TAP_NAME}"),
+        ));
+    }
+    let bad = |c: char| !c.is_ascii_graphic() || matches!(c, '/' | ':' | '%' | '"' | '\\');
+    if text.is_empty() || text == "." || text == ".." || text.contains(bad) {
+        return Err(Wrong::new(
+            format!("\"{text}\" cannot name a device"),
+            "use letters, digits, '-', '_' and '.', such as \"tap://red1\"",
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads the name of an instance, switch, tenant, endpoint or link.
+pub fn name(text: &str) -> Result<String, Wrong> {
+    let rule = || format!("use letters, digits, '-', '_' and '.', starting with a letter or digit, at most {MAX_NAME}");
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.is_empty() {
+        return Err(Wrong::new("a name may not be empty", rule()));
+    }
+    if text.len() > MAX_NAME || !text.chars().all(good) || !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(Wrong::new(format!("\"{text}\" cannot be a name"), rule()));
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads the MAC address of one endpoint.
+pub fn mac(text: &str) -> Result<Mac, Wrong> {
+    let example = "write six bytes in hexadecimal, such as \"02:00:00:00:00:01\"";
+    let mut bytes = [0u8; 6];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
+        let part = part.ok_or_else(|| Wrong::new(format!("\"{text}\" is not a MAC address"), example))?;
+        *byte = u8::from_str_radix(part, 16).map_err(|_| Wrong::new("not hexadecimal", example))?;
+    }
+    if parts.next().is_some() {
+        return Err(Wrong::new(format!("\"{text}\" is not a MAC address"), example));
+    }
+    let mac = Mac(bytes);
+    if mac.is_group() {
+        return Err(Wrong::new(
+            format!("{text} is a group address"),
+            "an endpoint's address has an even first byte, such as 02:00:00:00:00:01",
+        ));
+    }
+    if mac == Mac::default() {
+        return Err(Wrong::new("00:00:00:00:00:00 is no address", example));
+    }
+    Ok(mac)
+}
+
+/// A MAC address as people write it.
+#[must_use]
+pub fn show_mac(mac: Mac) -> String {
+    mac.0.map(|b| format!("{b:02x}")).join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locators_read_back_as_shown() {
+        for text in ["tap://red1", "link://fabric/a", "link://a.b-c/b"] {
+            assert_eq!(locator(text).unwrap().to_string(), text);
+        }
+        for text in ["red1", "tap://", "tap://a/b", "tap://a b", "tap://t%d", "tap://..", "tap://sixteen-letters0"] {
+            assert!(locator(text).is_err(), "{text}");
+        }
+        for text in ["link://fabric", "link://fabric/c", "link:///a", "vde://x", "link://a/b/a"] {
+            assert!(locator(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mac_is_six_bytes_of_one_station() {
+        assert_eq!(mac("02:00:00:00:0A:ff"), Ok(Mac([2, 0, 0, 0, 10, 255])));
+        for text in
+            ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "2:0:0:0:0:1", "+2:00:00:00:00:01", "02-00-00-00-00-01"]
+        {
+            assert!(mac(text).is_err(), "{text}");
+        }
+        assert!(mac("01:80:c2:00:00:00").unwrap_err().message.contains("group"));
+        assert!(mac("00:00:00:00:00:00").is_err());
+    }
+
+    #[test]
+    fn names_make_safe_paths() {
+        assert!(name("demo-1.x").is_ok());
+        for text in ["", ".", "..", "a/b", "-a", "a b", "ä", &"x".repeat(MAX_NAME + 1)] {
+            assert!(name(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Places: where in a configuration something is, whatever form the configuration came in.
+//!
+//! A check speaks of places (`switch[0].tenant[1].guarantee`); [`Locations`] knows where in the text a place is, and what its items are called.
+
+use crate::problem::Problem;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+/// One step into a configuration.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Step {
+    Key(Cow<'static, str>),
+    Item(usize),
+}
+
+/// The way from the whole configuration to one value in it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Place(Vec<Step>);
+
+impl Place {
+    /// The whole configuration.
+    #[must_use]
+    pub fn root() -> Place {
+        Place::default()
+    }
+
+    /// The value of `key` in the table that is here.
+    #[must_use]
+    pub fn key(&self, key: impl Into<Cow<'static, str>>) -> Place {
+        self.then(Step::Key(key.into()))
+    }
+
+    /// The item number `index` (from 0) of the list that is here.
+    #[must_use]
+    pub fn item(&self, index: usize) -> Place {
+        self.then(Step::Item(index))
+    }
+
+    fn then(&self, step: Step) -> Place {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Place(steps)
+    }
+
+    /// What contains this; `None` for the whole configuration.
+    #[must_use]
+    pub fn parent(&self) -> Option<Place> {
+        (!self.0.is_empty()).then(|| Place(self.0[..self.0.len() - 1].to_vec()))
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(key) if i == 0 => f.write_str(key)?,
+                Step::Key(key) => write!(f, ".{key}")?,
+                Step::Item(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the places of one configuration are in its text (byte ranges), and the names of its items.
+#[derive(Debug, Default)]
+pub struct Locations {
+    spans: BTreeMap<Place, Range<usize>>,
+    names: BTreeMap<Place, String>,
+}
+
+impl Locations {
+    pub(crate) fn record(&mut self, place: &Place, span: Range<usize>) {
+        self.spans.insert(place.clone(), span);
+    }
+
+    pub(crate) fn record_name(&mut self, place: &Place, name: &str) {
+        self.names.insert(place.clone(), name.to_owned());
+    }
+
+    /// Where `place` is, or where what contains it is.
+    #[must_use]
+    pub fn span(&self, place: &Place) -> Option<Range<usize>> {
+        let mut place = place.clone();
+        loop {
+            if let Some(span) = self.spans.get(&place) {
+                return Some(span.clone());
+            }
+            place = place.parent()?;
+        }
+    }
+
+    /// The place in words that a person finds again: `switch "s1", tenant "red", guarantee`.
+    #[must_use]
+    pub fn describe(&self, place: &Place) -> String {
+        let mut text = String::new();
+        for depth in 1..=place.0.len() {
+            let part = Place(place.0[..depth].to_vec());
+            match &part.0[depth - 1] {
+                Step::Key(key) => {
+                    let separator = if depth == 1 { "" } else { ", " };
+                    let _ = write!(text, "{separator}{key}");
+                }
+                Step::Item(index) => {
+                    let _ = match self.names.get(&part) {
+                        Some(name) => write!(text, " \"{name}\""),
+                        None => write!(text, " number {}", index + 1),
+                    };
+                }
+            }
+        }
+        text
+    }
+
+    /// Adds to a problem where it is in the text; `None` where something there, or around it, is already among `known`.
+    pub(crate) fn locate(&self, mut problem: Problem, known: &[Problem]) -> Option<Problem> {
+        let mut around = Some(problem.place.clone());
+        while let Some(place) = around {
+            if known.iter().any(|k| k.place == place && !place.0.is_empty() && k.hides) {
+                return None;
+            }
+            around = place.parent();
+        }
+        problem.span = self.span(&problem.place);
+        problem.key = self.describe(&problem.place);
+        Some(problem)
+    }
+}

@@ -1,0 +1,223 @@
+//! Reading a configuration from TOML. The format is the struct in `config`, field by field; the keys are the names asked for here.
+
+mod table;
+pub(crate) mod values;
+
+use crate::config::{Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
+use crate::place::{Locations, Place};
+use crate::problem::Problem;
+use datapath::guard::{Allow, Identity};
+use datapath::link::{Discipline, LinkConfig};
+use datapath::units::Rate;
+use std::net::IpAddr;
+use table::{Reader, Table};
+use toml::de::DeTable;
+
+/// Longest text that is read, in bytes: a hundred thousand endpoints take about half of it.
+pub const MAX_TEXT: usize = 64 << 20;
+
+/// What was read.
+pub(crate) struct Reading {
+    pub config: Config,
+    pub problems: Vec<Problem>,
+    pub locations: Locations,
+    /// Whether the text was TOML at all, so that checking what it says makes sense.
+    pub is_toml: bool,
+}
+
+/// Reads `text`. What cannot be read is a problem, and has its default in the result.
+pub(crate) fn read(text: &str) -> Reading {
+    let mut reader = Reader::default();
+    if text.len() > MAX_TEXT {
+        let problem =
+            Problem::error(Place::root(), "the configuration is longer than 64 MiB", "split it over several daemons");
+        return Reading {
+            config: Config::default(),
+            problems: vec![problem],
+            locations: Locations::default(),
+            is_toml: false,
+        };
+    }
+    let (root, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let mut problem = Problem::error(Place::root(), format!("not TOML: {}", error.message()), "");
+        problem.span = error.span();
+        reader.problems.push(problem);
+    }
+    let mut root = Table::new(root.get_ref(), Place::root());
+    reader.locations.record(&root.place, 0..0);
+    let config = config(&mut reader, &mut root);
+    if errors.is_empty() {
+        reader.close(root);
+    } else {
+        // Around a fault in the syntax keys go missing or astray: what is said of them would be guesswork.
+        reader.problems.truncate(errors.len());
+    }
+    Reading { config, problems: reader.problems, locations: reader.locations, is_toml: errors.is_empty() }
+}
+
+fn config(r: &mut Reader, root: &mut Table<'_>) -> Config {
+    let daemon = match r.table(root, "daemon") {
+        Some(table) => daemon(r, table),
+        None if root.has("daemon") => Daemon::default(),
+        None => {
+            let problem = Problem {
+                span: Some(0..0),
+                key: "daemon".to_owned(),
+                ..Problem::error(
+                    Place::root().key("daemon"),
+                    "`[daemon]` is missing",
+                    "add [daemon] with name = \"demo\"",
+                )
+            };
+            r.problems.push(problem);
+            Daemon::default()
+        }
+    };
+    let switches = r.tables(root, "switch").into_iter().map(|t| switch(r, t)).collect();
+    let links = r.tables(root, "link").into_iter().map(|t| link(r, t)).collect();
+    Config { daemon, switches, links }
+}
+
+fn daemon(r: &mut Reader, mut t: Table<'_>) -> Daemon {
+    let default = Daemon::default();
+    let daemon = Daemon {
+        name: r.name(&mut t, "\"demo\""),
+        spin: r.get(&mut t, "spin", values::flag).unwrap_or(default.spin),
+        memory_bytes: r.get(&mut t, "memory", values::memory).unwrap_or(default.memory_bytes),
+    };
+    r.close(t);
+    daemon
+}
+
+fn switch(r: &mut Reader, mut t: Table<'_>) -> Switch {
+    let default = Switch::default();
+    let switch = Switch {
+        name: r.name(&mut t, "\"s1\""),
+        order: r.get(&mut t, "order", values::order).unwrap_or_default(),
+        ingress: r.get(&mut t, "ingress", values::ingress).unwrap_or_default(),
+        headroom_ppm: r.get(&mut t, "headroom", values::headroom),
+        fdb_age_ns: r.get(&mut t, "fdb_age", values::age).unwrap_or(default.fdb_age_ns),
+        uplink: r.table(&mut t, "uplink").map(|u| uplink(r, u)),
+        tenants: r.tables(&mut t, "tenant").into_iter().map(|u| tenant(r, u)).collect(),
+    };
+    r.close(t);
+    switch
+}
+
+fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
+    let device = device(r, &mut t, "\"tap://uplink0\"");
+    let device = Device { mac: r.get(&mut t, "mac", values::mac), ..device };
+    if !t.has("rate") {
+        r.need(&mut t, "rate", "\"1 Gbit/s\"", values::rate);
+    }
+    let rate = r.both(&mut t, "rate", values::rate);
+    for (key, value) in [("egress", rate.egress), ("ingress", rate.ingress)] {
+        let other = if key == "egress" { rate.ingress } else { rate.egress };
+        if let (None, Some(_)) = (value, other) {
+            let problem = Problem::error(
+                t.place.key("rate"),
+                format!("the uplink's {key} rate is missing"),
+                "write rate = { egress = \"..\", ingress = \"..\" }, or one rate for both",
+            );
+            r.problems.extend(r.locations.locate(problem, &r.problems));
+        }
+    }
+    let rate =
+        datapath::units::Both { egress: rate.egress.unwrap_or_default(), ingress: rate.ingress.unwrap_or_default() };
+    r.close(t);
+    Uplink { device, rate }
+}
+
+fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {
+    let default = Device::default();
+    Device {
+        locator: r.need(t, "port", such_as, values::locator),
+        netns: r.get(t, "netns", values::netns),
+        mac: None,
+        addresses: r.list(t, "address", values::address),
+        mtu: r.get(t, "mtu", values::mtu).unwrap_or(default.mtu),
+        ring: r.get(t, "ring", values::ring),
+        ipv6: r.get(t, "ipv6", values::flag).unwrap_or(default.ipv6),
+        persistent: r.get(t, "persistent", values::flag).unwrap_or(default.persistent),
+    }
+}
+
+fn knobs(r: &mut Reader, t: &mut Table<'_>) -> Knobs {
+    Knobs {
+        guarantee: r.both(t, "guarantee", values::rate),
+        limit: r.both(t, "limit", values::rate),
+        weight: r.both(t, "weight", values::weight),
+    }
+}
+
+fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
+    let tenant = Tenant {
+        name: r.name(&mut t, "\"red\""),
+        attachment: r.get(&mut t, "vlan", values::vlan).unwrap_or_default(),
+        knobs: knobs(r, &mut t),
+        endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
+    };
+    r.close(t);
+    tenant
+}
+
+fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
+    let default = Endpoint::default();
+    let name = r.name(&mut t, "\"red1\"");
+    let device = device(r, &mut t, "\"tap://red1\"");
+    let identity = identity(r, &mut t);
+    let endpoint = Endpoint {
+        name,
+        device: Device { mac: identity.macs.first().copied(), ..device },
+        identity,
+        trunk: r.get(&mut t, "trunk", values::flag).unwrap_or(default.trunk),
+        knobs: knobs(r, &mut t),
+        queue_bytes: r.get(&mut t, "queue", values::queue).unwrap_or(default.queue_bytes),
+        flood_per_second: r.get(&mut t, "flood_per_second", values::count),
+        max_learned: r.get(&mut t, "max_learned", values::count),
+    };
+    r.close(t);
+    endpoint
+}
+
+fn identity(r: &mut Reader, t: &mut Table<'_>) -> Identity {
+    let mut identity = Identity { macs: r.list(t, "mac", values::mac), ..Identity::default() };
+    for (ip, length) in r.list(t, "ip", values::prefix) {
+        match ip {
+            IpAddr::V4(ip) => identity.ipv4.push((ip, length)),
+            IpAddr::V6(ip) => identity.ipv6.push((ip, length)),
+        }
+    }
+    for allow in r.list(t, "allow", values::allow) {
+        let Allow { dhcp_server, router } = allow;
+        identity.allow.dhcp_server |= dhcp_server;
+        identity.allow.router |= router;
+    }
+    identity
+}
+
+fn link(r: &mut Reader, mut t: Table<'_>) -> Link {
+    let default = LinkConfig::default();
+    let mut link = Link {
+        name: r.name(&mut t, "\"fabric\""),
+        rate: r.need(&mut t, "rate", "\"1 Gbit/s\"", values::rate).unwrap_or(Rate(0)),
+        delay_ns: r.get(&mut t, "delay", values::delay).unwrap_or(default.delay_ns),
+        queue_bytes: r.get(&mut t, "queue", values::link_queue).unwrap_or(default.queue_bytes),
+        discipline: Discipline::DropTail,
+        loss_ppm: r.get(&mut t, "loss", values::loss).unwrap_or(0),
+    };
+    let marks = r.get(&mut t, "discipline", values::marks).unwrap_or(false);
+    if marks {
+        let mark_bytes = r.need(&mut t, "mark", "\"64 KiB\"", values::link_queue).unwrap_or(u32::MAX);
+        link.discipline = Discipline::Ecn { mark_bytes };
+    } else if t.has("mark") {
+        r.get(&mut t, "mark", values::link_queue);
+        let place = t.place.key("mark");
+        let problem =
+            Problem::error(place, "`mark` has no effect on a droptail queue", "add discipline = \"ecn\", or remove it");
+        r.problems.extend(r.locations.locate(problem, &r.problems));
+    }
+    r.close(t);
+    link
+}

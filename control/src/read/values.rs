@@ -1,0 +1,255 @@
+//! Values: what each kind of TOML value must look like.
+
+use crate::config::{
+    MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
+    MIN_QUEUE_BYTES,
+};
+use crate::names::{self, INGRESS_MODES, Locator, ORDERS};
+use crate::problem::nearest;
+use crate::units::{self, Wrong};
+use datapath::guard::Allow;
+use datapath::program::{Attachment, IngressMode, OrderKind};
+use datapath::units::Rate;
+use datapath::wire::Mac;
+use std::net::IpAddr;
+use toml::de::DeValue;
+
+/// Longest time that a link may delay, in nanoseconds: beyond it a lab measures its own patience.
+const MAX_DELAY_NS: u64 = 10_000_000_000;
+/// Learned addresses are kept at least a second, in nanoseconds, so that a quiet endpoint is not flooded to all the time.
+const MIN_AGE_NS: u64 = 1_000_000_000;
+/// Longest time that a learned address is kept, in nanoseconds: the largest that IEEE 802.1Q allows, 1 000 000 s.
+const MAX_AGE_NS: u64 = 1_000_000 * 1_000_000_000;
+/// Bounds of a link's queue, in wire bytes: at least one MTU frame.
+const LINK_QUEUE_BYTES: (u64, u64) = (1600, 1 << 30);
+
+fn text<'a>(value: &'a DeValue<'_>, such_as: &str) -> Result<&'a str, Wrong> {
+    value.as_str().ok_or_else(|| {
+        Wrong::new(
+            format!("this is {}, not text in quotes", kind(value)),
+            format!("write it as text, such as {such_as}"),
+        )
+    })
+}
+
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a number with a point",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+fn integer(value: &DeValue<'_>, least: u32, most: u32) -> Result<u32, Wrong> {
+    let range = || format!("write a whole number from {least} to {most}, without quotes");
+    let DeValue::Integer(number) = value else {
+        return Err(Wrong::new(format!("this is {}, not a whole number", kind(value)), range()));
+    };
+    match i64::from_str_radix(number.as_str(), number.radix()) {
+        Ok(n) if n >= i64::from(least) && n <= i64::from(most) => Ok(n as u32),
+        _ => Err(Wrong::new(format!("{number} is out of range"), range())),
+    }
+}
+
+fn choice<T: Copy>(value: &DeValue<'_>, table: &[(&'static str, T)], what: &str) -> Result<T, Wrong> {
+    let names: Vec<String> = table.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+    let word = text(value, &names[0])?;
+    table.iter().find(|(name, _)| *name == word).map(|&(_, v)| v).ok_or_else(|| {
+        let remedy = match nearest(word, table.iter().map(|(name, _)| *name)) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("it is one of {}", names.join(", ")),
+        };
+        Wrong::new(format!("unknown {what} \"{word}\""), remedy)
+    })
+}
+
+pub(super) fn flag(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    value.as_bool().ok_or_else(|| {
+        Wrong::new(format!("this is {}, not true or false", kind(value)), "write true or false, without quotes")
+    })
+}
+
+pub(super) fn name(value: &DeValue<'_>) -> Result<String, Wrong> {
+    names::name(text(value, "\"red1\"")?)
+}
+
+pub(super) fn locator(value: &DeValue<'_>) -> Result<Locator, Wrong> {
+    names::locator(text(value, "\"tap://red1\"")?)
+}
+
+pub(super) fn mac(value: &DeValue<'_>) -> Result<Mac, Wrong> {
+    names::mac(text(value, "\"02:00:00:00:00:01\"")?)
+}
+
+pub(super) fn order(value: &DeValue<'_>) -> Result<OrderKind, Wrong> {
+    choice(value, &ORDERS, "order")
+}
+
+pub(super) fn ingress(value: &DeValue<'_>) -> Result<IngressMode, Wrong> {
+    choice(value, &INGRESS_MODES, "ingress mode")
+}
+
+pub(super) fn rate(value: &DeValue<'_>) -> Result<Rate, Wrong> {
+    units::rate(text(value, "\"300 Mbit/s\"")?)
+}
+
+pub(super) fn headroom(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    units::percent_ppm(text(value, "\"2 %\"")?, MAX_HEADROOM_PERCENT)
+}
+
+pub(super) fn loss(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    units::percent_ppm(text(value, "\"0.1 %\"")?, 100)
+}
+
+pub(super) fn queue(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::size(text(value, "\"1 MiB\"")?, MIN_QUEUE_BYTES, MAX_QUEUE_BYTES)
+}
+
+pub(super) fn memory(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::size(text(value, "\"48 MiB\"")?, MIN_MEMORY_BYTES, MAX_MEMORY_BYTES)
+}
+
+pub(super) fn link_queue(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    units::size(text(value, "\"256 KiB\"")?, LINK_QUEUE_BYTES.0, LINK_QUEUE_BYTES.1).map(|bytes| bytes as u32)
+}
+
+pub(super) fn delay(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"50 us\"")?, 0, MAX_DELAY_NS)
+}
+
+pub(super) fn age(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"300 s\"")?, MIN_AGE_NS, MAX_AGE_NS)
+}
+
+pub(super) fn weight(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 1, MAX_WEIGHT)
+}
+
+pub(super) fn mtu(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, MIN_MTU, MAX_MTU)
+}
+
+pub(super) fn count(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 0, 1_000_000)
+}
+
+/// Frames in a device's ring: its `txqueuelen`.
+pub(super) fn ring(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 1, 1_000_000)
+}
+
+/// Whether a link's queue marks.
+pub(super) fn marks(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &[("droptail", false), ("ecn", true)], "discipline")
+}
+
+/// A VLAN id, or the untagged network.
+pub(super) fn vlan(value: &DeValue<'_>) -> Result<Attachment, Wrong> {
+    const RANGE: &str = "write a VLAN id from 1 to 4094 without quotes, or \"untagged\"";
+    match value {
+        DeValue::String(word) if word == "untagged" => Ok(Attachment::Untagged),
+        DeValue::Integer(_) => integer(value, 1, 4094)
+            .map(|id| Attachment::Vlan(id as u16))
+            .map_err(|wrong| Wrong::new(wrong.message, RANGE)),
+        _ => Err(Wrong::new(format!("this is {}, not a VLAN", kind(value)), RANGE)),
+    }
+}
+
+/// One thing that an endpoint may announce.
+pub(super) fn allow(value: &DeValue<'_>) -> Result<Allow, Wrong> {
+    const NONE: Allow = Allow { dhcp_server: false, router: false };
+    let table = [("dhcp-server", Allow { dhcp_server: true, ..NONE }), ("router", Allow { router: true, ..NONE })];
+    choice(value, &table, "permission")
+}
+
+/// A namespace: a name below /run/netns, or an absolute path.
+pub(super) fn netns(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let such_as = "\"lab-red1\" or \"/proc/1234/ns/net\"";
+    let word = text(value, such_as)?;
+    let good = |c: char| c.is_ascii_graphic();
+    let path = word.starts_with('/') && word.len() > 1;
+    let name = !word.is_empty() && !word.contains('/') && word != "." && word != "..";
+    if (path || name) && word.chars().all(good) {
+        return Ok(word.to_owned());
+    }
+    Err(Wrong::new(
+        format!("\"{word}\" is neither the name of a network namespace nor an absolute path"),
+        format!("write {such_as}"),
+    ))
+}
+
+/// An IP address with or without prefix length, whose host bits are zero: what an endpoint may use.
+pub(super) fn prefix(value: &DeValue<'_>) -> Result<(IpAddr, u8), Wrong> {
+    let word = text(value, "\"10.0.0.1\" or \"10.0.0.0/24\"")?;
+    let (ip, length) = ip_and_length(word, None)?;
+    let network = mask(ip, length);
+    if network != ip {
+        return Err(Wrong::new(
+            format!("{word} has bits set behind its prefix"),
+            format!("write {network}/{length} for the network, or {ip} for the one address"),
+        ));
+    }
+    Ok((ip, length))
+}
+
+/// An IP address with its prefix length: what a device is given.
+pub(super) fn address(value: &DeValue<'_>) -> Result<(IpAddr, u8), Wrong> {
+    let word = text(value, "\"10.0.0.1/24\"")?;
+    ip_and_length(word, Some("a device's address needs the length of its network's prefix"))
+}
+
+fn ip_and_length(word: &str, need_length: Option<&str>) -> Result<(IpAddr, u8), Wrong> {
+    let such_as = "write such as \"10.0.0.1\", \"10.0.0.0/24\", \"fd00::1\" or \"fd00::/64\"";
+    let (ip, length) = match word.split_once('/') {
+        Some((ip, length)) => (ip, Some(length)),
+        None => (word, None),
+    };
+    let ip: IpAddr = ip.parse().map_err(|_| Wrong::new(format!("\"{word}\" is not an IP address"), such_as))?;
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let Some(length) = length else {
+        return match need_length {
+            Some(why) => Err(Wrong::new(format!("{word} has no prefix length: {why}"), format!("write \"{word}/24\""))),
+            None => Ok((ip, most)),
+        };
+    };
+    match length.parse::<u8>() {
+        Ok(n) if n <= most && length.bytes().all(|b| b.is_ascii_digit()) => Ok((ip, n)),
+        _ => Err(Wrong::new(
+            format!("\"/{length}\" is not a prefix length"),
+            format!("for {} it is 0 to {most}", if ip.is_ipv4() { "IPv4" } else { "IPv6" }),
+        )),
+    }
+}
+
+/// The address with all bits behind the prefix zero.
+pub(crate) fn mask(ip: IpAddr, length: u8) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => {
+            let keep = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            IpAddr::V4((ip.to_bits() & keep).into())
+        }
+        IpAddr::V6(ip) => {
+            let keep = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            IpAddr::V6((ip.to_bits() & keep).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_keep_the_prefix() {
+        let mask = |ip: &str, n| mask(ip.parse().unwrap(), n).to_string();
+        assert_eq!(mask("10.1.2.3", 24), "10.1.2.0");
+        assert_eq!(mask("10.1.2.3", 0), "0.0.0.0");
+        assert_eq!(mask("10.1.2.3", 32), "10.1.2.3");
+        assert_eq!(mask("fd00::1", 64), "fd00::");
+        assert_eq!(mask("fd00::1", 0), "::");
+    }
+}

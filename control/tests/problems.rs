@@ -1,0 +1,67 @@
+//! Every problem that a configuration can have, as golden texts: `tests/problems/NAME.toml` gives `tests/problems/NAME.txt`.
+//!
+//! `GOLDEN=write cargo test -p control --test problems` writes the texts anew; look at the difference before committing it.
+
+use std::path::Path;
+
+/// A good configuration, which the cases about TOML values start from in spirit.
+const GOOD: &str = r#"
+[daemon]
+name = "t"
+[[switch]]
+name = "s"
+"#;
+
+#[test]
+fn every_problem_reads_as_written_down() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/problems");
+    let write = std::env::var_os("GOLDEN").is_some_and(|v| v == "write");
+    let mut cases = 0;
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(&directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "toml") {
+            continue;
+        }
+        cases += 1;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let checked = control::load(&text);
+        assert!(!checked.problems.is_empty(), "{name} has no problem");
+        let got: Vec<String> = checked.problems.iter().map(|p| p.render(name, &text)).collect();
+        let got = got.join("\n");
+        let golden = path.with_extension("txt");
+        if write {
+            std::fs::write(&golden, &got).unwrap();
+        } else if std::fs::read_to_string(&golden).unwrap_or_default() != got {
+            wrong.push(format!("{name}: now it reads\n{got}"));
+        }
+        for problem in &checked.problems {
+            assert!(problem.span.is_some(), "{name}: no line for: {}", problem.message);
+            let syntax = problem.message.starts_with("not TOML");
+            assert!(syntax || !problem.remedy.is_empty(), "{name}: no remedy for: {}", problem.message);
+        }
+        let only_warnings = checked.problems.iter().all(|p| p.severity == control::problem::Severity::Warning);
+        assert_eq!(checked.plan.is_some(), only_warnings, "{name}: a plan exactly where there is no error");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(cases > 20, "only {cases} cases found");
+}
+
+#[test]
+fn any_prefix_of_a_configuration_is_answered() {
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/two-hosts.toml")).unwrap();
+    for end in (0..text.len()).filter(|&i| text.is_char_boundary(i)) {
+        let checked = control::load(&text[..end]);
+        assert!(checked.plan.is_some() || !checked.problems.is_empty());
+        for problem in checked.problems {
+            assert!(!problem.render("f", &text[..end]).is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_good_configuration_has_no_problem() {
+    assert!(control::load(GOOD).problems.is_empty());
+}
