@@ -1,0 +1,208 @@
+//! `levada check`: is a configuration good, and what does it promise?
+
+use crate::Failure;
+use control::admission::{Promise, promise};
+use control::config::{Config, Switch};
+use control::names::name_of;
+use control::problem::Severity;
+use control::units::show_rate;
+use control::{Checked, names};
+use datapath::program::{Attachment, Share, TenantId};
+use datapath::units::{Direction, Rate};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Reads and checks `file`; warnings and errors are rendered with their lines. Errors are a failure.
+pub fn load(file: &Path) -> Result<(Checked, String), Failure> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::Failed(format!("cannot read {name}: {e}")))?;
+    let checked = control::load(&text);
+    let shown: Vec<String> = checked.problems.iter().map(|p| p.render(&name, &text)).collect();
+    let errors = checked.problems.iter().filter(|p| p.severity == Severity::Error).count();
+    let mut shown = shown.join("\n");
+    if errors > 0 {
+        let _ = write!(shown, "\n{name}: {errors} error{}", if errors == 1 { "" } else { "s" });
+        return Err(Failure::Failed(format!("the configuration is not good\n\n{shown}")));
+    }
+    Ok((checked, shown))
+}
+
+/// The report on a good configuration.
+pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
+    let (checked, warnings) = load(file)?;
+    if !warnings.is_empty() {
+        eprintln!("{warnings}");
+    }
+    let summary = Summary::new(&checked);
+    if json {
+        let text = serde_json::to_string_pretty(&summary).map_err(|e| Failure::Failed(e.to_string()))?;
+        return Ok(text + "\n");
+    }
+    Ok(summary.text(&file.display().to_string()))
+}
+
+/// What a configuration promises. Rates are in bits a second; `null` where there is none.
+#[derive(Serialize)]
+struct Summary {
+    version: u32,
+    name: String,
+    warnings: Vec<String>,
+    switches: Vec<SwitchSummary>,
+    links: usize,
+}
+
+#[derive(Serialize)]
+struct SwitchSummary {
+    name: String,
+    order: &'static str,
+    ingress: &'static str,
+    uplink: Option<UplinkSummary>,
+    tenants: Vec<TenantSummary>,
+}
+
+#[derive(Serialize)]
+struct UplinkSummary {
+    port: String,
+    egress: PromiseSummary,
+    ingress: PromiseSummary,
+}
+
+#[derive(Serialize)]
+struct PromiseSummary {
+    rate_bps: u64,
+    capacity_bps: u64,
+    promised_bps: u64,
+}
+
+#[derive(Serialize)]
+struct TenantSummary {
+    name: String,
+    network: String,
+    endpoints: usize,
+    egress: ShareSummary,
+    ingress: ShareSummary,
+}
+
+#[derive(Serialize)]
+struct ShareSummary {
+    guarantee_bps: u64,
+    limit_bps: Option<u64>,
+    weight: u32,
+}
+
+impl Summary {
+    fn new(checked: &Checked) -> Summary {
+        let config: &Config = &checked.config;
+        let plan = checked.plan.as_ref();
+        let switches = plan.iter().flat_map(|p| &p.switches).zip(&config.switches);
+        Summary {
+            version: 1,
+            name: config.daemon.name.clone(),
+            warnings: checked.problems.iter().map(|p| format!("{}: {}", p.key, p.message)).collect(),
+            switches: switches.map(|(plan, switch)| switch_summary(plan, switch)).collect(),
+            links: config.links.len(),
+        }
+    }
+
+    fn text(&self, file: &str) -> String {
+        let mut out = format!("{file}: good; instance \"{}\"\n", self.name);
+        for switch in &self.switches {
+            let _ = writeln!(out, "\nswitch {}: order {}, ingress {}", switch.name, switch.order, switch.ingress);
+            match &switch.uplink {
+                Some(uplink) => {
+                    let _ = writeln!(out, "  uplink {}", uplink.port);
+                    for (word, promise) in [("egress", &uplink.egress), ("ingress", &uplink.ingress)] {
+                        let _ = writeln!(out, "    {word:<8} {}", promise.text());
+                    }
+                }
+                None => out += "  no uplink\n",
+            }
+            let width = switch.tenants.iter().map(|t| t.name.len()).max().unwrap_or(0);
+            for tenant in &switch.tenants {
+                let plural = if tenant.endpoints == 1 { " " } else { "s" };
+                let _ = writeln!(
+                    out,
+                    "  tenant {:<width$}  {:<9}  {:>3} endpoint{plural}  egress {}, ingress {}",
+                    tenant.name,
+                    tenant.network,
+                    tenant.endpoints,
+                    tenant.egress.text(),
+                    tenant.ingress.text()
+                );
+            }
+        }
+        out
+    }
+}
+
+fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSummary {
+    let uplink = switch.uplink.as_ref().zip(plan.program.uplink.as_ref()).map(|(uplink, compiled)| {
+        let one = |d: Direction| {
+            let Promise { promised, capacity } =
+                promise(switch, d).unwrap_or(Promise { promised: Rate(0), capacity: Rate(0) });
+            PromiseSummary { rate_bps: uplink.rate.get(d).0, capacity_bps: capacity.0, promised_bps: promised.0 }
+        };
+        UplinkSummary {
+            port: plan.ports[compiled.port.0 as usize].locator.to_string(),
+            egress: one(Direction::Egress),
+            ingress: one(Direction::Ingress),
+        }
+    });
+    let tenants = plan.program.tenants.iter().enumerate().map(|(i, tenant)| TenantSummary {
+        name: plan.tenants[i].clone(),
+        network: match tenant.attachment {
+            Attachment::Isolated => "local".to_owned(),
+            Attachment::Vlan(id) => format!("vlan {id}"),
+            Attachment::Untagged => "untagged".to_owned(),
+        },
+        endpoints: plan.program.endpoints.iter().filter(|e| e.tenant == TenantId(i as u32)).count(),
+        egress: ShareSummary::new(&tenant.share.egress),
+        ingress: ShareSummary::new(&tenant.share.ingress),
+    });
+    SwitchSummary {
+        name: plan.name.clone(),
+        order: name_of(&names::ORDERS, plan.program.order),
+        ingress: name_of(&names::INGRESS_MODES, plan.program.ingress),
+        uplink,
+        tenants: tenants.collect(),
+    }
+}
+
+impl PromiseSummary {
+    fn text(&self) -> String {
+        let permille = (self.promised_bps * 1000).checked_div(self.capacity_bps).unwrap_or(0);
+        format!(
+            "{} of {} promised ({}.{} %); the link carries {}",
+            show_rate(Rate(self.promised_bps)),
+            show_rate(Rate(self.capacity_bps)),
+            permille / 10,
+            permille % 10,
+            show_rate(Rate(self.rate_bps))
+        )
+    }
+}
+
+impl ShareSummary {
+    fn new(share: &Share) -> ShareSummary {
+        ShareSummary {
+            guarantee_bps: share.guarantee.0,
+            limit_bps: share.limit.is_limited().then_some(share.limit.0),
+            weight: share.weight,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = match self.guarantee_bps {
+            0 => "no guarantee".to_owned(),
+            bps => format!("at least {}", show_rate(Rate(bps))),
+        };
+        if let Some(limit) = self.limit_bps {
+            let _ = write!(text, ", at most {}", show_rate(Rate(limit)));
+        }
+        if self.weight != 1 {
+            let _ = write!(text, ", weight {}", self.weight);
+        }
+        text
+    }
+}

@@ -1,0 +1,61 @@
+//! Every file in `examples/` is good, without a warning, and its summary is as written down.
+//!
+//! `GOLDEN=write cargo test -p levada --test examples` writes the summaries anew.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn every_example_is_good() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/examples");
+    let mut files: Vec<_> = std::fs::read_dir(root.join("examples"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 3, "{files:?}");
+    for file in files {
+        let check = |json: bool| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
+            command.current_dir(root).arg("check").arg(format!("examples/{file}"));
+            let output = command.args(json.then_some("--json")).output().unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success() && stderr.is_empty(), "{file}: {stderr}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let text = check(false);
+        let golden = goldens.join(file.replace(".toml", ".txt"));
+        if std::env::var_os("GOLDEN").is_some_and(|v| v == "write") {
+            std::fs::create_dir_all(&goldens).unwrap();
+            std::fs::write(&golden, &text).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&golden).unwrap_or_default(), text, "{file}");
+        let json: serde_json::Value = serde_json::from_str(&check(true)).unwrap();
+        assert_eq!(json["version"], 1);
+        assert!(!json["switches"].as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_wrong_configuration_fails_with_its_line() {
+    let directory = std::env::temp_dir().join(format!("levada-check-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("wrong.toml");
+    std::fs::write(&file, "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\nordre = \"fair\"\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_levada")).arg("check").arg(&file).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("wrong.toml:5:1") && stderr.contains("did you mean `order`?"), "{stderr}");
+}
+
+#[test]
+fn a_wrong_command_line_says_so() {
+    for args in [&["frobnicate"][..], &[], &["check"], &["check", "a", "b"], &["--frob"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_levada")).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains("levada --help"), "{args:?}");
+    }
+}
