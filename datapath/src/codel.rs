@@ -8,16 +8,14 @@ use crate::units::Instant;
 /// How long the delay must stand above the target before the first signal: some round trips of a data centre's worst path.
 /// RFC 8289 takes 100 ms for the Internet; 20 ms lets slow start overshoot for a fifth of that.
 pub const INTERVAL_NS: u64 = 20_000_000;
-/// The least target: below it the loop's own timing shows.
-pub const TARGET_MIN_NS: u64 = 2_000_000;
+/// The delay to stay under: below it the loop's own timing shows.
+pub const TARGET_NS: u64 = 2_000_000;
 /// Most signals for one frame: a burst after a stall must not empty the window.
 const MAX_SIGNALS: u32 = 4;
 
 /// The state of one queue.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Codel {
-    target_ns: u64,
-    interval_ns: u64,
     /// When the delay will have stood above the target for an interval.
     above_until: Option<Instant>,
     /// When the next signal is due; `None` outside the signalling state.
@@ -28,31 +26,13 @@ pub struct Codel {
 }
 
 impl Codel {
-    /// With a target in nanoseconds, at least [`TARGET_MIN_NS`]; the interval follows it where it is large (slow endpoints).
-    #[must_use]
-    pub fn new(target_ns: u64) -> Self {
-        let target_ns = target_ns.max(TARGET_MIN_NS);
-        Codel {
-            target_ns,
-            interval_ns: INTERVAL_NS.max(target_ns.saturating_mul(4)),
-            above_until: None,
-            next: None,
-            count: 0,
-            last_count: 0,
-            left_at: Instant::ZERO,
-        }
-    }
-
-    /// Changes the target.
-    pub fn set_target(&mut self, target_ns: u64) {
-        self.target_ns = target_ns.max(TARGET_MIN_NS);
-        self.interval_ns = INTERVAL_NS.max(self.target_ns.saturating_mul(4));
-    }
-
-    /// A frame that waited `sojourn_ns` is leaving. `last` says that it leaves the queue (nearly) empty, which ends every standing queue.
-    /// Returns how many signals its senders shall get.
+    /// A frame that waited `sojourn_ns` is leaving. `last` says that it leaves less than another frame behind, which is no standing queue
+    /// however slow the endpoint is. Returns how many signals its senders shall get.
+    ///
+    /// The interval stands for a round trip, and a round trip includes the wait: for slow endpoints it is the sojourn.
     pub fn signals(&mut self, now: Instant, sojourn_ns: u64, last: bool) -> u32 {
-        if sojourn_ns < self.target_ns || last {
+        let interval_ns = INTERVAL_NS.max(sojourn_ns);
+        if sojourn_ns < TARGET_NS || last {
             self.above_until = None;
             if self.next.take().is_some() {
                 self.left_at = now;
@@ -60,7 +40,7 @@ impl Codel {
             return 0;
         }
         let Some(above_until) = self.above_until else {
-            self.above_until = Some(now.plus_ns(self.interval_ns));
+            self.above_until = Some(now.plus_ns(interval_ns));
             return 0;
         };
         if now < above_until {
@@ -70,10 +50,10 @@ impl Codel {
             None => {
                 // Back soon after the last time: go on at nearly that speed.
                 let gained = self.count.saturating_sub(self.last_count);
-                let recent = now.since(self.left_at) < 16 * self.interval_ns;
+                let recent = now.since(self.left_at) < 16 * interval_ns;
                 self.count = if recent && gained > 1 { gained } else { 1 };
                 self.last_count = self.count;
-                self.next = Some(self.law(now));
+                self.next = Some(self.law(now, interval_ns));
                 1
             }
             Some(mut next) => {
@@ -81,10 +61,10 @@ impl Codel {
                 while next <= now && signals < MAX_SIGNALS {
                     signals += 1;
                     self.count = self.count.saturating_add(1);
-                    next = self.law(next);
+                    next = self.law(next, interval_ns);
                 }
                 if next <= now {
-                    next = self.law(now);
+                    next = self.law(now, interval_ns);
                 }
                 self.next = Some(next);
                 signals
@@ -93,9 +73,9 @@ impl Codel {
     }
 
     /// `interval / sqrt(count)` after `from`, the root with 8 fractional bits.
-    fn law(&self, from: Instant) -> Instant {
+    fn law(&self, from: Instant, interval_ns: u64) -> Instant {
         let root = (u64::from(self.count) << 16).isqrt().max(1);
-        from.plus_ns((self.interval_ns << 8) / root)
+        from.plus_ns((interval_ns << 8) / root)
     }
 }
 
@@ -107,15 +87,15 @@ mod tests {
 
     #[test]
     fn short_delays_get_no_signal() {
-        let mut codel = Codel::new(0);
+        let mut codel = Codel::default();
         for ms in 0..1000 {
-            assert_eq!(codel.signals(Instant(ms * MS), TARGET_MIN_NS - 1, false), 0);
+            assert_eq!(codel.signals(Instant(ms * MS), TARGET_NS - 1, false), 0);
         }
     }
 
     #[test]
     fn a_burst_shorter_than_the_interval_gets_no_signal() {
-        let mut codel = Codel::new(0);
+        let mut codel = Codel::default();
         for round in 0..10 {
             for ms in 0..19 {
                 assert_eq!(codel.signals(Instant((round * 100 + ms) * MS), 10 * MS, false), 0);
@@ -126,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_standing_queue_gets_signals_at_the_control_laws_rate() {
-        let mut codel = Codel::new(0);
+        let mut codel = Codel::default();
         let times: Vec<u64> = (0..100_000u64)
             .filter(|i| codel.signals(Instant(i * MS / 100), 10 * MS, false) > 0)
             .map(|i| i / 100)
@@ -137,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_stall_is_not_paid_back_at_once() {
-        let mut codel = Codel::new(0);
+        let mut codel = Codel::default();
         for ms in 0..30 {
             codel.signals(Instant(ms * MS), 10 * MS, false);
         }

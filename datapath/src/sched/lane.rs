@@ -31,27 +31,17 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// An empty lane of at most `bound` bytes whose delay should stay under `target_ns`.
+    /// An empty lane of at most `bound` bytes.
     #[must_use]
-    pub fn new(bound: u32, target_ns: u64) -> Self {
+    pub fn new(bound: u32) -> Self {
         Lane {
             fifo: Fifo::default(),
-            codel: Codel::new(target_ns),
+            codel: Codel::default(),
             bound: u64::from(bound),
             full_since: None,
             stats: LaneStats::default(),
             aqm_drops: 0,
         }
-    }
-
-    /// Changes the delay to hold.
-    pub fn set_target(&mut self, target_ns: u64) {
-        self.codel.set_target(target_ns);
-    }
-
-    /// Changes the bound; what already waits stays.
-    pub fn set_bound(&mut self, bound: u32) {
-        self.bound = u64::from(bound);
     }
 
     /// Whether nothing waits.

@@ -26,6 +26,9 @@ const QUANTUM_NS: u64 = 100_000;
 const QUANTUM_MIN: u64 = 1542;
 /// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes), headers included.
 const QUANTUM_MAX: u64 = 80_000;
+/// How long headroom is held back after two tenants were served in turn. A tenant within its guarantee never queues here, and is in
+/// need of the headroom all the same: what it misses is dropped in the network before.
+const CONTENDED_NS: u64 = 100_000_000;
 /// How much longer a plane waits to let the other go first: two slots of the wheel.
 const TURN: Tag = (2 * 8192) << TAG_BITS;
 
@@ -34,7 +37,7 @@ const TURN: Tag = (2 * 8192) << TAG_BITS;
 pub struct Capacity {
     /// Wire bits a second.
     pub rate: Rate,
-    /// Millionths held back while more than one tenant has something to send.
+    /// Millionths held back while more than one tenant sends.
     pub headroom_ppm: u32,
 }
 
@@ -55,7 +58,6 @@ struct Tenant {
     share: Share,
     /// Endpoint by child index.
     children: Vec<u32>,
-    weights: u64,
     traffic: Traffic,
     guaranteed_bytes: u64,
 }
@@ -89,7 +91,9 @@ pub struct Tree {
     busy_until: Tag,
     /// Link time that was lost by being late; the clock of guarantees is `busy_until - lost`.
     lost: Tag,
-    weights: u64,
+    /// Until when tenants count as contending, and who was served last.
+    contended_until: Instant,
+    last_tenant: u32,
 }
 
 /// The longest frame that is sent at once at `rate`, in wire bytes.
@@ -115,16 +119,15 @@ impl Tree {
             catch_up: 0,
             busy_until: 0,
             lost: 0,
-            weights: 0,
+            contended_until: Instant::ZERO,
+            last_tenant: 0,
         };
         for (index, share) in tenants.iter().enumerate() {
             tree.root.set_share(index as u32, share, 0, 0);
-            tree.weights += u64::from(share.weight);
             tree.tenants.push(Tenant {
                 level: Level::new(kind, max_frame),
                 share: *share,
                 children: Vec::new(),
-                weights: 0,
                 traffic: Traffic::default(),
                 guaranteed_bytes: 0,
             });
@@ -133,13 +136,12 @@ impl Tree {
             let tenant = &mut tree.tenants[leaf.tenant as usize];
             let child = tenant.children.len() as u32;
             tenant.children.push(index as u32);
-            tenant.weights += u64::from(leaf.share.weight);
             tenant.level.set_share(child, &leaf.share, 0, 0);
             tree.nodes.push(Node {
                 tenant: leaf.tenant,
                 child,
                 share: leaf.share,
-                lane: Lane::new(leaf.queue_bytes, 0),
+                lane: Lane::new(leaf.queue_bytes),
                 max_frame,
             });
         }
@@ -157,7 +159,7 @@ impl Tree {
             self.catch_up = self.pace_contended.cost(self.max_frame);
         }
         for index in 0..self.nodes.len() {
-            self.fit_lane(index);
+            self.fit_frames(index);
         }
     }
 
@@ -166,10 +168,9 @@ impl Tree {
         let clock = self.clock();
         let node = &mut self.nodes[endpoint.0 as usize];
         let tenant = &mut self.tenants[node.tenant as usize];
-        tenant.weights = tenant.weights - u64::from(node.share.weight) + u64::from(share.weight);
         node.share = share;
         tenant.level.set_share(node.child, &share, node.lane.head(pool, node.max_frame), clock);
-        self.fit_lane(endpoint.0 as usize);
+        self.fit_frames(endpoint.0 as usize);
     }
 
     /// Changes a tenant's share.
@@ -177,11 +178,10 @@ impl Tree {
         let tenant = tenant.0;
         let clock = self.clock();
         let node = &mut self.tenants[tenant as usize];
-        self.weights = self.weights - u64::from(node.share.weight) + u64::from(share.weight);
         node.share = share;
         self.root.set_share(tenant, &share, self.max_frame, clock);
         for child in 0..self.tenants[tenant as usize].children.len() {
-            self.fit_lane(self.tenants[tenant as usize].children[child] as usize);
+            self.fit_frames(self.tenants[tenant as usize].children[child] as usize);
         }
     }
 
@@ -327,7 +327,11 @@ impl Tree {
         let segments = crate::segment::segments(&meta.layout, &meta.offload);
         tenant.traffic.add(segments, pool.len(frame), bytes);
 
-        let contended = self.root.active() > 1;
+        if self.last_tenant != tenant_pick.child {
+            self.last_tenant = tenant_pick.child;
+            self.contended_until = now.plus_ns(CONTENDED_NS);
+        }
+        let contended = now < self.contended_until;
         if self.pace.is_limited() {
             let floor = now_tag.saturating_sub(self.catch_up);
             if self.busy_until < floor {
@@ -398,21 +402,11 @@ impl Tree {
         }
     }
 
-    /// Sets a lane's delay target and frame size for the rate that its endpoint can count on.
-    fn fit_lane(&mut self, index: usize) {
-        let node = &self.nodes[index];
-        let tenant = &self.tenants[node.tenant as usize];
-        let link = self.capacity.map_or(Rate::UNLIMITED, |c| c.rate);
-        let by_weight = |rate: Rate, part: u32, whole: u64| {
-            if rate.is_limited() { rate.scaled(u64::from(part), whole) } else { rate }
-        };
-        let tenant_rate =
-            by_weight(link, tenant.share.weight, self.weights).max(tenant.share.guarantee).min(tenant.share.limit);
-        let rate =
-            by_weight(tenant_rate, node.share.weight, tenant.weights).max(node.share.guarantee).min(node.share.limit);
-        let limit = node.share.limit.min(tenant.share.limit).min(link);
+    /// Sets how long a frame of an endpoint may be, for the slowest rate on its way.
+    fn fit_frames(&mut self, index: usize) {
         let node = &mut self.nodes[index];
-        node.max_frame = quantum(limit);
-        node.lane.set_target(if rate.is_limited() { 2 * rate.time_ns(u64::from(node.max_frame)) } else { 0 });
+        let link = self.capacity.map_or(Rate::UNLIMITED, |c| c.rate);
+        let limit = self.tenants[node.tenant as usize].share.limit;
+        node.max_frame = quantum(link.min(limit).min(node.share.limit));
     }
 }
