@@ -1,1 +1,11 @@
-//! Placeholder
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+pub mod attack;
+pub mod flow;
+pub mod host;
+pub mod packet;
+pub mod random;
+pub mod tcp;
+pub mod topology;
+pub mod world;

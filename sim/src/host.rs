@@ -1,0 +1,230 @@
+//! Hosts: flow ends behind one NIC.
+//!
+//! Call `rx` (frames in), `on_time` when `deadline` has come, then `poll_tx` until it gives `None`.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+
+use datapath::frame::{Fifo, Frame, Pool};
+use datapath::units::Instant;
+use datapath::wire::Mac;
+
+use crate::flow::{FlowEnd, Role};
+use crate::packet::{self, Address};
+use crate::topology::{HostSpec, tenant_of};
+
+/// Frames that wait for a host that stalls, as in a TAP's ring; the kernel's default length.
+const STALLED_FRAMES: u32 = 1000;
+
+/// What is counted for a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HostStats {
+    /// Frames that were for others: flooded.
+    pub strays: u64,
+    /// Frames that its stack could not read.
+    pub unreadable: u64,
+    /// Frames for a port on which nothing listens.
+    pub unexpected: u64,
+    /// Frames lost because it stalled too long.
+    pub stall_drops: u64,
+}
+
+/// One host.
+#[derive(Debug)]
+pub struct Host {
+    spec: HostSpec,
+    address: Address,
+    ends: Vec<End>,
+    by_port: HashMap<u16, usize>,
+    /// Ends that may have something to send, each once.
+    ready: VecDeque<usize>,
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    stalled_until: Instant,
+    stalled: Fifo,
+    stats: HostStats,
+}
+
+#[derive(Debug)]
+struct End {
+    flow: FlowEnd,
+    ready: bool,
+    /// The earliest entry in the heap that is still to be heeded.
+    armed: Option<Instant>,
+}
+
+impl Host {
+    /// A host without flows.
+    #[must_use]
+    pub fn new(spec: HostSpec, address: Address) -> Self {
+        Host {
+            spec,
+            address,
+            ends: Vec::new(),
+            by_port: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            stalled_until: Instant::ZERO,
+            stalled: Fifo::default(),
+            stats: HostStats::default(),
+        }
+    }
+
+    /// Adds an end of a flow; its place among this host's.
+    pub fn add(&mut self, flow: FlowEnd) -> usize {
+        let place = self.ends.len();
+        if !matches!(flow.role, Role::Attack { .. }) {
+            self.by_port.insert(flow.envelope.port, place);
+        }
+        self.ends.push(End { flow, ready: false, armed: None });
+        self.arm(place);
+        place
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn spec(&self) -> &HostSpec {
+        &self.spec
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> HostStats {
+        self.stats
+    }
+
+    /// An end of a flow.
+    #[must_use]
+    pub fn end(&self, place: usize) -> &FlowEnd {
+        &self.ends[place].flow
+    }
+
+    /// Frames it holds.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.stalled.frames() as usize
+    }
+
+    /// When there is something to do, if nothing arrives before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let backlog = (!self.stalled.is_empty()).then_some(self.stalled_until);
+        [timer.map(|at| at.max(self.stalled_until)), backlog].into_iter().flatten().min()
+    }
+
+    /// Neither reads nor sends until then.
+    pub fn stall(&mut self, until: Instant) {
+        self.stalled_until = self.stalled_until.max(until);
+    }
+
+    /// A frame arrived. The error says what it proves to be wrong with the network.
+    pub fn rx(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), String> {
+        if now < self.stalled_until {
+            if self.stalled.frames() < STALLED_FRAMES {
+                self.stalled.push(pool, frame);
+            } else {
+                self.stats.stall_drops += 1;
+                pool.free(frame);
+            }
+            return Ok(());
+        }
+        let result = self.read(pool, now, &frame);
+        pool.free(frame);
+        result
+    }
+
+    /// Time passed `deadline`.
+    pub fn on_time(&mut self, pool: &mut Pool, now: Instant) -> Result<(), String> {
+        if now < self.stalled_until {
+            return Ok(());
+        }
+        while let Some(frame) = self.stalled.pop(pool) {
+            self.rx(pool, now, frame)?;
+        }
+        while let Some(&Reverse((at, place))) = self.timers.peek() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            if self.ends[place].armed != Some(at) {
+                continue;
+            }
+            self.ends[place].armed = None;
+            if self.ends[place].flow.deadline().is_some_and(|deadline| deadline <= now) {
+                self.ends[place].flow.on_timer(now);
+                self.wake(place);
+            } else {
+                self.arm(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next frame it sends. Ends take turns.
+    pub fn poll_tx(&mut self, pool: &mut Pool, now: Instant) -> Option<Frame> {
+        if now < self.stalled_until {
+            return None;
+        }
+        while let Some(place) = self.ready.pop_front() {
+            let sent = self.ends[place].flow.poll_tx(pool, now);
+            if sent.is_some() {
+                self.ready.push_back(place);
+                return sent;
+            }
+            self.ends[place].ready = false;
+            self.arm(place);
+        }
+        None
+    }
+
+    fn read(&mut self, pool: &Pool, now: Instant, frame: &Frame) -> Result<(), String> {
+        let bytes = pool.bytes(frame);
+        let macs = bytes.get(..12).and_then(|macs| macs.split_first_chunk::<6>());
+        let Some((to, from)) = macs.and_then(|(to, from)| Some((Mac(*to), Mac(from.try_into().ok()?)))) else {
+            return Err(format!("a frame of {} bytes was delivered: no room for addresses", bytes.len()));
+        };
+        if tenant_of(from) != self.spec.tenant {
+            return Err(format!(
+                "tenant {}: was delivered a frame from {from:?}, of tenant {}",
+                self.spec.tenant,
+                tenant_of(from)
+            ));
+        }
+        if to != self.address.mac {
+            self.stats.strays += 1;
+            return Ok(());
+        }
+        let packet = match packet::read(pool, frame) {
+            Ok(packet) => packet,
+            Err(_) => {
+                self.stats.unreadable += 1;
+                return Ok(());
+            }
+        };
+        let Some(&place) = self.by_port.get(&packet.port) else {
+            self.stats.unexpected += 1;
+            return Ok(());
+        };
+        self.ends[place].flow.rx(now, &packet, bytes)?;
+        self.wake(place);
+        Ok(())
+    }
+
+    fn wake(&mut self, place: usize) {
+        if !self.ends[place].ready {
+            self.ends[place].ready = true;
+            self.ready.push_back(place);
+        }
+    }
+
+    /// Puts an end's deadline into the heap, where it is earlier than what is there.
+    fn arm(&mut self, place: usize) {
+        let end = &mut self.ends[place];
+        if let Some(at) = end.flow.deadline()
+            && end.armed.is_none_or(|armed| at < armed)
+        {
+            end.armed = Some(at);
+            self.timers.push(Reverse((at, place)));
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! World: the network that a topology describes, running under a virtual clock.
+//!
+//! Hosts, switches and links are components. What touches one makes it dirty; dirty ones are worked off in order until none is left,
+//! then the clock jumps to the earliest deadline. Nothing else moves, so a run is a function of its topology. At every step safety is
+//! checked: the pool holds exactly the frames that the components hold, queues are within their bounds, an uplink is not
+//! sent more than its rate, the clock moves on. Hosts check what reaches them. A breach ends the run with a [`Violation`].
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+
+use datapath::frame::{Frame, Pool};
+use datapath::link::{Link, LinkStats, Side};
+use datapath::program::{EndpointId, PortId};
+use datapath::switch::Switch;
+use datapath::units::Instant;
+use datapath::verdict::Reason;
+
+use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, TcpSink, TcpSource, UdpSource};
+use crate::host::Host;
+use crate::packet::{Envelope, UDP_HEADERS};
+use crate::random::Random;
+use crate::tcp::sender::SenderConfig;
+use crate::topology::{Fault, FlowSpec, Plug, Topology, Traffic};
+
+/// Frames that wait at a switch whose loop lags; more are lost, as in a TAP's ring.
+const LAG_FRAMES: usize = 1000;
+/// Times that one component may ask to be called again at the same instant before the clock counts as stuck.
+const STUCK_ROUNDS: u32 = 10_000;
+
+/// Something that must never happen, and when it did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {} ns: {}", self.at.0, self.what)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// A component, by its place among all: hosts first, then switches, then links.
+type Component = usize;
+
+#[derive(Debug)]
+struct Node {
+    switch: Switch,
+    peers: Vec<Option<Plug>>,
+    lags_until: Instant,
+    waiting: VecDeque<(PortId, Frame)>,
+    /// What has left by the uplink.
+    meter: Meter,
+}
+
+/// Measures that an uplink's egress stays within its rate.
+#[derive(Clone, Copy, Debug, Default)]
+struct Meter {
+    port: Option<PortId>,
+    bps: u64,
+    /// When what was sent is through at the uplink's rate, in nanoseconds times the rate.
+    due: u128,
+    largest: u64,
+}
+
+/// A running network.
+#[derive(Debug)]
+pub struct World {
+    topology: Topology,
+    now: Instant,
+    pool: Pool,
+    hosts: Vec<(Host, Option<Plug>)>,
+    nodes: Vec<Node>,
+    links: Vec<(Link, [Option<Plug>; 2])>,
+    /// Where each flow's ends are: place at the sending host, place at the receiving host.
+    flows: Vec<(usize, Option<usize>)>,
+    faults: VecDeque<(u64, Fault)>,
+    heap: BinaryHeap<Reverse<(Instant, Component)>>,
+    armed: Vec<Option<Instant>>,
+    dirty: VecDeque<Component>,
+    is_dirty: Vec<bool>,
+    trace: u64,
+    steps: u64,
+    lost_at_open_ends: u64,
+    /// How often the clock stood still, in a row.
+    rounds: u32,
+}
+
+impl World {
+    /// The network at time zero.
+    ///
+    /// # Panics
+    /// Where the topology names what it does not have: that is a mistake in the test that made it.
+    #[must_use]
+    pub fn new(topology: Topology) -> World {
+        let mut random = Random::new(topology.seed);
+        let components = topology.hosts.len() + topology.switches.len() + topology.links.len();
+        let hosts = topology.hosts.iter().enumerate();
+        let mut world = World {
+            now: Instant::ZERO,
+            pool: Pool::new(topology.pool),
+            hosts: hosts.map(|(i, &spec)| (Host::new(spec, topology.address(i)), None)).collect(),
+            nodes: topology.switches.iter().map(|program| Node::new(program.clone(), random.word())).collect(),
+            links: topology
+                .links
+                .iter()
+                .map(|config| (Link::new(datapath::link::LinkConfig { seed: random.word(), ..*config }), [None; 2]))
+                .collect(),
+            flows: Vec::new(),
+            faults: VecDeque::new(),
+            heap: BinaryHeap::new(),
+            armed: vec![None; components],
+            dirty: VecDeque::new(),
+            is_dirty: vec![false; components],
+            trace: topology.seed,
+            steps: 0,
+            lost_at_open_ends: 0,
+            rounds: 0,
+            topology,
+        };
+        world.plug_in();
+        let mut faults = world.topology.faults.clone();
+        faults.sort_by_key(|&(at, _)| at);
+        world.faults = faults.into();
+        for flow in 0..world.topology.flows.len() {
+            let ends = world.add_flow(flow, &mut random);
+            world.flows.push(ends);
+        }
+        (0..components).for_each(|component| world.touch(component));
+        world
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The virtual time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// A digest of every frame that was handed over so far: where, when, how long and with which headers.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    /// Frames handed over so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// A host.
+    #[must_use]
+    pub fn host(&self, host: usize) -> &Host {
+        &self.hosts[host].0
+    }
+
+    /// A switch.
+    #[must_use]
+    pub fn switch(&self, switch: usize) -> &Switch {
+        &self.nodes[switch].switch
+    }
+
+    /// What a side of a link sent.
+    #[must_use]
+    pub fn link(&self, link: usize, side: Side) -> LinkStats {
+        self.links[link].0.stats(side)
+    }
+
+    /// What was counted at the receiving end of a flow. For pings the sending end counts too.
+    #[must_use]
+    pub fn received(&self, flow: usize) -> FlowStats {
+        let to = self.topology.flows[flow].to;
+        self.flows[flow].1.map_or_else(FlowStats::default, |place| self.hosts[to].0.end(place).counted())
+    }
+
+    /// What was counted at the sending end of a flow.
+    #[must_use]
+    pub fn sent(&self, flow: usize) -> FlowStats {
+        let from = self.topology.flows[flow].from;
+        self.hosts[from].0.end(self.flows[flow].0).counted()
+    }
+
+    /// The end of a flow that sends, for a look at its state.
+    #[must_use]
+    pub fn sender(&self, flow: usize) -> &FlowEnd {
+        self.hosts[self.topology.flows[flow].from].0.end(self.flows[flow].0)
+    }
+
+    /// Runs until the virtual clock shows `until`.
+    ///
+    /// # Errors
+    /// The first violation of safety.
+    pub fn run_until(&mut self, until: Instant) -> Result<(), Violation> {
+        self.run(until).map_err(|what| Violation { at: self.now, what })
+    }
+
+    /// Runs on for so many nanoseconds.
+    ///
+    /// # Errors
+    /// The first violation of safety.
+    pub fn run_for(&mut self, ns: u64) -> Result<(), Violation> {
+        self.run_until(self.now.plus_ns(ns))
+    }
+
+    fn run(&mut self, until: Instant) -> Result<(), String> {
+        loop {
+            while let Some(component) = self.dirty.pop_front() {
+                self.is_dirty[component] = false;
+                self.work(component)?;
+                self.arm(component);
+            }
+            self.check()?;
+            let fault = self.faults.front().map(|&(at, _)| Instant(at));
+            let wake = self.heap.peek().map(|Reverse((at, _))| *at);
+            let Some(next) = [fault, wake].into_iter().flatten().min().filter(|&at| at <= until) else {
+                self.now = until;
+                return Ok(());
+            };
+            self.rounds = if next > self.now { 0 } else { self.rounds + 1 };
+            if self.rounds > STUCK_ROUNDS {
+                return Err("the clock is stuck: a component asks to be called again and again".into());
+            }
+            self.now = self.now.max(next);
+            while let Some(&(_, fault)) = self.faults.front().filter(|&&(at, _)| at <= self.now.0) {
+                self.faults.pop_front();
+                self.strike(fault);
+            }
+            while let Some(&Reverse((at, component))) = self.heap.peek().filter(|Reverse((at, _))| *at <= self.now) {
+                self.heap.pop();
+                if self.armed[component] == Some(at) {
+                    self.armed[component] = None;
+                    self.touch(component);
+                }
+            }
+        }
+    }
+
+    /// Lets a component do what is due.
+    fn work(&mut self, component: Component) -> Result<(), String> {
+        let (hosts, nodes) = (self.hosts.len(), self.nodes.len());
+        if component < hosts {
+            self.work_host(component)
+        } else if component < hosts + nodes {
+            self.work_switch(component - hosts)
+        } else {
+            self.work_link(component - hosts - nodes)
+        }
+    }
+
+    fn work_host(&mut self, index: usize) -> Result<(), String> {
+        let World { hosts, pool, now, .. } = self;
+        let (host, _) = &mut hosts[index];
+        host.on_time(pool, *now).map_err(|what| format!("host {index}: {what}"))?;
+        loop {
+            let (host, peer) = &mut self.hosts[index];
+            let peer = *peer;
+            match host.poll_tx(&mut self.pool, self.now) {
+                Some(frame) => self.hand_over(peer, frame)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn work_switch(&mut self, index: usize) -> Result<(), String> {
+        if self.now < self.nodes[index].lags_until {
+            return Ok(());
+        }
+        let node = &mut self.nodes[index];
+        while let Some((port, frame)) = node.waiting.pop_front() {
+            node.switch.rx(&mut self.pool, self.now, port, frame);
+        }
+        loop {
+            let node = &mut self.nodes[index];
+            let Some((port, frame)) = node.switch.tx(&mut self.pool, self.now) else { break };
+            if node.meter.port == Some(port) {
+                let bytes = u64::from(self.pool.meta(&frame).wire_bytes);
+                node.meter.count(self.now, bytes).map_err(|what| format!("switch {index}: {what}"))?;
+            }
+            let peer = node.peers.get(port.0 as usize).copied().flatten();
+            self.hand_over(peer, frame)?;
+        }
+        while self.nodes[index].switch.poll_event().is_some() {}
+        Ok(())
+    }
+
+    fn work_link(&mut self, index: usize) -> Result<(), String> {
+        while let Some((side, frame)) = self.links[index].0.poll(&mut self.pool, self.now) {
+            let peer = self.links[index].1[side as usize];
+            self.hand_over(peer, frame)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a frame to what is plugged in.
+    fn hand_over(&mut self, plug: Option<Plug>, frame: Frame) -> Result<(), String> {
+        self.steps += 1;
+        let Some(plug) = plug else {
+            self.lost_at_open_ends += 1;
+            self.pool.free(frame);
+            return Ok(());
+        };
+        self.note(plug, &frame);
+        let component = self.component(plug);
+        match plug {
+            Plug::Host(host) => {
+                let result = self.hosts[host].0.rx(&mut self.pool, self.now, frame);
+                result.map_err(|what| format!("host {host}: {what}"))?;
+            }
+            Plug::Switch(index, port) => {
+                let node = &mut self.nodes[index];
+                if self.now >= node.lags_until {
+                    node.switch.rx(&mut self.pool, self.now, port, frame);
+                } else if node.waiting.len() < LAG_FRAMES {
+                    node.waiting.push_back((port, frame));
+                } else {
+                    node.switch.port_drops(port, Reason::PortRing, 1);
+                    self.pool.free(frame);
+                }
+            }
+            Plug::Link(link, side) => self.links[link].0.send(&mut self.pool, self.now, side, frame),
+        }
+        self.touch(component);
+        Ok(())
+    }
+
+    /// Adds a frame to the trace.
+    fn note(&mut self, plug: Plug, frame: &Frame) {
+        let bytes = self.pool.bytes(frame);
+        let head = bytes.get(24..56).unwrap_or(bytes);
+        let words = head.chunks(8).map(|chunk| chunk.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+        let place = self.component(plug) as u64;
+        for word in [self.now.0, place, bytes.len() as u64].into_iter().chain(words) {
+            // FNV-1a's step, a word at a time, turned so that high bits count too.
+            self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        match fault {
+            Fault::Loss { link, ppm } => {
+                self.links[link].0.set_loss(&mut self.pool, self.now, ppm);
+                self.touch(self.component(Plug::Link(link, Side::A)));
+            }
+            Fault::Rate { link, rate } => {
+                self.links[link].0.set_rate(&mut self.pool, self.now, rate);
+                self.touch(self.component(Plug::Link(link, Side::A)));
+            }
+            Fault::Stall { host, for_ns } => {
+                self.hosts[host].0.stall(self.now.plus_ns(for_ns));
+                self.touch(self.component(Plug::Host(host)));
+            }
+            Fault::Lag { switch, for_ns } => {
+                let node = &mut self.nodes[switch];
+                node.lags_until = node.lags_until.max(self.now.plus_ns(for_ns));
+                self.touch(self.component(Plug::Switch(switch, PortId(0))));
+            }
+        }
+    }
+
+    /// What must hold between any two steps.
+    fn check(&self) -> Result<(), String> {
+        let hosts: usize = self.hosts.iter().map(|(host, _)| host.frames()).sum();
+        let switches: usize = self.nodes.iter().map(Node::frames).sum();
+        let links: usize = self.links.iter().map(|(link, _)| link.frames()).sum();
+        let held = hosts + switches + links;
+        if held != self.pool.in_use() {
+            return Err(format!(
+                "{} frames in the pool, but {held} held: {hosts} by hosts, {switches} by switches, {links} by links",
+                self.pool.in_use()
+            ));
+        }
+        for (index, (link, _)) in self.links.iter().enumerate() {
+            for side in Side::ALL {
+                let (waits, bound) = (link.stats(side).backlog_bytes, u64::from(link.config().queue_bytes));
+                if waits > bound {
+                    return Err(format!("link {index}, side {side:?}: {waits} bytes wait where {bound} may"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // --- bookkeeping ------------------------------------------------------------------
+
+    fn component(&self, plug: Plug) -> Component {
+        match plug {
+            Plug::Host(host) => host,
+            Plug::Switch(switch, _) => self.hosts.len() + switch,
+            Plug::Link(link, _) => self.hosts.len() + self.nodes.len() + link,
+        }
+    }
+
+    fn touch(&mut self, component: Component) {
+        if !self.is_dirty[component] {
+            self.is_dirty[component] = true;
+            self.dirty.push_back(component);
+        }
+    }
+
+    /// Puts a component's deadline into the heap. An entry that it replaces is skipped when it comes up.
+    fn arm(&mut self, component: Component) {
+        let (hosts, nodes) = (self.hosts.len(), self.nodes.len());
+        let deadline = if component < hosts {
+            self.hosts[component].0.deadline()
+        } else if component < hosts + nodes {
+            self.nodes[component - hosts].deadline(self.now)
+        } else {
+            self.links[component - hosts - nodes].0.poll_timeout()
+        };
+        if let Some(at) = deadline
+            && self.armed[component] != Some(at)
+        {
+            self.heap.push(Reverse((at, component)));
+        }
+        self.armed[component] = deadline;
+    }
+
+    fn plug_in(&mut self) {
+        for (a, b) in self.topology.cables.clone() {
+            for (end, peer) in [(a, b), (b, a)] {
+                let place = match end {
+                    Plug::Host(host) => &mut self.hosts[host].1,
+                    Plug::Switch(switch, port) => &mut self.nodes[switch].peers[port.0 as usize],
+                    Plug::Link(link, side) => &mut self.links[link].1[side as usize],
+                };
+                assert!(place.is_none(), "{end:?} is plugged in twice");
+                *place = Some(peer);
+            }
+        }
+    }
+
+    /// Makes the two ends of a flow; an attack has one only.
+    fn add_flow(&mut self, flow: usize, random: &mut Random) -> (usize, Option<usize>) {
+        let spec = self.topology.flows[flow];
+        let mut random = random.split();
+        let source = self.end(flow, &spec, spec.from, spec.to, source_role(&spec, &self.topology, &mut random));
+        let from = self.hosts[spec.from].0.add(source);
+        let role = match spec.traffic {
+            Traffic::Tcp { .. } => Role::TcpSink(Box::new(TcpSink::new(self.topology.hosts[spec.to].acks))),
+            Traffic::Udp { .. } => Role::UdpSink { answers: false, waiting: VecDeque::new() },
+            Traffic::Ping { .. } => Role::UdpSink { answers: true, waiting: VecDeque::new() },
+            Traffic::Attack { .. } => return (from, None),
+        };
+        let sink = self.end(flow, &spec, spec.to, spec.from, role);
+        (from, Some(self.hosts[spec.to].0.add(sink)))
+    }
+
+    fn end(&self, flow: usize, spec: &FlowSpec, at: usize, peer: usize, role: Role) -> FlowEnd {
+        let host = self.topology.hosts[at];
+        let envelope = Envelope {
+            from: self.topology.address(at),
+            to: self.topology.address(peer),
+            tenant: host.tenant,
+            port: Topology::port(flow),
+            nic: host.nic,
+        };
+        let from_until = (Instant(spec.start_ns), Instant(spec.stop_ns));
+        FlowEnd { envelope, from_until, role, stats: FlowStats::default() }
+    }
+}
+
+fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Role {
+    let nic = topology.hosts[spec.from].nic;
+    match spec.traffic {
+        Traffic::Tcp { algorithm, ecn, bytes, again_after_ns } => {
+            let config = SenderConfig {
+                algorithm,
+                ecn,
+                bytes,
+                buffer_bytes: SEND_BUFFER,
+                mss: nic.mss(),
+                offload_bytes: nic.offload_bytes,
+            };
+            Role::TcpSource(Box::new(TcpSource::new(config, again_after_ns, random.split())))
+        }
+        Traffic::Udp { rate, frame, train, on_off_ns } => Role::UdpSource(UdpSource {
+            datagram: ((frame as usize).saturating_sub(UDP_HEADERS), train.max(1) as usize),
+            rate,
+            on_off_ns,
+            next: (Instant(spec.start_ns), 0),
+            position: 0,
+        }),
+        Traffic::Ping { every_ns } => {
+            Role::Ping { every_ns, next: Instant(spec.start_ns), sent: 0, waiting: VecDeque::new() }
+        }
+        Traffic::Attack { per_second } => Role::Attack {
+            every_ns: 1_000_000_000 / u64::from(per_second.max(1)),
+            next: Instant(spec.start_ns),
+            random: random.split(),
+        },
+    }
+}
+
+impl Node {
+    fn new(program: datapath::program::Program, seed: u64) -> Self {
+        let uplink = program.uplink.as_ref();
+        Node {
+            peers: vec![None; program.ports.len()],
+            meter: Meter {
+                port: uplink.map(|uplink| uplink.port),
+                bps: uplink.map_or(0, |uplink| uplink.rate.egress.0),
+                due: 0,
+                largest: 0,
+            },
+            switch: Switch::new(program, seed),
+            lags_until: Instant::ZERO,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    fn frames(&self) -> usize {
+        let endpoints = 0..self.switch.program().endpoints.len() as u32;
+        let queued = endpoints.map(|endpoint| {
+            let stats = self.switch.endpoint_stats(EndpointId(endpoint));
+            let lanes = [stats.egress, stats.ingress, stats.local_egress, stats.local_ingress];
+            lanes.iter().map(|lane| lane.backlog_frames as usize).sum::<usize>()
+        });
+        self.waiting.len() + queued.sum::<usize>()
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        let waiting = (!self.waiting.is_empty()).then_some(now);
+        let due = [waiting, self.switch.poll_timeout()].into_iter().flatten().min();
+        due.map(|at| at.max(self.lags_until).max(now))
+    }
+}
+
+impl Meter {
+    /// Counts bytes that leave now. No more may have left since any earlier moment than the rate allows, but for two of the largest
+    /// frames: the one being sent, and one of credit after a stall.
+    fn count(&mut self, now: Instant, bytes: u64) -> Result<(), String> {
+        let now = u128::from(now.0) * u128::from(self.bps);
+        self.largest = self.largest.max(bytes);
+        self.due = self.due.max(now) + u128::from(bytes) * 8_000_000_000;
+        let ahead = (self.due - now) / 8_000_000_000;
+        if ahead > u128::from(3 * self.largest) {
+            return Err(format!("the uplink was sent {ahead} bytes more than its rate of {} bit/s allows", self.bps));
+        }
+        Ok(())
+    }
+}
