@@ -9,13 +9,10 @@
 //! network would have met the segments one by one. (One difference stays: an offloaded frame arrives as a whole, with its last bit.)
 
 use crate::frame::{Fifo, Frame, Meta, Pool};
-use crate::offload::Gso;
+use crate::offload::Offload;
+use crate::segment;
 use crate::units::{Instant, Rate};
 
-/// Ethernet's preamble, FCS and gap, in bytes (IEEE 802.3).
-const WIRE_OVERHEAD: u32 = 24;
-/// The shortest frame with its overhead, in bytes.
-const WIRE_MIN: u32 = 84;
 /// Units of a remainder in one nanosecond at 1 bit/s: what a byte takes is `8 * NS_BITS / rate` nanoseconds.
 const BYTE_NS_BITS: u64 = 8_000_000_000;
 /// A probability of one, for [`LinkConfig::loss_ppm`].
@@ -159,21 +156,15 @@ impl Link {
     /// `side` sends a frame. It is queued, or loses its tail to a full queue, or is freed.
     pub fn send(&mut self, pool: &mut Pool, now: Instant, side: Side, frame: Frame) {
         self.advance(pool, now, side);
-        let wire_bytes = wire_bytes(pool, &frame);
-        pool.meta_mut(&frame).wire_bytes = wire_bytes;
         let lane = &mut self.lanes[side as usize];
-        let waiting = lane.waiting_bytes(now, self.config.rate);
-        let room = u64::from(self.config.queue_bytes).saturating_sub(waiting);
-        let idle = waiting == 0 && lane.queue.is_empty();
-        if !idle && u64::from(wire_bytes) > room {
-            lane.stats.drops += u64::from(segments(pool, &frame));
+        if lane.admit(pool, now, &frame, &self.config) {
+            pool.meta_mut(&frame).queued = now;
+            lane.queue.push(pool, frame);
+            lane.stats.backlog_max_bytes = lane.stats.backlog_max_bytes.max(lane.queue.wire_bytes());
+            self.advance(pool, now, side);
+        } else {
             pool.free(frame);
-            return;
         }
-        pool.meta_mut(&frame).queued = now;
-        lane.queue.push(pool, frame);
-        lane.stats.backlog_max_bytes = lane.stats.backlog_max_bytes.max(lane.queue.wire_bytes());
-        self.advance(pool, now, side);
     }
 
     /// Changes the rate. The frame being sent goes on at the old one; a rate of zero holds what waits.
@@ -241,19 +232,70 @@ impl Link {
         while config.rate.0 > 0 && lane.queue.front(pool).is_some_and(|meta| lane.start(meta.queued).0 <= now) {
             let Some(frame) = lane.queue.pop(pool) else { break };
             let arrival = lane.transmit(pool.meta(&frame), config);
-            if lost(random, config.loss_ppm) {
-                lane.stats.losses += u64::from(segments(pool, &frame));
-                pool.free(frame);
-            } else {
-                pool.meta_mut(&frame).queued = arrival;
-                lane.flight.push(pool, frame);
-            }
+            pool.meta_mut(&frame).queued = arrival;
+            lane.fly(pool, frame, random, config.loss_ppm);
         }
         lane.reckon(pool, config.rate);
     }
 }
 
 impl Lane {
+    /// Makes a frame fit into the queue, and marks it where the queue is long. False where nothing of it fits.
+    fn admit(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, config: &LinkConfig) -> bool {
+        let waiting = self.waiting_bytes(now, config.rate);
+        let (bytes, meta) = pool.parts_mut(frame);
+        if meta.wire_bytes == 0 {
+            meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
+        }
+        if let Discipline::Ecn { mark_bytes } = config.discipline
+            && waiting > u64::from(mark_bytes)
+        {
+            self.stats.marks += u64::from(segment::mark_ce(bytes, &meta.layout));
+        }
+        let room = u64::from(config.queue_bytes).saturating_sub(waiting);
+        // An idle transmitter takes a frame of any length: its segments would have come one after the other.
+        if waiting == 0 || u64::from(meta.wire_bytes) <= room {
+            return true;
+        }
+        let segments = segment::segments(&meta.layout, &meta.offload);
+        let fit = (room / u64::from(segment_bytes(meta))) as u32;
+        let surplus = segments - fit.min(segments);
+        self.stats.drops += u64::from(surplus);
+        fit > 0 && segment::trim(pool, frame, surplus) == surplus
+    }
+
+    /// Puts a frame in flight, without the segments that are lost on the way.
+    fn fly(&mut self, pool: &mut Pool, frame: Frame, random: &mut u64, loss_ppm: u32) {
+        let mut rest = frame;
+        let mut passed = 0;
+        let segments =
+            if loss_ppm == 0 { 0 } else { segment::segments(&pool.meta(&rest).layout, &pool.meta(&rest).offload) };
+        for left in (0..segments).rev() {
+            if !lost(random, loss_ppm) {
+                passed += 1;
+                continue;
+            }
+            if passed > 0 {
+                let most = passed * segment_bytes(pool.meta(&rest));
+                let (first, second) = segment::split(pool, rest, most);
+                self.flight.push(pool, first);
+                // Where there was no buffer for the cut, the loss does not happen.
+                let Some(second) = second else { return };
+                rest = second;
+            }
+            self.stats.losses += 1;
+            passed = 0;
+            let one = segment_bytes(pool.meta(&rest));
+            let (loss, second) = segment::split(pool, rest, one);
+            pool.free(loss);
+            match second {
+                Some(second) if left > 0 => rest = second,
+                _ => return,
+            }
+        }
+        self.flight.push(pool, rest);
+    }
+
     /// Occupies the transmitter with a frame; says when it arrives.
     fn transmit(&mut self, meta: &Meta, config: &LinkConfig) -> Instant {
         let (start, remainder) = self.start(meta.queued);
@@ -285,22 +327,14 @@ impl Lane {
     }
 }
 
-/// What the frame takes on the wire; where the switch did not say, a plain frame's size.
-fn wire_bytes(pool: &Pool, frame: &Frame) -> u32 {
-    match pool.meta(frame).wire_bytes {
-        0 => (pool.len(frame) as u32 + WIRE_OVERHEAD).max(WIRE_MIN),
-        bytes => bytes,
+/// Wire bytes of a segment that is not the last; of the frame itself where it is only one.
+fn segment_bytes(meta: &Meta) -> u32 {
+    let segments = segment::segments(&meta.layout, &meta.offload);
+    if segments == 1 {
+        return meta.wire_bytes.max(1);
     }
-}
-
-/// Frames on the wire that the frame stands for.
-fn segments(pool: &Pool, frame: &Frame) -> u32 {
-    let meta = pool.meta(frame);
-    if meta.offload.gso == Gso::None || meta.offload.gso_size == 0 {
-        return 1;
-    }
-    let payload = pool.len(frame).saturating_sub(usize::from(meta.layout.payload_offset)) as u32;
-    payload.div_ceil(u32::from(meta.offload.gso_size)).max(1)
+    let whole = usize::from(meta.layout.payload_offset) + usize::from(meta.offload.gso_size);
+    segment::wire_bytes(whole, &meta.layout, &Offload::default())
 }
 
 /// Throws the dice: splitmix64 (Steele, Lea and Flood, OOPSLA 2014), which is enough for independent losses.
