@@ -5,6 +5,7 @@ Colours are those of Okabe and Ito (2008), which readers with colour blindness c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def bars(
                 [g - 0.4 + width * (i + 0.5) for g, _ in shown],
                 [m.value for _, m in shown],
                 width,
-                yerr=[m.half_width or 0.0 for _, m in shown],
+                yerr=[math.nan if m.half_width is None else m.half_width for _, m in shown],
                 capsize=2,
                 label=label,
                 color=COLOURS[i % len(COLOURS)],

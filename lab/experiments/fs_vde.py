@@ -89,7 +89,7 @@ class Plan:
 
 
 FULL = Plan(repetitions=5, window_s=9.0)
-QUICK = Plan(repetitions=1, window_s=3.0)
+QUICK = Plan(repetitions=1, window_s=5.0)
 
 
 def run(lab: Lab, quick: bool, out: Path) -> Report:

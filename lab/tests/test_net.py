@@ -75,9 +75,11 @@ def test_a_process_that_dies_early_is_told_with_its_log() -> None:
             process.wait_for(lambda: False, "readiness")
 
 
+# A shell's background jobs, and so what they start, are born deaf to Ctrl-C.
 CHILD = """
-import sys, time
+import signal, time
 from lab.net import Lab
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with Lab() as lab:
     space = lab.namespace("a")
     sleeper = space.spawn("sleeper", "sleep", "60")
