@@ -34,7 +34,7 @@ lint: ## formatting, lints, licences, Python linter and types
 
 .PHONY: golden
 golden: ## regenerate golden cases and snapshots; review the diff
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p datapath --test golden
+	LEVADA_REGENERATE=1 cargo test --release --quiet -p control --test golden
 	LEVADA_REGENERATE=1 cargo test --release --quiet -p sim
 
 .PHONY: fuzz
