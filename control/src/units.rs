@@ -204,7 +204,7 @@ fn decimal(number: &str, one: u64) -> Result<u64, &'static str> {
     let scale = 10u128.pow(part.len() as u32);
     let parts: u128 = part.parse().map_err(|_| "is too large")?;
     let rest = parts * u128::from(one);
-    if rest % scale != 0 {
+    if !rest.is_multiple_of(scale) {
         return Err("is not a whole number of the smallest unit");
     }
     u64::try_from(u128::from(whole) * u128::from(one) + rest / scale).map_err(|_| "is too large")
