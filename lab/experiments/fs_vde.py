@@ -15,8 +15,8 @@ no reason to discard its cells; for Levada's it is.
 
 Byte fairness: the same flows at 100 Mbit/s, but c1 floods 64-byte UDP frames, 1.6 times its
 share. Counting packets, as published (`vtrr`), c1 loses nearly everything; counting bytes it must
-get its share. On ingress the wire to host 1 is twice as fast as what host 1 admits: a wire that
-drops frames before the switch sees them is a matter for congestion control between hosts.
+get its share. On ingress the wire is twice as fast as what host 1 drains: a wire that drops
+a flood's frames before the switch sees them is a matter for congestion control between hosts.
 
 A client's share is what its frames took on the wire (`levada show`) over the ideal:
 its part by weight of what both took, from the oracle, `lab.fluid`.
@@ -47,7 +47,7 @@ MBIT = 1_000_000
 #: The tables' link; see above.
 TABLE_LINK_BPS = 2000 * MBIT
 BYTES_LINK_BPS = 100 * MBIT
-#: How much faster than host 1's link everything else is, so as not to be the bottleneck.
+#: How much faster than host 1's link the wire is where it must not be the bottleneck.
 SPARE = 2
 
 CLIENTS = (Tenant("c1", weight=1), Tenant("c2", weight=2))
@@ -156,19 +156,17 @@ def _kinds() -> list[Kind]:
 def topology(direction: str, link_bps: int, wire_bps: int) -> Topology:
     """The published VMs on two hosts; host 1's link is the bottleneck in that direction.
 
-    `wire_bps` is the rate of host 1's wire on ingress; on egress the switch's own rate is all
-    that counts."""
+    On egress host 2 could take more than host 1 may send. On ingress both hosts hang on wires
+    of `wire_bps`, of which host 1's switch drains `link_bps` less its headroom."""
     ends = FLOWS[direction].values()
     senders = sorted({src for src, _ in ends})
     receivers = sorted({dst for _, dst in ends})
-    wide = SPARE * max(link_bps, wire_bps)
     if direction == "egress":
-        first = Host("h1", link_bps)
-        second = Host("h2", wide)
+        first, second = Host("h1", link_bps), Host("h2", SPARE * link_bps)
         places = {**dict.fromkeys(senders, "h1"), **dict.fromkeys(receivers, "h2")}
     else:
         first = Host("h1", wire_bps, ingress_bps=link_bps)
-        second = Host("h2", wide, isolates=False)
+        second = Host("h2", wire_bps, isolates=False)
         places = {**dict.fromkeys(senders, "h2"), **dict.fromkeys(receivers, "h1")}
     endpoints = tuple(Endpoint(name, name[:2], host) for name, host in sorted(places.items()))
     return Topology(CLIENTS, endpoints, (first, second))

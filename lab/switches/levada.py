@@ -1,7 +1,8 @@
 """Levada: writes the configuration of a topology, runs `levada run`, samples `levada show`.
 
-All hosts are switches of one daemon. With two hosts one link joins their uplinks; with more a
-plain switch, on whose trunk ports the links end, is the fabric. The program is found through
+All hosts are switches of one daemon. With two hosts one link joins their uplinks, as fast as
+the faster of them, and each switch holds its own access link's rate; with more, each has its
+link to a plain switch, the fabric, on whose trunk ports they end. The program is found through
 $LEVADA, else in target/release of the tree the lab is in.
 """
 
@@ -78,7 +79,7 @@ class Levada(Switch):
         hosts = self.topology.hosts
         parts = [_table("daemon", name=self._name)]
         if len(hosts) == 2:
-            parts.append(self._link("fabric", min(h.link_bps for h in hosts)))
+            parts.append(self._link("fabric", max(h.link_bps for h in hosts)))
             ends = {hosts[0].name: "link://fabric/a", hosts[1].name: "link://fabric/b"}
         else:
             ends = {h.name: f"link://{h.name}/a" for h in hosts}
