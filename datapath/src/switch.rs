@@ -185,6 +185,12 @@ impl Switch {
         self.fdb.learned()
     }
 
+    /// Frames that the switch holds: it looks at every queue, so this is for tests and the simulator.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.egress.frames() + self.ingress.frames() + self.out.len()
+    }
+
     /// Whether the shell should stop reading `port` for now: its endpoint does not react to anything, and what is read would only be
     /// dropped. What the port's own ring drops meanwhile is reported with `port_drops`.
     #[must_use]

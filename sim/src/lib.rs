@@ -3,9 +3,11 @@
 
 pub mod attack;
 pub mod flow;
+pub mod fluid;
 pub mod host;
 pub mod packet;
 pub mod random;
+pub mod site;
 pub mod tcp;
 pub mod topology;
 pub mod world;

@@ -11,9 +11,9 @@ use std::fmt;
 
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, LinkStats, Side};
-use datapath::program::{EndpointId, PortId};
+use datapath::program::PortId;
 use datapath::switch::Switch;
-use datapath::units::Instant;
+use datapath::units::{Instant, Rate};
 use datapath::verdict::Reason;
 
 use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, TcpSink, TcpSource, UdpSource};
@@ -27,6 +27,12 @@ use crate::topology::{Fault, FlowSpec, Plug, Topology, Traffic};
 const LAG_FRAMES: usize = 1000;
 /// Times that one component may ask to be called again at the same instant before the clock counts as stuck.
 const STUCK_ROUNDS: u32 = 10_000;
+
+/// The longest frame that an uplink is sent at once, after splitting: 100 us of wire time, at least a full segment with its tag, and
+/// no more than 64 KiB can take.
+const MAX_FRAME_NS: u64 = 100_000;
+const MAX_FRAME_LEAST: u64 = 1542;
+const MAX_FRAME_MOST: u64 = 80_000;
 
 /// Something that must never happen, and when it did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,7 +71,6 @@ struct Meter {
     bps: u64,
     /// When what was sent is through at the uplink's rate, in nanoseconds times the rate.
     due: u128,
-    largest: u64,
 }
 
 /// A running network.
@@ -511,7 +516,6 @@ impl Node {
                 port: uplink.map(|uplink| uplink.port),
                 bps: uplink.map_or(0, |uplink| uplink.rate.egress.0),
                 due: 0,
-                largest: 0,
             },
             switch: Switch::new(program, seed),
             lags_until: Instant::ZERO,
@@ -520,13 +524,7 @@ impl Node {
     }
 
     fn frames(&self) -> usize {
-        let endpoints = 0..self.switch.program().endpoints.len() as u32;
-        let queued = endpoints.map(|endpoint| {
-            let stats = self.switch.endpoint_stats(EndpointId(endpoint));
-            let lanes = [stats.egress, stats.ingress, stats.local_egress, stats.local_ingress];
-            lanes.iter().map(|lane| lane.backlog_frames as usize).sum::<usize>()
-        });
-        self.waiting.len() + queued.sum::<usize>()
+        self.waiting.len() + self.switch.frames()
     }
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
@@ -537,14 +535,14 @@ impl Node {
 }
 
 impl Meter {
-    /// Counts bytes that leave now. No more may have left since any earlier moment than the rate allows, but for two of the largest
-    /// frames: the one being sent, and one of credit after a stall.
+    /// Counts bytes that leave now. No more may have left since any earlier moment than the rate allows, but for two maximum frames:
+    /// the one being sent, and one that makes good for being late (design: scheduling).
     fn count(&mut self, now: Instant, bytes: u64) -> Result<(), String> {
         let now = u128::from(now.0) * u128::from(self.bps);
-        self.largest = self.largest.max(bytes);
+        let maximum = Rate(self.bps).bytes_in(MAX_FRAME_NS).clamp(MAX_FRAME_LEAST, MAX_FRAME_MOST);
         self.due = self.due.max(now) + u128::from(bytes) * 8_000_000_000;
         let ahead = (self.due - now) / 8_000_000_000;
-        if ahead > u128::from(3 * self.largest) {
+        if ahead > u128::from(2 * maximum) {
             return Err(format!("the uplink was sent {ahead} bytes more than its rate of {} bit/s allows", self.bps));
         }
         Ok(())

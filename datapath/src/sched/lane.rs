@@ -135,6 +135,12 @@ impl Lane {
         self.full_since.is_some_and(|since| now.since(since) > STUCK_NS)
     }
 
+    /// Frames that wait.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.fifo.frames()
+    }
+
     /// Counters, and what waits now.
     #[must_use]
     pub fn stats(&self) -> LaneStats {

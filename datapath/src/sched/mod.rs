@@ -123,6 +123,12 @@ impl Scheduler {
         }
     }
 
+    /// Frames that wait, in both trees.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.wire.frames() + self.local.frames()
+    }
+
     /// Its lane has been full for so long that reading on would only move the drop from the port's ring to here.
     #[must_use]
     pub fn is_stuck(&self, endpoint: EndpointId, now: Instant) -> bool {

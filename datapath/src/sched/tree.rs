@@ -260,6 +260,12 @@ impl Tree {
         &self.nodes[endpoint.0 as usize].lane
     }
 
+    /// Frames that wait.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.nodes.iter().map(|node| node.lane.frames() as usize).sum()
+    }
+
     /// The endpoints of a tenant, by index.
     #[must_use]
     pub fn endpoints_of(&self, tenant: TenantId) -> &[u32] {
