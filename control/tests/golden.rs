@@ -186,7 +186,7 @@ fn cases() -> Vec<Case> {
                 (
                     RED1,
                     "a hop-by-hop header before UDP",
-                    eth(mac(1), mac(2)).ipv6(v6(1), v6(2)).extension(0, &[1, 4, 0, 0, 0, 0]).udp(1, 2),
+                    eth(mac(1), mac(2)).ipv6(v6(1), v6(2)).extension(0, &[0, 1, 4, 0, 0, 0, 0]).udp(1, 2),
                 ),
                 (
                     RED1,

@@ -138,7 +138,8 @@ impl<'a> Build<'a> {
         self
     }
 
-    /// An IPv6 extension header of this number behind those there are; `body` is the header without its first byte (next header).
+    /// An IPv6 extension header of this number behind those there are; `body` is the header without its first byte
+    /// (next header): its length in units of 8 bytes less one, then the rest.
     #[must_use]
     pub fn extension(mut self, number: u8, body: &[u8]) -> Self {
         match &mut self.network {

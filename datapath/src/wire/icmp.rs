@@ -3,6 +3,14 @@
 use super::{L4, Layout, Mac, header, ipv6};
 use core::net::Ipv6Addr;
 
+/// Types of ICMP messages (IANA).
+pub mod icmpv4 {
+    /// Redirect.
+    pub const REDIRECT: u8 = 5;
+    /// Router advertisement (RFC 1256).
+    pub const ROUTER_ADVERTISEMENT: u8 = 9;
+}
+
 /// Types of ICMPv6 messages (IANA).
 pub mod icmpv6 {
     /// Multicast listener query, MLD and MLDv2.
@@ -41,7 +49,7 @@ impl<'a> Icmp<'a> {
         (message.len() >= 8).then_some(Icmp(message))
     }
 
-    /// The message's type; for ICMPv6 see [`icmpv6`].
+    /// The message's type; see [`icmpv4`] and [`icmpv6`].
     #[must_use]
     pub fn kind(self) -> u8 {
         self.0[0]

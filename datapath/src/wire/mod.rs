@@ -18,7 +18,7 @@ pub mod vlan;
 
 pub use arp::Arp;
 pub use ethernet::{ETHERNET_HEADER, destination, ethertype, source};
-pub use icmp::{Icmp, NdOption, NdOptions, Truncated, icmpv6};
+pub use icmp::{Icmp, NdOption, NdOptions, Truncated, icmpv4, icmpv6};
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use mac::{Mac, MacError};
