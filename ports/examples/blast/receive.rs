@@ -1,0 +1,168 @@
+//! Counting what arrives. The kernel may hand over datagrams of one flow joined to one message (UDP_GRO, udp(7)) and says then how long each is.
+
+use std::io;
+use std::mem::zeroed;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use crate::Sinking;
+
+/// Messages in one system call at most.
+const BATCH: usize = 64;
+/// Room for one message; joined ones have up to 64 KiB.
+const MESSAGE_BYTES: usize = 1 << 16;
+/// Room for the one control message that is asked for: a header of 16 bytes and an int.
+const CONTROL_BYTES: usize = 64;
+/// How long a row is.
+const ROW: Duration = Duration::from_millis(100);
+/// How long a call waits for a first message: a fraction of a row.
+const WAIT: Duration = Duration::from_millis(20);
+/// Bytes that the socket may hold: 50 ms of 100 000 small datagrams, each charged at about 1 KiB.
+const SOCKET_BYTES: libc::c_int = 8 << 20;
+
+#[derive(Clone, Copy, Default)]
+struct Row {
+    datagrams: u64,
+    bytes: u64,
+}
+
+/// Counts, and says what was counted.
+pub fn run(sinking: &Sinking) -> io::Result<String> {
+    let socket = open(sinking)?;
+    let mut batch = Batch::new();
+    let mut rows = vec![Row::default(); sinking.length.as_millis().div_ceil(ROW.as_millis()).max(1) as usize];
+    let last = rows.len() - 1;
+    let start = Instant::now();
+    while start.elapsed() < sinking.length {
+        let received = batch.receive(&socket)?;
+        let row = &mut rows[((start.elapsed().as_nanos() / ROW.as_nanos()) as usize).min(last)];
+        for (bytes, datagrams) in (0..received).map(|i| batch.message(i)) {
+            row.bytes += bytes as u64;
+            row.datagrams += datagrams as u64;
+        }
+    }
+    Ok(report(&rows, socket_drops(&socket)?))
+}
+
+fn report(rows: &[Row], dropped: u32) -> String {
+    let list = |pick: fn(&Row) -> u64| rows.iter().map(|row| pick(row).to_string()).collect::<Vec<_>>().join(",");
+    format!(
+        "{{\"row_ms\":{},\"datagrams\":[{}],\"bytes\":[{}],\"total_datagrams\":{},\"total_bytes\":{},\"socket_drops\":{dropped}}}",
+        ROW.as_millis(),
+        list(|row| row.datagrams),
+        list(|row| row.bytes),
+        rows.iter().map(|row| row.datagrams).sum::<u64>(),
+        rows.iter().map(|row| row.bytes).sum::<u64>(),
+    )
+}
+
+fn open(sinking: &Sinking) -> io::Result<UdpSocket> {
+    let on = sinking.on;
+    let socket = match UdpSocket::bind(on) {
+        // Without IPv6 the unspecified address is IPv4's.
+        Err(_) if on.ip().is_unspecified() => UdpSocket::bind(SocketAddr::new(IpAddr::from([0u8; 4]), on.port()))?,
+        bound => bound?,
+    };
+    socket.set_read_timeout(Some(WAIT))?;
+    set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1)?;
+    // More than the system's bound takes root; what it gives otherwise has to do.
+    set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, SOCKET_BYTES)
+        .or_else(|_| set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, SOCKET_BYTES))?;
+    Ok(socket)
+}
+
+fn set(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: these options are one int, whose address and size are given; the socket is open.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), bytes) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Datagrams that found the socket full: the ninth number of `SO_MEMINFO` (`SK_MEMINFO_DROPS`).
+fn socket_drops(socket: &UdpSocket) -> io::Result<u32> {
+    let mut numbers = [0u32; 9];
+    let mut bytes = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes, which is the array's size; the socket is open.
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    if got == 0 { Ok(numbers[8]) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Room for the messages of one call.
+struct Batch {
+    data: Vec<[u8; MESSAGE_BYTES]>,
+    control: Vec<[u8; CONTROL_BYTES]>,
+    headers: Vec<libc::mmsghdr>,
+}
+
+impl Batch {
+    fn new() -> Batch {
+        Batch {
+            data: vec![[0; MESSAGE_BYTES]; BATCH],
+            control: vec![[0; CONTROL_BYTES]; BATCH],
+            headers: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Receives what waits; returns how many messages.
+    fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+        let mut parts: Vec<libc::iovec> = self
+            .data
+            .iter_mut()
+            .map(|data| libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: MESSAGE_BYTES })
+            .collect();
+        self.headers.clear();
+        for (part, control) in parts.iter_mut().zip(&mut self.control) {
+            // SAFETY: all zeros are a valid mmsghdr: no name, no data, no control bytes.
+            let mut header: libc::mmsghdr = unsafe { zeroed() };
+            header.msg_hdr.msg_iov = part;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+            self.headers.push(header);
+        }
+        // SAFETY: each of the BATCH headers points to one iovec and to data and control bytes of the sizes they say, which outlive the
+        // call and which nothing else touches during it; there is no time-out to point to.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                BATCH as libc::c_uint,
+                libc::MSG_WAITFORONE as _,
+                std::ptr::null_mut(),
+            )
+        };
+        match usize::try_from(received) {
+            Ok(received) => Ok(received),
+            Err(_) => match io::Error::last_os_error() {
+                error if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Bytes of a message that was received, and the datagrams it is made of.
+    fn message(&self, index: usize) -> (usize, usize) {
+        let header = &self.headers[index];
+        let bytes = header.msg_len as usize;
+        // struct cmsghdr: a length of 8 bytes, then level and type, then the segments' length.
+        let control = &self.control[index];
+        let number =
+            |at: usize| libc::c_int::from_ne_bytes([control[at], control[at + 1], control[at + 2], control[at + 3]]);
+        let joined = header.msg_hdr.msg_controllen >= 20
+            && number(8) == libc::SOL_UDP
+            && number(12) == libc::UDP_GRO
+            && number(16) > 0;
+        (bytes, if joined { bytes.div_ceil(number(16) as usize) } else { 1 })
+    }
+}
