@@ -44,8 +44,8 @@ pub struct Features {
 
 /// Where frames enter and leave. All methods return at once.
 ///
-/// Call order: [`Port::fd`] is waited on; when it is readable (or in error), [`Port::rx`] until it returns fewer frames than asked for;
-/// [`Port::tx`] at any time; [`Port::drops_before_us`] about once a second.
+/// Call order: [`Port::fd`] is waited on; while it is readable (or in error), [`Port::rx`]; [`Port::tx`] at any time;
+/// [`Port::drops_before_us`] about once a second.
 pub trait Port {
     /// What this port can do. Does not change while the port lives.
     fn features(&self) -> Features;
@@ -55,7 +55,8 @@ pub trait Port {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Appends up to `burst` frames to `out` and returns how many. `Meta::offload` says what is still to be done to each, with offsets
-    /// from its first byte. Fewer than `burst` means that none is left, or that the pool has no buffer.
+    /// from its first byte. None means that none waits, or that the pool has no buffer; fewer than `burst`, that the next call may find more
+    /// (a driver ends a burst of long frames early, while they are still in the cache).
     ///
     /// # Errors
     /// [`PortError`], only where no frame was read: an error that lasts and is met within a burst is returned by the next call.

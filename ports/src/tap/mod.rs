@@ -26,6 +26,10 @@ use crate::{Features, Port, PortError, Refused};
 
 pub use device::{OpenError, Removed, Tag, TapOptions, remove_tagged};
 
+/// Bytes after which a burst ends: what is read is still in the second-level cache (512 KiB and up on servers) when it is written. With
+/// bursts of 64 frames of 64 KiB a plain copy loop took a fifth more time for each byte than with ones of 1 to 8.
+const BURST_BYTES: usize = 256 << 10;
+
 /// An open TAP device. Dropping it closes the device, which ends it unless it is persistent.
 #[derive(Debug)]
 pub struct Tap {
@@ -152,14 +156,19 @@ impl Port for Tap {
     }
 
     fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
-        for read in 0..burst {
+        let (mut read, mut bytes) = (0, 0);
+        while read < burst && bytes < BURST_BYTES {
             match self.read_frame(pool) {
-                Ok(Some(frame)) => out.push(frame),
+                Ok(Some(frame)) => {
+                    bytes += pool.len(&frame);
+                    out.push(frame);
+                    read += 1;
+                }
                 Err(error) if read == 0 => return Err(error),
-                Ok(None) | Err(_) => return Ok(read),
+                Ok(None) | Err(_) => break,
             }
         }
-        Ok(burst)
+        Ok(read)
     }
 
     fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
