@@ -13,13 +13,13 @@ pub const TARGET_NS: u64 = 2_000_000;
 /// Most signals for one frame: a burst after a stall must not empty the window.
 const MAX_SIGNALS: u32 = 4;
 
-/// The state of one queue.
+/// The state of one queue: 32 bytes, since there is one for each lane of a hundred thousand.
 #[derive(Clone, Debug, Default)]
 pub struct Codel {
-    /// When the delay will have stood above the target for an interval.
-    above_until: Option<Instant>,
-    /// When the next signal is due; `None` outside the signalling state.
-    next: Option<Instant>,
+    /// When the delay will have stood above the target for an interval; zero while it does not stand there.
+    above_until: Instant,
+    /// When the next signal is due; zero outside the signalling state.
+    next: Instant,
     count: u32,
     last_count: u32,
     left_at: Instant,
@@ -33,43 +33,38 @@ impl Codel {
     pub fn signals(&mut self, now: Instant, sojourn_ns: u64, last: bool) -> u32 {
         let interval_ns = INTERVAL_NS.max(sojourn_ns);
         if sojourn_ns < TARGET_NS || last {
-            self.above_until = None;
-            if self.next.take().is_some() {
+            self.above_until = Instant::ZERO;
+            if self.next != Instant::ZERO {
+                self.next = Instant::ZERO;
                 self.left_at = now;
             }
             return 0;
         }
-        let Some(above_until) = self.above_until else {
-            self.above_until = Some(now.plus_ns(interval_ns));
-            return 0;
-        };
-        if now < above_until {
+        if self.above_until == Instant::ZERO {
+            self.above_until = now.plus_ns(interval_ns);
+        }
+        if now < self.above_until {
             return 0;
         }
-        match self.next {
-            None => {
-                // Back soon after the last time: go on at nearly that speed.
-                let gained = self.count.saturating_sub(self.last_count);
-                let recent = now.since(self.left_at) < 16 * interval_ns;
-                self.count = if recent && gained > 1 { gained } else { 1 };
-                self.last_count = self.count;
-                self.next = Some(self.law(now, interval_ns));
-                1
-            }
-            Some(mut next) => {
-                let mut signals = 0;
-                while next <= now && signals < MAX_SIGNALS {
-                    signals += 1;
-                    self.count = self.count.saturating_add(1);
-                    next = self.law(next, interval_ns);
-                }
-                if next <= now {
-                    next = self.law(now, interval_ns);
-                }
-                self.next = Some(next);
-                signals
-            }
+        if self.next == Instant::ZERO {
+            // Back soon after the last time: go on at nearly that speed.
+            let gained = self.count.saturating_sub(self.last_count);
+            let recent = now.since(self.left_at) < 16 * interval_ns;
+            self.count = if recent && gained > 1 { gained } else { 1 };
+            self.last_count = self.count;
+            self.next = self.law(now, interval_ns);
+            return 1;
         }
+        let mut signals = 0;
+        while self.next <= now && signals < MAX_SIGNALS {
+            signals += 1;
+            self.count = self.count.saturating_add(1);
+            self.next = self.law(self.next, interval_ns);
+        }
+        if self.next <= now {
+            self.next = self.law(now, interval_ns);
+        }
+        signals
     }
 
     /// `interval / sqrt(count)` after `from`, the root with 8 fractional bits.

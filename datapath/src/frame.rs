@@ -34,9 +34,7 @@ pub struct Meta {
     pub layout: Layout,
     /// Bytes this frame takes on the wire, all its segments together; see `segment::wire_bytes`.
     pub wire_bytes: u32,
-    /// The endpoint it is charged to while it is queued (its sender on egress, its receiver on ingress).
-    pub endpoint: u32,
-    /// The port it leaves by, once forwarding has decided.
+    /// Where it goes, while it waits: what the number means is up to who set it.
     pub out: u32,
     /// When it entered its queue.
     pub queued: Instant,
@@ -303,8 +301,9 @@ pub struct Fifo {
     head: u32,
     tail: u32,
     frames: u32,
-    truesize: u64,
-    wire_bytes: u64,
+    /// Whoever bounds a queue keeps both below 4 GiB; the pool's memory is the last bound.
+    truesize: u32,
+    wire_bytes: u32,
 }
 
 impl Default for Fifo {
@@ -319,8 +318,8 @@ impl Fifo {
         let index = frame.0;
         let slot = &mut pool.slots[index as usize];
         slot.next = NONE;
-        self.truesize += slot.data.len() as u64;
-        self.wire_bytes += u64::from(slot.meta.wire_bytes);
+        self.truesize += slot.data.len() as u32;
+        self.wire_bytes += slot.meta.wire_bytes;
         self.frames += 1;
         if self.tail == NONE {
             self.head = index;
@@ -335,8 +334,8 @@ impl Fifo {
         let index = frame.0;
         let slot = &mut pool.slots[index as usize];
         slot.next = self.head;
-        self.truesize += slot.data.len() as u64;
-        self.wire_bytes += u64::from(slot.meta.wire_bytes);
+        self.truesize += slot.data.len() as u32;
+        self.wire_bytes += slot.meta.wire_bytes;
         self.frames += 1;
         self.head = index;
         if self.tail == NONE {
@@ -357,8 +356,8 @@ impl Fifo {
             self.tail = NONE;
         }
         self.frames -= 1;
-        self.truesize -= slot.data.len() as u64;
-        self.wire_bytes -= u64::from(slot.meta.wire_bytes);
+        self.truesize -= slot.data.len() as u32;
+        self.wire_bytes -= slot.meta.wire_bytes;
         Some(Frame(index))
     }
 
@@ -383,13 +382,13 @@ impl Fifo {
     /// Memory of the queued frames' buffers, in bytes.
     #[must_use]
     pub fn truesize(&self) -> u64 {
-        self.truesize
+        u64::from(self.truesize)
     }
 
     /// Wire bytes of the queued frames.
     #[must_use]
     pub fn wire_bytes(&self) -> u64 {
-        self.wire_bytes
+        u64::from(self.wire_bytes)
     }
 
     /// Frees every frame; returns how many there were.

@@ -8,7 +8,7 @@
 use crate::codel::Codel;
 use crate::frame::{Fifo, Frame, Pool, SMALL};
 use crate::segment;
-use crate::stats::LaneStats;
+use crate::stats::{LaneStats, Traffic};
 use crate::units::Instant;
 use crate::verdict::Reason;
 
@@ -17,18 +17,28 @@ const STUCK_NS: u64 = 50_000_000;
 /// Large buffers that no queue may take, so that ports can always read.
 const RESERVED_LARGE: u32 = 16;
 
-/// The queue of one endpoint in one direction.
+/// The queue of one endpoint in one direction. What every frame touches comes first, in two cache lines.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Lane {
     fifo: Fifo,
-    codel: Codel,
     /// Bound in wire bytes; in buffer memory it is twice that.
-    bound: u64,
-    full_since: Option<Instant>,
-    stats: LaneStats,
-    /// Frames, or segments of them, dropped by the queue's management.
+    bound: u32,
+    codel: Codel,
+    /// Since when it has not been less than half full; zero while it is.
+    full_since: Instant,
+    served: Traffic,
+    sojourn_us: u32,
+    sojourn_max_us: u32,
+    guaranteed_bytes: u64,
+    marks: u64,
+    trims: u64,
+    /// Frames dropped by the queue's management.
     aqm_drops: u64,
 }
+
+/// The largest bound of a lane: its memory, twice that, still counts in 32 bits.
+const MAX_BOUND: u32 = 1 << 30;
 
 impl Lane {
     /// An empty lane of at most `bound` bytes.
@@ -37,9 +47,14 @@ impl Lane {
         Lane {
             fifo: Fifo::default(),
             codel: Codel::default(),
-            bound: u64::from(bound),
-            full_since: None,
-            stats: LaneStats::default(),
+            bound: bound.min(MAX_BOUND),
+            full_since: Instant::ZERO,
+            served: Traffic::default(),
+            sojourn_us: 0,
+            sojourn_max_us: 0,
+            guaranteed_bytes: 0,
+            marks: 0,
+            trims: 0,
             aqm_drops: 0,
         }
     }
@@ -62,7 +77,7 @@ impl Lane {
     /// The frame is freed and the reason given where nothing of it fits.
     pub fn enqueue(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         let wire = u64::from(pool.meta(&frame).wire_bytes);
-        let used = self.fifo.wire_bytes();
+        let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
         let memory = self.fifo.truesize() + u64::from(pool.truesize(&frame));
         let large = pool.truesize(&frame) > SMALL as u32;
         let free = pool.available();
@@ -70,8 +85,8 @@ impl Lane {
         let starved = large
             && (free.large < RESERVED_LARGE
                 || self.fifo.truesize() > u64::from(free.large - RESERVED_LARGE) * u64::from(pool.truesize(&frame)));
-        if memory > 2 * self.bound.max(u64::from(pool.truesize(&frame))) || used >= self.bound {
-            self.full_since.get_or_insert(now);
+        if memory > 2 * bound.max(u64::from(pool.truesize(&frame))) || used >= bound {
+            self.fills(now);
             pool.free(frame);
             return Err(Reason::QueueFull);
         }
@@ -79,17 +94,17 @@ impl Lane {
             pool.free(frame);
             return Err(Reason::NoBuffer);
         }
-        if used + wire > self.bound && used > 0 {
-            self.full_since.get_or_insert(now);
+        if used + wire > bound && used > 0 {
+            self.fills(now);
             let meta = pool.meta(&frame);
             let segments = segment::segments(&meta.layout, &meta.offload);
-            let fits = (self.bound - used) * u64::from(segments) / wire.max(1);
+            let fits = (bound - used) * u64::from(segments) / wire.max(1);
             let surplus = segments - (fits as u32).min(segments);
             if fits == 0 || segment::trim(pool, &frame, surplus) != surplus {
                 pool.free(frame);
                 return Err(Reason::QueueFull);
             }
-            self.stats.trims += u64::from(surplus);
+            self.trims += u64::from(surplus);
         }
         pool.meta_mut(&frame).queued = now;
         self.fifo.push(pool, frame);
@@ -112,27 +127,27 @@ impl Lane {
                 self.aqm_drops += 1;
                 continue;
             }
-            if self.full_since.is_some() && self.fifo.wire_bytes() < self.bound / 2 {
-                self.full_since = None;
+            if self.full_since != Instant::ZERO && self.fifo.wire_bytes() < u64::from(self.bound) / 2 {
+                self.full_since = Instant::ZERO;
             }
             let meta = pool.meta(&frame);
             let segments = segment::segments(&meta.layout, &meta.offload);
-            self.stats.traffic.add(segments, pool.len(&frame), meta.wire_bytes);
-            self.stats.sojourn_ns = sojourn;
-            self.stats.sojourn_max_ns = self.stats.sojourn_max_ns.max(sojourn);
+            self.served.add(segments, pool.len(&frame), meta.wire_bytes);
+            self.sojourn_us = (sojourn / 1000).min(u64::from(u32::MAX)) as u32;
+            self.sojourn_max_us = self.sojourn_max_us.max(self.sojourn_us);
             return Some(frame);
         }
     }
 
     /// Of what was dequeued last, `bytes` went by guarantee.
     pub fn served_by_guarantee(&mut self, bytes: u32) {
-        self.stats.guaranteed_bytes += u64::from(bytes);
+        self.guaranteed_bytes += u64::from(bytes);
     }
 
     /// Its sender has kept it full for so long that it cannot be reacting.
     #[must_use]
     pub fn is_stuck(&self, now: Instant) -> bool {
-        self.full_since.is_some_and(|since| now.since(since) > STUCK_NS)
+        self.full_since != Instant::ZERO && now.since(self.full_since) > STUCK_NS
     }
 
     /// Frames that wait.
@@ -144,7 +159,16 @@ impl Lane {
     /// Counters, and what waits now.
     #[must_use]
     pub fn stats(&self) -> LaneStats {
-        LaneStats { backlog_bytes: self.fifo.wire_bytes(), backlog_frames: self.fifo.frames(), ..self.stats }
+        LaneStats {
+            traffic: self.served,
+            guaranteed_bytes: self.guaranteed_bytes,
+            marks: self.marks,
+            trims: self.trims,
+            backlog_bytes: self.fifo.wire_bytes(),
+            backlog_frames: self.fifo.frames(),
+            sojourn_ns: u64::from(self.sojourn_us) * 1000,
+            sojourn_max_ns: u64::from(self.sojourn_max_us) * 1000,
+        }
     }
 
     /// Frames dropped by the queue's management.
@@ -156,6 +180,13 @@ impl Lane {
     /// Frees everything that waits; returns how many frames.
     pub fn clear(&mut self, pool: &mut Pool) -> u32 {
         self.fifo.clear(pool)
+    }
+
+    /// It could not take everything at `now`.
+    fn fills(&mut self, now: Instant) {
+        if self.full_since == Instant::ZERO {
+            self.full_since = now;
+        }
     }
 
     /// The first part of `frame`; the rest goes back to the front. Where there is no buffer for the part, the frame goes whole.
@@ -174,11 +205,11 @@ impl Lane {
     fn signal(&mut self, pool: &mut Pool, frame: &Frame, signals: u32) -> bool {
         let (bytes, meta) = pool.parts_mut(frame);
         if segment::mark_ce(bytes, &meta.layout) {
-            self.stats.marks += 1;
+            self.marks += 1;
             return true;
         }
         let trimmed = segment::trim(pool, frame, signals);
-        self.stats.trims += u64::from(trimmed);
+        self.trims += u64::from(trimmed);
         trimmed > 0
     }
 }

@@ -62,14 +62,17 @@ struct Tenant {
     guaranteed_bytes: u64,
 }
 
+/// An endpoint: three cache lines, since a frame of each of a hundred thousand in turn finds none of them cached.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Node {
     tenant: u32,
     child: u32,
-    share: Share,
-    lane: Lane,
     /// The longest frame it sends at once, in wire bytes.
     max_frame: u32,
+    /// Whether it has a limit of its own.
+    limited: bool,
+    lane: Lane,
 }
 
 /// The scheduler of one direction in one plane.
@@ -79,6 +82,8 @@ pub struct Tree {
     root: Level,
     tenants: Vec<Tenant>,
     nodes: Vec<Node>,
+    /// By endpoint, apart from the nodes because it is seldom read.
+    limits_of: Vec<Rate>,
     /// Who waits for its limit: endpoints by index, tenants behind them.
     wheel: Wheel,
     capacity: Option<Capacity>,
@@ -111,6 +116,7 @@ impl Tree {
             root: Level::new(kind, max_frame),
             tenants: Vec::with_capacity(tenants.len()),
             nodes: Vec::with_capacity(leaves.len()),
+            limits_of: Vec::with_capacity(leaves.len()),
             wheel: Wheel::new(leaves.len() + tenants.len()),
             capacity,
             pace: Pace::UNLIMITED,
@@ -140,10 +146,11 @@ impl Tree {
             tree.nodes.push(Node {
                 tenant: leaf.tenant,
                 child,
-                share: leaf.share,
-                lane: Lane::new(leaf.queue_bytes),
                 max_frame,
+                limited: leaf.share.limit.is_limited(),
+                lane: Lane::new(leaf.queue_bytes),
             });
+            tree.limits_of.push(leaf.share.limit);
         }
         tree.set_capacity(capacity);
         tree
@@ -168,7 +175,8 @@ impl Tree {
         let clock = self.clock();
         let node = &mut self.nodes[endpoint.0 as usize];
         let tenant = &mut self.tenants[node.tenant as usize];
-        node.share = share;
+        node.limited = share.limit.is_limited();
+        self.limits_of[endpoint.0 as usize] = share.limit;
         tenant.level.set_share(node.child, &share, node.lane.head(pool, node.max_frame), clock);
         self.fit_frames(endpoint.0 as usize);
     }
@@ -229,12 +237,14 @@ impl Tree {
                 continue;
             };
             let e = tenant.children[pick.child as usize];
-            if let Some(until) = limits.endpoints[e as usize].wait(self.plane, tag(now), TURN) {
+            let node = &mut self.nodes[e as usize];
+            if node.limited
+                && let Some(until) = limits.endpoints[e as usize].wait(self.plane, tag(now), TURN)
+            {
                 tenant.level.deactivate(pick.child);
                 self.wheel.insert(e, now, instant(until));
                 continue;
             }
-            let node = &mut self.nodes[e as usize];
             match node.lane.dequeue(pool, now, node.max_frame) {
                 Some(frame) => {
                     self.serve(pool, now, limits, tenant_pick, pick, &frame);
@@ -242,7 +252,9 @@ impl Tree {
                 }
                 None => {
                     tenant.level.deactivate(pick.child);
-                    limits.endpoints[e as usize].leave(self.plane);
+                    if node.limited {
+                        limits.endpoints[e as usize].leave(self.plane);
+                    }
                 }
             }
         }
@@ -315,13 +327,14 @@ impl Tree {
         let tenant = &mut self.tenants[t];
         let e = tenant.children[pick.child as usize] as usize;
         let node = &mut self.nodes[e];
-        limits.endpoints[e].charge(self.plane, now_tag, bytes);
-        limits.tenants[t].charge(self.plane, now_tag, bytes);
-
         let next = (!node.lane.is_empty()).then(|| node.lane.head(pool, node.max_frame));
-        if next.is_none() {
-            limits.endpoints[e].leave(self.plane);
+        if node.limited {
+            limits.endpoints[e].charge(self.plane, now_tag, bytes);
+            if next.is_none() {
+                limits.endpoints[e].leave(self.plane);
+            }
         }
+        limits.tenants[t].charge(self.plane, now_tag, bytes);
         if pick.by_guarantee {
             node.lane.served_by_guarantee(bytes);
         }
@@ -362,7 +375,9 @@ impl Tree {
 
     /// An endpoint's lane is no longer empty, or its limit lets it go on.
     fn activate(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, endpoint: u32) {
-        if let Some(until) = limits.endpoints[endpoint as usize].wait(self.plane, tag(now), 0) {
+        if self.nodes[endpoint as usize].limited
+            && let Some(until) = limits.endpoints[endpoint as usize].wait(self.plane, tag(now), 0)
+        {
             self.wheel.insert(endpoint, now, instant(until));
             return;
         }
@@ -413,6 +428,8 @@ impl Tree {
         let node = &mut self.nodes[index];
         let link = self.capacity.map_or(Rate::UNLIMITED, |c| c.rate);
         let limit = self.tenants[node.tenant as usize].share.limit;
-        node.max_frame = quantum(link.min(limit).min(node.share.limit));
+        node.max_frame = quantum(link.min(limit).min(self.limits_of[index]));
     }
 }
+
+const _: () = assert!(size_of::<Node>() <= 192);

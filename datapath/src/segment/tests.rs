@@ -85,7 +85,7 @@ impl Whole {
         meta.offload.gso_ecn &= !self.accecn;
         assert_eq!(check_offload(bytes, &meta.layout, &meta.offload), Ok(()));
         meta.wire_bytes = wire_bytes(bytes.len(), &meta.layout, &meta.offload);
-        meta.endpoint = 77;
+        meta.out = 77;
         frame
     }
 
@@ -99,7 +99,7 @@ impl Whole {
         assert_eq!(Ok(meta.layout), parse(&bytes));
         assert_eq!(check_offload(&bytes, &meta.layout, &offload), Ok(()));
         assert_eq!(meta.wire_bytes, wire_bytes(bytes.len(), &meta.layout, &offload));
-        assert_eq!(meta.endpoint, 77);
+        assert_eq!(meta.out, 77);
     }
 }
 
