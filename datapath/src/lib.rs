@@ -16,6 +16,7 @@ pub mod sched;
 pub mod segment;
 pub mod stats;
 pub mod switch;
+pub mod turns;
 pub mod units;
 pub mod verdict;
 pub mod wire;
