@@ -1,6 +1,6 @@
 //! Every problem that a configuration can have, as golden texts: `tests/problems/NAME.toml` gives `tests/problems/NAME.txt`.
 //!
-//! `GOLDEN=write cargo test -p control --test problems` writes the texts anew; look at the difference before committing it.
+//! `LEVADA_REGENERATE=1 cargo test -p control --test problems` writes the texts anew; look at the difference before committing it.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ name = "s"
 #[test]
 fn every_problem_reads_as_written_down() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/problems");
-    let write = std::env::var_os("GOLDEN").is_some_and(|v| v == "write");
+    let write = std::env::var_os("LEVADA_REGENERATE").is_some();
     let mut cases = 0;
     let mut wrong = Vec::new();
     for entry in std::fs::read_dir(&directory).unwrap() {

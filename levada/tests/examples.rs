@@ -1,6 +1,6 @@
 //! Every file in `examples/` is good, without a warning, and its summary is as written down.
 //!
-//! `GOLDEN=write cargo test -p levada --test examples` writes the summaries anew.
+//! `LEVADA_REGENERATE=1 cargo test -p levada --test examples` writes the summaries anew.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn every_example_is_good() {
         };
         let text = check(false);
         let golden = goldens.join(file.replace(".toml", ".txt"));
-        if std::env::var_os("GOLDEN").is_some_and(|v| v == "write") {
+        if std::env::var_os("LEVADA_REGENERATE").is_some() {
             std::fs::create_dir_all(&goldens).unwrap();
             std::fs::write(&golden, &text).unwrap();
         }
