@@ -1,7 +1,17 @@
 //! Levada's one binary: the daemon and the commands beside it. See `cli` for what there is.
 
 mod check;
+mod clean;
 mod cli;
+mod control_socket;
+mod daemon;
+mod log;
+mod os;
+mod report;
+mod rundir;
+mod show;
+mod upkeep;
+mod worker;
 
 use cli::Command;
 use std::process::ExitCode;
@@ -34,6 +44,9 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Help => print(cli::HELP),
         Command::Version => print(&format!("levada {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Run { file } => daemon::run(&file),
+        Command::Show { name, json } => show::show(name, json).and_then(|text| print(&text)),
+        Command::Clean { name } => clean::clean(name).and_then(|text| print(&text)),
         Command::Check { file, json } => check::check(&file, json).and_then(|text| print(&text)),
     }
 }

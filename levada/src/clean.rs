@@ -1,0 +1,57 @@
+//! `levada clean`: removes what instances that do not run any more have left: devices (also those declared persistent) and run directories.
+
+use crate::Failure;
+use crate::rundir::{self, RunDir, Taken};
+use ports::tap::remove_tagged;
+use std::fmt::Write as _;
+
+/// Cleans up after the instance `name`; without a name, after all that have left a run directory.
+pub fn clean(name: Option<String>) -> Result<String, Failure> {
+    let base = rundir::base();
+    let instances = rundir::instances(&base)
+        .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", base.display())))?;
+    let (names, asked) = match name {
+        Some(name) => (vec![name], true),
+        None => (instances.clone(), false),
+    };
+    if names.is_empty() {
+        return Ok(format!(
+            "nothing to clean in {}; for the persistent devices of an instance that was stopped: levada clean --name NAME\n",
+            base.display()
+        ));
+    }
+    let mut out = String::new();
+    for name in names {
+        let left_directory = instances.contains(&name);
+        // Held while cleaning, so that no daemon of this name starts meanwhile; dropping it removes the directory.
+        let held = match RunDir::take(&base, &name) {
+            Ok(held) => held,
+            Err(Taken::Running(pid)) => {
+                let pid = pid.map_or_else(String::new, |pid| format!(" as process {pid}"));
+                let text = format!("instance \"{name}\" runs{pid}: stop it first");
+                if asked {
+                    return Err(Failure::Failed(text));
+                }
+                let _ = writeln!(out, "{text}");
+                continue;
+            }
+            Err(Taken::Io(path, error)) => {
+                return Err(Failure::Failed(format!("cannot use {}: {error}; run as root", path.display())));
+            }
+        };
+        let removed = remove_tagged(&name, &[]).map_err(|error| {
+            Failure::Failed(format!("cannot remove the devices of \"{name}\": {error}; run as root"))
+        })?;
+        drop(held);
+        for device in &removed {
+            let place = device.netns.as_ref().map_or_else(String::new, |netns| format!(" in {netns}"));
+            let _ = writeln!(out, "removed tap {}{place} of {name}/{}", device.name, device.endpoint);
+        }
+        if left_directory {
+            let _ = writeln!(out, "removed the run directory of {name}");
+        } else if removed.is_empty() {
+            let _ = writeln!(out, "nothing to clean for \"{name}\"");
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,306 @@
+//! `levada run`: opens what the plan names, starts the threads, waits for a signal, and leaves nothing behind.
+//!
+//! | thread | does |
+//! |---|---|
+//! | main | starts and ends the others, waits for signals |
+//! | `levada-worker` | moves every frame (`worker`) |
+//! | `levada-upkeep` | closes and opens devices, logs (`upkeep`) |
+//! | `levada-control` and its clients | the control socket (`control_socket`) |
+
+use crate::control_socket::{self, Desk};
+use crate::log::{Level, Log};
+use crate::os::{self, Signals};
+use crate::report::Facts;
+use crate::rundir::{self, RunDir, Taken};
+use crate::upkeep::{Reopen, Upkeep};
+use crate::worker::{Bell, Cable, Chore, Clock, Device, Order, Parts, Unit, Wake, Way, Worker};
+use crate::{Failure, check};
+use control::admission::Promise;
+use control::plan::{Plan, PortKind, TapPlan};
+use control::scale::scale;
+use datapath::frame::{MAX_FRAME, Pool};
+use datapath::link::{Link, LinkConfig, Side};
+use datapath::program::{EndpointId, PortId, Program, Tuning};
+use datapath::switch::Switch;
+use datapath::units::{Both, Rate};
+use ports::Port as _;
+use ports::netns::Netns;
+use ports::tap::{Tag, Tap, TapOptions};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+/// Orders that wait for the worker at most.
+const ORDERS: usize = 256;
+/// Room for chores beside one a device.
+const CHORES: usize = 256;
+/// Buffers made and touched before the first frame comes: a page fault costs as much as a frame (2.9 us). The pool makes the rest when they are
+/// first needed. 0.5 MiB and 2 MiB.
+const WARM_SMALL: usize = 256;
+/// See [`WARM_SMALL`].
+const WARM_LARGE: usize = 32;
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Runs the configuration in `file` until a signal ends it.
+pub fn run(file: &Path) -> Result<(), Failure> {
+    let (checked, warnings) = check::load(file)?;
+    if !warnings.is_empty() {
+        eprintln!("{warnings}");
+    }
+    let plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
+    let log = Log::new(&plan.name);
+    // Before any other thread, so that all of them leave the signals to this one.
+    let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
+    let rundir = take_rundir(&plan.name)?;
+    let running = Running::start(&plan, &log, &rundir)?;
+    log.ready();
+    running.wait(&signals);
+    let crashed = running.stop();
+    drop(rundir);
+    if crashed { Err(Failure::Failed("the worker has crashed; this is a fault of levada".to_owned())) } else { Ok(()) }
+}
+
+fn failed(what: &str) -> impl FnOnce(std::io::Error) -> Failure + '_ {
+    move |error| Failure::Failed(format!("{what}: {error}"))
+}
+
+fn take_rundir(name: &str) -> Result<RunDir, Failure> {
+    RunDir::take(&rundir::base(), name).map_err(|taken| {
+        Failure::Failed(match taken {
+            Taken::Running(pid) => {
+                let pid = pid.map_or_else(|| "an unknown process".to_owned(), |pid| format!("process {pid}"));
+                format!(
+                    "instance \"{name}\" runs already as {pid}; stop it first, or give this one another [daemon] name"
+                )
+            }
+            Taken::Io(path, error) => format!(
+                "cannot use {}: {error}; run as root, or set LEVADA_RUN_DIR to a directory that you may write",
+                path.display()
+            ),
+        })
+    })
+}
+
+/// What was opened for a plan, before it runs.
+struct Opened {
+    units: Vec<Unit>,
+    devices: Vec<(Device, u32)>,
+    reopen: Vec<Reopen>,
+    facts: Facts,
+}
+
+/// The threads of a running daemon.
+struct Running {
+    worker: JoinHandle<()>,
+    upkeep: JoinHandle<()>,
+    inbox: SyncSender<Order>,
+    bell: Bell,
+    chores: SyncSender<Chore>,
+    /// Becomes readable when the worker ends by itself.
+    ended: UnixStream,
+}
+
+impl Running {
+    fn start(plan: &Plan, log: &Log, rundir: &RunDir) -> Result<Running, Failure> {
+        let opened = open(plan)?;
+        let mut pool = Pool::new(plan.pool);
+        warm(&mut pool);
+        let wake = Wake::new().map_err(failed("cannot make an epoll instance"))?;
+        let bell = wake.bell();
+        let (inbox, orders) = sync_channel(ORDERS);
+        let (chores, errands) = sync_channel(CHORES + 2 * opened.devices.len());
+        let mut units = opened.units;
+        tune(&mut units, &pool, plan);
+        let parts = Parts {
+            pool,
+            units,
+            cables: cables(plan),
+            devices: opened.devices,
+            spin: plan.spin,
+            wake,
+            clock: Clock::start(),
+            inbox: orders,
+            chores: chores.clone(),
+        };
+        let worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
+        let listener =
+            control_socket::listen(&rundir.socket()).map_err(failed("cannot listen on the control socket"))?;
+        let desk = Desk { facts: opened.facts, inbox: inbox.clone(), bell: bell.clone(), spare: Mutex::new(None) };
+        let upkeep = Upkeep::new(plan.clone(), opened.reopen, log.clone(), inbox.clone(), bell.clone());
+        let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
+        let worker = spawn("levada-worker", {
+            let log = log.clone();
+            move || {
+                let _alive = alive;
+                for refused in os::hurry() {
+                    log.line(Level::Warning, &format!("the worker runs without {refused}"));
+                }
+                worker.run();
+            }
+        })?;
+        let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
+        let desk = Arc::new(desk);
+        spawn("levada-control", move || control_socket::serve(&listener, &desk))?;
+        Ok(Running { worker, upkeep, inbox, bell, chores, ended })
+    }
+
+    /// Waits for a signal, or for the worker to end, which it should not.
+    fn wait(&self, signals: &Signals) {
+        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(&self.ended, PollFlags::IN)];
+        // An error is an interruption by a signal that is not ours.
+        while poll(&mut fds, None).is_err() {}
+    }
+
+    /// Ends the threads; devices that are not persistent end with the worker. True: it had crashed.
+    fn stop(self) -> bool {
+        let _ = self.inbox.send(Order::Stop);
+        self.bell.ring();
+        let crashed = self.worker.join().is_err();
+        let _ = self.chores.send(Chore::Stop);
+        let _ = self.upkeep.join();
+        crashed
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed("cannot start a thread"))
+}
+
+/// Opens every device of the plan, and makes the switches with what the devices can do.
+fn open(plan: &Plan) -> Result<Opened, Failure> {
+    let mut opened = Opened {
+        units: Vec::new(),
+        devices: Vec::new(),
+        reopen: Vec::new(),
+        facts: Facts { plan: plan.clone(), uplinks: Vec::new(), devices: Vec::new() },
+    };
+    for (index, switch) in plan.switches.iter().enumerate() {
+        let mut program = switch.program.clone();
+        let mut ways = Vec::new();
+        let mut numbers = Vec::new();
+        for (id, port) in switch.ports.iter().enumerate() {
+            let id = PortId(id as u32);
+            match &port.kind {
+                &PortKind::Link { link, side } => {
+                    ways.push(Way::Link(link, side));
+                    numbers.push(None);
+                }
+                PortKind::Tap(tap) => {
+                    let options = tap_options(plan, index, id, tap);
+                    let tap = Tap::open(&options).map_err(|error| Failure::Failed(error.to_string()))?;
+                    program.ports[id.0 as usize].offload = tap.features().offload;
+                    let number = opened.devices.len();
+                    let label = format!("{} of {}", port.locator, options.tag.endpoint);
+                    opened.devices.push((Device::new(Box::new(tap), index, id), time_weight(&program, id)));
+                    opened.reopen.push(Reopen { options, label });
+                    ways.push(Way::Device(number));
+                    numbers.push(Some(number));
+                }
+            }
+        }
+        opened.units.push(Unit::new(Switch::new(program, random()), ways));
+        opened.facts.devices.push(numbers);
+        opened.facts.uplinks.push(uplink_facts(plan, index));
+    }
+    Ok(opened)
+}
+
+/// Through an uplink comes what is for all endpoints, so it has the time of all of them.
+fn time_weight(program: &Program, id: PortId) -> u32 {
+    let is_uplink = program.uplink.as_ref().is_some_and(|u| u.port == id);
+    if is_uplink { program.endpoints.len().max(1) as u32 } else { 1 }
+}
+
+fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOptions {
+    let plan_switch = &plan.switches[switch];
+    let endpoint = plan_switch.program.endpoints.iter().position(|e| e.port == id);
+    let owner = match endpoint {
+        Some(e) => plan_switch.endpoint_path(EndpointId(e as u32)),
+        None => format!("{}/uplink", plan_switch.name),
+    };
+    TapOptions {
+        name: tap.name.clone(),
+        netns: tap.netns.as_deref().map(Netns::new),
+        mac: tap.mac,
+        mtu: Some(tap.mtu),
+        addresses: tap.addresses.clone(),
+        persistent: tap.persistent,
+        txqueuelen: tap.ring,
+        without_ipv6: !tap.ipv6,
+        tag: Tag { instance: plan.name.clone(), endpoint: owner },
+    }
+}
+
+/// What an uplink can carry: over a link of this daemon, no more than the link.
+fn actual_rate(plan: &Plan, switch: usize) -> Option<Both<Rate>> {
+    let switch = &plan.switches[switch];
+    let uplink = switch.program.uplink.as_ref()?;
+    Some(match switch.ports[uplink.port.0 as usize].kind {
+        PortKind::Link { link, .. } => {
+            let rate = plan.links[link].1.rate;
+            Both { egress: uplink.rate.egress.min(rate), ingress: uplink.rate.ingress.min(rate) }
+        }
+        PortKind::Tap(_) => uplink.rate,
+    })
+}
+
+fn uplink_facts(plan: &Plan, switch: usize) -> Option<(Both<Rate>, Both<Promise>)> {
+    let rate = actual_rate(plan, switch)?;
+    Some((rate, scale(&plan.switches[switch].program, rate)?.promise))
+}
+
+/// Where an uplink is slower than configured, tells its switch what is left of the guarantees.
+fn tune(units: &mut [Unit], pool: &Pool, plan: &Plan) {
+    for (index, unit) in units.iter_mut().enumerate() {
+        let program = &plan.switches[index].program;
+        let Some(rate) = actual_rate(plan, index) else { continue };
+        if program.uplink.as_ref().is_none_or(|uplink| uplink.rate == rate) {
+            continue;
+        }
+        let tunings: Vec<Tuning> = scale(program, rate).map(|s| s.tunings).unwrap_or_default();
+        for tuning in tunings {
+            unit.switch.tune(pool, tuning);
+        }
+    }
+}
+
+fn cables(plan: &Plan) -> Vec<Cable> {
+    let end = |number: usize, wanted: Side| {
+        let mut ends = plan.switches.iter().enumerate().flat_map(|(s, switch)| {
+            switch.ports.iter().enumerate().map(move |(id, port)| (s, PortId(id as u32), &port.kind))
+        });
+        ends.find_map(|(s, id, kind)| match *kind {
+            PortKind::Link { link, side } if link == number && side == wanted => Some((s, id)),
+            _ => None,
+        })
+    };
+    let cable = |(number, (_, config)): (usize, &(String, LinkConfig))| {
+        // The configuration's check has found both ends.
+        let ends = [end(number, Side::A)?, end(number, Side::B)?];
+        Some(Cable { link: Link::new(*config), ends })
+    };
+    plan.links.iter().enumerate().filter_map(cable).collect()
+}
+
+/// Makes some buffers and touches their pages.
+fn warm(pool: &mut Pool) {
+    for (count, len) in [(WARM_SMALL, PAGE / 4), (WARM_LARGE, MAX_FRAME)] {
+        let frames: Vec<_> = (0..count).map_while(|_| pool.alloc(len)).collect();
+        for frame in frames {
+            for byte in pool.bytes_mut(&frame).iter_mut().step_by(PAGE) {
+                *byte = 1;
+            }
+            pool.free(frame);
+        }
+    }
+}
+
+/// A number that nobody outside can guess: the standard library keys its hash tables with such.
+fn random() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish()
+}

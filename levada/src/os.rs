@@ -1,0 +1,99 @@
+//! What the operating system must be asked for and the standard library has no form of: signals as a descriptor, and a place in the
+//! scheduler. The binary's only unsafe code.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
+
+/// Signals that end the daemon: Ctrl-C, `kill`, and a terminal that goes away.
+const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// Niceness of the worker: ahead of what it serves, behind nothing that the kernel needs. SCHED_FIFO would be throttled for 50 ms in every
+/// second (sched_rt_runtime_us).
+const NICE: i32 = -15;
+/// How long the scheduler may let the worker run before it looks again, in nanoseconds: the least that EEVDF takes (Linux 6.12,
+/// sched_attr.sched_runtime). A short slice gives an early deadline, so the worker is picked soon after it wakes.
+const SLICE_NS: u64 = 100_000;
+
+/// The signals that end the daemon, blocked and readable from a descriptor.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Blocks the signals in the calling thread and in all that it starts from now on.
+    ///
+    /// # Errors
+    /// The kernel has no memory or descriptor left.
+    pub fn block() -> io::Result<Signals> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigemptyset initialises the set that it is given; sigaddset and pthread_sigmask only read and write that set, which
+        // outlives the calls; a null old set is allowed.
+        let fd = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in ENDING {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            let error = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            if error != 0 {
+                return Err(io::Error::from_raw_os_error(error));
+            }
+            libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: signalfd returned a new descriptor that nobody else has.
+        Ok(Signals(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// `struct sched_attr` (sched_setattr(2)), as of its first version.
+#[repr(C)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Puts the calling thread ahead in the scheduler. Returns what was not permitted, in words.
+pub fn hurry() -> Vec<String> {
+    let mut refused = Vec::new();
+    if let Err(error) = set_scheduling(NICE, SLICE_NS) {
+        refused.push(format!("niceness {NICE}: {error}"));
+        // Without the privilege to be less nice, the short slice is still to be had.
+        if let Err(error) = set_scheduling(0, SLICE_NS) {
+            refused.push(format!("scheduler slice of {} us: {error}", SLICE_NS / 1000));
+        }
+    }
+    let slack = std::num::NonZeroU64::MIN;
+    if let Err(error) = rustix::thread::set_current_timer_slack(Some(slack)) {
+        refused.push(format!("timer slack of 1 ns: {error}"));
+    }
+    refused
+}
+
+fn set_scheduling(nice: i32, slice_ns: u64) -> io::Result<()> {
+    let attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        nice,
+        priority: 0,
+        runtime: slice_ns,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the kernel reads `size` bytes from the struct, which has that size and outlives the call; pid 0 is the calling thread.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

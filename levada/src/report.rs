@@ -1,0 +1,418 @@
+//! The report: what `levada show --json` prints, and what the control socket answers. Version 1: keys may be added, none changes its meaning.
+//!
+//! Bytes called `wire` count preamble, FCS, gap and padding (`payload + segments x (headers + 24)`, short frames as 84). Counters
+//! run from the daemon's start; times are in nanoseconds.
+
+use crate::worker::{Histogram, Snapshot, SwitchNumbers};
+use control::admission::Promise;
+use control::names::{self, name_of};
+use control::plan::{Plan, PortKind, SwitchPlan};
+use datapath::link::LinkStats;
+use datapath::program::{EndpointId, PortId, Share, TenantId};
+use datapath::stats::{EndpointStats, LaneStats};
+use datapath::units::{Both, Direction, Rate};
+use datapath::verdict::DropCounters;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The whole report.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Report {
+    /// 1.
+    pub version: u32,
+    /// Name of the instance.
+    pub name: String,
+    /// The daemon's process.
+    pub pid: u32,
+    /// Time since the daemon's start.
+    pub now_ns: u64,
+    /// The thread that moves frames.
+    pub worker: WorkerReport,
+    /// Frame memory.
+    pub memory: MemoryReport,
+    /// Links between switches of this daemon.
+    pub links: Vec<LinkReport>,
+    /// The switches.
+    pub switches: Vec<SwitchReport>,
+}
+
+/// The thread that moves frames.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct WorkerReport {
+    /// How late what was due was done.
+    pub loop_lag_ns: Percentiles,
+    /// How long a round took: how long a frame may have waited to be noticed.
+    pub round_ns: Percentiles,
+    /// The counts behind `loop_lag_ns`: pairs of (longest duration in the bucket, count). The difference of two reports is a window.
+    pub loop_lag_buckets: Vec<(u64, u64)>,
+    /// The counts behind `round_ns`.
+    pub round_buckets: Vec<(u64, u64)>,
+    /// Time not spent waiting.
+    pub busy_ns: u64,
+    /// Processor time.
+    pub cpu_ns: u64,
+    /// Rounds of the loop.
+    pub rounds: u64,
+    /// What reading and writing a frame has lately cost: of 60 bytes, and of 64 KiB.
+    pub frame_cost_ns: [u64; 2],
+}
+
+/// Of many durations, in nanoseconds.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy)]
+pub struct Percentiles {
+    /// Half are at most this.
+    pub p50: u64,
+    /// 99 of 100 are at most this.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// Frame memory.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct MemoryReport {
+    /// Frames in the switches and links.
+    pub frames: usize,
+    /// Small buffers that can still be had.
+    pub small_free: u32,
+    /// Large buffers that can still be had.
+    pub large_free: u32,
+}
+
+/// A link.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct LinkReport {
+    /// Its name.
+    pub name: String,
+    /// What end a sent.
+    pub a: LinkEndReport,
+    /// What end b sent.
+    pub b: LinkEndReport,
+}
+
+/// What one end of a link sent.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct LinkEndReport {
+    /// Frames.
+    pub frames: u64,
+    /// Wire bytes.
+    pub bytes: u64,
+    /// Segments that found the queue full.
+    pub drops: u64,
+    /// Segments lost on the wire.
+    pub losses: u64,
+    /// Frames marked.
+    pub marks: u64,
+    /// Wire bytes that wait.
+    pub backlog_bytes: u64,
+    /// The most that ever waited.
+    pub backlog_max_bytes: u64,
+}
+
+/// A switch.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct SwitchReport {
+    /// Its name.
+    pub name: String,
+    /// As configured.
+    pub order: String,
+    /// As configured.
+    pub ingress: String,
+    /// Addresses learned.
+    pub learned: usize,
+    /// The access link.
+    pub uplink: Option<UplinkReport>,
+    /// The tenants.
+    pub tenants: Vec<TenantReport>,
+}
+
+/// The access link of a switch.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct UplinkReport {
+    /// Its port.
+    pub port: String,
+    /// `up` or `down`.
+    pub state: String,
+    /// To the wire.
+    pub egress: UplinkDirection,
+    /// From the wire.
+    pub ingress: UplinkDirection,
+    /// Frames that belong to no endpoint.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// One direction of an uplink.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct UplinkDirection {
+    /// What it is used at.
+    pub rate_bps: u64,
+    /// What is guaranteed over it.
+    pub promised_bps: u64,
+    /// What can be guaranteed over it.
+    pub capacity_bps: u64,
+    /// Whether the guarantees can be met. If not, they have shrunk in proportion.
+    pub met: bool,
+    /// What passed.
+    #[serde(flatten)]
+    pub traffic: LaneReport,
+}
+
+/// A tenant.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct TenantReport {
+    /// Its name.
+    pub name: String,
+    /// To the uplink.
+    pub egress: SharedReport,
+    /// From the uplink.
+    pub ingress: SharedReport,
+    /// Its endpoints.
+    pub endpoints: Vec<EndpointReport>,
+}
+
+/// An endpoint.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct EndpointReport {
+    /// Its name.
+    pub name: String,
+    /// Its port.
+    pub port: String,
+    /// `up` or `down`.
+    pub state: String,
+    /// How often its port went away.
+    pub losses: u64,
+    /// What the worker spent on it, reading and writing.
+    pub worker_ns: u64,
+    /// To the uplink.
+    pub egress: SharedReport,
+    /// From the uplink.
+    pub ingress: SharedReport,
+    /// To and from neighbours on the switch together.
+    pub local: LaneReport,
+    /// To neighbours on the switch.
+    pub local_egress: LaneReport,
+    /// From neighbours on the switch.
+    pub local_ingress: LaneReport,
+    /// Frames dropped, by reason; those without drops are left out.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// Knobs and traffic of one direction.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct SharedReport {
+    /// At least, as configured.
+    pub guarantee_bps: u64,
+    /// At most; `null` for no limit.
+    pub limit_bps: Option<u64>,
+    /// Share of what is left.
+    pub weight: u32,
+    /// What passed.
+    #[serde(flatten)]
+    pub traffic: LaneReport,
+}
+
+/// Traffic, and the queue before it.
+#[derive(Serialize, Deserialize, Debug, Default)]
+pub struct LaneReport {
+    /// Frames as the switch handles them; an offloaded one is one.
+    pub frames: u64,
+    /// Frames on the wire.
+    pub segments: u64,
+    /// Bytes of the frames.
+    pub bytes: u64,
+    /// Bytes on the wire.
+    pub wire_bytes: u64,
+    /// Of these, served by guarantee.
+    pub guaranteed_bytes: u64,
+    /// Wire bytes that wait.
+    pub backlog_bytes: u64,
+    /// Frames that wait.
+    pub backlog_frames: u64,
+    /// Frames marked.
+    pub marks: u64,
+    /// Segments trimmed.
+    pub trims: u64,
+    /// How long the last frame waited.
+    pub sojourn_ns: u64,
+    /// The longest that one ever waited.
+    pub sojourn_max_ns: u64,
+}
+
+/// What the report is made from beside the snapshot: names, and what was decided at the start.
+pub struct Facts {
+    /// What the daemon runs.
+    pub plan: Plan,
+    /// By switch: what its uplink is used at, and what is promised over it.
+    pub uplinks: Vec<Option<(Both<Rate>, Both<Promise>)>>,
+    /// By switch and port: the worker's device, where there is one.
+    pub devices: Vec<Vec<Option<usize>>>,
+}
+
+impl Facts {
+    /// The report on a snapshot.
+    #[must_use]
+    pub fn report(&self, shot: &Snapshot) -> Report {
+        let effort = &shot.effort;
+        Report {
+            version: 1,
+            name: self.plan.name.clone(),
+            pid: std::process::id(),
+            now_ns: shot.now.0,
+            worker: WorkerReport {
+                loop_lag_ns: percentiles(&effort.lag),
+                round_ns: percentiles(&effort.round),
+                loop_lag_buckets: effort.lag.buckets().collect(),
+                round_buckets: effort.round.buckets().collect(),
+                busy_ns: effort.busy_ns,
+                cpu_ns: shot.cpu_ns,
+                rounds: effort.rounds,
+                frame_cost_ns: shot.cost_ns,
+            },
+            memory: MemoryReport {
+                frames: shot.frames_in_use,
+                small_free: shot.available.map_or(0, |a| a.small),
+                large_free: shot.available.map_or(0, |a| a.large),
+            },
+            links: self.plan.links.iter().zip(&shot.links).map(|((name, _), [a, b])| link(name, a, b)).collect(),
+            switches: (0..self.plan.switches.len()).map(|s| self.switch(s, shot)).collect(),
+        }
+    }
+
+    fn switch(&self, index: usize, shot: &Snapshot) -> SwitchReport {
+        let (plan, numbers) = (&self.plan.switches[index], &shot.switches[index]);
+        let tenants = (0..plan.tenants.len()).map(|t| self.tenant(index, TenantId(t as u32), shot));
+        SwitchReport {
+            name: plan.name.clone(),
+            order: name_of(&names::ORDERS, plan.program.order).to_owned(),
+            ingress: name_of(&names::INGRESS_MODES, plan.program.ingress).to_owned(),
+            learned: numbers.learned,
+            uplink: self.uplink(index, shot),
+            tenants: tenants.collect(),
+        }
+    }
+
+    fn uplink(&self, index: usize, shot: &Snapshot) -> Option<UplinkReport> {
+        let (plan, numbers) = (&self.plan.switches[index], &shot.switches[index]);
+        let uplink = plan.program.uplink.as_ref()?;
+        let (rate, promise) = self.uplinks[index].as_ref()?;
+        let one = |d: Direction| UplinkDirection {
+            rate_bps: rate.get(d).0,
+            promised_bps: promise.get(d).promised.0,
+            capacity_bps: promise.get(d).capacity.0,
+            met: promise.get(d).fits(),
+            traffic: lane(numbers.uplink.get(d)),
+        };
+        let (state, _, _) = self.port(index, uplink.port, shot);
+        Some(UplinkReport {
+            port: plan.ports[uplink.port.0 as usize].locator.to_string(),
+            state,
+            egress: one(Direction::Egress),
+            ingress: one(Direction::Ingress),
+            drops: drops(&numbers.uplink_drops),
+        })
+    }
+
+    fn tenant(&self, index: usize, id: TenantId, shot: &Snapshot) -> TenantReport {
+        let (plan, numbers) = (&self.plan.switches[index], &shot.switches[index]);
+        let share = &plan.program.tenants[id.0 as usize].share;
+        let stats = &numbers.tenants[id.0 as usize];
+        let of_tenant = plan.program.endpoints.iter().enumerate().filter(|(_, e)| e.tenant == id);
+        TenantReport {
+            name: plan.tenants[id.0 as usize].clone(),
+            egress: shared(&share.egress, &stats.egress),
+            ingress: shared(&share.ingress, &stats.ingress),
+            endpoints: of_tenant
+                .map(|(e, _)| self.endpoint(index, plan, numbers, EndpointId(e as u32), shot))
+                .collect(),
+        }
+    }
+
+    fn endpoint(
+        &self,
+        index: usize,
+        plan: &SwitchPlan,
+        numbers: &SwitchNumbers,
+        id: EndpointId,
+        shot: &Snapshot,
+    ) -> EndpointReport {
+        let endpoint = &plan.program.endpoints[id.0 as usize];
+        let stats: &EndpointStats = &numbers.endpoints[id.0 as usize];
+        let (state, losses, worker_ns) = self.port(index, endpoint.port, shot);
+        let mut both = stats.local_egress;
+        both.sum(&stats.local_ingress);
+        EndpointReport {
+            name: plan.endpoints[id.0 as usize].clone(),
+            port: plan.ports[endpoint.port.0 as usize].locator.to_string(),
+            state,
+            losses,
+            worker_ns,
+            egress: shared(&endpoint.share.egress, &stats.egress),
+            ingress: shared(&endpoint.share.ingress, &stats.ingress),
+            local: lane(&both),
+            local_egress: lane(&stats.local_egress),
+            local_ingress: lane(&stats.local_ingress),
+            drops: drops(&stats.drops),
+        }
+    }
+
+    /// State of a port, how often it was lost, and the worker's time for it. The ends of links are always up.
+    fn port(&self, switch: usize, port: PortId, shot: &Snapshot) -> (String, u64, u64) {
+        let device = self.devices[switch][port.0 as usize].map(|d| shot.devices[d]);
+        debug_assert!(
+            device.is_some() || matches!(self.plan.switches[switch].ports[port.0 as usize].kind, PortKind::Link { .. })
+        );
+        match device {
+            Some(used) => {
+                let state = if used.is_up { "up" } else { "down" };
+                (state.to_owned(), used.losses, used.read_ns + used.write_ns)
+            }
+            None => ("up".to_owned(), 0, 0),
+        }
+    }
+}
+
+fn percentiles(histogram: &Histogram) -> Percentiles {
+    Percentiles { p50: histogram.permille(500), p99: histogram.permille(990), max: histogram.max() }
+}
+
+fn link(name: &str, a: &LinkStats, b: &LinkStats) -> LinkReport {
+    let end = |s: &LinkStats| LinkEndReport {
+        frames: s.frames,
+        bytes: s.bytes,
+        drops: s.drops,
+        losses: s.losses,
+        marks: s.marks,
+        backlog_bytes: s.backlog_bytes,
+        backlog_max_bytes: s.backlog_max_bytes,
+    };
+    LinkReport { name: name.to_owned(), a: end(a), b: end(b) }
+}
+
+fn shared(share: &Share, stats: &LaneStats) -> SharedReport {
+    SharedReport {
+        guarantee_bps: share.guarantee.0,
+        limit_bps: share.limit.is_limited().then_some(share.limit.0),
+        weight: share.weight,
+        traffic: lane(stats),
+    }
+}
+
+fn lane(stats: &LaneStats) -> LaneReport {
+    LaneReport {
+        frames: stats.traffic.frames,
+        segments: stats.traffic.segments,
+        bytes: stats.traffic.bytes,
+        wire_bytes: stats.traffic.wire_bytes,
+        guaranteed_bytes: stats.guaranteed_bytes,
+        backlog_bytes: stats.backlog_bytes,
+        backlog_frames: u64::from(stats.backlog_frames),
+        marks: stats.marks,
+        trims: stats.trims,
+        sojourn_ns: stats.sojourn_ns,
+        sojourn_max_ns: stats.sojourn_max_ns,
+    }
+}
+
+fn drops(counters: &DropCounters) -> BTreeMap<String, u64> {
+    counters.nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect()
+}

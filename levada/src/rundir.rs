@@ -1,0 +1,152 @@
+//! The run directory of an instance: `BASE/NAME/` with the lock, the control socket and, in the lock, the daemon's pid.
+//!
+//! Who holds the lock (flock(2)) is the instance. The kernel gives the lock back at any death of the process, so that a directory whose lock is
+//! free is a leftover, whatever else is in it.
+
+use rustix::fs::FlockOperation;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where instances have their run directories, unless `LEVADA_RUN_DIR` says otherwise.
+const BASE: &str = "/run/levada";
+/// The control socket, in the run directory.
+pub const SOCKET: &str = "control.sock";
+const LOCK: &str = "lock";
+
+/// The directory that holds all run directories.
+#[must_use]
+pub fn base() -> PathBuf {
+    std::env::var_os("LEVADA_RUN_DIR").filter(|v| !v.is_empty()).map_or_else(|| PathBuf::from(BASE), PathBuf::from)
+}
+
+/// The run directory of this process's instance, and its lock. Dropping it removes the directory.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    lock: File,
+}
+
+/// Why an instance cannot be had.
+#[derive(Debug)]
+pub enum Taken {
+    /// It runs; its pid, where it could be read.
+    Running(Option<u32>),
+    /// The directory or the lock cannot be made.
+    Io(PathBuf, io::Error),
+}
+
+impl RunDir {
+    /// Makes the run directory of `name` below `base` and takes its lock.
+    ///
+    /// # Errors
+    /// See [`Taken`].
+    pub fn take(base: &Path, name: &str) -> Result<RunDir, Taken> {
+        let path = base.join(name);
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error| Taken::Io(path, error)
+        };
+        DirBuilder::new().recursive(true).mode(0o755).create(base).map_err(failed(base))?;
+        loop {
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(&path)(error)),
+                _ => {}
+            }
+            let file = path.join(LOCK);
+            let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file);
+            let mut lock = match opened {
+                Ok(lock) => lock,
+                // Its last owner removed the directory just now.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed(&file)(error)),
+            };
+            match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(Taken::Running(read_pid(&mut lock))),
+                Err(error) => return Err(failed(&file)(error.into())),
+            }
+            // Between opening and locking, the last owner may have removed the file: then this lock protects nothing.
+            let same = fs::metadata(&file).is_ok_and(|now| lock.metadata().is_ok_and(|ours| now.ino() == ours.ino()));
+            if !same {
+                continue;
+            }
+            write_pid(&mut lock).map_err(failed(&file))?;
+            let _ = fs::remove_file(path.join(SOCKET));
+            return Ok(RunDir { path, lock });
+        }
+    }
+
+    /// Where the control socket is to be.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET)
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.socket());
+        let _ = fs::remove_file(self.path.join(LOCK));
+        let _ = fs::remove_dir(&self.path);
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+fn write_pid(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())
+}
+
+fn read_pid(lock: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    lock.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// The instances that have a run directory, running or left over, in order.
+///
+/// # Errors
+/// The base directory exists and cannot be read.
+pub fn instances(base: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(base) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| control::config::is_instance_name(name))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_nothing_left() {
+        let base = std::env::temp_dir().join(format!("levada-rundir-{}", std::process::id()));
+        let first = RunDir::take(&base, "demo").unwrap();
+        assert_eq!(instances(&base).unwrap(), ["demo"]);
+        match RunDir::take(&base, "demo") {
+            Err(Taken::Running(pid)) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("{other:?}"),
+        }
+        assert!(RunDir::take(&base, "other").is_ok(), "another name is another instance");
+        drop(first);
+        assert!(instances(&base).unwrap().is_empty());
+        // What a killed daemon leaves: a directory with files and a free lock.
+        fs::create_dir_all(base.join("demo")).unwrap();
+        fs::write(base.join("demo").join(LOCK), "999999999\n").unwrap();
+        fs::write(base.join("demo").join(SOCKET), "").unwrap();
+        let again = RunDir::take(&base, "demo").unwrap();
+        assert!(!again.socket().exists());
+        drop(again);
+        fs::remove_dir(&base).unwrap();
+    }
+}

@@ -1,0 +1,523 @@
+//! The worker: one thread that owns the frame memory, all switches, links and ports of the daemon, and moves every frame.
+//!
+//! Each round of its loop: wait (not at all while frames are left to be read), do what is due (`pump`: what the schedulers let go, what has
+//! arrived over links), then let one port have its turn ([`Turns`]), and do what is due again. So a frame's way through the switch never
+//! waits for the reading of other ports, and no port can take the time of others.
+//!
+//! The worker takes no lock, writes no file and no log: other threads ask it by [`Order`], which it answers between two rounds, and it
+//! hands what may take long (closing and opening devices, log lines) to `upkeep` as a [`Chore`].
+
+mod device;
+mod histogram;
+mod snapshot;
+mod wake;
+
+use datapath::frame::{Frame, Pool};
+use datapath::link::{Link, Side};
+use datapath::program::PortId;
+use datapath::switch::{Event, Switch};
+use datapath::turns::{Turn, Turns};
+use datapath::units::Instant;
+use datapath::verdict::Reason;
+use device::Costs;
+pub use device::{AnyPort, Device};
+pub use histogram::Histogram;
+use ports::{PortError, Refused};
+pub use snapshot::{Snapshot, SwitchNumbers};
+use std::sync::mpsc::{Receiver, SyncSender};
+pub use wake::{Bell, Clock, Wake};
+
+/// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
+const BURST: u64 = 32;
+/// Most frames moved before the ports are looked at again, so that their rings (500 frames) do not overflow meanwhile.
+const PUMP: usize = 64;
+/// A wait shorter than this is spent looking at the ports instead, in nanoseconds: falling asleep and waking takes as long.
+const NAP_NS: u64 = 5_000;
+/// How long to wait for buffers where the pool has none left, in nanoseconds: some frames' time on a fast link.
+const STARVED_NS: u64 = 50_000;
+/// How often a port that the switch does not want to read is thought about again, in nanoseconds.
+const PAUSE_NS: u64 = 1_000_000;
+/// How often each device is asked for what it lost, in nanoseconds.
+const DROPS_NS: u64 = 1_000_000_000;
+/// Switch events handed on at a time: a storm of them must not fill the queue of chores.
+const EVENTS: usize = 16;
+
+/// What another thread wants of the worker.
+pub enum Order {
+    /// Fill in the numbers and send them back.
+    Snapshot {
+        /// What to fill: made by who asks, so that the worker allocates nothing.
+        into: Box<Snapshot>,
+        /// Where to send it. Has room for one.
+        reply: SyncSender<Box<Snapshot>>,
+    },
+    /// A device that was lost is open again.
+    Restore {
+        /// Its number.
+        device: usize,
+        /// The port.
+        port: AnyPort,
+    },
+    /// End.
+    Stop,
+}
+
+/// What the worker wants of `upkeep`.
+pub enum Chore {
+    /// A device is gone.
+    Lost {
+        /// Its number.
+        device: usize,
+        /// Its port, to be closed.
+        port: AnyPort,
+        /// How it went, for the log.
+        why: String,
+    },
+    /// Something happened in a switch.
+    Event {
+        /// Its number.
+        switch: usize,
+        /// What.
+        event: Event,
+    },
+    /// End.
+    Stop,
+}
+
+/// What is behind a port of a switch.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    /// A device, by its number.
+    Device(usize),
+    /// An end of a link, by its number.
+    Link(usize, Side),
+}
+
+/// A switch, and when it has something to do.
+pub struct Unit {
+    /// The switch.
+    pub switch: Switch,
+    /// What is behind its ports.
+    pub ways: Vec<Way>,
+    /// Frames came in, or were left over: look at it whatever the time.
+    touched: bool,
+    /// When it has something to do otherwise.
+    due: Option<Instant>,
+}
+
+impl Unit {
+    /// A switch with the ways behind its ports, by [`PortId`].
+    pub fn new(switch: Switch, ways: Vec<Way>) -> Unit {
+        Unit { switch, ways, touched: true, due: None }
+    }
+}
+
+/// A link, and the switch ports at its ends.
+pub struct Cable {
+    /// The link.
+    pub link: Link,
+    /// Switch and port at [`Side::A`] and [`Side::B`].
+    pub ends: [(usize, PortId); 2],
+}
+
+/// What is outside the switches.
+struct Outside {
+    devices: Vec<Device>,
+    cables: Vec<Cable>,
+    costs: Costs,
+    clock: Clock,
+    now: Instant,
+}
+
+/// What the worker has spent its time on.
+#[derive(Clone, Default)]
+pub struct Effort {
+    /// How late what was due was done, in nanoseconds.
+    pub lag: Histogram,
+    /// How long a round took: how long a frame may have waited to be noticed.
+    pub round: Histogram,
+    /// Time not spent waiting.
+    pub busy_ns: u64,
+    /// Rounds of the loop.
+    pub rounds: u64,
+}
+
+/// What a worker is made of.
+pub struct Parts {
+    /// Frame memory.
+    pub pool: Pool,
+    /// Its switches.
+    pub units: Vec<Unit>,
+    /// Links between them.
+    pub cables: Vec<Cable>,
+    /// Devices, each with its weight in the sharing of the worker's time.
+    pub devices: Vec<(Device, u32)>,
+    /// Whether never to sleep.
+    pub spin: bool,
+    /// What to wait on.
+    pub wake: Wake,
+    /// Time.
+    pub clock: Clock,
+    /// Orders from other threads, each followed by a ring of the bell.
+    pub inbox: Receiver<Order>,
+    /// Chores for another thread.
+    pub chores: SyncSender<Chore>,
+}
+
+/// The worker.
+pub struct Worker {
+    pool: Pool,
+    units: Vec<Unit>,
+    outside: Outside,
+    turns: Turns,
+    spin: bool,
+    wake: Wake,
+    inbox: Receiver<Order>,
+    chores: SyncSender<Chore>,
+    effort: Effort,
+    /// Where frames lie between port and switch.
+    burst: Vec<Frame>,
+    /// Devices that are not read for now.
+    paused: Vec<usize>,
+    /// Devices without a descriptor to wait on: asked at every round.
+    polled: Vec<usize>,
+    /// The pool had no buffer for what a port had.
+    starved: bool,
+    /// When the next device is asked for its drops, and which.
+    drops_due: Instant,
+    drops_next: usize,
+}
+
+impl Worker {
+    /// A worker that waits on its devices.
+    ///
+    /// # Errors
+    /// A device cannot be watched.
+    pub fn new(parts: Parts) -> std::io::Result<Worker> {
+        let mut turns = Turns::default();
+        let mut devices = Vec::with_capacity(parts.devices.len());
+        let mut polled = Vec::new();
+        for (device, weight) in parts.devices {
+            let index = turns.add(weight);
+            match device.port.as_ref().and_then(|port| port.fd()) {
+                Some(fd) => parts.wake.watch(index, fd)?,
+                None => polled.push(index),
+            }
+            turns.wake(index);
+            devices.push(device);
+        }
+        Ok(Worker {
+            pool: parts.pool,
+            units: parts.units,
+            outside: Outside {
+                devices,
+                cables: parts.cables,
+                costs: Costs::default(),
+                clock: parts.clock,
+                now: parts.clock.now(),
+            },
+            turns,
+            spin: parts.spin,
+            wake: parts.wake,
+            inbox: parts.inbox,
+            chores: parts.chores,
+            effort: Effort::default(),
+            burst: Vec::with_capacity(BURST as usize),
+            paused: Vec::new(),
+            polled,
+            starved: false,
+            drops_due: Instant::ZERO,
+            drops_next: 0,
+        })
+    }
+
+    /// Runs until told to stop.
+    pub fn run(mut self) {
+        let mut woke = self.outside.look();
+        loop {
+            let worked = self.outside.look();
+            self.effort.busy_ns += worked.since(woke);
+            self.effort.round.record(worked.since(woke));
+            self.effort.rounds += 1;
+            let timeout = self.timeout();
+            let turns = &mut self.turns;
+            let rung = self.wake.wait(timeout, |device| turns.wake(device));
+            woke = self.outside.look();
+            if rung && self.obey() {
+                return;
+            }
+            self.do_what_is_due();
+            self.pump();
+            if let Some(turn) = self.turns.next_turn() {
+                self.read(turn);
+                self.pump();
+            }
+        }
+    }
+
+    /// How long nothing needs to be done; `None` for ever.
+    fn timeout(&mut self) -> Option<u64> {
+        if self.spin || (self.turns.any_ready() && !self.starved) || self.units.iter().any(|u| u.touched) {
+            return Some(0);
+        }
+        let now = self.outside.now;
+        let mut wait = self.drops_due.since(now);
+        let links = self.outside.cables.iter().filter_map(|c| c.link.poll_timeout());
+        for due in self.units.iter().filter_map(|u| u.due).chain(links) {
+            wait = wait.min(due.since(now));
+        }
+        if !self.paused.is_empty() {
+            wait = wait.min(PAUSE_NS);
+        }
+        if std::mem::take(&mut self.starved) || !self.polled.is_empty() {
+            wait = wait.min(STARVED_NS);
+        }
+        Some(if wait < NAP_NS { 0 } else { wait })
+    }
+
+    /// Lets `turn.port` be read for its turn.
+    fn read(&mut self, turn: Turn) {
+        let start = self.outside.now;
+        let device = &mut self.outside.devices[turn.port];
+        // A device that rests is read again when the switch wants it, whatever the kernel says of it meanwhile.
+        let Some(port) = device.port.as_mut().filter(|_| !device.is_paused) else {
+            self.turns.sleep(turn.port);
+            return;
+        };
+        let burst = (turn.credit_ns / device.frame_ns.max(1)).clamp(1, BURST) as usize;
+        let read = match port.rx(&mut self.pool, burst, &mut self.burst) {
+            Ok(read) => read,
+            Err(PortError::Gone(why)) => return self.lose(turn.port, why),
+            Err(PortError::Io(_)) => 0,
+        };
+        if read < burst {
+            // It was not the port that had no more, but the pool, and the port will not call again for what it has.
+            self.starved = self.pool.available().large == 0;
+            if !self.starved {
+                self.turns.sleep(turn.port);
+            }
+        }
+        let unit = &mut self.units[device.switch];
+        let mut bytes = 0;
+        for frame in self.burst.drain(..) {
+            bytes += self.pool.len(&frame) as u64;
+            unit.switch.rx(&mut self.pool, start, device.id, frame);
+        }
+        unit.touched = true;
+        if unit.switch.is_paused(device.id, start) {
+            device.is_paused = true;
+            self.paused.push(turn.port);
+            self.turns.sleep(turn.port);
+        }
+        let took = self.outside.look().since(start);
+        self.account(turn, read as u64, bytes, took);
+    }
+
+    /// Charges a turn: what reading cost by estimate, and what writing will cost.
+    fn account(&mut self, turn: Turn, frames: u64, bytes: u64, took_ns: u64) {
+        let device = &mut self.outside.devices[turn.port];
+        device.use_.read_ns += took_ns;
+        if frames == 0 {
+            let looked = took_ns.min(self.outside.costs.read.of(1, 0));
+            self.turns.charge(turn.port, if self.starved { turn.credit_ns } else { looked });
+            return;
+        }
+        let costs = &mut self.outside.costs;
+        costs.read.learn(frames, bytes, took_ns);
+        let cost = costs.read.of(frames, bytes) + costs.write.of(frames, bytes);
+        device.frame_ns = (device.frame_ns * 3 + cost / frames) / 4;
+        self.turns.charge(turn.port, cost);
+    }
+
+    /// Moves what the switches let go and what has arrived over links, up to [`PUMP`] frames.
+    fn pump(&mut self) {
+        let mut left = PUMP;
+        loop {
+            let before = left;
+            for index in 0..self.units.len() {
+                self.pump_switch(index, &mut left);
+            }
+            for index in 0..self.outside.cables.len() {
+                self.pump_link(index, &mut left);
+            }
+            if left == before || left == 0 {
+                return;
+            }
+        }
+    }
+
+    fn pump_switch(&mut self, index: usize, left: &mut usize) {
+        let Worker { pool, units, outside, effort, .. } = self;
+        let unit = &mut units[index];
+        if !unit.touched {
+            match unit.due {
+                Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
+                _ => return,
+            }
+        }
+        let mut lost = None;
+        unit.touched = loop {
+            if *left == 0 {
+                break true;
+            }
+            let Some((port, frame)) = unit.switch.tx(pool, outside.now) else { break false };
+            *left -= 1;
+            match outside.leave(pool, unit.ways[port.0 as usize], frame) {
+                Ok(()) => {}
+                Err(refused) => {
+                    unit.switch.port_drops(port, refused.reason(), 1);
+                    if let (Refused::Gone, Way::Device(device)) = (refused, unit.ways[port.0 as usize]) {
+                        lost = Some(device);
+                    }
+                }
+            }
+        };
+        unit.due = unit.switch.poll_timeout();
+        if let Some(device) = lost.filter(|&d| outside.devices[d].port.is_some()) {
+            self.lose(device, "the device refused a frame: it was deleted".to_owned());
+        }
+    }
+
+    fn pump_link(&mut self, index: usize, left: &mut usize) {
+        let Worker { pool, units, outside, effort, .. } = self;
+        let cable = &mut outside.cables[index];
+        match cable.link.poll_timeout() {
+            Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
+            _ => return,
+        }
+        while *left > 0 {
+            let Some((side, frame)) = cable.link.poll(pool, outside.now) else { break };
+            *left -= 1;
+            let (switch, port) = cable.ends[side as usize];
+            units[switch].switch.rx(pool, outside.now, port, frame);
+            units[switch].touched = true;
+        }
+    }
+
+    /// What is done by the clock: devices that rest, devices to be asked for their drops.
+    fn do_what_is_due(&mut self) {
+        let now = self.outside.now;
+        let (turns, outside, units) = (&mut self.turns, &mut self.outside, &self.units);
+        self.paused.retain(|&index| {
+            let device = &mut outside.devices[index];
+            device.is_paused = units[device.switch].switch.is_paused(device.id, now);
+            if !device.is_paused {
+                turns.wake(index);
+            }
+            device.is_paused
+        });
+        for &index in &self.polled {
+            self.turns.wake(index);
+        }
+        if now >= self.drops_due {
+            self.ask_for_drops();
+            self.report_events();
+        }
+    }
+
+    /// Asks one device a round, so that asking hundreds does not hold up frames for milliseconds.
+    fn ask_for_drops(&mut self) {
+        let devices = self.outside.devices.len();
+        self.drops_due = self.outside.now.plus_ns(DROPS_NS / devices.max(1) as u64);
+        if devices == 0 {
+            return;
+        }
+        let index = self.drops_next % devices;
+        self.drops_next = index + 1;
+        let device = &mut self.outside.devices[index];
+        let Some(port) = &mut device.port else { return };
+        match port.drops_before_us() {
+            Ok(total) => {
+                let new = total.saturating_sub(device.drops_seen);
+                device.drops_seen = total;
+                if new > 0 {
+                    let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
+                    self.units[device.switch].switch.port_drops(device.id, reason, new);
+                }
+            }
+            Err(PortError::Gone(why)) => self.lose(index, why),
+            Err(PortError::Io(_)) => {}
+        }
+        self.outside.look();
+    }
+
+    fn report_events(&mut self) {
+        for (switch, unit) in self.units.iter_mut().enumerate() {
+            for _ in 0..EVENTS {
+                let Some(event) = unit.switch.poll_event() else { break };
+                // A full queue of chores has enough to log.
+                let _ = self.chores.try_send(Chore::Event { switch, event });
+            }
+        }
+    }
+
+    fn lose(&mut self, index: usize, why: String) {
+        self.turns.sleep(index);
+        self.paused.retain(|&paused| paused != index);
+        if let Some(port) = self.outside.devices[index].lose() {
+            // The queue has room for every device at once; were it full all the same, the port would be closed here.
+            let _ = self.chores.try_send(Chore::Lost { device: index, port, why });
+        }
+    }
+
+    /// Does what other threads asked for. True: stop.
+    fn obey(&mut self) -> bool {
+        while let Ok(order) = self.inbox.try_recv() {
+            match order {
+                Order::Snapshot { mut into, reply } => {
+                    self.fill(&mut into);
+                    let _ = reply.try_send(into);
+                }
+                Order::Restore { device, port } => self.restore(device, port),
+                Order::Stop => return true,
+            }
+        }
+        self.outside.look();
+        false
+    }
+
+    fn restore(&mut self, index: usize, port: AnyPort) {
+        let watched = port.fd().map(|fd| self.wake.watch(index, fd));
+        if let Some(Err(error)) = watched {
+            let why = format!("it cannot be watched: {error}");
+            let _ = self.chores.try_send(Chore::Lost { device: index, port, why });
+            return;
+        }
+        self.outside.devices[index].restore(port);
+        self.turns.wake(index);
+    }
+}
+
+impl Outside {
+    /// Reads the clock.
+    fn look(&mut self) -> Instant {
+        self.now = self.clock.now();
+        self.now
+    }
+
+    /// Sends a frame out of its switch.
+    fn leave(&mut self, pool: &mut Pool, way: Way, frame: Frame) -> Result<(), Refused> {
+        match way {
+            Way::Link(index, side) => {
+                self.cables[index].link.send(pool, self.now, side, frame);
+                Ok(())
+            }
+            Way::Device(index) => {
+                let device = &mut self.devices[index];
+                let Some(port) = &mut device.port else {
+                    pool.free(frame);
+                    return Err(Refused::Down);
+                };
+                let (start, bytes) = (self.now, pool.len(&frame) as u64);
+                let result = port.tx(pool, frame);
+                self.now = self.clock.now();
+                let took = self.now.since(start);
+                device.use_.write_ns += took;
+                if result.is_ok() {
+                    self.costs.write.learn(1, bytes, took);
+                }
+                result
+            }
+        }
+    }
+}

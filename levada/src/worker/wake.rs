@@ -1,0 +1,105 @@
+//! What the worker waits on: its ports, and a bell for other threads to ring.
+//!
+//! Ports are watched edge-triggered (epoll(7)): the worker is told once that frames have come, and keeps in mind itself which ports have some
+//! left. So a wait costs what is new, not what is busy. Waits are timed to the nanosecond (epoll_pwait2(2), Linux 5.11).
+
+use datapath::units::Instant;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Events fetched at a time; more wait in the kernel.
+const EVENTS: usize = 64;
+/// The bell's place among the watched.
+const BELL: u64 = u64::MAX;
+
+/// The worker's epoll instance.
+#[derive(Debug)]
+pub struct Wake {
+    epoll: OwnedFd,
+    bell: Arc<OwnedFd>,
+}
+
+/// Wakes the worker from another thread.
+#[derive(Clone, Debug)]
+pub struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    /// Wakes it, or keeps it from falling asleep.
+    pub fn ring(&self) {
+        // It fails only where the counter is full, and then the worker is awake.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Wake {
+    /// Watches nothing but the bell.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn new() -> io::Result<Wake> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        Ok(Wake { epoll, bell: Arc::new(bell) })
+    }
+
+    /// A bell for another thread.
+    #[must_use]
+    pub fn bell(&self) -> Bell {
+        Bell(Arc::clone(&self.bell))
+    }
+
+    /// Watches a device. It leaves by itself when its descriptor is closed.
+    ///
+    /// # Errors
+    /// The kernel's limit of watches is reached (fs.epoll.max_user_watches).
+    pub fn watch(&self, device: usize, fd: BorrowedFd<'_>) -> io::Result<()> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(device as u64), EventFlags::IN | EventFlags::ET)?;
+        Ok(())
+    }
+
+    /// Waits until something happens, or for `timeout_ns` (`None`: for ever). Calls `ready` for each device that may have frames; says
+    /// whether the bell was rung.
+    pub fn wait(&self, timeout_ns: Option<u64>, mut ready: impl FnMut(usize)) -> bool {
+        let timeout = timeout_ns.map(|ns| Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (ns % 1_000_000_000) as _,
+        });
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        // An error is an interruption: the caller comes back.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, timeout.as_ref()) else { return false };
+        let mut rung = false;
+        for event in events {
+            match event.data.u64() {
+                BELL => {
+                    let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+                    rung = true;
+                }
+                device => ready(device as usize),
+            }
+        }
+        rung
+    }
+}
+
+/// The worker's clock: nanoseconds since it was made (CLOCK_MONOTONIC).
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(std::time::Instant);
+
+impl Clock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn start() -> Clock {
+        Clock(std::time::Instant::now())
+    }
+
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant(self.0.elapsed().as_nanos() as u64)
+    }
+}
