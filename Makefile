@@ -40,5 +40,5 @@ golden: ## regenerate golden cases and snapshots; review the diff
 	LEVADA_REGENERATE=1 cargo test --release --quiet -p levada --test examples
 
 .PHONY: fuzz
-fuzz: ## each fuzz target for a minute (needs a nightly toolchain and cargo-fuzz)
+fuzz: ## each fuzz target for a minute (needs a C++ compiler)
 	fuzz/run 60

@@ -1,0 +1,179 @@
+//! The fuzz corpus, replayed by ordinary tests: its seeds are what `wire::build` makes, and what each fuzz target promises holds for
+//! every file there, crashes that were found and cured included.
+//!
+//! `LEVADA_REGENERATE=1 cargo test -p datapath --test corpus` writes the seeds anew.
+
+#[path = "../../fuzz/src/guard.rs"]
+mod guard;
+#[path = "../../fuzz/src/offload.rs"]
+mod offload;
+#[path = "../../fuzz/src/parse.rs"]
+mod parse;
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+use datapath::offload::{Gso, Offload, OffloadSupport};
+use datapath::wire::build::{self, Build, eth};
+use datapath::wire::{Mac, ethertype, protocol, tcp_flags};
+use guard::{IPV4, IPV6, MAC};
+use std::path::PathBuf;
+
+const PEER: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
+const PEER4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const PEER6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+const EIGHT: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
+
+fn corpus(target: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
+}
+
+fn v4() -> Build<'static> {
+    eth(MAC, PEER).ipv4(IPV4, PEER4)
+}
+
+fn v6() -> Build<'static> {
+    eth(MAC, PEER).ipv6(IPV6, PEER6)
+}
+
+fn snap(frame: &Build) -> Build<'static> {
+    let body = [&[0xaa, 0xaa, 3, 0, 0, 0][..], &frame.bytes()[12..]].concat();
+    eth(MAC, PEER).ethertype(body.len() as u16).payload(body)
+}
+
+/// One frame of every kind.
+fn frames() -> Vec<(&'static str, Build<'static>)> {
+    let own_ll = build::link_local(MAC);
+    let data = vec![7; 24];
+    vec![
+        ("arp-announcement", build::arp_request(MAC, IPV4, IPV4)),
+        ("arp-probe", build::arp_request(MAC, Ipv4Addr::UNSPECIFIED, IPV4)),
+        ("arp-reply", build::arp_reply(MAC, IPV4, PEER, PEER4)),
+        ("dhcp-discover", build::dhcp_discover(MAC)),
+        ("dhcp-offer", build::dhcp_offer((MAC, IPV4), PEER, PEER4)),
+        ("dhcpv6-advertise", build::dhcpv6_advertise((MAC, own_ll), (PEER, PEER6))),
+        ("dhcpv6-solicit", build::dhcpv6_solicit(MAC, own_ll)),
+        ("icmp4-echo", v4().icmp(8, 0, 1).payload(data.clone())),
+        ("icmp6-echo", v6().icmp(128, 0, 1).payload(data.clone())),
+        ("llc", eth(MAC, PEER).ethertype(4).payload(vec![0x42, 0x42, 3, 0])),
+        ("llc-snap", snap(&v4().udp(1, 2))),
+        ("mld-report", build::mld_report(MAC, Ipv6Addr::UNSPECIFIED)),
+        ("nd-dad", build::neighbour_solicitation(MAC, Ipv6Addr::UNSPECIFIED, own_ll)),
+        ("nd-advertisement", build::neighbour_advertisement(MAC, IPV6, IPV6)),
+        ("nd-advertisement-fragment", build::neighbour_advertisement(MAC, IPV6, IPV6).fragment(0, false)),
+        ("nd-redirect", build::redirect(MAC, own_ll, PEER6, PEER6)),
+        ("nd-router-advertisement", build::router_advertisement(MAC, own_ll)),
+        ("nd-router-solicitation", build::router_solicitation(MAC, own_ll)),
+        ("nd-solicitation", build::neighbour_solicitation(MAC, IPV6, PEER6)),
+        (
+            "pause",
+            eth(MAC, Mac([1, 0x80, 0xc2, 0, 0, 1])).ethertype(ethertype::MAC_CONTROL).payload(vec![0, 1, 255, 255]),
+        ),
+        (
+            "qinq",
+            eth(MAC, PEER)
+                .vlan(9)
+                .ethertype(ethertype::VLAN)
+                .payload([&[0, 5][..], &v4().tcp(1, 2, 3).bytes()[12..]].concat()),
+        ),
+        ("tcp4", v4().tcp(1000, 80, 1).payload(data.clone())),
+        ("tcp4-options", v4().ip_options(&[1; 8]).tcp(1000, 80, 1).tcp_options(3).payload(data.clone())),
+        ("tcp4-vlan", v4().vlan(0x600a).tcp(1000, 80, 1).payload(data.clone())),
+        ("tcp6", v6().tcp(1000, 80, 1).payload(data.clone())),
+        ("udp4", v4().udp(1000, 53).payload(data.clone())),
+        ("udp4-fragment", v4().fragment(0, true).udp(1000, 53).payload(data.clone())),
+        ("udp4-later-fragment", v4().fragment(32, false).protocol(protocol::UDP).payload(data.clone())),
+        (
+            "udp6-extensions",
+            v6().extension(protocol::HOP_BY_HOP, &EIGHT).extension(protocol::ROUTING, &EIGHT).udp(1, 2),
+        ),
+        ("udp6-fragment", v6().fragment(0, true).udp(1000, 53).payload(data.clone())),
+        ("udp6-later-fragment", v6().fragment(32, false).protocol(protocol::UDP).payload(data)),
+    ]
+}
+
+/// Frames with work left to do, short enough to be mutated well.
+fn offloaded() -> Vec<(&'static str, Build<'static>)> {
+    let data: Vec<u8> = (0..200).collect();
+    let ecn = tcp_flags::ACK | tcp_flags::CWR | tcp_flags::PSH | tcp_flags::FIN;
+    vec![
+        ("tso4", v4().id(7).tcp(1, 2, 0xffff_fff0).flags(ecn).tcp_options(3).payload(data.clone()).gso(48)),
+        ("tso4-vlan", v4().vlan(5).tos(2).tcp(1, 2, 3).payload(data.clone()).gso(90)),
+        ("tso6", v6().tos(1).tcp(1, 2, 3).payload(data.clone()).gso(60)),
+        (
+            "tso6-extension",
+            v6().extension(protocol::DESTINATION_OPTIONS, &EIGHT).tcp(1, 2, 3).payload(data.clone()).gso(60),
+        ),
+        ("uso4", v4().udp(1, 2).payload(data.clone()).gso(64)),
+        ("uso6", v6().udp(1, 2).payload(data.clone()).gso(64)),
+        ("partial-tcp4", v4().tcp(1, 2, 3).payload(data.clone()).partial()),
+        ("partial-udp6", v6().udp(1, 2).payload(data.clone()).partial()),
+        ("partial-icmp6", v6().icmp(128, 0, 0).payload(data.clone()).partial()),
+        ("whole-udp4", v4().tos(2).udp(1, 2).payload(data)),
+    ]
+}
+
+/// Every offloaded frame, for a port that can nothing, one that can all but ECN, and one that can all; the last is a tunnel's.
+fn offload_seeds() -> Vec<(String, Vec<u8>)> {
+    let ports = [OffloadSupport::NONE, OffloadSupport { tso_ecn: false, ..OffloadSupport::ALL }, OffloadSupport::ALL];
+    let mut seeds = Vec::new();
+    for (name, build) in offloaded() {
+        for (i, support) in ports.into_iter().enumerate() {
+            let mut frame = Vec::new();
+            let offload = build.write(&mut frame);
+            let case = offload::Case { offload, support, max_bytes: [0, 300, 500][i], trimmed: i as u8, mark: i == 1 };
+            seeds.push((format!("{name}-{i}"), case.write(&frame)));
+        }
+    }
+    let inner = v4().tcp(1, 2, 3).payload(vec![7; 30]).partial().bytes();
+    let outer = v4().udp(4789, 4789).payload([&[8, 0, 0, 0, 0, 0, 1, 0][..], &inner].concat()).bytes();
+    let offload = Offload { needs_csum: true, csum_start: 14 + 20 + 8 + 8 + 34, csum_offset: 16, ..Offload::default() };
+    let support = OffloadSupport::NONE;
+    let tunnel = offload::Case { offload, support, max_bytes: 0, trimmed: 0, mark: false };
+    seeds.push(("partial-tunnel".into(), tunnel.write(&outer)));
+    seeds
+}
+
+fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
+    match target {
+        "offload" => offload_seeds(),
+        _ => frames().into_iter().map(|(name, build)| (name.to_owned(), build.bytes())).collect(),
+    }
+}
+
+#[test]
+fn the_seeds_are_what_is_built() {
+    for target in ["parse", "offload", "guard"] {
+        for (name, bytes) in seeds(target) {
+            let file = corpus(target).join(&name);
+            if std::env::var_os("LEVADA_REGENERATE").is_some() {
+                std::fs::create_dir_all(corpus(target)).expect("the corpus can be written");
+                std::fs::write(&file, bytes).expect("the corpus can be written");
+            } else {
+                assert!(std::fs::read(&file).is_ok_and(|old| old == bytes), "{target}/{name} is not what is built");
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_holds_for_the_whole_corpus() {
+    type Run = fn(&[u8]);
+    let targets: [(&str, Run); 3] = [("parse", parse::run), ("offload", offload::run), ("guard", guard::run)];
+    for (target, run) in targets {
+        let mut files = 0;
+        for entry in std::fs::read_dir(corpus(target)).expect("there is a corpus") {
+            run(&std::fs::read(entry.expect("readable").path()).expect("readable"));
+            files += 1;
+        }
+        assert!(files >= seeds(target).len(), "{target} has {files} files");
+    }
+}
+
+#[test]
+fn seeds_reach_what_they_are_for() {
+    for (name, bytes) in offload_seeds() {
+        let (case, frame) = offload::Case::read(&bytes).expect("whole");
+        let layout = datapath::wire::parse(frame).expect("well-formed");
+        assert_eq!(datapath::segment::check_offload(frame, &layout, &case.offload), Ok(()), "{name}");
+        assert_eq!(case.offload.gso == Gso::None, !name.contains("so"), "{name}");
+    }
+}
