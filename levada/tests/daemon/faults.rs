@@ -1,0 +1,135 @@
+//! What goes wrong around a daemon, and that it leaves nothing behind.
+
+use crate::testbed::{Bed, soon, turn};
+use crate::traffic::{A, B, C, NEIGHBOURS};
+use rustix::process::Signal;
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left() {
+    let Some(_turn) = turn("a_signal_ends_it_and_nothing_is_left") else { return };
+    for signal in [Signal::INT, Signal::TERM] {
+        let bed = Bed::new(&["a", "b", "c"]);
+        let mut daemon = bed.start(NEIGHBOURS);
+        assert!(bed.ip("a", "link show dev tap0").is_ok());
+        assert!(daemon.end(signal).success(), "{}", daemon.log());
+        assert!(bed.ip("a", "link show dev tap0").is_err(), "the device is gone");
+        let left: Vec<_> = std::fs::read_dir(bed.directory.join("run")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn what_is_persistent_stays_is_taken_up_again_and_cleaned() {
+    let Some(_turn) = turn("what_is_persistent_stays_is_taken_up_again_and_cleaned") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let persistent = NEIGHBOURS.replacen("ip = \"10.7.0.1\"", "persistent = true\nip = \"10.7.0.1\"", 1);
+    let index = |bed: &Bed| bed.ip("a", "-o link show dev tap0").map(|text| text.split(':').next().unwrap().to_owned());
+    let mut daemon = bed.start(&persistent);
+    let first = index(&bed).unwrap();
+    assert!(daemon.end(Signal::TERM).success());
+    assert_eq!(index(&bed).as_ref(), Ok(&first), "it outlives the daemon");
+    assert!(bed.ip("b", "link show dev tap0").is_err(), "the others do not");
+    let mut daemon = bed.start(&persistent);
+    assert_eq!(index(&bed).as_ref(), Ok(&first), "it is the same device");
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 3), 3);
+    assert!(daemon.end(Signal::TERM).success());
+    let name = bed.name("");
+    let output = bed.run(&["clean", "--name", name.trim_end_matches('-')]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("removed tap tap0"), "{text}");
+    assert!(index(&bed).is_err());
+}
+
+#[test]
+fn after_a_kill_it_starts_again_and_clean_removes_the_rest() {
+    let Some(_turn) = turn("after_a_kill_it_starts_again_and_clean_removes_the_rest") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    daemon.end(Signal::KILL);
+    let shown = bed.run(&["show"]);
+    let text = String::from_utf8(shown.stderr).unwrap();
+    assert!(!shown.status.success() && text.contains("levada clean"), "{text}");
+    let mut daemon = bed.start(NEIGHBOURS);
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 3), 3);
+    daemon.end(Signal::KILL);
+    let cleaned = bed.run(&["clean"]);
+    assert!(cleaned.status.success(), "{}", String::from_utf8_lossy(&cleaned.stderr));
+    let left: Vec<_> = std::fs::read_dir(bed.directory.join("run")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_second_daemon_is_told_who_runs_and_changes_nothing() {
+    let Some(_turn) = turn("a_second_daemon_is_told_who_runs_and_changes_nothing") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let file = bed.configuration(NEIGHBOURS);
+    let second = bed.run(&["run", "-c", file.to_str().unwrap()]);
+    let text = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text.contains(&format!("runs already as process {}", daemon.pid())), "{text}");
+    let cleaned = bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+    assert!(!cleaned.status.success() && String::from_utf8_lossy(&cleaned.stderr).contains("stop it first"));
+    // Another name, but the same devices.
+    let other = bed.configuration(&NEIGHBOURS.replace("NAME", "other"));
+    let third = bed.run(&["run", "-c", other.to_str().unwrap()]);
+    let text = String::from_utf8(third.stderr).unwrap();
+    assert!(!third.status.success() && text.contains("tap0"), "{text}");
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 3), 3, "the first is undisturbed");
+}
+
+#[test]
+fn a_namespace_that_is_missing_is_named() {
+    let Some(_turn) = turn("a_namespace_that_is_missing_is_named") else { return };
+    let bed = Bed::new(&["a", "b"]);
+    let file = bed.configuration(NEIGHBOURS);
+    let output = bed.run(&["run", "-c", file.to_str().unwrap()]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && text.contains(&bed.name("c")), "{text}");
+    assert!(bed.ip("a", "link show dev tap0").is_err(), "what was opened is closed again");
+    assert!(!bed.directory.join("run").join(bed.name("").trim_end_matches('-')).exists());
+}
+
+#[test]
+fn a_device_deleted_under_traffic_comes_back_and_the_others_go_on() {
+    let Some(_turn) = turn("a_device_deleted_under_traffic_comes_back_and_the_others_go_on") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let (_b, _c) = (bed.echo("b", B), bed.echo("c", C));
+    // A knows C's address, so that it goes on sending after C is gone.
+    assert_eq!(bed.ask("a", C, 3), 3);
+    bed.ip("a", "neighbour replace 10.7.0.3 lladdr 02:00:00:00:07:03 dev tap0").unwrap();
+    bed.ip("c", "link delete dev tap0").unwrap();
+    soon("the loss is noticed", || daemon.endpoint("c")["state"] == "down" || daemon.log().contains("is gone"));
+    let lost = bed.ask("a", C, 1);
+    assert_eq!(bed.ask("a", B, 20), 20, "the others go on");
+    if lost == 0 {
+        let drops = daemon.endpoint("c")["drops"]["port-down"].as_u64().unwrap_or(0);
+        assert!(drops > 0, "what is for it is counted: {}", daemon.endpoint("c"));
+    }
+    soon("the device is back", || daemon.endpoint("c")["state"] == "up" && bed.ip("c", "link show dev tap0").is_ok());
+    drop(_c);
+    let _c = bed.echo("c", C);
+    assert_eq!(bed.ask("a", C, 3), 3);
+    let log = daemon.log();
+    assert_eq!(log.matches("is gone").count(), 1, "said once: {log}");
+    assert!(log.contains("is back"), "{log}");
+    assert_eq!(daemon.endpoint("c")["losses"], 1);
+}
+
+#[test]
+fn a_namespace_deleted_and_made_again_gets_its_device_back() {
+    let Some(_turn) = turn("a_namespace_deleted_and_made_again_gets_its_device_back") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let _a = bed.echo("a", A);
+    bed.remove("c");
+    soon("the loss is noticed", || daemon.endpoint("c")["state"] == "down");
+    assert_eq!(bed.ask("b", A, 5), 5, "the others go on");
+    bed.add("c");
+    soon("the device is back", || daemon.endpoint("c")["state"] == "up");
+    assert_eq!(bed.ask("c", A, 3), 3);
+}

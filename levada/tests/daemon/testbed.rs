@@ -1,0 +1,253 @@
+//! Namespaces, a running daemon, and datagrams between endpoints. Everything made here is gone when its guard is dropped, also in a panic.
+
+use ports::netns::Netns;
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Set to anything, it makes a test that cannot run fail instead of being skipped.
+const REQUIRE: &str = "LEVADA_REQUIRE_NAMESPACES";
+/// Long enough for a slow machine; what has not happened by then is a failure.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Where echoes answer.
+const ECHO_PORT: u16 = 7007;
+
+/// Held by the test that runs: one at a time, so that they do not take each other's processor.
+pub type Turn = MutexGuard<'static, ()>;
+
+/// Waits for the test's turn. `None` where devices and namespaces cannot be made: says that `test` is skipped, and why.
+pub fn turn(test: &str) -> Option<Turn> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let why = if !rustix::process::geteuid().is_root() {
+        "it needs root"
+    } else if !std::path::Path::new("/dev/net/tun").exists() {
+        "there is no /dev/net/tun: load the kernel module `tun`"
+    } else if Command::new("ip").arg("-V").output().is_err() {
+        "there is no `ip`: install iproute2"
+    } else {
+        return Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    };
+    assert!(std::env::var_os(REQUIRE).is_none(), "{test} cannot run, and {REQUIRE} is set: {why}");
+    // Not eprintln, which the test harness would hide.
+    writeln!(io::stderr(), "SKIPPED {test}: {why}").expect("standard error can be written");
+    None
+}
+
+/// Namespaces with names of their own and a directory, deleted when dropped.
+pub struct Bed {
+    tag: String,
+    pub directory: PathBuf,
+    spaces: Mutex<Vec<Netns>>,
+}
+
+impl Bed {
+    /// A bed with the namespaces that `names` stand for.
+    pub fn new(names: &[&str]) -> Bed {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let tag = format!("lvd{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(format!("levada-{tag}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let bed = Bed { tag, directory, spaces: Mutex::new(Vec::new()) };
+        for name in names {
+            bed.add(name);
+        }
+        bed
+    }
+
+    /// Makes the namespace that `name` stands for.
+    pub fn add(&self, name: &str) {
+        self.spaces.lock().unwrap().push(Netns::create(&self.name(name)).unwrap());
+    }
+
+    /// Deletes it.
+    pub fn remove(&self, name: &str) {
+        let name = self.name(name);
+        let mut spaces = self.spaces.lock().unwrap();
+        spaces.retain(|space| space.to_string() != name);
+        Netns::new(&name).delete().unwrap();
+    }
+
+    /// What the namespace of `name` is called.
+    pub fn name(&self, name: &str) -> String {
+        format!("{}-{name}", self.tag)
+    }
+
+    pub fn space(&self, name: &str) -> Netns {
+        Netns::new(&self.name(name))
+    }
+
+    pub fn ip(&self, space: &str, arguments: &str) -> Result<String, String> {
+        let words: Vec<&str> = arguments.split_whitespace().collect();
+        let output = self.space(space).run(|| Command::new("ip").args(words).output().unwrap()).unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// Writes a configuration; `NS-x` in it becomes the name of namespace x, `NAME` the instance's.
+    pub fn configuration(&self, text: &str) -> PathBuf {
+        let text = text.replace("NS-", &format!("{}-", self.tag)).replace("NAME", &self.tag);
+        let file = self.directory.join("levada.toml");
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    /// The program with this bed's run directory.
+    pub fn levada(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
+        command.args(arguments).env("LEVADA_RUN_DIR", self.directory.join("run"));
+        command
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.levada(arguments).output().unwrap()
+    }
+
+    /// Starts a daemon with `text` as configuration and waits until it is ready.
+    pub fn start(&self, text: &str) -> Daemon {
+        let file = self.configuration(text);
+        let mut child = self.levada(&["run", "-c"]).arg(file).stderr(Stdio::piped()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let stderr = child.stderr.take().unwrap();
+        let copy = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                copy.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        let mut daemon = Daemon { child, log, name: self.tag.clone(), run: self.directory.join("run") };
+        let ready = format!("levada: {} ready\n", self.tag);
+        soon("the daemon is ready", || {
+            let ended = daemon.child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended with {ended:?}: {}", daemon.log());
+            daemon.log().contains(&ready)
+        });
+        daemon
+    }
+
+    /// An echo of datagrams at `space`, until it is dropped.
+    pub fn echo(&self, space: &str, address: Ipv4Addr) -> Echo {
+        let socket = self.space(space).run(|| UdpSocket::bind((address, ECHO_PORT)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    let _ = socket.send_to(&buffer[..length], from);
+                }
+            }
+        });
+        Echo(Some(stop), Some(thread))
+    }
+
+    /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back within a second each.
+    pub fn ask(&self, space: &str, to: Ipv4Addr, count: usize) -> usize {
+        let socket = self.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let mut back = 0;
+        for number in 0..count {
+            let sent = format!("datagram {number}");
+            if socket.send_to(sent.as_bytes(), (to, ECHO_PORT)).is_err() {
+                continue;
+            }
+            let mut buffer = [0; 64];
+            // An earlier one may come late.
+            while let Ok(length) = socket.recv(&mut buffer) {
+                if &buffer[..length] == sent.as_bytes() {
+                    back += 1;
+                    break;
+                }
+            }
+        }
+        back
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        for space in self.spaces.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = space.delete();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A running echo.
+pub struct Echo(Option<std::sync::mpsc::Sender<()>>, Option<std::thread::JoinHandle<()>>);
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        let _ = self.1.take().unwrap().join();
+    }
+}
+
+/// A running daemon, killed when dropped.
+pub struct Daemon {
+    child: Child,
+    log: Arc<Mutex<String>>,
+    name: String,
+    run: PathBuf,
+}
+
+impl Daemon {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Its report.
+    pub fn show(&self) -> Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
+        command.args(["show", "--json", "--name", &self.name]).env("LEVADA_RUN_DIR", &self.run);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The report on an endpoint, by its name.
+    pub fn endpoint(&self, name: &str) -> Value {
+        let report = self.show();
+        let switches = report["switches"].as_array().unwrap();
+        let tenants = switches.iter().flat_map(|s| s["tenants"].as_array().unwrap());
+        let mut endpoints = tenants.flat_map(|t| t["endpoints"].as_array().unwrap());
+        endpoints.find(|e| e["name"] == name).unwrap_or_else(|| panic!("no endpoint {name}")).clone()
+    }
+
+    /// Sends a signal and waits for the end.
+    pub fn end(&mut self, signal: rustix::process::Signal) -> ExitStatus {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        let mut status = None;
+        soon("the daemon ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until something becomes true.
+pub fn soon(what: &str, mut check: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !check() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
