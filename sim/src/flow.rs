@@ -25,6 +25,9 @@ const PING_BYTES: usize = 56;
 /// Pings that may be under way at once.
 const PINGS_IN_FLIGHT: usize = 1024;
 
+/// A time that does not come.
+const NEVER: Instant = Instant(u64::MAX);
+
 /// What is counted for one end of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStats {
@@ -202,6 +205,9 @@ impl FlowEnd {
         let (from, until) = self.from_until;
         let may_begin = from <= now && now < until;
         let FlowEnd { envelope, role, stats, .. } = self;
+        if now >= until {
+            role.end();
+        }
         let frame = match role {
             Role::TcpSource(source) => source.poll_tx(pool, now, envelope, from, until)?,
             Role::TcpSink(sink) => sink.poll_tx(pool, now, envelope)?,
@@ -250,6 +256,17 @@ impl FlowEnd {
             _ => {}
         }
         stats
+    }
+}
+
+impl Role {
+    /// Its time is over: what was due, and is late, is no longer due.
+    fn end(&mut self) {
+        match self {
+            Role::UdpSource(source) => source.next.0 = NEVER,
+            Role::Ping { next, .. } | Role::Attack { next, .. } => *next = NEVER,
+            _ => {}
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod attack;
+pub mod chaos;
 pub mod flow;
 pub mod fluid;
 pub mod host;

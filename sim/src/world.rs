@@ -164,6 +164,12 @@ impl World {
         self.steps
     }
 
+    /// Frames that are anywhere.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.pool.in_use()
+    }
+
     /// A host.
     #[must_use]
     pub fn host(&self, host: usize) -> &Host {
@@ -234,7 +240,8 @@ impl World {
             };
             self.rounds = if next > self.now { 0 } else { self.rounds + 1 };
             if self.rounds > STUCK_ROUNDS {
-                return Err("the clock is stuck: a component asks to be called again and again".into());
+                let who = self.heap.peek().map(|Reverse((_, component))| self.name(*component)).unwrap_or_default();
+                return Err(format!("the clock is stuck: {who} asks to be called again and again"));
             }
             self.now = self.now.max(next);
             while let Some(&(_, fault)) = self.faults.front().filter(|&&(at, _)| at <= self.now.0) {
@@ -403,6 +410,17 @@ impl World {
             Plug::Host(host) => host,
             Plug::Switch(switch, _) => self.hosts.len() + switch,
             Plug::Link(link, _) => self.hosts.len() + self.nodes.len() + link,
+        }
+    }
+
+    fn name(&self, component: Component) -> String {
+        let (hosts, nodes) = (self.hosts.len(), self.nodes.len());
+        if component < hosts {
+            format!("host {component}")
+        } else if component < hosts + nodes {
+            format!("switch {}", component - hosts)
+        } else {
+            format!("link {}", component - hosts - nodes)
         }
     }
 
