@@ -3,7 +3,7 @@
 //! A level knows its children by dense indices `0..n` and tells its order when one becomes backlogged, leaves, or was served. The same
 //! orders serve both trees of the scheduler: a *share* order divides what there is by integer weights, in virtual time, and always has
 //! someone to serve while anyone is backlogged; a *real* order honours rates, in link time, and has someone only when a start tag has
-//! come. [`tag`] explains the clocks, [`fair`] and [`wf2q`] what each order promises.
+//! come. [`tag`] explains the clocks, [`fair`], [`wf2q`] and [`vtrr`] what each order promises.
 //!
 //! Nothing here allocates but [`Order::set_weight`], and nothing panics on a child that is unknown, idle or backlogged already: such a
 //! call does nothing.
@@ -12,12 +12,14 @@ mod fair;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod vtrr;
 mod wf2q;
 
 use crate::program::OrderKind;
 use fair::Fair;
 use tag::Clock;
 pub use tag::{MAX_CHARGE, MAX_WEIGHT, Weight, link_time};
+use vtrr::Vtrr;
 use wf2q::Wf2q;
 
 /// Longest frame that an order is built for, in bytes: slots of the slowest rate still fit a tag 2^12 times.
@@ -31,6 +33,7 @@ pub struct Order(Kind);
 enum Kind {
     Fair(Fair),
     Wf2q(Wf2q),
+    Vtrr(Vtrr),
 }
 
 /// Calls the same method of whichever kind this is.
@@ -39,6 +42,7 @@ macro_rules! each {
         match &mut $order.0 {
             Kind::Fair($it) => $call,
             Kind::Wf2q($it) => $call,
+            Kind::Vtrr($it) => $call,
         }
     };
 }
@@ -48,17 +52,19 @@ impl Order {
     /// bound. Longer ones are charged in full, but the bounds then do not hold.
     #[must_use]
     pub fn share(kind: OrderKind, max_frame_bytes: u32) -> Self {
-        Self::new(kind, Clock::of_service(), max_frame_bytes)
+        let (clock, max_frame) = (Clock::of_service(), max_frame_bytes.clamp(1, MAX_FRAME_BYTES));
+        Order(match kind {
+            OrderKind::Fair => Kind::Fair(Fair::new(clock, max_frame)),
+            OrderKind::Wf2q => Kind::Wf2q(Wf2q::new(clock, max_frame)),
+            OrderKind::Vtrr => Kind::Vtrr(Vtrr::new(clock, max_frame, false)),
+            OrderKind::VtrrBytes => Kind::Vtrr(Vtrr::new(clock, max_frame, true)),
+        })
     }
 
     /// An order in link time, by rates. The round robins have no notion of time: `fair` stands in for them.
     #[must_use]
     pub fn real(kind: OrderKind, max_frame_bytes: u32) -> Self {
-        Self::new(kind, Clock::of_link(), max_frame_bytes)
-    }
-
-    fn new(kind: OrderKind, clock: Clock, max_frame_bytes: u32) -> Self {
-        let max_frame = max_frame_bytes.clamp(1, MAX_FRAME_BYTES);
+        let (clock, max_frame) = (Clock::of_link(), max_frame_bytes.clamp(1, MAX_FRAME_BYTES));
         Order(match kind {
             OrderKind::Wf2q => Kind::Wf2q(Wf2q::new(clock, max_frame)),
             OrderKind::Fair | OrderKind::Vtrr | OrderKind::VtrrBytes => Kind::Fair(Fair::new(clock, max_frame)),
@@ -77,6 +83,7 @@ impl Order {
         match &mut self.0 {
             Kind::Fair(it) => it.activate(child, v),
             Kind::Wf2q(it) => it.activate(child, len, v),
+            Kind::Vtrr(it) => it.activate(child),
         }
     }
 
@@ -91,6 +98,7 @@ impl Order {
         match &self.0 {
             Kind::Fair(it) => it.is_active(child),
             Kind::Wf2q(it) => it.is_active(child),
+            Kind::Vtrr(it) => it.is_active(child),
         }
     }
 
@@ -100,13 +108,18 @@ impl Order {
         match &self.0 {
             Kind::Fair(it) => it.is_empty(),
             Kind::Wf2q(it) => it.is_empty(),
+            Kind::Vtrr(it) => it.is_empty(),
         }
     }
 
     /// The child to serve next. A share order ignores `v` and has one unless it is empty; a real order has one when a start tag has come
     /// by `v`, the link time now.
     pub fn peek(&mut self, v: u64) -> Option<u32> {
-        each!(self, it => it.peek(v))
+        match &mut self.0 {
+            Kind::Fair(it) => it.peek(v),
+            Kind::Wf2q(it) => it.peek(v),
+            Kind::Vtrr(it) => it.peek(),
+        }
     }
 
     /// A child was served `len` wire bytes, whatever had been announced; `next` is the length of its new head frame, `None` if its queue
@@ -115,6 +128,7 @@ impl Order {
         match &mut self.0 {
             Kind::Fair(it) => it.charge(child, len, next.is_some()),
             Kind::Wf2q(it) => it.charge(child, len, next),
+            Kind::Vtrr(it) => it.charge(child, len, next.is_some()),
         }
     }
 
@@ -135,6 +149,7 @@ impl Order {
         match &self.0 {
             Kind::Fair(it) => it.check(),
             Kind::Wf2q(it) => it.check(),
+            Kind::Vtrr(it) => it.check(),
         }
     }
 }

@@ -18,7 +18,7 @@
 use crate::units::{Instant, Rate};
 
 /// Tag units that a byte costs a child of weight 1, as a power of two: the largest weight, 65535, still pays one unit a byte.
-const SHARE_UNIT_BITS: u32 = 16;
+pub(super) const SHARE_UNIT_BITS: u32 = 16;
 /// Real tags are link time in 1/256 ns: a `u64` then spans 2.2 years, and 84 bytes at 400 Gbit/s are 430 units.
 const LINK_TIME_BITS: u32 = 8;
 /// Bits of a cost, and of a tag, below one unit. With them a cost is exact to 0.0008 % for any weight and to 0.0002 % for any rate.
@@ -107,6 +107,11 @@ impl Tag {
     /// The weight in tag units.
     pub fn weight(&self) -> Weight {
         Weight { cost: self.cost, weight: self.weight }
+    }
+
+    /// The weight as the integer that was given.
+    pub fn share(&self) -> u32 {
+        u32::from(self.weight)
     }
 
     /// Moves the tag on by `len` bytes of service; the whole units it moved.

@@ -4,6 +4,7 @@ use super::*;
 use crate::units::Rate;
 
 const KINDS: [OrderKind; 2] = [OrderKind::Fair, OrderKind::Wf2q];
+const ALL: [OrderKind; 4] = [OrderKind::Fair, OrderKind::Wf2q, OrderKind::Vtrr, OrderKind::VtrrBytes];
 const FRAME: u32 = 1538;
 
 /// A seeded generator (SplitMix64), so that every run is the same.
@@ -176,9 +177,28 @@ fn random_walk(mut order: Order, real: bool, dice: &mut Dice, steps: u32) {
 #[test]
 fn no_child_is_lost_or_served_in_vain() {
     for seed in 0..300 {
-        for kind in KINDS {
+        for kind in ALL {
             random_walk(Order::share(kind, FRAME), false, &mut Dice(seed), 2000);
             random_walk(Order::real(kind, FRAME), true, &mut Dice(seed), 2000);
         }
+    }
+}
+
+#[test]
+fn vtrr_gives_the_published_sequence() {
+    let mut order = Order::share(OrderKind::Vtrr, FRAME);
+    for (child, weight) in [(0, 5), (1, 3), (2, 1)] {
+        order.set_weight(child, Weight::from_weight(weight));
+        order.activate(child, 84, 0);
+    }
+    for cycle in 0..1000 {
+        let turns: Vec<u32> = (0..9)
+            .map(|turn| {
+                let child = order.peek(0).expect("all are backlogged");
+                order.charge(child, if turn % 2 == 0 { 84 } else { 1538 }, Some(84));
+                child + 1
+            })
+            .collect();
+        assert_eq!(turns, [1, 2, 3, 1, 2, 1, 2, 1, 1], "cycle {cycle}");
     }
 }
