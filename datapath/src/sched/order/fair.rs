@@ -7,9 +7,9 @@
 //! (eligible) the one with the smallest `F_g` is served. Groups differ by powers of two, so weights of 65535:1 need 17 of them, and rates
 //! of 1 kbit/s to 400 Gbit/s need 30; a level allocates the groups that its weights use. Finding the next slot is one find-first-set.
 //!
-//! Where QFQ keeps four bitmaps of groups (ready or blocked, eligible or not) whose upkeep relies on the theorem below, this looks at the
-//! two tags of every busy group: at most 17 (30) pairs that lie in the first-level cache, and nothing to go wrong when a rate changes,
-//! a clock jumps or a level has promised too much.
+//! QFQ finds the group to serve with four bitmaps (ready or blocked, eligible or not) whose upkeep relies on the theorem below. Here the
+//! choice is kept until a group's tags change or another group becomes eligible, and then made anew from the tags of the busy groups:
+//! at most 17 (30) pairs, and nothing to go wrong when a rate changes, a clock jumps or a level has promised too much.
 //!
 //! # What is proven
 //! Let V advance as in [`super::tag`], W be the sum of the backlogged weights, and the set of backlogged children be stable.
@@ -40,7 +40,7 @@ const FORGIVEN_SLOTS: u32 = 4;
 const NONE: u32 = u32::MAX;
 /// `place[1]` of a child that is not backlogged.
 const IDLE: u8 = u8::MAX;
-/// `group_of` a width that no child has needed.
+/// No group: `groups` has at most 64.
 const NO_GROUP: u8 = u8::MAX;
 
 /// 32 bytes, half a cache line. `tag.place` holds the group and the slot.
@@ -56,6 +56,8 @@ struct Child {
 struct Group {
     /// Start tag of the first busy slot, a multiple of the width.
     first: u64,
+    /// What the group's finish tag is later than its start tag: two widths.
+    span: i64,
     /// A slot's width in tag units, as a power of two.
     width_bits: u32,
     /// One bit a slot that holds children.
@@ -67,7 +69,7 @@ struct Group {
 impl Group {
     fn new(width_bits: u32) -> Self {
         let empty = [NONE; SLOTS as usize];
-        Group { first: 0, width_bits, busy: 0, heads: empty, tails: empty }
+        Group { first: 0, span: 2 << width_bits, width_bits, busy: 0, heads: empty, tails: empty }
     }
 
     /// The slot of the ring that holds `tag`.
@@ -90,22 +92,73 @@ impl Group {
         SLOTS - 1 - self.busy.rotate_right(self.slot_of(self.first)).leading_zeros()
     }
 
-    /// The slot in which a child starting at `start` is to be filed; moves the group's first slot back where it is earlier than that.
+    /// The slot in which a child starting at `start` is to be filed; moves the group's first slot where it is that one.
     fn admit(&mut self, start: u64) -> u32 {
         let floor = self.floor(start);
+        let slots = (floor.wrapping_sub(self.first) as i64) >> self.width_bits;
         if self.busy == 0 {
             self.first = floor;
-            return self.slot_of(floor);
+        } else if slots as u64 > u64::from(FARTHEST) {
+            return self.admit_outside(slots);
         }
-        let slots = (floor.wrapping_sub(self.first) as i64) >> self.width_bits;
-        if slots < 0 {
-            let room = SLOTS - 1 - self.to_last_busy();
-            let back = slots.unsigned_abs().min(u64::from(room));
-            self.first = self.first.wrapping_sub(back << self.width_bits);
-            return self.slot_of(self.first);
+        self.slot_of(floor)
+    }
+
+    /// As `admit`, for a start `slots` before the first busy slot or far behind it.
+    #[cold]
+    fn admit_outside(&mut self, slots: i64) -> u32 {
+        if slots > 0 {
+            return self.slot_of(self.first.wrapping_add(u64::from(FARTHEST) << self.width_bits));
         }
-        let forward = (slots as u64).min(u64::from(FARTHEST));
-        self.slot_of(self.first.wrapping_add(forward << self.width_bits))
+        let room = SLOTS - 1 - self.to_last_busy();
+        let back = slots.unsigned_abs().min(u64::from(room));
+        self.first = self.first.wrapping_sub(back << self.width_bits);
+        self.slot_of(self.first)
+    }
+
+    /// Files a child at the end of its slot; whether the group's tags changed.
+    fn push(&mut self, children: &mut [Child], child: u32) -> bool {
+        let (first, idle) = (self.first, self.busy == 0);
+        let slot = self.admit(children[child as usize].tag.start);
+        let tail = self.tails[slot as usize];
+        self.tails[slot as usize] = child;
+        if tail == NONE {
+            self.heads[slot as usize] = child;
+            self.busy |= 1 << slot;
+        } else {
+            children[tail as usize].next = child;
+        }
+        let c = &mut children[child as usize];
+        (c.prev, c.next) = (tail, NONE);
+        c.tag.place[1] = slot as u8;
+        idle || first != self.first
+    }
+
+    /// Takes a child out of its slot; whether the group's tags changed.
+    fn take(&mut self, children: &mut [Child], child: u32) -> bool {
+        let c = &mut children[child as usize];
+        let (prev, next, slot) = (c.prev, c.next, c.tag.place[1] as usize);
+        c.tag.place[1] = IDLE;
+        if next == NONE {
+            self.tails[slot] = prev;
+        } else {
+            children[next as usize].prev = prev;
+        }
+        if prev != NONE {
+            children[prev as usize].next = next;
+            return false;
+        }
+        self.heads[slot] = next;
+        if next != NONE {
+            return false;
+        }
+        self.busy &= !(1 << slot);
+        if self.busy == 0 {
+            return true;
+        }
+        let slots = self.to_next_busy();
+        self.first = self.first.wrapping_add(u64::from(slots) << self.width_bits);
+        slots > 0
     }
 }
 
@@ -127,6 +180,11 @@ pub(super) struct Fair {
     groups: Vec<Group>,
     /// Index into `groups` by `width_bits`.
     group_of: [u8; 64],
+    /// The group to serve while V is from `choice_from` on and before `choice_until`, unless a group's tags changed since.
+    choice: u8,
+    choice_from: u64,
+    choice_until: u64,
+    stale: bool,
 }
 
 impl Fair {
@@ -139,6 +197,10 @@ impl Fair {
             children: Vec::new(),
             groups: Vec::new(),
             group_of: [NO_GROUP; 64],
+            choice: NO_GROUP,
+            choice_from: 0,
+            choice_until: 0,
+            stale: true,
         }
     }
 
@@ -168,6 +230,8 @@ impl Fair {
         let known = &mut self.group_of[width_bits as usize % 64];
         if *known == NO_GROUP {
             *known = self.groups.len() as u8;
+            // One at a time: most levels need one or two.
+            self.groups.reserve_exact(1);
             self.groups.push(Group::new(width_bits));
         }
         *known
@@ -203,39 +267,67 @@ impl Fair {
 
     pub fn peek(&mut self, v: u64) -> Option<u32> {
         self.clock.observe(v);
-        let mut moves_left = MOVED_ON_A_PEEK;
-        loop {
-            let group = &self.groups[self.next_group()?];
-            let child = group.heads[group.slot_of(group.first) as usize];
-            let start = group.floor(self.children[child as usize].tag.start);
-            if moves_left == 0 || !later(start, group.first) {
+        let (child, early) = self.first()?;
+        if early { self.move_on() } else { Some(child) }
+    }
+
+    /// The first child of the group to serve, and whether it is filed before its true slot.
+    fn first(&mut self) -> Option<(u32, bool)> {
+        let at = self.next_group();
+        let group = self.groups.get(usize::from(at))?;
+        let child = group.heads[group.slot_of(group.first) as usize];
+        let start = group.floor(self.children[child as usize].tag.start);
+        Some((child, later(start, group.first)))
+    }
+
+    /// Files children that are next too early where they belong, until one is next in its turn.
+    #[cold]
+    fn move_on(&mut self) -> Option<u32> {
+        for _ in 0..MOVED_ON_A_PEEK {
+            let (child, early) = self.first()?;
+            if !early {
                 return Some(child);
             }
             self.unlink(child);
             self.link(child);
-            moves_left -= 1;
         }
+        Some(self.first()?.0)
     }
 
-    /// The eligible group with the smallest finish tag. A share order always has one; should rounding hide it, the earliest will do.
-    fn next_group(&self) -> Option<usize> {
+    /// The group to serve: the last choice for as long as no group's tags change and no other group becomes eligible.
+    fn next_group(&mut self) -> u8 {
         let v = self.clock.v();
-        let (mut best, mut best_finish) = (None, i64::MAX);
-        let (mut earliest, mut earliest_start) = (None, i64::MAX);
+        if self.stale || later(self.choice_from, v) || !later(self.choice_until, v) {
+            self.choose(v);
+        }
+        self.choice
+    }
+
+    /// Chooses the eligible group with the smallest finish tag. A share order always has an eligible group; should rounding hide it,
+    /// the earliest will do.
+    #[inline(never)]
+    fn choose(&mut self, v: u64) {
+        let (mut best, mut best_finish) = (NO_GROUP, i64::MAX);
+        let (mut next, mut next_start) = (NO_GROUP, i64::MAX);
         let mut left = self.busy;
         while left != 0 {
             let at = left.trailing_zeros() as usize;
             left &= left - 1;
             let group = &self.groups[at];
             let start = group.first.wrapping_sub(v) as i64;
-            let finish = start.saturating_add(2 << group.width_bits);
-            if start <= 0 && finish < best_finish {
-                (best, best_finish) = (Some(at), finish);
-            } else if start < earliest_start {
-                (earliest, earliest_start) = (Some(at), start);
+            let finish = start.wrapping_add(group.span);
+            if start > 0 {
+                if start < next_start {
+                    (next, next_start) = (at as u8, start);
+                }
+            } else if finish < best_finish {
+                (best, best_finish) = (at as u8, finish);
             }
         }
-        if best.is_none() && !self.clock.is_real() { earliest } else { best }
+        self.stale = false;
+        self.choice_from = self.groups.get(usize::from(best)).map_or(v, |group| group.first);
+        self.choice_until = v.wrapping_add_signed(next_start);
+        self.choice = if best == NO_GROUP && !self.clock.is_real() { next } else { best };
     }
 
     pub fn charge(&mut self, child: u32, len: u32, backlogged: bool) {
@@ -244,8 +336,10 @@ impl Fair {
         }
         let tag = &mut self.children[child as usize].tag;
         if len > 0 {
-            let group = &self.groups[tag.place[0] as usize];
-            self.clock.forgive(tag, u64::from(FORGIVEN_SLOTS) << group.width_bits);
+            if self.clock.is_real() {
+                let group = &self.groups[tag.place[0] as usize];
+                self.clock.forgive(tag, u64::from(FORGIVEN_SLOTS) << group.width_bits);
+            }
             self.clock.serve(tag, len);
         }
         if !backlogged {
@@ -255,62 +349,33 @@ impl Fair {
         }
     }
 
+    /// Files a child in its group.
+    fn link(&mut self, child: u32) {
+        let at = self.children[child as usize].tag.place[0];
+        self.stale |= self.groups[at as usize].push(&mut self.children, child);
+        self.busy |= 1 << at;
+    }
+
+    /// Takes a child out of its group.
+    fn unlink(&mut self, child: u32) {
+        let at = self.children[child as usize].tag.place[0];
+        let group = &mut self.groups[at as usize];
+        self.stale |= group.take(&mut self.children, child);
+        if group.busy == 0 {
+            self.busy &= !(1 << at);
+        }
+    }
+
     /// Files a child that was served where its new start tag belongs: behind the others, where the slot is the same.
     fn refile(&mut self, child: u32) {
-        let tag = self.children[child as usize].tag;
-        let group = &self.groups[tag.place[0] as usize];
+        let tag = &self.children[child as usize].tag;
+        let group = &mut self.groups[tag.place[0] as usize];
         let slot = tag.place[1] as usize;
-        let alone = group.heads[slot] == group.tails[slot];
-        if !(alone && group.floor(tag.start) == group.first) {
-            self.unlink(child);
-            self.link(child);
-        }
-    }
-
-    /// Files a child at the end of its slot.
-    fn link(&mut self, child: u32) {
-        let tag = self.children[child as usize].tag;
-        let at = tag.place[0];
-        let group = &mut self.groups[at as usize];
-        let slot = group.admit(tag.start);
-        let tail = std::mem::replace(&mut group.tails[slot as usize], child);
-        if tail == NONE {
-            group.heads[slot as usize] = child;
-            group.busy |= 1 << slot;
-            self.busy |= 1 << at;
-        } else {
-            self.children[tail as usize].next = child;
-        }
-        let c = &mut self.children[child as usize];
-        (c.prev, c.next) = (tail, NONE);
-        c.tag.place[1] = slot as u8;
-    }
-
-    /// Takes a child out of its slot.
-    fn unlink(&mut self, child: u32) {
-        let c = &mut self.children[child as usize];
-        let (prev, next, [at, slot]) = (c.prev, c.next, c.tag.place);
-        c.tag.place[1] = IDLE;
-        let group = &mut self.groups[at as usize];
-        let slot = slot as usize;
-        if next == NONE {
-            group.tails[slot] = prev;
-        } else {
-            self.children[next as usize].prev = prev;
-        }
-        if prev != NONE {
-            self.children[prev as usize].next = next;
+        if group.heads[slot] == group.tails[slot] && group.floor(tag.start) == group.first {
             return;
         }
-        group.heads[slot] = next;
-        if next == NONE {
-            group.busy &= !(1 << slot);
-            if group.busy == 0 {
-                self.busy &= !(1 << at);
-            } else {
-                group.first = group.first.wrapping_add(u64::from(group.to_next_busy()) << group.width_bits);
-            }
-        }
+        self.stale |= group.take(&mut self.children, child);
+        self.stale |= group.push(&mut self.children, child);
     }
 
     /// Forgets the children from `len` on.

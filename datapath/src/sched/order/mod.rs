@@ -3,7 +3,7 @@
 //! A level knows its children by dense indices `0..n` and tells its order when one becomes backlogged, leaves, or was served. The same
 //! orders serve both trees of the scheduler: a *share* order divides what there is by integer weights, in virtual time, and always has
 //! someone to serve while anyone is backlogged; a *real* order honours rates, in link time, and has someone only when a start tag has
-//! come. [`tag`] explains the clocks, [`fair`], [`wf2q`] and [`vtrr`] what each order promises.
+//! come. The module `tag` explains the clocks; `fair`, `wf2q` and `vtrr` say what each order promises.
 //!
 //! Nothing here allocates but [`Order::set_weight`], and nothing panics on a child that is unknown, idle or backlogged already: such a
 //! call does nothing.
@@ -79,6 +79,7 @@ impl Order {
 
     /// A child became backlogged; its head frame has `len` wire bytes. It starts at the later of its own finish tag and V, so it returns
     /// from idleness without credit and without forgetting a debt. `v` is the link time now; share orders ignore it.
+    #[inline]
     pub fn activate(&mut self, child: u32, len: u32, v: u64) {
         match &mut self.0 {
             Kind::Fair(it) => it.activate(child, v),
@@ -88,11 +89,13 @@ impl Order {
     }
 
     /// A child leaves: its limit is reached, or another tree emptied its queue. It keeps its finish tag.
+    #[inline]
     pub fn deactivate(&mut self, child: u32) {
         each!(self, it => it.deactivate(child));
     }
 
     /// Whether the child is backlogged here.
+    #[inline]
     #[must_use]
     pub fn is_active(&self, child: u32) -> bool {
         match &self.0 {
@@ -103,6 +106,7 @@ impl Order {
     }
 
     /// Whether no child is backlogged.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match &self.0 {
@@ -114,6 +118,7 @@ impl Order {
 
     /// The child to serve next. A share order ignores `v` and has one unless it is empty; a real order has one when a start tag has come
     /// by `v`, the link time now.
+    #[inline]
     pub fn peek(&mut self, v: u64) -> Option<u32> {
         match &mut self.0 {
             Kind::Fair(it) => it.peek(v),
@@ -124,6 +129,7 @@ impl Order {
 
     /// A child was served `len` wire bytes, whatever had been announced; `next` is the length of its new head frame, `None` if its queue
     /// is empty. With `len` 0 it only has a new head (another tree served the old one). `len` counts up to [`MAX_CHARGE`].
+    #[inline]
     pub fn charge(&mut self, child: u32, len: u32, next: Option<u32>) {
         match &mut self.0 {
             Kind::Fair(it) => it.charge(child, len, next.is_some()),

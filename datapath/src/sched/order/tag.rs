@@ -9,6 +9,9 @@
 //!   there. (Adding `bytes / sum` without regard to who left lets V run away from a child that stays; dividing by the weights of idle
 //!   children too makes heavy children wait for light ones.) It follows that some backlogged child always has its tag at or before V,
 //!   so WF2Q+'s jump to the smallest start tag is implied.
+//!   What a child that leaves was ahead counts again when it returns before V has come that far. Only many children that take turns can
+//!   make use of it: together they may get more than the fluid would give them, yet one that stays keeps at least its part by the
+//!   weights of all.
 //! - **link time** (real orders). V comes from outside. It may stand still or jump; it slips back where the children cannot be
 //!   served as fast as promised, so that a debt stays bounded and whoever is new does not wait for it to be paid.
 //!
@@ -123,98 +126,102 @@ impl Tag {
     }
 }
 
-/// Which clock a level runs on.
-#[derive(Clone, Debug)]
-enum Source {
-    /// V follows service. `lead` is the sum of `weight x (start - V)` over the backlogged children, `weight` the sum of their weights.
-    Service { lead: i64, weight: u64 },
-    /// V follows a clock outside, last seen at this reading.
-    Outside { seen: Option<u64> },
-}
-
 /// The clock V of one level, of either kind.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
-    now: u128,
-    source: Source,
+    /// V, and bits 64..80 of it.
+    v: u64,
+    era: u16,
+    /// Whether V follows a clock outside, and its last reading.
+    real: bool,
+    seen: Option<u64>,
+    /// Share clocks: the sum of `weight x (start - V)` over the backlogged children, and of their weights. The lead of a level of a million
+    /// children that all were charged [`MAX_CHARGE`] fits.
+    lead: i64,
+    weight: u64,
 }
 
 impl Clock {
-    /// A clock of a share order.
+    /// A clock of a share order: V follows service.
     pub fn of_service() -> Self {
-        Clock { now: 0, source: Source::Service { lead: 0, weight: 0 } }
+        Clock { v: 0, era: 0, real: false, seen: None, lead: 0, weight: 0 }
     }
 
-    /// A clock of a real order.
+    /// A clock of a real order: V follows readings.
     pub fn of_link() -> Self {
-        Clock { now: 0, source: Source::Outside { seen: None } }
+        Clock { real: true, ..Self::of_service() }
     }
 
     /// Whether V follows a clock outside.
     pub fn is_real(&self) -> bool {
-        matches!(self.source, Source::Outside { .. })
+        self.real
     }
 
     /// V, in tag units.
     pub fn v(&self) -> u64 {
-        self.now as u64
+        self.v
     }
 
-    fn era(&self) -> u16 {
-        (self.now >> 64) as u16
+    fn advance(&mut self, units: u64) {
+        let (v, wrapped) = self.v.overflowing_add(units);
+        self.v = v;
+        self.era = self.era.wrapping_add(u16::from(wrapped));
     }
 
-    /// The era of a tag of the present.
-    fn era_of(&self, tag: &Tag) -> u16 {
-        let ahead = tag.start.wrapping_sub(self.v()) as i64;
-        (self.now.wrapping_add_signed(i128::from(ahead)) >> 64) as u16
+    /// What a tag of the present is ahead of V; negative where it is behind.
+    fn ahead(&self, tag: &Tag) -> i64 {
+        tag.start.wrapping_sub(self.v) as i64
+    }
+
+    /// Writes down the era of a tag of the present, whose child becomes idle.
+    fn rest(&self, tag: &mut Tag) {
+        tag.era = match self.ahead(tag) >= 0 {
+            true => self.era.wrapping_add(u16::from(tag.start < self.v)),
+            false => self.era.wrapping_sub(u16::from(tag.start > self.v)),
+        };
     }
 
     /// Takes a reading of the outside clock. Share orders ignore it.
     pub fn observe(&mut self, v: u64) {
-        let Source::Outside { seen } = &mut self.source else { return };
-        match seen {
-            Some(last) if last.wrapping_sub(v) < MAX_STEP_BACK => {}
-            Some(last) => {
-                self.now += u128::from(v.wrapping_sub(*last));
-                *last = v;
-            }
-            None => {
-                self.now += u128::from(v);
-                *seen = Some(v);
-            }
+        if !self.real || self.seen == Some(v) {
+            return;
         }
+        let units = match self.seen {
+            Some(last) if last.wrapping_sub(v) < MAX_STEP_BACK => return,
+            Some(last) => v.wrapping_sub(last),
+            None => v,
+        };
+        self.seen = Some(v);
+        self.advance(units);
     }
 
     /// A child became backlogged: it starts at the later of its own tag and V.
     pub fn join(&mut self, tag: &mut Tag) {
         self.start(tag);
-        let ahead = tag.start.wrapping_sub(self.v()) as i64;
-        if let Source::Service { lead, weight } = &mut self.source {
-            *weight += u64::from(tag.weight);
-            *lead = lead.saturating_add(ahead.saturating_mul(i64::from(tag.weight)));
+        if !self.real {
+            self.weight += u64::from(tag.weight);
+            self.lead = self.lead.wrapping_add(self.ahead(tag).wrapping_mul(i64::from(tag.weight)));
+            self.settle();
         }
-        self.settle();
     }
 
     /// A backlogged child leaves, served or not; it keeps its tag.
     pub fn leave(&mut self, tag: &mut Tag) {
-        let ahead = tag.start.wrapping_sub(self.v()) as i64;
-        tag.era = self.era_of(tag);
-        if let Source::Service { lead, weight } = &mut self.source {
-            *weight = weight.saturating_sub(u64::from(tag.weight));
-            *lead = lead.saturating_sub(ahead.saturating_mul(i64::from(tag.weight)));
+        self.rest(tag);
+        if !self.real {
+            self.weight -= u64::from(tag.weight);
+            self.lead = self.lead.wrapping_sub(self.ahead(tag).wrapping_mul(i64::from(tag.weight)));
+            self.settle();
         }
-        self.settle();
     }
 
     /// A backlogged child was served `len` bytes.
     pub fn serve(&mut self, tag: &mut Tag, len: u32) {
         let units = tag.advance(len);
-        if let Source::Service { lead, .. } = &mut self.source {
-            *lead = lead.saturating_add((units as i64).saturating_mul(i64::from(tag.weight)));
+        if !self.real {
+            self.lead = self.lead.wrapping_add((units as i64).wrapping_mul(i64::from(tag.weight)));
+            self.settle();
         }
-        self.settle();
     }
 
     /// Gives a child another weight. What it is ahead or (while backlogged) behind by stays the same in bytes.
@@ -223,68 +230,69 @@ impl Clock {
             self.start(tag);
         }
         let from = tag.weight();
-        let ahead = tag.start.wrapping_sub(self.v()) as i64;
-        let moved = if tag.is_known() { i128::from(ahead) * i128::from(to.cost) / i128::from(from.cost) } else { 0 };
-        let moved = moved.clamp(-MAX_LEAD, MAX_LEAD) as i64;
-        *tag =
-            Tag { start: self.v().wrapping_add_signed(moved), cost: to.cost, fraction: 0, weight: to.weight, ..*tag };
+        let before = self.ahead(tag);
+        let after = if tag.is_known() { i128::from(before) * i128::from(to.cost) / i128::from(from.cost) } else { 0 };
+        let after = after.clamp(-MAX_LEAD, MAX_LEAD) as i64;
+        *tag = Tag { start: self.v.wrapping_add_signed(after), cost: to.cost, fraction: 0, weight: to.weight, ..*tag };
         if !backlogged {
-            tag.era = self.era_of(tag);
-        } else if let Source::Service { lead, weight } = &mut self.source {
-            *weight = *weight - u64::from(from.weight) + u64::from(to.weight);
-            *lead = lead
-                .saturating_sub(ahead.saturating_mul(i64::from(from.weight)))
-                .saturating_add(moved.saturating_mul(i64::from(to.weight)));
+            self.rest(tag);
+        } else if !self.real {
+            self.weight = self.weight - u64::from(from.weight) + u64::from(to.weight);
+            let change =
+                after.wrapping_mul(i64::from(to.weight)).wrapping_sub(before.wrapping_mul(i64::from(from.weight)));
+            self.lead = self.lead.wrapping_add(change);
+            self.settle();
         }
-        self.settle();
     }
 
     /// Real orders: where a child about to be served lags by more than `slack` units, and by more than normal operation explains, the
     /// level has less capacity than it promised, or the clock jumped. V slips, for all alike: so guarantees shrink in proportion.
     pub fn forgive(&mut self, tag: &Tag, slack: u64) {
-        let lag = self.v().wrapping_sub(tag.start) as i64;
         let slack = slack.max(FORGIVEN_AFTER);
-        if self.is_real() && lag > 0 && lag as u64 > slack {
-            self.now = self.now.saturating_sub(u128::from(lag as u64 - slack));
+        let lag = self.ahead(tag).saturating_neg();
+        if self.real && lag > slack as i64 {
+            let (v, wrapped) = self.v.overflowing_sub(lag as u64 - slack);
+            self.v = v;
+            self.era = self.era.wrapping_sub(u16::from(wrapped));
         }
     }
 
     /// The later of the child's tag and V, by eras while it was idle.
     fn start(&self, tag: &mut Tag) {
-        let ahead = match tag.era.wrapping_sub(self.era()) as i16 {
-            0 => tag.start > self.v(),
+        let ahead = match tag.era.wrapping_sub(self.era) as i16 {
+            0 => tag.start > self.v,
             eras => eras > 0,
         };
         if !ahead {
-            (tag.start, tag.fraction) = (self.v(), 0);
+            (tag.start, tag.fraction) = (self.v, 0);
         }
     }
 
     /// Moves V up to the mean of the backlogged children's tags; what is less than one unit stays in `lead`.
     fn settle(&mut self) {
-        let Source::Service { lead, weight } = &mut self.source else { return };
-        if *weight == 0 {
-            *lead = 0;
-        } else if *lead > 0 && *lead as u64 >= *weight {
-            let units = *lead as u64 / *weight;
-            *lead -= (units * *weight) as i64;
-            self.now += u128::from(units);
+        if self.weight == 0 {
+            self.lead = 0;
+        } else if self.lead >= self.weight as i64 {
+            let units = self.lead as u64 / self.weight;
+            self.lead -= (units * self.weight) as i64;
+            self.advance(units);
         }
     }
 
     /// Starts V elsewhere, to see tags wrap.
     #[cfg(test)]
     pub fn set(&mut self, now: u128) {
-        self.now = now;
+        (self.v, self.era) = (now as u64, (now >> 64) as u16);
     }
 
     /// The sums are those of the backlogged children, and one of them may be served.
     #[cfg(test)]
     pub fn check<'a>(&self, backlogged: impl Iterator<Item = &'a Tag> + Clone) {
-        let Source::Service { lead, weight } = self.source else { return };
-        let ahead = |tag: &Tag| i64::from(tag.weight) * (tag.start.wrapping_sub(self.v()) as i64);
-        assert_eq!(weight, backlogged.clone().map(|tag| u64::from(tag.weight)).sum::<u64>());
-        assert_eq!(lead, backlogged.clone().map(ahead).sum::<i64>());
-        assert!(weight == 0 || backlogged.clone().any(|tag| !later(tag.start, self.v())));
+        if self.real {
+            return;
+        }
+        assert_eq!(self.weight, backlogged.clone().map(|tag| u64::from(tag.weight)).sum::<u64>());
+        assert_eq!(self.lead, backlogged.clone().map(|tag| i64::from(tag.weight) * self.ahead(tag)).sum::<i64>());
+        assert!(self.weight == 0 || backlogged.clone().any(|tag| !later(tag.start, self.v)));
     }
 }
