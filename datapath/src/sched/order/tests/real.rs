@@ -141,8 +141,8 @@ fn promises_beyond_the_link_shrink_in_proportion() {
         let mut link = Link::new(kind, 800_000_000, 0, &rates, &[1538, 84, 700, 1538]);
         link.order.deactivate(3);
         link.run(2_000_000_000);
-        for child in 0..3 {
-            let ideal = link.ideal(rates[child] * 8 / 10);
+        for (child, rate) in rates.into_iter().enumerate().take(3) {
+            let ideal = link.ideal(rate * 8 / 10);
             let off = ideal.abs_diff(link.got[child] as i64);
             assert!(off <= ideal as u64 / 100, "{kind:?}: {:?}, ideal {ideal}", link.got);
         }
