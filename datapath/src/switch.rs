@@ -9,6 +9,7 @@ use crate::flood::FloodBudget;
 use crate::forward::{Forward, Target};
 use crate::frame::{Frame, Pool};
 use crate::guard;
+use crate::offload::Gso;
 use crate::police::Bucket;
 use crate::program::{EndpointId, IngressMode, PortId, Program, TenantId, Tuning};
 use crate::sched::limits::Plane;
@@ -593,9 +594,9 @@ fn segments(pool: &Pool, frame: &Frame) -> u32 {
 /// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
 fn longest_segment(pool: &Pool, frame: &Frame) -> u32 {
     let meta = pool.meta(frame);
-    let whole = match meta.offload.gso_size {
-        0 => pool.len(frame) as u32,
-        size => u32::from(meta.layout.payload_offset) + u32::from(size),
+    let whole = match meta.offload.gso {
+        Gso::None => pool.len(frame) as u32,
+        _ => u32::from(meta.layout.payload_offset) + u32::from(meta.offload.gso_size),
     };
     whole - if meta.layout.vlan.is_some() { vlan::TAG as u32 } else { 0 }
 }

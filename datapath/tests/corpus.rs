@@ -9,6 +9,8 @@ mod guard;
 mod offload;
 #[path = "../../fuzz/src/parse.rs"]
 mod parse;
+#[path = "../../fuzz/src/switch.rs"]
+mod switch;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use datapath::offload::{Gso, Offload, OffloadSupport};
@@ -132,16 +134,44 @@ fn offload_seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
+/// A switch of each order, and of each way to treat ingress, with frames from every port, time between them and a change.
+fn switch_seeds() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    for how in 0..8u8 {
+        let mut bytes = vec![how | (how << 5), how];
+        for port in 0..7u8 {
+            let (from, to) = (Mac([2, 0, 0, 0, 0, port]), Mac([2, 0, 0, 0, 0, (port + 1) % 7]));
+            let tcp = eth(from, to).ipv4(IPV4, PEER4).tcp(1, 2, 3).payload(vec![port; 200]).gso(48);
+            let tcp = if port == 0 { tcp.vlan(10) } else { tcp };
+            let mut frame = Vec::new();
+            let offload = tcp.write(&mut frame);
+            bytes.extend([0x84, port, 1 | 8]);
+            for word in [offload.gso_size, offload.csum_start, offload.csum_offset, frame.len() as u16] {
+                bytes.extend(word.to_be_bytes());
+            }
+            bytes.extend(frame);
+            let frame = build::arp_request(from, IPV4, PEER4).bytes();
+            bytes.extend([4, port, 0, frame.len() as u8]);
+            bytes.extend(frame);
+            bytes.extend([0, 0, 200]);
+        }
+        bytes.extend([2, 0, 9, 7, how]);
+        seeds.push((format!("all-ports-{how}"), bytes));
+    }
+    seeds
+}
+
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     match target {
         "offload" => offload_seeds(),
+        "switch" => switch_seeds(),
         _ => frames().into_iter().map(|(name, build)| (name.to_owned(), build.bytes())).collect(),
     }
 }
 
 #[test]
 fn the_seeds_are_what_is_built() {
-    for target in ["parse", "offload", "guard"] {
+    for target in ["parse", "offload", "guard", "switch"] {
         for (name, bytes) in seeds(target) {
             let file = corpus(target).join(&name);
             if std::env::var_os("LEVADA_REGENERATE").is_some() {
@@ -157,7 +187,8 @@ fn the_seeds_are_what_is_built() {
 #[test]
 fn everything_holds_for_the_whole_corpus() {
     type Run = fn(&[u8]);
-    let targets: [(&str, Run); 3] = [("parse", parse::run), ("offload", offload::run), ("guard", guard::run)];
+    let targets: [(&str, Run); 4] =
+        [("parse", parse::run), ("offload", offload::run), ("guard", guard::run), ("switch", switch::run)];
     for (target, run) in targets {
         let mut files = 0;
         for entry in std::fs::read_dir(corpus(target)).expect("there is a corpus") {

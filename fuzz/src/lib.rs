@@ -5,3 +5,4 @@
 pub mod guard;
 pub mod offload;
 pub mod parse;
+pub mod switch;
