@@ -1,7 +1,8 @@
 //! What the worker waits on: its ports, and a bell for other threads to ring.
 //!
 //! Ports are watched edge-triggered (epoll(7)): the worker is told once that frames have come, and keeps in mind itself which ports have some
-//! left. So a wait costs what is new, not what is busy. Waits are timed to the nanosecond (epoll_pwait2(2), Linux 5.11).
+//! left. So a wait costs what is new, not what is busy. Waits are timed to the nanosecond (epoll_pwait2(2), Linux 5.11;
+//! rustix calls it only with its feature `linux_5_11`, and rounds up to milliseconds without).
 
 use datapath::units::Instant;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -101,5 +102,23 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Instant {
         Instant(self.0.elapsed().as_nanos() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_not_rounded_up_to_milliseconds() {
+        let wake = Wake::new().unwrap();
+        let waited = |_| {
+            let clock = Clock::start();
+            wake.wait(Some(100_000), |_| {});
+            clock.now().0
+        };
+        // The shortest of several: a loaded machine may be late, but not every time.
+        let shortest = (0..50).map(waited).min().unwrap();
+        assert!((100_000..900_000).contains(&shortest), "{shortest} ns");
     }
 }
