@@ -106,17 +106,11 @@ impl Level {
     /// What was picked has sent `len` wire bytes; its next frame has `next` of them, if it has one.
     pub fn charge(&mut self, pick: Pick, len: u32, next: Option<u32>) {
         let child = pick.child;
-        if pick.by_guarantee {
-            self.real.charge(child, len, next);
-            if next.is_none() {
-                self.share.deactivate(child);
-            }
-        } else {
-            self.share.charge(child, len, next);
-            if next.is_none() && self.guaranteed[child as usize] {
-                self.real.deactivate(child);
-            }
-        }
+        let (served, other) =
+            if pick.by_guarantee { (&mut self.real, &mut self.share) } else { (&mut self.share, &mut self.real) };
+        served.charge(child, len, next);
+        // The other order gave nothing, but has a new head, or a child less. Children without a guarantee are not in `real`.
+        other.charge(child, 0, next);
         if next.is_none() {
             self.active -= 1;
         }
