@@ -36,7 +36,7 @@ lint: ## formatting, lints, licences, Python linter and types
 golden: ## regenerate golden cases and snapshots; review the diff
 	LEVADA_REGENERATE=1 cargo test --release --quiet -p control --test golden
 	LEVADA_REGENERATE=1 cargo test --release --quiet -p sim
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p control --test problems
+	LEVADA_REGENERATE=1 cargo test --release --quiet -p control --test problems --test corpus
 	LEVADA_REGENERATE=1 cargo test --release --quiet -p levada --test examples
 
 .PHONY: fuzz

@@ -1,7 +1,8 @@
 //! What is fuzzed: one function a target, from bytes to nothing, that panics where something does not hold.
 //!
-//! The functions know nothing of the fuzzer, so that ordinary tests replay the corpus with them (`datapath/tests/corpus.rs`).
+//! The functions know nothing of the fuzzer, so that ordinary tests replay the corpus with them (`datapath/tests/corpus.rs`, `control/tests/corpus.rs`).
 
+pub mod config;
 pub mod guard;
 pub mod offload;
 pub mod parse;

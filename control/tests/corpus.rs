@@ -1,0 +1,45 @@
+//! The fuzz corpus of configurations, replayed by ordinary tests: its seeds are the examples and the cases of `tests/problems`, and what
+//! the fuzz target promises holds for every file there, crashes that were found and cured included.
+//!
+//! `LEVADA_REGENERATE=1 cargo test -p control --test corpus` writes the seeds anew.
+
+#[path = "../../fuzz/src/config.rs"]
+mod config;
+
+use std::path::{Path, PathBuf};
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_seeds_are_the_examples_and_the_problems() {
+    let corpus = here("../fuzz/corpus/config");
+    let mut seeds = files(&here("../examples"));
+    seeds.extend(files(&here("tests/problems")));
+    seeds.retain(|file| file.extension().is_some_and(|e| e == "toml"));
+    assert!(seeds.len() > 20);
+    for file in seeds {
+        let text = std::fs::read(&file).unwrap();
+        let seed = corpus.join(file.file_stem().unwrap());
+        if std::env::var_os("LEVADA_REGENERATE").is_some() {
+            std::fs::create_dir_all(&corpus).unwrap();
+            std::fs::write(&seed, &text).unwrap();
+        }
+        assert!(std::fs::read(&seed).is_ok_and(|old| old == text), "{} is out of date", seed.display());
+    }
+}
+
+#[test]
+fn everything_holds_for_the_whole_corpus() {
+    for file in files(&here("../fuzz/corpus/config")) {
+        config::run(&std::fs::read(file).unwrap());
+    }
+}
