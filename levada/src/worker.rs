@@ -12,6 +12,9 @@ mod histogram;
 mod snapshot;
 mod wake;
 
+#[cfg(test)]
+mod tests;
+
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
 use datapath::program::PortId;
@@ -282,6 +285,7 @@ impl Worker {
         // A device that rests is read again when the switch wants it, whatever the kernel says of it meanwhile.
         let Some(port) = device.port.as_mut().filter(|_| !device.is_paused) else {
             self.turns.sleep(turn.port);
+            self.turns.charge(turn.port, turn.credit_ns);
             return;
         };
         let burst = (turn.credit_ns / device.frame_ns.max(1)).clamp(1, BURST) as usize;

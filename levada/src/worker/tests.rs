@@ -1,0 +1,190 @@
+//! The worker with ports in memory: orders, losses, and that a flood does not keep a neighbour waiting.
+
+use super::*;
+use datapath::frame::PoolLimits;
+use datapath::guard::Identity;
+use datapath::offload::{Offload, OffloadSupport};
+use datapath::program::{Endpoint, PortFeatures, Program, Share, Tenant, TenantId};
+use datapath::units::Both;
+use datapath::wire::{Mac, build};
+use ports::Port;
+use ports::pair::{PairPort, pair};
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant as Wall};
+
+/// A worker that runs, with one switch and an endpoint at each of its pairs, whose other ends these are.
+struct Bed {
+    thread: JoinHandle<()>,
+    inbox: SyncSender<Order>,
+    bell: Bell,
+    chores: Receiver<Chore>,
+    far: Vec<PairPort>,
+    pool: Pool,
+}
+
+const FRAMES: usize = 256;
+
+fn mac(endpoint: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, endpoint])
+}
+
+fn frame(from: u8, to: u8) -> Vec<u8> {
+    let ip = |n| std::net::Ipv4Addr::new(10, 0, 0, n);
+    build::eth(mac(from), mac(to)).ipv4(ip(from), ip(to)).udp(1, 2).payload(vec![from; 40]).bytes()
+}
+
+fn program(endpoints: u8) -> Program {
+    let endpoint = |e: u8| Endpoint {
+        tenant: TenantId(0),
+        port: PortId(u32::from(e)),
+        identity: Identity { macs: vec![mac(e)], ..Identity::default() },
+        trunk: false,
+        share: Both { egress: Share::default(), ingress: Share::default() },
+        queue_bytes: 1 << 20,
+        flood_per_second: 1000,
+        max_learned: 16,
+    };
+    Program {
+        tenants: vec![Tenant::default()],
+        endpoints: (0..endpoints).map(endpoint).collect(),
+        ports: vec![PortFeatures::default(); endpoints.into()],
+        fdb_age_ns: 1_000_000_000,
+        ..Program::default()
+    }
+}
+
+impl Bed {
+    fn new(endpoints: u8) -> Bed {
+        let wake = Wake::new().unwrap();
+        let bell = wake.bell();
+        let (inbox, orders) = sync_channel(8);
+        let (sender, chores) = sync_channel(64);
+        let (near, far): (Vec<_>, Vec<_>) = (0..endpoints).map(|_| pair(FRAMES, OffloadSupport::ALL)).unzip();
+        let device = |(e, port): (usize, PairPort)| (Device::new(Box::new(port), 0, PortId(e as u32)), 1);
+        let parts = Parts {
+            pool: Pool::new(PoolLimits::default()),
+            units: vec![Unit::new(
+                Switch::new(program(endpoints), 1),
+                (0..endpoints).map(|e| Way::Device(e.into())).collect(),
+            )],
+            cables: Vec::new(),
+            devices: near.into_iter().enumerate().map(device).collect(),
+            spin: false,
+            wake,
+            clock: Clock::start(),
+            inbox: orders,
+            chores: sender,
+        };
+        let worker = Worker::new(parts).unwrap();
+        let thread = std::thread::spawn(move || worker.run());
+        Bed { thread, inbox, bell, chores, far, pool: Pool::new(PoolLimits::default()) }
+    }
+
+    fn send(&mut self, from: u8, to: u8) -> bool {
+        let Some(frame_) = self.pool.alloc_from(&frame(from, to)) else { return false };
+        self.pool.meta_mut(&frame_).offload = Offload::default();
+        self.far[from as usize].tx(&mut self.pool, frame_).is_ok()
+    }
+
+    /// Frames that arrived at the far end of `endpoint`.
+    fn receive(&mut self, endpoint: u8) -> usize {
+        let mut frames = Vec::new();
+        let _ = self.far[endpoint as usize].rx(&mut self.pool, FRAMES, &mut frames);
+        let count = frames.len();
+        for frame in frames {
+            self.pool.free(frame);
+        }
+        count
+    }
+
+    fn snapshot(&self) -> Box<Snapshot> {
+        let (reply, answer) = sync_channel(1);
+        self.inbox.send(Order::Snapshot { into: Box::default(), reply }).unwrap();
+        self.bell.ring();
+        answer.recv_timeout(Duration::from_secs(10)).unwrap()
+    }
+
+    fn stop(self) {
+        self.inbox.send(Order::Stop).unwrap();
+        self.bell.ring();
+        self.thread.join().unwrap();
+    }
+}
+
+fn soon(what: &str, mut check: impl FnMut() -> bool) {
+    let start = Wall::now();
+    while !check() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[test]
+fn frames_pass_are_counted_and_leave_no_buffer_behind() {
+    let mut bed = Bed::new(2);
+    for _ in 0..100 {
+        assert!(bed.send(0, 1));
+    }
+    let mut arrived = 0;
+    soon("all arrive", || {
+        arrived += bed.receive(1);
+        arrived == 100
+    });
+    let shot = bed.snapshot();
+    let stats = &shot.switches[0].endpoints;
+    assert_eq!((stats[0].local_egress.traffic.frames, stats[1].local_ingress.traffic.frames), (100, 100));
+    assert_eq!(shot.frames_in_use, 0);
+    assert!(shot.effort.busy_ns > 0 && shot.devices[0].read_ns > 0 && shot.devices[1].write_ns > 0);
+    bed.stop();
+}
+
+#[test]
+fn a_lost_port_is_handed_over_once_counted_and_can_be_put_back() {
+    let mut bed = Bed::new(3);
+    drop(bed.far.remove(2));
+    let Ok(Chore::Lost { device: 2, port, .. }) = bed.chores.recv_timeout(Duration::from_secs(10)) else {
+        panic!("the loss is not told");
+    };
+    drop(port);
+    for _ in 0..10 {
+        assert!(bed.send(0, 2) && bed.send(0, 1));
+    }
+    let mut arrived = 0;
+    soon("the others go on", || {
+        arrived += bed.receive(1);
+        arrived == 10
+    });
+    let shot = bed.snapshot();
+    assert_eq!(shot.switches[0].endpoints[2].drops.get(Reason::PortDown), 10);
+    assert!(!shot.devices[2].is_up && shot.devices[2].losses == 1);
+    let (near, far) = pair(FRAMES, OffloadSupport::ALL);
+    bed.inbox.send(Order::Restore { device: 2, port: Box::new(near) }).unwrap();
+    bed.bell.ring();
+    bed.far.push(far);
+    soon("it is back", || bed.snapshot().devices[2].is_up);
+    assert!(bed.send(0, 2));
+    soon("frames pass again", || bed.receive(2) == 1);
+    assert!(bed.chores.try_recv().is_err(), "told once");
+    bed.stop();
+}
+
+#[test]
+fn a_port_that_is_down_costs_its_senders_only_their_frames() {
+    let mut bed = Bed::new(2);
+    // Nobody empties the far end of 1: it takes FRAMES, and refuses the rest.
+    let mut sent = 0;
+    soon("more is sent than fits", || {
+        while sent < 2 * FRAMES && bed.send(0, 1) {
+            sent += 1;
+        }
+        sent == 2 * FRAMES
+    });
+    soon("all is dealt with", || {
+        let shot = bed.snapshot();
+        let done = shot.switches[0].endpoints[1].drops.get(Reason::PortDown);
+        shot.frames_in_use == 0 && done == FRAMES as u64
+    });
+    assert_eq!(bed.receive(1), FRAMES);
+    bed.stop();
+}
