@@ -125,7 +125,7 @@ impl Pool {
         Some(copy)
     }
 
-    /// Copies `len` bytes at `at` of one frame to the front of another. Panics where either is shorter, or both are the same.
+    /// Copies `len` bytes at `at` of one frame to `to_at` of another. Panics where either is shorter.
     pub fn copy(&mut self, from: &Frame, at: usize, to: &Frame, to_at: usize, len: usize) {
         let (from, to) = self.two(from.0, to.0);
         let (a, b) = (from.start as usize + at, to.start as usize + to_at);
