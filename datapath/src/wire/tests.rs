@@ -128,10 +128,14 @@ fn knows_fragments() {
     // A first fragment of UDP announces the length of the whole datagram.
     let mut first = v4().fragment(0, true).udp(1, 2).payload(&data).bytes();
     first[38..40].copy_from_slice(&1000u16.to_be_bytes());
-    assert!(parse(&first).is_ok());
+    assert_eq!(parse(&first).map(|l| l.l4), Ok(L4::Udp));
     let bad = [
         ("reassembles to more than a packet", v4().fragment(0xfff8, false).protocol(17).payload(&data)),
         ("the same in IPv6", v6().fragment(0xfff8, false).protocol(17).payload(&data)),
+        (
+            "the same, by what lies before",
+            v6().extension(protocol::ROUTING, &EIGHT).fragment(0xfff8, false).protocol(17).payload(&data[..7]),
+        ),
         ("not the last, and odd", v6().fragment(8, true).protocol(17).payload(&data[..63])),
         ("first without its transport header", v6().fragment(0, true).protocol(6).payload(&data[..16])),
         ("first without its chain", v6().fragment(0, true).protocol(60).payload(&[6, 9, 0, 0, 0, 0, 0, 0])),
