@@ -40,14 +40,24 @@ pub struct Meta {
     pub queued: Instant,
 }
 
+/// All but the bytes: one cache line, since a queue that waited long finds nothing of its frames cached.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot {
-    data: Box<[u8]>,
     start: u32,
     len: u32,
     next: u32,
+    large: bool,
     in_use: bool,
     meta: Meta,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+impl Slot {
+    fn room(&self) -> usize {
+        if self.large { LARGE } else { SMALL }
+    }
 }
 
 /// The bound of a pool, in buffers of each size class.
@@ -70,6 +80,8 @@ impl Default for PoolLimits {
 #[derive(Debug)]
 pub struct Pool {
     slots: Vec<Slot>,
+    /// The bytes of each slot.
+    data: Vec<Box<[u8]>>,
     free_small: Vec<u32>,
     free_large: Vec<u32>,
     made: PoolLimits,
@@ -83,6 +95,7 @@ impl Pool {
         let slots = limits.small as usize + limits.large as usize;
         Pool {
             slots: Vec::with_capacity(slots),
+            data: Vec::with_capacity(slots),
             free_small: Vec::with_capacity(limits.small as usize),
             free_large: Vec::with_capacity(limits.large as usize),
             made: PoolLimits { small: 0, large: 0 },
@@ -118,18 +131,17 @@ impl Pool {
     pub fn duplicate(&mut self, frame: &Frame) -> Option<Frame> {
         let len = self.len(frame);
         let copy = self.alloc(len)?;
-        let (from, to) = self.two(frame.0, copy.0);
-        let (a, b) = (from.start as usize, to.start as usize);
-        to.data[b..b + len].copy_from_slice(&from.data[a..a + len]);
-        to.meta = from.meta;
+        self.copy(frame, 0, &copy, 0, len);
+        *self.meta_mut(&copy) = *self.meta(frame);
         Some(copy)
     }
 
     /// Copies `len` bytes at `at` of one frame to `to_at` of another. Panics where either is shorter.
     pub fn copy(&mut self, from: &Frame, at: usize, to: &Frame, to_at: usize, len: usize) {
-        let (from, to) = self.two(from.0, to.0);
-        let (a, b) = (from.start as usize + at, to.start as usize + to_at);
-        to.data[b..b + len].copy_from_slice(&from.data[a..a + len]);
+        let a = self.slots[from.0 as usize].start as usize + at;
+        let b = self.slots[to.0 as usize].start as usize + to_at;
+        let (source, target) = self.two(from.0, to.0);
+        target[b..b + len].copy_from_slice(&source[a..a + len]);
     }
 
     /// Gives a frame's buffer back.
@@ -137,27 +149,25 @@ impl Pool {
         let slot = &mut self.slots[frame.0 as usize];
         debug_assert!(slot.in_use);
         slot.in_use = false;
-        if slot.data.len() == SMALL {
-            self.free_small.push(frame.0);
-        } else {
+        if slot.large {
             self.free_large.push(frame.0);
+        } else {
+            self.free_small.push(frame.0);
         }
     }
 
     /// After a driver read into a large buffer: moves a short frame to a small one, so that large buffers stay for what needs them.
     pub fn compact(&mut self, frame: Frame) -> Frame {
         let len = self.len(&frame);
-        if len > SMALL - HEADROOM || self.slots[frame.0 as usize].data.len() == SMALL {
+        if len > SMALL - HEADROOM || !self.slots[frame.0 as usize].large {
             return frame;
         }
         let Some(copy) = self.take(false) else {
             return frame;
         };
-        let (from, to) = self.two(frame.0, copy.0);
-        let a = from.start as usize;
-        to.data[HEADROOM..HEADROOM + len].copy_from_slice(&from.data[a..a + len]);
-        to.len = from.len;
-        to.meta = from.meta;
+        self.copy(&frame, 0, &copy, 0, len);
+        self.set_len(&copy, len);
+        *self.meta_mut(&copy) = *self.meta(&frame);
         self.free(frame);
         copy
     }
@@ -166,19 +176,19 @@ impl Pool {
     #[must_use]
     pub fn bytes(&self, frame: &Frame) -> &[u8] {
         let slot = &self.slots[frame.0 as usize];
-        &slot.data[slot.start as usize..(slot.start + slot.len) as usize]
+        &self.data[frame.0 as usize][slot.start as usize..(slot.start + slot.len) as usize]
     }
 
     /// The frame's bytes, to change them.
     pub fn bytes_mut(&mut self, frame: &Frame) -> &mut [u8] {
-        let slot = &mut self.slots[frame.0 as usize];
-        &mut slot.data[slot.start as usize..(slot.start + slot.len) as usize]
+        self.parts_mut(frame).0
     }
 
     /// The bytes and the metadata together, to change both.
     pub fn parts_mut(&mut self, frame: &Frame) -> (&mut [u8], &mut Meta) {
         let slot = &mut self.slots[frame.0 as usize];
-        (&mut slot.data[slot.start as usize..(slot.start + slot.len) as usize], &mut slot.meta)
+        let bytes = &mut self.data[frame.0 as usize][slot.start as usize..(slot.start + slot.len) as usize];
+        (bytes, &mut slot.meta)
     }
 
     /// Length in bytes.
@@ -190,7 +200,7 @@ impl Pool {
     /// Sets the length; what the frame had before stays, what is new is undefined. Stops at the buffer's end.
     pub fn set_len(&mut self, frame: &Frame, len: usize) {
         let slot = &mut self.slots[frame.0 as usize];
-        slot.len = len.min(slot.data.len() - slot.start as usize) as u32;
+        slot.len = len.min(slot.room() - slot.start as usize) as u32;
     }
 
     /// Grows the frame by `n` bytes at its front, out of the headroom. False where there is no room.
@@ -229,7 +239,7 @@ impl Pool {
     /// Bytes of memory the frame's buffer takes, which is what queue bounds count.
     #[must_use]
     pub fn truesize(&self, frame: &Frame) -> u32 {
-        self.slots[frame.0 as usize].data.len() as u32
+        self.slots[frame.0 as usize].room() as u32
     }
 
     /// Frames that are somewhere in the switch.
@@ -278,18 +288,19 @@ impl Pool {
             return None;
         }
         *made += 1;
-        let data = vec![0; size].into_boxed_slice();
-        self.slots.push(Slot { data, start: 0, len: 0, next: NONE, in_use: false, meta: Meta::default() });
+        self.data.push(vec![0; size].into_boxed_slice());
+        self.slots.push(Slot { start: 0, len: 0, next: NONE, large, in_use: false, meta: Meta::default() });
         Some(self.slots.len() as u32 - 1)
     }
 
-    fn two(&mut self, from: u32, to: u32) -> (&Slot, &mut Slot) {
+    /// The buffers of two different frames, the first to read from, the second to write to.
+    fn two(&mut self, from: u32, to: u32) -> (&[u8], &mut [u8]) {
         let (from, to) = (from as usize, to as usize);
         if from < to {
-            let (a, b) = self.slots.split_at_mut(to);
+            let (a, b) = self.data.split_at_mut(to);
             (&a[from], &mut b[0])
         } else {
-            let (a, b) = self.slots.split_at_mut(from);
+            let (a, b) = self.data.split_at_mut(from);
             (&b[0], &mut a[to])
         }
     }
@@ -318,7 +329,7 @@ impl Fifo {
         let index = frame.0;
         let slot = &mut pool.slots[index as usize];
         slot.next = NONE;
-        self.truesize += slot.data.len() as u32;
+        self.truesize += slot.room() as u32;
         self.wire_bytes += slot.meta.wire_bytes;
         self.frames += 1;
         if self.tail == NONE {
@@ -334,7 +345,7 @@ impl Fifo {
         let index = frame.0;
         let slot = &mut pool.slots[index as usize];
         slot.next = self.head;
-        self.truesize += slot.data.len() as u32;
+        self.truesize += slot.room() as u32;
         self.wire_bytes += slot.meta.wire_bytes;
         self.frames += 1;
         self.head = index;
@@ -356,7 +367,7 @@ impl Fifo {
             self.tail = NONE;
         }
         self.frames -= 1;
-        self.truesize -= slot.data.len() as u32;
+        self.truesize -= slot.room() as u32;
         self.wire_bytes -= slot.meta.wire_bytes;
         Some(Frame(index))
     }
