@@ -1,0 +1,67 @@
+"""Peers that only the benchmarks know: a bare copy loop, and Open vSwitch over a link with a rate.
+
+The copy loop (ports/examples/copy_loop.rs) reads and writes frames with all offloads between two
+taps and does nothing else: what it reaches is what the kernel's side of a tap costs, and what is
+below it is the price of being a switch.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from lab.net import run
+from lab.switches import Ovs, Switch
+from lab.switches.base import Missing
+from lab.switches.levada import program
+
+#: What the token bucket of a link may send at once: one segmentation-offloaded frame and a little.
+_BURST_BYTES = 80 << 10
+#: Preamble, FCS and gap, and the shortest frame with them (tc-stab(8)'s terms).
+_WIRE = "overhead 24 mpu 84 linklayer ethernet"
+
+
+def example(name: str) -> str:
+    """The path of an example program, which lies beside the levada binary. Raises `Missing`."""
+    path = program().parent / "examples" / name
+    if not path.is_file():
+        raise Missing(f"no program at {path}: `cargo build --release --workspace --examples`")
+    return str(path)
+
+
+class CopyLoop(Switch):
+    """Two taps and one thread that copies. For topologies with exactly two endpoints."""
+
+    name = "copy"
+    has_link_rate = False
+
+    def _start(self) -> None:
+        first, second = self.topology.endpoints
+        ends = [word for e in (first, second) for word in (self._space(e.name).name, e.name)]
+        loop = self.lab.spawn("copy_loop", example("copy_loop"), *ends)
+        loop.wait_for(lambda: "copy_loop: ready" in loop.output(), "its devices")
+        self.processes.append(loop)
+        for endpoint in (first, second):
+            self._configure_device(endpoint.name)
+
+
+class LinkedOvs(Ovs):
+    """Open vSwitch whose two hosts are joined as an operator would: by a link with a rate.
+
+    Its userspace datapath has no shaper, so the link itself limits: a veth whose two ends each
+    have a token bucket (tc-tbf(8)) with as long a queue as a shallow switch's port. Bridges read
+    and write these ends through AF_PACKET, as they do with a real NIC."""
+
+    name: ClassVar[str] = "ovs"
+    has_link_rate = True
+
+    def _patch(self, a: str, b: str) -> None:
+        home = f"{self.lab.tag}-ovs"
+        ends = {a: f"up-{a}", b: f"up-{b}"}
+        run("ip", "-n", home, "link", "add", ends[a], "type", "veth", "peer", "name", ends[b])
+        rates = {host.name: host.link_bps for host in self.topology.hosts}
+        for host, end in ends.items():
+            bucket = f"rate {rates[host]}bit burst {_BURST_BYTES} {_WIRE}"
+            limit = f"limit {self.topology.fabric_queue_bytes}"
+            run("ip", "-n", home, "link", "set", end, "up")
+            run("tc", "-n", home, *f"qdisc add dev {end} root tbf {limit} {bucket}".split())
+            self._vsctl("add-port", host, end)

@@ -1,0 +1,126 @@
+"""What turns measurements into claims: pairs, shares, windows. No switch is started."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from bench.core import flatness
+from bench.flood import FULL_PAYLOAD_BYTES, SMALL_PAYLOAD_BYTES
+from bench.latency import in_window
+from bench.memory import resident_mib
+from bench.pairs import ATTEMPTS, Measure, Pair, interleaved, ratio, row
+from bench.shares import MIXES, MTU_FRAME_WIRE_BYTES, Mix, judge, standing, two_hosts
+from lab.cell import Cell
+from lab.topology import Tenant
+from lab.workload import FlowResult
+
+
+def _cell(valid: bool = True, rtt_ms: list[float] | None = None) -> Cell:
+    flows = {"ping": FlowResult("ping", [], {"rtt_ms": rtt_ms})}
+    return Cell({}, 1.0, {}, flows, {}, 0.5, {}, 0.0, None, None, None, valid)
+
+
+def _measure(who: str, value: float, order: list[str], invalid: int = 0) -> Measure:
+    """A measurement that notes its turn; its first `invalid` cells do not count."""
+    left = [invalid]
+
+    def once() -> tuple[Cell, float]:
+        order.append(who)
+        left[0] -= 1
+        return _cell(valid=left[0] < 0), value
+
+    return once
+
+
+def test_pairs_are_interleaved_and_take_turns_in_going_first() -> None:
+    order: list[str] = []
+    rows: list[Cell] = []
+    peers = {"a": _measure("a", 2.0, order), "b": _measure("b", 4.0, order)}
+    pairs = interleaved(2, _measure("us", 8.0, order), peers, rows)
+    assert order == ["us", "a", "us", "b", "a", "us", "b", "us"]
+    assert pairs == {"a": [Pair(8.0, 2.0)] * 2, "b": [Pair(8.0, 4.0)] * 2}
+    assert len(rows) == 8
+
+
+def test_a_disturbed_pair_is_played_again_and_its_rows_are_kept() -> None:
+    order: list[str] = []
+    rows: list[Cell] = []
+    peers = {"a": _measure("a", 2.0, order, invalid=1)}
+    assert interleaved(1, _measure("us", 8.0, order), peers, rows) == {"a": [Pair(8.0, 2.0)]}
+    assert [cell.valid for cell in rows] == [True, False, True, True]
+
+
+def test_a_pair_that_stays_disturbed_is_given_up_and_does_not_count() -> None:
+    order: list[str] = []
+    peers = {"a": _measure("a", 2.0, order, invalid=99)}
+    pairs = interleaved(1, _measure("us", 8.0, order), peers, [])["a"]
+    assert len(order) == 2 * ATTEMPTS
+    assert ratio(pairs) is None
+    assert row("a", pairs, 1.0)[-1] == "1, 1 disturbed"
+
+
+def test_the_ratio_is_the_median_of_the_pairs_ratios() -> None:
+    pairs = [Pair(1, 2), Pair(30, 10), Pair(100, 100), Pair(9000, 1, valid=False)]
+    assert ratio(pairs) == 1.0
+    assert Pair(1, 0).ratio == float("inf")
+
+
+def test_shares_may_be_off_by_a_thousandth_or_two_maximum_frames() -> None:
+    tenants = [Tenant("much", 1000), Tenant("little", 1)]
+    total = 1_001_000_000.0
+    exact = judge([total * 1000 / 1001, total / 1001], tenants, 200_000_000)
+    assert [share.error for share in exact] == [pytest.approx(0, abs=1e-6)] * 2
+    assert exact[0].allowed == pytest.approx(1_000_000)
+    # 100 us of 200 Mbit/s are 2500 bytes, more than a frame of the MTU.
+    assert exact[1].allowed == 2 * 2500
+    assert judge([1.0, 1.0], tenants, 50_000_000)[1].allowed == 2 * MTU_FRAME_WIRE_BYTES
+    off = judge([total * 1000 / 1001 - 10_000, total / 1001 + 10_000], tenants, 200_000_000)
+    assert off[1].error == pytest.approx(2.0)
+
+
+def test_the_bottleneck_is_where_the_direction_says() -> None:
+    egress = two_hosts([("t", 1)], 50, "egress").hosts
+    ingress = two_hosts([("t", 1)], 50, "ingress").hosts
+    assert [(h.egress_bps, h.ingress_bps) for h in egress] == [(50, None), (None, None)]
+    assert [(h.egress_bps, h.ingress_bps) for h in ingress] == [(None, None), (None, 50)]
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix.name)
+def test_everyone_asks_for_more_than_its_share(mix: Mix) -> None:
+    weights = sum(s.weight for s in mix.senders)
+    for sender in mix.senders:
+        share_bps = mix.link_bps * sender.weight / weights
+        segment = sender.frames.get("segment_bytes", sender.frames["payload_bytes"])
+        wire_bps = sender.payload_bps * (segment + 70) / segment
+        assert wire_bps > 1.3 * share_bps, sender.name
+
+
+def test_standing_queues_are_judged_at_the_emptiest() -> None:
+    def shown(waiting: int) -> dict[str, Any]:
+        endpoint = {"egress": {"backlog_bytes": waiting}}
+        tenant = {"name": "t", "endpoints": [endpoint, endpoint]}
+        return {"switches": [{"name": "other", "tenants": []}, {"name": "h", "tenants": [tenant]}]}
+
+    assert standing([shown(7), shown(3)], "h", "egress") == {"t": 6}
+
+
+def test_pings_outside_the_window_are_left_out() -> None:
+    # One second before and one after; the window is a third of the pings.
+    trips = [9.0] * 100 + [1.0] * 100 + [9.0] * 100
+    assert in_window(_cell(rtt_ms=trips), 1.0) == [1000.0] * 100
+
+
+def test_small_frames_are_of_64_bytes_and_full_ones_of_1518() -> None:
+    assert (SMALL_PAYLOAD_BYTES, FULL_PAYLOAD_BYTES) == (18, 1472)
+
+
+def test_flatness_is_most_over_least() -> None:
+    assert flatness({10: 100.0, 100: 110.0, 1000: 99.0}) == pytest.approx(110 / 99)
+
+
+def test_resident_memory_of_this_process_is_plausible() -> None:
+    mib = resident_mib(os.getpid())
+    assert 1 < mib["Pss"] <= mib["Rss"] < 4096
