@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bench.flood import Flood
-from bench.peers import LinkedOvs
+from bench.peers import LinkedOvs, NearLevada
 from lab.cell import ATTEMPTS, LEAD_S, TAIL_S, Cell, measure
 from lab.net import Lab
 from lab.report import Report, at_most
 from lab.stats import median, table
-from lab.switches import Levada, Switch
+from lab.switches import Switch
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import Flow, Ping, TcpFlow, percentiles
 
@@ -35,17 +35,18 @@ MOST_TIMES_QUIET = 3.0
 
 @dataclass(frozen=True)
 class Trips:
-    """Round trips of one cell in us, and whether it counts."""
+    """Round trips of one cell in us, pings that were lost in all of it, whether it counts."""
 
     p50_us: float
     p99_us: float
+    lost: int
     valid: bool
 
 
 def latency(lab: Lab, report: Report, quick: bool) -> None:
     """Victim's round trips."""
     switches: dict[str, Switch] = {
-        "levada": Levada(lab, _topology("l")),
+        "levada": NearLevada(lab, _topology("l")),
         "ovs": LinkedOvs(lab, _topology("o")),
     }
     trips: dict[tuple[str, str], list[Trips]] = {
@@ -77,7 +78,7 @@ def _cell(report: Report, quick: bool, switch: Switch, name: str, load: str) -> 
         if cell.valid:
             break
     p50, p99 = percentiles(in_window(cell, window_s), (50, 99))
-    return Trips(p50, p99, cell.valid)
+    return Trips(p50, p99, cell.flows["ping"].detail["lost"], cell.valid)
 
 
 def _flows(prefix: str, load: str) -> list[Flow]:
@@ -126,8 +127,9 @@ def _table(trips: dict[tuple[str, str], list[Trips]]) -> str:
                 f"{median([c.p50_us for c in cells]):.0f}",
                 f"{median(p99):.0f}",
                 f"{p99[0]:.0f} .. {p99[-1]:.0f}",
+                f"{sum(c.lost for c in cells)}",
                 f"{len(cells)}" + (f", {left_out} not valid" if left_out else ""),
             ]
         )
     title = "ping of the victim over a 1 Gbit/s link; us, medians of the cells"
-    return f"{title}\n" + table(["", "p50", "p99", "range of p99", "cells"], rows)
+    return f"{title}\n" + table(["", "p50", "p99", "range of p99", "lost", "cells"], rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from lab.net import run
-from lab.switches import Ovs, Switch
+from lab.switches import Levada, Ovs, Switch
 from lab.switches.base import Missing
 from lab.switches.levada import program
 
@@ -44,6 +44,13 @@ class CopyLoop(Switch):
             self._configure_device(endpoint.name)
 
 
+class NearLevada(Levada):
+    """Levada whose link has no delay of its own, as a cable between two interfaces has none."""
+
+    def _link(self, name: str, rate_bps: int) -> str:
+        return super()._link(name, rate_bps) + 'delay = "0 us"\n'
+
+
 class LinkedOvs(Ovs):
     """Open vSwitch whose two hosts are joined as an operator would: by a link with a rate.
 
@@ -64,4 +71,6 @@ class LinkedOvs(Ovs):
             limit = f"limit {self.topology.fabric_queue_bytes}"
             run("ip", "-n", home, "link", "set", end, "up")
             run("tc", "-n", home, *f"qdisc add dev {end} root tbf {limit} {bucket}".split())
-            self._vsctl("add-port", host, end)
+            # Without a QoS of this type the switch would take the bucket off its port.
+            qos = ("--", "--id=@leave", "create", "qos", "type=linux-noop")
+            self._vsctl("add-port", host, end, "--", "set", "port", end, "qos=@leave", *qos)
