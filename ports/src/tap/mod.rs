@@ -14,6 +14,8 @@ mod ioctl;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datapath::frame::{Frame, HEADROOM, MAX_FRAME, Pool, SMALL};
 use datapath::offload::OffloadSupport;
@@ -22,13 +24,9 @@ use rustix::io::Errno;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Netlink, Which};
 use crate::vnet::{self, HEADER_BYTES};
-use crate::{Features, Port, PortError, Refused};
+use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
 pub use device::{OpenError, Removed, Tag, TapOptions, remove_tagged};
-
-/// Bytes after which a burst ends: what is read is still in the second-level cache (512 KiB and up on servers) when it is written. With
-/// bursts of 64 frames of 64 KiB a plain copy loop took a fifth more time for each byte than with ones of 1 to 8.
-const BURST_BYTES: usize = 256 << 10;
 
 /// An open TAP device. Dropping it closes the device, which ends it unless it is persistent.
 #[derive(Debug)]
@@ -42,8 +40,8 @@ pub struct Tap {
     seen_in: Option<(Identity, i32)>,
     /// The device's drops when it was opened, and when last asked.
     drops: Drops,
-    /// Frames cut because only a small buffer was left.
-    cut: u64,
+    /// Frames cut because only a small buffer was left; counted by the handle that reads, told by the one that is asked.
+    cut: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,7 +65,7 @@ impl Tap {
             pinned: device.pinned,
             seen_in: None,
             drops: Drops::default(),
-            cut: 0,
+            cut: Arc::default(),
         };
         if let Ok(drops) = tap.kernel_drops() {
             tap.features.reports_drops = true;
@@ -106,7 +104,7 @@ impl Tap {
         if len == room && room < MAX_FRAME {
             // The kernel cuts what does not fit, without a word.
             pool.free(frame);
-            self.cut += 1;
+            self.cut.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         }
         pool.set_len(&frame, len);
@@ -114,11 +112,12 @@ impl Tap {
         Ok(Some(pool.compact(frame)))
     }
 
-    /// An error of a read call: that of a deleted device, or of this one frame.
+    /// An error of a read call: that of a deleted device (tun_chr_read_iter), or of this one frame. Asking the kernel for more would wait
+    /// for its lock on network devices, which is taken while devices are deleted.
     fn diagnose(&self, errno: Errno) -> PortError {
-        match ioctl::name(self.fd.as_fd()) {
-            Ok(_) => PortError::Io(errno.into()),
-            Err(_) => self.gone("the device, or the namespace it was in, was deleted"),
+        match errno {
+            Errno::BADFD => self.gone("the device, or the namespace it was in, was deleted"),
+            _ => PortError::Io(errno.into()),
         }
     }
 
@@ -201,6 +200,18 @@ impl Port for Tap {
             // It is being moved or renamed at this moment: the next call will find it.
             Err(_) => {}
         }
-        Ok(self.drops.last - self.drops.at_open + self.cut)
+        Ok(self.drops.last - self.drops.at_open + self.cut.load(Ordering::Relaxed))
+    }
+
+    fn second(&self) -> Option<Box<dyn Port + Send>> {
+        Some(Box::new(Tap {
+            fd: self.fd.try_clone().ok()?,
+            name: self.name.clone(),
+            features: self.features,
+            pinned: self.pinned.clone(),
+            seen_in: self.seen_in,
+            drops: self.drops,
+            cut: Arc::clone(&self.cut),
+        }))
     }
 }

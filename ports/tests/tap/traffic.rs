@@ -156,6 +156,7 @@ fn what_the_ring_drops_is_reported() {
     let read = tap.rx(&mut pool, SENT as usize, &mut frames).unwrap() as u64;
     frames.into_iter().for_each(|frame| pool.free(frame));
     assert_eq!(read, RING);
+    assert_eq!(tap.second().unwrap().drops_before_us().unwrap(), SENT - RING, "also to who does not read");
     assert_eq!(tap.drops_before_us().unwrap(), SENT - RING);
 }
 
