@@ -28,12 +28,19 @@ pub fn load(file: &Path) -> Result<(Checked, String), Failure> {
     Ok((checked, shown))
 }
 
+/// Prints warnings, where there are any, to standard error.
+pub fn complain(warnings: &str) {
+    use std::io::Write as _;
+    if !warnings.is_empty() {
+        // Nobody may be there to read them.
+        let _ = writeln!(std::io::stderr(), "{warnings}");
+    }
+}
+
 /// The report on a good configuration.
 pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
     let (checked, warnings) = load(file)?;
-    if !warnings.is_empty() {
-        eprintln!("{warnings}");
-    }
+    complain(&warnings);
     let summary = Summary::new(&checked);
     if json {
         let text = serde_json::to_string_pretty(&summary).map_err(|e| Failure::Failed(e.to_string()))?;

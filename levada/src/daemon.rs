@@ -13,7 +13,7 @@ use crate::os::{self, Signals};
 use crate::report::Facts;
 use crate::rundir::{self, RunDir, Taken};
 use crate::upkeep::{Reopen, Upkeep};
-use crate::worker::{Bell, Cable, Chore, Clock, Device, Order, Parts, Unit, Wake, Way, Worker};
+use crate::worker::{AnyPort, Bell, Cable, Chore, Clock, Device, Order, Parts, Unit, Wake, Way, Worker};
 use crate::{Failure, check};
 use control::admission::Promise;
 use control::plan::{Plan, PortKind, TapPlan};
@@ -35,7 +35,7 @@ use std::thread::{self, JoinHandle};
 
 /// Orders that wait for the worker at most.
 const ORDERS: usize = 256;
-/// Room for chores beside one a device.
+/// Chores that wait for upkeep at most; events beyond are not logged.
 const CHORES: usize = 256;
 /// Buffers made and touched before the first frame comes: a page fault costs as much as a frame (2.9 us). The pool makes the rest when they are
 /// first needed. 0.5 MiB and 2 MiB.
@@ -48,9 +48,7 @@ const PAGE: usize = 4096;
 /// Runs the configuration in `file` until a signal ends it.
 pub fn run(file: &Path) -> Result<(), Failure> {
     let (checked, warnings) = check::load(file)?;
-    if !warnings.is_empty() {
-        eprintln!("{warnings}");
-    }
+    check::complain(&warnings);
     let plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
     let log = Log::new(&plan.name);
     // Before any other thread, so that all of them leave the signals to this one.
@@ -90,6 +88,7 @@ struct Opened {
     units: Vec<Unit>,
     devices: Vec<(Device, u32)>,
     reopen: Vec<Reopen>,
+    watched: Vec<Option<AnyPort>>,
     facts: Facts,
 }
 
@@ -112,7 +111,7 @@ impl Running {
         let wake = Wake::new().map_err(failed("cannot make an epoll instance"))?;
         let bell = wake.bell();
         let (inbox, orders) = sync_channel(ORDERS);
-        let (chores, errands) = sync_channel(CHORES + 2 * opened.devices.len());
+        let (chores, errands) = sync_channel(CHORES);
         let mut units = opened.units;
         tune(&mut units, &pool, plan);
         let parts = Parts {
@@ -130,7 +129,7 @@ impl Running {
         let listener =
             control_socket::listen(&rundir.socket()).map_err(failed("cannot listen on the control socket"))?;
         let desk = Desk { facts: opened.facts, inbox: inbox.clone(), bell: bell.clone(), spare: Mutex::new(None) };
-        let upkeep = Upkeep::new(plan.clone(), opened.reopen, log.clone(), inbox.clone(), bell.clone());
+        let upkeep = Upkeep::new(plan.clone(), opened.reopen, opened.watched, log.clone(), inbox.clone(), bell.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let worker = spawn("levada-worker", {
             let log = log.clone();
@@ -176,6 +175,7 @@ fn open(plan: &Plan) -> Result<Opened, Failure> {
         units: Vec::new(),
         devices: Vec::new(),
         reopen: Vec::new(),
+        watched: Vec::new(),
         facts: Facts { plan: plan.clone(), uplinks: Vec::new(), devices: Vec::new() },
     };
     for (index, switch) in plan.switches.iter().enumerate() {
@@ -193,6 +193,7 @@ fn open(plan: &Plan) -> Result<Opened, Failure> {
                     let options = tap_options(plan, index, id, tap);
                     let tap = Tap::open(&options).map_err(|error| Failure::Failed(error.to_string()))?;
                     program.ports[id.0 as usize].offload = tap.features().offload;
+                    opened.watched.push(tap.second());
                     let number = opened.devices.len();
                     let label = format!("{} of {}", port.locator, options.tag.endpoint);
                     opened.devices.push((Device::new(Box::new(tap), index, id), time_weight(&program, id)));

@@ -1,12 +1,14 @@
-//! Upkeep: what the worker has no time for. A thread that closes devices that are lost, opens them again, and writes the log.
+//! Upkeep: what the worker has no time for. A thread that asks devices for what they dropped, closes those that are lost, opens them again,
+//! and writes the log. All of these may wait for the kernel's lock on network devices, which is taken for as long as namespaces are deleted.
 
 use crate::log::{Level, Log};
-use crate::worker::{Bell, Chore, Order};
+use crate::worker::{AnyPort, Bell, Chore, Order};
 use control::names::show_mac;
 use control::plan::Plan;
 use datapath::program::EndpointId;
 use datapath::switch::Event;
 use ports::tap::{Tap, TapOptions};
+use ports::{Port as _, PortError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,8 @@ use std::time::{Duration, Instant};
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest time between two tries: a namespace that is made anew has its endpoint back within it.
 const LAST_RETRY: Duration = Duration::from_secs(16);
+/// How often every device is asked for what it dropped.
+const ASK: Duration = Duration::from_secs(1);
 /// Log lines about events in switches, in each second.
 const EVENT_LINES: u32 = 4;
 
@@ -24,6 +28,13 @@ pub struct Reopen {
     pub options: TapOptions,
     /// What it is called in the log: `tap://red1 of s1/red/red1`.
     pub label: String,
+}
+
+/// A device that is watched: a second handle on it, and the drops already told.
+struct Watched {
+    device: usize,
+    port: AnyPort,
+    told: u64,
 }
 
 /// A device that is gone.
@@ -42,36 +53,75 @@ pub struct Upkeep {
     log: Log,
     inbox: SyncSender<Order>,
     bell: Bell,
+    watched: Vec<Watched>,
+    ask: Instant,
     lost: Vec<Lost>,
     /// Lines about events in the second that began then.
     lines: (Instant, u32),
 }
 
 impl Upkeep {
-    /// Upkeep for the worker behind `inbox` and `bell`. `devices` are by the worker's number.
-    pub fn new(plan: Plan, devices: Vec<Reopen>, log: Log, inbox: SyncSender<Order>, bell: Bell) -> Upkeep {
-        Upkeep { plan, devices, log, inbox, bell, lost: Vec::new(), lines: (Instant::now(), 0) }
+    /// Upkeep for the worker behind `inbox` and `bell`. `devices` are by the worker's number, as are their second handles in `watched`.
+    pub fn new(
+        plan: Plan,
+        devices: Vec<Reopen>,
+        watched: Vec<Option<AnyPort>>,
+        log: Log,
+        inbox: SyncSender<Order>,
+        bell: Bell,
+    ) -> Upkeep {
+        let now = Instant::now();
+        let watch = |(device, port): (usize, Option<AnyPort>)| Some(Watched { device, port: port?, told: 0 });
+        let watched = watched.into_iter().enumerate().filter_map(watch).collect();
+        Upkeep { plan, devices, log, inbox, bell, watched, ask: now + ASK, lost: Vec::new(), lines: (now, 0) }
     }
 
     /// Works until told to stop.
     pub fn run(mut self, chores: &Receiver<Chore>) {
         loop {
-            let now = Instant::now();
-            let chore = match self.lost.iter().map(|l| l.next).min() {
-                Some(next) => chores.recv_timeout(next.saturating_duration_since(now)),
-                None => chores.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match chore {
+            let next = self.lost.iter().map(|l| l.next).fold(self.ask, Instant::min);
+            match chores.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(Chore::Lost { device, port, why }) => {
-                    // Closing a device takes the kernel milliseconds.
                     drop(port);
+                    self.watched.retain(|watched| watched.device != device);
                     self.begin(device, &why);
                 }
                 Ok(Chore::Event { switch, event }) => self.event(switch, event),
                 Ok(Chore::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => self.retry(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.retry();
+                    self.ask_for_drops();
+                }
             }
         }
+    }
+
+    /// Tells the worker. Where it has ended, so has all else.
+    fn order(&self, order: Order) {
+        let _ = self.inbox.send(order);
+        self.bell.ring();
+    }
+
+    fn ask_for_drops(&mut self) {
+        if Instant::now() < self.ask {
+            return;
+        }
+        let mut orders = Vec::new();
+        for watched in &mut self.watched {
+            let device = watched.device;
+            match watched.port.drops_before_us() {
+                Ok(total) if total > watched.told => {
+                    orders.push(Order::Drops { device, frames: total - watched.told });
+                    watched.told = total;
+                }
+                Ok(_) | Err(PortError::Io(_)) => {}
+                Err(PortError::Gone(why)) => orders.push(Order::Gone { device, why }),
+            }
+        }
+        for order in orders {
+            self.order(order);
+        }
+        self.ask = Instant::now() + ASK;
     }
 
     fn begin(&mut self, device: usize, why: &str) {
@@ -93,10 +143,9 @@ impl Upkeep {
             match Tap::open(&reopen.options) {
                 Ok(tap) => {
                     self.log.line(Level::Info, &format!("{} is back", reopen.label));
-                    let order = Order::Restore { device: lost.device, port: Box::new(tap) };
-                    // Where the worker has ended, so has all else.
-                    let _ = self.inbox.send(order);
-                    self.bell.ring();
+                    let watched = tap.second().map(|port| Watched { device: lost.device, port, told: 0 });
+                    self.watched.extend(watched);
+                    self.order(Order::Restore { device: lost.device, port: Box::new(tap) });
                 }
                 Err(error) => {
                     let failure = error.to_string();

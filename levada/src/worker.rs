@@ -25,9 +25,9 @@ use datapath::verdict::Reason;
 use device::Costs;
 pub use device::{AnyPort, Device};
 pub use histogram::Histogram;
-use ports::{PortError, Refused};
+use ports::{BURST_BYTES, PortError, Refused};
 pub use snapshot::{Snapshot, SwitchNumbers};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 pub use wake::{Bell, Clock, Wake};
 
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
@@ -40,8 +40,8 @@ const NAP_NS: u64 = 5_000;
 const STARVED_NS: u64 = 50_000;
 /// How often a port that the switch does not want to read is thought about again, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000;
-/// How often each device is asked for what it lost, in nanoseconds.
-const DROPS_NS: u64 = 1_000_000_000;
+/// How often events in switches are handed on, in nanoseconds.
+const EVENTS_NS: u64 = 1_000_000_000;
 /// Switch events handed on at a time: a storm of them must not fill the queue of chores.
 const EVENTS: usize = 16;
 
@@ -53,6 +53,20 @@ pub enum Order {
         into: Box<Snapshot>,
         /// Where to send it. Has room for one.
         reply: SyncSender<Box<Snapshot>>,
+    },
+    /// A device lost frames before they could be read.
+    Drops {
+        /// Its number.
+        device: usize,
+        /// How many since the last such order.
+        frames: u64,
+    },
+    /// A device is gone.
+    Gone {
+        /// Its number.
+        device: usize,
+        /// How.
+        why: String,
     },
     /// A device that was lost is open again.
     Restore {
@@ -186,9 +200,10 @@ pub struct Worker {
     polled: Vec<usize>,
     /// The pool had no buffer for what a port had.
     starved: bool,
-    /// When the next device is asked for its drops, and which.
-    drops_due: Instant,
-    drops_next: usize,
+    /// Chores that found the queue full.
+    waiting: Vec<Chore>,
+    /// When events are handed on again.
+    events_due: Instant,
 }
 
 impl Worker {
@@ -229,8 +244,8 @@ impl Worker {
             paused: Vec::new(),
             polled,
             starved: false,
-            drops_due: Instant::ZERO,
-            drops_next: 0,
+            waiting: Vec::new(),
+            events_due: Instant::ZERO,
         })
     }
 
@@ -264,7 +279,7 @@ impl Worker {
             return Some(0);
         }
         let now = self.outside.now;
-        let mut wait = self.drops_due.since(now);
+        let mut wait = self.events_due.since(now);
         let links = self.outside.cables.iter().filter_map(|c| c.link.poll_timeout());
         for due in self.units.iter().filter_map(|u| u.due).chain(links) {
             wait = wait.min(due.since(now));
@@ -294,27 +309,25 @@ impl Worker {
             Err(PortError::Gone(why)) => return self.lose(turn.port, why),
             Err(PortError::Io(_)) => 0,
         };
-        if read < burst {
-            // It was not the port that had no more, but the pool, and the port will not call again for what it has.
-            self.starved = self.pool.available().large == 0;
-            if !self.starved {
-                self.turns.sleep(turn.port);
-            }
-        }
+        // Where the pool had no more, and not the port, the port will not call again for what it has.
+        self.starved = read < burst && self.pool.available().large == 0;
         let unit = &mut self.units[device.switch];
         let mut bytes = 0;
         for frame in self.burst.drain(..) {
-            bytes += self.pool.len(&frame) as u64;
+            bytes += self.pool.len(&frame);
             unit.switch.rx(&mut self.pool, start, device.id, frame);
         }
         unit.touched = true;
+        if read < burst && bytes < BURST_BYTES && !self.starved {
+            self.turns.sleep(turn.port);
+        }
         if unit.switch.is_paused(device.id, start) {
             device.is_paused = true;
             self.paused.push(turn.port);
             self.turns.sleep(turn.port);
         }
         let took = self.outside.look().since(start);
-        self.account(turn, read as u64, bytes, took);
+        self.account(turn, read as u64, bytes as u64, took);
     }
 
     /// Charges a turn: what reading cost by estimate, and what writing will cost.
@@ -398,7 +411,7 @@ impl Worker {
         }
     }
 
-    /// What is done by the clock: devices that rest, devices to be asked for their drops.
+    /// What is done by the clock: devices that rest, and events.
     fn do_what_is_due(&mut self) {
         let now = self.outside.now;
         let (turns, outside, units) = (&mut self.turns, &mut self.outside, &self.units);
@@ -413,39 +426,22 @@ impl Worker {
         for &index in &self.polled {
             self.turns.wake(index);
         }
-        if now >= self.drops_due {
-            self.ask_for_drops();
+        if now >= self.events_due {
+            self.events_due = now.plus_ns(EVENTS_NS);
             self.report_events();
         }
     }
 
-    /// Asks one device a round, so that asking hundreds does not hold up frames for milliseconds.
-    fn ask_for_drops(&mut self) {
-        let devices = self.outside.devices.len();
-        self.drops_due = self.outside.now.plus_ns(DROPS_NS / devices.max(1) as u64);
-        if devices == 0 {
-            return;
-        }
-        let index = self.drops_next % devices;
-        self.drops_next = index + 1;
-        let device = &mut self.outside.devices[index];
-        let Some(port) = &mut device.port else { return };
-        match port.drops_before_us() {
-            Ok(total) => {
-                let new = total.saturating_sub(device.drops_seen);
-                device.drops_seen = total;
-                if new > 0 {
-                    let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
-                    self.units[device.switch].switch.port_drops(device.id, reason, new);
-                }
-            }
-            Err(PortError::Gone(why)) => self.lose(index, why),
-            Err(PortError::Io(_)) => {}
-        }
-        self.outside.look();
+    fn count_drops(&mut self, index: usize, frames: u64) {
+        let device = &self.outside.devices[index];
+        let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
+        self.units[device.switch].switch.port_drops(device.id, reason, frames);
     }
 
     fn report_events(&mut self) {
+        for chore in std::mem::take(&mut self.waiting) {
+            self.hand_over(chore);
+        }
         for (switch, unit) in self.units.iter_mut().enumerate() {
             for _ in 0..EVENTS {
                 let Some(event) = unit.switch.poll_event() else { break };
@@ -459,8 +455,14 @@ impl Worker {
         self.turns.sleep(index);
         self.paused.retain(|&paused| paused != index);
         if let Some(port) = self.outside.devices[index].lose() {
-            // The queue has room for every device at once; were it full all the same, the port would be closed here.
-            let _ = self.chores.try_send(Chore::Lost { device: index, port, why });
+            self.hand_over(Chore::Lost { device: index, port, why });
+        }
+    }
+
+    /// Hands a chore to upkeep that must not be lost: where its queue is full, it is tried again later.
+    fn hand_over(&mut self, chore: Chore) {
+        if let Err(TrySendError::Full(chore)) = self.chores.try_send(chore) {
+            self.waiting.push(chore);
         }
     }
 
@@ -472,6 +474,8 @@ impl Worker {
                     self.fill(&mut into);
                     let _ = reply.try_send(into);
                 }
+                Order::Drops { device, frames } => self.count_drops(device, frames),
+                Order::Gone { device, why } => self.lose(device, why),
                 Order::Restore { device, port } => self.restore(device, port),
                 Order::Stop => return true,
             }
@@ -484,7 +488,7 @@ impl Worker {
         let watched = port.fd().map(|fd| self.wake.watch(index, fd));
         if let Some(Err(error)) = watched {
             let why = format!("it cannot be watched: {error}");
-            let _ = self.chores.try_send(Chore::Lost { device: index, port, why });
+            self.hand_over(Chore::Lost { device: index, port, why });
             return;
         }
         self.outside.devices[index].restore(port);

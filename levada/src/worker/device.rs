@@ -40,8 +40,6 @@ pub struct Device {
     pub is_paused: bool,
     /// Estimate of what one of its frames costs, in nanoseconds: how many fit into a turn.
     pub frame_ns: u64,
-    /// What it has been counted for so far of what its driver lost before us.
-    pub drops_seen: u64,
     /// What is counted of it.
     pub use_: Use,
 }
@@ -68,7 +66,6 @@ impl Device {
             id,
             is_paused: false,
             frame_ns: 10_000,
-            drops_seen: 0,
             use_: Use { is_up: true, ..Use::default() },
         }
     }
@@ -76,7 +73,6 @@ impl Device {
     /// Puts a newly opened port in.
     pub fn restore(&mut self, port: AnyPort) {
         self.is_paused = false;
-        self.drops_seen = 0;
         self.use_.is_up = true;
         self.port = Some(port);
     }

@@ -133,3 +133,26 @@ fn a_namespace_deleted_and_made_again_gets_its_device_back() {
     soon("the device is back", || daemon.endpoint("c")["state"] == "up");
     assert_eq!(bed.ask("c", A, 3), 3);
 }
+
+#[test]
+fn frames_lost_in_a_device_before_they_are_read_are_counted() {
+    let Some(_turn) = turn("frames_lost_in_a_device_before_they_are_read_are_counted") else { return };
+    const RING: u64 = 8;
+    const SENT: u64 = 100;
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(&NEIGHBOURS.replacen("ipv6 = false", &format!("ipv6 = false\nring = {RING}"), 1));
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 1), 1, "addresses are known");
+    daemon.signal(Signal::STOP);
+    let socket = bed.space("a").run(|| std::net::UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    for _ in 0..SENT {
+        socket.send_to(b"lost", (B, 9)).unwrap();
+    }
+    daemon.signal(Signal::CONT);
+    let mut drops = 0;
+    soon("the drops are told", || {
+        drops = daemon.endpoint("a")["drops"]["port-ring"].as_u64().unwrap_or(0);
+        drops > 0
+    });
+    assert_eq!(drops, SENT - RING);
+}

@@ -1,6 +1,7 @@
 //! Namespaces, a running daemon, and datagrams between endpoints. Everything made here is gone when its guard is dropped, also in a panic.
 
 use ports::netns::Netns;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -223,10 +224,15 @@ impl Daemon {
         endpoints.find(|e| e["name"] == name).unwrap_or_else(|| panic!("no endpoint {name}")).clone()
     }
 
-    /// Sends a signal and waits for the end.
-    pub fn end(&mut self, signal: rustix::process::Signal) -> ExitStatus {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
         let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Sends a signal and waits for the end.
+    pub fn end(&mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
         let mut status = None;
         soon("the daemon ends", || {
             status = self.child.try_wait().unwrap();
