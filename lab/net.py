@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import IO
+from typing import IO, NamedTuple
 
 #: What every namespace of a lab begins with; the process id of its lab follows.
 PREFIX = "lv"
@@ -41,6 +41,7 @@ NETNS_DIR = Path("/run/netns")
 TERM_GRACE_S = 3.0
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+_CLONE_NEWNET = 0x4000_0000  # setns(2)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -50,6 +51,17 @@ class Failed(RuntimeError):
 
 class Interrupted(SystemExit):
     """SIGTERM or SIGHUP came: unwinds like Ctrl-C does, so that everything is torn down."""
+
+
+class Received(NamedTuple):
+    """What a device has received; an offloaded frame counts once, with one set of headers."""
+
+    nbytes: int
+    frames: int
+
+    def since(self, before: Received) -> Received:
+        """What came after `before`."""
+        return Received(self.nbytes - before.nbytes, self.frames - before.frames)
 
 
 class Process:
@@ -124,6 +136,22 @@ class Namespace:
         """Sets a setting of this namespace only."""
         self.run("sysctl", "-qw", f"{key}={value}")
 
+    def received(self, device: str) -> Received:
+        """What a device inside has received so far. Read by this process itself, which visits
+        the namespace for it: quick, so that many can be read at one moment."""
+        with (NETNS_DIR / self.name).open() as there, Path("/proc/self/ns/net").open() as here:
+            _setns(there)
+            try:
+                table = Path("/proc/self/net/dev").read_text()
+            finally:
+                _setns(here)
+        for line in table.splitlines():
+            name, _, fields = line.partition(":")
+            if name.strip() == device:
+                nbytes, frames = fields.split()[:2]
+                return Received(int(nbytes), int(frames))
+        raise Failed(f"{self.name} has no device {device}")
+
     def has_device(self, device: str) -> bool:
         """Whether a device of that name is inside."""
         done = subprocess.run(
@@ -133,9 +161,14 @@ class Namespace:
 
 
 class Lab:
-    """What an experiment made on this machine. Use as a context manager."""
+    """What an experiment made on this machine. Use as a context manager.
 
-    def __init__(self) -> None:
+    `machine_settings` false leaves alone what is the machine's and not a namespace's, which root of
+    a user namespace may not change (`lab.rootless`): hosts then have the machine's congestion
+    control, and only programs that ask for cubic get it."""
+
+    def __init__(self, machine_settings: bool = True) -> None:
+        self._machine_settings = machine_settings
         self.tag = f"{PREFIX}-{os.getpid()}"
         self.dir = RUN_DIR / f"levada-lab-{os.getpid()}"
         self._undo = contextlib.ExitStack()
@@ -148,7 +181,8 @@ class Lab:
         try:
             self.dir.mkdir()
             self._undo.callback(shutil.rmtree, self.dir, ignore_errors=True)
-            _allow_cubic(self._undo, self.dir / _SAVED_CC)
+            if self._machine_settings:
+                _allow_cubic(self._undo, self.dir / _SAVED_CC)
         except BaseException:
             self.close()
             raise
@@ -193,6 +227,8 @@ class Lab:
         run("ip", "netns", "add", name)
         space = Namespace(self, name)
         space.run("sysctl", "-qw", *_HOST_SETTINGS)
+        if self._machine_settings:
+            space.run("sysctl", "-qw", _CUBIC)
         space.ip("link set lo up")
         return space
 
@@ -214,14 +250,14 @@ class Lab:
         return process
 
 
-#: Settings of every host: cubic, as the published experiments used, stated rather than
-#: inherited; and no memory of earlier connections, so that a cell does not colour the next.
+#: Settings of every host: no memory of earlier connections, so that a cell does not colour
+#: the next; and cubic, as the published experiments used, stated rather than inherited.
 _HOST_SETTINGS = (
     "net.ipv6.conf.all.disable_ipv6=1",
     "net.ipv6.conf.default.disable_ipv6=1",
-    "net.ipv4.tcp_congestion_control=cubic",
     "net.ipv4.tcp_no_metrics_save=1",
 )
+_CUBIC = "net.ipv4.tcp_congestion_control=cubic"
 
 #: Programs without privilege may choose among these (kernel: networking/ip-sysctl).
 _ALLOWED_CC = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -314,6 +350,13 @@ def _is_lab(pid: str) -> bool:
     return b"python" in command.split(b"\0")[0]
 
 
+def _setns(namespace: IO[str]) -> None:
+    """Moves the calling thread, a lab's only one, into a network namespace."""
+    if _libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise Failed(f"setns: {os.strerror(number)}")
+
+
 def _popen(
     command: Sequence[str], out: IO[str] | int, err: IO[str], env: dict[str, str] | None
 ) -> subprocess.Popen[str]:
@@ -344,19 +387,34 @@ def _allow_cubic(undo: contextlib.ExitStack, saved: Path) -> None:
     The list is also saved in a file, for whoever cleans up after a killed lab.
 
     The list is the machine's, not a namespace's; making cubic a namespace's default
-    would also list it, unasked, and leave it there."""
+    would also list it, unasked, and leave it there. Labs side by side share it: what
+    one of them has changed, the last one puts back."""
     before = _ALLOWED_CC.read_text()
-    if "cubic" in before.split():
+    beside = _saved_beside(saved)
+    if "cubic" in before.split() and not beside:
         return
-    saved.write_text(before)
+    original = beside[0].read_text() if beside else before
+    saved.write_text(original)
     try:
-        _ALLOWED_CC.write_text(f"{before.strip()} cubic")
+        _ALLOWED_CC.write_text(f"{original.strip()} cubic")
     except OSError as error:
         raise Failed(
             f"cannot list cubic in net.ipv4.tcp_allowed_congestion_control ({error});"
             " it must be built into the kernel and the lab run as root"
         ) from error
-    undo.callback(_ALLOWED_CC.write_text, before)
+
+    def put_back() -> None:
+        saved.unlink()
+        if not _saved_beside(saved):
+            _ALLOWED_CC.write_text(original)
+
+    undo.callback(put_back)
+
+
+def _saved_beside(own: Path) -> list[Path]:
+    """What other labs that run have saved."""
+    files = RUN_DIR.glob(f"levada-lab-*/{own.name}")
+    return [f for f in files if f != own and _is_lab(f.parent.name.rsplit("-", 1)[1])]
 
 
 @contextlib.contextmanager

@@ -122,6 +122,16 @@ def test_a_signal_leaves_nothing(number: signal.Signals) -> None:
     assert ALLOWED.read_text() == before
 
 
+def test_the_last_of_labs_side_by_side_puts_settings_back() -> None:
+    before = ALLOWED.read_text()
+    child, _ = start_child()
+    with Lab():
+        child.terminate()
+        child.wait(10)
+        assert "cubic" in ALLOWED.read_text().split(), "this one still needs it"
+    assert ALLOWED.read_text() == before
+
+
 def test_what_a_killed_lab_leaves_is_cleaned_up() -> None:
     before = ALLOWED.read_text()
     child, sleeper = start_child()
