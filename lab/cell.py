@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lab.machine import cpu_use, sample_cpu
+from lab.net import Received
 from lab.switches import Switch
 from lab.workload import FIRST_PORT, Flow, FlowResult
 
@@ -66,6 +67,8 @@ class Cell:
     disturbed: str | None
     #: Whether it counts: undisturbed, and not bound (or by a switch without a link's rate).
     valid: bool
+    #: What each guest's device received in the window.
+    received: dict[str, Received] = field(default_factory=dict)
 
     def as_row(self) -> dict[str, Any]:
         """The raw row of result.json."""
@@ -89,20 +92,29 @@ def play(
             return
 
 
-def measure(switch: Switch, flows: Sequence[Flow], window_s: float, labels: dict[str, Any]) -> Cell:
+def measure(
+    switch: Switch,
+    flows: Sequence[Flow],
+    window_s: float,
+    labels: dict[str, Any],
+    lead_s: float = LEAD_S,
+    tail_s: float = TAIL_S,
+) -> Cell:
     """Plays `flows` over a running switch and measures for `window_s`."""
     # Starting takes some 50 ms a flow; the last to start still outlives the window.
-    seconds = math.ceil(LEAD_S + window_s + TAIL_S + 0.1 * len(flows))
+    seconds = math.ceil(lead_s + window_s + tail_s + 0.1 * len(flows))
     begun = []
     for port, flow in enumerate(flows, start=FIRST_PORT):
         begun.append(time.monotonic())
         flow.begin(switch.guests[flow.src], switch.guests[flow.dst], port, seconds)
-    time.sleep(LEAD_S)
+    time.sleep(lead_s)
     shown_first, cpu_first = switch.sample(), sample_cpu(switch.processes)
+    received_first = _received(switch)
     start = time.monotonic()
     time.sleep(window_s)
-    shown_last, cpu_last = switch.sample(), sample_cpu(switch.processes)
     end = time.monotonic()
+    received_last = _received(switch)
+    shown_last, cpu_last = switch.sample(), sample_cpu(switch.processes)
     results = {flow.name: flow.end() for flow in flows}
     goodput = {
         flow.name: results[flow.name].goodput_bps(start - then, end - then)
@@ -123,8 +135,13 @@ def measure(switch: Switch, flows: Sequence[Flow], window_s: float, labels: dict
         worker=worker,
         bound=bound,
         disturbed=use.disturbed(),
+        received={g: last.since(received_first[g]) for g, last in received_last.items()},
         valid=use.disturbed() is None and (bound is None or not switch.has_link_rate),
     )
+
+
+def _received(switch: Switch) -> dict[str, Received]:
+    return {g.name: g.namespace.received(g.name) for g in switch.guests.values()}
 
 
 def wire_bytes(first: dict[str, Any], last: dict[str, Any]) -> dict[str, dict[str, Directions]]:

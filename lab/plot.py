@@ -66,8 +66,43 @@ def bars(
             if rate is not None:
                 label = "ideal" if g == 0 else "_"
                 axes.hlines(rate, g - 0.45, g + 0.45, colors="black", linestyles="--", label=label)
-        axes.set_xticks(range(len(groups)), groups)
         _finish(axes, title, unit)
+        save(out)
+        plt.close(figure)
+
+
+def panels(
+    out: Path,
+    title: str,
+    unit: str,
+    groups: Sequence[str],
+    beside: Mapping[str, Mapping[str, Sequence[Mean | None]]],
+    due: Mapping[str, float],
+) -> None:
+    """One panel of grouped bars for each entry of `beside`, all to one scale; `due` draws a
+    line in its series' colour at what that series was promised. `out` without a suffix."""
+    with plt.rc_context(_STYLE):
+        width, height = PANEL
+        columns = min(2, len(beside))
+        rows = -(-len(beside) // columns)
+        figure, grid = plt.subplots(
+            rows,
+            columns,
+            figsize=(width * columns, height * rows),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+        )
+        for axes, (name, series) in zip(grid.flat, beside.items(), strict=False):
+            _grouped(axes, groups, series)
+            for i, label in enumerate(series):
+                axes.axhline(due[label], color=COLOURS[i], linestyle="--", linewidth=1)
+            axes.set_title(name, loc="left", fontsize=10)
+        for axes in grid[:, 0]:
+            axes.set_ylabel(unit)
+        grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure.suptitle(title, x=0.07, ha="left", fontsize=12)
+        figure.tight_layout()
         save(out)
         plt.close(figure)
 
@@ -90,11 +125,62 @@ def lines(
         plt.close(figure)
 
 
+def timelines(
+    out: Path,
+    title: str,
+    unit: str,
+    beside: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+    due: Mapping[str, float],
+) -> None:
+    """One panel of lines over seconds for each entry of `beside`, all to one scale; `due` draws
+    a line in its series' colour at what that series was promised. `out` without a suffix."""
+    with plt.rc_context(_STYLE):
+        width, height = PANEL
+        figure, row = plt.subplots(
+            1, len(beside), figsize=(width * len(beside), height), sharey=True, squeeze=False
+        )
+        for axes, (name, series) in zip(row[0], beside.items(), strict=True):
+            for i, (label, (x, y)) in enumerate(series.items()):
+                axes.plot(x, y, label=label, color=COLOURS[i], linewidth=1.4)
+                promised = f"{label}, promised"
+                axes.axhline(
+                    due[label], label=promised, color=COLOURS[i], linestyle="--", linewidth=1
+                )
+            axes.set_title(name, loc="left", fontsize=10)
+            axes.set_xlabel("seconds")
+        row[0, 0].set_ylabel(unit)
+        row[0, 0].set_ylim(bottom=0)
+        row[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure.suptitle(title, x=0.07, ha="left", fontsize=12)
+        figure.tight_layout()
+        save(out)
+        plt.close(figure)
+
+
 def save(out: Path) -> None:
     """The current figure as `out`.svg and `out`.png."""
     out.parent.mkdir(parents=True, exist_ok=True)
     plt.savefig(out.with_suffix(".svg"), metadata={"Date": None})
     plt.savefig(out.with_suffix(".png"), dpi=PNG_DPI)
+
+
+def _grouped(
+    axes: Axes, groups: Sequence[str], series: Mapping[str, Sequence[Mean | None]]
+) -> None:
+    """Bars with confidence intervals, side by side within each group."""
+    width = 0.8 / len(series)
+    for i, (label, means) in enumerate(series.items()):
+        shown = [(g, m) for g, m in enumerate(means) if m is not None]
+        axes.bar(
+            [g - 0.4 + width * (i + 0.5) for g, _ in shown],
+            [m.value for _, m in shown],
+            width,
+            yerr=[m.half_width or 0.0 for _, m in shown],
+            capsize=2,
+            label=label,
+            color=COLOURS[i % len(COLOURS)],
+        )
+    axes.set_xticks(range(len(groups)), groups)
 
 
 def _finish(axes: Axes, title: str, unit: str) -> None:

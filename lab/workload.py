@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from lab import blast
+from lab import blast, wire
 from lab.net import Failed, Namespace, Process
 
 #: How often iperf3 reports: the resolution of a window over a flow's life.
@@ -189,6 +189,19 @@ class Blast(Flow):
         detail = {"sent_frames": sent["frames"], "received_frames": got["frames"]}
         detail |= {"sent_per_s": sent["per_s"], "refused": sent["refused"]}
         return FlowResult(self.name, rows, detail)
+
+
+#: Datagrams that a flood of offloaded frames hands to the kernel at once: few enough that at
+#: 1 Gbit/s its bursts (`blast.BATCH` times as many) come every 3 ms and no queue runs dry between.
+FLOOD_SEGMENTS = 8
+
+
+def flood(name: str, src: str, dst: str, wire_bps: float, *, offload: bool) -> Blast:
+    """Full UDP frames that do not react to anything, at a rate on the wire."""
+    # The blaster counts the FCS.
+    frame_bytes = wire.MTU_BYTES + wire.ETHERNET_BYTES + 4
+    per_s = wire_bps / 8 / wire.FULL_BYTES
+    return Blast(name, src, dst, frame_bytes, per_s, FLOOD_SEGMENTS if offload else 1)
 
 
 class Swarm(Flow):

@@ -6,4 +6,5 @@ A module has `SUMMARY`, a line, and `run(lab, quick, out) -> Report`, which may 
 
 EXPERIMENTS = {
     "fs-vde": "lab.experiments.fs_vde",
+    "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
 }

@@ -1,0 +1,196 @@
+"""The judge is judged: made-up cells whose claims are known, and the shape of the testbed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab import wire
+from lab.cell import Cell
+from lab.experiments import gatekeeper_one_host as experiment
+from lab.experiments.gatekeeper_one_host import (
+    ENDPOINTS,
+    LOADS,
+    NONE,
+    ONE,
+    PEERS,
+    REGIMES,
+    TEN,
+    UDP,
+    Load,
+    Regime,
+    flows,
+    guarantee_bps,
+    topology,
+)
+from lab.net import Received
+from lab.report import Claim
+from lab.topology import Host
+from lab.workload import Blast, TcpFlow
+
+Parts = tuple[float, float]
+WINDOW_S = 1.3
+
+
+def received(bps: float, what: str) -> Received:
+    """What a device counts in the window at a rate on the wire, in full frames."""
+    frames = round(bps / 8 * WINDOW_S / wire.FULL_BYTES)
+    headers = wire.UDP.headers_bytes if what == UDP else wire.TCP.headers_bytes
+    payload = wire.MTU_BYTES - headers
+    return Received(frames * (payload + headers + wire.ETHERNET_BYTES), frames)
+
+
+def cell(regime: Regime, half: str, peer: str, load: Load, parts: Parts) -> Cell:
+    """A valid cell in which A and B got these parts of the link."""
+    devices = {name: Received(0, 0) for ends in ENDPOINTS.values() for name in ends}
+    for (near, far), what, part in zip(ENDPOINTS.values(), load, parts, strict=True):
+        devices[far if half == "tx" else near] = received(part * regime.link_bps, what)
+    labels = {"regime": regime.name, "peer": peer, "repetition": 0, "half": half}
+    return Cell(
+        labels={**labels, "A": load[0], "B": load[1], "attempt": 0},
+        window_s=WINDOW_S,
+        goodput_bps={},
+        flows={},
+        wire={},
+        idle=0.5,
+        cores={},
+        strangers=0.0,
+        worker=None,
+        bound=None,
+        disturbed=None,
+        valid=True,
+        received=devices,
+    )
+
+
+def good(peer: str, half: str, load: Load) -> Parts:
+    """Levada as promised; the bridge as the traffic falls."""
+    if load[1] == NONE:
+        return 0.998, 0.0
+    if load[0] == NONE:
+        return 0.0, 0.998
+    if peer == "bridge":
+        return (0.5, 0.5) if load[1] == ONE else (0.05, 0.95)
+    return (0.74, 0.247) if half == "rx" else (0.745, 0.255)
+
+
+def all_cells(parts: Callable[[str, str, Load], Parts] = good) -> list[Cell]:
+    return [
+        cell(regime, half, peer, load, parts(peer, half, load))
+        for regime in REGIMES
+        for half in LOADS
+        for peer in PEERS
+        for load in LOADS[half]
+    ]
+
+
+def judged(cells: list[Cell]) -> dict[str, Claim]:
+    return {claim.id: claim for claim in experiment.claims(cells)}
+
+
+def broken(cells: list[Cell]) -> list[str]:
+    return [claim.id for claim in experiment.claims(cells) if not claim.holds]
+
+
+def but(which: tuple[str, str, Load], instead: Parts) -> Callable[[str, str, Load], Parts]:
+    return lambda *key: instead if key == which else good(*key)
+
+
+def test_everything_as_promised_holds() -> None:
+    assert broken(all_cells()) == []
+
+
+def test_one_load_a_little_short_is_found() -> None:
+    short = all_cells(but(("levada", "tx", (ONE, UDP)), (0.72, 0.28)))
+    assert broken(short) == [
+        "1g tx: worst tenant's part of its guarantee",
+        "mtu tx: worst tenant's part of its guarantee",
+    ]
+    verdict = judged(short)["1g tx: worst tenant's part of its guarantee"]
+    assert verdict.value == pytest.approx(100 * 0.72 / 0.735, rel=1e-3)
+
+
+def test_an_idle_tenants_part_that_is_not_lent_is_found() -> None:
+    rigid = all_cells(but(("levada", "rx", (NONE, TEN)), (0.0, 0.25)))
+    assert broken(rigid) == [f"{r.name} rx: a tenant alone, of the link" for r in REGIMES]
+
+
+def test_too_much_headroom_is_found() -> None:
+    wasteful = all_cells(but(("levada", "rx", (ONE, TEN)), (0.734, 0.2445)))
+    assert broken(wasteful) == [f"{r.name} rx: of the link given up" for r in REGIMES]
+
+
+def test_a_best_effort_that_harms_nobody_shows_that_nothing_is_tested() -> None:
+    fair = all_cells(lambda peer, half, load: good("levada", half, load))
+    assert len(broken(fair)) == len(REGIMES) * len(LOADS)
+
+
+def test_a_load_without_a_valid_cell_voids_its_claims() -> None:
+    cells = [
+        dataclasses.replace(c, valid=False)
+        if (c.labels["peer"], c.labels["half"], c.labels["B"]) == ("levada", "tx", UDP)
+        else c
+        for c in all_cells()
+    ]
+    verdict = judged(cells)["1g tx: worst tenant's part of its guarantee"]
+    assert verdict.value is None
+    assert not verdict.holds
+    assert "invalid" in experiment.rates_table(cells, REGIMES[0], "tx")
+
+
+def test_the_mean_of_the_repetitions_counts() -> None:
+    lucky = all_cells(but(("levada", "tx", (ONE, TEN)), (0.748, 0.251)))
+    unlucky = all_cells(but(("levada", "tx", (ONE, TEN)), (0.720, 0.279)))
+    assert broken(lucky + unlucky) == []
+    assert len(broken(lucky + 4 * unlucky)) == len(REGIMES)
+
+
+def test_rates_are_read_where_the_traffic_arrives() -> None:
+    inward = cell(REGIMES[0], "rx", "levada", (ONE, TEN), (0.7, 0.2))
+    assert experiment.rate_bps(inward, "A") == pytest.approx(700e6, rel=1e-3)
+    outward = cell(REGIMES[0], "tx", "levada", (NONE, UDP), (0.0, 0.9))
+    assert experiment.rate_bps(outward, "A") == 0
+    assert experiment.rate_bps(outward, "B") == pytest.approx(900e6, rel=1e-3)
+
+
+def test_the_testbed_is_the_published_one() -> None:
+    shape = topology(REGIMES[0])
+    homes = {e.name: (e.tenant, e.host) for e in shape.endpoints}
+    assert homes == {"a1": ("A", "h1"), "b1": ("B", "h1"), "a2": ("A", "h2"), "b3": ("B", "h3")}
+    assert [h.isolates for h in shape.hosts] == [True, False, False]
+    assert shape.hosts[0] == Host("h1", 1_000_000_000)
+    promised = sum(guarantee_bps(REGIMES[0], tenant) for tenant in ENDPOINTS)
+    assert promised == pytest.approx(0.98e9)
+
+
+def test_flows_go_out_or_come_in_and_floods_fit_the_regime() -> None:
+    fast, slow = REGIMES
+    tcp, udp = flows(fast, "tx", (ONE, UDP))
+    assert isinstance(tcp, TcpFlow)
+    assert (tcp.src, tcp.dst) == ("a1", "a2")
+    assert isinstance(udp, Blast)
+    assert (udp.src, udp.dst) == ("b1", "b3")
+    assert udp.segments > 1
+    (single,) = flows(slow, "tx", (NONE, UDP))
+    assert isinstance(single, Blast)
+    assert single.segments == 1
+    assert single.per_s * wire.FULL_BYTES * 8 == pytest.approx(1.5 * slow.link_bps)
+    assert [(f.src, f.dst) for f in flows(fast, "rx", (ONE, TEN))] == [("a2", "a1"), ("b3", "b1")]
+
+
+def test_the_flood_stays_out_of_what_ingress_cannot_promise() -> None:
+    assert not any(UDP in load for load in LOADS["rx"])
+
+
+def test_plots_and_table_show_every_peer(tmp_path: Path) -> None:
+    cells = all_cells()
+    experiment._draw(cells, LOADS, tmp_path)
+    assert {p.name for p in tmp_path.glob("*.svg")} == {
+        f"{r.name}-{half}.svg" for r in REGIMES for half in LOADS
+    }
+    shown = experiment.rates_table(cells, REGIMES[0], "rx")
+    assert shown.count("\n") == 2 + len(LOADS["rx"])
+    assert "740" in shown
