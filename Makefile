@@ -10,7 +10,7 @@ help: ## this list
 
 .PHONY: demo
 demo: ## two tenants on one host: without isolation, then with (under a minute after the build)
-	@tools/setup build python
+	@tools/setup build python hosts
 	@lab/demo
 
 .PHONY: test

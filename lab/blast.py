@@ -104,7 +104,7 @@ def send(
     if payload * segments > MAX_MESSAGE_BYTES:
         raise ValueError(f"{segments} segments of {payload} bytes exceed {MAX_MESSAGE_BYTES}")
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SOCKET_BUFFER_BYTES)
+    _set_buffer(sock, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
     if segments > 1:
         sock.setsockopt(_SOL_UDP, _UDP_SEGMENT, payload)
     sock.connect((to, port))
@@ -133,7 +133,7 @@ def sink(port: int, seconds: float, payload: int) -> dict[str, object]:
     """Counts what comes to `port` for `seconds`; totals and rows of [time since start in
     s, frames so far]. Datagrams joined on the way (UDP_GRO) are counted one by one."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _SOCKET_BUFFER_BYTES)
+    _set_buffer(sock, _SO_RCVBUFFORCE, socket.SO_RCVBUF)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 50_000))
     with contextlib.suppress(OSError):  # kernels before 5.0 never join, which is as well
         sock.setsockopt(_SOL_UDP, _UDP_GRO, 1)
@@ -153,6 +153,14 @@ def sink(port: int, seconds: float, payload: int) -> dict[str, object]:
             received += batch.headers[i].len
     rows.append((time.monotonic() - start, received // payload))
     return {"frames": received // payload, "seconds": rows[-1][0], "rows": rows}
+
+
+def _set_buffer(sock: socket.socket, forced: int, asked: int) -> None:
+    """The buffer it needs, or as much of it as the machine allows those who are not root."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, forced, _SOCKET_BUFFER_BYTES)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, asked, _SOCKET_BUFFER_BYTES)
 
 
 def main() -> int:

@@ -1,0 +1,232 @@
+"""What the demo shows and concludes, and how it says what keeps it from running without root."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import io
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lab import demo, wire
+from lab.bars import Bar, Bars
+from lab.demo import Phase, Sample
+from lab.machine import CpuUse
+from lab.net import NETNS_DIR, Lab, Received, veth
+from lab.rootless import diagnose, with_sudo
+from lab.switches.base import Missing
+from lab.switches.levada import program
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def sample(at_s: float, **payloads_bytes: float) -> Sample:
+    """Counters after so much payload, received in full frames of the wire."""
+    received = {}
+    for name, protocol in demo.RECEIVERS.items():
+        frames = round(payloads_bytes.get(name, 0) / protocol.payload_bytes)
+        nbytes = frames * (wire.MTU_BYTES + wire.ETHERNET_BYTES)
+        received[name] = Received(nbytes, frames)
+    return Sample(at_s, received)
+
+
+def phase(victim_mbit: float, aggressor_mbit: float, bound: str | None = None) -> Phase:
+    """Ten seconds at constant rates on the wire; the aggressor half TCP, half UDP."""
+    samples = []
+    for at_s in range(11):
+        sent = {"victim2": victim_mbit, "tcp2": aggressor_mbit / 2, "udp2": aggressor_mbit / 2}
+        payloads = {
+            name: at_s * mbit * 1e6 / 8 * demo.RECEIVERS[name].payload_bytes / wire.FULL_BYTES
+            for name, mbit in sent.items()
+        }
+        samples.append(sample(at_s, **payloads))
+    cpu = CpuUse(idle=0.5, cores={}, strangers=0.0)
+    return Phase("made up", 0.0, samples, samples[3], {}, cpu, bound)
+
+
+def test_rates_are_those_on_the_wire() -> None:
+    got = phase(600, 300).got_bps()
+    assert got["victim"] == pytest.approx(600e6, rel=1e-3)
+    assert got["aggressor"] == pytest.approx(300e6, rel=1e-3)
+
+
+def test_an_offloaded_frame_counts_as_the_frames_it_stands_for() -> None:
+    payload = 40 * wire.TCP.payload_bytes
+    headers = wire.ETHERNET_BYTES + wire.TCP.headers_bytes
+    whole = Received(payload + headers, 1)
+    single = Received(40 * (wire.TCP.payload_bytes + headers), 40)
+    assert wire.wire_bits(whole, wire.TCP) == wire.wire_bits(single, wire.TCP)
+    assert wire.wire_bits(single, wire.TCP) == 40 * 8 * 1542
+
+
+def test_kept_promises_and_a_full_link_hold() -> None:
+    claims = demo.claims(phase(40, 950), phase(645, 350))
+    assert [c.holds for c in claims] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("without", "isolated", "broken"),
+    [
+        ((40, 950), (590, 400), "victim's part of its guarantee with isolation"),
+        ((40, 950), (705, 290), "aggressor's part of its guarantee with isolation"),
+        ((500, 500), (645, 350), "victim's part of it without isolation"),
+        ((40, 950), (600, 300), "of the link used with isolation"),
+    ],
+)
+def test_each_claim_can_fail(
+    without: tuple[float, float], isolated: tuple[float, float], broken: str
+) -> None:
+    claims = demo.claims(phase(*without), phase(*isolated))
+    assert [c.id for c in claims if not c.holds] == [broken]
+
+
+def test_a_phase_bound_by_the_processor_shows_nothing() -> None:
+    claims = demo.claims(phase(40, 950), phase(645, 350, bound="machine idle 1.0% < 3%"))
+    assert [c.holds for c in claims] == [False, False, True, False]
+
+
+class Terminal(io.StringIO):
+    """A terminal that remembers what was written."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+ROWS = (Bar("victim", 300, 600, True), Bar("aggressor", 700, 300, True))
+
+
+def test_bars_are_drawn_over_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    bars = Bars(1000, "Mbit/s", out)
+    bars.draw("before", ROWS)
+    assert "\x1b[3A" not in out.getvalue()
+    bars.draw("after", ROWS)
+    assert out.getvalue().count("\x1b[3A") == 1
+    line = bars.line(ROWS[0])
+    filled, promised = line.index("░"), line.index("│")
+    assert filled < promised, "the mark at 600 lies beyond a bar of 300"
+    assert "300 Mbit/s, promised 600" in line
+
+
+def test_without_a_terminal_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.bars.PLAIN_EVERY_S", 0)
+    out = io.StringIO()
+    Bars(1000, "Mbit/s", out).draw("with Levada", ROWS)
+    line = "with Levada  victim 300 (promised 600), aggressor 700 (promised 300) Mbit/s\n"
+    assert out.getvalue() == line
+
+
+def settings(folder: Path, **values: str) -> Path:
+    for key, value in values.items():
+        file = folder.joinpath(*key.split("__"))
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(value + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("user__max_user_namespaces", "0", "user.max_user_namespaces=10000"),
+        ("kernel__unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+        (
+            "kernel__apparmor_restrict_unprivileged_userns",
+            "1",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ],
+)
+def test_the_setting_that_blocks_is_named(
+    tmp_path: Path, key: str, value: str, remedy: str
+) -> None:
+    refused = OSError(errno.EPERM, os.strerror(errno.EPERM))
+    told = diagnose(refused, settings(tmp_path, **{key: value}))
+    assert key.replace("__", ".") in told
+    assert f"sudo sysctl -w {remedy}" in told
+
+
+def test_where_no_setting_blocks_none_is_accused(tmp_path: Path) -> None:
+    open_ = settings(tmp_path, user__max_user_namespaces="1000")
+    told = diagnose(OSError(errno.EPERM, "Operation not permitted"), open_)
+    assert "sysctl -w" not in told
+    assert "seccomp" in told
+
+
+def test_sudo_is_offered_with_what_it_would_drop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sudo").write_text("")
+    (tmp_path / "sudo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "/the/tree")
+    answer, error = Terminal("y\n"), Terminal()
+    monkeypatch.setattr("sys.stdin", answer)
+    monkeypatch.setattr("sys.stderr", error)
+    elevated = with_sudo(["python", "-m", "lab.demo"])
+    assert elevated is not None
+    assert elevated[:2] == ["sudo", "env"]
+    assert "PYTHONPATH=/the/tree" in elevated
+    assert elevated[-3:] == ["python", "-m", "lab.demo"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert with_sudo(["python"]) is None, "nobody is there to answer"
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+
+
+@pytest.mark.root
+@needs_root
+def test_counters_are_read_inside_and_this_process_stays_outside() -> None:
+    outside = Path("/proc/self/ns/net").readlink()
+    with Lab() as lab:
+        a, b = lab.namespace("a"), lab.namespace("b")
+        veth(a, "to-b", b, "to-a")
+        a.ip("addr add 10.9.0.1/24 dev to-b")
+        b.ip("addr add 10.9.0.2/24 dev to-a")
+        before = b.received("to-a")
+        a.run("ping", "-n", "-q", "-c3", "-i0.01", "-s100", "10.9.0.2")
+        came = b.received("to-a").since(before)
+        # ARP may add one or two; an echo request is 14 + 20 + 8 + 100 bytes.
+        assert 3 <= came.frames <= 5
+        assert came.nbytes >= 3 * 142
+    assert Path("/proc/self/ns/net").readlink() == outside
+
+
+@pytest.mark.root
+@needs_root
+def test_ctrl_c_in_the_middle_leaves_nothing() -> None:
+    try:
+        program()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "lab.demo"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Where the tests are a shell's background job they are deaf to Ctrl-C, and so is it.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    tag = f"lv-{running.pid}"
+    deadline = time.monotonic() + 20
+    assert running.stdout is not None
+    for line in itertools.takewhile(lambda _: time.monotonic() < deadline, running.stdout):
+        if line.startswith(b"without isolation"):
+            break
+    assert list(NETNS_DIR.glob(f"{tag}-*"))
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=20)
+    assert running.returncode == 130, told
+    assert not list(NETNS_DIR.glob(f"{tag}-*"))
+    assert not Path(f"/tmp/levada-lab-{running.pid}").exists()
