@@ -5,22 +5,73 @@
 
 use datapath::link::Discipline;
 use datapath::program::{IngressMode, OrderKind, Share};
-use datapath::units::{Both, Rate};
+use datapath::units::{Both, Instant, Rate};
 
 use crate::packet::Nic;
 use crate::random::Random;
 use crate::site::{Site, TenantSpec};
 use crate::tcp::congestion::Algorithm;
 use crate::topology::{Fault, FlowSpec, Topology, Traffic};
+use crate::world::World;
 
 /// When faults and attacks end, in nanoseconds.
-pub const FAULTS_END_NS: u64 = 600_000_000;
+const FAULTS_END_NS: u64 = 600_000_000;
 /// When traffic ends.
-pub const TRAFFIC_END_NS: u64 = 3_500_000_000;
+const TRAFFIC_END_NS: u64 = 3_500_000_000;
 /// When the last frame must have left.
-pub const SILENCE_NS: u64 = 10_000_000_000;
+const SILENCE_NS: u64 = 10_000_000_000;
 /// Part of the uplink that is promised at most, in millionths: the rest is headroom.
 const PROMISED_PPM: u64 = 950_000;
+
+/// How long after the faults a connection may need to come back: timers have backed off by then.
+const RECOVERY_NS: u64 = 1_500_000_000;
+
+/// Lives through the network of a seed: a report, or what broke and in which network.
+///
+/// # Errors
+/// A violation of safety, a connection that stands still after the faults, or frames that are left in the end.
+pub fn survive(seed: u64) -> Result<String, String> {
+    let (site, topology) = topology(seed);
+    let network = format!("{site:#?}\n{:#?}\n{:#?}", topology.flows, topology.faults);
+    let world = run(&site, World::new(topology)).map_err(|what| format!("seed {seed}: {what}\n{network}"))?;
+    let (hosts, flows) = (world.topology().hosts.len(), world.topology().flows.len());
+    Ok(format!(
+        "seed {seed}: {hosts} hosts, {flows} flows, {} faults: {} frames handed over, trace {:016x}",
+        world.topology().faults.len(),
+        world.steps(),
+        world.trace()
+    ))
+}
+
+fn run(site: &Site, mut world: World) -> Result<World, String> {
+    let step = |world: &mut World, until: u64| world.run_until(Instant(until)).map_err(|v| v.to_string());
+    step(&mut world, FAULTS_END_NS + RECOVERY_NS)?;
+    let flows = world.topology().flows.len();
+    let before: Vec<u64> = (0..flows).map(|flow| world.received(flow).bytes).collect();
+    step(&mut world, TRAFFIC_END_NS)?;
+    for (flow, spec) in world.topology().flows.iter().enumerate() {
+        if must_move(site, world.topology(), spec) && world.received(flow).bytes == before[flow] {
+            return Err(format!("flow {flow} stands still: {spec:?}, {:?}", world.sent(flow).sender));
+        }
+    }
+    step(&mut world, SILENCE_NS)?;
+    if world.frames() > 0 {
+        return Err(format!("{} frames are left in the end", world.frames()));
+    }
+    Ok(world)
+}
+
+/// Whether a connection must make progress: not where ingress is policed, which is known to wreck TCP, nor where an end of it, or of its
+/// tenant's share, is taken up by one who reacts to nothing.
+fn must_move(site: &Site, topology: &Topology, spec: &FlowSpec) -> bool {
+    let tenant = |host: usize| topology.hosts[host].tenant;
+    let stubborn = |other: &FlowSpec| {
+        matches!(other.traffic, Traffic::Udp { .. } | Traffic::Attack { .. }) && tenant(other.from) == tenant(spec.from)
+    };
+    matches!(spec.traffic, Traffic::Tcp { bytes: None, .. })
+        && site.ingress == IngressMode::Queue
+        && !topology.flows.iter().any(stubborn)
+}
 
 /// The network of a seed.
 #[must_use]

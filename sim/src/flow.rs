@@ -25,6 +25,8 @@ const PING_BYTES: usize = 56;
 /// Pings that may be under way at once.
 const PINGS_IN_FLIGHT: usize = 1024;
 
+/// How late a source of datagrams may be and still make up for it, in nanoseconds.
+const FORGIVEN_NS: u64 = 1_000_000;
 /// A time that does not come.
 const NEVER: Instant = Instant(u64::MAX);
 
@@ -117,6 +119,7 @@ pub struct TcpSource {
 #[derive(Debug)]
 pub struct TcpSink {
     policy: AckPolicy,
+    random: Random,
     receiver: Receiver,
     /// Sequence number of the peer's first byte, once it has said so.
     base: Option<u32>,
@@ -135,8 +138,12 @@ pub struct UdpSource {
     pub rate: Rate,
     /// How long it sends and pauses.
     pub on_off_ns: (u64, u64),
-    /// When the next is due, exactly: with a remainder in units of 1/rate.
+    /// When the next is due at a constant rate, exactly: with a remainder in units of 1/rate.
     pub next: (Instant, u64),
+    /// How much later it really goes, in nanoseconds: up to half the time between two, at random, so that sources do not fall into step.
+    pub jitter_ns: u64,
+    /// Where jitter comes from.
+    pub random: Random,
     /// Bytes sent so far: the stamps' position.
     pub position: u32,
 }
@@ -194,7 +201,7 @@ impl FlowEnd {
             Role::TcpSource(source) => return source.deadline().map(|at| at.max(from)),
             Role::TcpSink(sink) => return sink.receiver.deadline(),
             Role::UdpSink { .. } => return None,
-            Role::UdpSource(source) => source.next.0,
+            Role::UdpSource(source) => source.next.0.plus_ns(source.jitter_ns),
             Role::Ping { next, .. } | Role::Attack { next, .. } => *next,
         };
         Some(at.max(from)).filter(|&at| at < until)
@@ -362,10 +369,11 @@ impl TcpSource {
 impl TcpSink {
     /// A sink that waits for a connection.
     #[must_use]
-    pub fn new(policy: AckPolicy) -> Self {
+    pub fn new(policy: AckPolicy, mut random: Random) -> Self {
         TcpSink {
             policy,
-            receiver: Receiver::new(policy),
+            receiver: Receiver::new(policy, random.split()),
+            random,
             base: None,
             syn_ack_due: false,
             ecn: false,
@@ -380,7 +388,7 @@ impl TcpSink {
             if self.base != Some(base) {
                 stats.completed += u64::from(self.base.is_some());
                 self.before = (self.before.0 + self.receiver.received(), self.before.1 + self.receiver.duplicates());
-                self.receiver = Receiver::new(self.policy);
+                self.receiver = Receiver::new(self.policy, self.random.split());
                 self.base = Some(base);
             }
             self.ecn = tcp.flags & (flag::ECE | flag::CWR) == flag::ECE | flag::CWR;
@@ -425,20 +433,22 @@ impl TcpSink {
 impl UdpSource {
     fn poll_tx(&mut self, pool: &mut Pool, now: Instant, envelope: &Envelope) -> Option<Option<Frame>> {
         let (at, remainder) = self.next;
-        if at > now {
+        if at.plus_ns(self.jitter_ns) > now {
             return None;
         }
         let (datagram, train) = self.datagram;
         let wire = packet::wire_bytes(packet::UDP_HEADERS, datagram * train, datagram);
         let work = u64::from(wire) * 8_000_000_000 + remainder;
         // A source that was held up does not make up for it.
-        let from = if now.since(at) > 1_000_000 { now } else { at };
+        let late_ns = now.since(at.plus_ns(self.jitter_ns));
+        let from = if late_ns > FORGIVEN_NS { at.plus_ns(late_ns) } else { at };
         let mut next = from.plus_ns(work / self.rate.0.max(1));
         let (on_ns, off_ns) = self.on_off_ns;
         if off_ns > 0 && next.0 % (on_ns + off_ns) >= on_ns {
             next = Instant((next.0 / (on_ns + off_ns) + 1) * (on_ns + off_ns));
         }
         self.next = (next, work % self.rate.0.max(1));
+        self.jitter_ns = self.random.range(0, work / self.rate.0.max(1) / 2);
         let position = self.position;
         self.position = position.wrapping_add((datagram * train) as u32);
         Some(packet::write_udp(pool, envelope, datagram * train, datagram, position))

@@ -17,11 +17,15 @@ use datapath::program::{
 use datapath::stats::LaneStats;
 use datapath::units::{Both, Direction, Rate};
 
-use crate::topology::{HostSpec, Plug, Topology};
+use crate::topology::{FlowSpec, HostSpec, Plug, Topology, Traffic};
 use crate::world::World;
 
 /// How much faster the far switch is than the link.
 const FAR_SPEED: u64 = 10;
+/// Bound of its queues, which hold nothing for long.
+const FAR_QUEUE_BYTES: u32 = 16 << 20;
+/// As bridges do by default (IEEE 802.1Q table 8-6).
+const FDB_AGE_NS: u64 = 300_000_000_000;
 
 /// A tenant of the switch under test.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -54,8 +58,10 @@ pub struct Site {
     pub order: OrderKind,
     /// What is done with what arrives.
     pub ingress: IngressMode,
-    /// The uplink's rate, and the link's.
+    /// The uplink's rate.
     pub rate: Rate,
+    /// The link's, where it is not the same: then the network is not the bottleneck on ingress.
+    pub link_rate: Option<Rate>,
     /// What ingress holds back, in millionths.
     pub headroom_ppm: u32,
     /// One way, in nanoseconds.
@@ -79,6 +85,7 @@ impl Default for Site {
             order: OrderKind::Fair,
             ingress: IngressMode::Queue,
             rate: Rate(Rate::GBIT),
+            link_rate: None,
             headroom_ppm: 20_000,
             delay_ns: 50_000,
             link_queue_bytes: 256 << 10,
@@ -120,7 +127,7 @@ impl Site {
             }
         }
         topology.links.push(LinkConfig {
-            rate: self.rate,
+            rate: self.link_rate.unwrap_or(self.rate),
             delay_ns: self.delay_ns,
             queue_bytes: self.link_queue_bytes,
             discipline: self.discipline,
@@ -137,6 +144,39 @@ impl Site {
             }
         }
         topology
+    }
+
+    /// The same hosts and the same link between switches that only forward: no tenant, no queue but the link's.
+    #[must_use]
+    pub fn plain_topology(&self) -> Topology {
+        let mut topology = self.topology();
+        topology.hosts.iter_mut().for_each(|host| host.tenant = 1);
+        for switch in 0..2 {
+            let hosts = switch * self.endpoints()..(switch + 1) * self.endpoints();
+            let mut endpoints: Vec<Endpoint> = hosts.map(|host| open_endpoint(identity(&topology, host))).collect();
+            // The far hosts' addresses are declared: nobody in here answers before it is asked.
+            let others = (1 - switch) * self.endpoints()..(2 - switch) * self.endpoints();
+            let macs = others.map(|host| topology.address(host).mac).collect();
+            endpoints.push(Endpoint { trunk: true, ..open_endpoint(Identity { macs, ..Identity::default() }) });
+            for (port, endpoint) in endpoints.iter_mut().enumerate() {
+                endpoint.port = PortId(port as u32);
+            }
+            let ports = vec![PortFeatures::default(); endpoints.len()];
+            let tenants = vec![Tenant::default()];
+            topology.switches[switch] =
+                Program { tenants, endpoints, ports, fdb_age_ns: FDB_AGE_NS, ..Program::default() };
+        }
+        topology
+    }
+
+    /// A flow of an endpoint: to its peer on egress, from it on ingress.
+    #[must_use]
+    pub fn flow(&self, direction: Direction, tenant: usize, endpoint: usize, traffic: Traffic) -> FlowSpec {
+        let (near, far) = (self.near(tenant, endpoint), self.far(tenant, endpoint));
+        match direction {
+            Direction::Egress => FlowSpec::new(near, far, traffic),
+            Direction::Ingress => FlowSpec::new(far, near, traffic),
+        }
     }
 
     /// Counters of one endpoint of the switch under test.
@@ -173,12 +213,9 @@ impl Site {
                 endpoints.push(Endpoint {
                     tenant: TenantId(t as u32),
                     port: PortId(endpoints.len() as u32),
-                    identity: identity(topology, host),
-                    trunk: false,
                     share: if far { Both::default() } else { share },
-                    queue_bytes: if far { 16 << 20 } else { self.queue_bytes },
-                    flood_per_second: 1000,
-                    max_learned: 16,
+                    queue_bytes: if far { FAR_QUEUE_BYTES } else { self.queue_bytes },
+                    ..open_endpoint(identity(topology, host))
                 });
             }
             let share = if far { Both::default() } else { spec.promised() };
@@ -196,7 +233,7 @@ impl Site {
             tenants,
             endpoints,
             ports,
-            fdb_age_ns: 300_000_000_000,
+            fdb_age_ns: FDB_AGE_NS,
         }
     }
 }
@@ -211,6 +248,20 @@ impl TenantSpec {
             Share { guarantee: share.guarantee.max(Rate(sum)), ..share }
         };
         Both { egress: raised(Direction::Egress), ingress: raised(Direction::Ingress) }
+    }
+}
+
+/// An endpoint of the first tenant without any promise.
+fn open_endpoint(identity: Identity) -> Endpoint {
+    Endpoint {
+        tenant: TenantId(0),
+        port: PortId(0),
+        identity,
+        trunk: false,
+        share: Both::default(),
+        queue_bytes: FAR_QUEUE_BYTES,
+        flood_per_second: 1000,
+        max_learned: 1024,
     }
 }
 

@@ -331,7 +331,10 @@ impl World {
             }
             Plug::Switch(index, port) => {
                 let node = &mut self.nodes[index];
-                if self.now >= node.lags_until {
+                if node.switch.is_paused(port, self.now) {
+                    node.switch.port_drops(port, Reason::Paused, 1);
+                    self.pool.free(frame);
+                } else if self.now >= node.lags_until {
                     node.switch.rx(&mut self.pool, self.now, port, frame);
                 } else if node.waiting.len() < LAG_FRAMES {
                     node.waiting.push_back((port, frame));
@@ -470,7 +473,10 @@ impl World {
         let source = self.end(flow, &spec, spec.from, spec.to, source_role(&spec, &self.topology, &mut random));
         let from = self.hosts[spec.from].0.add(source);
         let role = match spec.traffic {
-            Traffic::Tcp { .. } => Role::TcpSink(Box::new(TcpSink::new(self.topology.hosts[spec.to].acks))),
+            Traffic::Tcp { .. } => {
+                let acks = self.topology.hosts[spec.to].acks;
+                Role::TcpSink(Box::new(TcpSink::new(acks, random.split())))
+            }
             Traffic::Udp { .. } => Role::UdpSink { answers: false, waiting: VecDeque::new() },
             Traffic::Ping { .. } => Role::UdpSink { answers: true, waiting: VecDeque::new() },
             Traffic::Attack { .. } => return (from, None),
@@ -512,6 +518,8 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
             rate,
             on_off_ns,
             next: (Instant(spec.start_ns), 0),
+            jitter_ns: 0,
+            random: random.split(),
             position: 0,
         }),
         Traffic::Ping { every_ns } => {

@@ -3,6 +3,7 @@
 use datapath::units::Instant;
 
 use super::seq::Blocks;
+use crate::random::Random;
 
 /// Acknowledgements before delays begin, so that slow start is not held up (as Linux's quick acknowledgements).
 const QUICK_ACKS: u32 = 16;
@@ -16,7 +17,8 @@ pub struct AckPolicy {
     pub every: u32,
     /// The longest it waits for more, in nanoseconds.
     pub delay_ns: u64,
-    /// How long it gathers segments into one acknowledgement, as receive offload does, in nanoseconds.
+    /// How long it gathers segments into one acknowledgement, as receive offload does, in nanoseconds: half of it to one and a half times,
+    /// at random, since without jitter flows fall into step with each other (Floyd and Jacobson, 1991).
     pub gather_ns: u64,
 }
 
@@ -39,9 +41,10 @@ pub struct Reply {
 }
 
 /// The receiving half of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Receiver {
     policy: AckPolicy,
+    random: Random,
     next: u64,
     /// What arrived beyond `next`: sorted, apart from each other.
     ranges: Vec<(u64, u64)>,
@@ -57,8 +60,20 @@ pub struct Receiver {
 impl Receiver {
     /// A new connection's.
     #[must_use]
-    pub fn new(policy: AckPolicy) -> Self {
-        Receiver { policy, quick: QUICK_ACKS, ..Receiver::default() }
+    pub fn new(policy: AckPolicy, random: Random) -> Self {
+        Receiver {
+            policy,
+            random,
+            next: 0,
+            ranges: Vec::new(),
+            recent: Vec::new(),
+            echo: false,
+            unacknowledged: 0,
+            quick: QUICK_ACKS,
+            at_once: false,
+            deadline: None,
+            duplicates: 0,
+        }
     }
 
     /// Bytes that arrived in order.
@@ -113,7 +128,8 @@ impl Receiver {
 
     fn schedule(&mut self, now: Instant) {
         let full = self.unacknowledged >= self.policy.every || self.quick > 0;
-        let wait_ns = if full { self.policy.gather_ns } else { self.policy.delay_ns };
+        let AckPolicy { gather_ns, delay_ns, .. } = self.policy;
+        let wait_ns = if full { gather_ns / 2 + self.random.range(0, gather_ns) } else { delay_ns };
         if wait_ns == 0 {
             self.at_once = true;
         } else {
@@ -172,7 +188,7 @@ mod tests {
 
     #[test]
     fn gaps_are_reported_latest_first_and_fill() {
-        let mut receiver = Receiver::new(AT_ONCE);
+        let mut receiver = Receiver::new(AT_ONCE, Random::new(1));
         assert_eq!(receive(&mut receiver, 0).position, 100);
         assert_eq!(receive(&mut receiver, 200).blocks.as_slice(), [(200, 300)]);
         assert_eq!(receive(&mut receiver, 400).blocks.as_slice(), [(400, 500), (200, 300)]);
@@ -188,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_overlap_is_counted_once() {
-        let mut receiver = Receiver::new(AT_ONCE);
+        let mut receiver = Receiver::new(AT_ONCE, Random::new(1));
         receive(&mut receiver, 200);
         receiver.on_data(Instant(0), 0, 250, 3, false, false);
         assert_eq!((receiver.received(), receiver.duplicates()), (300, 50));
@@ -197,7 +213,7 @@ mod tests {
     #[test]
     fn an_acknowledgement_waits_for_a_second_segment_or_the_delay() {
         let policy = AckPolicy { every: 2, delay_ns: 40, gather_ns: 0 };
-        let mut receiver = Receiver { policy, ..Receiver::default() };
+        let mut receiver = Receiver { quick: 0, ..Receiver::new(policy, Random::new(1)) };
         receiver.on_data(Instant(0), 0, 100, 1, false, false);
         assert_eq!((receiver.poll_ack(Instant(39)), receiver.deadline()), (None, Some(Instant(40))));
         assert!(receiver.poll_ack(Instant(40)).is_some());
@@ -208,7 +224,7 @@ mod tests {
 
     #[test]
     fn congestion_is_echoed_until_the_sender_has_reduced() {
-        let mut receiver = Receiver::new(AT_ONCE);
+        let mut receiver = Receiver::new(AT_ONCE, Random::new(1));
         receiver.on_data(Instant(0), 0, 100, 1, true, false);
         assert!(receiver.poll_ack(Instant(0)).is_some_and(|reply| reply.echo));
         assert!(receive(&mut receiver, 100).echo);
