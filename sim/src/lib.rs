@@ -8,6 +8,7 @@ pub mod fluid;
 pub mod host;
 pub mod packet;
 pub mod random;
+pub mod scenario;
 pub mod site;
 pub mod tcp;
 pub mod topology;

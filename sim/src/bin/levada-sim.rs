@@ -1,0 +1,77 @@
+//! Runs scenarios and prints their tables: `levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]`.
+
+use std::process::ExitCode;
+
+use sim::chaos;
+use sim::scenario::{ALL, Options, Scenario};
+
+const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]
+       levada-sim chaos [--seed N]
+
+Without a scenario, all that print the same every time are run. The same seed prints the same, bit for bit.
+`chaos` builds a random network from the seed and checks that nothing breaks.
+
+scenarios:";
+
+struct Request {
+    scenario: Option<String>,
+    seed: u64,
+    seconds: Option<u64>,
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match parse(std::env::args().skip(1)).and_then(|request| answer(&request)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("levada-sim: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Request, String> {
+    let mut request = Request { scenario: None, seed: 1, seconds: None, json: false };
+    while let Some(arg) = args.next() {
+        let mut number = |name: &str| {
+            let value = args.next().ok_or(format!("{name} needs a number"))?;
+            value.parse::<u64>().map_err(|_| format!("{name} {value}: not a number"))
+        };
+        match arg.as_str() {
+            "--seed" => request.seed = number("--seed")?,
+            "--seconds" => request.seconds = Some(number("--seconds")?).filter(|&s| s > 0),
+            "--json" => request.json = true,
+            "--help" | "-h" => return Err(usage()),
+            name if !name.starts_with('-') && request.scenario.is_none() => request.scenario = Some(name.into()),
+            other => return Err(format!("{other}: not understood\n{}", usage())),
+        }
+    }
+    Ok(request)
+}
+
+fn usage() -> String {
+    ALL.iter().fold(USAGE.to_string(), |text, scenario| format!("{text}\n  {:<12}{}", scenario.name, scenario.about))
+}
+
+fn answer(request: &Request) -> Result<(), String> {
+    let Some(name) = &request.scenario else {
+        return ALL.iter().filter(|scenario| scenario.repeats).try_for_each(|scenario| print(scenario, request));
+    };
+    if name == "chaos" {
+        let report = chaos::survive(request.seed)?;
+        println!("{report}");
+        return Ok(());
+    }
+    let scenario = ALL.iter().find(|scenario| scenario.name == name);
+    print(scenario.ok_or(format!("{name}: no such scenario\n{}", usage()))?, request)
+}
+
+fn print(scenario: &Scenario, request: &Request) -> Result<(), String> {
+    let options = Options { seed: request.seed, seconds: request.seconds.unwrap_or(scenario.seconds) };
+    let table = (scenario.run)(&options).map_err(|v| format!("{}, seed {}: {v}", scenario.name, options.seed))?;
+    print!("{}", if request.json { table.json(scenario, &options) } else { table.text(scenario, &options) });
+    if !request.json {
+        println!();
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! The scenarios' tables, as committed under `sim/snapshots`. A difference is a change of behaviour: to be reviewed, then committed with
+//! `make golden`, or here alone with `LEVADA_REGENERATE=1 cargo test --release -p sim --test snapshots`.
+
+use std::path::PathBuf;
+
+use sim::scenario::{ALL, Options, Scenario};
+
+const SEED: u64 = 1;
+
+fn check(name: &str) {
+    let scenario: &Scenario = ALL.iter().find(|scenario| scenario.name == name).expect("a scenario of this name");
+    let options = Options { seed: SEED, seconds: scenario.seconds };
+    let table = (scenario.run)(&options).unwrap_or_else(|violation| panic!("{name}: {violation}"));
+    let text = table.text(scenario, &options);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("snapshots").join(format!("{name}.txt"));
+    if std::env::var_os("LEVADA_REGENERATE").is_some() {
+        std::fs::write(&path, &text).expect("the snapshot can be written");
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let differ =
+        |(i, (old, new)): (usize, (&str, &str))| (old != new).then(|| format!("line {}:\n- {old}\n+ {new}", i + 1));
+    let lines = committed.lines().chain(std::iter::repeat("")).zip(text.lines()).enumerate();
+    let changes: Vec<String> = lines.filter_map(differ).collect();
+    assert!(
+        committed == text,
+        "{name} no longer prints what is committed in {}:\n{}\nIf that is meant: `make golden`, and review the diff.",
+        path.display(),
+        changes.join("\n")
+    );
+}
+
+#[test]
+fn every_scenario_that_repeats_has_a_test_here() {
+    let here = ["throughput", "fairness", "isolation", "sizes", "weights", "fs-vde"];
+    let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
+    assert_eq!(all, here);
+}
+
+#[test]
+fn throughput() {
+    check("throughput");
+}
+
+#[test]
+fn fairness() {
+    check("fairness");
+}
+
+#[test]
+fn isolation() {
+    check("isolation");
+}
+
+#[test]
+fn sizes() {
+    check("sizes");
+}
+
+#[test]
+fn weights() {
+    check("weights");
+}
+
+#[test]
+fn fs_vde() {
+    check("fs-vde");
+}

@@ -1,0 +1,17 @@
+//! The simulator is faster than real time: 20 endpoints on a link of 1 Gbit/s.
+
+use datapath::units::Rate;
+use sim::packet::Nic;
+use sim::scenario::Options;
+use sim::scenario::speed::measure;
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "speed means something with optimisation only")]
+fn twenty_endpoints_at_a_gigabit_are_faster_than_real_time() {
+    let options = Options { seed: 1, seconds: 1 };
+    for nic in [Nic::default(), Nic::PLAIN] {
+        let speed = measure(&options, Rate(Rate::GBIT), nic).unwrap();
+        println!("{nic:?}: {:.2} times real time, {:.0} ns a frame", speed.ratio, speed.ns_a_frame);
+        assert!(speed.ratio > 1.0, "{nic:?}: {speed:?}");
+    }
+}
