@@ -65,15 +65,15 @@ def ratio(pairs: Sequence[Pair]) -> float | None:
     return median(valid) if valid else None
 
 
-def row(name: str, pairs: Sequence[Pair], scale: float, figures: str = ".2f") -> list[str]:
+def row(name: str, pairs: Sequence[Pair], figures: str) -> list[str]:
     """A line of a table: the peer, its median and Levada's beside it, the ratio and its range.
     Of all pairs, so that a disturbed run shows something too; what did not count is said."""
     ratios = sorted(pair.ratio for pair in pairs)
     left_out = sum(not pair.valid for pair in pairs)
     return [
         name,
-        format(median([pair.theirs for pair in pairs]) / scale, figures),
-        format(median([pair.ours for pair in pairs]) / scale, figures),
+        format(median([pair.theirs for pair in pairs]), figures),
+        format(median([pair.ours for pair in pairs]), figures),
         f"{median(ratios):.2f}",
         f"{ratios[0]:.2f} .. {ratios[-1]:.2f}",
         f"{len(pairs)}" + (f", {left_out} disturbed" if left_out else ""),

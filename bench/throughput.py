@@ -10,11 +10,11 @@ cells are marked as CPU-bound without being invalid. All switches stay up, idle,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from bench.flood import SMALL_PAYLOAD_BYTES, Flood
-from bench.pairs import COLUMNS, Measure, Pair, interleaved, ratio, row
+from bench.pairs import COLUMNS, Measure, interleaved, ratio, row
 from bench.peers import CopyLoop
 from lab.cell import Cell, measure
 from lab.net import Lab
@@ -27,96 +27,94 @@ from lab.workload import Flow, TcpFlow
 #: A limit that nothing here reaches: all it does is to send every frame through the scheduler.
 _FAR_ABOVE_BPS = 100_000_000_000
 #: Window and number of pairs, in a full run and a quick one.
-WINDOW_S = {False: 2.0, True: 1.0}
+WINDOW_S = {False: 2.0, True: 0.8}
 ROUNDS = {False: 5, True: 1}
+#: Pairs with what is shown beside and has no target.
+ROUNDS_BESIDE = {False: 2, True: 0}
 
 Peer = type[CopyLoop] | type[Ovs] | type[Bridge] | type[Vde]
-
-#: What a connection has to reach of each peer's.
-TCP_TARGETS = {"copy": 0.95, "ovs": 0.95, "bridge": 0.75, "vde": 25.0}
-#: And small frames.
-SMALL_TARGETS = {"ovs": 1.15, "vde": 2.5}
 
 #: Levada's endpoints without limits, shown beside.
 _UNLIMITED = "no limits"
 
 
+@dataclass(frozen=True)
+class Contest:
+    """What is sent, what is compared, and how much of each peer's Levada has to reach. A peer
+    without a target is shown beside."""
+
+    section: str
+    peers: tuple[Peer, ...]
+    targets: dict[str, float]
+    flow: Callable[[str, str], Flow]
+    #: Of a flow's payload rate in bit/s, the figure, and its unit.
+    figure: Callable[[float], float]
+    unit: str
+
+
 def tcp(lab: Lab, report: Report, quick: bool) -> None:
     """One TCP connection (iperf3, cubic)."""
-
-    def flow(src: str, dst: str) -> Flow:
-        return TcpFlow("tcp", src, dst)
-
-    def figure(cell: Cell) -> float:
-        return cell.goodput_bps["tcp"]
-
-    peers: list[Peer] = [CopyLoop, Ovs, Bridge, Vde]
-    _compare(lab, report, quick, "tcp", peers, TCP_TARGETS, flow, figure, (1e9, "Gbit/s"))
+    contest = Contest(
+        "tcp",
+        (CopyLoop, Ovs, Bridge, Vde),
+        {"copy": 0.95, "ovs": 0.95, "bridge": 0.75, "vde": 25.0},
+        lambda src, dst: TcpFlow("flow", src, dst),
+        lambda payload_bps: payload_bps / 1e9,
+        "Gbit/s",
+    )
+    _play(lab, report, quick, contest)
 
 
 def small(lab: Lab, report: Report, quick: bool) -> None:
     """64-byte frames, sent as fast as it goes, counted at the receiving device."""
+    contest = Contest(
+        "small",
+        (Ovs, Vde, CopyLoop),
+        {"ovs": 1.15, "vde": 2.5},
+        lambda src, dst: Flood("flow", src, dst),
+        lambda payload_bps: payload_bps / 8 / SMALL_PAYLOAD_BYTES / 1e6,
+        "million frames a second",
+    )
+    _play(lab, report, quick, contest)
 
-    def flow(src: str, dst: str) -> Flow:
-        return Flood("flood", src, dst)
 
-    def figure(cell: Cell) -> float:
-        return cell.goodput_bps["flood"] / 8 / SMALL_PAYLOAD_BYTES
-
-    peers: list[Peer] = [Ovs, Vde, CopyLoop]
-    _compare(lab, report, quick, "small", peers, SMALL_TARGETS, flow, figure, (1e6, "Mpps"))
-
-
-def _compare(
-    lab: Lab,
-    report: Report,
-    quick: bool,
-    section: str,
-    peers: list[Peer],
-    targets: dict[str, float],
-    flow: Callable[[str, str], Flow],
-    figure: Callable[[Cell], float],
-    unit: tuple[float, str],
-) -> None:
+def _play(lab: Lab, report: Report, quick: bool, contest: Contest) -> None:
     """Pairs of Levada with each peer; a claim for each peer with a target."""
-    with _all_running(lab, peers) as switches:
+    section, targets = contest.section, contest.targets
+    rows: list[Cell] = []
+    with _all_running(lab, contest.peers) as switches:
 
-        def measured(name: str, src: str, dst: str) -> Measure:
+        def measured(name: str, ends: str) -> Measure:
             def once() -> tuple[Cell, float]:
-                labels = {"section": section, "switch": name}
-                cell = _of_speed(measure(switches[name], [flow(src, dst)], WINDOW_S[quick], labels))
-                return cell, figure(cell)
+                flow = contest.flow(f"{ends}0", f"{ends}1")
+                labels = {"section": section, "switch": name, "ends": ends}
+                cell = measure(switches[name], [flow], WINDOW_S[quick], labels)
+                # The CPU is meant to bind it: it counts unless something disturbed it.
+                cell = replace(cell, valid=cell.disturbed is None)
+                return cell, contest.figure(cell.goodput_bps["flow"])
 
             return once
 
-        others = {p.name: measured(p.name, f"{p.name}0", f"{p.name}1") for p in peers}
-        ours = measured("levada", "levada0", "levada1")
-        rows: list[Cell] = []
-        pairs = interleaved(ROUNDS[quick], ours, others, rows)
-        free = measured("levada", "free0", "free1")
-        pairs |= interleaved(ROUNDS[quick], ours, {_UNLIMITED: free}, rows)
+        ours = measured("levada", "levada")
+        theirs = {peer.name: measured(peer.name, peer.name) for peer in contest.peers}
+        judged = {name: theirs.pop(name) for name in targets}
+        pairs = interleaved(ROUNDS[quick], ours, judged, rows)
+        beside = theirs | {_UNLIMITED: measured("levada", "free")}
+        if ROUNDS_BESIDE[quick]:
+            pairs |= interleaved(ROUNDS_BESIDE[quick], ours, beside, rows)
     report.cells += [cell.as_row() for cell in rows]
-    for name, least in targets.items():
-        report.claims.append(
-            at_least(f"{section}.vs-{name}", ratio(pairs[name]), f"x {name}", least)
-        )
+    report.claims += [
+        at_least(f"{section}.vs-{name}", ratio(pairs[name]), f"x {name}", least)
+        for name, least in targets.items()
+    ]
     report.parameters[f"{section}_pairs"] = {n: [asdict(p) for p in ps] for n, ps in pairs.items()}
-    report.tables.append(_table(section, pairs, unit))
-
-
-def _table(section: str, pairs: dict[str, list[Pair]], unit: tuple[float, str]) -> str:
-    scale, name = unit
-    rows = [row(peer, ps, scale, ".3f") for peer, ps in pairs.items()]
-    return f"{section}: Levada, isolation on, against; {name}\n" + table(["", *COLUMNS], rows)
-
-
-def _of_speed(cell: Cell) -> Cell:
-    """A cell that the CPU is meant to bind counts unless something disturbed it."""
-    return replace(cell, valid=cell.disturbed is None)
+    lines = [row(name, ps, ".3f") for name, ps in pairs.items()]
+    title = f"{section}: Levada, isolation on, against others; {contest.unit}"
+    report.tables.append(f"{title}\n" + table(["", *COLUMNS], lines))
 
 
 @contextlib.contextmanager
-def _all_running(lab: Lab, peers: list[Peer]) -> Iterator[dict[str, Switch]]:
+def _all_running(lab: Lab, peers: Sequence[Peer]) -> Iterator[dict[str, Switch]]:
     with contextlib.ExitStack() as running:
         switches: dict[str, Switch] = {"levada": Levada(lab, _levada())}
         switches |= {peer.name: peer(lab, _pair_of_endpoints(peer.name)) for peer in peers}

@@ -59,7 +59,7 @@ def test_a_pair_that_stays_disturbed_is_given_up_and_does_not_count() -> None:
     pairs = interleaved(1, _measure("us", 8.0, order), peers, [])["a"]
     assert len(order) == 2 * ATTEMPTS
     assert ratio(pairs) is None
-    assert row("a", pairs, 1.0)[-1] == "1, 1 disturbed"
+    assert row("a", pairs, ".1f")[-1] == "1, 1 disturbed"
 
 
 def test_the_ratio_is_the_median_of_the_pairs_ratios() -> None:

@@ -34,8 +34,6 @@ pub use wake::{Bell, Clock, Wake};
 const BURST: u64 = 32;
 /// Most frames moved before the ports are looked at again, so that their rings (500 frames) do not overflow meanwhile.
 const PUMP: usize = 64;
-/// A wait shorter than this is spent looking at the ports instead, in nanoseconds: falling asleep and waking takes as long.
-const NAP_NS: u64 = 5_000;
 /// How long to wait for buffers where the pool has none left, in nanoseconds: some frames' time on a fast link.
 const STARVED_NS: u64 = 50_000;
 /// How often a port that the switch does not want to read is thought about again, in nanoseconds.
@@ -290,7 +288,7 @@ impl Worker {
         if std::mem::take(&mut self.starved) || !self.polled.is_empty() {
             wait = wait.min(STARVED_NS);
         }
-        Some(if wait < NAP_NS { 0 } else { wait })
+        Some(wait)
     }
 
     /// Lets `turn.port` be read for its turn.
