@@ -50,18 +50,7 @@ def bars(
     across each group at what was due. `out` without a suffix."""
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=PANEL)
-        width = 0.8 / len(series)
-        for i, (label, means) in enumerate(series.items()):
-            shown = [(g, m) for g, m in enumerate(means) if m is not None]
-            axes.bar(
-                [g - 0.4 + width * (i + 0.5) for g, _ in shown],
-                [m.value for _, m in shown],
-                width,
-                yerr=[math.nan if m.half_width is None else m.half_width for _, m in shown],
-                capsize=2,
-                label=label,
-                color=COLOURS[i % len(COLOURS)],
-            )
+        _grouped(axes, groups, series)
         for g, rate in enumerate(ideal or ()):
             if rate is not None:
                 label = "ideal" if g == 0 else "_"
@@ -175,7 +164,7 @@ def _grouped(
             [g - 0.4 + width * (i + 0.5) for g, _ in shown],
             [m.value for _, m in shown],
             width,
-            yerr=[m.half_width or 0.0 for _, m in shown],
+            yerr=[math.nan if m.half_width is None else m.half_width for _, m in shown],
             capsize=2,
             label=label,
             color=COLOURS[i % len(COLOURS)],
