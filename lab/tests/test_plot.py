@@ -9,7 +9,10 @@ from lab import plot
 from lab.stats import Mean
 
 GROUPS = ("first group", "second group")
-SERIES = {"A": [Mean(1.0, 0.1, 3), Mean(2.0, None, 1)], "B": [None, Mean(3.0, 0.2, 3)]}
+SERIES: dict[str, list[Mean | None]] = {
+    "A": [Mean(1.0, 0.1, 3), Mean(2.0, None, 1)],
+    "B": [None, Mean(3.0, 0.2, 3)],
+}
 
 
 def texts(out: Path) -> set[str]:
