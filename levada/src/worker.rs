@@ -34,6 +34,8 @@ pub use wake::{Bell, Clock, Wake};
 const BURST: u64 = 32;
 /// Most frames moved before the ports are looked at again, so that their rings (500 frames) do not overflow meanwhile.
 const PUMP: usize = 64;
+/// Most frames of one switch or link moved before the next has its turn, so that one with a flood does not keep the others waiting.
+const VISIT: usize = 16;
 /// How long to wait for buffers where the pool has none left, in nanoseconds: some frames' time on a fast link.
 const STARVED_NS: u64 = 50_000;
 /// How often a port that the switch does not want to read is thought about again, in nanoseconds.
@@ -202,6 +204,8 @@ pub struct Worker {
     waiting: Vec<Chore>,
     /// When events are handed on again.
     events_due: Instant,
+    /// Where moving frames goes on: first the switches are counted, then the links.
+    place: usize,
 }
 
 impl Worker {
@@ -244,6 +248,7 @@ impl Worker {
             starved: false,
             waiting: Vec::new(),
             events_due: Instant::ZERO,
+            place: 0,
         })
     }
 
@@ -344,69 +349,67 @@ impl Worker {
         self.turns.charge(turn.port, cost);
     }
 
-    /// Moves what the switches let go and what has arrived over links, up to [`PUMP`] frames.
+    /// Moves what the switches let go and what has arrived over links: until nothing is due, or [`PUMP`] frames were moved. The next call
+    /// goes on behind where this one stopped.
     fn pump(&mut self) {
-        let mut left = PUMP;
-        loop {
-            let before = left;
-            for index in 0..self.units.len() {
-                self.pump_switch(index, &mut left);
-            }
-            for index in 0..self.outside.cables.len() {
-                self.pump_link(index, &mut left);
-            }
-            if left == before || left == 0 {
-                return;
-            }
+        let (switches, all) = (self.units.len(), self.units.len() + self.outside.cables.len());
+        let (mut moved, mut quiet) = (0, 0);
+        while moved < PUMP && quiet < all {
+            let index = self.place;
+            let now = if index < switches { self.pump_switch(index) } else { self.pump_link(index - switches) };
+            self.place = (index + 1) % all;
+            quiet = if now == 0 { quiet + 1 } else { 0 };
+            moved += now;
         }
     }
 
-    fn pump_switch(&mut self, index: usize, left: &mut usize) {
+    fn pump_switch(&mut self, index: usize) -> usize {
         let Worker { pool, units, outside, effort, .. } = self;
         let unit = &mut units[index];
-        if !unit.touched {
-            match unit.due {
-                Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
-                _ => return,
-            }
+        match unit.due {
+            Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
+            _ if !unit.touched => return 0,
+            _ => {}
         }
-        let mut lost = None;
+        let (mut moved, mut lost) = (0, None);
         unit.touched = loop {
-            if *left == 0 {
+            if moved == VISIT {
                 break true;
             }
             let Some((port, frame)) = unit.switch.tx(pool, outside.now) else { break false };
-            *left -= 1;
-            match outside.leave(pool, unit.ways[port.0 as usize], frame) {
-                Ok(()) => {}
-                Err(refused) => {
-                    unit.switch.port_drops(port, refused.reason(), 1);
-                    if let (Refused::Gone, Way::Device(device)) = (refused, unit.ways[port.0 as usize]) {
-                        lost = Some(device);
-                    }
+            moved += 1;
+            let way = unit.ways[port.0 as usize];
+            if let Err(refused) = outside.leave(pool, way, frame) {
+                unit.switch.port_drops(port, refused.reason(), 1);
+                if let (Refused::Gone, Way::Device(device)) = (refused, way) {
+                    lost = Some(device);
                 }
             }
         };
-        unit.due = unit.switch.poll_timeout();
+        // What is left over now is not late.
+        unit.due = if unit.touched { None } else { unit.switch.poll_timeout() };
         if let Some(device) = lost.filter(|&d| outside.devices[d].port.is_some()) {
             self.lose(device, "the device refused a frame: it was deleted".to_owned());
         }
+        moved
     }
 
-    fn pump_link(&mut self, index: usize, left: &mut usize) {
+    fn pump_link(&mut self, index: usize) -> usize {
         let Worker { pool, units, outside, effort, .. } = self;
         let cable = &mut outside.cables[index];
         match cable.link.poll_timeout() {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
-            _ => return,
+            _ => return 0,
         }
-        while *left > 0 {
+        let mut moved = 0;
+        while moved < VISIT {
             let Some((side, frame)) = cable.link.poll(pool, outside.now) else { break };
-            *left -= 1;
+            moved += 1;
             let (switch, port) = cable.ends[side as usize];
             units[switch].switch.rx(pool, outside.now, port, frame);
             units[switch].touched = true;
         }
+        moved
     }
 
     /// What is done by the clock: devices that rest, and events.

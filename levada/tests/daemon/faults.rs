@@ -143,7 +143,7 @@ fn frames_lost_in_a_device_before_they_are_read_are_counted() {
     let daemon = bed.start(&NEIGHBOURS.replacen("ipv6 = false", &format!("ipv6 = false\nring = {RING}"), 1));
     let _echo = bed.echo("b", B);
     assert_eq!(bed.ask("a", B, 1), 1, "addresses are known");
-    daemon.signal(Signal::STOP);
+    daemon.freeze();
     let socket = bed.space("a").run(|| std::net::UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
     for _ in 0..SENT {
         socket.send_to(b"lost", (B, 9)).unwrap();

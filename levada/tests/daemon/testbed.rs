@@ -230,6 +230,16 @@ impl Daemon {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Stops all its threads until [`Signal::CONT`].
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let stopped = |stat: String| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"));
+        soon("all threads stop", || {
+            let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+            threads.map(|t| std::fs::read_to_string(t.unwrap().path().join("stat")).unwrap()).all(stopped)
+        });
+    }
+
     /// Sends a signal and waits for the end.
     pub fn end(&mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
