@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Set to anything, it makes a test that cannot run fail instead of being skipped.
 const REQUIRE: &str = "LEVADA_REQUIRE_NAMESPACES";
 /// Long enough for a slow machine; what has not happened by then is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Where echoes answer.
 const ECHO_PORT: u16 = 7007;
 
