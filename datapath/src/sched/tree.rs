@@ -26,6 +26,8 @@ const QUANTUM_NS: u64 = 100_000;
 const QUANTUM_MIN: u64 = 1542;
 /// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes), headers included.
 const QUANTUM_MAX: u64 = 80_000;
+/// Lateness of the link that is made good, in maximum frames: 200 us, which is what the loop is late at worst while it reads a flood.
+const CATCH_UP_FRAMES: u64 = 2;
 /// How long headroom is held back after two tenants were served in turn. A tenant within its guarantee never queues here, and is in
 /// need of the headroom all the same: what it misses is dropped in the network before.
 const CONTENDED_NS: u64 = 100_000_000;
@@ -90,7 +92,7 @@ pub struct Tree {
     pace: Pace,
     pace_contended: Pace,
     max_frame: u32,
-    /// Lateness that is made good: one maximum frame.
+    /// Lateness that is made good.
     catch_up: Tag,
     /// The link is paid for up to here.
     busy_until: Tag,
@@ -163,7 +165,7 @@ impl Tree {
             self.pace = Pace::of(rate);
             self.pace_contended = Pace::of(rate.scaled(1_000_000 - u64::from(headroom_ppm), 1_000_000));
             self.max_frame = quantum(rate);
-            self.catch_up = self.pace_contended.cost(self.max_frame);
+            self.catch_up = CATCH_UP_FRAMES * self.pace_contended.cost(self.max_frame);
         }
         for index in 0..self.nodes.len() {
             self.fit_frames(index);
