@@ -59,6 +59,12 @@ impl Level {
         self.guaranteed[index] = guaranteed;
     }
 
+    /// Whether lengths of head frames matter here; finding them out costs a look at each.
+    #[must_use]
+    pub fn wants_lengths(&self) -> bool {
+        self.share.wants_lengths()
+    }
+
     /// Children that have something to send and may.
     #[must_use]
     pub fn active(&self) -> u32 {

@@ -21,13 +21,13 @@ use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 
 /// Wire time that one frame may take before it is split: what a neighbour's frame has to wait at most.
-const QUANTUM_NS: u64 = 100_000;
+const QUANTUM_NS: u64 = 25_000;
 /// The least that is not split: a frame of a 1500-byte MTU with a VLAN tag, preamble, FCS and gap.
 const QUANTUM_MIN: u64 = 1542;
 /// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes), headers included.
 const QUANTUM_MAX: u64 = 80_000;
 /// Lateness of the link that is made good, in maximum frames: 200 us, which is what the loop is late at worst while it reads a flood.
-const CATCH_UP_FRAMES: u64 = 2;
+const CATCH_UP_FRAMES: u64 = 8;
 /// How long headroom is held back after two tenants were served in turn. A tenant within its guarantee never queues here, and is in
 /// need of the headroom all the same: what it misses is dropped in the network before.
 const CONTENDED_NS: u64 = 100_000_000;
@@ -329,7 +329,9 @@ impl Tree {
         let tenant = &mut self.tenants[t];
         let e = tenant.children[pick.child as usize] as usize;
         let node = &mut self.nodes[e];
-        let next = (!node.lane.is_empty()).then(|| node.lane.head(pool, node.max_frame));
+        let lengths = tenant.level.wants_lengths();
+        let length = |node: &Node| if lengths { node.lane.head(pool, node.max_frame) } else { node.max_frame };
+        let next = (!node.lane.is_empty()).then(|| length(node));
         if node.limited {
             limits.endpoints[e].charge(self.plane, now_tag, bytes);
             if next.is_none() {
@@ -365,10 +367,11 @@ impl Tree {
         }
         let clock = self.clock();
         let tenant = &mut self.tenants[t];
-        let head = tenant.level.peek(clock).map(|pick| {
-            let node = &self.nodes[tenant.children[pick.child as usize] as usize];
-            node.lane.head(pool, node.max_frame)
-        });
+        let head = if !lengths {
+            (tenant.level.active() > 0).then_some(self.max_frame)
+        } else {
+            tenant.level.peek(clock).map(|pick| length(&self.nodes[tenant.children[pick.child as usize] as usize]))
+        };
         if head.is_none() {
             limits.tenants[t].leave(self.plane);
         }

@@ -116,10 +116,20 @@ impl Group {
         self.slot_of(self.first)
     }
 
-    /// Files a child at the end of its slot; whether the group's tags changed.
-    fn push(&mut self, children: &mut [Child], child: u32) -> bool {
+    /// Files a child at the end of its slot, or before all others in it; whether the group's tags changed. What is proven knows slots
+    /// only, so the order within one is free.
+    fn push(&mut self, children: &mut [Child], child: u32, before: bool) -> bool {
         let (first, idle) = (self.first, self.busy == 0);
         let slot = self.admit(children[child as usize].tag.start);
+        let head = self.heads[slot as usize];
+        if before && head != NONE {
+            self.heads[slot as usize] = child;
+            children[head as usize].prev = child;
+            let c = &mut children[child as usize];
+            (c.prev, c.next) = (NONE, head);
+            c.tag.place[1] = slot as u8;
+            return first != self.first;
+        }
         let tail = self.tails[slot as usize];
         self.tails[slot as usize] = child;
         if tail == NONE {
@@ -220,7 +230,7 @@ impl Fair {
         self.clock.reweigh(tag, weight, active);
         tag.place[0] = group;
         if active {
-            self.link(child);
+            self.link(child, false);
         }
     }
 
@@ -245,7 +255,9 @@ impl Fair {
         {
             self.clock.join(&mut c.tag);
             self.active += 1;
-            self.link(child);
+            // Who comes without a debt goes first in its slot: what sends little, a ping say, would else wait for a frame of everyone.
+            let fresh = c.tag.start == self.clock.v();
+            self.link(child, fresh);
         }
     }
 
@@ -289,7 +301,7 @@ impl Fair {
                 return Some(child);
             }
             self.unlink(child);
-            self.link(child);
+            self.link(child, false);
         }
         Some(self.first()?.0)
     }
@@ -350,9 +362,9 @@ impl Fair {
     }
 
     /// Files a child in its group.
-    fn link(&mut self, child: u32) {
+    fn link(&mut self, child: u32, before: bool) {
         let at = self.children[child as usize].tag.place[0];
-        self.stale |= self.groups[at as usize].push(&mut self.children, child);
+        self.stale |= self.groups[at as usize].push(&mut self.children, child, before);
         self.busy |= 1 << at;
     }
 
@@ -375,7 +387,7 @@ impl Fair {
             return;
         }
         self.stale |= group.take(&mut self.children, child);
-        self.stale |= group.push(&mut self.children, child);
+        self.stale |= group.push(&mut self.children, child, false);
     }
 
     /// Forgets the children from `len` on.

@@ -94,6 +94,12 @@ impl Order {
         each!(self, it => it.deactivate(child));
     }
 
+    /// Whether this order looks at the lengths of head frames; to the others any length will do.
+    #[must_use]
+    pub fn wants_lengths(&self) -> bool {
+        matches!(self.0, Kind::Wf2q(_))
+    }
+
     /// Whether the child is backlogged here.
     #[inline]
     #[must_use]
