@@ -28,9 +28,9 @@ const LAG_FRAMES: usize = 1000;
 /// Times that one component may ask to be called again at the same instant before the clock counts as stuck.
 const STUCK_ROUNDS: u32 = 10_000;
 
-/// The longest frame that an uplink is sent at once, after splitting: 100 us of wire time, at least a full segment with its tag, and
+/// The longest frame that an uplink is sent at once, after splitting: 25 us of wire time, at least a full segment with its tag, and
 /// no more than 64 KiB can take.
-const MAX_FRAME_NS: u64 = 100_000;
+const MAX_FRAME_NS: u64 = 25_000;
 const MAX_FRAME_LEAST: u64 = 1542;
 const MAX_FRAME_MOST: u64 = 80_000;
 
@@ -561,14 +561,15 @@ impl Node {
 }
 
 impl Meter {
-    /// Counts bytes that leave now. No more may have left since any earlier moment than the rate allows, but for two maximum frames:
-    /// the one being sent, and one that makes good for being late (design: scheduling).
+    /// Counts bytes that leave now. No more may have left since any earlier moment than the rate allows, but for nine maximum
+    /// frames: the one being sent, and eight that make good for being late (`datapath/src/sched/tree.rs`).
     fn count(&mut self, now: Instant, bytes: u64) -> Result<(), String> {
         let now = u128::from(now.0) * u128::from(self.bps);
         let maximum = Rate(self.bps).bytes_in(MAX_FRAME_NS).clamp(MAX_FRAME_LEAST, MAX_FRAME_MOST);
         self.due = self.due.max(now) + u128::from(bytes) * 8_000_000_000;
         let ahead = (self.due - now) / 8_000_000_000;
-        if ahead > u128::from(2 * maximum) {
+        // What 1/256 ns of each tag's rounding adds up to is less than a hundredth of a frame.
+        if ahead > u128::from(9 * maximum + maximum / 100) {
             return Err(format!("the uplink was sent {ahead} bytes more than its rate of {} bit/s allows", self.bps));
         }
         Ok(())
