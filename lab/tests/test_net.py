@@ -133,6 +133,7 @@ def test_the_last_of_labs_side_by_side_puts_settings_back() -> None:
 
 
 def test_what_a_killed_lab_leaves_is_cleaned_up() -> None:
+    remove_leftovers()
     before = ALLOWED.read_text()
     child, sleeper = start_child()
     child.kill()
