@@ -4,8 +4,8 @@ All flows begin, the first second (slow start) is left out, then the window is m
 of them run: payload rates at the receivers, the switch's own counters at both ends of the window,
 and CPU use in between. A cell whose switch or machine had no time to spare says so in
 `bound`; where the link was to be the bottleneck, such a cell is not valid and no result. Nor is
-one that was `disturbed` by programs that are not the lab's. An invalid cell is played again,
-a bounded number of times; its row is kept.
+one that was `disturbed`: by programs that are not the lab's, or by a pause of the whole (virtual)
+machine. An invalid cell is played again, a bounded number of times; its row is kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lab.machine import cpu_use, sample_cpu
+from lab.machine import CpuUse, cpu_use, sample_cpu
 from lab.net import Received
 from lab.switches import Switch
 from lab.workload import FIRST_PORT, Flow, FlowResult
@@ -115,6 +115,7 @@ def measure(
     end = time.monotonic()
     received_last = _received(switch)
     shown_last, cpu_last = switch.sample(), sample_cpu(switch.processes)
+    overdue_s = end - begun[0] - seconds
     results = {flow.name: flow.end() for flow in flows}
     goodput = {
         flow.name: results[flow.name].goodput_bps(start - then, end - then)
@@ -123,6 +124,7 @@ def measure(
     use = cpu_use(cpu_first, cpu_last)
     worker = worker_use(shown_first, shown_last) if shown_first and shown_last else None
     bound = use.bound(worker.busy if worker else None)
+    disturbed = disturbance(use, overdue_s)
     return Cell(
         labels=labels,
         window_s=end - start,
@@ -134,10 +136,18 @@ def measure(
         strangers=use.strangers,
         worker=worker,
         bound=bound,
-        disturbed=use.disturbed(),
+        disturbed=disturbed,
         received={g: last.since(received_first[g]) for g, last in received_last.items()},
-        valid=use.disturbed() is None and (bound is None or not switch.has_link_rate),
+        valid=disturbed is None and (bound is None or not switch.has_link_rate),
     )
+
+
+def disturbance(use: CpuUse, overdue_s: float) -> str | None:
+    """Why a cell cannot be compared: its window ended `overdue_s` after its flows (before them
+    where negative), or others used the machine. None where it can."""
+    if overdue_s > 0:
+        return f"the machine stood still: the window ended {overdue_s:.1f} s after the flows"
+    return use.disturbed()
 
 
 def _received(switch: Switch) -> dict[str, Received]:

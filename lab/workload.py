@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -32,6 +33,8 @@ from lab.net import Failed, Namespace, Process
 INTERVAL_S = 0.1
 #: How long a flow may take to wind up after its time.
 GRACE_S = 10.0
+#: How long is waited at a time.
+STEP_S = 0.5
 #: Receivers outlive their senders by this much.
 LINGER_S = 1.0
 #: The first port of flows; each flow of a cell has its own.
@@ -91,12 +94,15 @@ class Flow(ABC):
     def _report(self, process: Process | None, seconds: float) -> str:
         """Standard output of a process that must end by itself within `seconds`."""
         assert process is not None
-        try:
-            out, _ = process.popen.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired as error:
-            process.popen.kill()
-            raise Failed(f"flow {self.name}: {process.label} did not end by itself") from error
-        return out or ""
+        # In steps, so that a (virtual) machine that stands still for a while uses up one only.
+        for _ in range(math.ceil(seconds / STEP_S)):
+            try:
+                out, _ = process.popen.communicate(timeout=STEP_S)
+            except subprocess.TimeoutExpired:
+                continue
+            return out or ""
+        process.popen.kill()
+        raise Failed(f"flow {self.name}: {process.label} did not end by itself")
 
 
 class TcpFlow(Flow):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import wire
-from lab.cell import Cell
+from lab.cell import Cell, disturbance
 from lab.experiments import gatekeeper_one_host as experiment
 from lab.experiments.gatekeeper_one_host import (
     ENDPOINTS,
@@ -26,6 +26,7 @@ from lab.experiments.gatekeeper_one_host import (
     guarantee_bps,
     topology,
 )
+from lab.machine import CpuUse
 from lab.net import Received
 from lab.report import Claim
 from lab.topology import Host
@@ -146,6 +147,13 @@ def test_the_mean_of_the_repetitions_counts() -> None:
     unlucky = all_cells(but(("levada", "tx", (ONE, TEN)), (0.720, 0.279)))
     assert broken(lucky + unlucky) == []
     assert len(broken(lucky + 4 * unlucky)) == len(REGIMES)
+
+
+def test_a_window_that_outlived_its_flows_cannot_be_compared() -> None:
+    quiet = CpuUse(idle=0.5, cores={}, strangers=0.0)
+    assert disturbance(quiet, -0.1) is None
+    assert "stood still" in str(disturbance(quiet, 104.7))
+    assert "other programs" in str(disturbance(dataclasses.replace(quiet, strangers=1.0), -0.1))
 
 
 def test_rates_are_read_where_the_traffic_arrives() -> None:
