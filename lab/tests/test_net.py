@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.machine import cpu_use, sample_cpu
-from lab.net import NETNS_DIR, Failed, Lab, bridge, remove_leftovers, veth
+from lab.net import NETNS_DIR, RUN_DIR, Failed, Lab, bridge, remove_leftovers, veth
 
 pytestmark = [
     pytest.mark.root,
@@ -142,7 +142,8 @@ def test_what_a_killed_lab_leaves_is_cleaned_up() -> None:
     assert left_of(child.pid)
     remove_leftovers()
     assert left_of(child.pid) == []
-    assert ALLOWED.read_text() == before
+    if not list(RUN_DIR.glob("levada-lab-*")):  # another lab may need cubic
+        assert ALLOWED.read_text() == before
 
 
 def test_cleaning_up_spares_a_running_lab() -> None:
