@@ -9,8 +9,9 @@ use crate::attack;
 use crate::packet::{self, Ecn, Envelope, Packet, STAMP, Tcp, flag};
 use crate::random::Random;
 use crate::tcp::receiver::{AckPolicy, Receiver};
-use crate::tcp::sender::{Ack, Sender, SenderConfig, SenderStats};
+use crate::tcp::sender::Sender;
 use crate::tcp::seq::{Blocks, unwrap, wrap};
+use crate::tcp::{Ack, SenderConfig, SenderStats};
 
 /// The receive window's scale (RFC 7323), as Linux chooses it for a buffer of 6 MiB.
 const WINDOW_SCALE: u8 = 7;

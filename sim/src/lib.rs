@@ -6,6 +6,7 @@ pub mod chaos;
 pub mod flow;
 pub mod fluid;
 pub mod host;
+pub mod meter;
 pub mod packet;
 pub mod random;
 pub mod scenario;

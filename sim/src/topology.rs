@@ -108,7 +108,7 @@ impl FlowSpec {
     }
 }
 
-/// Something that goes wrong.
+/// Something that goes wrong. Damage on the wire is loss, since the FCS finds it; malformed frames are what hosts send ([`Traffic::Attack`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A link loses segments at random, in millionths.

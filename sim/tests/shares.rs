@@ -4,9 +4,9 @@
 use datapath::program::{OrderKind, Share};
 use datapath::units::{Both, Direction, Instant, Rate};
 use sim::fluid::{self, Claim, Tenant};
+use sim::meter::maximum_frame;
 use sim::packet::Nic;
 use sim::random::Random;
-use sim::scenario::measure::maximum_frame;
 use sim::site::{Site, TenantSpec, both};
 use sim::topology::{HostSpec, Topology, Traffic};
 use sim::world::World;
@@ -102,7 +102,7 @@ fn worst(problem: &Problem, direction: Direction, seed: u64) -> (f64, String) {
         let after = bytes(&world);
         for (endpoint, &bps) in ideal.iter().enumerate() {
             let sent = (after[endpoint] - before[endpoint]) as f64;
-            let off = (sent - bps * WINDOW_NS as f64 / 8e9) / f64::from(maximum_frame(site.rate));
+            let off = (sent - bps * WINDOW_NS as f64 / 8e9) / maximum_frame(site.rate) as f64;
             if f64::abs(off) > f64::abs(worst.0) {
                 worst = (
                     off,

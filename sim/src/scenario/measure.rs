@@ -3,6 +3,7 @@
 use datapath::units::{Direction, Instant, Rate};
 
 use crate::fluid::{self, Claim, Tenant};
+use crate::meter::maximum_frame;
 use crate::site::Site;
 use crate::topology::Topology;
 use crate::world::{Violation, World};
@@ -82,7 +83,7 @@ impl Measured {
         let pairs = self.wire_bytes.iter().flatten().zip(ideal).filter(|&(_, ideal)| ideal > 0.0);
         let deviations = pairs.map(|(&sent, ideal)| Deviation {
             percent: (sent as f64 / ideal - 1.0) * 100.0,
-            frames: (sent as f64 - ideal) / f64::from(maximum_frame(site.rate)),
+            frames: (sent as f64 - ideal) / maximum_frame(site.rate) as f64,
         });
         deviations.max_by(|a, b| a.percent.abs().total_cmp(&b.percent.abs())).unwrap_or_default()
     }
@@ -103,12 +104,6 @@ impl Deviation {
     pub fn holds(&self) -> bool {
         self.percent.abs() <= 0.1 || self.frames.abs() <= 2.0
     }
-}
-
-/// The longest frame that an uplink of this rate is sent at once, in wire bytes: 100 us, but at least a full segment with its tag.
-#[must_use]
-pub fn maximum_frame(rate: Rate) -> u32 {
-    rate.bytes_in(100_000).clamp(1542, 80_000) as u32
 }
 
 /// Mbit/s of so many bytes in so many nanoseconds.

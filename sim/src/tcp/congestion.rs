@@ -90,7 +90,7 @@ impl Congestion {
         self.window < self.threshold
     }
 
-    /// Recovery sets the window as it goes (RFC 6937).
+    /// Recovery sets the window as it goes (RFC 9937).
     pub fn set_window(&mut self, segments: f64) {
         self.window = segments.max(1.0);
     }

@@ -5,3 +5,66 @@ pub mod receiver;
 pub mod rtt;
 pub mod sender;
 pub mod seq;
+
+use congestion::Algorithm;
+use seq::Blocks;
+
+/// What a sender is told when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderConfig {
+    /// Congestion control.
+    pub algorithm: Algorithm,
+    /// Whether it asks for ECN.
+    pub ecn: bool,
+    /// Bytes to send; none is without end.
+    pub bytes: Option<u64>,
+    /// Most bytes in flight: the socket's buffer.
+    pub buffer_bytes: u64,
+    /// Payload of a segment, in bytes.
+    pub mss: u32,
+    /// Payload of the longest super-frame, in bytes.
+    pub offload_bytes: u32,
+}
+
+/// A segment, or several as one super-frame, to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmission {
+    /// Position of the first byte in the stream.
+    pub position: u64,
+    /// Payload bytes; none on SYN.
+    pub bytes: u32,
+    /// TCP flags.
+    pub flags: u8,
+    /// Whether the frame says that it understands ECN.
+    pub capable: bool,
+}
+
+/// An acknowledgement, as positions in the stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ack {
+    /// All before it has arrived.
+    pub position: u64,
+    /// What has arrived beyond.
+    pub blocks: Blocks<u64>,
+    /// ECN echo.
+    pub echo: bool,
+    /// Bytes from `position` that the receiver takes.
+    pub window: u64,
+}
+
+/// What is counted for a sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SenderStats {
+    /// Segments sent, retransmissions included.
+    pub segments: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Tail loss probes.
+    pub probes: u64,
+    /// Reductions of the window because of losses.
+    pub recoveries: u64,
+    /// Reductions because of ECN.
+    pub echoes: u64,
+}

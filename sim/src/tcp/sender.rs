@@ -2,7 +2,9 @@
 //!
 //! Loss detection is by selective acknowledgement (RFC 6675) in the order of transmission, as RACK does it (RFC 8985): a segment is
 //! lost when enough that was sent after it has arrived, so that lost retransmissions are found too. A tail loss probe (RFC 8985 section
-//! 7) spares most timeouts, proportional rate reduction (RFC 6937) paces recovery, the timer follows RFC 6298 with Linux's floor.
+//! 7) spares most timeouts. Proportional rate reduction paces recovery (RFC 9937; under heavy loss the rule of its predecessor, RFC
+//! 6937, sends two segments for each that arrives, and a slow managed queue then drops every second one for ever). The timer
+//! follows RFC 6298 with Linux's floor.
 //! Super-frames are sized as Linux sizes them: a millisecond of the pacing rate, and larger on short paths.
 //!
 //! Call `on_syn_ack`, `on_ack` and `on_timer` with what happened, then `poll_send` until it gives `None`, and come back at `deadline`.
@@ -11,9 +13,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use datapath::units::Instant;
 
-use super::congestion::{Algorithm, Congestion};
+use super::congestion::Congestion;
 use super::rtt::Rtt;
-use super::seq::{Blocks, MAX_BLOCKS};
+use super::seq::MAX_BLOCKS;
+use super::{Ack, SenderConfig, SenderStats, Transmission};
 use crate::packet::flag;
 
 /// Segments delivered out of order before a gap counts as a loss (RFC 6675's DupThresh).
@@ -28,66 +31,6 @@ const PACING_PARTS: u64 = 1024;
 const SHORT_RTT_SHIFT: u32 = 19;
 /// A super-frame is worth waiting for up to this part of the window: Linux's `tcp_tso_win_divisor`.
 const DEFER_PART: f64 = 3.0;
-
-/// What a sender is told when it is made.
-#[derive(Clone, Copy, Debug)]
-pub struct SenderConfig {
-    /// Congestion control.
-    pub algorithm: Algorithm,
-    /// Whether it asks for ECN.
-    pub ecn: bool,
-    /// Bytes to send; none is without end.
-    pub bytes: Option<u64>,
-    /// Most bytes in flight: the socket's buffer.
-    pub buffer_bytes: u64,
-    /// Payload of a segment, in bytes.
-    pub mss: u32,
-    /// Payload of the longest super-frame, in bytes.
-    pub offload_bytes: u32,
-}
-
-/// A segment, or several as one super-frame, to be sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Transmission {
-    /// Position of the first byte in the stream.
-    pub position: u64,
-    /// Payload bytes; none on SYN.
-    pub bytes: u32,
-    /// TCP flags.
-    pub flags: u8,
-    /// Whether the frame says that it understands ECN.
-    pub capable: bool,
-}
-
-/// An acknowledgement, as positions in the stream.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ack {
-    /// All before it has arrived.
-    pub position: u64,
-    /// What has arrived beyond.
-    pub blocks: Blocks<u64>,
-    /// ECN echo.
-    pub echo: bool,
-    /// Bytes from `position` that the receiver takes.
-    pub window: u64,
-}
-
-/// What is counted for a sender.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SenderStats {
-    /// Segments sent, retransmissions included.
-    pub segments: u64,
-    /// Segments sent again.
-    pub retransmits: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
-    /// Tail loss probes.
-    pub probes: u64,
-    /// Reductions of the window because of losses.
-    pub recoveries: u64,
-    /// Reductions because of ECN.
-    pub echoes: u64,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
@@ -118,7 +61,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Normal,
-    /// Losses or an echo shrink the window (RFC 6937), until `point` is acknowledged.
+    /// Losses or an echo shrink the window (RFC 9937), until `point` is acknowledged.
     Reducing {
         point: u64,
         flight: u32,
@@ -273,7 +216,7 @@ impl Sender {
             self.stats.recoveries += 1;
             self.start_reducing();
         }
-        self.adjust_window(now, before, news.delivered);
+        self.adjust_window(now, before, news.delivered, advanced && !lost);
         if advanced || news.delivered > 0 {
             self.probed = false;
             self.rearm(now);
@@ -451,7 +394,8 @@ impl Sender {
         }
     }
 
-    fn adjust_window(&mut self, now: Instant, before: u32, newly: u32) {
+    /// `safe` says that the acknowledgement advanced and told of no further loss: only then may recovery send more than was delivered.
+    fn adjust_window(&mut self, now: Instant, before: u32, newly: u32, safe: bool) {
         let threshold = self.congestion.threshold();
         let pipe = f64::from(self.in_flight);
         if let State::Reducing { flight, delivered, sent, .. } = &mut self.state {
@@ -460,7 +404,7 @@ impl Sender {
             let may = if pipe > threshold {
                 (all * threshold / f64::from(*flight)).ceil() - sent
             } else {
-                (threshold - pipe).min((all - sent).max(f64::from(newly)) + 1.0)
+                (threshold - pipe).min((all - sent).max(f64::from(newly)) + f64::from(u8::from(safe)))
             };
             // The first retransmission goes out at once.
             self.congestion.set_window(pipe + may.max(if sent == 0.0 { 1.0 } else { 0.0 }));
