@@ -82,6 +82,13 @@ fn v6(n: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n)
 }
 
+/// A message of IGMPv3 to all routers that listen to its reports (RFC 3376, section 4.2.14).
+fn igmp(from: Ipv4Addr, kind: u8) -> Build<'static> {
+    let to = (Mac([1, 0, 0x5e, 0, 0, 22]), Ipv4Addr::new(224, 0, 0, 22));
+    let message = vec![kind, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0, 239, 1, 2, 3];
+    eth(mac(1), to.0).ipv4(from, to.1).ttl(1).ip_options(&[0x94, 4, 0, 0]).protocol(2).payload(message)
+}
+
 fn udp(from: u8, to: u8) -> Build<'static> {
     eth(mac(from), mac(to)).ipv4(v4(from), v4(to)).udp(1000, 2000).payload(b"levada".to_vec())
 }
@@ -147,6 +154,8 @@ fn cases() -> Vec<Case> {
                     "from its virtual router address",
                     eth(Mac([0, 0, 0x5e, 0, 1, 7]), mac(1)).ipv4(v4(3), v4(1)).udp(1, 2),
                 ),
+                (RED1, "an IGMP report before it has an address", igmp(zero, 0x22)),
+                (RED1, "an IGMP query of one without address", igmp(zero, 0x11)),
                 (
                     RED1,
                     "source 0.0.0.0 that is not DHCP",

@@ -2,8 +2,8 @@
 //!
 //! Everything by which a frame claims to be from somebody must be the endpoint's own: the Ethernet source, the sender in ARP (RFC 826,
 //! RFC 5227), the IP source, and in neighbour discovery (RFC 4861, RFC 4862) the target that a message speaks for and the link-layer
-//! address that it gives for it. An endpoint that has no address yet may ask for one (DHCP, duplicate address detection), and every
-//! endpoint may use link-local addresses of its own making. Routers and DHCP servers must be allowed to speak as such (RFC 6105,
+//! address that it gives for it. An endpoint that has no address yet may ask for one (DHCP, duplicate address detection) and join
+//! multicast groups (RFC 3376, RFC 3590), and every endpoint may use link-local addresses of its own making. Routers and DHCP servers must be allowed to speak as such (RFC 6105,
 //! RFC 7610), however they wrap it: in extension headers and fragments (RFC 7113, RFC 6980), behind a second or priority tag, or in
 //! LLC/SNAP (CVE-2021-27853, -27854, -27861, -27862).
 //!
@@ -12,7 +12,8 @@
 
 use crate::verdict::Reason;
 use crate::wire::{
-    Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Mac, NdOption, Udp, be16, destination, ethertype, icmpv4, icmpv6, source,
+    Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Mac, NdOption, Udp, be16, destination, ethertype, icmpv4, icmpv6, protocol,
+    source,
 };
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -143,7 +144,8 @@ fn check_arp(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<(), R
 #[inline]
 fn check_ipv4(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<(), Reason> {
     let source = Ipv4::of(bytes, layout).ok_or(Reason::Malformed)?.source();
-    let own = identity.owns_ipv4(source) || (source.is_unspecified() && asks_for_an_address(bytes, layout));
+    let without_address = || asks_for_an_address(bytes, layout) || joins_a_group(bytes, layout);
+    let own = identity.owns_ipv4(source) || (source.is_unspecified() && without_address());
     if !own {
         return Err(Reason::SpoofedIpv4);
     }
@@ -170,6 +172,22 @@ mod dhcp {
 fn asks_for_an_address(bytes: &[u8], layout: &Layout) -> bool {
     let ports = Udp::of(bytes, layout).map(|udp| (udp.source(), udp.destination()));
     ports == Some((dhcp::CLIENT, dhcp::SERVER)) && !layout.fragment
+}
+
+/// A membership report of one that has no address yet (RFC 3376, section 4.2.13: routers must accept it). Reports go to groups only.
+fn joins_a_group(bytes: &[u8], layout: &Layout) -> bool {
+    use igmp::{V1_REPORT, V2_REPORT, V3_REPORT};
+    let Some(ip) = Ipv4::of(bytes, layout) else { return false };
+    let message = bytes.get(layout.l4_offset.into()..layout.end as usize);
+    let report = matches!(message, Some(&[V1_REPORT | V2_REPORT | V3_REPORT, _, _, _, _, _, _, _, ..]));
+    ip.protocol() == protocol::IGMP && ip.destination().is_multicast() && !layout.fragment && report
+}
+
+/// Types of IGMP messages (RFC 1112, RFC 2236, RFC 3376).
+mod igmp {
+    pub const V1_REPORT: u8 = 0x12;
+    pub const V2_REPORT: u8 = 0x16;
+    pub const V3_REPORT: u8 = 0x22;
 }
 
 /// Clients take answers from any port, and relays ask from the server's: what leaves the one or is for the other speaks as a server.

@@ -129,6 +129,34 @@ fn ipv4_sources() {
 }
 
 #[test]
+fn membership_reports_without_address() {
+    const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
+    let igmp = |source, to, kind: u8, len| {
+        let mut message = vec![0; len];
+        message[0] = kind;
+        eth(OWN, Mac([1, 0, 0x5e, 0, 0, 22])).ipv4(source, to).protocol(protocol::IGMP).payload(message)
+    };
+    let report = |kind| igmp(NO4, GROUP, kind, 16);
+    let cases = [
+        (report(0x22), OK),
+        (report(0x16), OK),
+        (report(0x12), OK),
+        (report(0x22).ip_options(&[0x94, 4, 0, 0]), OK),
+        (igmp(OWN4, GROUP, 0x22, 16), OK),
+        (igmp(OTHER4, GROUP, 0x22, 16), IP4),
+        // A query, a leave: of those that have an address.
+        (report(0x11), IP4),
+        (report(0x17), IP4),
+        (igmp(NO4, OTHER4, 0x22, 16), IP4),
+        (igmp(NO4, GROUP, 0x22, 7), IP4),
+        (report(0x22).fragment(0, true), IP4),
+        (report(0x22).fragment(8, false), IP4),
+        (report(0x22).protocol(3), IP4),
+    ];
+    assert_all(&strict(), &cases);
+}
+
+#[test]
 fn prefixes_of_every_length() {
     let v4 = |a: [u8; 4]| eth(OWN, OTHER).ipv4(a.into(), OTHER4).udp(1, 2);
     let with4 = |prefix: [u8; 4], len| Identity { ipv4: vec![(OTHER4, 32), (prefix.into(), len)], ..strict() };
