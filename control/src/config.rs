@@ -68,11 +68,13 @@ pub struct Daemon {
     pub spin: bool,
     /// Bound of the memory for frames.
     pub memory_bytes: u64,
+    /// The group whose members may look at everything through the control socket; `None`: only the daemon's user.
+    pub socket_group: Option<String>,
 }
 
 impl Default for Daemon {
     fn default() -> Self {
-        Daemon { name: String::new(), spin: false, memory_bytes: DEFAULT_MEMORY_BYTES }
+        Daemon { name: String::new(), spin: false, memory_bytes: DEFAULT_MEMORY_BYTES, socket_group: None }
     }
 }
 

@@ -12,6 +12,7 @@
 //! assert_eq!(checked.plan.unwrap().switches[0].name, "s1");
 //! ```
 
+pub mod action;
 pub mod admission;
 mod check;
 mod compile;
@@ -23,6 +24,7 @@ pub mod problem;
 mod read;
 pub mod scale;
 pub mod units;
+pub mod write;
 
 /// A configuration text that was read and checked.
 #[derive(Debug)]
@@ -50,4 +52,16 @@ pub fn load(text: &str) -> Checked {
     let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
     let plan = good.then(|| compile::compile(&config));
     Checked { config, plan, problems }
+}
+
+/// Everything that is wrong with a configuration that was not read from text, each problem with its key.
+#[must_use]
+pub fn problems(config: &config::Config) -> Vec<problem::Problem> {
+    let found = check::check(config);
+    // Names are only needed where there is something to say.
+    if found.is_empty() {
+        return found;
+    }
+    let locations = place::Locations::of(config);
+    found.into_iter().filter_map(|p| locations.locate(p, &[])).collect()
 }

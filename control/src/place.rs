@@ -2,6 +2,7 @@
 //!
 //! A check speaks of places (`switch[0].tenant[1].guarantee`); [`Locations`] knows where in the text a place is, and what its items are called.
 
+use crate::config::Config;
 use crate::problem::Problem;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -72,6 +73,27 @@ pub struct Locations {
 }
 
 impl Locations {
+    /// The names of a configuration that was not read from text.
+    pub(crate) fn of(config: &Config) -> Locations {
+        let mut locations = Locations::default();
+        let root = Place::root();
+        for (i, link) in config.links.iter().enumerate() {
+            locations.record_name(&root.key("link").item(i), &link.name);
+        }
+        for (i, switch) in config.switches.iter().enumerate() {
+            let place = root.key("switch").item(i);
+            locations.record_name(&place, &switch.name);
+            for (i, tenant) in switch.tenants.iter().enumerate() {
+                let place = place.key("tenant").item(i);
+                locations.record_name(&place, &tenant.name);
+                for (i, endpoint) in tenant.endpoints.iter().enumerate() {
+                    locations.record_name(&place.key("endpoint").item(i), &endpoint.name);
+                }
+            }
+        }
+        locations
+    }
+
     pub(crate) fn record(&mut self, place: &Place, span: Range<usize>) {
         self.spans.insert(place.clone(), span);
     }

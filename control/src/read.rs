@@ -1,6 +1,7 @@
 //! Reading a configuration from TOML. The format is the struct in `config`, field by field; the keys are the names asked for here.
 
 mod table;
+pub(crate) mod thing;
 pub(crate) mod values;
 
 use crate::config::{Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
@@ -85,6 +86,7 @@ fn daemon(r: &mut Reader, mut t: Table<'_>) -> Daemon {
         name: r.name(&mut t, "\"demo\""),
         spin: r.get(&mut t, "spin", values::flag).unwrap_or(default.spin),
         memory_bytes: r.get(&mut t, "memory", values::memory).unwrap_or(default.memory_bytes),
+        socket_group: r.get(&mut t, "socket_group", values::group),
     };
     r.close(t);
     daemon

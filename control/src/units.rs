@@ -131,6 +131,14 @@ pub fn show_size(bytes: u64) -> String {
     show(&SIZE, bytes)
 }
 
+/// A size in the largest unit of which it is a whole number, so that it reads back whatever it is: `64 KiB`, `1601 B`.
+#[must_use]
+pub fn write_size(bytes: u64) -> String {
+    let whole = |&&(_, one): &&(&str, u64)| bytes >= one && bytes.is_multiple_of(one);
+    let (unit, one) = SIZE.units.iter().rev().find(whole).unwrap_or(&SIZE.units[0]);
+    format!("{} {unit}", bytes / one)
+}
+
 /// A time in the unit in which it is shortest: `50 us`.
 #[must_use]
 pub fn show_time(ns: u64) -> String {

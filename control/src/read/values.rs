@@ -77,6 +77,16 @@ pub(super) fn name(value: &DeValue<'_>) -> Result<String, Wrong> {
     names::name(text(value, "\"red1\"")?)
 }
 
+/// The name of a group of the system, or its number (useradd(8) allows no more in a name).
+pub(super) fn group(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let word = text(value, "\"operators\"")?;
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if word.is_empty() || word.len() > 32 || word.starts_with('-') || !word.chars().all(good) {
+        return Err(Wrong::new(format!("\"{word}\" cannot be a group"), "write the name or number of a group"));
+    }
+    Ok(word.to_owned())
+}
+
 pub(super) fn locator(value: &DeValue<'_>) -> Result<Locator, Wrong> {
     names::locator(text(value, "\"tap://red1\"")?)
 }

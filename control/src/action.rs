@@ -1,0 +1,367 @@
+//! Actions: the whole management surface. The command line, HTTP and the file only translate into them.
+//!
+//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a tenant, an endpoint or a link. Its keys are those of
+//! the file (`docs/configuration.md`), read by the same reader. [`apply`] does a list of actions to a configuration, all or none of
+//! them; [`between`] is the list that turns one configuration into another, so that a file is the list from nothing to what it says.
+//!
+//! ```
+//! use control::action::{Action, apply};
+//! let file = control::load("[daemon]\nname = \"demo\"\n[[switch]]\nname = \"s1\"\n").config;
+//! let action: Action = serde_json::from_str(r#"{"action": "add", "kind": "tenant", "path": "s1/red"}"#).unwrap();
+//! let changed = apply(&file, &[action]).unwrap();
+//! assert_eq!(changed.config.switches[0].tenants[0].name, "red");
+//! ```
+
+use crate::config::{Config, Endpoint, Link, Switch, Tenant};
+use crate::names;
+use crate::place::Place;
+use crate::problem::{Problem, Severity, nearest};
+use crate::read::thing;
+use crate::write::{self, Keys};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+mod between;
+pub use between::between;
+
+/// What kind of thing an action is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The settings of the process; its path is empty.
+    Daemon,
+    /// `SWITCH`.
+    Switch,
+    /// The uplink of the switch `SWITCH`.
+    Uplink,
+    /// `SWITCH/TENANT`.
+    Tenant,
+    /// `SWITCH/TENANT/ENDPOINT`.
+    Endpoint,
+    /// `LINK`.
+    Link,
+}
+
+impl Kind {
+    /// All kinds, containers before what they contain.
+    pub const ALL: [Kind; 6] = [Kind::Daemon, Kind::Link, Kind::Switch, Kind::Uplink, Kind::Tenant, Kind::Endpoint];
+
+    /// How it is written.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Daemon => "daemon",
+            Kind::Switch => "switch",
+            Kind::Uplink => "uplink",
+            Kind::Tenant => "tenant",
+            Kind::Endpoint => "endpoint",
+            Kind::Link => "link",
+        }
+    }
+
+    /// How the path of such a thing is written.
+    #[must_use]
+    pub fn path_form(self) -> &'static str {
+        match self {
+            Kind::Daemon => "",
+            Kind::Switch | Kind::Uplink => "SWITCH",
+            Kind::Tenant => "SWITCH/TENANT",
+            Kind::Endpoint => "SWITCH/TENANT/ENDPOINT",
+            Kind::Link => "LINK",
+        }
+    }
+}
+
+/// One change of a configuration.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Action {
+    /// Adds a thing that is not there. What the keys do not say has its default.
+    Add {
+        /// What kind of thing.
+        kind: Kind,
+        /// Which: its name behind those of what it is in.
+        path: String,
+        /// What it is like.
+        #[serde(default, skip_serializing_if = "Keys::is_empty")]
+        keys: Keys,
+    },
+    /// Changes some keys of a thing that is there; `null` gives a key its default again.
+    Set {
+        /// What kind of thing.
+        kind: Kind,
+        /// Which.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        path: String,
+        /// The keys to change.
+        keys: Keys,
+    },
+    /// Deletes a thing and all that is in it.
+    Del {
+        /// What kind of thing.
+        kind: Kind,
+        /// Which.
+        path: String,
+    },
+}
+
+impl Action {
+    /// What it is about.
+    #[must_use]
+    pub fn thing(&self) -> (Kind, &str) {
+        match self {
+            Action::Add { kind, path, .. } | Action::Set { kind, path, .. } | Action::Del { kind, path } => {
+                (*kind, path)
+            }
+        }
+    }
+}
+
+/// As the command line takes it: `set endpoint s1/red/red1 limit="20 Mbit/s"`.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, keys) = match self {
+            Action::Add { keys, .. } => ("add", Some(keys)),
+            Action::Set { keys, .. } => ("set", Some(keys)),
+            Action::Del { .. } => ("del", None),
+        };
+        let (kind, path) = self.thing();
+        write!(f, "{word} {}", kind.word())?;
+        if !path.is_empty() {
+            write!(f, " {path}")?;
+        }
+        for (key, value) in keys.into_iter().flatten() {
+            match value {
+                serde_json::Value::String(text) if !text.contains([' ', '"', '\'']) => write!(f, " {key}={text}")?,
+                serde_json::Value::String(text) => write!(f, " {key}={text:?}")?,
+                serde_json::Value::Null => write!(f, " {key}=")?,
+                other => write!(f, " {key}='{other}'")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A configuration that actions were done to, and that can run.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// The configuration.
+    pub config: Config,
+    /// What in it has no effect or cannot be kept.
+    pub warnings: Vec<Problem>,
+}
+
+/// Does `actions` to `config`, in order, and checks what comes out as a whole.
+///
+/// # Errors
+/// Everything that is wrong; where an action cannot be done, only that.
+pub fn apply(config: &Config, actions: &[Action]) -> Result<Changed, Vec<Problem>> {
+    let mut config = config.clone();
+    for action in actions {
+        do_one(&mut config, action)?;
+    }
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        crate::problems(&config).into_iter().partition(|p| p.severity == Severity::Error);
+    if errors.is_empty() { Ok(Changed { config, warnings }) } else { Err(errors) }
+}
+
+/// Why an action cannot be done, before it is known whose it is.
+struct Refused {
+    /// The key in question; empty for the thing itself.
+    key: &'static str,
+    message: String,
+    remedy: String,
+}
+
+impl Refused {
+    fn new(message: impl Into<String>, remedy: impl Into<String>) -> Refused {
+        Refused { key: "", message: message.into(), remedy: remedy.into() }
+    }
+}
+
+fn do_one(config: &mut Config, action: &Action) -> Result<(), Vec<Problem>> {
+    let (kind, path) = action.thing();
+    let outcome = names_in(kind, path).map_err(Fault::Refused).and_then(|names| match action {
+        Action::Add { keys, .. } => add(config, kind, &names, keys),
+        Action::Set { keys, .. } => set(config, kind, &names, keys),
+        Action::Del { .. } => delete(config, kind, &names).map_err(Fault::Refused),
+    });
+    let about = |key: &str| {
+        let thing = format!("{} {path}", kind.word());
+        if key.is_empty() { thing.trim_end().to_owned() } else { format!("{}, {key}", thing.trim_end()) }
+    };
+    outcome.map_err(|fault| match fault {
+        Fault::Refused(Refused { key, message, remedy }) => {
+            vec![Problem { key: about(key), ..Problem::error(Place::root(), message, remedy) }]
+        }
+        Fault::Keys(problems) => {
+            problems.into_iter().map(|p| Problem { key: about(&p.key), span: None, ..p }).collect()
+        }
+    })
+}
+
+enum Fault {
+    Refused(Refused),
+    /// The keys are wrong; each problem says which.
+    Keys(Vec<Problem>),
+}
+
+/// The names in a path.
+fn names_in(kind: Kind, path: &str) -> Result<Vec<&str>, Refused> {
+    let form = kind.path_form();
+    let names: Vec<&str> = if path.is_empty() { Vec::new() } else { path.split('/').collect() };
+    let wanted = if form.is_empty() { 0 } else { form.split('/').count() };
+    if names.len() != wanted {
+        let (message, remedy) = match wanted {
+            0 => ("the daemon has no path".to_owned(), "leave it out".to_owned()),
+            _ => (format!("\"{path}\" is not the path of a {}", kind.word()), format!("write {form}")),
+        };
+        return Err(Refused::new(message, remedy));
+    }
+    for name in &names {
+        names::name(name).map_err(|wrong| Refused::new(wrong.message, wrong.remedy))?;
+    }
+    Ok(names)
+}
+
+fn add(config: &mut Config, kind: Kind, names: &[&str], keys: &Keys) -> Result<(), Fault> {
+    let own_name = names.last().copied().unwrap_or_default();
+    let exists = || Fault::Refused(Refused::new("it is there already", "set its keys, or delete it before"));
+    match kind {
+        Kind::Daemon => return Err(Fault::Refused(Refused::new("there is one daemon", "set its keys"))),
+        Kind::Switch if find(&config.switches, own_name).is_some() => return Err(exists()),
+        Kind::Link if find(&config.links, own_name).is_some() => return Err(exists()),
+        Kind::Switch => config.switches.push(thing::switch(own_name, keys).map_err(Fault::Keys)?),
+        Kind::Link => config.links.push(thing::link(own_name, keys).map_err(Fault::Keys)?),
+        Kind::Uplink => {
+            let switch = switch(config, names)?;
+            if switch.uplink.is_some() {
+                return Err(exists());
+            }
+            switch.uplink = Some(thing::uplink(keys).map_err(Fault::Keys)?);
+        }
+        Kind::Tenant => {
+            let switch = switch(config, names)?;
+            if find(&switch.tenants, own_name).is_some() {
+                return Err(exists());
+            }
+            switch.tenants.push(thing::tenant(own_name, keys).map_err(Fault::Keys)?);
+        }
+        Kind::Endpoint => {
+            let tenant = tenant(config, names)?;
+            if find(&tenant.endpoints, own_name).is_some() {
+                return Err(exists());
+            }
+            tenant.endpoints.push(thing::endpoint(own_name, keys).map_err(Fault::Keys)?);
+        }
+    }
+    Ok(())
+}
+
+fn set(config: &mut Config, kind: Kind, names: &[&str], keys: &Keys) -> Result<(), Fault> {
+    let own_name = names.last().copied().unwrap_or_default();
+    let merged = |mut old: Keys| {
+        for (key, value) in keys {
+            if value.is_null() && old.remove(key).is_some() {
+                continue;
+            }
+            // A key that was not there and is to have its default is left to the reader, who knows the names.
+            old.insert(key.clone(), value.clone());
+        }
+        old
+    };
+    match kind {
+        Kind::Daemon => {
+            let daemon = &mut config.daemon;
+            *daemon = thing::daemon(&daemon.name, &merged(write::daemon(daemon))).map_err(Fault::Keys)?;
+        }
+        Kind::Switch => {
+            let old = switch(config, names)?;
+            let new = thing::switch(own_name, &merged(write::switch(old))).map_err(Fault::Keys)?;
+            *old = Switch { uplink: old.uplink.take(), tenants: std::mem::take(&mut old.tenants), ..new };
+        }
+        Kind::Uplink => {
+            let uplink = switch(config, names)?.uplink.as_mut().ok_or_else(|| missing(Kind::Uplink, "", None))?;
+            *uplink = thing::uplink(&merged(write::uplink(uplink))).map_err(Fault::Keys)?;
+        }
+        Kind::Tenant => {
+            let old = tenant(config, names)?;
+            let new = thing::tenant(own_name, &merged(write::tenant(old))).map_err(Fault::Keys)?;
+            *old = Tenant { endpoints: std::mem::take(&mut old.endpoints), ..new };
+        }
+        Kind::Endpoint => {
+            let endpoints = &mut tenant(config, names)?.endpoints;
+            let old = get(endpoints, Kind::Endpoint, own_name)?;
+            *old = thing::endpoint(own_name, &merged(write::endpoint(old))).map_err(Fault::Keys)?;
+        }
+        Kind::Link => {
+            let old = get(&mut config.links, Kind::Link, own_name)?;
+            *old = thing::link(own_name, &merged(write::link(old))).map_err(Fault::Keys)?;
+        }
+    }
+    Ok(())
+}
+
+fn delete(config: &mut Config, kind: Kind, names: &[&str]) -> Result<(), Refused> {
+    fn from<T: Named>(list: &mut Vec<T>, kind: Kind, name: &str) -> Result<(), Refused> {
+        get(list, kind, name)?;
+        list.retain(|one| one.name() != name);
+        Ok(())
+    }
+    let own_name = names.last().copied().unwrap_or_default();
+    match kind {
+        Kind::Daemon => Err(Refused::new("the daemon cannot be deleted", "stop it")),
+        Kind::Switch => from(&mut config.switches, kind, own_name),
+        Kind::Link => from(&mut config.links, kind, own_name),
+        Kind::Uplink => {
+            let uplink = switch(config, names)?.uplink.take();
+            uplink.map(drop).ok_or_else(|| missing(Kind::Uplink, "", None))
+        }
+        Kind::Tenant => from(&mut switch(config, names)?.tenants, kind, own_name),
+        Kind::Endpoint => from(&mut tenant(config, names)?.endpoints, kind, own_name),
+    }
+}
+
+fn switch<'a>(config: &'a mut Config, names: &[&str]) -> Result<&'a mut Switch, Refused> {
+    get(&mut config.switches, Kind::Switch, names[0])
+}
+
+fn tenant<'a>(config: &'a mut Config, names: &[&str]) -> Result<&'a mut Tenant, Refused> {
+    get(&mut switch(config, names)?.tenants, Kind::Tenant, names[1])
+}
+
+/// A thing that is in a list under a name.
+trait Named {
+    fn name(&self) -> &str;
+}
+
+macro_rules! named {
+    ($($thing:ty),*) => { $(impl Named for $thing { fn name(&self) -> &str { &self.name } })* };
+}
+named!(Switch, Tenant, Endpoint, Link);
+
+fn find<'a, T: Named>(list: &'a [T], name: &str) -> Option<&'a T> {
+    list.iter().find(|one| one.name() == name)
+}
+
+fn get<'a, T: Named>(list: &'a mut [T], kind: Kind, name: &str) -> Result<&'a mut T, Refused> {
+    match list.iter().position(|one| one.name() == name) {
+        Some(at) => Ok(&mut list[at]),
+        None => Err(missing(kind, name, nearest(name, list.iter().map(Named::name)))),
+    }
+}
+
+fn missing(kind: Kind, name: &str, near: Option<&str>) -> Refused {
+    let what = if name.is_empty() { kind.word().to_owned() } else { format!("{} \"{name}\"", kind.word()) };
+    let remedy = near.map_or_else(|| "add it first".to_owned(), |near| format!("did you mean \"{near}\"?"));
+    Refused::new(format!("there is no {what}"), remedy)
+}
+
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Fault {
+        Fault::Refused(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Writing a configuration: the reverse of `read`, key by key, as JSON values with the words that the file has for them.
+//!
+//! Only what differs from its default is written, so that two configurations that mean the same are written the same. What
+//! is written reads back as what it was; a test of every example and the fuzz target `config` see to that.
+
+use crate::config::{Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
+use crate::names::{INGRESS_MODES, ORDERS, name_of, show_mac};
+use crate::units::{show_percent, show_rate, show_time, write_size};
+use datapath::guard::Identity;
+use datapath::link::{Discipline, LinkConfig};
+use datapath::program::Attachment;
+use datapath::units::{Both, Rate};
+use serde_json::{Map, Value};
+
+/// The keys of one thing, as the file writes them.
+pub type Keys = Map<String, Value>;
+
+/// Collects keys.
+#[derive(Default)]
+struct Writer(Keys);
+
+impl Writer {
+    fn put(&mut self, key: &str, value: impl Into<Value>) {
+        self.0.insert(key.to_owned(), value.into());
+    }
+
+    fn put_unless_default<T: PartialEq>(&mut self, key: &str, value: &T, default: &T, show: impl FnOnce(&T) -> Value) {
+        if value != default {
+            self.put(key, show(value));
+        }
+    }
+
+    fn put_some<T>(&mut self, key: &str, value: Option<T>, show: impl FnOnce(T) -> Value) {
+        if let Some(value) = value {
+            self.put(key, show(value));
+        }
+    }
+
+    /// One value, or a list of several; nothing for none.
+    fn put_list(&mut self, key: &str, mut values: Vec<Value>) {
+        match values.len() {
+            0 => {}
+            1 => self.put(key, values.remove(0)),
+            _ => self.put(key, values),
+        }
+    }
+
+    /// One value for both directions, or a table.
+    fn put_both<T: Copy + PartialEq>(&mut self, key: &str, both: &Both<Option<T>>, show: impl Fn(T) -> Value) {
+        match (both.egress, both.ingress) {
+            (None, None) => {}
+            (Some(egress), Some(ingress)) if egress == ingress => self.put(key, show(egress)),
+            (egress, ingress) => {
+                let mut table = Writer::default();
+                table.put_some("egress", egress, &show);
+                table.put_some("ingress", ingress, &show);
+                self.put(key, table.0);
+            }
+        }
+    }
+}
+
+fn rate(rate: Rate) -> Value {
+    show_rate(rate).into()
+}
+
+/// The whole configuration, in the form of the file.
+#[must_use]
+pub fn config(config: &Config) -> Keys {
+    let mut w = Writer::default();
+    let named = |name: &str, keys: Keys| {
+        let mut all = Keys::new();
+        all.insert("name".to_owned(), name.into());
+        all.extend(keys);
+        all
+    };
+    let list = |items: Vec<Keys>| items.into_iter().map(Value::Object).collect::<Vec<_>>();
+    w.put("daemon", named(&config.daemon.name, daemon(&config.daemon)));
+    let switches = config.switches.iter().map(|s| {
+        let mut keys = named(&s.name, switch(s));
+        if let Some(u) = &s.uplink {
+            keys.insert("uplink".to_owned(), uplink(u).into());
+        }
+        let tenants = s.tenants.iter().map(|t| {
+            let mut keys = named(&t.name, tenant(t));
+            let endpoints: Vec<_> = t.endpoints.iter().map(|e| named(&e.name, endpoint(e))).collect();
+            if !endpoints.is_empty() {
+                keys.insert("endpoint".to_owned(), list(endpoints).into());
+            }
+            keys
+        });
+        let tenants: Vec<_> = tenants.collect();
+        if !tenants.is_empty() {
+            keys.insert("tenant".to_owned(), list(tenants).into());
+        }
+        keys
+    });
+    w.put("switch", list(switches.collect()));
+    if !config.links.is_empty() {
+        w.put("link", list(config.links.iter().map(|l| named(&l.name, link(l))).collect()));
+    }
+    w.0
+}
+
+/// The keys of `[daemon]` but its name.
+#[must_use]
+pub fn daemon(daemon: &Daemon) -> Keys {
+    let (mut w, default) = (Writer::default(), Daemon::default());
+    w.put_unless_default("spin", &daemon.spin, &default.spin, |&v| v.into());
+    w.put_unless_default("memory", &daemon.memory_bytes, &default.memory_bytes, |&v| write_size(v).into());
+    w.put_some("socket_group", daemon.socket_group.as_deref(), Into::into);
+    w.0
+}
+
+/// The keys of a switch but its name, uplink and tenants.
+#[must_use]
+pub fn switch(switch: &Switch) -> Keys {
+    let (mut w, default) = (Writer::default(), Switch::default());
+    w.put_unless_default("order", &switch.order, &default.order, |&v| name_of(&ORDERS, v).into());
+    w.put_unless_default("ingress", &switch.ingress, &default.ingress, |&v| name_of(&INGRESS_MODES, v).into());
+    w.put_some("headroom", switch.headroom_ppm, |v| show_percent(v).into());
+    w.put_unless_default("fdb_age", &switch.fdb_age_ns, &default.fdb_age_ns, |&v| show_time(v).into());
+    w.0
+}
+
+/// The keys of an uplink.
+#[must_use]
+pub fn uplink(uplink: &Uplink) -> Keys {
+    let mut w = Writer::default();
+    device(&mut w, &uplink.device);
+    w.put_some("mac", uplink.device.mac, |v| show_mac(v).into());
+    let some = Both { egress: Some(uplink.rate.egress), ingress: Some(uplink.rate.ingress) };
+    w.put_both("rate", &some, rate);
+    w.0
+}
+
+/// The keys of a tenant but its name and endpoints.
+#[must_use]
+pub fn tenant(tenant: &Tenant) -> Keys {
+    let mut w = Writer::default();
+    match tenant.attachment {
+        Attachment::Isolated => {}
+        Attachment::Vlan(id) => w.put("vlan", id),
+        Attachment::Untagged => w.put("vlan", "untagged"),
+    }
+    knobs(&mut w, &tenant.knobs);
+    w.0
+}
+
+/// The keys of an endpoint but its name.
+#[must_use]
+pub fn endpoint(endpoint: &Endpoint) -> Keys {
+    let (mut w, default) = (Writer::default(), Endpoint::default());
+    device(&mut w, &endpoint.device);
+    identity(&mut w, &endpoint.identity);
+    w.put_unless_default("trunk", &endpoint.trunk, &default.trunk, |&v| v.into());
+    knobs(&mut w, &endpoint.knobs);
+    w.put_unless_default("queue", &endpoint.queue_bytes, &default.queue_bytes, |&v| write_size(v).into());
+    w.put_some("flood_per_second", endpoint.flood_per_second, Into::into);
+    w.put_some("max_learned", endpoint.max_learned, Into::into);
+    w.0
+}
+
+/// The keys of a link but its name.
+#[must_use]
+pub fn link(link: &Link) -> Keys {
+    let (mut w, default) = (Writer::default(), LinkConfig::default());
+    w.put("rate", rate(link.rate));
+    w.put_unless_default("delay", &link.delay_ns, &default.delay_ns, |&v| show_time(v).into());
+    w.put_unless_default("queue", &link.queue_bytes, &default.queue_bytes, |&v| write_size(v.into()).into());
+    if let Discipline::Ecn { mark_bytes } = link.discipline {
+        w.put("discipline", "ecn");
+        w.put("mark", write_size(mark_bytes.into()));
+    }
+    w.put_unless_default("loss", &link.loss_ppm, &0, |&v| show_percent(v).into());
+    w.0
+}
+
+fn knobs(w: &mut Writer, knobs: &Knobs) {
+    w.put_both("guarantee", &knobs.guarantee, rate);
+    w.put_both("limit", &knobs.limit, rate);
+    w.put_both("weight", &knobs.weight, Into::into);
+}
+
+fn device(w: &mut Writer, device: &Device) {
+    let default = Device::default();
+    w.put_some("port", device.locator.as_ref(), |v| v.to_string().into());
+    w.put_some("netns", device.netns.as_deref(), Into::into);
+    w.put_list("address", device.addresses.iter().map(|(ip, length)| format!("{ip}/{length}").into()).collect());
+    w.put_unless_default("mtu", &device.mtu, &default.mtu, |&v| v.into());
+    w.put_some("ring", device.ring, Into::into);
+    w.put_unless_default("ipv6", &device.ipv6, &default.ipv6, |&v| v.into());
+    w.put_unless_default("persistent", &device.persistent, &default.persistent, |&v| v.into());
+}
+
+fn identity(w: &mut Writer, identity: &Identity) {
+    w.put_list("mac", identity.macs.iter().map(|&mac| show_mac(mac).into()).collect());
+    let prefix = |ip: String, length: u8, most: u8| {
+        if length == most { Value::from(ip) } else { format!("{ip}/{length}").into() }
+    };
+    let ipv4 = identity.ipv4.iter().map(|&(ip, length)| prefix(ip.to_string(), length, 32));
+    let ipv6 = identity.ipv6.iter().map(|&(ip, length)| prefix(ip.to_string(), length, 128));
+    w.put_list("ip", ipv4.chain(ipv6).collect());
+    let words = [("dhcp-server", identity.allow.dhcp_server), ("router", identity.allow.router)];
+    w.put_list("allow", words.iter().filter(|(_, given)| *given).map(|&(word, _)| word.into()).collect());
+}
