@@ -32,6 +32,9 @@ pub use wake::{Bell, Clock, Wake};
 
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
 const BURST: u64 = 32;
+/// Frames read at a turn at least, where so many wait: one or two at a time woke the receiver for each, and with the niceness it had then cost
+/// a sixth of a TCP connection's throughput. A turn that was too long is taken off the next ones ([`Turns::charge`]).
+const BURST_LEAST: u64 = 4;
 /// Most frames moved before the ports are looked at again, so that their rings (500 frames) do not overflow meanwhile.
 const PUMP: usize = 64;
 /// Most frames of one switch or link moved before the next has its turn, so that one with a flood does not keep the others waiting.
@@ -306,7 +309,7 @@ impl Worker {
             self.turns.charge(turn.port, turn.credit_ns);
             return;
         };
-        let burst = (turn.credit_ns / device.frame_ns.max(1)).clamp(1, BURST) as usize;
+        let burst = (turn.credit_ns / device.frame_ns.max(1)).clamp(BURST_LEAST, BURST) as usize;
         let read = match port.rx(&mut self.pool, burst, &mut self.burst) {
             Ok(read) => read,
             Err(PortError::Gone(why)) => return self.lose(turn.port, why),

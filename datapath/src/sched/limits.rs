@@ -2,9 +2,19 @@
 //!
 //! A limit counts everything that its owner sends in one direction, to the uplink and to neighbours on the same switch alike. These
 //! are two trees (planes), so the limits lie beside them and both trees charge the same ones. A limit is one tag: the time at which
-//! what was sent so far has been paid for. Lateness is made good by at most one maximum frame.
+//! what was sent so far has been paid for. Lateness is made good by [`catch_up`].
 
-use super::tag::{Pace, Tag};
+use super::tag::{Pace, TAG_BITS, Tag};
+
+/// Lateness that a limit makes good: what a loop that sleeps, or reads a burst of four offloaded frames, is late.
+const CATCH_UP: Tag = 100_000 << TAG_BITS;
+/// The same in wire bytes, where that is more (below 1 Gbit/s): some frames, so that each of them does not need a wake-up of its own.
+const CATCH_UP_BYTES: u32 = 12_500;
+
+/// The lateness that is made good at `pace`, in time: also what may be sent at once after idling.
+fn catch_up(pace: Pace) -> Tag {
+    pace.cost(CATCH_UP_BYTES).max(CATCH_UP)
+}
 
 /// One of the two trees that share limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,16 +38,16 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A node that may send at `pace`, in frames of up to `max_frame` wire bytes.
+    /// A node that may send at `pace`.
     #[must_use]
-    pub fn new(pace: Pace, max_frame: u32) -> Self {
-        Limit { pace, catch_up: pace.cost(max_frame), ..Limit::default() }
+    pub fn new(pace: Pace) -> Self {
+        Limit { pace, catch_up: catch_up(pace), ..Limit::default() }
     }
 
     /// Changes the pace; what is owed stays.
-    pub fn set_pace(&mut self, pace: Pace, max_frame: u32) {
+    pub fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
-        self.catch_up = pace.cost(max_frame);
+        self.catch_up = catch_up(pace);
     }
 
     /// Whether there is a limit at all.

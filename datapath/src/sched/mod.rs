@@ -23,8 +23,6 @@ use limits::{Limit, Limits, Plane};
 use tag::Pace;
 use tree::{Capacity, Leaf, Tree};
 
-/// Lateness that a limit makes good, in wire bytes: 100 us at 1 Gbit/s, which is what a sleeping loop is late.
-const LIMIT_CATCH_UP: u32 = 12_500;
 
 /// Both trees of one direction.
 #[derive(Debug)]
@@ -56,7 +54,7 @@ impl Scheduler {
         let local_tenants: Vec<Share> = tenants.iter().map(between_neighbours).collect();
         let local_leaves: Vec<Leaf> =
             leaves.iter().map(|l| Leaf { share: between_neighbours(&l.share), ..*l }).collect();
-        let limit = |share: &Share| Limit::new(Pace::of(share.limit), LIMIT_CATCH_UP);
+        let limit = |share: &Share| Limit::new(Pace::of(share.limit));
         let mut scheduler = Scheduler {
             wire: Tree::new(Plane::Wire, program.order, capacity, &tenants, &leaves),
             local: Tree::new(Plane::Local, program.order, None, &local_tenants, &local_leaves),
@@ -143,7 +141,7 @@ impl Scheduler {
     /// Changes an endpoint's share; `tenant` is its owner.
     pub fn set_endpoint_share(&mut self, pool: &Pool, endpoint: EndpointId, tenant: TenantId, share: Share) {
         let limit = &mut self.limits.endpoints[endpoint.0 as usize];
-        limit.set_pace(Pace::of(share.limit), LIMIT_CATCH_UP);
+        limit.set_pace(Pace::of(share.limit));
         self.limited[endpoint.0 as usize] = limit.is_limited() || self.limits.tenants[tenant.0 as usize].is_limited();
         self.wire.set_endpoint_share(pool, endpoint, share);
         self.local.set_endpoint_share(pool, endpoint, between_neighbours(&share));
@@ -152,7 +150,7 @@ impl Scheduler {
     /// Changes a tenant's share.
     pub fn set_tenant_share(&mut self, tenant: TenantId, share: Share) {
         let limit = &mut self.limits.tenants[tenant.0 as usize];
-        limit.set_pace(Pace::of(share.limit), LIMIT_CATCH_UP);
+        limit.set_pace(Pace::of(share.limit));
         let limited = limit.is_limited();
         self.wire.set_tenant_share(tenant, share);
         self.local.set_tenant_share(tenant, between_neighbours(&share));

@@ -221,7 +221,7 @@ impl Tree {
         while let Some(node) = self.wheel.expire(now) {
             self.wake(pool, now, limits, node);
         }
-        if self.busy_until > tag(now) && self.pace.is_limited() {
+        if self.root.active() == 0 || self.busy_until > tag(now) && self.pace.is_limited() {
             return None;
         }
         loop {
