@@ -23,7 +23,6 @@ use limits::{Limit, Limits, Plane};
 use tag::Pace;
 use tree::{Capacity, Leaf, Tree};
 
-
 /// Both trees of one direction.
 #[derive(Debug)]
 pub struct Scheduler {

@@ -87,22 +87,28 @@ impl Wake {
     }
 }
 
-/// The worker's clock: nanoseconds since it was made (CLOCK_MONOTONIC).
+/// The worker's clock: nanoseconds since it was made (CLOCK_MONOTONIC). It is read for every frame that is written, hence not by way of the
+/// standard library, which checks more than is needed here.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock(std::time::Instant);
+pub struct Clock(u64);
 
 impl Clock {
     /// A clock that starts now.
     #[must_use]
     pub fn start() -> Clock {
-        Clock(std::time::Instant::now())
+        Clock(monotonic_ns())
     }
 
     /// Now.
     #[must_use]
     pub fn now(&self) -> Instant {
-        Instant(self.0.elapsed().as_nanos() as u64)
+        Instant(monotonic_ns().saturating_sub(self.0))
     }
+}
+
+fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]

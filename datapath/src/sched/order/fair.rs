@@ -279,6 +279,9 @@ impl Fair {
 
     pub fn peek(&mut self, v: u64) -> Option<u32> {
         self.clock.observe(v);
+        if self.active == 0 {
+            return None;
+        }
         let (child, early) = self.first()?;
         if early { self.move_on() } else { Some(child) }
     }
