@@ -7,6 +7,8 @@
 //! | driver | locator | what it is |
 //! |---|---|---|
 //! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers and VMs |
+//! | [`packet::Packet`] | `packet://NAME` | an interface that exists (a NIC, a veth), by AF_PACKET |
+//! | [`packet::Host`] | `host://NAME` | the host's own traffic over such an interface |
 //! | [`pcap::PcapInput`], [`pcap::PcapOutput`] | `pcap://FILE` | a capture file, to replay or to write |
 //! | [`pair::pair`] | - | two ports joined in memory, for tests |
 //!
@@ -23,6 +25,7 @@ use datapath::offload::OffloadSupport;
 use datapath::verdict::Reason;
 
 pub mod netns;
+pub mod packet;
 pub mod pair;
 pub mod pcap;
 mod rtnl;

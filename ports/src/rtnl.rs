@@ -1,4 +1,4 @@
-//! The few requests of route netlink (rtnetlink(7), netlink(7)) that TAP devices need: look at links, change, move and delete them, give
+//! The few requests of route netlink (rtnetlink(7), netlink(7)) that devices need: look at links, change, move and delete them, give
 //! them addresses.
 //!
 //! A [`Netlink`] speaks of the namespace of the thread that opened it. Messages are built and read as bytes in the machine's order; a
@@ -35,6 +35,12 @@ pub(crate) struct Link {
     pub alias: String,
     /// Frames that the device dropped instead of sending them.
     pub tx_dropped: u64,
+    /// What its frames begin with (`ARPHRD_`): 1 is Ethernet.
+    pub hardware: u16,
+    /// Its own address, where that is Ethernet's.
+    pub mac: Option<[u8; 6]>,
+    /// Longest packet in bytes.
+    pub mtu: u32,
 }
 
 /// One interface, as a request names it.
@@ -282,11 +288,13 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 fn parse_link(body: &[u8]) -> Option<Link> {
-    let mut link = Link { index: i32_at(body, 4)?, ..Link::default() };
+    let mut link = Link { index: i32_at(body, 4)?, hardware: u16_at(body, 2)?, ..Link::default() };
     for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(value),
             libc::IFLA_IFALIAS => link.alias = text(value),
+            libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
+            libc::IFLA_MTU => link.mtu = i32_at(value, 0)? as u32,
             libc::IFLA_LINKINFO => {
                 if let Some((_, kind)) = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND) {
                     link.kind = text(kind);
@@ -325,6 +333,8 @@ mod tests {
         let lo = netlink.link(Which::Name("lo")).unwrap().expect("every namespace has a loopback interface");
         assert_eq!(netlink.link(Which::Index(lo.index)).unwrap().unwrap().name, "lo");
         assert!(netlink.links().unwrap().iter().any(|link| link.index == lo.index && link.kind.is_empty()));
+        assert_eq!((lo.hardware, lo.mac), (libc::ARPHRD_LOOPBACK, Some([0; 6])));
+        assert!(lo.mtu >= 1500, "{}", lo.mtu);
         assert!(netlink.link(Which::Name("no-such-link")).unwrap().is_none());
     }
 

@@ -80,6 +80,19 @@ impl Tap {
         &self.name
     }
 
+    /// Another handle on the same device.
+    pub(crate) fn twin(&self) -> Option<Tap> {
+        Some(Tap {
+            fd: self.fd.try_clone().ok()?,
+            name: self.name.clone(),
+            features: self.features,
+            pinned: self.pinned.clone(),
+            seen_in: self.seen_in,
+            drops: self.drops,
+            cut: Arc::clone(&self.cut),
+        })
+    }
+
     /// Reads one frame; `None` where none waits or the pool has no buffer.
     fn read_frame(&mut self, pool: &mut Pool) -> Result<Option<Frame>, PortError> {
         // Where others hold all large buffers, endpoints with short frames still get through.
@@ -211,14 +224,6 @@ impl Port for Tap {
     }
 
     fn second(&self) -> Option<Box<dyn Port + Send>> {
-        Some(Box::new(Tap {
-            fd: self.fd.try_clone().ok()?,
-            name: self.name.clone(),
-            features: self.features,
-            pinned: self.pinned.clone(),
-            seen_in: self.seen_in,
-            drops: self.drops,
-            cut: Arc::clone(&self.cut),
-        }))
+        Some(Box::new(self.twin()?))
     }
 }

@@ -1,4 +1,4 @@
-//! Namespaces, devices and a forwarding loop for tests of TAPs. Everything made here is gone when its guard is dropped, also in a panic.
+//! Namespaces, devices and a forwarding loop for tests. Everything made here is gone when its guard is dropped, also in a panic.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -132,14 +132,14 @@ impl Bed {
         a.mac = Some(Mac([2, 0, 0, 0, 9, 1]));
         let mut b = options("right0", &right, &["10.9.0.2/24", "fd09::2/64"]);
         b.mac = Some(Mac([2, 0, 0, 0, 9, 2]));
-        let forwarder = Forwarder::start([Tap::open(&a).unwrap(), Tap::open(&b).unwrap()], Pool::new(limits));
+        let forwarder = Forwarder::start(Tap::open(&a).unwrap(), Tap::open(&b).unwrap(), Pool::new(limits));
         Bed { left, right, forwarder }
     }
 }
 
 /// What went through a loop.
 pub struct Report {
-    pub taps: [Tap; 2],
+    pub ports: [AnyPort; 2],
     pub frames: u64,
     pub tcp_segmented: u64,
     pub udp_segmented: u64,
@@ -150,6 +150,9 @@ pub struct Report {
     pub frames_left_in_pool: usize,
 }
 
+/// A port that the loop may have on its thread.
+pub type AnyPort = Box<dyn Port + Send>;
+
 /// A thread that copies frames between two devices.
 pub struct Forwarder {
     stop: Arc<AtomicBool>,
@@ -157,10 +160,11 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    pub fn start(taps: [Tap; 2], pool: Pool) -> Forwarder {
+    pub fn start<P: Port + Send + 'static, Q: Port + Send + 'static>(one: P, other: Q, pool: Pool) -> Forwarder {
+        let ports: [AnyPort; 2] = [Box::new(one), Box::new(other)];
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
-        Forwarder { stop, thread: Some(std::thread::spawn(move || forward(taps, pool, &seen))) }
+        Forwarder { stop, thread: Some(std::thread::spawn(move || forward(ports, pool, &seen))) }
     }
 
     /// Waits for the loop to end by itself.
@@ -189,9 +193,9 @@ impl Drop for Forwarder {
 const BURST: usize = 64;
 const TENTH_OF_A_SECOND: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-fn forward(taps: [Tap; 2], mut pool: Pool, stop: &AtomicBool) -> Report {
+fn forward(ports: [AnyPort; 2], mut pool: Pool, stop: &AtomicBool) -> Report {
     let mut report = Report {
-        taps,
+        ports,
         frames: 0,
         tcp_segmented: 0,
         udp_segmented: 0,
@@ -202,17 +206,17 @@ fn forward(taps: [Tap; 2], mut pool: Pool, stop: &AtomicBool) -> Report {
     };
     let mut burst = Vec::with_capacity(BURST);
     while !stop.load(Ordering::Relaxed) && report.ended.is_none() {
-        let mut fds = report.taps.each_ref().map(|tap| PollFd::from_borrowed_fd(tap.fd().unwrap(), PollFlags::IN));
+        let mut fds = report.ports.each_ref().map(|port| PollFd::from_borrowed_fd(port.fd().unwrap(), PollFlags::IN));
         rustix::event::poll(&mut fds, Some(&TENTH_OF_A_SECOND)).unwrap();
         let ready = fds.map(|fd| !fd.revents().is_empty());
         for from in (0..2).filter(|from| ready[*from]) {
-            match report.taps[from].rx(&mut pool, BURST, &mut burst) {
+            match report.ports[from].rx(&mut pool, BURST, &mut burst) {
                 Ok(_) => {}
                 Err(error) => report.ended = Some((from, error)),
             }
             for frame in burst.drain(..) {
                 count(&mut report, &pool, &frame);
-                if let Err(refused) = report.taps[1 - from].tx(&mut pool, frame) {
+                if let Err(refused) = report.ports[1 - from].tx(&mut pool, frame) {
                     report.refused.push(refused);
                 }
             }

@@ -7,7 +7,7 @@ use ports::netns::{Identity, Netns};
 use ports::tap::{OpenError, Tap, TapOptions, remove_tagged};
 use ports::{Port, PortError, Refused};
 
-fn send(tap: &mut Tap) -> Result<(), Refused> {
+fn send(tap: &mut dyn Port) -> Result<(), Refused> {
     let mut pool = Pool::new(PoolLimits::default());
     let frame = pool.alloc_from(&[0xff; 60]).unwrap();
     tap.tx(&mut pool, frame)
@@ -56,10 +56,10 @@ fn a_device_deleted_under_the_loop_is_gone_and_can_be_made_anew() {
     assert!(matches!(error, PortError::Gone(_)) && which == 1, "{which} {error}");
     assert!(error.to_string().contains("right0"), "{error}");
     assert_eq!(report.frames_left_in_pool, 0);
-    let [mut a, mut b] = report.taps;
-    assert_eq!(send(&mut b), Err(Refused::Gone));
+    let [mut a, mut b] = report.ports;
+    assert_eq!(send(&mut *b), Err(Refused::Gone));
     assert!(matches!(b.drops_before_us(), Err(PortError::Gone(_))));
-    assert_eq!(send(&mut a), Ok(()), "the other device is undisturbed");
+    assert_eq!(send(&mut *a), Ok(()), "the other device is undisturbed");
     assert!(left.has("left0"));
     let mut again = Tap::open(&options("right0", &right, &[])).unwrap();
     assert_eq!(send(&mut again), Ok(()));
@@ -74,8 +74,8 @@ fn a_namespace_deleted_under_the_loop_ends_its_device_alone() {
     let mut report = forwarder.wait();
     let (which, error) = report.ended.take().unwrap();
     assert!(matches!(error, PortError::Gone(_)) && which == 1, "{which} {error}");
-    let [mut a, _b] = report.taps;
-    assert_eq!(send(&mut a), Ok(()), "the other device is undisturbed");
+    let [mut a, _b] = report.ports;
+    assert_eq!(send(&mut *a), Ok(()), "the other device is undisturbed");
     let missing = Tap::open(&wanted).unwrap_err();
     assert!(matches!(missing, OpenError::Namespace { .. }), "{missing}");
     let name = right.0.path().file_name().unwrap().to_str().unwrap().to_owned();

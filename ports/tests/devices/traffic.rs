@@ -9,13 +9,13 @@ use datapath::frame::{Pool, PoolLimits};
 use ports::tap::Tap;
 use ports::{Port, Refused};
 
-const BULK_BYTES: usize = 64 << 20;
+pub const BULK_BYTES: usize = 64 << 20;
 
-fn at(address: &str, port: u16) -> SocketAddr {
+pub fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse::<IpAddr>().unwrap(), port)
 }
 
-fn udp(space: &Space, address: &str) -> UdpSocket {
+pub fn udp(space: &Space, address: &str) -> UdpSocket {
     let socket = space.0.run(|| UdpSocket::bind(at(address, 0))).unwrap().unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
@@ -27,7 +27,7 @@ fn pattern(position: usize) -> u8 {
 }
 
 /// Sends `bytes` over one connection and compares what arrives.
-fn bulk(from: &Space, to: &Space, address: &str, bytes: usize) {
+pub fn bulk(from: &Space, to: &Space, address: &str, bytes: usize) {
     let listener = to.0.run(|| TcpListener::bind(at(address, 0))).unwrap().unwrap();
     let destination = listener.local_addr().unwrap();
     let connect = || TcpStream::connect_timeout(&destination, PATIENCE);
@@ -78,7 +78,7 @@ fn tcp_udp_and_ping_pass_with_all_offloads_in_both_ip_versions() {
     // Segments of 1448 bytes would have been 185 000 frames and as many acknowledgements at most.
     assert!(report.tcp_segmented > 1000, "{} segmented", report.tcp_segmented);
     assert!(report.longest > 60_000, "the longest frame had {} bytes", report.longest);
-    for tap in &mut report.taps {
+    for tap in &mut report.ports {
         assert!(tap.features().reports_drops);
         tap.drops_before_us().unwrap();
     }
@@ -113,7 +113,7 @@ fn udp_segments_cross_as_one_frame_and_arrive_one_by_one() {
         }
     }
     let report = bed.forwarder.finish();
-    if report.taps[0].features().offload.uso {
+    if report.ports[0].features().offload.uso {
         assert_eq!(report.udp_segmented, 2);
     }
     assert_eq!(report.frames_left_in_pool, 0);
@@ -132,7 +132,7 @@ fn short_frames_pass_when_all_large_buffers_are_taken() {
     let len = other.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..len], b"short");
     let mut report = bed.forwarder.finish();
-    assert_eq!(report.taps[0].drops_before_us().unwrap(), 1, "the long frame was cut, and that is counted");
+    assert_eq!(report.ports[0].drops_before_us().unwrap(), 1, "the long frame was cut, and that is counted");
     assert_eq!(report.frames_left_in_pool, 0);
 }
 

@@ -1,0 +1,136 @@
+//! `host://NAME`: the host's own traffic over an interface that the switch has taken, as a port of the switch.
+//!
+//! The port is a TAP device, and three programs bend the host's ways through it (`bpf.rs`). The interface keeps its name, addresses and
+//! routes, and the host's programs notice nothing:
+//!
+//! | at | a frame | goes |
+//! |---|---|---|
+//! | the interface's ingress | from the wire | nowhere: the packet socket has read it |
+//! | the interface's egress | that the host sends | to the TAP, where the switch reads it |
+//! | the TAP's ingress | that the switch writes for the host | into the interface's ingress, marked, where it passes |
+//!
+//! What the switch itself sends over the interface passes by its egress hook. The programs are held by descriptors and the TAP is not
+//! persistent: when the process ends, however it ends, the host uses the interface as before. When only the TAP goes, reading it says
+//! so, and closing the port takes the programs away, so that the host is cut off for a moment at most.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use datapath::frame::{Frame, Pool};
+
+use super::bpf::{self, Links};
+use super::{OpenError, Place, find, inspect, pin, within};
+use crate::netns::{Identity, Netns};
+use crate::rtnl::{Link, Netlink, Which};
+use crate::tap::{Tag, Tap, TapOptions};
+use crate::{Features, Port, PortError, Refused};
+
+/// The host's side of which interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostOptions {
+    /// Name of the interface.
+    pub interface: String,
+    /// The namespace it is in, whose traffic is "the host's"; `None` for ours.
+    pub netns: Option<Netns>,
+    /// Frames that wait to be read; `None` leaves the kernel's default (500).
+    pub ring: Option<u32>,
+    /// Whose the TAP is.
+    pub tag: Tag,
+}
+
+/// The host's traffic over one interface. Dropping it gives the interface back to the host.
+#[derive(Debug)]
+pub struct Host {
+    /// Dropped first: the host's way out must not lead into a device that is gone.
+    links: Arc<Links>,
+    tap: Tap,
+    place: Place,
+    pinned: Option<Identity>,
+    opened: Link,
+}
+
+/// Whether an interface can be taken for the switch alone here.
+///
+/// # Errors
+/// Why not, as a sentence for people.
+pub fn probe() -> Result<(), String> {
+    bpf::probe().map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "this process may not load BPF programs: run it as root".to_owned(),
+        Some(libc::ENOSYS | libc::EINVAL) => format!("this kernel takes no BPF programs ({error})"),
+        _ => format!("a BPF program cannot be loaded: {error}"),
+    })?;
+    // Hooks of the loopback interface can be asked for wherever there are such hooks.
+    bpf::hooks(1)
+        .map(drop)
+        .map_err(|error| format!("this kernel has no TCX hooks, which came with Linux 6.6 ({error})"))
+}
+
+impl Host {
+    /// Bends the host's traffic over the interface through the new port. Open the interface itself before.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. What was changed is undone.
+    pub fn open(options: &HostOptions) -> Result<Host, OpenError> {
+        let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
+        let pinned = pin(&place)?;
+        let opened = within(&place, || find(&place))??;
+        let name = format!("levada.{}", opened.index);
+        let tap = Tap::open(&TapOptions {
+            name: name.clone(),
+            netns: options.netns.clone(),
+            mac: None,
+            mtu: Some(opened.mtu),
+            addresses: Vec::new(),
+            persistent: false,
+            txqueuelen: options.ring,
+            without_ipv6: true,
+            tag: options.tag.clone(),
+        })
+        .map_err(OpenError::Tap)?;
+        let attach = || -> io::Result<Links> {
+            let device = Netlink::open()?.link(Which::Name(&name))?.ok_or(io::ErrorKind::NotFound)?;
+            Links::attach(opened.index, device.index)
+        };
+        let links = within(&place, attach)?;
+        let links =
+            links.map_err(|error| OpenError::Kernel(place.clone(), "attaching the programs that take it", error))?;
+        Ok(Host { links: Arc::new(links), tap, place, pinned, opened })
+    }
+}
+
+impl Port for Host {
+    fn features(&self) -> Features {
+        self.tap.features()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.tap.fd()
+    }
+
+    fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
+        self.tap.rx(pool, burst, out)
+    }
+
+    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
+        self.tap.tx(pool, frame)
+    }
+
+    fn drops_before_us(&mut self) -> Result<u64, PortError> {
+        inspect(&self.place, self.pinned, &self.opened)?;
+        if !self.links.hold() {
+            return Err(PortError::Gone(format!("{}: the programs that take it were taken off", self.place)));
+        }
+        self.tap.drops_before_us()
+    }
+
+    fn second(&self) -> Option<Box<dyn Port + Send>> {
+        Some(Box::new(Host {
+            links: Arc::clone(&self.links),
+            tap: self.tap.twin()?,
+            place: self.place.clone(),
+            pinned: self.pinned,
+            opened: self.opened.clone(),
+        }))
+    }
+}

@@ -1,0 +1,373 @@
+//! `packet://NAME`: an interface that exists, a NIC or a veth, as a port. `host://NAME`: the host's own traffic over it.
+//!
+//! Frames are read and written through an AF_PACKET socket (packet(7)) behind a virtio header ([`crate::vnet`]), so that offloaded frames
+//! cross whole in both directions. A frame is read with recvmsg(2) straight into a buffer of the pool: the kernel queues references, so it
+//! is copied once. (A ring shared with the kernel, PACKET_RX_RING, costs a second copy for each frame, which a TCP connection of 64 KiB
+//! frames feels more than the system call: `docs/ports.md` has the figures.) Sending passes the host's queueing discipline
+//! (PACKET_QDISC_BYPASS); what the host itself sends is not read back (PACKET_IGNORE_OUTGOING).
+//!
+//! *Shared*: the host goes on using the interface past the switch, and frames to the interface's own address are left to it.
+//! *Exclusive*: all of the host's traffic passes the switch as well, through [`Host`]; `host.rs` says how. The interface's addresses,
+//! routes and name stay as they are in both, and the kernel undoes everything when the process dies.
+
+mod bpf;
+mod host;
+mod socket;
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datapath::frame::{Frame, HEADROOM, MAX_FRAME, Pool, SMALL};
+use datapath::offload::OffloadSupport;
+use rustix::io::Errno;
+
+use crate::netns::{Identity, Netns};
+use crate::rtnl::{Link, Netlink, Which};
+use crate::vnet::{self, HEADER_BYTES};
+use crate::{BURST_BYTES, Features, Port, PortError, Refused};
+
+pub use bpf::{Hooks, hooks};
+pub use host::{Host, HostOptions, probe};
+
+/// Kernel memory of the longest frame, headers and bookkeeping included, in bytes: what `room` counts in.
+const LONGEST_FRAME_MEMORY: usize = 68 << 10;
+/// Frames of 64 KiB that may wait where nothing is said: 17 MiB. Of 1500 bytes about 7000 have room.
+pub const DEFAULT_ROOM: u32 = 256;
+/// Memory of frames that the device has taken and not sent yet, in bytes.
+const SEND_ROOM: usize = 16 << 20;
+/// Bytes of an Ethernet header without tag.
+const ETHERNET_HEADER: usize = 14;
+/// Bytes of a VLAN tag, and of the two addresses before it (IEEE 802.1Q).
+const TAG: usize = 4;
+const ADDRESSES: usize = 12;
+/// `ARPHRD_ETHER`.
+const ETHERNET: u16 = 1;
+
+/// Which interface, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PacketOptions {
+    /// Its name.
+    pub name: String,
+    /// The namespace it is in; `None` for ours.
+    pub netns: Option<Netns>,
+    /// Frames of 64 KiB that may wait to be read; `None` for [`DEFAULT_ROOM`].
+    pub room: Option<u32>,
+    /// Whether the host's traffic passes the switch too. If not, frames to the interface's own address are left to the host.
+    pub is_exclusive: bool,
+}
+
+/// Why an interface could not be taken.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The namespace is not there, or may not be entered.
+    Namespace(Place, io::Error),
+    /// There is no such interface.
+    Missing(Place),
+    /// It does not carry Ethernet frames.
+    NotEthernet(Place),
+    /// The kernel refused a step.
+    Kernel(Place, &'static str, io::Error),
+    /// The device for the host's traffic cannot be made.
+    Tap(crate::tap::OpenError),
+}
+
+/// An interface: its name, and its namespace where that is not ours.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub netns: Option<Netns>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interface {}", self.name)?;
+        self.netns.as_ref().map_or(Ok(()), |netns| write!(f, " in namespace {netns}"))
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Namespace(place, error) => {
+                write!(f, "{place}: {error}; make the namespace first (ip netns add), or correct `netns`")
+            }
+            OpenError::Missing(place) => {
+                write!(f, "{place}: there is none of this name; `ip link` lists those there are")
+            }
+            OpenError::NotEthernet(place) => {
+                write!(f, "{place}: it does not carry Ethernet frames; use a NIC, a veth, a bond or a bridge")
+            }
+            OpenError::Kernel(place, step, error) => {
+                let remedy = match error.raw_os_error() {
+                    Some(libc::EPERM | libc::EACCES) => "; run as root",
+                    Some(libc::EAFNOSUPPORT) => "; load the kernel module `af_packet`",
+                    _ => "",
+                };
+                write!(f, "{place}: {step}: {error}{remedy}")
+            }
+            OpenError::Tap(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl Error for OpenError {}
+
+/// An interface in use as a port.
+#[derive(Debug)]
+pub struct Packet {
+    socket: OwnedFd,
+    place: Place,
+    features: Features,
+    /// The namespace as it was: the socket keeps it alive, so its deletion shows only in its name.
+    pinned: Option<Identity>,
+    /// The interface as it was when it was opened.
+    opened: Link,
+    drops: Arc<Drops>,
+    /// What the operator should know.
+    notes: Vec<String>,
+}
+
+/// Frames lost before they were read, counted by both handles.
+#[derive(Debug, Default)]
+struct Drops {
+    /// That found no room: the kernel forgets them when asked.
+    full: AtomicU64,
+    /// That could not be read whole.
+    cut: AtomicU64,
+}
+
+impl Packet {
+    /// Begins to use an interface. Its own configuration stays, but for large receive offload, which is set off.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(options: &PacketOptions) -> Result<Packet, OpenError> {
+        let place = Place { name: options.name.clone(), netns: options.netns.clone() };
+        let pinned = pin(&place)?;
+        let room = options.room.unwrap_or(DEFAULT_ROOM) as usize * LONGEST_FRAME_MEMORY;
+        let (socket, link, notes) = within(&place, || open_here(&place, room, options.is_exclusive))??;
+        let offload = OffloadSupport { uso: has_udp_segmentation(), ..OffloadSupport::ALL };
+        let max_frame = (link.mtu as usize).saturating_add(ETHERNET_HEADER);
+        Ok(Packet {
+            socket,
+            place,
+            features: Features { offload, can_pause: false, reports_drops: true, max_frame },
+            pinned,
+            opened: link,
+            drops: Arc::default(),
+            notes,
+        })
+    }
+
+    /// What works less well than it could, each as a sentence for the log.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Reads one frame. `None`: none waits, or the pool has no buffer; `Some(None)`: one was lost.
+    fn read_frame(&mut self, pool: &mut Pool) -> Result<Option<Option<Frame>>, PortError> {
+        // Where others hold all large buffers, endpoints with short frames still get through.
+        let Some(frame) = pool.alloc(MAX_FRAME).or_else(|| pool.alloc(SMALL - HEADROOM)) else {
+            return Ok(None);
+        };
+        // In one piece with its header, which is taken off again: cheaper for the kernel than a vector of two.
+        pool.push_front(&frame, HEADER_BYTES);
+        let read = match socket::read(self.socket.as_fd(), pool.bytes_mut(&frame)) {
+            Ok(read) if !read.is_cut => read,
+            failed => {
+                pool.free(frame);
+                return match failed.err() {
+                    Some(Errno::AGAIN | Errno::INTR) => Ok(None),
+                    // Longer than the buffer, or segmented in a way that the header has no word for: it is consumed.
+                    None | Some(Errno::INVAL) => {
+                        self.drops.cut.fetch_add(1, Ordering::Relaxed);
+                        Ok(Some(None))
+                    }
+                    Some(errno) => Err(self.diagnose(errno)),
+                };
+            }
+        };
+        let header = pool.bytes(&frame).first_chunk().copied().unwrap_or_default();
+        pool.pull_front(&frame, HEADER_BYTES);
+        pool.set_len(&frame, read.len.saturating_sub(HEADER_BYTES));
+        let mut offload = vnet::decode(&header);
+        if let Some((protocol, contents)) = read.tag {
+            put_back(pool, &frame, protocol, contents);
+            if offload.needs_csum {
+                offload.csum_start = offload.csum_start.saturating_add(TAG as u16);
+            }
+        }
+        pool.meta_mut(&frame).offload = offload;
+        Ok(Some(Some(pool.compact(frame))))
+    }
+
+    fn diagnose(&self, errno: Errno) -> PortError {
+        // The socket says ENETDOWN once, both when the interface is set down and when it is deleted.
+        if socket::is_bound(self.socket.as_fd()) { PortError::Io(errno.into()) } else { self.deleted() }
+    }
+
+    fn deleted(&self) -> PortError {
+        PortError::Gone(format!("{}: it was deleted, or moved to another namespace", self.place))
+    }
+}
+
+/// Opens, in the namespace that the interface is in.
+fn open_here(place: &Place, room: usize, is_exclusive: bool) -> Result<(OwnedFd, Link, Vec<String>), OpenError> {
+    let kernel = |(step, error)| OpenError::Kernel(place.clone(), step, error);
+    let link = find(place)?;
+    let mut notes = Vec::new();
+    let socket = socket::open(link.mac.filter(|_| !is_exclusive)).map_err(kernel)?;
+    let has_room = socket::set_room(socket.as_fd(), room).map_err(|e| kernel(("bounding its memory", e)))?;
+    if !has_room {
+        notes.push(format!(
+            "{place}: without the right to more, only net.core.rmem_max of the kernel's memory holds frames that wait: bursts are lost; \
+             run as root, or raise it to {}",
+            room / 2
+        ));
+    }
+    socket::set_send_room(socket.as_fd(), SEND_ROOM).map_err(|e| kernel(("bounding its memory", e)))?;
+    if let Err(error) = socket::set_lro_off(socket.as_fd(), &place.name) {
+        notes.push(format!(
+            "{place}: large receive offload cannot be set off: {error}; frames it joined are not cut again as sent"
+        ));
+    }
+    socket::bind(socket.as_fd(), link.index).map_err(kernel)?;
+    Ok((socket, link, notes))
+}
+
+/// The interface, in the calling thread's namespace.
+fn find(place: &Place) -> Result<Link, OpenError> {
+    let link = Netlink::open().and_then(|mut netlink| netlink.link(Which::Name(&place.name)));
+    let link = link.map_err(|error| OpenError::Kernel(place.clone(), "looking for it", error))?;
+    let link = link.ok_or_else(|| OpenError::Missing(place.clone()))?;
+    if link.hardware == ETHERNET { Ok(link) } else { Err(OpenError::NotEthernet(place.clone())) }
+}
+
+fn pin(place: &Place) -> Result<Option<Identity>, OpenError> {
+    let identity = place.netns.as_ref().map(Netns::identity).transpose();
+    identity.map_err(|error| OpenError::Namespace(place.clone(), error))
+}
+
+/// Runs `work` in the interface's namespace.
+fn within<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, OpenError> {
+    match &place.netns {
+        None => Ok(work()),
+        Some(netns) => netns.run(work).map_err(|error| OpenError::Namespace(place.clone(), error)),
+    }
+}
+
+/// What has become of an interface: an error where it is to be opened anew. It may have another name by now.
+fn inspect(place: &Place, pinned: Option<Identity>, opened: &Link) -> Result<(), PortError> {
+    let gone = |how: String| Err(PortError::Gone(format!("{place}: {how}")));
+    if place.netns.as_ref().is_some_and(|netns| netns.identity().ok() != pinned) {
+        return gone("its namespace was deleted".to_owned());
+    }
+    let look = || Netlink::open()?.link(Which::Index(opened.index));
+    let Ok(link) = within(place, look).unwrap_or_else(|_| Err(io::ErrorKind::NotFound.into())) else {
+        // The kernel is busy: the next call will tell.
+        return Ok(());
+    };
+    match link {
+        None => gone("it was deleted, or moved to another namespace".to_owned()),
+        Some(link) if link.mtu != opened.mtu => {
+            gone(format!("its MTU is {} bytes now, it was {}", link.mtu, opened.mtu))
+        }
+        Some(link) if link.mac != opened.mac => gone("its address has changed".to_owned()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Puts a VLAN tag behind the addresses of a frame, into the pool's headroom.
+fn put_back(pool: &mut Pool, frame: &Frame, protocol: u16, contents: u16) {
+    if pool.len(frame) < ADDRESSES || !pool.push_front(frame, TAG) {
+        return;
+    }
+    let bytes = pool.bytes_mut(frame);
+    bytes.copy_within(TAG..TAG + ADDRESSES, 0);
+    bytes[ADDRESSES..ADDRESSES + 2].copy_from_slice(&protocol.to_be_bytes());
+    bytes[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&contents.to_be_bytes());
+}
+
+/// Whether a packet socket takes UDP segmentation: from Linux 6.2.
+fn has_udp_segmentation() -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(2))
+}
+
+impl Port for Packet {
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
+        let (mut read, mut bytes) = (0, 0);
+        while read < burst && bytes < BURST_BYTES {
+            match self.read_frame(pool) {
+                Ok(Some(Some(frame))) => {
+                    bytes += pool.len(&frame);
+                    out.push(frame);
+                    read += 1;
+                }
+                Ok(Some(None)) => {}
+                Err(error) if read == 0 => return Err(error),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Ok(read)
+    }
+
+    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
+        let header = vnet::encode(&pool.meta(&frame).offload, pool.bytes(&frame));
+        if !pool.push_front(&frame, HEADER_BYTES) {
+            pool.free(frame);
+            return Err(Refused::Invalid);
+        }
+        let bytes = pool.bytes_mut(&frame);
+        bytes[..HEADER_BYTES].copy_from_slice(&header);
+        let written = rustix::io::write(&self.socket, bytes);
+        pool.free(frame);
+        match written {
+            Ok(_) => Ok(()),
+            Err(Errno::NETDOWN) => Err(Refused::Down),
+            Err(Errno::NXIO | Errno::NODEV) => Err(Refused::Gone),
+            Err(Errno::INVAL | Errno::MSGSIZE | Errno::FAULT) => Err(Refused::Invalid),
+            // The device, or its queue, has no room.
+            Err(_) => Err(Refused::Full),
+        }
+    }
+
+    fn drops_before_us(&mut self) -> Result<u64, PortError> {
+        if !socket::is_bound(self.socket.as_fd()) {
+            return Err(self.deleted());
+        }
+        inspect(&self.place, self.pinned, &self.opened)?;
+        let now = socket::drops(self.socket.as_fd()).unwrap_or(0);
+        let full = self.drops.full.fetch_add(now, Ordering::Relaxed) + now;
+        Ok(full + self.drops.cut.load(Ordering::Relaxed))
+    }
+
+    fn second(&self) -> Option<Box<dyn Port + Send>> {
+        Some(Box::new(Packet {
+            socket: self.socket.try_clone().ok()?,
+            place: self.place.clone(),
+            features: self.features,
+            pinned: self.pinned,
+            opened: self.opened.clone(),
+            drops: Arc::clone(&self.drops),
+            notes: Vec::new(),
+        }))
+    }
+}

@@ -1,0 +1,6 @@
+//! TAP devices and interfaces that exist, in real network namespaces. Needs root and `/dev/net/tun`; says so and skips where it has not.
+
+mod life;
+mod packet;
+mod testbed;
+mod traffic;
