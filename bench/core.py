@@ -12,12 +12,11 @@ import json
 import re
 from typing import Any
 
-from bench.peers import example
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Failed, Lab, missing_tools, run
+from lab.programs import Missing, example
 from lab.report import Report, at_most
 from lab.stats import median, table
-from lab.switches.base import Missing
 
 #: Endpoints for the count of instructions, and for the time.
 SIZES = {False: (10, 100, 1_000, 10_000, 100_000), True: (10, 100_000)}

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from bench import deaf
-from bench.peers import example
-from lab.blast import HEADERS_BYTES
 from lab.net import Failed
+from lab.programs import example
+from lab.wire import UDP_FRAME_BYTES
 from lab.workload import GRACE_S, LINGER_S, Flow, FlowResult, Guest
 
 #: The payload of the shortest Ethernet frame: 64 bytes with headers and FCS.
-SMALL_PAYLOAD_BYTES = 64 - HEADERS_BYTES
+SMALL_PAYLOAD_BYTES = 64 - UDP_FRAME_BYTES
 #: The payload of a frame that fills an MTU of 1500 bytes.
-FULL_PAYLOAD_BYTES = 1518 - HEADERS_BYTES
+FULL_PAYLOAD_BYTES = 1518 - UDP_FRAME_BYTES
 
 _ROOT = Path(__file__).resolve().parents[1]
 

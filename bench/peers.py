@@ -10,22 +10,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from lab.net import run
+from lab.programs import example
 from lab.switches import Levada, Ovs, Switch
-from lab.switches.base import Missing
-from lab.switches.levada import program
 
 #: What the token bucket of a link may send at once: one segmentation-offloaded frame and a little.
 _BURST_BYTES = 80 << 10
 #: Preamble, FCS and gap, and the shortest frame with them (tc-stab(8)'s terms).
 _WIRE = "overhead 24 mpu 84 linklayer ethernet"
-
-
-def example(name: str) -> str:
-    """The path of an example program, which lies beside the levada binary. Raises `Missing`."""
-    path = program().parent / "examples" / name
-    if not path.is_file():
-        raise Missing(f"no program at {path}: `cargo build --release --workspace --examples`")
-    return str(path)
 
 
 class CopyLoop(Switch):

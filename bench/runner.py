@@ -22,9 +22,9 @@ from bench.shares import shares
 from bench.throughput import small, tcp
 from lab.machine import describe
 from lab.net import Failed, Lab, remove_leftovers, require_root
+from lab.programs import Missing
 from lab.report import Report
 from lab.switches import Ovs, Vde
-from lab.switches.base import Missing
 
 #: In the order of running. Each adds its cells, claims and tables.
 SECTIONS: dict[str, Callable[[Lab, Report, bool], None]] = {

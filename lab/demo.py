@@ -27,12 +27,11 @@ from lab.bars import Bar, Bars
 from lab.cell import worker_use
 from lab.machine import CpuUse, cpu_use, sample_cpu
 from lab.net import Failed, Lab, Received, require_root
+from lab.programs import Missing, program
 from lab.report import Claim, Report, at_least, at_most
 from lab.rootless import rootless
 from lab.stats import table
 from lab.switches import Bridge, Levada, Switch
-from lab.switches.base import Missing
-from lab.switches.levada import program
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FIRST_PORT, Flow, FlowResult, TcpFlow, flood
 

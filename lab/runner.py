@@ -13,8 +13,8 @@ from pathlib import Path
 
 from lab.experiments import EXPERIMENTS
 from lab.net import Failed, Lab, remove_leftovers, require_root
+from lab.programs import Missing
 from lab.report import Report
-from lab.switches.base import Missing
 
 
 def main() -> int:

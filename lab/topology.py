@@ -30,6 +30,8 @@ class Endpoint:
     weight: int = 1
     guarantee_bps: int | None = None
     limit_bps: int | None = None
+    #: Whether the switch is told its addresses, and holds it to them.
+    declared: bool = True
 
 
 @dataclass(frozen=True)

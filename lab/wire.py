@@ -15,6 +15,8 @@ from lab.net import Received
 
 MTU_BYTES = 1500
 ETHERNET_BYTES = 14
+#: Of a UDP datagram in a frame: Ethernet, IPv4 and UDP headers, and the FCS.
+UDP_FRAME_BYTES = ETHERNET_BYTES + 20 + 8 + 4
 #: 802.1Q tag, FCS, preamble and gap: what no guest sees.
 UNSEEN_BYTES = 4 + 4 + 20
 #: A full frame on the wire.

@@ -7,17 +7,18 @@ left out. Payload rates ("goodput") are what applications saw; the switch's own 
 wire bytes are sampled beside them by `lab.cell`.
 
 TCP flows are iperf3 with cubic stated. UDP at a rate is iperf3 too; floods of small or
-offloaded frames are `lab.blast`, short connections `lab.swarm`, round trips `ping`.
-"""
+offloaded frames are ports/examples/blast, short connections `lab.swarm`, paced connections whose
+gaps count `lab.stream`, what no honest endpoint sends `lab.hostile`, round trips `ping`."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from lab import blast, wire
+from lab import hostile, wire
 from lab.net import Failed, Namespace, Process
+from lab.programs import example
 
 #: How often iperf3 reports: the resolution of a window over a flow's life.
 INTERVAL_S = 0.1
@@ -158,53 +160,50 @@ class UdpFlow(Flow):
 
 
 class Blast(Flow):
-    """A UDP flood of `lab.blast`: frames of a size on the wire at a rate (0: unpaced)."""
+    """A UDP flood of ports/examples/blast: frames of a size on the wire at a rate (0: unpaced),
+    several handed to the kernel at once as one offloaded frame where `segments` is above one."""
 
     def __init__(
         self, name: str, src: str, dst: str, frame_bytes: int, per_s: float, segments: int = 1
     ) -> None:
         super().__init__(name, src, dst)
-        self.frame_bytes = frame_bytes
         self.per_s = per_s
         self.segments = segments
+        payload = frame_bytes - wire.UDP_FRAME_BYTES
+        rate = f"{per_s * payload * 8:.0f}" if per_s else "max"
+        self._options = ["--length", str(payload * segments), "--rate", rate]
+        if segments > 1:
+            self._options += ["--gso", str(payload)]
 
     def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
-        common = ["--port", str(port), "--frame-bytes", str(self.frame_bytes), "--seconds"]
-        self._receiver = _python(
-            dst, f"sink-{self.name}", "lab.blast", "sink", *common, str(seconds + LINGER_S)
-        )
+        sink = ("sink", "--port", str(port), "--seconds", str(seconds + LINGER_S))
+        self._receiver = _blast(dst, f"sink-{self.name}", *sink)
         self._receiver.wait_for(lambda: _bound(self._receiver, port, "udp"), "a bound socket")
-        rate = ["--per-s", str(self.per_s), "--segments", str(self.segments)]
-        self._sender = _python(
-            src,
-            f"blast-{self.name}",
-            "lab.blast",
-            *("send", "--to", dst.address, *common, str(seconds), *rate),
-        )
+        to = ("--to", f"{dst.address}:{port}", "--seconds", str(seconds))
+        self._sender = _blast(src, f"blast-{self.name}", "send", *to, *self._options)
 
     def end(self) -> FlowResult:
         sent = _json_report(self, self._report(self._sender, self._seconds + GRACE_S))
         got = _json_report(self, self._report(self._receiver, GRACE_S))
-        payload = blast.payload_bytes(self.frame_bytes)
-        cumulative = got["rows"]
-        rows = [
-            (t0, t1, float((n1 - n0) * payload))
-            for (t0, n0), (t1, n1) in itertools.pairwise(cumulative)
-        ]
-        detail = {"sent_frames": sent["frames"], "received_frames": got["frames"]}
-        detail |= {"sent_per_s": sent["per_s"], "refused": sent["refused"]}
-        return FlowResult(self.name, rows, detail)
+        row_s = got["row_ms"] / 1000
+        rows = [(i * row_s, (i + 1) * row_s, float(n)) for i, n in enumerate(got["bytes"])]
+        detail = {"sent_frames": sent["datagrams"], "received_frames": got["total_datagrams"]}
+        detail |= {"sent_per_s": sent["datagrams"] / sent["seconds"]}
+        return FlowResult(self.name, rows, detail | {"refused_batches": sent["refused_batches"]})
+
+
+def _blast(host: Guest, label: str, *arguments: str) -> Process:
+    return host.namespace.spawn(label, example("blast"), *arguments, stdout=subprocess.PIPE)
 
 
 #: Datagrams that a flood of offloaded frames hands to the kernel at once: few enough that at
-#: 1 Gbit/s its bursts (`blast.BATCH` times as many) come every 3 ms and no queue runs dry between.
+#: 1 Gbit/s they come every 100 us and no queue runs dry between.
 FLOOD_SEGMENTS = 8
 
 
 def flood(name: str, src: str, dst: str, wire_bps: float, *, offload: bool) -> Blast:
     """Full UDP frames that do not react to anything, at a rate on the wire."""
-    # The blaster counts the FCS.
     frame_bytes = wire.MTU_BYTES + wire.ETHERNET_BYTES + 4
     per_s = wire_bps / 8 / wire.FULL_BYTES
     return Blast(name, src, dst, frame_bytes, per_s, FLOOD_SEGMENTS if offload else 1)
@@ -247,6 +246,72 @@ class Swarm(Flow):
         return FlowResult(self.name, rows, detail)
 
 
+class Stream(Flow):
+    """Paced TCP connections that run until `end`, `seconds` at most; see `lab.stream`. The result's
+    rows are those of all connections together; `arrivals` has each one's, in monotonic time."""
+
+    def __init__(
+        self, name: str, src: str, dst: str, rate_bps: int, connections: int = 1, row_ms: float = 1
+    ) -> None:
+        super().__init__(name, src, dst)
+        self._rate = ["--rate-bps", str(rate_bps), "--connections", str(connections)]
+        self._rows = ["--row-ms", str(row_ms)]
+        #: For each connection, [time in s, bytes so far].
+        self.arrivals: list[list[tuple[float, int]]] = []
+
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
+        bound = ["--port", str(port), "--seconds"]
+        serve = ("serve", *bound, str(seconds + LINGER_S), *self._rows)
+        self._receiver = _python(dst, f"serve-{self.name}", "lab.stream", *serve)
+        self._receiver.wait_for(lambda: _bound(self._receiver, port, "tcp"), "a listening socket")
+        send = ("send", "--to", dst.address, *bound, str(seconds), *self._rate)
+        self._sender = _python(src, f"stream-{self.name}", "lab.stream", *send)
+
+    def end(self) -> FlowResult:
+        """Stops it. `detail` says what became of the connections."""
+        assert self._sender is not None and self._receiver is not None
+        self._sender.popen.terminate()
+        sent = _json_report(self, self._report(self._sender, GRACE_S))
+        time.sleep(LINGER_S / 2)
+        self._receiver.popen.terminate()
+        got = _json_report(self, self._report(self._receiver, GRACE_S))["connections"]
+        self.arrivals = [c["rows"] for c in got]
+        return FlowResult(
+            self.name,
+            detail={"wanted": sent["connections"], "accepted": len(got), "broken": sent["broken"]},
+        )
+
+    def goodput_bps(self, start_s: float, end_s: float) -> float:
+        """Payload that arrived between two monotonic times, once it has ended."""
+        both = [[_bytes_at(rows, t) for rows in self.arrivals] for t in (start_s, end_s)]
+        return 8 * (sum(both[1]) - sum(both[0])) / (end_s - start_s)
+
+
+def _bytes_at(rows: Sequence[tuple[float, int]], at_s: float) -> float:
+    """Bytes that had arrived at a time, taken to come evenly between two rows."""
+    return float(np.interp(at_s, [t for t, _ in rows], [n for _, n in rows], left=0))
+
+
+class Hostile(Flow):
+    """An attack of `lab.hostile`. `who` are its options that say who is who; nobody receives."""
+
+    def __init__(
+        self, name: str, src: str, dst: str, kind: str, per_s: float, who: Sequence[str]
+    ) -> None:
+        super().__init__(name, src, dst)
+        self._options = [kind, "--per-s", str(per_s), *who]
+
+    def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
+        self._seconds = seconds
+        options = (*self._options, "--seconds", str(seconds))
+        self._sender = sender = _python(src, f"hostile-{self.name}", "lab.hostile", *options)
+        sender.wait_for(lambda: hostile.READY in sender.output(), "its frames")
+
+    def end(self) -> FlowResult:
+        told = _json_report(self, self._report(self._sender, self._seconds + GRACE_S))
+        return FlowResult(self.name, [], told)
+
+
 class Ping(Flow):
     """Round trips every `interval_s` (2 ms is the least ping allows without flooding)."""
 
@@ -258,14 +323,23 @@ class Ping(Flow):
         self._seconds = seconds
         self._sender = src.namespace.spawn(
             f"ping-{self.name}",
-            *("ping", "-n", "-i", str(self.interval_s), "-w", str(seconds), dst.address),
+            *("ping", "-D", "-n", "-i", str(self.interval_s), "-w", str(seconds), dst.address),
         )
 
-    def end(self) -> FlowResult:
-        # Into a log, as it talks all the time: a pipe nobody reads yet would stop it.
-        self._report(self._sender, self._seconds + GRACE_S)
+    def stop(self) -> None:
+        """Has it end now."""
         assert self._sender is not None
-        return FlowResult(self.name, [], parse_ping(self._sender.output()))
+        self._sender.popen.send_signal(signal.SIGINT)
+
+    def text(self) -> str:
+        """What it has printed so far."""
+        assert self._sender is not None
+        # Into a log, as it talks all the time: a pipe nobody reads yet would stop it.
+        return self._sender.output()
+
+    def end(self) -> FlowResult:
+        self._report(self._sender, self._seconds + GRACE_S)
+        return FlowResult(self.name, [], parse_ping(self.text()))
 
 
 def parse_ping(text: str) -> dict[str, Any]:
@@ -279,6 +353,20 @@ def parse_ping(text: str) -> dict[str, Any]:
     if trips:
         detail["p50_ms"], detail["p99_ms"] = percentiles(trips, (50, 99))
     return detail
+
+
+def trips_between(text: str, start_s: float, end_s: float) -> list[float]:
+    """Round trips in ms of the pings that were sent between two times of the wall clock, told by
+    ping's -D; infinite where no answer came."""
+    answers = {}
+    for told, number, ms in re.findall(r"\[([\d.]+)\].*icmp_seq=(\d+) .*time=([\d.]+) ms", text):
+        answers[int(number)] = (float(told) - float(ms) / 1000, float(ms))
+    inside = [n for n, (sent, _) in answers.items() if start_s <= sent < end_s]
+    if not inside:
+        return []
+    return [
+        answers[n][1] if n in answers else math.inf for n in range(min(inside), max(inside) + 1)
+    ]
 
 
 def percentiles(values: Sequence[float], wanted: Sequence[float]) -> list[float]:

@@ -34,10 +34,10 @@ from typing import Any
 from lab import fluid, machine, plot
 from lab.cell import Cell, play
 from lab.net import Lab
+from lab.programs import program
 from lab.report import Claim, Report, at_least, at_most, between
 from lab.stats import Mean, mean, table
 from lab.switches import Levada, Switch, Vde
-from lab.switches.levada import program
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import Blast, Flow, TcpFlow
 

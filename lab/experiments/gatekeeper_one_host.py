@@ -29,11 +29,10 @@ from typing import Any
 from lab import machine, plot, wire
 from lab.cell import ATTEMPTS, Cell, measure
 from lab.net import Lab, missing_tools
+from lab.programs import Missing, program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import Mean, mean, table
 from lab.switches import Bridge, Htb, Levada, Rigid, Switch
-from lab.switches.base import Missing
-from lab.switches.levada import program
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import Flow, TcpFlow, flood
 

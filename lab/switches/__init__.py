@@ -5,13 +5,14 @@ bridge   Linux bridge: best effort
 htb      the bridge with HTB classes that borrow, on egress and, through IFB, on ingress
 rigid    the same without borrowing
 ovs      Open vSwitch's userspace datapath
-levada   `levada run`
+levada   `levada run`; `OneHost` is one host of it and a bare network outside
 """
 
 from lab.switches.base import Switch
 from lab.switches.bridge import Bridge, Htb, Rigid
 from lab.switches.levada import Levada
+from lab.switches.one_host import OneHost
 from lab.switches.ovs import Ovs
 from lab.switches.vde import Vde
 
-__all__ = ["Bridge", "Htb", "Levada", "Ovs", "Rigid", "Switch", "Vde"]
+__all__ = ["Bridge", "Htb", "Levada", "OneHost", "Ovs", "Rigid", "Switch", "Vde"]

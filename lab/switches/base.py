@@ -9,16 +9,13 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from lab.net import Failed, Lab, Namespace, Process, missing_tools
+from lab.programs import Missing
 from lab.topology import Topology
 from lab.workload import Guest
 
 #: Programs that every testbed needs, and the Debian packages that hold them.
 _TOOLS = ("ip", "tc", "ping", "iperf3")
 _PACKAGES = "iproute2 iputils-ping iperf3"
-
-
-class Missing(RuntimeError):
-    """A program this switch needs is not installed; the text says what to do."""
 
 
 class Switch(ABC):

@@ -2,37 +2,27 @@
 
 All hosts are switches of one daemon. With two hosts one link joins their uplinks, as fast as
 the faster of them, and each switch holds its own access link's rate; with more, each has its
-link to a plain switch, the fabric, on whose trunk ports they end. The program is found through
-$LEVADA, else in target/release of the tree the lab is in.
+link to a plain switch, the fabric, on whose trunk ports they end.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-from pathlib import Path
 from typing import Any
 
 from lab.net import Failed, Lab, Process, run
-from lab.switches.base import Missing, Switch
+from lab.programs import program
+from lab.switches.base import Switch
 from lab.topology import Endpoint, Host, Tenant, Topology
 
-_BUILT = Path(__file__).resolve().parents[2] / "target" / "release" / "levada"
 #: How long the daemon may take to undo what it made.
 _STOP_GRACE_S = 5.0
 
 
-def program() -> Path:
-    """The levada binary. Raises `Missing` with what to do."""
-    path = Path(os.environ.get("LEVADA", _BUILT))
-    if not path.is_file():
-        raise Missing(f"no program at {path}: `cargo build --release`, or name one in $LEVADA")
-    return path
-
-
 class Levada(Switch):
-    """`order` and `ingress` are the configuration's; so is `headroom`, in percent."""
+    """`order` and `ingress` are the configuration's; so is `headroom`, in percent, and whether the
+    endpoints' devices are `persistent`."""
 
     name = "levada"
 
@@ -43,8 +33,10 @@ class Levada(Switch):
         order: str = "fair",
         ingress: str = "queue",
         headroom_percent: float | None = None,
+        persistent: bool = False,
     ) -> None:
         super().__init__(lab, topology)
+        self.persistent = persistent
         self.order = order
         self.ingress = ingress
         self.headroom_percent = headroom_percent
@@ -77,63 +69,69 @@ class Levada(Switch):
     def configuration(self) -> str:
         """The topology as Levada's TOML."""
         hosts = self.topology.hosts
-        parts = [_table("daemon", name=self._name)]
+        parts = [toml_table("daemon", name=self._name)]
         if len(hosts) == 2:
             parts.append(self._link("fabric", max(h.link_bps for h in hosts)))
             ends = {hosts[0].name: "link://fabric/a", hosts[1].name: "link://fabric/b"}
         else:
             ends = {h.name: f"link://{h.name}/a" for h in hosts}
         for host in hosts:
-            parts.append(self._host(host, ends[host.name] if len(hosts) > 1 else None))
+            parts.append(self._host(host, {"port": ends[host.name]} if len(hosts) > 1 else None))
         if len(hosts) > 2:
             parts += [self._link(h.name, h.link_bps) for h in hosts]
             parts.append(_fabric(hosts))
         return "\n".join(parts)
 
-    def _host(self, host: Host, uplink: str | None) -> str:
+    def _host(self, host: Host, uplink: dict[str, str] | None) -> str:
+        """A host's switch; `uplink` is its uplink's port, and where that is."""
         options: dict[str, str] = {"order": self.order, "ingress": self.ingress}
         if self.headroom_percent is not None:
             options["headroom"] = f"{self.headroom_percent:g} %"
-        parts = [_table("[switch]", name=host.name, **options)]
+        parts = [toml_table("[switch]", name=host.name, **options)]
         if uplink is not None:
             egress = _rate(host.egress_bps or host.link_bps)
             ingress = _rate(host.ingress_bps or host.link_bps)
             rate = {"egress": egress, "ingress": ingress}
-            parts.append(_table("switch.uplink", port=uplink, rate=rate, mtu=self.topology.mtu))
+            parts.append(toml_table("switch.uplink", **uplink, rate=rate, mtu=self.topology.mtu))
         for tenant in self.topology.tenants_on(host):
-            vlan = None if uplink is None else self.topology.vlan(tenant)
+            vlan = None if uplink is None else self._vlan(tenant)
             knobs = _knobs(tenant) if host.isolates else {}
-            parts.append(_table("[switch.tenant]", name=tenant.name, vlan=vlan, **knobs))
+            parts.append(toml_table("[switch.tenant]", name=tenant.name, vlan=vlan, **knobs))
             for endpoint in self.topology.of(tenant, host):
                 parts.append(self._endpoint(endpoint, host))
         return "\n".join(parts)
 
+    def _vlan(self, tenant: Tenant) -> int | str:
+        """What carries a tenant over the uplink."""
+        return self.topology.vlan(tenant)
+
     def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
         address = self.topology.address(endpoint)
-        return _table(
+        identity = {"mac": self.topology.mac(endpoint), "ip": [address]}
+        return toml_table(
             "[switch.tenant.endpoint]",
             name=endpoint.name,
             port=f"tap://{endpoint.name}",
             netns=self._space(endpoint.name).name,
-            mac=self.topology.mac(endpoint),
-            ip=[address],
             address=[f"{address}/24"],
             mtu=self.topology.mtu,
+            persistent=self.persistent or None,
+            **(identity if endpoint.declared else {}),
             **(_knobs(endpoint) if host.isolates else {}),
         )
 
     def _link(self, name: str, rate_bps: int) -> str:
         queue = f"{self.topology.fabric_queue_bytes} B"
-        return _table("[link]", name=name, rate=_rate(rate_bps), queue=queue)
+        return toml_table("[link]", name=name, rate=_rate(rate_bps), queue=queue)
 
 
 def _fabric(hosts: tuple[Host, ...]) -> str:
     """A switch without uplink whose ports are the far ends of the hosts' links."""
     ports = [
-        _table("[switch.tenant.endpoint]", name=h.name, port=f"link://{h.name}/b", trunk=True)
+        toml_table("[switch.tenant.endpoint]", name=h.name, port=f"link://{h.name}/b", trunk=True)
         for h in hosts
     ]
-    head = [_table("[switch]", name="fabric"), _table("[switch.tenant]", name="fabric")]
+    head = [toml_table("[switch]", name="fabric"), toml_table("[switch.tenant]", name="fabric")]
     return "\n".join(head + ports)
 
 
@@ -150,7 +148,7 @@ def _rate(bps: int) -> str:
     return f"{bps} bit/s"
 
 
-def _table(header: str, **fields: object) -> str:
+def toml_table(header: str, **fields: object) -> str:
     """A TOML table; a key whose value is None is left out."""
     lines = [f"[{header}]"]
     lines += [f"{key} = {_value(value)}" for key, value in fields.items() if value is not None]

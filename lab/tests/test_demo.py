@@ -20,9 +20,8 @@ from lab.bars import Bar, Bars
 from lab.demo import Phase, Sample
 from lab.machine import CpuUse
 from lab.net import NETNS_DIR, Lab, Received, veth
+from lab.programs import Missing, program
 from lab.rootless import diagnose, with_sudo
-from lab.switches.base import Missing
-from lab.switches.levada import program
 
 ROOT = Path(__file__).resolve().parents[2]
 

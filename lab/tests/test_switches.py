@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from lab.net import NETNS_DIR, Lab, missing_tools
+from lab.programs import Missing, program
 from lab.switches import Bridge, Htb, Levada, Ovs, Rigid, Switch, Vde
-from lab.switches.base import Missing
-from lab.switches.levada import program
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import TcpFlow
 
