@@ -4,14 +4,14 @@
 //! by the same factor, so that all tenants lose alike; limits and weights stay. When the rate comes back, so do the guarantees.
 
 use crate::admission::{Promise, capacity};
-use datapath::program::{Attachment, EndpointId, Program, Share, TenantId, Tuning};
+use datapath::program::{Attachment, Change, Endpoint, EndpointId, Program, Share, Tenant, TenantId, Uplink};
 use datapath::units::{Both, Direction, Rate};
 
 /// What to do about an uplink that carries `actual`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scaled {
     /// What the switch is to be told, in this order.
-    pub tunings: Vec<Tuning>,
+    pub changes: Vec<Change>,
     /// What was promised, and what can be now.
     pub promise: Both<Promise>,
 }
@@ -31,21 +31,23 @@ pub fn scale(program: &Program, actual: Both<Rate>) -> Option<Scaled> {
     let uplink = program.uplink.as_ref()?;
     let rate = |d: Direction| *actual.get(d).min(uplink.rate.get(d));
     let promise = |d: Direction| {
-        let attached = program.tenants.iter().filter(|t| t.attachment != Attachment::Isolated);
+        let attached = program.tenants.values().filter(|t| t.attachment != Attachment::Isolated);
         let promised = attached.fold(0u64, |sum, t| sum.saturating_add(t.share.get(d).guarantee.0));
         Promise { promised: Rate(promised), capacity: capacity(rate(d), uplink.headroom_ppm, d) }
     };
     let promise = Both { egress: promise(Direction::Egress), ingress: promise(Direction::Ingress) };
-    let mut tunings =
-        vec![Tuning::UplinkRate(Both { egress: rate(Direction::Egress), ingress: rate(Direction::Ingress) })];
+    let rate = Both { egress: rate(Direction::Egress), ingress: rate(Direction::Ingress) };
+    let mut changes = vec![Change::Uplink(Some(Uplink { rate, ..uplink.clone() }))];
     let guaranteed = |share: &Both<Share>| share.egress.guarantee.0 > 0 || share.ingress.guarantee.0 > 0;
-    for (i, tenant) in program.tenants.iter().enumerate().filter(|(_, t)| guaranteed(&t.share)) {
-        tunings.push(Tuning::Tenant(TenantId(i as u32), shrink(&tenant.share, &promise)));
+    for (id, tenant) in program.tenants.iter().filter(|(_, t)| guaranteed(&t.share)) {
+        let share = shrink(&tenant.share, &promise);
+        changes.push(Change::Tenant(TenantId(id), Some(Tenant { share, ..tenant.clone() })));
     }
-    for (i, endpoint) in program.endpoints.iter().enumerate().filter(|(_, e)| guaranteed(&e.share)) {
-        tunings.push(Tuning::Endpoint(EndpointId(i as u32), shrink(&endpoint.share, &promise)));
+    for (id, endpoint) in program.endpoints.iter().filter(|(_, e)| guaranteed(&e.share)) {
+        let share = shrink(&endpoint.share, &promise);
+        changes.push(Change::Endpoint(EndpointId(id), Some(Endpoint { share, ..endpoint.clone() })));
     }
-    Some(Scaled { tunings, promise })
+    Some(Scaled { changes, promise })
 }
 
 /// A share whose guarantees fit, rounded down so that their sum fits as well.
@@ -63,7 +65,7 @@ fn shrink(share: &Both<Share>, promise: &Both<Promise>) -> Both<Share> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datapath::program::{Endpoint, PortId, Tenant, Uplink};
+    use datapath::program::PortId;
 
     const MBIT: u64 = 1_000_000;
 
@@ -102,8 +104,8 @@ mod tests {
     }
 
     fn tenant_guarantees(scaled: &Scaled, d: Direction) -> Vec<u64> {
-        let tenants = scaled.tunings.iter().filter_map(|t| match t {
-            Tuning::Tenant(_, share) => Some(share.get(d).guarantee.0),
+        let tenants = scaled.changes.iter().filter_map(|change| match change {
+            Change::Tenant(_, Some(tenant)) => Some(tenant.share.get(d).guarantee.0),
             _ => None,
         });
         tenants.collect()
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(tenant_guarantees(&slow, Direction::Egress), [100 * MBIT, 200 * MBIT]);
         assert!(!scale(&program, both(200)).unwrap().met());
         let back = scale(&program, both(2000)).unwrap();
-        assert_eq!(back.tunings[0], Tuning::UplinkRate(both(1000)));
+        assert_eq!(back.changes[0], Change::Uplink(program.uplink.clone()));
         assert_eq!(tenant_guarantees(&back, Direction::Egress), [100 * MBIT, 200 * MBIT]);
     }
 

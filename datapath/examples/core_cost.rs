@@ -129,7 +129,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
                 max_learned: 0,
             })
             .collect(),
-        ports: vec![PortFeatures::default(); endpoints as usize + 1],
+        ports: vec![PortFeatures::default(); endpoints as usize + 1].into(),
         fdb_age_ns: 300_000_000_000,
         ..Program::default()
     }
@@ -262,7 +262,7 @@ impl SwitchRun {
     fn new(endpoints: u32, order: OrderKind) -> Self {
         let frame = || eth(mac(0), mac(0)).ipv4(ip(0), ip(0)).udp(1000, 2000).payload(vec![0; 18]);
         SwitchRun {
-            switch: Switch::new(program(endpoints, order), 1),
+            switch: Switch::new(&program(endpoints, order), 1).expect("a sound program"),
             pool: Pool::new(PoolLimits { small: 4 * BURST, large: 0 }),
             random: Random(0x2545_f491_4f6c_dd1d),
             plain: frame().bytes(),

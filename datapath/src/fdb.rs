@@ -2,10 +2,10 @@
 //!
 //! Declared addresses come with the program and always win. Learned ones exist only for endpoints whose addresses are not declared; each
 //! endpoint may have a number of them, so that a flood of made-up addresses fills its own quota and nothing else. They are forgotten when
-//! they were not seen for a while. An address that moves twice within [`HOLD_NS`] stays where it is: that is a loop or a spoof.
+//! they were not seen for a while, and with their endpoint: each endpoint's entries are a list. An address that moves twice within [`HOLD_NS`] stays where it is: that is a loop or a spoof.
 //! Keys are hashed with SipHash under a key from the seed, because strangers choose them.
 
-use crate::program::{Attachment, EndpointId, Program};
+use crate::program::{Attachment, EndpointId, TenantId};
 use crate::units::Instant;
 use crate::wire::Mac;
 use siphasher::sip::SipHasher13;
@@ -16,6 +16,8 @@ use std::hash::BuildHasher;
 const HOLD_NS: u64 = 1_000_000_000;
 /// Learned entries looked at for their age with each new one.
 const SWEEP: usize = 4;
+/// No entry.
+const NONE: u32 = u32::MAX;
 
 /// One layer-2 domain: a tenant's own, or the untagged one that tenants share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,6 +57,22 @@ struct Learned {
     endpoint: EndpointId,
     seen: Instant,
     moved: Option<Instant>,
+    /// The endpoint's next and previous entry.
+    next: u32,
+    prev: u32,
+}
+
+/// What one endpoint may have learned.
+#[derive(Clone, Copy, Debug)]
+struct Quota {
+    count: u32,
+    most: u32,
+    /// Its first entry.
+    head: u32,
+}
+
+impl Quota {
+    const NONE: Quota = Quota { count: 0, most: 0, head: NONE };
 }
 
 /// What became of a source address.
@@ -76,36 +94,63 @@ pub struct Fdb {
     declared: HashMap<Key, EndpointId, Keyed>,
     learned: HashMap<Key, u32, Keyed>,
     entries: Vec<Learned>,
-    /// Learned addresses by endpoint, and how many it may have.
-    count: Vec<(u32, u32)>,
+    /// By endpoint.
+    quotas: Vec<Quota>,
+    /// The sum of what all endpoints may have: there is room for so many without allocation.
+    room: usize,
     cursor: usize,
     age_ns: u64,
 }
 
 impl Fdb {
-    /// The database of `program`, hashed under `seed`.
+    /// An empty database that forgets after `age_ns`, hashed under `seed`.
     #[must_use]
-    pub fn new(program: &Program, seed: u64) -> Self {
+    pub fn new(age_ns: u64, seed: u64) -> Self {
         let keyed = Keyed(seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15);
-        let mut declared = HashMap::with_capacity_and_hasher(program.endpoints.len(), keyed);
-        let mut quota = 0;
-        for (index, endpoint) in program.endpoints.iter().enumerate() {
-            let network = network_of(program, EndpointId(index as u32));
-            for &mac in &endpoint.identity.macs {
-                declared.insert(Key::new(network, 0, mac), EndpointId(index as u32));
-            }
-            if endpoint.identity.macs.is_empty() {
-                quota += endpoint.max_learned as usize;
+        Fdb {
+            declared: HashMap::with_hasher(keyed),
+            learned: HashMap::with_hasher(keyed),
+            entries: Vec::new(),
+            quotas: Vec::new(),
+            room: 0,
+            cursor: 0,
+            age_ns,
+        }
+    }
+
+    /// Changes how long learned addresses live.
+    pub fn set_age(&mut self, age_ns: u64) {
+        self.age_ns = age_ns;
+    }
+
+    /// `endpoint` has `macs`, which nobody else in its network has; with none, it may have up to `max_learned` that are learned.
+    pub fn set(&mut self, endpoint: EndpointId, network: Network, macs: &[Mac], max_learned: u32) {
+        for &mac in macs {
+            let key = Key::new(network, 0, mac);
+            self.declared.insert(key, endpoint);
+            if let Some(&index) = self.learned.get(&key) {
+                self.forget(index);
             }
         }
-        Fdb {
-            declared,
-            // Twice the room, so that removed entries' traces never make the table grow.
-            learned: HashMap::with_capacity_and_hasher(2 * quota, keyed),
-            entries: Vec::with_capacity(quota),
-            count: program.endpoints.iter().map(|e| (0, e.max_learned)).collect(),
-            cursor: 0,
-            age_ns: program.fdb_age_ns,
+        if self.quotas.len() <= endpoint.0 as usize {
+            self.quotas.resize(endpoint.0 as usize + 1, Quota::NONE);
+        }
+        let quota = &mut self.quotas[endpoint.0 as usize];
+        let most = if macs.is_empty() { max_learned } else { 0 };
+        self.room = self.room - quota.most as usize + most as usize;
+        quota.most = most;
+        while self.quotas[endpoint.0 as usize].count > most {
+            self.forget(self.quotas[endpoint.0 as usize].head);
+        }
+        // Twice the room, so that removed entries' traces never make the table grow.
+        self.learned.reserve(2 * self.room - self.learned.len());
+        self.entries.reserve(self.room - self.entries.len());
+    }
+
+    /// Nobody has `macs` any more. What was learned stays: see [`Fdb::set`].
+    pub fn undeclare(&mut self, network: Network, macs: &[Mac]) {
+        for &mac in macs {
+            self.declared.remove(&Key::new(network, 0, mac));
         }
     }
 
@@ -140,13 +185,14 @@ impl Fdb {
             return self.refresh(now, index as usize, endpoint);
         }
         self.sweep(now);
-        let (count, most) = &mut self.count[endpoint.0 as usize];
-        if *count >= *most {
+        let quota = self.quotas[endpoint.0 as usize];
+        if quota.count >= quota.most {
             return Learning::Full;
         }
-        *count += 1;
-        self.learned.insert(key, self.entries.len() as u32);
-        self.entries.push(Learned { key, endpoint, seen: now, moved: None });
+        let index = self.entries.len() as u32;
+        self.learned.insert(key, index);
+        self.entries.push(Learned { key, endpoint, seen: now, moved: None, next: NONE, prev: NONE });
+        self.link(index, endpoint);
         Learning::Known
     }
 
@@ -166,13 +212,13 @@ impl Fdb {
         if !aged && entry.moved.is_some_and(|moved| now.since(moved) < HOLD_NS) {
             return Learning::Flapping(entry.endpoint);
         }
-        let (count, most) = &mut self.count[endpoint.0 as usize];
-        if *count >= *most {
+        let quota = self.quotas[endpoint.0 as usize];
+        if quota.count >= quota.most {
             return Learning::Full;
         }
-        *count += 1;
-        self.count[entry.endpoint.0 as usize].0 -= 1;
-        entry.endpoint = endpoint;
+        self.unlink(index as u32);
+        self.link(index as u32, endpoint);
+        let entry = &mut self.entries[index];
         entry.seen = now;
         entry.moved = Some(now);
         Learning::Known
@@ -184,29 +230,64 @@ impl Fdb {
             if self.cursor >= self.entries.len() {
                 self.cursor = 0;
             }
-            let entry = self.entries[self.cursor];
-            if now.since(entry.seen) < self.age_ns {
+            if now.since(self.entries[self.cursor].seen) < self.age_ns {
                 self.cursor += 1;
                 continue;
             }
-            self.learned.remove(&entry.key);
-            self.count[entry.endpoint.0 as usize].0 -= 1;
-            self.entries.swap_remove(self.cursor);
-            if let Some(moved) = self.entries.get(self.cursor) {
-                self.learned.insert(moved.key, self.cursor as u32);
-            }
+            self.forget(self.cursor as u32);
             if self.entries.is_empty() {
                 return;
             }
         }
     }
+
+    /// Removes an entry; the last one takes its place.
+    fn forget(&mut self, index: u32) {
+        self.unlink(index);
+        let entry = self.entries.swap_remove(index as usize);
+        self.learned.remove(&entry.key);
+        let Some(&moved) = self.entries.get(index as usize) else { return };
+        self.learned.insert(moved.key, index);
+        match moved.prev {
+            NONE => self.quotas[moved.endpoint.0 as usize].head = index,
+            prev => self.entries[prev as usize].next = index,
+        }
+        if moved.next != NONE {
+            self.entries[moved.next as usize].prev = index;
+        }
+    }
+
+    /// Puts an entry first in `endpoint`'s list.
+    fn link(&mut self, index: u32, endpoint: EndpointId) {
+        let quota = &mut self.quotas[endpoint.0 as usize];
+        let next = std::mem::replace(&mut quota.head, index);
+        quota.count += 1;
+        if next != NONE {
+            self.entries[next as usize].prev = index;
+        }
+        let entry = &mut self.entries[index as usize];
+        (entry.endpoint, entry.next, entry.prev) = (endpoint, next, NONE);
+    }
+
+    /// Takes an entry out of its endpoint's list.
+    fn unlink(&mut self, index: u32) {
+        let Learned { endpoint, next, prev, .. } = self.entries[index as usize];
+        let quota = &mut self.quotas[endpoint.0 as usize];
+        quota.count -= 1;
+        match prev {
+            NONE => quota.head = next,
+            prev => self.entries[prev as usize].next = next,
+        }
+        if next != NONE {
+            self.entries[next as usize].prev = prev;
+        }
+    }
 }
 
-/// The network that an endpoint is in.
+/// The network that endpoints of a tenant are in.
 #[must_use]
-pub fn network_of(program: &Program, endpoint: EndpointId) -> Network {
-    let tenant = program.endpoints[endpoint.0 as usize].tenant;
-    match program.tenants[tenant.0 as usize].attachment {
+pub fn network_of(tenant: TenantId, attachment: Attachment) -> Network {
+    match attachment {
         Attachment::Untagged => Network::UNTAGGED,
         Attachment::Isolated | Attachment::Vlan(_) => Network(tenant.0),
     }

@@ -24,16 +24,27 @@ impl FloodBudget {
         FloodBudget { per_second, tokens: Self::capacity(per_second), refilled: Instant::ZERO }
     }
 
+    /// Changes the budget; what was saved of it stays, up to what the new one holds.
+    pub fn set_rate(&mut self, now: Instant, per_second: u32) {
+        self.refill(now);
+        self.per_second = u64::from(per_second);
+        self.tokens = self.tokens.min(Self::capacity(self.per_second));
+    }
+
     /// Whether one more frame may be flooded at `now`.
     pub fn take(&mut self, now: Instant) -> bool {
-        let elapsed = now.since(self.refilled).min(NS);
-        self.refilled = now;
-        self.tokens = (self.tokens + elapsed * self.per_second).min(Self::capacity(self.per_second));
+        self.refill(now);
         if self.tokens < NS {
             return false;
         }
         self.tokens -= NS;
         true
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let elapsed = now.since(self.refilled).min(NS);
+        self.refilled = now;
+        self.tokens = (self.tokens + elapsed * self.per_second).min(Self::capacity(self.per_second));
     }
 
     fn capacity(per_second: u64) -> u64 {

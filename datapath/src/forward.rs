@@ -1,7 +1,7 @@
 //! Forwarding: where a frame goes, by the tables of its network.
 
-use crate::fdb::{Fdb, Network, network_of};
-use crate::program::{Attachment, EndpointId, Program};
+use crate::fdb::{Fdb, Network};
+use crate::program::{Attachment, EndpointId, TenantId};
 use crate::units::Instant;
 use crate::wire::Mac;
 
@@ -30,58 +30,108 @@ struct Members {
     uplink: Option<Option<u16>>,
 }
 
-/// The networks of a program and their members.
+/// Where an endpoint is: its network, and its places among its members.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    network: Network,
+    all: u32,
+    learning: u32,
+}
+
+/// The place of an endpoint that is not in a list.
+const NOWHERE: u32 = u32::MAX;
+
+/// The networks and their members.
 #[derive(Debug)]
 pub struct Forward {
-    /// By tenant; the untagged network is the last.
+    /// The untagged network, then one for each tenant's slot.
     members: Vec<Members>,
-    /// Network by endpoint.
-    networks: Vec<Network>,
-    /// Tenant by VLAN id.
+    /// By endpoint.
+    places: Vec<Place>,
+    /// By VLAN id.
     vlans: Vec<Option<Network>>,
 }
 
 impl Forward {
-    /// The networks of `program`.
+    /// No networks.
     #[must_use]
-    pub fn new(program: &Program) -> Self {
-        let has_uplink = program.uplink.is_some();
-        let mut members = vec![Members::default(); program.tenants.len() + 1];
-        let mut vlans = vec![None; 4096];
-        for (index, tenant) in program.tenants.iter().enumerate() {
-            match tenant.attachment {
-                Attachment::Vlan(vlan) if has_uplink => {
-                    vlans[usize::from(vlan) & 4095] = Some(Network(index as u32));
-                    members[index].uplink = Some(Some(vlan));
-                }
-                Attachment::Untagged if has_uplink => members[program.tenants.len()].uplink = Some(None),
-                _ => {}
-            }
+    pub fn new() -> Self {
+        Forward { members: vec![Members::default()], places: Vec::new(), vlans: vec![None; 4096] }
+    }
+
+    /// A tenant's slot has another owner or attachment: `None` where the slot is vacant or the switch has no uplink. It must have no
+    /// endpoints, unless all that changes is whether there is an uplink.
+    pub fn attach(&mut self, tenant: TenantId, attachment: Option<Attachment>) {
+        let slot = slot(Network(tenant.0));
+        if self.members.len() <= slot {
+            self.members.resize(slot + 1, Members::default());
         }
-        let networks: Vec<Network> =
-            (0..program.endpoints.len()).map(|i| network_of(program, EndpointId(i as u32))).collect();
-        let mut forward = Forward { members, networks, vlans };
-        for (index, endpoint) in program.endpoints.iter().enumerate() {
-            let slot = forward.slot(forward.networks[index]);
-            forward.members[slot].all.push(EndpointId(index as u32));
-            if endpoint.identity.macs.is_empty() {
-                forward.members[slot].learning.push(EndpointId(index as u32));
-            }
+        if let Some(Some(vlan)) = self.members[slot].uplink.take() {
+            self.vlans[usize::from(vlan) & 4095] = None;
         }
-        forward
+        if let Some(Attachment::Vlan(vlan)) = attachment {
+            self.members[slot].uplink = Some(Some(vlan));
+            self.vlans[usize::from(vlan) & 4095] = Some(Network(tenant.0));
+        }
+    }
+
+    /// Whether the untagged network reaches the uplink: some tenant is attached so.
+    pub fn attach_untagged(&mut self, attached: bool) {
+        self.members[slot(Network::UNTAGGED)].uplink = attached.then_some(None);
+    }
+
+    /// Puts an endpoint into a network, which its tenant must be attached to; `learning` where its addresses are not declared.
+    pub fn add(&mut self, endpoint: EndpointId, network: Network, learning: bool) {
+        if self.places.len() <= endpoint.0 as usize {
+            let vacant = Place { network: Network::UNTAGGED, all: NOWHERE, learning: NOWHERE };
+            self.places.resize(endpoint.0 as usize + 1, vacant);
+        }
+        let members = &mut self.members[slot(network)];
+        members.all.push(endpoint);
+        let all = members.all.len() as u32 - 1;
+        self.places[endpoint.0 as usize] = Place { network, all, learning: NOWHERE };
+        self.set_learning(endpoint, learning);
+    }
+
+    /// An endpoint's addresses are declared from now on, or learned.
+    pub fn set_learning(&mut self, endpoint: EndpointId, learning: bool) {
+        let Place { network, learning: place, .. } = self.places[endpoint.0 as usize];
+        let list = &mut self.members[slot(network)].learning;
+        if learning && place == NOWHERE {
+            list.push(endpoint);
+            self.places[endpoint.0 as usize].learning = list.len() as u32 - 1;
+        } else if !learning && place != NOWHERE {
+            list.swap_remove(place as usize);
+            if let Some(moved) = list.get(place as usize) {
+                self.places[moved.0 as usize].learning = place;
+            }
+            self.places[endpoint.0 as usize].learning = NOWHERE;
+        }
+    }
+
+    /// Takes an endpoint out of its network.
+    pub fn remove(&mut self, endpoint: EndpointId) {
+        self.set_learning(endpoint, false);
+        let Place { network, all: place, .. } = self.places[endpoint.0 as usize];
+        let list = &mut self.members[slot(network)].all;
+        list.swap_remove(place as usize);
+        if let Some(moved) = list.get(place as usize) {
+            self.places[moved.0 as usize].all = place;
+        }
+        self.places[endpoint.0 as usize].all = NOWHERE;
     }
 
     /// The network that an endpoint is in.
     #[must_use]
     pub fn network(&self, endpoint: EndpointId) -> Network {
-        self.networks[endpoint.0 as usize]
+        self.places[endpoint.0 as usize].network
     }
 
     /// The network of a frame from the uplink.
     #[must_use]
     pub fn network_of_vlan(&self, vlan: Option<u16>) -> Option<Network> {
         match vlan {
-            None | Some(0) => self.members.last()?.uplink.map(|_| Network::UNTAGGED),
+            None | Some(0) => self.members[slot(Network::UNTAGGED)].uplink.map(|_| Network::UNTAGGED),
             Some(vlan) => self.vlans[usize::from(vlan) & 4095],
         }
     }
@@ -89,13 +139,13 @@ impl Forward {
     /// Whether a network reaches the uplink, and under which VLAN.
     #[must_use]
     pub fn uplink_vlan(&self, network: Network) -> Option<Option<u16>> {
-        self.members[self.slot(network)].uplink
+        self.members[slot(network)].uplink
     }
 
     /// Those to whom a flooded frame is copied: everyone, or only endpoints whose addresses are learned.
     #[must_use]
     pub fn members(&self, network: Network, everyone: bool) -> &[EndpointId] {
-        let members = &self.members[self.slot(network)];
+        let members = &self.members[slot(network)];
         if everyone { &members.all } else { &members.learning }
     }
 
@@ -108,7 +158,7 @@ impl Forward {
         if let Some(endpoint) = fdb.find(now, network, vlan, mac) {
             return Target::Endpoint(endpoint);
         }
-        let members = &self.members[self.slot(network)];
+        let members = &self.members[slot(network)];
         match (members.uplink.is_some(), members.learning.is_empty()) {
             (true, true) => Target::Uplink,
             (false, true) => Target::Nowhere,
@@ -124,12 +174,21 @@ impl Forward {
         }
         match fdb.find(now, network, 0, mac) {
             Some(endpoint) => Target::Endpoint(endpoint),
-            None if self.members[self.slot(network)].learning.is_empty() => Target::Nowhere,
+            None if self.members[slot(network)].learning.is_empty() => Target::Nowhere,
             None => Target::Unknown,
         }
     }
+}
 
-    fn slot(&self, network: Network) -> usize {
-        if network == Network::UNTAGGED { self.members.len() - 1 } else { network.0 as usize }
+impl Default for Forward {
+    fn default() -> Self {
+        Forward::new()
     }
 }
+
+/// A network's place among all: the untagged one, whose number is the largest, is the first.
+fn slot(network: Network) -> usize {
+    network.0.wrapping_add(1) as usize
+}
+
+const _: () = assert!(Network::UNTAGGED.0.wrapping_add(1) == 0);

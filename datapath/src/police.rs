@@ -5,6 +5,8 @@
 //! capacity m: with m = 10 and r = 100/s, ten idle seconds let 1029 of 2000 packets in 0.2 s pass. The cure refills first and sets
 //! t_r = t whenever the bucket is full; then 29 pass.
 
+use crate::program::{Endpoint, EndpointId, Tenant, TenantId};
+use crate::stats::Traffic;
 use crate::units::{Instant, Rate};
 
 /// Fractional bits of a token.
@@ -41,6 +43,13 @@ impl Bucket {
         Bucket::new(capacity, rate.time_ns(PACKET), published)
     }
 
+    /// Changes the rate; tokens and what was banked stay, up to the capacity.
+    fn set_rate(&mut self, rate: Rate) {
+        let anew = Bucket::for_rate(rate, self.published);
+        (self.capacity, self.token_ns) = (anew.capacity, anew.token_ns);
+        self.tokens = self.tokens.min(self.capacity);
+    }
+
     /// `packets` arrive together at `now`; returns how many of them may pass.
     pub fn take(&mut self, now: Instant, packets: u32) -> u32 {
         let mut passed = 0;
@@ -71,6 +80,127 @@ impl Bucket {
         if !self.published && self.tokens == self.capacity {
             self.refilled = now;
         }
+    }
+}
+
+/// All buckets of one switch: each endpoint has its part of the link by weights, its tenant's first.
+///
+/// Whatever changes a weight changes the rates of many; so each bucket's rate is made anew when it is next used.
+#[derive(Debug)]
+pub struct Policer {
+    published: bool,
+    /// What the uplink brings; zero without one.
+    link: Rate,
+    /// Sum of all tenants' weights.
+    weights: u64,
+    tenants: Vec<Group>,
+    endpoints: Vec<Member>,
+    /// Goes up with each change of a weight or the rate.
+    version: u64,
+}
+
+/// A tenant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    weight: u32,
+    /// Sum of its endpoints' weights.
+    weights: u64,
+    passed: Traffic,
+}
+
+/// An endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    tenant: u32,
+    weight: u32,
+    bucket: Bucket,
+    /// For which version of the policer the bucket's rate was made; 0 where it is yet to be filled.
+    version: u64,
+    passed: Traffic,
+}
+
+impl Policer {
+    /// A policer without uplink; `published` as in [`Bucket::new`].
+    #[must_use]
+    pub fn new(published: bool) -> Self {
+        Policer { published, link: Rate(0), weights: 0, tenants: Vec::new(), endpoints: Vec::new(), version: 1 }
+    }
+
+    /// Changes what the uplink brings; zero without uplink.
+    pub fn set_link(&mut self, rate: Rate) {
+        self.link = rate;
+        self.version += 1;
+    }
+
+    /// A tenant's slot has an owner, another weight, or no owner any more. It must have no endpoints then.
+    pub fn set_tenant(&mut self, id: TenantId, tenant: Option<&Tenant>) {
+        let at = id.0 as usize;
+        if self.tenants.len() <= at {
+            self.tenants.resize(at + 1, Group::default());
+        }
+        let weight = tenant.map_or(0, |t| t.share.ingress.weight);
+        let group = &mut self.tenants[at];
+        self.weights = self.weights - u64::from(group.weight) + u64::from(weight);
+        *group = if tenant.is_some() { Group { weight, ..*group } } else { Group::default() };
+        self.version += 1;
+    }
+
+    /// An endpoint's slot has an owner, another weight, or no owner any more.
+    pub fn set_endpoint(&mut self, id: EndpointId, endpoint: Option<&Endpoint>) {
+        let at = id.0 as usize;
+        let vacant = Member {
+            tenant: 0,
+            weight: 0,
+            bucket: Bucket::new(1, 1, self.published),
+            version: 0,
+            passed: Traffic::default(),
+        };
+        if self.endpoints.len() <= at {
+            self.endpoints.resize(at + 1, vacant);
+        }
+        let member = &mut self.endpoints[at];
+        self.tenants[member.tenant as usize].weights -= u64::from(member.weight);
+        *member = match endpoint {
+            Some(e) => Member { tenant: e.tenant.0, weight: e.share.ingress.weight, ..*member },
+            None => vacant,
+        };
+        self.tenants[member.tenant as usize].weights += u64::from(member.weight);
+        self.version += 1;
+    }
+
+    /// `packets` arrive together for an endpoint at `now`; returns how many of them may pass.
+    pub fn take(&mut self, now: Instant, id: EndpointId, packets: u32) -> u32 {
+        let member = &mut self.endpoints[id.0 as usize];
+        if member.version != self.version {
+            let group = &self.tenants[member.tenant as usize];
+            let of_tenant = self.link.scaled(u64::from(group.weight), self.weights);
+            let rate = of_tenant.scaled(u64::from(member.weight), group.weights);
+            if member.version == 0 {
+                member.bucket = Bucket::for_rate(rate, self.published);
+            } else {
+                member.bucket.set_rate(rate);
+            }
+            member.version = self.version;
+        }
+        member.bucket.take(now, packets)
+    }
+
+    /// What passed for an endpoint, to be counted as it leaves.
+    pub fn passed_mut(&mut self, id: EndpointId) -> (&mut Traffic, &mut Traffic) {
+        let member = &mut self.endpoints[id.0 as usize];
+        (&mut member.passed, &mut self.tenants[member.tenant as usize].passed)
+    }
+
+    /// What passed for an endpoint.
+    #[must_use]
+    pub fn endpoint_passed(&self, id: EndpointId) -> Traffic {
+        self.endpoints.get(id.0 as usize).map_or(Traffic::default(), |member| member.passed)
+    }
+
+    /// What passed for a tenant's endpoints, those that are gone included.
+    #[must_use]
+    pub fn tenant_passed(&self, id: TenantId) -> Traffic {
+        self.tenants.get(id.0 as usize).map_or(Traffic::default(), |group| group.passed)
     }
 }
 

@@ -1,21 +1,28 @@
-//! The program: the compiled configuration of one switch.
+//! The program: the compiled configuration of one switch, and the changes that turn one into another while it runs.
 //!
-//! It is immutable and swapped whole; what changes often (shares, the uplink's rate) goes through [`Tuning`] instead. Everything is
-//! a dense index, so that the hot path never looks up a name: names, files and admission are the business of `control`.
+//! Tenants, endpoints and ports are numbered, so that the hot path never looks up a name: names, files and admission are the business of
+//! `control`. A number is a *slot* that its owner keeps for as long as it lives; a slot whose owner is gone is vacant until it is given to
+//! another ([`Slots`]). A [`Change`] concerns one slot, or the uplink. [`Program::changes_from`] finds those between two programs.
 
+use crate::fdb::{Network, network_of};
 use crate::guard::Identity;
 use crate::offload::OffloadSupport;
 use crate::units::{Both, Rate};
+use crate::wire::Mac;
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+use std::ops::{Index, IndexMut};
 
-/// A port, by the number that the shell gave it.
+/// A port, by its slot in [`Program::ports`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PortId(pub u32);
 
-/// A tenant, by its place in [`Program::tenants`].
+/// A tenant, by its slot in [`Program::tenants`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TenantId(pub u32);
 
-/// An endpoint, by its place in [`Program::endpoints`].
+/// An endpoint, by its slot in [`Program::endpoints`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct EndpointId(pub u32);
 
@@ -130,6 +137,108 @@ pub struct Uplink {
     pub headroom_ppm: u32,
 }
 
+/// Things that are numbered, some numbers being vacant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slots<T>(Vec<Option<T>>);
+
+impl<T> Slots<T> {
+    /// Most slots: what is kept for each, vacant or not, must not be what fills the memory.
+    pub const MOST: u32 = 1 << 20;
+
+    /// What has number `id`; `None` where the slot is vacant or was never used.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, id: u32) -> Option<&T> {
+        self.0.get(id as usize)?.as_ref()
+    }
+
+    /// The same, to change it.
+    #[must_use]
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        self.0.get_mut(id as usize)?.as_mut()
+    }
+
+    /// Gives slot `id` to `owner`, or makes it vacant. Slots up to it come into being; vacant ones at the end go.
+    pub fn set(&mut self, id: u32, owner: Option<T>) {
+        if self.0.len() <= id as usize && owner.is_some() {
+            self.0.resize_with(id as usize + 1, || None);
+        }
+        if let Some(slot) = self.0.get_mut(id as usize) {
+            *slot = owner;
+        }
+        while let Some(None) = self.0.last() {
+            self.0.pop();
+        }
+    }
+
+    /// Gives the slot behind the last to `owner`; its number.
+    pub fn push(&mut self, owner: T) -> u32 {
+        self.0.push(Some(owner));
+        self.0.len() as u32 - 1
+    }
+
+    /// Slots, vacant ones included: all numbers in use are below this.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no slot is in use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All that are not vacant, with their numbers.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, &T)> {
+        self.0.iter().enumerate().filter_map(|(id, slot)| Some((id as u32, slot.as_ref()?)))
+    }
+
+    /// All that are not vacant, to change them.
+    pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> {
+        self.0.iter_mut().flatten()
+    }
+
+    /// All that are not vacant.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &T> {
+        self.0.iter().flatten()
+    }
+}
+
+/// Panics where the slot is vacant, as a slice does behind its end.
+impl<T> Index<usize> for Slots<T> {
+    type Output = T;
+
+    fn index(&self, id: usize) -> &T {
+        self.0[id].as_ref().unwrap_or_else(|| panic!("slot {id} is vacant"))
+    }
+}
+
+/// Panics where the slot is vacant, as a slice does behind its end.
+impl<T> IndexMut<usize> for Slots<T> {
+    fn index_mut(&mut self, id: usize) -> &mut T {
+        self.0[id].as_mut().unwrap_or_else(|| panic!("slot {id} is vacant"))
+    }
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Slots(Vec::new())
+    }
+}
+
+impl<T> FromIterator<T> for Slots<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(owners: I) -> Self {
+        Slots(owners.into_iter().map(Some).collect())
+    }
+}
+
+impl<T> From<Vec<T>> for Slots<T> {
+    fn from(owners: Vec<T>) -> Self {
+        owners.into_iter().collect()
+    }
+}
+
 /// The configuration of one switch, compiled.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Program {
@@ -140,22 +249,152 @@ pub struct Program {
     /// The access link, where there is one.
     pub uplink: Option<Uplink>,
     /// All tenants.
-    pub tenants: Vec<Tenant>,
+    pub tenants: Slots<Tenant>,
     /// All endpoints.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Slots<Endpoint>,
     /// Features of every port, by [`PortId`].
-    pub ports: Vec<PortFeatures>,
+    pub ports: Slots<PortFeatures>,
     /// Nanoseconds after which a learned address that was not seen again is forgotten.
     pub fdb_age_ns: u64,
 }
 
-/// A small live change; the program stays.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tuning {
-    /// The uplink's rate: negotiated down, or a bond's member lost. Guarantees shrink in proportion where they no longer fit.
-    UplinkRate(Both<Rate>),
-    /// A tenant's share.
-    Tenant(TenantId, Both<Share>),
-    /// An endpoint's share.
-    Endpoint(EndpointId, Both<Share>),
+impl Program {
+    /// What builds this program from an empty one of the same order and mode, in an order in which every step fits.
+    #[must_use]
+    pub fn changes(&self) -> Vec<Change> {
+        let empty = Program { order: self.order, ingress: self.ingress, ..Program::default() };
+        self.changes_from(&empty).unwrap_or_default()
+    }
+
+    /// What turns `from` into this, in an order in which every step fits; nothing of what is the same in both. `None` where only a new
+    /// switch can do it: the order or the ingress mode is another.
+    ///
+    /// An endpoint is removed and added anew, its queue and counters with it, where it stays but its tenant is another or attached
+    /// otherwise, or where somebody else is to have its port or one of its addresses. Slots say who is the same: a slot's owner that
+    /// became another should have another slot.
+    #[must_use]
+    pub fn changes_from(&self, from: &Program) -> Option<Vec<Change>> {
+        if (self.order, self.ingress) != (from.order, from.ingress) {
+            return None;
+        }
+        let reattached = |id: TenantId| {
+            let attachment = |program: &Program| program.tenants.get(id.0).map(|tenant| tenant.attachment);
+            attachment(self) != attachment(from)
+        };
+        let ports: BTreeMap<PortId, u32> = self.endpoints.iter().map(|(id, e)| (e.port, id)).collect();
+        let network = |e: &Endpoint| self.tenants.get(e.tenant.0).map(|t| network_of(e.tenant, t.attachment));
+        let addresses = self.endpoints.iter().flat_map(|(id, e)| {
+            let network = network(e);
+            e.identity.macs.iter().map(move |&mac| (network, mac, id))
+        });
+        let addresses: BTreeSet<(Option<Network>, Mac, u32)> = addresses.collect();
+        let uplink = self.uplink.as_ref().map(|uplink| uplink.port);
+        let has_another = |endpoint: &Endpoint, mac: Mac, id: u32| {
+            let network = network(endpoint);
+            addresses.range((network, mac, 0)..=(network, mac, u32::MAX)).any(|&(_, _, owner)| owner != id)
+        };
+        let stays = |id: u32, old: &Endpoint| {
+            self.endpoints.get(id).is_some_and(|new| {
+                new.tenant == old.tenant
+                    && !reattached(old.tenant)
+                    && ports.get(&old.port).is_none_or(|&owner| owner == id)
+                    && uplink != Some(old.port)
+                    && (new.identity.macs == old.identity.macs
+                        || !old.identity.macs.iter().any(|&mac| has_another(old, mac, id)))
+            })
+        };
+        let mut changes = Vec::new();
+        let gone = from.endpoints.iter().filter(|&(id, old)| !stays(id, old));
+        changes.extend(gone.map(|(id, _)| Change::Endpoint(EndpointId(id), None)));
+        for (id, old) in from.tenants.iter() {
+            match self.tenants.get(id) {
+                None => changes.push(Change::Tenant(TenantId(id), None)),
+                // So that two may change places.
+                Some(new) if new.attachment != old.attachment => {
+                    let isolated = Tenant { attachment: Attachment::Isolated, ..old.clone() };
+                    changes.push(Change::Tenant(TenantId(id), Some(isolated)));
+                }
+                Some(_) => {}
+            }
+        }
+        let ports = self.ports.iter().filter(|&(id, port)| from.ports.get(id) != Some(port));
+        changes.extend(ports.map(|(id, &port)| Change::Port(PortId(id), Some(port))));
+        if self.uplink != from.uplink {
+            changes.push(Change::Uplink(self.uplink.clone()));
+        }
+        let tenants = self.tenants.iter().filter(|&(id, tenant)| from.tenants.get(id) != Some(tenant));
+        changes.extend(tenants.map(|(id, tenant)| Change::Tenant(TenantId(id), Some(tenant.clone()))));
+        let kept = |id: u32| from.endpoints.get(id).filter(|old| stays(id, old));
+        let endpoints = self.endpoints.iter().filter(|&(id, endpoint)| kept(id) != Some(endpoint));
+        changes.extend(endpoints.map(|(id, endpoint)| Change::Endpoint(EndpointId(id), Some(endpoint.clone()))));
+        let ports = from.ports.iter().filter(|&(id, _)| self.ports.get(id).is_none());
+        changes.extend(ports.map(|(id, _)| Change::Port(PortId(id), None)));
+        if self.fdb_age_ns != from.fdb_age_ns {
+            changes.push(Change::FdbAge(self.fdb_age_ns));
+        }
+        Some(changes)
+    }
 }
+
+/// One step from a program to another; see [`crate::switch::Switch::change`]. `Some` adds or replaces, `None` removes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A port, or other features of it. One that an endpoint or the uplink is on cannot be removed.
+    Port(PortId, Option<PortFeatures>),
+    /// The uplink, its rate or its port. Without it every tenant's network ends at this switch.
+    Uplink(Option<Uplink>),
+    /// A tenant, or its shares. One with endpoints can neither be removed nor attached otherwise.
+    Tenant(TenantId, Option<Tenant>),
+    /// An endpoint, or anything of it but its tenant: what it has queued stays, and so do its counters.
+    Endpoint(EndpointId, Option<Endpoint>),
+    /// How long learned addresses live, in nanoseconds.
+    FdbAge(u64),
+}
+
+/// Why a change was refused. Nothing of it was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeError {
+    /// The number is not below [`Slots::MOST`].
+    NoSuchSlot(u32),
+    /// What is to be removed is not there.
+    Vacant(u32),
+    /// The endpoint's tenant is vacant.
+    UnknownTenant(TenantId),
+    /// The endpoint or the uplink is to be on a port that is vacant.
+    UnknownPort(PortId),
+    /// Another endpoint, or the uplink, is on the port.
+    PortInUse(PortId),
+    /// The tenant has endpoints; remove them before it is removed or attached otherwise.
+    TenantInUse(TenantId),
+    /// An endpoint cannot move to another tenant; remove it, then add it there.
+    OtherTenant(EndpointId),
+    /// Not a VLAN that a tenant may have: 1 to 4094.
+    BadVlan(u16),
+    /// The VLAN is this other tenant's.
+    VlanInUse(u16, TenantId),
+    /// This other endpoint of the same network has declared the address.
+    AddressInUse(Mac, EndpointId),
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use ChangeError::{
+            AddressInUse, BadVlan, NoSuchSlot, OtherTenant, PortInUse, TenantInUse, UnknownPort, UnknownTenant, Vacant,
+            VlanInUse,
+        };
+        match self {
+            NoSuchSlot(id) => write!(f, "number {id} is too large: {} is the most", Slots::<()>::MOST - 1),
+            Vacant(id) => write!(f, "number {id} is not in use"),
+            UnknownTenant(id) => write!(f, "tenant {} is not in use: add it first", id.0),
+            UnknownPort(id) => write!(f, "port {} is not in use: add it first", id.0),
+            PortInUse(id) => write!(f, "port {} is in use: remove what is on it first", id.0),
+            TenantInUse(id) => write!(f, "tenant {} has endpoints: remove them first", id.0),
+            OtherTenant(id) => write!(f, "endpoint {} belongs to another tenant: remove it first", id.0),
+            BadVlan(vlan) => write!(f, "VLAN {vlan} is not in 1 to 4094"),
+            VlanInUse(vlan, id) => write!(f, "VLAN {vlan} is tenant {}'s", id.0),
+            AddressInUse(mac, id) => write!(f, "address {mac} is endpoint {}'s", id.0),
+        }
+    }
+}
+
+impl Error for ChangeError {}

@@ -7,11 +7,11 @@
 use crate::fdb::{Fdb, Learning, Network};
 use crate::flood::FloodBudget;
 use crate::forward::{Forward, Target};
-use crate::frame::{Frame, Pool};
+use crate::frame::{Frame, Pool, PoolLimits};
 use crate::guard;
 use crate::offload::Gso;
-use crate::police::Bucket;
-use crate::program::{EndpointId, IngressMode, PortId, Program, TenantId, Tuning};
+use crate::police::Policer;
+use crate::program::{ChangeError, EndpointId, IngressMode, PortId, Program, Slots, TenantId};
 use crate::sched::limits::Plane;
 use crate::sched::{Scheduler, earlier};
 use crate::segment;
@@ -19,7 +19,10 @@ use crate::stats::{EndpointStats, LaneStats, Traffic};
 use crate::units::{Both, Direction, Instant};
 use crate::verdict::{DropCounters, Reason, Verdict};
 use crate::wire::{self, Mac, vlan};
+use change::Gone;
 use std::collections::VecDeque;
+
+mod change;
 
 /// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
 const EVERYONE: u32 = u32::MAX;
@@ -59,7 +62,7 @@ struct Tally {
     drops: DropCounters,
 }
 
-/// The switch: a state machine for frames. Call, in this order: `rx` and `port_drops` (what happened outside), `tune` (what the
+/// The switch: a state machine for frames. Call, in this order: `rx` and `port_drops` (what happened outside), `change` (what the
 /// operator wants), then `tx` until it gives `None`, `poll_event` likewise, and come back at `poll_timeout`.
 #[derive(Debug)]
 pub struct Switch {
@@ -71,11 +74,16 @@ pub struct Switch {
     ingress: Scheduler,
     floods: Vec<FloodBudget>,
     uplink_flood: FloodBudget,
-    /// By endpoint; empty unless ingress is policed.
-    buckets: Vec<Bucket>,
-    policed: Vec<Traffic>,
+    /// Where ingress is policed instead of queued.
+    policer: Option<Policer>,
     out: VecDeque<(PortId, Frame)>,
     tallies: Vec<Tally>,
+    /// By endpoint, who had the slot before.
+    gone: Vec<Gone>,
+    /// Endpoints by tenant, tenants by VLAN, tenants in the untagged network: what a change is checked against.
+    counts: Vec<u32>,
+    vlans: Slots<TenantId>,
+    untagged: u32,
     uplink_drops: DropCounters,
     events: VecDeque<Event>,
 }
@@ -85,34 +93,43 @@ impl Switch {
     pub const MAX_EVENTS: usize = 256;
 
     /// A switch that runs `program`. `seed` keys the hash tables; the same seed and inputs give the same outputs.
-    #[must_use]
-    pub fn new(program: Program, seed: u64) -> Self {
-        let mut roles = vec![Role::Nothing; program.ports.len()];
-        for (index, endpoint) in program.endpoints.iter().enumerate() {
-            roles[endpoint.port.0 as usize] = Role::Endpoint(EndpointId(index as u32));
-        }
-        if let Some(uplink) = &program.uplink {
-            roles[uplink.port.0 as usize] = Role::Uplink;
-        }
-        Switch {
-            roles,
-            forward: Forward::new(&program),
-            fdb: Fdb::new(&program, seed),
-            egress: Scheduler::new(&program, Direction::Egress),
-            ingress: Scheduler::new(&program, Direction::Ingress),
-            floods: program.endpoints.iter().map(|e| FloodBudget::new(e.flood_per_second)).collect(),
+    ///
+    /// # Errors
+    /// The program contradicts itself.
+    pub fn new(program: &Program, seed: u64) -> Result<Self, ChangeError> {
+        let empty = Program {
+            order: program.order,
+            ingress: program.ingress,
+            fdb_age_ns: program.fdb_age_ns,
+            ..Program::default()
+        };
+        let policed = program.ingress != IngressMode::Queue;
+        let published = program.ingress == IngressMode::PolicePublished;
+        let mut switch = Switch {
+            roles: Vec::new(),
+            forward: Forward::new(),
+            fdb: Fdb::new(program.fdb_age_ns, seed),
+            egress: Scheduler::new(&empty, Direction::Egress),
+            ingress: Scheduler::new(&empty, Direction::Ingress),
+            floods: Vec::new(),
             uplink_flood: FloodBudget::new(UPLINK_FLOOD),
-            buckets: buckets(&program),
-            policed: vec![
-                Traffic::default();
-                if program.ingress == IngressMode::Queue { 0 } else { program.endpoints.len() }
-            ],
+            policer: policed.then(|| Policer::new(published)),
             out: VecDeque::with_capacity(OUT),
-            tallies: vec![Tally::default(); program.endpoints.len()],
+            tallies: Vec::new(),
+            gone: Vec::new(),
+            counts: Vec::new(),
+            vlans: Slots::default(),
+            untagged: 0,
             uplink_drops: DropCounters::default(),
             events: VecDeque::with_capacity(Self::MAX_EVENTS),
-            program,
+            program: empty,
+        };
+        // Nothing is queued yet, so nothing needs a buffer.
+        let mut pool = Pool::new(PoolLimits { small: 0, large: 0 });
+        for change in program.changes() {
+            switch.change(&mut pool, Instant::ZERO, change)?;
         }
+        Ok(switch)
     }
 
     /// The program that runs.
@@ -121,9 +138,12 @@ impl Switch {
         &self.program
     }
 
-    /// Counters of one endpoint.
+    /// Counters of one endpoint; zero where the slot is vacant.
     #[must_use]
     pub fn endpoint_stats(&self, endpoint: EndpointId) -> EndpointStats {
+        if self.program.endpoints.get(endpoint.0).is_none() {
+            return EndpointStats::default();
+        }
         let tally = &self.tallies[endpoint.0 as usize];
         let mut drops = tally.drops.clone();
         let mut lane = |scheduler: &Scheduler, plane| {
@@ -141,23 +161,21 @@ impl Switch {
         stats.drops = drops;
         stats.local_egress.traffic = tally.local.egress;
         stats.local_ingress.traffic = tally.local.ingress;
-        if let Some(policed) = self.policed.get(endpoint.0 as usize) {
-            stats.ingress.traffic = *policed;
+        if let Some(policer) = &self.policer {
+            stats.ingress.traffic = policer.endpoint_passed(endpoint);
         }
         stats
     }
 
-    /// Counters of one tenant's traffic over the uplink.
+    /// Counters of one tenant's traffic over the uplink, endpoints that are gone included.
     #[must_use]
     pub fn tenant_stats(&self, tenant: TenantId) -> Both<LaneStats> {
         let mut stats = Both {
             egress: self.egress.tree(Plane::Wire).tenant_stats(tenant),
             ingress: self.ingress.tree(Plane::Wire).tenant_stats(tenant),
         };
-        for &endpoint in self.ingress.tree(Plane::Wire).endpoints_of(tenant) {
-            if let Some(policed) = self.policed.get(endpoint as usize) {
-                stats.ingress.traffic.sum(policed);
-            }
+        if let Some(policer) = &self.policer {
+            stats.ingress.traffic = policer.tenant_passed(tenant);
         }
         stats
     }
@@ -166,7 +184,7 @@ impl Switch {
     #[must_use]
     pub fn uplink_stats(&self) -> Both<LaneStats> {
         let mut sum = Both::<LaneStats>::default();
-        for tenant in 0..self.program.tenants.len() as u32 {
+        for (tenant, _) in self.program.tenants.iter() {
             let stats = self.tenant_stats(TenantId(tenant));
             sum.egress.sum(&stats.egress);
             sum.ingress.sum(&stats.ingress);
@@ -204,7 +222,7 @@ impl Switch {
 
     /// A frame arrived at `port`. Takes it over; says what became of it.
     pub fn rx(&mut self, pool: &mut Pool, now: Instant, port: PortId, frame: Frame) -> Verdict {
-        let role = self.roles.get(port.0 as usize).copied().unwrap_or(Role::Nothing);
+        let role = self.role(port);
         let result = match role {
             Role::Endpoint(endpoint) => self.rx_endpoint(pool, now, endpoint, frame),
             Role::Uplink => self.rx_uplink(pool, now, frame),
@@ -233,36 +251,6 @@ impl Switch {
         }
     }
 
-    /// A small live change. Unknown tenants and endpoints are ignored.
-    pub fn tune(&mut self, pool: &Pool, tuning: Tuning) {
-        match tuning {
-            Tuning::UplinkRate(rate) => {
-                if let Some(uplink) = &mut self.program.uplink {
-                    uplink.rate = rate;
-                    self.egress.set_rate(rate.egress);
-                    self.ingress.set_rate(rate.ingress);
-                }
-            }
-            Tuning::Tenant(id, share) => {
-                if let Some(tenant) = self.program.tenants.get_mut(id.0 as usize) {
-                    tenant.share = share;
-                    self.egress.set_tenant_share(id, share.egress);
-                    self.ingress.set_tenant_share(id, share.ingress);
-                }
-            }
-            Tuning::Endpoint(id, share) => {
-                if let Some(endpoint) = self.program.endpoints.get_mut(id.0 as usize) {
-                    endpoint.share = share;
-                    self.egress.set_endpoint_share(pool, id, endpoint.tenant, share.egress);
-                    self.ingress.set_endpoint_share(pool, id, endpoint.tenant, share.ingress);
-                }
-            }
-        }
-        if self.program.ingress != IngressMode::Queue {
-            self.buckets = buckets(&self.program);
-        }
-    }
-
     /// The next frame that is due, and the port it leaves by.
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         loop {
@@ -270,7 +258,13 @@ impl Switch {
                 return Some(out);
             }
             if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Local) {
-                self.reach_neighbours(pool, now, endpoint, frame);
+                let meta = pool.meta(&frame);
+                if self.gone.get(meta.out as usize).is_some_and(|gone| gone.had(meta.queued)) {
+                    pool.free(frame);
+                    self.count_drop(endpoint, Reason::Removed);
+                } else {
+                    self.reach_neighbours(pool, now, endpoint, frame);
+                }
             } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire) {
                 if let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) {
                     self.emit(pool, port, endpoint, frame);
@@ -377,7 +371,7 @@ impl Switch {
 
     /// Guard and learning: may this endpoint send this frame?
     fn check_source(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
-        let endpoint = &self.program.endpoints[from.0 as usize];
+        let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
         let (bytes, meta) = pool.parts_mut(frame);
         if endpoint.trunk {
             guard::check_transit(bytes)?;
@@ -473,14 +467,14 @@ impl Switch {
 
     /// From the uplink, for `to`: queued, or policed.
     fn arrive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
-        if self.program.ingress == IngressMode::Queue {
+        let Some(policer) = &mut self.policer else {
             if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Wire, to, frame) {
                 self.count_drop(to, reason);
             }
             return;
-        }
+        };
         let segments = segments(pool, &frame);
-        let passed = self.buckets[to.0 as usize].take(now, segments);
+        let passed = policer.take(now, to, segments);
         if passed < segments {
             let cut = segments - passed;
             self.tallies[to.0 as usize].drops.add(Reason::Policed, u64::from(cut));
@@ -489,7 +483,9 @@ impl Switch {
                 return;
             }
         }
-        count_traffic(pool, &frame, &mut self.policed[to.0 as usize]);
+        let (of_endpoint, of_tenant) = policer.passed_mut(to);
+        count_traffic(pool, &frame, of_endpoint);
+        count_traffic(pool, &frame, of_tenant);
         self.deliver(pool, to, frame);
     }
 
@@ -524,13 +520,15 @@ impl Switch {
 
     fn deliver_local(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
         count_traffic(pool, &frame, &mut self.tallies[to.0 as usize].local.ingress);
-        let port = self.program.endpoints[to.0 as usize].port;
-        self.emit(pool, port, to, frame);
+        match self.program.endpoints.get(to.0) {
+            Some(endpoint) => self.emit(pool, endpoint.port, to, frame),
+            None => pool.free(frame),
+        }
     }
 
     /// To an endpoint's port; the uplink's tag comes off.
     fn deliver(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
-        let endpoint = &self.program.endpoints[to.0 as usize];
+        let Some(endpoint) = self.program.endpoints.get(to.0) else { return pool.free(frame) };
         let port = endpoint.port;
         if !endpoint.trunk && pool.meta(&frame).layout.vlan.is_some() {
             vlan::pop(pool, &frame);
@@ -540,7 +538,7 @@ impl Switch {
 
     /// To a port, in the form that the port takes. Drops are counted for `endpoint`.
     fn emit(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
-        let features = self.program.ports[port.0 as usize];
+        let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
         if self.out.len() >= OUT {
             pool.free(frame);
             self.count_drop(endpoint, Reason::NoBuffer);
@@ -561,6 +559,10 @@ impl Switch {
         if let Err(reason) = done {
             self.count_drop(endpoint, reason);
         }
+    }
+
+    fn role(&self, port: PortId) -> Role {
+        self.roles.get(port.0 as usize).copied().unwrap_or(Role::Nothing)
     }
 
     fn count_drop(&mut self, endpoint: EndpointId, reason: Reason) {
@@ -612,26 +614,6 @@ fn destination(bytes: &[u8]) -> Mac {
 
 fn source(bytes: &[u8]) -> Mac {
     Mac(bytes[6..12].try_into().unwrap_or_default())
-}
-
-/// FS-VDE's buckets: each endpoint's part of the link by weights, in packets.
-fn buckets(program: &Program) -> Vec<Bucket> {
-    let Some(uplink) = program.uplink.as_ref().filter(|_| program.ingress != IngressMode::Queue) else {
-        // Without an uplink nothing arrives from it.
-        return Vec::new();
-    };
-    let published = program.ingress == IngressMode::PolicePublished;
-    let tenants: u64 = program.tenants.iter().map(|t| u64::from(t.share.ingress.weight)).sum();
-    let mut weights = vec![0u64; program.tenants.len()];
-    for endpoint in &program.endpoints {
-        weights[endpoint.tenant.0 as usize] += u64::from(endpoint.share.ingress.weight);
-    }
-    let rate_of = |endpoint: &crate::program::Endpoint| {
-        let tenant = endpoint.tenant.0 as usize;
-        let of_tenant = uplink.rate.ingress.scaled(u64::from(program.tenants[tenant].share.ingress.weight), tenants);
-        of_tenant.scaled(u64::from(endpoint.share.ingress.weight), weights[tenant])
-    };
-    program.endpoints.iter().map(|endpoint| Bucket::for_rate(rate_of(endpoint), published)).collect()
 }
 
 #[cfg(test)]

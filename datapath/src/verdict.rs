@@ -71,6 +71,8 @@ reasons! {
     Paused = "paused",
     /// The port reports that its own ring was full before the switch could read.
     PortRing = "port-ring",
+    /// It waited when the endpoint that had sent it, or that it was for, was removed.
+    Removed = "removed",
     /// The port refused the frame, or is gone.
     PortDown = "port-down",
     /// A frame from, or to, what the program does not know.

@@ -141,7 +141,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             .enumerate()
             .flat_map(|(tenant, group)| group.iter().map(move |&index| endpoint(index, tenant as u32)))
             .collect(),
-        ports,
+        ports: ports.into(),
         fdb_age_ns: AGE_NS,
     }
 }
@@ -227,7 +227,7 @@ impl Rig {
         }
         frames.into_iter().for_each(|frame| pool.free(frame));
         Rig {
-            switch: Switch::new(program, 1),
+            switch: Switch::new(&program, 1).expect("a sound program"),
             pool,
             arrivals: arrivals(),
             random: 0x2545_f491_4f6c_dd1d,

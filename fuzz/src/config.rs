@@ -4,7 +4,7 @@ use control::config::Config;
 use control::plan::{Plan, PortKind};
 use control::problem::Severity;
 use control::scale::scale;
-use datapath::program::Program;
+use datapath::program::{Change, Program};
 use datapath::units::{Both, Direction, Rate};
 
 /// `data` is a file.
@@ -33,7 +33,7 @@ fn runnable(config: &Config, plan: &Plan) {
         assert_eq!(program.ports.len(), switch.ports.len());
         assert_eq!(program.tenants.len(), switch.tenants.len());
         assert_eq!(program.endpoints.len(), switch.endpoints.len());
-        for endpoint in &program.endpoints {
+        for endpoint in program.endpoints.values() {
             assert!((endpoint.tenant.0 as usize) < program.tenants.len());
             assert!((endpoint.port.0 as usize) < program.ports.len());
         }
@@ -49,7 +49,7 @@ fn runnable(config: &Config, plan: &Plan) {
 
 fn promises(program: &Program) {
     let Some(uplink) = &program.uplink else {
-        let promised = program.tenants.iter().any(|t| t.share.egress.guarantee.0 + t.share.ingress.guarantee.0 > 0);
+        let promised = program.tenants.values().any(|t| t.share.egress.guarantee.0 + t.share.ingress.guarantee.0 > 0);
         assert!(!promised, "nothing is promised without an uplink");
         return;
     };
@@ -59,14 +59,14 @@ fn promises(program: &Program) {
     let half = Both { egress: half(Direction::Egress), ingress: half(Direction::Ingress) };
     let scaled = scale(program, half).expect("there is an uplink");
     for direction in Direction::ALL {
-        let left: u64 = scaled.tunings.iter().filter_map(|t| tenant_guarantee(t, direction)).sum();
+        let left: u64 = scaled.changes.iter().filter_map(|change| tenant_guarantee(change, direction)).sum();
         assert!(left <= scaled.promise.get(direction).capacity.0);
     }
 }
 
-fn tenant_guarantee(tuning: &datapath::program::Tuning, direction: Direction) -> Option<u64> {
-    match tuning {
-        datapath::program::Tuning::Tenant(_, share) => Some(share.get(direction).guarantee.0),
+fn tenant_guarantee(change: &Change, direction: Direction) -> Option<u64> {
+    match change {
+        Change::Tenant(_, Some(tenant)) => Some(tenant.share.get(direction).guarantee.0),
         _ => None,
     }
 }

@@ -1,11 +1,12 @@
-//! Any sequence of frames, time steps and changes through a whole switch: no panic, no frame lost, no tenant's frame at another's port.
+//! Any sequence of frames, time steps and changes through a whole switch: no panic, no frame lost, nothing leaves a host on which no tenant
+//! has a way out, and what runs after any changes is a program that a new switch takes.
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::program::{
-    Attachment, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant, TenantId,
-    Tuning, Uplink,
+    Attachment, Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant,
+    TenantId, Uplink,
 };
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
@@ -42,11 +43,25 @@ impl<'a> Bytes<'a> {
 pub fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let (Some(how), Some(which)) = (bytes.byte(), bytes.byte()) else { return };
-    let mut switch = Switch::new(program(how, which), 7);
+    let mut switch = Switch::new(&program(how, which), 7).expect("a sound program");
     let mut pool = Pool::new(PoolLimits { small: 256, large: 24 });
     let mut now = Instant(1_000_000);
     for _ in 0..MOST {
         let Some(()) = operate(&mut bytes, &mut switch, &mut pool, &mut now) else { break };
+    }
+    let program = switch.program().clone();
+    let built = Switch::new(&program, 7).expect("changes keep a program sound");
+    assert_eq!(*built.program(), program);
+    // Half the runs end with everything taken away, which frees as much as `clear`.
+    if how & 1 == 0 {
+        let empty = Program { order: program.order, ingress: program.ingress, ..Program::default() };
+        for change in empty.changes_from(&program).expect("the same order") {
+            switch.change(&mut pool, now, change).expect("a step of a sound order");
+        }
+        while let Some((_, frame)) = switch.tx(&mut pool, now) {
+            pool.free(frame);
+        }
+        assert_eq!((switch.frames(), switch.learned()), (0, 0));
     }
     switch.clear(&mut pool);
     assert_eq!(pool.in_use(), 0, "a frame was lost");
@@ -57,7 +72,10 @@ fn operate(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: &mu
     match operation % 8 {
         0 => *now = now.plus_ns(u64::from(bytes.word()?) * 1000),
         1 => *now = now.plus_ns(u64::from(bytes.word()?) << 20),
-        2 => switch.tune(pool, tuning(bytes)?),
+        2 => {
+            // What does not fit is refused.
+            let _ = switch.change(pool, *now, change(bytes)?);
+        }
         3 => switch.port_drops(PortId(u32::from(bytes.byte()?)), Reason::PortRing, 1),
         _ => {
             let port = u32::from(bytes.byte()? % 8);
@@ -71,24 +89,22 @@ fn operate(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: &mu
             pool.meta_mut(&frame).offload = offload;
             switch.rx(pool, *now, PortId(port), frame);
             if operation & 0x20 == 0 {
-                drain(switch, pool, *now, port);
+                drain(switch, pool, *now);
             }
         }
     }
     Some(())
 }
 
-/// What one frame from `port` causes at once stays in its tenant's network, if nothing else waited.
-fn drain(switch: &mut Switch, pool: &mut Pool, now: Instant, port: u32) {
-    let tenant = PORTS.iter().position(|ports| ports.contains(&port));
-    let isolated = switch.program().tenants.iter().all(|t| t.attachment != Attachment::Untagged);
+/// Where no tenant has a way out, nothing leaves by the uplink.
+fn drain(switch: &mut Switch, pool: &mut Pool, now: Instant) {
+    let program = switch.program();
+    let uplink = program.uplink.as_ref().map(|uplink| uplink.port);
+    let isolated = program.tenants.values().all(|t| t.attachment == Attachment::Isolated);
     for _ in 0..10_000 {
         let Some((to, frame)) = switch.tx(pool, now) else { return };
         pool.free(frame);
-        // Lanes may hold other tenants' frames; a frame of an isolated tenant never comes out of the uplink.
-        if isolated && to.0 == 0 && tenant.is_some() {
-            assert!(switch.program().tenants.iter().any(|t| t.attachment != Attachment::Isolated));
-        }
+        assert!(!isolated || Some(to) != uplink, "a frame of an isolated tenant left by the uplink");
     }
     panic!("the switch has endlessly many frames for one instant");
 }
@@ -109,7 +125,7 @@ fn program(how: u8, which: u8) -> Program {
             rate: Both { egress: rate, ingress: rate },
             headroom_ppm: 20_000,
         }),
-        ports: vec![PortFeatures::default(); 8],
+        ports: vec![PortFeatures::default(); 8].into(),
         fdb_age_ns: 1_000_000_000,
         ..Program::default()
     };
@@ -139,7 +155,17 @@ fn program(how: u8, which: u8) -> Program {
     program
 }
 
-fn tuning(bytes: &mut Bytes<'_>) -> Option<Tuning> {
+/// Any change, mostly of what is there or could be.
+fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
+    let (what, id) = (bytes.byte()?, bytes.byte()?);
+    if what & 0x80 != 0 {
+        return Some(match what % 4 {
+            0 => Change::Uplink(None),
+            1 => Change::Tenant(TenantId(u32::from(id % 5)), None),
+            2 => Change::Port(PortId(u32::from(id % 10)), None),
+            _ => Change::Endpoint(EndpointId(u32::from(id % 10)), None),
+        });
+    }
     let rate = Rate(1_000 + (u64::from(bytes.word()?) << 20));
     let knobs = bytes.byte()?;
     let share = Share {
@@ -148,10 +174,44 @@ fn tuning(bytes: &mut Bytes<'_>) -> Option<Tuning> {
         weight: 1 + u32::from(knobs >> 2),
     };
     let share = Both { egress: share, ingress: share };
-    Some(match bytes.byte()? {
-        0 => Tuning::UplinkRate(Both { egress: rate, ingress: rate }),
-        id if id & 1 == 0 => Tuning::Tenant(TenantId(u32::from(id >> 1)), share),
-        id => Tuning::Endpoint(EndpointId(u32::from(id >> 1)), share),
+    Some(match what % 8 {
+        0 => Change::Uplink(Some(Uplink {
+            port: PortId(u32::from(id % 10)),
+            rate: Both { egress: rate, ingress: rate },
+            headroom_ppm: u32::from(id) << 12,
+        })),
+        1 | 2 => {
+            let attachment = [
+                Attachment::Isolated,
+                Attachment::Untagged,
+                Attachment::Vlan(u16::from(knobs >> 2) / 2 * 10),
+                Attachment::Vlan(30),
+            ][usize::from(id >> 6)];
+            Change::Tenant(TenantId(u32::from(id % 5)), Some(Tenant { attachment, share }))
+        }
+        3 => {
+            let offload = if id & 0x80 == 0 { OffloadSupport::ALL } else { OffloadSupport::NONE };
+            let max_frame = 60 + (u32::from(knobs) << 4);
+            Change::Port(PortId(u32::from(id % 10)), Some(PortFeatures { offload, max_frame }))
+        }
+        4 => Change::FdbAge(u64::from(id) << 24),
+        _ => {
+            let (place, more) = (bytes.byte()?, bytes.byte()?);
+            let macs = (0..more % 3).map(|n| Mac([2, 0, 0, 0, 0, 1 + more / 64 + n])).collect();
+            Change::Endpoint(
+                EndpointId(u32::from(id % 10)),
+                Some(Endpoint {
+                    tenant: TenantId(u32::from(place % 5)),
+                    port: PortId(u32::from(place / 16 % 10)),
+                    identity: Identity { macs, ..Identity::default() },
+                    trunk: more & 32 != 0,
+                    share,
+                    queue_bytes: 1 << (8 + more % 8),
+                    flood_per_second: u32::from(more),
+                    max_learned: u32::from(id / 64),
+                }),
+            )
+        }
     })
 }
 

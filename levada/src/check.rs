@@ -156,14 +156,14 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             ingress: one(Direction::Ingress),
         }
     });
-    let tenants = plan.program.tenants.iter().enumerate().map(|(i, tenant)| TenantSummary {
-        name: plan.tenants[i].clone(),
+    let tenants = plan.program.tenants.iter().map(|(id, tenant)| TenantSummary {
+        name: plan.tenants[id as usize].clone(),
         network: match tenant.attachment {
             Attachment::Isolated => "local".to_owned(),
             Attachment::Vlan(id) => format!("vlan {id}"),
             Attachment::Untagged => "untagged".to_owned(),
         },
-        endpoints: plan.program.endpoints.iter().filter(|e| e.tenant == TenantId(i as u32)).count(),
+        endpoints: plan.program.endpoints.values().filter(|e| e.tenant == TenantId(id)).count(),
         egress: ShareSummary::new(&tenant.share.egress),
         ingress: ShareSummary::new(&tenant.share.ingress),
     });

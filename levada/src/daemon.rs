@@ -20,9 +20,9 @@ use control::plan::{Plan, PortKind, TapPlan};
 use control::scale::scale;
 use datapath::frame::{MAX_FRAME, Pool};
 use datapath::link::{Link, LinkConfig, Side};
-use datapath::program::{EndpointId, PortId, Program, Tuning};
+use datapath::program::{Change, EndpointId, PortId, Program};
 use datapath::switch::Switch;
-use datapath::units::{Both, Rate};
+use datapath::units::{Both, Instant, Rate};
 use ports::Port as _;
 use ports::netns::Netns;
 use ports::tap::{Tag, Tap, TapOptions};
@@ -113,7 +113,7 @@ impl Running {
         let (inbox, orders) = sync_channel(ORDERS);
         let (chores, errands) = sync_channel(CHORES);
         let mut units = opened.units;
-        tune(&mut units, &pool, plan);
+        tune(&mut units, &mut pool, plan);
         let parts = Parts {
             pool,
             units,
@@ -203,7 +203,9 @@ fn open(plan: &Plan) -> Result<Opened, Failure> {
                 }
             }
         }
-        opened.units.push(Unit::new(Switch::new(program, random()), ways));
+        let switch = Switch::new(&program, random())
+            .map_err(|error| Failure::Failed(format!("switch {}: {error}", switch.name)))?;
+        opened.units.push(Unit::new(switch, ways));
         opened.facts.devices.push(numbers);
         opened.facts.uplinks.push(uplink_facts(plan, index));
     }
@@ -218,9 +220,9 @@ fn time_weight(program: &Program, id: PortId) -> u32 {
 
 fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOptions {
     let plan_switch = &plan.switches[switch];
-    let endpoint = plan_switch.program.endpoints.iter().position(|e| e.port == id);
+    let endpoint = plan_switch.program.endpoints.iter().find(|(_, e)| e.port == id);
     let owner = match endpoint {
-        Some(e) => plan_switch.endpoint_path(EndpointId(e as u32)),
+        Some((e, _)) => plan_switch.endpoint_path(EndpointId(e)),
         None => format!("{}/uplink", plan_switch.name),
     };
     TapOptions {
@@ -255,16 +257,18 @@ fn uplink_facts(plan: &Plan, switch: usize) -> Option<(Both<Rate>, Both<Promise>
 }
 
 /// Where an uplink is slower than configured, tells its switch what is left of the guarantees.
-fn tune(units: &mut [Unit], pool: &Pool, plan: &Plan) {
+fn tune(units: &mut [Unit], pool: &mut Pool, plan: &Plan) {
     for (index, unit) in units.iter_mut().enumerate() {
         let program = &plan.switches[index].program;
         let Some(rate) = actual_rate(plan, index) else { continue };
         if program.uplink.as_ref().is_none_or(|uplink| uplink.rate == rate) {
             continue;
         }
-        let tunings: Vec<Tuning> = scale(program, rate).map(|s| s.tunings).unwrap_or_default();
-        for tuning in tunings {
-            unit.switch.tune(pool, tuning);
+        let changes: Vec<Change> = scale(program, rate).map(|s| s.changes).unwrap_or_default();
+        for change in changes {
+            // It has the same tenants and endpoints, so nothing of it can be refused.
+            let done = unit.switch.change(pool, Instant::ZERO, change);
+            debug_assert_eq!(done, Ok(()));
         }
     }
 }

@@ -316,14 +316,12 @@ impl Facts {
         let (plan, numbers) = (&self.plan.switches[index], &shot.switches[index]);
         let share = &plan.program.tenants[id.0 as usize].share;
         let stats = &numbers.tenants[id.0 as usize];
-        let of_tenant = plan.program.endpoints.iter().enumerate().filter(|(_, e)| e.tenant == id);
+        let of_tenant = plan.program.endpoints.iter().filter(|(_, e)| e.tenant == id);
         TenantReport {
             name: plan.tenants[id.0 as usize].clone(),
             egress: shared(&share.egress, &stats.egress),
             ingress: shared(&share.ingress, &stats.ingress),
-            endpoints: of_tenant
-                .map(|(e, _)| self.endpoint(index, plan, numbers, EndpointId(e as u32), shot))
-                .collect(),
+            endpoints: of_tenant.map(|(e, _)| self.endpoint(index, plan, numbers, EndpointId(e), shot)).collect(),
         }
     }
 

@@ -161,10 +161,13 @@ impl Site {
             for (port, endpoint) in endpoints.iter_mut().enumerate() {
                 endpoint.port = PortId(port as u32);
             }
-            let ports = vec![PortFeatures::default(); endpoints.len()];
-            let tenants = vec![Tenant::default()];
-            topology.switches[switch] =
-                Program { tenants, endpoints, ports, fdb_age_ns: FDB_AGE_NS, ..Program::default() };
+            topology.switches[switch] = Program {
+                tenants: vec![Tenant::default()].into(),
+                ports: vec![PortFeatures::default(); endpoints.len()].into(),
+                endpoints: endpoints.into(),
+                fdb_age_ns: FDB_AGE_NS,
+                ..Program::default()
+            };
         }
         topology
     }
@@ -230,9 +233,9 @@ impl Site {
                 rate: both(if far { fast } else { self.rate }),
                 headroom_ppm: if far { 0 } else { self.headroom_ppm },
             }),
-            tenants,
-            endpoints,
-            ports,
+            tenants: tenants.into(),
+            endpoints: endpoints.into(),
+            ports: ports.into(),
             fdb_age_ns: FDB_AGE_NS,
         }
     }

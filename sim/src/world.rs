@@ -536,7 +536,7 @@ impl Node {
         Node {
             peers: vec![None; program.ports.len()],
             meter: uplink.map(|uplink| (uplink.port, Meter::new(uplink.rate.egress))),
-            switch: Switch::new(program, seed),
+            switch: Switch::new(&program, seed).expect("a topology's programs are sound"),
             lags_until: Instant::ZERO,
             waiting: VecDeque::new(),
         }
@@ -549,8 +549,8 @@ impl Node {
     /// An endpoint's queues hold at most their bound, or one frame.
     fn check_lanes(&self) -> Result<(), String> {
         let endpoints = &self.switch.program().endpoints;
-        for (index, endpoint) in endpoints.iter().enumerate() {
-            let stats = self.switch.endpoint_stats(EndpointId(index as u32));
+        for (index, endpoint) in endpoints.iter() {
+            let stats = self.switch.endpoint_stats(EndpointId(index));
             let bound = u64::from(endpoint.queue_bytes).max(MAX_FRAME_MOST);
             for lane in [stats.egress, stats.ingress, stats.local_egress, stats.local_ingress] {
                 if lane.backlog_bytes > bound {

@@ -59,6 +59,11 @@ impl Lane {
         }
     }
 
+    /// Changes its bound. What waits beyond it is not dropped.
+    pub fn set_bound(&mut self, bound: u32) {
+        self.bound = bound.min(MAX_BOUND);
+    }
+
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -59,6 +59,22 @@ impl Level {
         self.guaranteed[index] = guaranteed;
     }
 
+    /// Forgets a child: what has its index next starts anew.
+    pub fn forget(&mut self, child: u32) {
+        self.deactivate(child);
+        self.share.forget(child);
+        self.real.forget(child);
+        if let Some(guaranteed) = self.guaranteed.get_mut(child as usize) {
+            *guaranteed = false;
+        }
+    }
+
+    /// Changes the longest frame. Takes time in proportion to the children.
+    pub fn set_max_frame(&mut self, max_frame: u32) {
+        self.real.set_max_frame(max_frame);
+        self.share.set_max_frame(max_frame);
+    }
+
     /// Whether lengths of head frames matter here; finding them out costs a look at each.
     #[must_use]
     pub fn wants_lengths(&self) -> bool {

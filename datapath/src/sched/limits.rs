@@ -83,7 +83,7 @@ impl Limit {
     }
 }
 
-/// The limits of all nodes in one direction.
+/// The limits of all nodes in one direction. Slots that are not in use have none.
 #[derive(Debug, Default)]
 pub struct Limits {
     /// By endpoint.

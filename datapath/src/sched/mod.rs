@@ -16,7 +16,7 @@ pub mod wheel;
 mod tests;
 
 use crate::frame::{Frame, Pool};
-use crate::program::{EndpointId, Program, Share, TenantId};
+use crate::program::{Endpoint, EndpointId, Program, Share, Tenant, TenantId, Uplink};
 use crate::units::{Direction, Instant, Rate};
 use crate::verdict::Reason;
 use limits::{Limit, Limits, Plane};
@@ -31,44 +31,91 @@ pub struct Scheduler {
     limits: Limits,
     /// By endpoint: it or its tenant has a limit, so frames between neighbours queue too.
     limited: Vec<bool>,
-    headroom_ppm: u32,
+    direction: Direction,
 }
 
 impl Scheduler {
     /// The scheduler of one direction of `program`.
     #[must_use]
     pub fn new(program: &Program, direction: Direction) -> Self {
-        let headroom_ppm = match (&program.uplink, direction) {
-            (Some(uplink), Direction::Ingress) => uplink.headroom_ppm,
-            _ => 0,
-        };
-        let capacity =
-            program.uplink.as_ref().map(|uplink| Capacity { rate: *uplink.rate.get(direction), headroom_ppm });
-        let tenants: Vec<Share> = program.tenants.iter().map(|t| *t.share.get(direction)).collect();
-        let leaves: Vec<Leaf> = program
-            .endpoints
-            .iter()
-            .map(|e| Leaf { tenant: e.tenant.0, share: *e.share.get(direction), queue_bytes: e.queue_bytes })
-            .collect();
-        let local_tenants: Vec<Share> = tenants.iter().map(between_neighbours).collect();
-        let local_leaves: Vec<Leaf> =
-            leaves.iter().map(|l| Leaf { share: between_neighbours(&l.share), ..*l }).collect();
-        let limit = |share: &Share| Limit::new(Pace::of(share.limit));
         let mut scheduler = Scheduler {
-            wire: Tree::new(Plane::Wire, program.order, capacity, &tenants, &leaves),
-            local: Tree::new(Plane::Local, program.order, None, &local_tenants, &local_leaves),
-            limits: Limits {
-                endpoints: leaves.iter().map(|l| limit(&l.share)).collect(),
-                tenants: tenants.iter().map(limit).collect(),
-            },
-            limited: vec![false; leaves.len()],
-            headroom_ppm,
+            wire: Tree::new(Plane::Wire, program.order, capacity(program.uplink.as_ref(), direction)),
+            local: Tree::new(Plane::Local, program.order, None),
+            limits: Limits::default(),
+            limited: Vec::new(),
+            direction,
         };
-        for (index, endpoint) in program.endpoints.iter().enumerate() {
-            scheduler.limited[index] = scheduler.limits.endpoints[index].is_limited()
-                || scheduler.limits.tenants[endpoint.tenant.0 as usize].is_limited();
+        for (id, tenant) in program.tenants.iter() {
+            scheduler.set_tenant(TenantId(id), tenant);
+        }
+        for (id, endpoint) in program.endpoints.iter() {
+            scheduler.add_endpoint(EndpointId(id), endpoint);
         }
         scheduler
+    }
+
+    /// Changes the uplink, or takes it away. Takes time in proportion to the endpoints.
+    pub fn set_uplink(&mut self, uplink: Option<&Uplink>) {
+        self.wire.set_capacity(capacity(uplink, self.direction));
+    }
+
+    /// Adds a tenant, or changes its share.
+    pub fn set_tenant(&mut self, id: TenantId, tenant: &Tenant) {
+        let share = *tenant.share.get(self.direction);
+        let at = id.0 as usize;
+        if self.limits.tenants.len() <= at {
+            self.limits.tenants.resize(at + 1, Limit::default());
+        }
+        self.limits.tenants[at].set_pace(Pace::of(share.limit));
+        self.wire.set_tenant(id, share);
+        self.local.set_tenant(id, between_neighbours(&share));
+        for endpoint in self.wire.endpoints_of(id) {
+            self.limited[endpoint as usize] = self.must_queue(EndpointId(endpoint), id);
+        }
+    }
+
+    /// Makes a tenant's slot vacant; it must have no endpoints.
+    pub fn remove_tenant(&mut self, id: TenantId) {
+        self.limits.tenants[id.0 as usize] = Limit::default();
+        self.wire.remove_tenant(id);
+        self.local.remove_tenant(id);
+    }
+
+    /// Adds an endpoint; its slot must be vacant and its tenant there.
+    pub fn add_endpoint(&mut self, id: EndpointId, endpoint: &Endpoint) {
+        let at = id.0 as usize;
+        if self.limited.len() <= at {
+            self.limits.endpoints.resize(at + 1, Limit::default());
+            self.limited.resize(at + 1, false);
+        }
+        let leaf = self.leaf(endpoint);
+        self.limits.endpoints[at] = Limit::new(Pace::of(leaf.share.limit));
+        self.wire.add_endpoint(id, &leaf);
+        self.local.add_endpoint(id, &leaf.between_neighbours());
+        self.limited[at] = self.must_queue(id, endpoint.tenant);
+    }
+
+    /// Changes an endpoint's share and the bound of its queues.
+    pub fn set_endpoint(&mut self, pool: &Pool, id: EndpointId, endpoint: &Endpoint) {
+        let leaf = self.leaf(endpoint);
+        self.limits.endpoints[id.0 as usize].set_pace(Pace::of(leaf.share.limit));
+        self.wire.set_endpoint(pool, id, &leaf);
+        self.local.set_endpoint(pool, id, &leaf.between_neighbours());
+        self.limited[id.0 as usize] = self.must_queue(id, endpoint.tenant);
+    }
+
+    /// Makes an endpoint's slot vacant; returns how many of its frames were freed.
+    pub fn remove_endpoint(&mut self, pool: &mut Pool, id: EndpointId) -> u32 {
+        let freed = self.wire.remove_endpoint(pool, &mut self.limits, id)
+            + self.local.remove_endpoint(pool, &mut self.limits, id);
+        self.limits.endpoints[id.0 as usize] = Limit::default();
+        self.limited[id.0 as usize] = false;
+        freed
+    }
+
+    /// Frees what waits for an endpoint in the uplink's tree; returns how many frames.
+    pub fn clear_wire(&mut self, pool: &mut Pool, id: EndpointId) -> u32 {
+        self.wire.clear_endpoint(pool, &mut self.limits, id)
     }
 
     /// Whether frames between this endpoint and its neighbours must queue. Where nothing limits them they need not.
@@ -132,36 +179,38 @@ impl Scheduler {
         self.wire.lane(endpoint).is_stuck(now) || self.local.lane(endpoint).is_stuck(now)
     }
 
-    /// Changes the uplink's rate in this direction.
-    pub fn set_rate(&mut self, rate: Rate) {
-        self.wire.set_capacity(Some(Capacity { rate, headroom_ppm: self.headroom_ppm }));
+    /// Frees everything that waits.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.wire.clear(pool, &mut self.limits);
+        self.local.clear(pool, &mut self.limits);
     }
 
-    /// Changes an endpoint's share; `tenant` is its owner.
-    pub fn set_endpoint_share(&mut self, pool: &Pool, endpoint: EndpointId, tenant: TenantId, share: Share) {
-        let limit = &mut self.limits.endpoints[endpoint.0 as usize];
-        limit.set_pace(Pace::of(share.limit));
-        self.limited[endpoint.0 as usize] = limit.is_limited() || self.limits.tenants[tenant.0 as usize].is_limited();
-        self.wire.set_endpoint_share(pool, endpoint, share);
-        self.local.set_endpoint_share(pool, endpoint, between_neighbours(&share));
-    }
-
-    /// Changes a tenant's share.
-    pub fn set_tenant_share(&mut self, tenant: TenantId, share: Share) {
-        let limit = &mut self.limits.tenants[tenant.0 as usize];
-        limit.set_pace(Pace::of(share.limit));
-        let limited = limit.is_limited();
-        self.wire.set_tenant_share(tenant, share);
-        self.local.set_tenant_share(tenant, between_neighbours(&share));
-        for &endpoint in self.wire.endpoints_of(tenant) {
-            self.limited[endpoint as usize] = limited || self.limits.endpoints[endpoint as usize].is_limited();
+    fn leaf(&self, endpoint: &Endpoint) -> Leaf {
+        Leaf {
+            tenant: endpoint.tenant.0,
+            share: *endpoint.share.get(self.direction),
+            queue_bytes: endpoint.queue_bytes,
         }
     }
 
-    /// Frees everything that waits.
-    pub fn clear(&mut self, pool: &mut Pool) {
-        self.wire.clear(pool);
-        self.local.clear(pool);
+    /// Whether what an endpoint exchanges with neighbours is queued: something limits it, or something is queued already that it must not
+    /// overtake.
+    fn must_queue(&self, endpoint: EndpointId, tenant: TenantId) -> bool {
+        self.limits.endpoints[endpoint.0 as usize].is_limited()
+            || self.limits.tenants[tenant.0 as usize].is_limited()
+            || !self.local.lane(endpoint).is_empty()
+    }
+}
+
+fn capacity(uplink: Option<&Uplink>, direction: Direction) -> Option<Capacity> {
+    let uplink = uplink?;
+    let headroom_ppm = if direction == Direction::Ingress { uplink.headroom_ppm } else { 0 };
+    Some(Capacity { rate: *uplink.rate.get(direction), headroom_ppm })
+}
+
+impl Leaf {
+    fn between_neighbours(self) -> Leaf {
+        Leaf { share: between_neighbours(&self.share), ..self }
     }
 }
 

@@ -25,6 +25,7 @@ struct Rig {
     frames: Vec<u64>,
     now: Instant,
     plane: Plane,
+    program: Program,
 }
 
 impl Rig {
@@ -64,7 +65,25 @@ impl Rig {
             frames: vec![0; n],
             now: Instant(SECOND),
             plane: Plane::Wire,
+            program,
         }
+    }
+
+    fn set_tenant(&mut self, id: u32, share: Share) {
+        let tenant = Tenant { share: Both { egress: share, ingress: share }, ..Tenant::default() };
+        self.scheduler.set_tenant(TenantId(id), &tenant);
+    }
+
+    fn set_endpoint(&mut self, id: u32, share: Share) {
+        let endpoint = &mut self.program.endpoints[id as usize];
+        endpoint.share = Both { egress: share, ingress: share };
+        self.scheduler.set_endpoint(&self.pool, EndpointId(id), endpoint);
+    }
+
+    fn set_rate(&mut self, link: u64) {
+        let uplink = self.program.uplink.as_mut().expect("an uplink");
+        uplink.rate = Both { egress: Rate(link * MBIT), ingress: Rate(link * MBIT) };
+        self.scheduler.set_uplink(Some(uplink));
     }
 
     fn feed(&mut self, endpoint: usize) {
@@ -266,14 +285,14 @@ fn live_changes_take_effect_at_once() {
     let mut rig =
         Rig::new(OrderKind::Fair, 1000, &[(share(0, 0, 1), &[share(0, 0, 1)]), (share(0, 0, 1), &[share(0, 0, 1)])]);
     rig.expect(SECOND / 2, &[500.0, 500.0], TWO_FRAMES);
-    rig.scheduler.set_tenant_share(TenantId(0), share(700, 0, 1));
+    rig.set_tenant(0, share(700, 0, 1));
     rig.expect(SECOND / 2, &[850.0, 150.0], TWO_FRAMES);
-    rig.scheduler.set_endpoint_share(&rig.pool, EndpointId(0), TenantId(0), share(0, 100, 1));
+    rig.set_endpoint(0, share(0, 100, 1));
     rig.expect(SECOND / 2, &[100.0, 900.0], TWO_FRAMES);
-    rig.scheduler.set_rate(Rate(500 * MBIT));
+    rig.set_rate(500);
     rig.expect(SECOND / 2, &[100.0, 400.0], TWO_FRAMES);
-    rig.scheduler.set_endpoint_share(&rig.pool, EndpointId(0), TenantId(0), share(0, 0, 1));
-    rig.scheduler.set_tenant_share(TenantId(0), share(0, 0, 4));
+    rig.set_endpoint(0, share(0, 0, 1));
+    rig.set_tenant(0, share(0, 0, 4));
     rig.expect(SECOND / 2, &[400.0, 100.0], TWO_FRAMES);
 }
 

@@ -34,6 +34,9 @@ const CONTENDED_NS: u64 = 100_000_000;
 /// How much longer a plane waits to let the other go first: two slots of the wheel.
 const TURN: Tag = (2 * 8192) << TAG_BITS;
 
+/// The owner of a vacant slot.
+const NOBODY: u32 = u32::MAX;
+
 /// A link's capacity.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
@@ -58,10 +61,31 @@ pub struct Leaf {
 struct Tenant {
     level: Level,
     share: Share,
-    /// Endpoint by child index.
+    /// Endpoint by child index, or [`NOBODY`]; and which children are nobody.
     children: Vec<u32>,
+    vacant: Vec<u32>,
     traffic: Traffic,
     guaranteed_bytes: u64,
+    /// What lanes had counted whose endpoints are gone.
+    marks: u64,
+    trims: u64,
+    sojourn_max_ns: u64,
+}
+
+impl Tenant {
+    fn new(kind: OrderKind, max_frame: u32) -> Self {
+        Tenant {
+            level: Level::new(kind, max_frame),
+            share: Share::default(),
+            children: Vec::new(),
+            vacant: Vec::new(),
+            traffic: Traffic::default(),
+            guaranteed_bytes: 0,
+            marks: 0,
+            trims: 0,
+            sojourn_max_ns: 0,
+        }
+    }
 }
 
 /// An endpoint: three cache lines, since a frame of each of a hundred thousand in turn finds none of them cached.
@@ -77,16 +101,43 @@ struct Node {
     lane: Lane,
 }
 
+impl Node {
+    fn vacant() -> Self {
+        Node { tenant: NOBODY, child: NOBODY, max_frame: 0, limited: false, lane: Lane::new(0) }
+    }
+}
+
+/// Who waits on the wheel. Endpoints and tenants have every second number each, so that both may become more.
+#[derive(Clone, Copy)]
+enum WheelNode {
+    Endpoint(u32),
+    Tenant(u32),
+}
+
+impl WheelNode {
+    fn number(self) -> u32 {
+        match self {
+            WheelNode::Endpoint(e) => 2 * e,
+            WheelNode::Tenant(t) => 2 * t + 1,
+        }
+    }
+
+    fn of(number: u32) -> Self {
+        if number & 1 == 0 { WheelNode::Endpoint(number / 2) } else { WheelNode::Tenant(number / 2) }
+    }
+}
+
 /// The scheduler of one direction in one plane.
 #[derive(Debug)]
 pub struct Tree {
     plane: Plane,
+    kind: OrderKind,
     root: Level,
     tenants: Vec<Tenant>,
     nodes: Vec<Node>,
     /// By endpoint, apart from the nodes because it is seldom read.
     limits_of: Vec<Rate>,
-    /// Who waits for its limit: endpoints by index, tenants behind them.
+    /// Who waits for its limit, by [`WheelNode`].
     wheel: Wheel,
     capacity: Option<Capacity>,
     pace: Pace,
@@ -109,18 +160,19 @@ fn quantum(rate: Rate) -> u32 {
 }
 
 impl Tree {
-    /// A tree over `tenants` and `leaves`; without `capacity` only limits hold it back.
+    /// A tree without tenants; without `capacity` only limits hold it back.
     #[must_use]
-    pub fn new(plane: Plane, kind: OrderKind, capacity: Option<Capacity>, tenants: &[Share], leaves: &[Leaf]) -> Self {
+    pub fn new(plane: Plane, kind: OrderKind, capacity: Option<Capacity>) -> Self {
         let max_frame = capacity.map_or(QUANTUM_MAX as u32, |c| quantum(c.rate));
         let mut tree = Tree {
             plane,
+            kind,
             root: Level::new(kind, max_frame),
-            tenants: Vec::with_capacity(tenants.len()),
-            nodes: Vec::with_capacity(leaves.len()),
-            limits_of: Vec::with_capacity(leaves.len()),
-            wheel: Wheel::new(leaves.len() + tenants.len()),
-            capacity,
+            tenants: Vec::new(),
+            nodes: Vec::new(),
+            limits_of: Vec::new(),
+            wheel: Wheel::new(0),
+            capacity: None,
             pace: Pace::UNLIMITED,
             pace_contended: Pace::UNLIMITED,
             max_frame,
@@ -130,69 +182,120 @@ impl Tree {
             contended_until: Instant::ZERO,
             last_tenant: 0,
         };
-        for (index, share) in tenants.iter().enumerate() {
-            tree.root.set_share(index as u32, share, 0, 0);
-            tree.tenants.push(Tenant {
-                level: Level::new(kind, max_frame),
-                share: *share,
-                children: Vec::new(),
-                traffic: Traffic::default(),
-                guaranteed_bytes: 0,
-            });
-        }
-        for (index, leaf) in leaves.iter().enumerate() {
-            let tenant = &mut tree.tenants[leaf.tenant as usize];
-            let child = tenant.children.len() as u32;
-            tenant.children.push(index as u32);
-            tenant.level.set_share(child, &leaf.share, 0, 0);
-            tree.nodes.push(Node {
-                tenant: leaf.tenant,
-                child,
-                max_frame,
-                limited: leaf.share.limit.is_limited(),
-                lane: Lane::new(leaf.queue_bytes),
-            });
-            tree.limits_of.push(leaf.share.limit);
-        }
         tree.set_capacity(capacity);
         tree
     }
 
-    /// Changes the link's rate.
+    /// Changes the link's rate, or takes the link away. Takes time in proportion to the endpoints: bounds are in units of the longest
+    /// frame, which is a matter of the rate.
     pub fn set_capacity(&mut self, capacity: Option<Capacity>) {
         self.capacity = capacity;
-        if let Some(Capacity { rate, headroom_ppm }) = capacity {
-            self.pace = Pace::of(rate);
-            self.pace_contended = Pace::of(rate.scaled(1_000_000 - u64::from(headroom_ppm), 1_000_000));
-            self.max_frame = quantum(rate);
-            self.catch_up = CATCH_UP_FRAMES * self.pace_contended.cost(self.max_frame);
+        let contended = |c: Capacity| c.rate.scaled(1_000_000 - u64::from(c.headroom_ppm.min(1_000_000)), 1_000_000);
+        self.pace = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(c.rate));
+        self.pace_contended = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(contended(c)));
+        self.max_frame = capacity.map_or(QUANTUM_MAX as u32, |c| quantum(c.rate));
+        self.catch_up = CATCH_UP_FRAMES * self.pace_contended.cost(self.max_frame);
+        self.root.set_max_frame(self.max_frame);
+        for tenant in &mut self.tenants {
+            tenant.level.set_max_frame(self.max_frame);
         }
         for index in 0..self.nodes.len() {
             self.fit_frames(index);
         }
     }
 
-    /// Changes an endpoint's share.
-    pub fn set_endpoint_share(&mut self, pool: &Pool, endpoint: EndpointId, share: Share) {
+    /// Adds an endpoint; its slot must be vacant and its tenant there.
+    pub fn add_endpoint(&mut self, endpoint: EndpointId, leaf: &Leaf) {
+        let (index, clock) = (endpoint.0 as usize, self.clock());
+        if self.nodes.len() <= index {
+            self.nodes.resize_with(index + 1, Node::vacant);
+            self.limits_of.resize(index + 1, Rate::UNLIMITED);
+            self.wheel.grow(WheelNode::Endpoint(endpoint.0).number() as usize + 1);
+        }
+        let tenant = &mut self.tenants[leaf.tenant as usize];
+        let child = tenant.vacant.pop().unwrap_or_else(|| {
+            tenant.children.push(NOBODY);
+            tenant.children.len() as u32 - 1
+        });
+        tenant.children[child as usize] = endpoint.0;
+        tenant.level.set_share(child, &leaf.share, 0, clock);
+        self.nodes[index] = Node {
+            tenant: leaf.tenant,
+            child,
+            max_frame: self.max_frame,
+            limited: leaf.share.limit.is_limited(),
+            lane: Lane::new(leaf.queue_bytes),
+        };
+        self.limits_of[index] = leaf.share.limit;
+        self.fit_frames(index);
+    }
+
+    /// Changes an endpoint's share and its lane's bound.
+    pub fn set_endpoint(&mut self, pool: &Pool, endpoint: EndpointId, leaf: &Leaf) {
         let clock = self.clock();
-        let node = &mut self.nodes[endpoint.0 as usize];
-        let tenant = &mut self.tenants[node.tenant as usize];
-        node.limited = share.limit.is_limited();
-        self.limits_of[endpoint.0 as usize] = share.limit;
-        tenant.level.set_share(node.child, &share, node.lane.head(pool, node.max_frame), clock);
+        let Some(node) = self.nodes.get_mut(endpoint.0 as usize).filter(|node| node.tenant != NOBODY) else { return };
+        node.limited = leaf.share.limit.is_limited();
+        node.lane.set_bound(leaf.queue_bytes);
+        self.limits_of[endpoint.0 as usize] = leaf.share.limit;
+        let head = node.lane.head(pool, node.max_frame);
+        self.tenants[node.tenant as usize].level.set_share(node.child, &leaf.share, head, clock);
         self.fit_frames(endpoint.0 as usize);
     }
 
-    /// Changes a tenant's share.
-    pub fn set_tenant_share(&mut self, tenant: TenantId, share: Share) {
-        let tenant = tenant.0;
-        let clock = self.clock();
-        let node = &mut self.tenants[tenant as usize];
-        node.share = share;
-        self.root.set_share(tenant, &share, self.max_frame, clock);
-        for child in 0..self.tenants[tenant as usize].children.len() {
-            self.fit_frames(self.tenants[tenant as usize].children[child] as usize);
+    /// Makes an endpoint's slot vacant; returns how many of its frames were freed. What its tenant has counted stays.
+    pub fn remove_endpoint(&mut self, pool: &mut Pool, limits: &mut Limits, endpoint: EndpointId) -> u32 {
+        let freed = self.clear_endpoint(pool, limits, endpoint);
+        let Some(node) = self.nodes.get_mut(endpoint.0 as usize).filter(|node| node.tenant != NOBODY) else { return 0 };
+        let node = std::mem::replace(node, Node::vacant());
+        let (counted, tenant) = (node.lane.stats(), &mut self.tenants[node.tenant as usize]);
+        tenant.marks += counted.marks;
+        tenant.trims += counted.trims;
+        tenant.sojourn_max_ns = tenant.sojourn_max_ns.max(counted.sojourn_max_ns);
+        tenant.level.forget(node.child);
+        tenant.children[node.child as usize] = NOBODY;
+        tenant.vacant.push(node.child);
+        freed
+    }
+
+    /// Frees what waits for an endpoint; returns how many frames.
+    pub fn clear_endpoint(&mut self, pool: &mut Pool, limits: &mut Limits, endpoint: EndpointId) -> u32 {
+        let Some(node) = self.nodes.get_mut(endpoint.0 as usize).filter(|node| node.tenant != NOBODY) else { return 0 };
+        let freed = node.lane.clear(pool);
+        self.wheel.remove(WheelNode::Endpoint(endpoint.0).number());
+        limits.endpoints[endpoint.0 as usize].leave(self.plane);
+        let (t, child) = (node.tenant, node.child);
+        let level = &mut self.tenants[t as usize].level;
+        level.deactivate(child);
+        if level.active() == 0 {
+            self.root.deactivate(t);
+            self.wheel.remove(WheelNode::Tenant(t).number());
+            limits.tenants[t as usize].leave(self.plane);
         }
+        freed
+    }
+
+    /// Adds a tenant, or changes its share.
+    pub fn set_tenant(&mut self, tenant: TenantId, share: Share) {
+        let (tenant, clock) = (tenant.0 as usize, self.clock());
+        while self.tenants.len() <= tenant {
+            self.tenants.push(Tenant::new(self.kind, self.max_frame));
+            self.wheel.grow(WheelNode::Tenant(self.tenants.len() as u32 - 1).number() as usize + 1);
+        }
+        self.tenants[tenant].share = share;
+        self.root.set_share(tenant as u32, &share, self.max_frame, clock);
+        for child in 0..self.tenants[tenant].children.len() {
+            let endpoint = self.tenants[tenant].children[child];
+            if endpoint != NOBODY {
+                self.fit_frames(endpoint as usize);
+            }
+        }
+    }
+
+    /// Makes a tenant's slot vacant; it must have no endpoints.
+    pub fn remove_tenant(&mut self, tenant: TenantId) {
+        self.root.forget(tenant.0);
+        self.wheel.remove(WheelNode::Tenant(tenant.0).number());
+        self.tenants[tenant.0 as usize] = Tenant::new(self.kind, self.max_frame);
     }
 
     /// A frame for `endpoint`'s lane; its metadata must hold its layout and wire bytes.
@@ -219,7 +322,7 @@ impl Tree {
     /// The next frame that the link, the limits and the shares let go at `now`, and whose it is.
     pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, limits: &mut Limits) -> Option<(EndpointId, Frame)> {
         while let Some(node) = self.wheel.expire(now) {
-            self.wake(pool, now, limits, node);
+            self.wake(pool, now, limits, WheelNode::of(node));
         }
         if self.root.active() == 0 || self.busy_until > tag(now) && self.pace.is_limited() {
             return None;
@@ -230,7 +333,7 @@ impl Tree {
             let t = tenant_pick.child;
             if let Some(until) = limits.tenants[t as usize].wait(self.plane, tag(now), TURN) {
                 self.root.deactivate(t);
-                self.wheel.insert(self.nodes.len() as u32 + t, now, instant(until));
+                self.wheel.insert(WheelNode::Tenant(t).number(), now, instant(until));
                 continue;
             }
             let tenant = &mut self.tenants[t as usize];
@@ -244,7 +347,7 @@ impl Tree {
                 && let Some(until) = limits.endpoints[e as usize].wait(self.plane, tag(now), TURN)
             {
                 tenant.level.deactivate(pick.child);
-                self.wheel.insert(e, now, instant(until));
+                self.wheel.insert(WheelNode::Endpoint(e).number(), now, instant(until));
                 continue;
             }
             match node.lane.dequeue(pool, now, node.max_frame) {
@@ -281,18 +384,24 @@ impl Tree {
     }
 
     /// The endpoints of a tenant, by index.
-    #[must_use]
-    pub fn endpoints_of(&self, tenant: TenantId) -> &[u32] {
-        &self.tenants[tenant.0 as usize].children
+    pub fn endpoints_of(&self, tenant: TenantId) -> impl Iterator<Item = u32> + '_ {
+        let children = self.tenants.get(tenant.0 as usize).map_or(&[][..], |tenant| &tenant.children);
+        children.iter().copied().filter(|&endpoint| endpoint != NOBODY)
     }
 
     /// What one tenant's endpoints sent in all, and what waits.
     #[must_use]
     pub fn tenant_stats(&self, tenant: TenantId) -> LaneStats {
-        let node = &self.tenants[tenant.0 as usize];
-        let mut sum =
-            LaneStats { traffic: node.traffic, guaranteed_bytes: node.guaranteed_bytes, ..LaneStats::default() };
-        for &endpoint in &node.children {
+        let Some(node) = self.tenants.get(tenant.0 as usize) else { return LaneStats::default() };
+        let mut sum = LaneStats {
+            traffic: node.traffic,
+            guaranteed_bytes: node.guaranteed_bytes,
+            marks: node.marks,
+            trims: node.trims,
+            sojourn_max_ns: node.sojourn_max_ns,
+            ..LaneStats::default()
+        };
+        for endpoint in self.endpoints_of(tenant) {
             let lane = self.nodes[endpoint as usize].lane.stats();
             sum.marks += lane.marks;
             sum.trims += lane.trims;
@@ -304,16 +413,9 @@ impl Tree {
     }
 
     /// Frees everything that waits.
-    pub fn clear(&mut self, pool: &mut Pool) {
-        for index in 0..self.nodes.len() {
-            self.nodes[index].lane.clear(pool);
-            let (t, child) = (self.nodes[index].tenant as usize, self.nodes[index].child);
-            self.tenants[t].level.deactivate(child);
-            self.wheel.remove(index as u32);
-        }
-        for t in 0..self.tenants.len() as u32 {
-            self.root.deactivate(t);
-            self.wheel.remove(self.nodes.len() as u32 + t);
+    pub fn clear(&mut self, pool: &mut Pool, limits: &mut Limits) {
+        for index in 0..self.nodes.len() as u32 {
+            self.clear_endpoint(pool, limits, EndpointId(index));
         }
     }
 
@@ -383,7 +485,7 @@ impl Tree {
         if self.nodes[endpoint as usize].limited
             && let Some(until) = limits.endpoints[endpoint as usize].wait(self.plane, tag(now), 0)
         {
-            self.wheel.insert(endpoint, now, instant(until));
+            self.wheel.insert(WheelNode::Endpoint(endpoint).number(), now, instant(until));
             return;
         }
         if self.root.active() == 0 {
@@ -396,41 +498,45 @@ impl Tree {
         let t = node.tenant;
         let tenant = &mut self.tenants[t as usize];
         tenant.level.activate(node.child, head, clock);
-        if self.root.is_active(t) || self.wheel.contains(self.nodes.len() as u32 + t) {
+        if self.root.is_active(t) || self.wheel.contains(WheelNode::Tenant(t).number()) {
             return;
         }
         match limits.tenants[t as usize].wait(self.plane, tag(now), 0) {
-            Some(until) => self.wheel.insert(self.nodes.len() as u32 + t, now, instant(until)),
+            Some(until) => self.wheel.insert(WheelNode::Tenant(t).number(), now, instant(until)),
             None => self.root.activate(t, head, clock),
         }
     }
 
     /// A node's turn on the wheel has come.
-    fn wake(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, node: u32) {
-        if let Some(t) = node.checked_sub(self.nodes.len() as u32) {
-            let clock = self.clock();
-            let tenant = &mut self.tenants[t as usize];
-            let Some(pick) = tenant.level.peek(clock) else { return };
-            let node = &self.nodes[tenant.children[pick.child as usize] as usize];
-            let head = node.lane.head(pool, node.max_frame);
-            match limits.tenants[t as usize].wait(self.plane, tag(now), TURN) {
-                Some(until) => self.wheel.insert(self.nodes.len() as u32 + t, now, instant(until)),
-                None => {
-                    if self.root.active() == 0 {
-                        self.busy_until = self.busy_until.max(tag(now).saturating_sub(self.catch_up));
-                    }
-                    let clock = self.clock();
-                    self.root.activate(t, head, clock);
+    fn wake(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, node: WheelNode) {
+        let t = match node {
+            WheelNode::Endpoint(e) if self.nodes[e as usize].lane.is_empty() => return,
+            WheelNode::Endpoint(e) => return self.activate(pool, now, limits, e),
+            WheelNode::Tenant(t) => t,
+        };
+        let clock = self.clock();
+        let tenant = &mut self.tenants[t as usize];
+        let Some(pick) = tenant.level.peek(clock) else { return };
+        let node = &self.nodes[tenant.children[pick.child as usize] as usize];
+        let head = node.lane.head(pool, node.max_frame);
+        match limits.tenants[t as usize].wait(self.plane, tag(now), TURN) {
+            Some(until) => self.wheel.insert(WheelNode::Tenant(t).number(), now, instant(until)),
+            None => {
+                if self.root.active() == 0 {
+                    self.busy_until = self.busy_until.max(tag(now).saturating_sub(self.catch_up));
                 }
+                let clock = self.clock();
+                self.root.activate(t, head, clock);
             }
-        } else if !self.nodes[node as usize].lane.is_empty() {
-            self.activate(pool, now, limits, node);
         }
     }
 
     /// Sets how long a frame of an endpoint may be, for the slowest rate on its way.
     fn fit_frames(&mut self, index: usize) {
         let node = &mut self.nodes[index];
+        if node.tenant == NOBODY {
+            return;
+        }
         let link = self.capacity.map_or(Rate::UNLIMITED, |c| c.rate);
         let limit = self.tenants[node.tenant as usize].share.limit;
         node.max_frame = quantum(link.min(limit).min(self.limits_of[index]));

@@ -44,6 +44,13 @@ impl Wheel {
         }
     }
 
+    /// Makes room for nodes 0..`nodes`; those that there are stay.
+    pub fn grow(&mut self, nodes: usize) {
+        if nodes > self.links.len() {
+            self.links.resize(nodes, Link { next: NONE, prev: NONE, slot: NONE });
+        }
+    }
+
     /// Whether `node` waits.
     #[must_use]
     pub fn contains(&self, node: u32) -> bool {

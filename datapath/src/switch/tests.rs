@@ -33,7 +33,7 @@ impl Rig {
         let mut program = Program {
             uplink: Some(Uplink { port: UPLINK, rate, headroom_ppm: 0 }),
             tenants: tenants.iter().map(|&attachment| Tenant { attachment, ..Tenant::default() }).collect(),
-            ports: vec![PortFeatures::default(); endpoints.len() + 1],
+            ports: vec![PortFeatures::default(); endpoints.len() + 1].into(),
             fdb_age_ns: 300_000_000_000,
             ..Program::default()
         };
@@ -50,7 +50,8 @@ impl Rig {
             });
         }
         edit(&mut program);
-        Rig { switch: Switch::new(program, 1), pool: Pool::new(PoolLimits { small: 10_000, large: 64 }), now: NOW }
+        let switch = Switch::new(&program, 1).expect("a sound program");
+        Rig { switch, pool: Pool::new(PoolLimits { small: 10_000, large: 64 }), now: NOW }
     }
 
     /// One frame in at `port`; all frames that come out within a second, by port, sorted.
@@ -215,7 +216,7 @@ fn reserved_addresses_and_pause_stop_here() {
 #[test]
 fn a_trunk_passes_tags_and_keeps_them_apart() {
     let mut rig = Rig::new(&[Attachment::Isolated], &[(0, 0), (0, 0), (0, 0)], |program| {
-        for endpoint in &mut program.endpoints {
+        for endpoint in program.endpoints.values_mut() {
             endpoint.trunk = true;
         }
     });

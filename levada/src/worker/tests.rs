@@ -46,9 +46,9 @@ fn program(endpoints: u8) -> Program {
         max_learned: 16,
     };
     Program {
-        tenants: vec![Tenant::default()],
+        tenants: vec![Tenant::default()].into(),
         endpoints: (0..endpoints).map(endpoint).collect(),
-        ports: vec![PortFeatures::default(); endpoints.into()],
+        ports: vec![PortFeatures::default(); endpoints.into()].into(),
         fdb_age_ns: 1_000_000_000,
         ..Program::default()
     }
@@ -65,7 +65,7 @@ impl Bed {
         let parts = Parts {
             pool: Pool::new(PoolLimits::default()),
             units: vec![Unit::new(
-                Switch::new(program(endpoints), 1),
+                Switch::new(&program(endpoints), 1).unwrap(),
                 (0..endpoints).map(|e| Way::Device(e.into())).collect(),
             )],
             cables: Vec::new(),

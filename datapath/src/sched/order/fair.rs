@@ -393,12 +393,39 @@ impl Fair {
         self.stale |= group.push(&mut self.children, child, false);
     }
 
-    /// Forgets the children from `len` on.
-    pub fn truncate(&mut self, len: u32) {
-        for child in len..self.children.len() as u32 {
-            self.deactivate(child);
+    /// Forgets a child.
+    pub fn forget(&mut self, child: u32) {
+        self.deactivate(child);
+        if let Some(c) = self.children.get_mut(child as usize) {
+            c.tag = Tag::default();
+            c.tag.place[1] = IDLE;
         }
-        self.children.truncate(len as usize);
+    }
+
+    /// Makes the slots anew for frames of up to `max_frame` bytes, and files everyone where the tag belongs now.
+    pub fn set_max_frame(&mut self, max_frame: u32) {
+        if max_frame == self.max_frame {
+            return;
+        }
+        self.max_frame = max_frame;
+        self.groups.clear();
+        (self.group_of, self.busy, self.stale) = ([NO_GROUP; 64], 0, true);
+        let mut active = Vec::with_capacity(self.active as usize);
+        for child in 0..self.children.len() as u32 {
+            if self.is_active(child) {
+                active.push(child);
+            }
+            let tag = self.children[child as usize].tag;
+            if tag.is_known() {
+                self.children[child as usize].tag.place = [self.group_for(tag.weight()), IDLE];
+            }
+        }
+        // In order, so that each slot is found from the first on.
+        let v = self.clock.v();
+        active.sort_by_key(|&child| self.children[child as usize].tag.start.wrapping_sub(v) as i64);
+        for child in active {
+            self.link(child, false);
+        }
     }
 
     #[cfg(test)]

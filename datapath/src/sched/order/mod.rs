@@ -5,7 +5,7 @@
 //! someone to serve while anyone is backlogged; a *real* order honours rates, in link time, and has someone only when a start tag has
 //! come. The module `tag` explains the clocks; `fair`, `wf2q` and `vtrr` say what each order promises.
 //!
-//! Nothing here allocates but [`Order::set_weight`], and nothing panics on a child that is unknown, idle or backlogged already: such a
+//! Nothing here allocates but [`Order::set_weight`] and [`Order::set_max_frame`], and nothing panics on a child that is unknown, idle or backlogged already: such a
 //! call does nothing.
 
 mod fair;
@@ -72,7 +72,7 @@ impl Order {
     }
 
     /// Gives a child its weight or rate, or another one; legal while it is backlogged. Whatever the child is ahead or behind by stays the
-    /// same in bytes. The only call that allocates.
+    /// same in bytes. Allocates.
     pub fn set_weight(&mut self, child: u32, weight: Weight) {
         each!(self, it => it.set_weight(child, weight));
     }
@@ -144,9 +144,15 @@ impl Order {
         }
     }
 
-    /// Forgets the children from index `len` on, backlogged or not; 0 forgets all. Keeps the memory.
-    pub fn truncate(&mut self, len: u32) {
-        each!(self, it => it.truncate(len));
+    /// Forgets a child, backlogged or not: what has its index next starts without its debts. Keeps the memory.
+    pub fn forget(&mut self, child: u32) {
+        each!(self, it => it.forget(child));
+    }
+
+    /// Changes the longest frame, which every bound is in units of. Takes time in proportion to the children.
+    pub fn set_max_frame(&mut self, max_frame_bytes: u32) {
+        let max_frame = max_frame_bytes.clamp(1, MAX_FRAME_BYTES);
+        each!(self, it => it.set_max_frame(max_frame));
     }
 
     /// The clock, to start it elsewhere or look at its balance.

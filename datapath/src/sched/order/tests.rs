@@ -58,13 +58,15 @@ fn random_walk(mut order: Order, real: bool, dice: &mut Dice, steps: u32) {
                 order.deactivate(child);
                 active[child as usize] = false;
             }
-            7 if dice.below(200) == 0 => {
-                order.truncate(child);
-                for child in child..children {
-                    active[child as usize] = false;
-                    order.set_weight(child, weight(dice));
-                }
+            7 if dice.below(10) == 0 => {
+                order.forget(child);
+                active[child as usize] = false;
+                order.activate(child, 84, v);
+                assert!(!order.is_active(child), "what is forgotten has no weight");
+                order.check();
+                order.set_weight(child, weight(dice));
             }
+            7 if dice.below(10) == 0 => order.set_max_frame(84 + dice.below(80_000) as u32),
             7 => order.set_weight(child, weight(dice)),
             8 => order.charge(child, 0, active[child as usize].then(|| len(dice))),
             9 if dice.below(100) == 0 => v = v.wrapping_add(dice.below(1 << 60)),

@@ -264,14 +264,18 @@ impl Vtrr {
         self.start_cycle();
     }
 
-    /// Forgets the children from `len` on.
-    pub fn truncate(&mut self, len: u32) {
-        for child in len..self.children.len() as u32 {
-            self.deactivate(child);
+    /// Forgets a child; it keeps its place in the list until that is sorted again.
+    pub fn forget(&mut self, child: u32) {
+        self.deactivate(child);
+        if let Some(c) = self.children.get_mut(child as usize) {
+            *c = Child { rank: c.rank, ..Child::default() };
         }
-        self.children.truncate(len as usize);
-        self.list.retain(|&child| child < len);
-        self.unsorted = true;
+    }
+
+    /// A turn is `max_frame` bytes from now on, and from a new cycle on.
+    pub fn set_max_frame(&mut self, max_frame: u32) {
+        self.unsorted |= max_frame != self.turn_bytes;
+        self.turn_bytes = max_frame;
     }
 
     #[cfg(test)]

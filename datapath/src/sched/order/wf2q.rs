@@ -218,12 +218,17 @@ impl Wf2q {
         heap.remove(&mut self.children, at);
     }
 
-    /// Forgets the children from `len` on.
-    pub fn truncate(&mut self, len: u32) {
-        for child in len..self.children.len() as u32 {
-            self.deactivate(child);
+    /// Forgets a child.
+    pub fn forget(&mut self, child: u32) {
+        self.deactivate(child);
+        if let Some(c) = self.children.get_mut(child as usize) {
+            *c = Child::default();
         }
-        self.children.truncate(len as usize);
+    }
+
+    /// The longest frame is `max_frame` bytes from now on.
+    pub fn set_max_frame(&mut self, max_frame: u32) {
+        self.max_frame = max_frame;
     }
 
     #[cfg(test)]

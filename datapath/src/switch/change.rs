@@ -1,0 +1,300 @@
+//! Changes while the switch runs: one slot or the uplink at a time, between two frames.
+//!
+//! A change looks first whether it fits what there is, and does nothing where it does not. Then every stage follows: what it keeps for a slot
+//! is added, changed or taken away, and nothing of the others is touched. So a change takes time in proportion to what belongs to its own
+//! slot (frames queued there, addresses learned there; for a tenant, its endpoints) and to nothing else, but for the uplink's,
+//! which concerns every queue.
+//!
+//! A slot may have another owner at once. What may still carry the number of the one before, and where that is dealt with:
+//! - frames in its queues: freed here, as [`Reason::Removed`], and so are frames that left the queues for its port;
+//! - frames in a neighbour's queue that were sent to it: `Gone` tells them by when they were queued, and `tx` drops them;
+//! - learned addresses, lists of members, limits that wait, events: taken out here.
+
+use super::{Event, Role, Switch, Tally};
+use crate::fdb::{Network, network_of};
+use crate::flood::FloodBudget;
+use crate::frame::Pool;
+use crate::program::{
+    Attachment, Change, ChangeError, Endpoint, EndpointId, PortFeatures, PortId, Slots, Tenant, TenantId, Uplink,
+};
+use crate::units::{Instant, Rate};
+use crate::verdict::Reason;
+
+impl Switch {
+    /// Takes one step to another program. `now` may not be earlier than any `now` before.
+    ///
+    /// # Errors
+    /// The change does not fit what there is; nothing was done.
+    pub fn change(&mut self, pool: &mut Pool, now: Instant, change: Change) -> Result<(), ChangeError> {
+        match change {
+            Change::Port(id, features) => self.change_port(id, features),
+            Change::Uplink(uplink) => self.change_uplink(pool, uplink),
+            Change::Tenant(id, Some(tenant)) => self.set_tenant(id, tenant),
+            Change::Tenant(id, None) => self.remove_tenant(id),
+            Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
+            Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
+            Change::FdbAge(age_ns) => {
+                self.program.fdb_age_ns = age_ns;
+                self.fdb.set_age(age_ns);
+                Ok(())
+            }
+        }
+    }
+
+    fn change_port(&mut self, id: PortId, features: Option<PortFeatures>) -> Result<(), ChangeError> {
+        check_slot(id.0)?;
+        if features.is_none() {
+            self.program.ports.get(id.0).ok_or(ChangeError::Vacant(id.0))?;
+            if self.role(id) != Role::Nothing {
+                return Err(ChangeError::PortInUse(id));
+            }
+        }
+        self.program.ports.set(id.0, features);
+        Ok(())
+    }
+
+    fn change_uplink(&mut self, pool: &mut Pool, uplink: Option<Uplink>) -> Result<(), ChangeError> {
+        if let Some(uplink) = &uplink {
+            self.check_port(uplink.port, Role::Uplink)?;
+        }
+        let before = self.program.uplink.take().map(|uplink| uplink.port);
+        let after = uplink.as_ref().map(|uplink| uplink.port);
+        self.program.uplink = uplink;
+        let uplink = self.program.uplink.as_ref();
+        self.egress.set_uplink(uplink);
+        self.ingress.set_uplink(uplink);
+        if let Some(policer) = &mut self.policer {
+            policer.set_link(uplink.map_or(Rate(0), |uplink| uplink.rate.ingress));
+        }
+        if before != after {
+            self.move_role(pool, before, after, Role::Uplink);
+        }
+        if before.is_some() != after.is_some() {
+            for (id, tenant) in self.program.tenants.iter() {
+                self.forward.attach(TenantId(id), after.map(|_| tenant.attachment));
+            }
+            self.attach_untagged();
+        }
+        if after.is_none() {
+            for (id, _) in self.program.endpoints.iter() {
+                let id = EndpointId(id);
+                let freed = self.egress.clear_wire(pool, id) + self.ingress.clear_wire(pool, id);
+                self.tallies[id.0 as usize].drops.add(Reason::Removed, u64::from(freed));
+            }
+        }
+        Ok(())
+    }
+
+    fn set_tenant(&mut self, id: TenantId, tenant: Tenant) -> Result<(), ChangeError> {
+        check_slot(id.0)?;
+        let before = self.program.tenants.get(id.0).map(|tenant| tenant.attachment);
+        if before != Some(tenant.attachment) {
+            if self.has_endpoints(id) {
+                return Err(ChangeError::TenantInUse(id));
+            }
+            self.check_vlan(id, tenant.attachment)?;
+        }
+        self.egress.set_tenant(id, &tenant);
+        self.ingress.set_tenant(id, &tenant);
+        if let Some(policer) = &mut self.policer {
+            policer.set_tenant(id, Some(&tenant));
+        }
+        self.attach(id, before, Some(tenant.attachment));
+        self.program.tenants.set(id.0, Some(tenant));
+        Ok(())
+    }
+
+    fn remove_tenant(&mut self, id: TenantId) -> Result<(), ChangeError> {
+        let before = self.program.tenants.get(id.0).ok_or(ChangeError::Vacant(id.0))?.attachment;
+        if self.has_endpoints(id) {
+            return Err(ChangeError::TenantInUse(id));
+        }
+        self.egress.remove_tenant(id);
+        self.ingress.remove_tenant(id);
+        if let Some(policer) = &mut self.policer {
+            policer.set_tenant(id, None);
+        }
+        self.attach(id, Some(before), None);
+        self.program.tenants.set(id.0, None);
+        Ok(())
+    }
+
+    fn set_endpoint(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        id: EndpointId,
+        endpoint: Endpoint,
+    ) -> Result<(), ChangeError> {
+        let network = self.check_endpoint(id, &endpoint)?;
+        let (macs, learning) = (&endpoint.identity.macs, endpoint.identity.macs.is_empty());
+        if let Some(before) = self.program.endpoints.get(id.0) {
+            let port = before.port;
+            self.egress.set_endpoint(pool, id, &endpoint);
+            self.ingress.set_endpoint(pool, id, &endpoint);
+            self.fdb.undeclare(network, &before.identity.macs);
+            self.forward.set_learning(id, learning);
+            if before.flood_per_second != endpoint.flood_per_second {
+                self.floods[id.0 as usize].set_rate(now, endpoint.flood_per_second);
+            }
+            if port != endpoint.port {
+                self.move_role(pool, Some(port), Some(endpoint.port), Role::Endpoint(id));
+            }
+        } else {
+            let at = id.0 as usize;
+            if self.tallies.len() <= at {
+                self.tallies.resize_with(at + 1, Tally::default);
+                self.floods.resize(at + 1, FloodBudget::new(0));
+                self.gone.resize(at + 1, Gone::NEVER);
+            }
+            self.floods[at] = FloodBudget::new(endpoint.flood_per_second);
+            self.egress.add_endpoint(id, &endpoint);
+            self.ingress.add_endpoint(id, &endpoint);
+            self.forward.add(id, network, learning);
+            self.move_role(pool, None, Some(endpoint.port), Role::Endpoint(id));
+            self.counts[endpoint.tenant.0 as usize] += 1;
+        }
+        self.fdb.set(id, network, macs, endpoint.max_learned);
+        if let Some(policer) = &mut self.policer {
+            policer.set_endpoint(id, Some(&endpoint));
+        }
+        self.program.endpoints.set(id.0, Some(endpoint));
+        Ok(())
+    }
+
+    fn remove_endpoint(&mut self, pool: &mut Pool, now: Instant, id: EndpointId) -> Result<(), ChangeError> {
+        let endpoint = self.program.endpoints.get(id.0).ok_or(ChangeError::Vacant(id.0))?;
+        let (port, tenant) = (endpoint.port, endpoint.tenant);
+        let network = self.forward.network(id);
+        self.fdb.undeclare(network, &endpoint.identity.macs);
+        self.fdb.set(id, network, &[], 0);
+        self.forward.remove(id);
+        let freed = self.egress.remove_endpoint(pool, id) + self.ingress.remove_endpoint(pool, id);
+        self.uplink_drops.add(Reason::Removed, u64::from(freed));
+        self.move_role(pool, Some(port), None, Role::Endpoint(id));
+        self.tallies[id.0 as usize] = Tally::default();
+        self.gone[id.0 as usize] = Gone::at(now);
+        self.counts[tenant.0 as usize] -= 1;
+        self.events.retain(|event| {
+            let Event::Flapping { from, to, .. } = event;
+            *from != id && *to != id
+        });
+        if let Some(policer) = &mut self.policer {
+            policer.set_endpoint(id, None);
+        }
+        self.program.endpoints.set(id.0, None);
+        Ok(())
+    }
+
+    /// Whether an endpoint fits what there is, and the network it is to be in.
+    fn check_endpoint(&self, id: EndpointId, endpoint: &Endpoint) -> Result<Network, ChangeError> {
+        check_slot(id.0)?;
+        let tenant = self.program.tenants.get(endpoint.tenant.0);
+        let tenant = tenant.ok_or(ChangeError::UnknownTenant(endpoint.tenant))?;
+        if self.program.endpoints.get(id.0).is_some_and(|before| before.tenant != endpoint.tenant) {
+            return Err(ChangeError::OtherTenant(id));
+        }
+        self.check_port(endpoint.port, Role::Endpoint(id))?;
+        let network = network_of(endpoint.tenant, tenant.attachment);
+        for &mac in &endpoint.identity.macs {
+            match self.fdb.declared(network, mac) {
+                Some(owner) if owner != id => return Err(ChangeError::AddressInUse(mac, owner)),
+                _ => {}
+            }
+        }
+        Ok(network)
+    }
+
+    /// Whether a port is there, and free or used for `role` already.
+    fn check_port(&self, port: PortId, role: Role) -> Result<(), ChangeError> {
+        self.program.ports.get(port.0).ok_or(ChangeError::UnknownPort(port))?;
+        let now = self.role(port);
+        if now == Role::Nothing || now == role { Ok(()) } else { Err(ChangeError::PortInUse(port)) }
+    }
+
+    fn check_vlan(&self, id: TenantId, attachment: Attachment) -> Result<(), ChangeError> {
+        let Attachment::Vlan(vlan) = attachment else { return Ok(()) };
+        if !(1..=4094).contains(&vlan) {
+            return Err(ChangeError::BadVlan(vlan));
+        }
+        match self.vlans.get(u32::from(vlan)) {
+            Some(&owner) if owner != id => Err(ChangeError::VlanInUse(vlan, owner)),
+            _ => Ok(()),
+        }
+    }
+
+    fn has_endpoints(&self, id: TenantId) -> bool {
+        self.counts.get(id.0 as usize).is_some_and(|&endpoints| endpoints > 0)
+    }
+
+    /// A tenant's attachment was `before` and is `after`; `None` where its slot is vacant.
+    fn attach(&mut self, id: TenantId, before: Option<Attachment>, after: Option<Attachment>) {
+        if self.counts.len() <= id.0 as usize {
+            self.counts.resize(id.0 as usize + 1, 0);
+        }
+        if before == after {
+            return;
+        }
+        if let Some(Attachment::Vlan(vlan)) = before {
+            self.vlans.set(u32::from(vlan), None);
+        }
+        if let Some(Attachment::Vlan(vlan)) = after {
+            self.vlans.set(u32::from(vlan), Some(id));
+        }
+        self.untagged -= u32::from(before == Some(Attachment::Untagged));
+        self.untagged += u32::from(after == Some(Attachment::Untagged));
+        self.forward.attach(id, after.filter(|_| self.program.uplink.is_some()));
+        self.attach_untagged();
+    }
+
+    fn attach_untagged(&mut self) {
+        self.forward.attach_untagged(self.untagged > 0 && self.program.uplink.is_some());
+    }
+
+    /// Who had port `before` has `after`. What waits to leave by the old port is freed: the port may be another's next.
+    fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
+        if let Some(port) = before {
+            self.roles[port.0 as usize] = Role::Nothing;
+            let mut freed = 0;
+            for _ in 0..self.out.len() {
+                let Some((to, frame)) = self.out.pop_front() else { break };
+                if to == port {
+                    pool.free(frame);
+                    freed += 1;
+                } else {
+                    self.out.push_back((to, frame));
+                }
+            }
+            self.uplink_drops.add(Reason::Removed, freed);
+        }
+        if let Some(port) = after {
+            if self.roles.len() <= port.0 as usize {
+                self.roles.resize(port.0 as usize + 1, Role::Nothing);
+            }
+            self.roles[port.0 as usize] = role;
+        }
+    }
+}
+
+/// When the last owner of an endpoint's slot was removed: what was queued for that number until then was for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gone(Option<Instant>);
+
+impl Gone {
+    /// The slot never had another owner.
+    const NEVER: Gone = Gone(None);
+
+    fn at(now: Instant) -> Gone {
+        Gone(Some(now))
+    }
+
+    /// Whether what was queued at `queued` was for an owner who is gone. What a new owner is sent in the nanosecond of the change is taken
+    /// for the old one's.
+    pub(super) fn had(self, queued: Instant) -> bool {
+        self.0.is_some_and(|gone| queued <= gone)
+    }
+}
+
+fn check_slot(id: u32) -> Result<(), ChangeError> {
+    if id < Slots::<()>::MOST { Ok(()) } else { Err(ChangeError::NoSuchSlot(id)) }
+}
