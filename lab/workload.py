@@ -276,10 +276,10 @@ class Stream(Flow):
         self._receiver.popen.terminate()
         got = _json_report(self, self._report(self._receiver, GRACE_S))["connections"]
         self.arrivals = [c["rows"] for c in got]
-        return FlowResult(
-            self.name,
-            detail={"wanted": sent["connections"], "accepted": len(got), "broken": sent["broken"]},
-        )
+        # An orderly end is the sender's wish, which it has only now.
+        errors = sum(c["end"] not in (None, "closed") for c in got)
+        detail = {"wanted": sent["connections"], "accepted": len(got), "ended_early": errors}
+        return FlowResult(self.name, detail={**detail, "broken": sent["broken"]})
 
     def goodput_bps(self, start_s: float, end_s: float) -> float:
         """Payload that arrived between two monotonic times, once it has ended."""

@@ -8,4 +8,5 @@ EXPERIMENTS = {
     "bystander": "lab.experiments.bystander",
     "fs-vde": "lab.experiments.fs_vde",
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
+    "restart": "lab.experiments.restart",
 }

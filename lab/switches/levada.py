@@ -49,13 +49,17 @@ class Levada(Switch):
         self._environment = {"LEVADA_RUN_DIR": str(self.lab.dir / "run")}
         process = self.lab.spawn(
             "levada",
-            *("ip", "netns", "exec", home.name, str(program()), "run", "-c", str(config)),
+            *("ip", "netns", "exec", home.name, *self._command(str(config))),
             env=self._environment,
         )
         self.lab.defer(lambda: process.stop(signal.SIGTERM, _STOP_GRACE_S))
         process.wait_for(lambda: f"levada: {self._name} ready" in process.output(), "ready ports")
         self.processes.append(process)
         self.daemon: Process = process
+
+    def _command(self, config: str) -> list[str]:
+        """What runs it."""
+        return [str(program()), "run", "-c", config]
 
     def sample(self) -> dict[str, Any]:
         """`levada show --json`, as it is."""

@@ -1,0 +1,107 @@
+"""How gaps are found, and that the supervisor does start its program again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lab.experiments.restart import (
+    AFTER_S,
+    WAYS,
+    Restart,
+    claims,
+    longest_gap,
+    supervisor_times,
+    with_gaps,
+)
+from lab.net import Failed
+
+LOG = """\
+1.000000 started 10
+1.020000 levada: x ready
+5.000000 ended -9
+5.001000 started 11
+5.025000 levada: x ready
+"""
+
+
+def restart(gap_ms: float, disturbed: str | None = None) -> Restart:
+    return Restart({"way": "x"}, 100.0, 1.0, 2.0, 0.5, 0.0, None, disturbed, gap_ms)
+
+
+def test_times_of_the_supervisor() -> None:
+    assert supervisor_times(LOG, 10) == (5.0, 5.025)
+    with pytest.raises(Failed, match="not ready again"):
+        supervisor_times(LOG, 11)
+
+
+def test_the_longest_gap_of_a_window() -> None:
+    rows = [(t / 10, t) for t in range(10)] + [(1.5, 10), (1.6, 11)]
+    assert longest_gap(rows, 1.0, 1.7) == pytest.approx(0.6)
+    assert longest_gap(rows, 0.0, 0.9) == pytest.approx(0.1)
+    # Nothing came any more.
+    assert longest_gap(rows, 1.55, 9.6) == pytest.approx(8.0)
+    assert longest_gap([], 3.0, 5.0) == 2.0
+
+
+def test_a_restart_has_the_gap_of_its_worst_connection() -> None:
+    steady = [(98 + n / 100, n) for n in range(100 * int(3 + AFTER_S))]
+    broken = [row for row in steady if not 100.001 < row[0] < 100.2]
+    told = with_gaps(restart(0), [steady, steady, broken])
+    assert told.gap_ms == pytest.approx(200, abs=1)
+    assert told.median_gap_ms == pytest.approx(10, abs=1)
+    assert told.quiet_gap_ms == pytest.approx(10, abs=1)
+
+
+def test_claims_take_the_median_of_what_counts() -> None:
+    restarts = [restart(30), restart(900, disturbed="others"), restart(250), restart(100)]
+    lost, gap = claims(WAYS[0], restarts, 0)
+    assert lost.holds
+    assert gap.value == 100
+    assert gap.holds
+    lost, gap = claims(WAYS[1], [restart(900, disturbed="others")], 1)
+    assert not lost.holds
+    assert gap.value is None
+    assert not gap.holds
+
+
+def supervise(*command: str) -> subprocess.Popen[str]:
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-m", "lab.supervise", *command],
+        cwd=root,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_killed_program_is_started_again_and_both_end_on_request() -> None:
+    supervisor = supervise("sh", "-c", "echo ready >&2; exec sleep 60")
+    assert supervisor.stderr is not None
+    started = []
+    for line in supervisor.stderr:
+        at, what, *more = line.split()
+        assert abs(float(at) - time.monotonic()) < 10
+        if what == "started":
+            started.append(int(more[0]))
+        elif what == "ready" and len(started) == 1:
+            os.kill(started[0], signal.SIGKILL)
+        elif what == "ready":
+            supervisor.terminate()
+    assert supervisor.wait(10) == 0
+    assert len(started) == 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[1], 0)
+
+
+def test_a_program_that_does_not_stay_is_given_up() -> None:
+    supervisor = supervise("false")
+    _, log = supervisor.communicate(timeout=20)
+    assert supervisor.returncode == 1
+    assert log.count("ended 1") == 5
