@@ -314,30 +314,47 @@ impl Switch {
             Target::Endpoint(to) => self.send_local(pool, now, from, to.0, frame),
             Target::Uplink => self.send_wire(pool, now, from, network, frame),
             Target::Nowhere => drop_for(pool, frame, Reason::Unreachable),
-            target => {
-                if !self.floods[from.0 as usize].take(now) {
-                    return drop_for(pool, frame, Reason::FloodLimit);
-                }
-                let everyone = target == Target::Group;
-                if self.forward.uplink_vlan(network).is_some() {
-                    match pool.duplicate(&frame) {
-                        // What the copy dies of is counted by itself; the neighbours still get theirs.
-                        Some(copy) => {
-                            if let Err(reason) = self.send_wire(pool, now, from, network, copy) {
-                                self.count_drop(from, reason);
-                            }
-                        }
-                        None => self.count_drop(from, Reason::NoBuffer),
+            target => self.flood(pool, now, from, target == Target::Group, frame),
+        }
+    }
+
+    /// To everyone in the network, or wherever an unknown address may be. Outside is one place: what may be there is sent there without a
+    /// budget, which is for the copies to neighbours.
+    fn flood(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        everyone: bool,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let network = self.forward.network(from);
+        let others = self.forward.members(network, everyone).iter().any(|&e| e != from);
+        let outside = self.forward.uplink_vlan(network).is_some();
+        let perhaps_outside = outside && !everyone;
+        if (perhaps_outside && !others) || !self.floods[from.0 as usize].take(now) {
+            return if perhaps_outside {
+                self.send_wire(pool, now, from, network, frame)
+            } else {
+                drop_for(pool, frame, Reason::FloodLimit)
+            };
+        }
+        if outside {
+            match pool.duplicate(&frame) {
+                // What the copy dies of is counted by itself; the neighbours still get theirs.
+                Some(copy) => {
+                    if let Err(reason) = self.send_wire(pool, now, from, network, copy) {
+                        self.count_drop(from, reason);
                     }
                 }
-                let others = self.forward.members(network, everyone).iter().any(|&e| e != from);
-                if !others {
-                    pool.free(frame);
-                    return Ok(());
-                }
-                self.send_local(pool, now, from, if everyone { EVERYONE } else { LEARNING }, frame)
+                None => self.count_drop(from, Reason::NoBuffer),
             }
         }
+        if !others {
+            pool.free(frame);
+            return Ok(());
+        }
+        self.send_local(pool, now, from, if everyone { EVERYONE } else { LEARNING }, frame)
     }
 
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {

@@ -201,6 +201,21 @@ fn a_storm_is_held_to_its_budget() {
 }
 
 #[test]
+fn what_may_be_outside_goes_there_beyond_the_budget() {
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 0), (0, 0)], |_| {});
+    let sent: Vec<_> = (0..1000).map(|_| rig.send(1, &udp(1, 9))).collect();
+    assert!(sent.iter().all(|(verdict, out)| *verdict == FORWARDED && out.contains(&0)));
+    let copied = sent.iter().filter(|(_, out)| *out == [0, 2, 3]).count();
+    assert!((250..=252).contains(&copied), "copies to neighbours within the budget: {copied}");
+    assert_eq!(rig.drops(0), vec![]);
+    let mut alone = Rig::new(&[Attachment::Vlan(10)], &[(0, 0)], |_| {});
+    assert!((0..1000).all(|_| alone.send(1, &udp(1, 9)) == (FORWARDED, vec![0])));
+    let mut inside = Rig::new(&[Attachment::Isolated], &[(0, 1), (0, 0)], |_| {});
+    let passed = (0..1000).filter(|_| inside.send(1, &udp(1, 9)).0 == FORWARDED).count();
+    assert_eq!(passed, 250, "without an uplink the budget is all there is");
+}
+
+#[test]
 fn reserved_addresses_and_pause_stop_here() {
     let mut rig = Rig::new(&[Attachment::Isolated], &[(0, 1), (0, 0)], |program| program.endpoints[1].trunk = true);
     let bridge_group = Mac([1, 0x80, 0xc2, 0, 0, 0]);
