@@ -24,8 +24,8 @@ use datapath::program::{Change, EndpointId, PortId, Program};
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use ports::Port as _;
-use ports::netns::Netns;
-use ports::tap::{Tag, Tap, TapOptions};
+use ports::netns::{self, Netns};
+use ports::tap::{Survey, Tag, Tap, TapOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -105,7 +105,7 @@ struct Running {
 
 impl Running {
     fn start(plan: &Plan, log: &Log, rundir: &RunDir) -> Result<Running, Failure> {
-        let opened = open(plan)?;
+        let opened = netns::roaming(|| open(plan))?;
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
         let wake = Wake::new().map_err(failed("cannot make an epoll instance"))?;
@@ -178,6 +178,7 @@ fn open(plan: &Plan) -> Result<Opened, Failure> {
         watched: Vec::new(),
         facts: Facts { plan: plan.clone(), uplinks: Vec::new(), devices: Vec::new() },
     };
+    let survey = Survey::default();
     for (index, switch) in plan.switches.iter().enumerate() {
         let mut program = switch.program.clone();
         let mut ways = Vec::new();
@@ -191,7 +192,7 @@ fn open(plan: &Plan) -> Result<Opened, Failure> {
                 }
                 PortKind::Tap(tap) => {
                     let options = tap_options(plan, index, id, tap);
-                    let tap = Tap::open(&options).map_err(|error| Failure::Failed(error.to_string()))?;
+                    let tap = Tap::open_among(&options, &survey).map_err(|error| Failure::Failed(error.to_string()))?;
                     program.ports[id.0 as usize].offload = tap.features().offload;
                     opened.watched.push(tap.second());
                     let number = opened.devices.len();

@@ -1,8 +1,11 @@
 //! Network namespaces by name or path, and running something inside one.
 //!
 //! A named namespace is a file under `/run/netns` on which the namespace is mounted, as iproute2 makes them (ip-netns(8)). Work inside a
-//! namespace is done on a thread of its own, which enters it with setns(2) and then ends: the caller's namespace never changes.
+//! namespace is done on a thread of its own, which enters it with setns(2) and then ends: the caller's namespace never changes. Who has
+//! much to do in many namespaces does it [`roaming`]: one thread that goes from one to the next, because on a busy machine each new
+//! thread may wait tens of milliseconds for a processor.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -138,10 +141,50 @@ impl Identity {
 
 /// As [`Netns::run`], in the namespace that `netns` is open on.
 pub(crate) fn run_in<T: Send>(netns: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    if let Some(home) = HOME.take() {
+        let away = Away(Some(home));
+        enter(netns)?;
+        let done = work();
+        drop(away);
+        return Ok(done);
+    }
     thread::scope(|scope| {
         join(scope.spawn(|| {
-            rustix::thread::move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))?;
+            enter(netns)?;
             Ok(work())
+        }))
+    })
+}
+
+fn enter(netns: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::thread::move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))?)
+}
+
+thread_local! {
+    /// On a roaming thread that is at home: its own namespace.
+    static HOME: RefCell<Option<File>> = const { RefCell::new(None) };
+}
+
+/// A visit of a roaming thread to another namespace; dropping it goes home. A visit within it has a thread of its own again.
+struct Away(Option<File>);
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        if let Some(home) = self.0.take() {
+            // Going on in another's namespace would do there what is meant for ours.
+            enter(home.as_fd()).expect("the way back to the own network namespace is open");
+            HOME.set(Some(home));
+        }
+    }
+}
+
+/// Runs `work` on one thread which enters the namespaces that it needs itself, and waits for it. A panic in it goes on in the caller.
+pub fn roaming<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        join(scope.spawn(|| {
+            // Without a way home it does not roam.
+            HOME.set(File::open(OWN).ok());
+            work()
         }))
     })
 }
@@ -178,4 +221,30 @@ fn mount_new_at(path: &Path) -> io::Result<()> {
         let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
     }
     up
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_roaming_thread_comes_home() {
+        let home = Identity::own().unwrap();
+        let before = thread::current().id();
+        let (first, back, nested) = roaming(|| {
+            assert_ne!(thread::current().id(), before);
+            // Our own namespace can be entered wherever the process has the right to; elsewhere there is nothing to test.
+            let own = Netns::new("/proc/self/ns/net");
+            let here = thread::current().id();
+            let first = own.run(|| thread::current().id() == here);
+            let nested = own.run(|| own.run(|| thread::current().id() == here).unwrap());
+            (first, Identity::own().unwrap(), nested)
+        });
+        assert_eq!(back, home);
+        if let (Ok(first), Ok(nested)) = (first, nested) {
+            assert!(first, "a visit needs no thread");
+            assert!(!nested, "a visit within a visit has its own");
+        }
+        assert!(HOME.take().is_none(), "the caller does not roam");
+    }
 }

@@ -41,6 +41,10 @@ pub(crate) struct Link {
     pub mac: Option<[u8; 6]>,
     /// Longest packet in bytes.
     pub mtu: u32,
+    /// Frames that its ring holds.
+    pub txqueuelen: u32,
+    /// Whether its owner wants it up.
+    pub is_up: bool,
 }
 
 /// One interface, as a request names it.
@@ -288,13 +292,15 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 fn parse_link(body: &[u8]) -> Option<Link> {
-    let mut link = Link { index: i32_at(body, 4)?, hardware: u16_at(body, 2)?, ..Link::default() };
+    let is_up = i32_at(body, 8)? & libc::IFF_UP != 0;
+    let mut link = Link { index: i32_at(body, 4)?, hardware: u16_at(body, 2)?, is_up, ..Link::default() };
     for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(value),
             libc::IFLA_IFALIAS => link.alias = text(value),
             libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
             libc::IFLA_MTU => link.mtu = i32_at(value, 0)? as u32,
+            libc::IFLA_TXQLEN => link.txqueuelen = i32_at(value, 0)? as u32,
             libc::IFLA_LINKINFO => {
                 if let Some((_, kind)) = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND) {
                     link.kind = text(kind);
@@ -335,6 +341,7 @@ mod tests {
         assert!(netlink.links().unwrap().iter().any(|link| link.index == lo.index && link.kind.is_empty()));
         assert_eq!((lo.hardware, lo.mac), (libc::ARPHRD_LOOPBACK, Some([0; 6])));
         assert!(lo.mtu >= 1500, "{}", lo.mtu);
+        assert!(lo.txqueuelen > 0);
         assert!(netlink.link(Which::Name("no-such-link")).unwrap().is_none());
     }
 

@@ -26,7 +26,7 @@ use crate::rtnl::{Netlink, Which};
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
-pub use device::{OpenError, Removed, Tag, TapOptions, remove_tagged};
+pub use device::{OpenError, Removed, Survey, Tag, TapOptions, remove_tagged};
 
 /// An open TAP device. Dropping it closes the device, which ends it unless it is persistent.
 #[derive(Debug)]
@@ -56,7 +56,15 @@ impl Tap {
     /// # Errors
     /// See [`OpenError`]. What was made is gone again; what existed before stays.
     pub fn open(options: &TapOptions) -> Result<Tap, OpenError> {
-        let device = device::open(options)?;
+        Tap::open_among(options, &Survey::default())
+    }
+
+    /// As [`Tap::open`], one of many: `survey` is what they share.
+    ///
+    /// # Errors
+    /// As [`Tap::open`].
+    pub fn open_among(options: &TapOptions, survey: &Survey) -> Result<Tap, OpenError> {
+        let device = device::open(options, survey)?;
         let offload = OffloadSupport { uso: device.udp_segmentation, ..OffloadSupport::ALL };
         let mut tap = Tap {
             fd: device.fd,
