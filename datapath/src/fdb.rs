@@ -196,6 +196,60 @@ impl Fdb {
         Learning::Known
     }
 
+    /// What [`Fdb::learn`] would say; nothing is learned.
+    #[must_use]
+    pub fn would_learn(&self, now: Instant, network: Network, vlan: u16, mac: Mac, endpoint: EndpointId) -> Learning {
+        match self.declared(network, mac) {
+            Some(owner) if owner != endpoint => return Learning::Declared,
+            _ => {}
+        }
+        let quota = self.quotas[endpoint.0 as usize];
+        let Some(&index) = self.learned.get(&Key::new(network, vlan, mac)) else {
+            let full = quota.count - self.would_sweep(now, endpoint) >= quota.most;
+            return if full { Learning::Full } else { Learning::Known };
+        };
+        let entry = &self.entries[index as usize];
+        if entry.endpoint == endpoint {
+            return Learning::Known;
+        }
+        let aged = now.since(entry.seen) >= self.age_ns;
+        if !aged && entry.moved.is_some_and(|moved| now.since(moved) < HOLD_NS) {
+            return Learning::Flapping(entry.endpoint);
+        }
+        if quota.count >= quota.most { Learning::Full } else { Learning::Known }
+    }
+
+    /// How many of an endpoint's addresses the next [`Fdb::sweep`] would forget. What is forgotten leaves its place to the last entry.
+    fn would_sweep(&self, now: Instant, endpoint: EndpointId) -> u32 {
+        let (mut len, mut cursor, mut freed) = (self.entries.len(), self.cursor, 0);
+        let mut moved = [(usize::MAX, 0); SWEEP];
+        for round in 0..SWEEP.min(len) {
+            if cursor >= len {
+                cursor = 0;
+            }
+            let at = |place| moved.iter().rev().find(|&&(to, _)| to == place).map_or(place, |&(_, from)| from);
+            let entry = &self.entries[at(cursor)];
+            if now.since(entry.seen) < self.age_ns {
+                cursor += 1;
+                continue;
+            }
+            freed += u32::from(entry.endpoint == endpoint);
+            moved[round] = (cursor, at(len - 1));
+            len -= 1;
+            if len == 0 {
+                break;
+            }
+        }
+        freed
+    }
+
+    /// How long ago a learned address was last seen, in nanoseconds.
+    #[must_use]
+    pub fn seen_ns(&self, now: Instant, network: Network, vlan: u16, mac: Mac) -> Option<u64> {
+        let &index = self.learned.get(&Key::new(network, vlan, mac))?;
+        Some(now.since(self.entries[index as usize].seen))
+    }
+
     /// Addresses learned and not yet forgotten.
     #[must_use]
     pub fn learned(&self) -> usize {

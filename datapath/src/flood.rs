@@ -41,6 +41,13 @@ impl FloodBudget {
         true
     }
 
+    /// Frames that may be flooded at once at `now`.
+    #[must_use]
+    pub fn left(mut self, now: Instant) -> u64 {
+        self.refill(now);
+        self.tokens / NS
+    }
+
     fn refill(&mut self, now: Instant) {
         let elapsed = now.since(self.refilled).min(NS);
         self.refilled = now;

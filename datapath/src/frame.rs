@@ -15,6 +15,8 @@ pub const HEADROOM: usize = 128;
 pub const MAX_FRAME: usize = 65_535 + 22;
 /// Bytes of a small buffer, headroom included: holds any frame of a 1500-byte MTU.
 pub const SMALL: usize = 2048;
+/// The longest frame that a small buffer holds.
+const SMALL_ROOM: usize = SMALL - HEADROOM;
 /// Bytes of a large buffer, headroom included.
 pub const LARGE: usize = HEADROOM + MAX_FRAME + 23;
 
@@ -106,7 +108,7 @@ impl Pool {
     /// A frame with room for `len` bytes, all of them zero or left from before. `None` where the pool has reached its limit or `len`
     /// is more than [`MAX_FRAME`]. A small frame falls back to a large buffer.
     pub fn alloc(&mut self, len: usize) -> Option<Frame> {
-        if len <= SMALL - HEADROOM
+        if len <= SMALL_ROOM
             && let Some(frame) = self.take(false)
         {
             self.set_len(&frame, len);
@@ -159,7 +161,7 @@ impl Pool {
     /// After a driver read into a large buffer: moves a short frame to a small one, so that large buffers stay for what needs them.
     pub fn compact(&mut self, frame: Frame) -> Frame {
         let len = self.len(&frame);
-        if len > SMALL - HEADROOM || !self.slots[frame.0 as usize].large {
+        if len > SMALL_ROOM || !self.slots[frame.0 as usize].large {
             return frame;
         }
         let Some(copy) = self.take(false) else {
@@ -240,6 +242,23 @@ impl Pool {
     #[must_use]
     pub fn truesize(&self, frame: &Frame) -> u32 {
         self.slots[frame.0 as usize].room() as u32
+    }
+
+    /// What [`Pool::truesize`] would say of a frame of `len` bytes made now; `None` where there is no buffer for it.
+    #[must_use]
+    pub fn truesize_of(&self, len: usize) -> Option<u32> {
+        let free = self.available();
+        match len {
+            0..=SMALL_ROOM if free.small > 0 => Some(SMALL as u32),
+            0..=MAX_FRAME if free.large > 0 => Some(LARGE as u32),
+            _ => None,
+        }
+    }
+
+    /// Bytes by which the frame may grow at its front.
+    #[must_use]
+    pub fn headroom(&self, frame: &Frame) -> usize {
+        self.slots[frame.0 as usize].start as usize
     }
 
     /// Frames that are somewhere in the switch.

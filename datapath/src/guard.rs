@@ -16,6 +16,9 @@ use crate::wire::{
     source,
 };
 use core::net::{Ipv4Addr, Ipv6Addr};
+pub use ground::{Finding, Match};
+
+mod ground;
 
 /// What an endpoint may announce beyond its own addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -8,6 +8,7 @@ pub mod flood;
 pub mod forward;
 pub mod frame;
 pub mod guard;
+pub mod journey;
 pub mod link;
 pub mod offload;
 pub mod police;

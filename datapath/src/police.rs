@@ -170,7 +170,15 @@ impl Policer {
 
     /// `packets` arrive together for an endpoint at `now`; returns how many of them may pass.
     pub fn take(&mut self, now: Instant, id: EndpointId, packets: u32) -> u32 {
-        let member = &mut self.endpoints[id.0 as usize];
+        if self.endpoints[id.0 as usize].version != self.version {
+            self.endpoints[id.0 as usize] = self.current(id);
+        }
+        self.endpoints[id.0 as usize].bucket.take(now, packets)
+    }
+
+    /// An endpoint whose bucket has the rate of this version.
+    fn current(&self, id: EndpointId) -> Member {
+        let mut member = self.endpoints[id.0 as usize];
         if member.version != self.version {
             let group = &self.tenants[member.tenant as usize];
             let of_tenant = self.link.scaled(u64::from(group.weight), self.weights);
@@ -182,7 +190,13 @@ impl Policer {
             }
             member.version = self.version;
         }
-        member.bucket.take(now, packets)
+        member
+    }
+
+    /// What [`Policer::take`] would return.
+    #[must_use]
+    pub fn would_take(&self, now: Instant, id: EndpointId, packets: u32) -> u32 {
+        self.current(id).bucket.take(now, packets)
     }
 
     /// What passed for an endpoint, to be counted as it leaves.

@@ -23,6 +23,7 @@ use change::Gone;
 use std::collections::VecDeque;
 
 mod change;
+mod explain;
 
 /// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
 const EVERYONE: u32 = u32::MAX;

@@ -1,5 +1,5 @@
 //! Any sequence of frames, time steps and changes through a whole switch: no panic, no frame lost, nothing leaves a host on which no tenant
-//! has a way out, and what runs after any changes is a program that a new switch takes.
+//! has a way out, what is explained beforehand is what is done, and what runs after any changes is a program that a new switch takes.
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
@@ -87,7 +87,9 @@ fn operate(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: &mu
             room.fill(0);
             room[..head.len()].copy_from_slice(head);
             pool.meta_mut(&frame).offload = offload;
-            switch.rx(pool, *now, PortId(port), frame);
+            let told = switch.explain(pool, *now, PortId(port), &frame);
+            let verdict = switch.rx(pool, *now, PortId(port), frame);
+            assert_eq!(verdict, told.verdict, "the explanation is another than what was done: {told}");
             if operation & 0x20 == 0 {
                 drain(switch, pool, *now);
             }

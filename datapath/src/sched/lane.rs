@@ -17,6 +17,17 @@ const STUCK_NS: u64 = 50_000_000;
 /// Large buffers that no queue may take, so that ports can always read.
 const RESERVED_LARGE: u32 = 16;
 
+/// How much of a frame a lane takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// All of it.
+    Whole,
+    /// All but so many segments at its end.
+    Trimmed(u32),
+    /// Nothing.
+    Refused(Reason),
+}
+
 /// The queue of one endpoint in one direction. What every frame touches comes first, in two cache lines.
 #[derive(Debug)]
 #[repr(C)]
@@ -81,39 +92,56 @@ impl Lane {
     /// # Errors
     /// The frame is freed and the reason given where nothing of it fits.
     pub fn enqueue(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
-        let wire = u64::from(pool.meta(&frame).wire_bytes);
-        let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
-        let memory = self.fifo.truesize() + u64::from(pool.truesize(&frame));
-        let large = pool.truesize(&frame) > SMALL as u32;
-        let free = pool.available();
-        // One queue may hold as much as is left free, so that none starves the others (dynamic thresholds, Choudhury and Hahne 1998).
-        let starved = large
-            && (free.large < RESERVED_LARGE
-                || self.fifo.truesize() > u64::from(free.large - RESERVED_LARGE) * u64::from(pool.truesize(&frame)));
-        if memory > 2 * bound.max(u64::from(pool.truesize(&frame))) || used >= bound {
-            self.fills(now);
-            pool.free(frame);
-            return Err(Reason::QueueFull);
-        }
-        if starved {
-            pool.free(frame);
-            return Err(Reason::NoBuffer);
-        }
-        if used + wire > bound && used > 0 {
-            self.fills(now);
-            let meta = pool.meta(&frame);
-            let segments = segment::segments(&meta.layout, &meta.offload);
-            let fits = (bound - used) * u64::from(segments) / wire.max(1);
-            let surplus = segments - (fits as u32).min(segments);
-            if fits == 0 || segment::trim(pool, &frame, surplus) != surplus {
-                pool.free(frame);
-                return Err(Reason::QueueFull);
+        let meta = pool.meta(&frame);
+        let segments = || segment::segments(&meta.layout, &meta.offload);
+        match self.admit(pool.available().large, meta.wire_bytes, pool.truesize(&frame), segments) {
+            Admission::Whole => {}
+            Admission::Trimmed(surplus) => {
+                self.fills(now);
+                self.trims += u64::from(segment::trim(pool, &frame, surplus));
             }
-            self.trims += u64::from(surplus);
+            Admission::Refused(reason) => {
+                if reason == Reason::QueueFull {
+                    self.fills(now);
+                }
+                pool.free(frame);
+                return Err(reason);
+            }
         }
         pool.meta_mut(&frame).queued = now;
         self.fifo.push(pool, frame);
         Ok(())
+    }
+
+    /// How much of a frame fits that takes `wire` bytes on the wire and `truesize` of memory, while `free_large` large buffers are free.
+    #[inline]
+    #[must_use]
+    pub fn admit(&self, free_large: u32, wire: u32, truesize: u32, segments: impl FnOnce() -> u32) -> Admission {
+        let (wire, truesize) = (u64::from(wire), u64::from(truesize));
+        let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
+        let memory = self.fifo.truesize() + truesize;
+        if memory > 2 * bound.max(truesize) || used >= bound {
+            return Admission::Refused(Reason::QueueFull);
+        }
+        // One queue may hold as much as is left free, so that none starves the others (dynamic thresholds, Choudhury and Hahne 1998).
+        let starved = truesize > SMALL as u64
+            && (free_large < RESERVED_LARGE
+                || self.fifo.truesize() > u64::from(free_large - RESERVED_LARGE) * truesize);
+        if starved {
+            return Admission::Refused(Reason::NoBuffer);
+        }
+        if used + wire <= bound || used == 0 {
+            return Admission::Whole;
+        }
+        let segments = segments();
+        let fits = (bound - used) * u64::from(segments) / wire.max(1);
+        if fits == 0 { Admission::Refused(Reason::QueueFull) } else { Admission::Trimmed(segments - fits as u32) }
+    }
+
+    /// The bound in wire bytes.
+    #[must_use]
+    pub fn bound(&self) -> u32 {
+        self.bound
     }
 
     /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment). Counts it as served.

@@ -4,7 +4,8 @@
 //! are two trees (planes), so the limits lie beside them and both trees charge the same ones. A limit is one tag: the time at which
 //! what was sent so far has been paid for. Lateness is made good by [`catch_up`].
 
-use super::tag::{Pace, TAG_BITS, Tag};
+use super::tag::{Pace, TAG_BITS, Tag, instant};
+use crate::units::Instant;
 
 /// Lateness that a limit makes good: what a loop that sleeps, or reads a burst of four offloaded frames, is late.
 const CATCH_UP: Tag = 100_000 << TAG_BITS;
@@ -48,6 +49,12 @@ impl Limit {
     pub fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
         self.catch_up = catch_up(pace);
+    }
+
+    /// For how long after `now`, in nanoseconds, nothing may be sent.
+    #[must_use]
+    pub fn wait_ns(&self, now: Instant) -> u64 {
+        if self.is_limited() { instant(self.free_at).since(now) } else { 0 }
     }
 
     /// Whether there is a limit at all.

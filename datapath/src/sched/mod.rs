@@ -167,6 +167,13 @@ impl Scheduler {
         }
     }
 
+    /// For how long after `now` the limits of an endpoint and of its tenant let nothing go, in nanoseconds.
+    #[must_use]
+    pub fn wait_ns(&self, endpoint: EndpointId, tenant: TenantId, now: Instant) -> u64 {
+        let (endpoints, tenants) = (&self.limits.endpoints, &self.limits.tenants);
+        endpoints[endpoint.0 as usize].wait_ns(now).max(tenants[tenant.0 as usize].wait_ns(now))
+    }
+
     /// Frames that wait, in both trees.
     #[must_use]
     pub fn frames(&self) -> usize {

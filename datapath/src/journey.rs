@@ -1,0 +1,407 @@
+//! The journey of one frame, explained: what each stage sees of it and decides, and by which entry of which table.
+//!
+//! [`crate::switch::Switch::explain`] makes it without changing anything. Steps are plain values; [`Journey::lines`] puts them into words,
+//! with the names that the caller gives to endpoints and ports, which are numbers here.
+
+use crate::guard::Finding;
+use crate::offload::Gso;
+use crate::program::{EndpointId, PortId, Share};
+use crate::sched::lane::Admission;
+use crate::sched::limits::Plane;
+use crate::units::{Direction, Rate};
+use crate::verdict::{Reason, Verdict};
+use crate::wire::Mac;
+use core::fmt;
+use core::net::IpAddr;
+
+/// What became, or would become, of a frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Journey {
+    /// Stage by stage, in the frame's order.
+    pub steps: Vec<Step>,
+    /// What `Switch::rx` says of it.
+    pub verdict: Verdict,
+}
+
+/// The headers, as the switch sees them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Headers {
+    /// Bytes, without preamble and FCS.
+    pub len: usize,
+    /// Ethernet source.
+    pub source: Mac,
+    /// Ethernet destination.
+    pub destination: Mac,
+    /// The outermost tag's VLAN id.
+    pub vlan: Option<u16>,
+    /// EtherType behind the tag.
+    pub ethertype: u16,
+    /// Source and destination on the network layer (of ARP: the sender, and who is asked for).
+    pub addresses: Option<(IpAddr, IpAddr)>,
+    /// What follows the network layer.
+    pub transport: Transport,
+    /// It is a fragment.
+    pub fragment: bool,
+    /// How it is to be cut.
+    pub gso: Gso,
+    /// Frames that it is on the wire.
+    pub segments: u32,
+    /// Bytes that it takes there.
+    pub wire_bytes: u32,
+    /// Its checksum is yet to be finished.
+    pub needs_csum: bool,
+}
+
+/// The transport layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// ARP, which has none.
+    Arp,
+    /// TCP with its ports.
+    Tcp(u16, u16),
+    /// UDP with its ports.
+    Udp(u16, u16),
+    /// ICMP of either version: type and code.
+    Icmp(u8, u8),
+    /// Something else.
+    Other,
+}
+
+/// What the table of a network says of a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The endpoint has declared the address.
+    Declared(EndpointId),
+    /// The address was learned from the endpoint, and last seen so many nanoseconds ago.
+    Learned(EndpointId, u64),
+    /// Nobody here has it: the uplink.
+    Uplink,
+    /// A group address: everyone, the uplink included where `uplink` says so.
+    Group {
+        /// Endpoints that get a copy.
+        receivers: u32,
+        /// Whether one goes to the uplink.
+        uplink: bool,
+    },
+    /// Nobody has declared it: those whose addresses are learned, and the uplink.
+    Unknown {
+        /// Endpoints that get a copy.
+        receivers: u32,
+        /// Whether one goes to the uplink.
+        uplink: bool,
+    },
+    /// Nobody has it, and there is no way out.
+    Nowhere,
+}
+
+/// A lane, as the frame would find it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// Whose.
+    pub endpoint: EndpointId,
+    /// Which way.
+    pub direction: Direction,
+    /// Over the uplink, or between neighbours.
+    pub plane: Plane,
+    /// Frames that wait before it.
+    pub frames: u32,
+    /// Their wire bytes.
+    pub bytes: u64,
+    /// The most that may wait.
+    pub bound: u32,
+    /// The endpoint's knobs.
+    pub share: Share,
+    /// For how long its limit, or its tenant's, lets nothing go.
+    pub wait_ns: u64,
+    /// How much of the frame it takes.
+    pub admission: Admission,
+}
+
+/// How a frame is given to its port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Emit {
+    /// The port.
+    pub port: PortId,
+    /// A tag that is put on before.
+    pub tag: Option<u16>,
+    /// The tag that is taken off before.
+    pub untag: Option<u16>,
+    /// Frames that the switch cuts it into because the port cannot; 1 where it leaves whole.
+    pub cut: u32,
+    /// Whether the switch finishes its checksum because the port cannot.
+    pub checksum: bool,
+    /// Why it cannot leave.
+    pub refused: Option<Reason>,
+}
+
+/// One stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Which port it came in by, and what for that port is.
+    Arrive(PortId, Option<EndpointId>),
+    /// The headers and offload metadata; or why they make no sense.
+    Look(Result<Headers, Reason>),
+    /// May this endpoint send it?
+    Guard(Box<Finding>),
+    /// Its source address is learned, or why not; and the endpoint that has it.
+    Learn(Mac, Result<(), Reason>, Option<EndpointId>),
+    /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared its source.
+    Enter(Result<Option<u16>, Reason>),
+    /// Where it goes.
+    Forward(Mac, Found),
+    /// It goes nowhere.
+    Refuse(Reason),
+    /// The flood budget: how many frames are left of it.
+    Flood(u64),
+    /// The flood budget is used up, and what may be outside goes there alone.
+    OnlyOutside,
+    /// A lane.
+    Queue(Queue),
+    /// The ingress policer: for whom, segments that pass, and of how many.
+    Police(EndpointId, u32, u32),
+    /// The copies that neighbours get, which are not followed further.
+    Copies(u32),
+    /// The port.
+    Emit(Emit),
+}
+
+impl Step {
+    /// The stage's name, as the documentation has it.
+    #[must_use]
+    pub fn stage(&self) -> &'static str {
+        match self {
+            Step::Arrive(..) => "arrive",
+            Step::Look(_) => "look",
+            Step::Guard(_) => "guard",
+            Step::Learn(..) => "learn",
+            Step::Enter(_) => "enter",
+            Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) => "forward",
+            Step::Flood(_) | Step::OnlyOutside => "flood",
+            Step::Queue(_) => "queue",
+            Step::Police(..) => "police",
+            Step::Emit(_) => "emit",
+        }
+    }
+
+    /// Why the frame ends here, where it does.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Reason> {
+        match *self {
+            Step::Look(Err(reason))
+            | Step::Learn(_, Err(reason), _)
+            | Step::Enter(Err(reason))
+            | Step::Refuse(reason)
+            | Step::Queue(Queue { admission: Admission::Refused(reason), .. })
+            | Step::Emit(Emit { refused: Some(reason), .. }) => Some(reason),
+            Step::Guard(ref finding) => finding.verdict.err(),
+            Step::Police(_, 0, _) => Some(Reason::Policed),
+            _ => None,
+        }
+    }
+}
+
+/// Names for what the switch knows by number.
+pub trait Names {
+    /// An endpoint.
+    fn endpoint(&self, endpoint: EndpointId) -> String;
+    /// A port.
+    fn port(&self, port: PortId) -> String;
+}
+
+/// The numbers themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers;
+
+impl Names for Numbers {
+    fn endpoint(&self, endpoint: EndpointId) -> String {
+        format!("endpoint {}", endpoint.0)
+    }
+
+    fn port(&self, port: PortId) -> String {
+        format!("port {}", port.0)
+    }
+}
+
+impl Journey {
+    /// What becomes of the frame in the end, as far as can be said now: behind a queue it may still be dropped, and of a flood each copy has
+    /// its own end.
+    #[must_use]
+    pub fn fate(&self) -> Verdict {
+        let flooded = self.steps.iter().any(|step| matches!(step, Step::Flood(_)));
+        match self.steps.iter().find_map(Step::refusal) {
+            Some(reason) if !flooded => Verdict::Dropped(reason),
+            _ => self.verdict,
+        }
+    }
+
+    /// Each stage's name, and what it says.
+    pub fn lines<'a>(&'a self, names: &'a dyn Names) -> impl Iterator<Item = (&'static str, String)> + 'a {
+        self.steps.iter().map(move |step| (step.stage(), Words(step, names).to_string()))
+    }
+}
+
+impl fmt::Display for Journey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (stage, text) in self.lines(&Numbers) {
+            writeln!(f, "{stage:<8}{text}")?;
+        }
+        write!(f, "{}", self.fate())
+    }
+}
+
+/// A step in words.
+struct Words<'a>(&'a Step, &'a dyn Names);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Words(step, names) = *self;
+        match step {
+            Step::Arrive(port, None) => write!(f, "at {}, the uplink", names.port(*port)),
+            Step::Arrive(port, Some(endpoint)) => {
+                write!(f, "at {}, from {}", names.port(*port), names.endpoint(*endpoint))
+            }
+            Step::Look(Ok(headers)) => write!(f, "{headers}"),
+            Step::Look(Err(reason)) => write!(f, "refused ({}): its headers or offloads make no sense", reason.name()),
+            Step::Guard(finding) => write!(f, "{finding}"),
+            Step::Learn(mac, Ok(()), _) => write!(f, "{mac} is, or stays, learned here"),
+            Step::Learn(mac, Err(reason), owner) => {
+                write!(f, "refused ({}): {mac} ", reason.name())?;
+                match owner {
+                    Some(owner) => write!(f, "belongs to {}", names.endpoint(*owner)),
+                    None => write!(f, "is one address too many"),
+                }
+            }
+            Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
+            Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
+            Step::Enter(Err(reason)) => write!(f, "refused ({})", reason.name()),
+            Step::Forward(mac, found) => forward(f, *mac, *found, names),
+            Step::OnlyOutside => write!(f, "to the uplink alone: the sender's flood budget is used up"),
+            Step::Refuse(Reason::FloodLimit) => {
+                write!(f, "refused (flood-limit): the sender's flood budget is used up")
+            }
+            Step::Refuse(reason) => write!(f, "refused ({})", reason.name()),
+            Step::Flood(left) => write!(f, "passes: {left} frames are left of the sender's flood budget"),
+            Step::Queue(queue) => queue_words(f, queue, names),
+            Step::Police(endpoint, passed, of) => {
+                write!(f, "the bucket of {} lets {passed} of {of} segments pass", names.endpoint(*endpoint))
+            }
+            Step::Copies(receivers) => write!(f, "a copy for each of {receivers} neighbours"),
+            Step::Emit(emit) => emit_words(f, emit, names),
+        }
+    }
+}
+
+fn forward(f: &mut fmt::Formatter<'_>, mac: Mac, found: Found, names: &dyn Names) -> fmt::Result {
+    let out = |uplink| if uplink { " and to the uplink" } else { "" };
+    match found {
+        Found::Declared(to) => write!(f, "to {}, which has declared {mac}", names.endpoint(to)),
+        Found::Learned(to, age_ns) => {
+            let seconds = age_ns / 1_000_000_000;
+            write!(f, "to {}, from which {mac} was learned; last seen {seconds} s ago", names.endpoint(to))
+        }
+        Found::Uplink => write!(f, "to the uplink: nobody here has {mac}"),
+        Found::Group { receivers, uplink } => {
+            write!(f, "{mac} is a group: to {receivers} neighbours{}", out(uplink))
+        }
+        Found::Unknown { receivers, uplink } => {
+            write!(f, "nobody has declared {mac}: to {receivers} neighbours whose addresses are learned{}", out(uplink))
+        }
+        Found::Nowhere => write!(f, "nobody in this network has {mac}"),
+    }
+}
+
+fn queue_words(f: &mut fmt::Formatter<'_>, queue: &Queue, names: &dyn Names) -> fmt::Result {
+    let (way, whose) = match queue.direction {
+        Direction::Egress => ("egress", "sender"),
+        Direction::Ingress => ("ingress", "receiver"),
+    };
+    let plane = if queue.plane == Plane::Local { " between neighbours" } else { "" };
+    match queue.admission {
+        Admission::Whole => write!(f, "waits in ")?,
+        Admission::Trimmed(surplus) => write!(f, "waits, less {surplus} segments that do not fit, in ")?,
+        Admission::Refused(reason) => write!(f, "refused ({}) by ", reason.name())?,
+    }
+    let bound = queue.bound;
+    write!(f, "the {whose}'s {way} queue{plane} ({}) ", names.endpoint(queue.endpoint))?;
+    write!(f, "behind {} frames, {} of {bound} bytes; ", queue.frames, queue.bytes)?;
+    let Share { guarantee, limit, weight } = queue.share;
+    if guarantee > Rate(0) && queue.plane == Plane::Wire {
+        write!(f, "at least {guarantee}, ")?;
+    }
+    if limit.is_limited() {
+        write!(f, "at most {limit}, ")?;
+    }
+    write!(f, "weight {weight}")?;
+    if queue.wait_ns > 0 {
+        write!(f, "; over a limit, which opens in {} us", queue.wait_ns.div_ceil(1000))?;
+    }
+    Ok(())
+}
+
+fn emit_words(f: &mut fmt::Formatter<'_>, emit: &Emit, names: &dyn Names) -> fmt::Result {
+    if let Some(reason) = emit.refused {
+        return write!(
+            f,
+            "refused ({}): {} takes no frame so long, or too many wait",
+            reason.name(),
+            names.port(emit.port)
+        );
+    }
+    write!(f, "by {}", names.port(emit.port))?;
+    if let Some(tag) = emit.tag {
+        write!(f, ", tagged with VLAN {tag}")?;
+    }
+    if let Some(tag) = emit.untag {
+        write!(f, ", the tag of VLAN {tag} taken off")?;
+    }
+    if emit.cut > 1 {
+        write!(f, ", cut into {} frames by the switch", emit.cut)?;
+    }
+    if emit.checksum {
+        write!(f, ", its checksum finished by the switch")?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.source, self.destination)?;
+        if let Some(vlan) = self.vlan {
+            write!(f, ", VLAN {vlan}")?;
+        }
+        let ends = |f: &mut fmt::Formatter<'_>, word, from: u16, to: u16| match self.addresses {
+            Some((a, b)) if a.is_ipv6() => write!(f, ", {word} [{a}]:{from} to [{b}]:{to}"),
+            Some((a, b)) => write!(f, ", {word} {a}:{from} to {b}:{to}"),
+            None => Ok(()),
+        };
+        match (self.transport, self.addresses) {
+            (Transport::Tcp(from, to), _) => ends(f, "TCP", from, to)?,
+            (Transport::Udp(from, to), _) => ends(f, "UDP", from, to)?,
+            (Transport::Icmp(kind, code), Some((a, b))) => write!(f, ", ICMP type {kind} code {code}, {a} to {b}")?,
+            (Transport::Arp, Some((a, b))) => write!(f, ", ARP of {a} about {b}")?,
+            (_, Some((a, b))) => write!(f, ", IP {a} to {b}")?,
+            (_, None) => write!(f, ", EtherType {:#06x}", self.ethertype)?,
+        }
+        if self.fragment {
+            write!(f, ", a fragment")?;
+        }
+        write!(f, "; {} bytes", self.len)?;
+        if self.gso != Gso::None {
+            write!(f, " in {} segments", self.segments)?;
+        }
+        write!(f, ", {} on the wire", self.wire_bytes)?;
+        if self.needs_csum {
+            write!(f, ", checksum unfinished")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Forwarded => write!(f, "forwarded"),
+            Verdict::Dropped(reason) => write!(f, "dropped ({})", reason.name()),
+        }
+    }
+}

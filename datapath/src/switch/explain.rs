@@ -1,0 +1,419 @@
+//! What the switch would do with a frame, stage by stage, without doing it.
+//!
+//! Every decision is asked of the same function that decides for real frames, or of its twin that changes nothing (`would_learn`,
+//! `would_take`, `admit`). The fuzz target `switch` explains each frame before it is received, and compares.
+
+use super::{OUT, Role, Switch, destination, source};
+use crate::fdb::{Learning, Network};
+use crate::forward::Target;
+use crate::frame::{Frame, HEADROOM, LARGE, Pool};
+use crate::guard::{self, Finding};
+use crate::journey::{Emit, Found, Headers, Journey, Queue, Step, Transport};
+use crate::offload::{Gso, Offload};
+use crate::program::{EndpointId, PortId};
+use crate::sched::Scheduler;
+use crate::sched::lane::Admission;
+use crate::sched::limits::Plane;
+use crate::segment;
+use crate::units::{Direction, Instant};
+use crate::verdict::{Reason, Verdict};
+use crate::wire::{self, Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, vlan};
+
+/// A frame on its journey: what the stages look at.
+struct Traveller<'a> {
+    bytes: &'a [u8],
+    layout: Layout,
+    offload: Offload,
+    wire_bytes: u32,
+    /// Memory of its buffer, and room before it.
+    truesize: u32,
+    headroom: usize,
+    /// Large buffers that are free while it travels.
+    free_large: u32,
+    /// The memory of a copy.
+    copy_truesize: Option<u32>,
+}
+
+impl Traveller<'_> {
+    fn segments(&self) -> u32 {
+        segment::segments(&self.layout, &self.offload)
+    }
+
+    /// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
+    fn longest_segment(&self) -> u32 {
+        let whole = match self.offload.gso {
+            Gso::None => self.bytes.len() as u32,
+            _ => u32::from(self.layout.payload_offset) + u32::from(self.offload.gso_size),
+        };
+        whole - if self.layout.vlan.is_some() { vlan::TAG as u32 } else { 0 }
+    }
+
+    /// Wire bytes with one more tag.
+    fn tagged_wire_bytes(&self) -> u32 {
+        let mut layout = self.layout;
+        layout.shift(vlan::TAG as i16);
+        segment::wire_bytes(self.bytes.len() + vlan::TAG, &layout, &self.offload)
+    }
+}
+
+impl Switch {
+    /// What `rx` would do with `frame` if it arrived at `port` now, and what would become of it then. Nothing is changed, and the frame stays.
+    #[must_use]
+    pub fn explain(&self, pool: &Pool, now: Instant, port: PortId, frame: &Frame) -> Journey {
+        let role = self.role(port);
+        let mut steps = Vec::with_capacity(8);
+        let from = match role {
+            Role::Endpoint(endpoint) => Some(endpoint),
+            Role::Uplink => None,
+            Role::Nothing => {
+                let refused = Step::Refuse(Reason::Unknown);
+                return Journey { steps: vec![refused], verdict: Verdict::Dropped(Reason::Unknown) };
+            }
+        };
+        steps.push(Step::Arrive(port, from));
+        let result = see(pool, frame).and_then(|seen| {
+            steps.push(Step::Look(Ok(headers(&seen))));
+            match from {
+                Some(from) => self.explain_endpoint(now, from, &seen, &mut steps),
+                None => self.explain_uplink(now, &seen, &mut steps),
+            }
+        });
+        if let (Err(reason), 1) = (result, steps.len()) {
+            steps.push(Step::Look(Err(reason)));
+        }
+        Journey { steps, verdict: result.map_or_else(Verdict::Dropped, |()| Verdict::Forwarded) }
+    }
+
+    fn explain_endpoint(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        self.explain_source(now, from, seen, steps)?;
+        let network = self.forward.network(from);
+        let (vlan, mac) = (seen.layout.vlan.unwrap_or(0), destination(seen.bytes));
+        let learns = self.program.endpoints.get(from.0).is_some_and(|e| e.identity.macs.is_empty());
+        let mut target = self.forward.target(&self.fdb, now, network, vlan, mac);
+        if learns && mac == source(seen.bytes) {
+            // It has just been learned, here.
+            target = Target::Endpoint(from);
+        }
+        steps.push(Step::Forward(mac, self.found(now, network, vlan, mac, target, Some(from))));
+        match target {
+            Target::Endpoint(to) if to == from => refuse(steps, Reason::Hairpin),
+            Target::Endpoint(to) => {
+                self.explain_local(now, from, seen, steps)?;
+                self.explain_arrival(now, to, Plane::Local, seen, steps);
+                Ok(())
+            }
+            Target::Uplink => self.explain_wire(now, from, network, seen, steps),
+            Target::Nowhere => refuse(steps, Reason::Unreachable),
+            target => self.explain_flood(now, from, target == Target::Group, seen, steps),
+        }
+    }
+
+    fn explain_flood(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        everyone: bool,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        let network = self.forward.network(from);
+        let others = self.forward.members(network, everyone).iter().filter(|&&e| e != from).count();
+        let outside = self.forward.uplink_vlan(network).is_some();
+        if outside && !everyone && others == 0 {
+            return self.explain_wire(now, from, network, seen, steps);
+        }
+        let left = self.floods[from.0 as usize].left(now);
+        if left == 0 {
+            if outside && !everyone {
+                steps.push(Step::OnlyOutside);
+                return self.explain_wire(now, from, network, seen, steps);
+            }
+            return refuse(steps, Reason::FloodLimit);
+        }
+        steps.push(Step::Flood(left));
+        let mut free_large = seen.free_large;
+        if outside {
+            match seen.copy_truesize {
+                None => steps.push(Step::Refuse(Reason::NoBuffer)),
+                Some(truesize) => {
+                    let large = u32::from(truesize == LARGE as u32);
+                    let copy = Traveller { truesize, headroom: HEADROOM, free_large: free_large - large, ..*seen };
+                    if self.explain_wire(now, from, network, &copy, steps).is_ok() {
+                        free_large -= large;
+                    }
+                }
+            }
+        }
+        if others > 0 {
+            self.explain_local(now, from, &Traveller { free_large, ..*seen }, steps)?;
+            steps.push(Step::Copies(others as u32));
+        }
+        Ok(())
+    }
+
+    fn explain_uplink(&self, now: Instant, seen: &Traveller<'_>, steps: &mut Vec<Step>) -> Result<(), Reason> {
+        let network = guard::check_transit(seen.bytes).and_then(|()| {
+            let network = self.forward.network_of_vlan(seen.layout.vlan).ok_or(Reason::BadVlan)?;
+            match self.fdb.declared(network, source(seen.bytes)) {
+                Some(_) => Err(Reason::Loop),
+                None => Ok(network),
+            }
+        });
+        steps.push(Step::Enter(network.map(|_| seen.layout.vlan.filter(|&vlan| vlan != 0))));
+        let network = network?;
+        let mac = destination(seen.bytes);
+        let target = self.forward.target_inside(&self.fdb, now, network, mac);
+        steps.push(Step::Forward(mac, self.found(now, network, 0, mac, target, None)));
+        match target {
+            Target::Endpoint(to) => {
+                self.explain_arrival(now, to, Plane::Wire, seen, steps);
+                Ok(())
+            }
+            Target::Group | Target::Unknown => {
+                let left = self.uplink_flood.left(now);
+                if left == 0 {
+                    return refuse(steps, Reason::FloodLimit);
+                }
+                steps.push(Step::Flood(left));
+                let receivers = self.forward.members(network, target == Target::Group).len();
+                steps.push(Step::Copies(receivers as u32));
+                Ok(())
+            }
+            Target::Nowhere | Target::Uplink => refuse(steps, Reason::Unreachable),
+        }
+    }
+
+    /// Guard and learning.
+    fn explain_source(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
+        let finding = Finding::of(seen.bytes, &seen.layout, &endpoint.identity, endpoint.trunk);
+        let verdict = finding.verdict;
+        steps.push(Step::Guard(Box::new(finding)));
+        verdict?;
+        if !endpoint.identity.macs.is_empty() {
+            return Ok(());
+        }
+        let (network, mac) = (self.forward.network(from), source(seen.bytes));
+        let vlan = seen.layout.vlan.unwrap_or(0);
+        let (learned, owner) = match self.fdb.would_learn(now, network, vlan, mac, from) {
+            Learning::Known => (Ok(()), None),
+            Learning::Declared => (Err(Reason::SpoofedMac), self.fdb.declared(network, mac)),
+            Learning::Full => (Err(Reason::FdbFull), None),
+            Learning::Flapping(owner) => (Err(Reason::Flapping), Some(owner)),
+        };
+        steps.push(Step::Learn(mac, learned, owner));
+        learned
+    }
+
+    fn found(
+        &self,
+        now: Instant,
+        network: Network,
+        vlan: u16,
+        mac: wire::Mac,
+        target: Target,
+        from: Option<EndpointId>,
+    ) -> Found {
+        let receivers = |everyone| {
+            let members = self.forward.members(network, everyone);
+            members.iter().filter(|&&endpoint| Some(endpoint) != from).count() as u32
+        };
+        let uplink = from.is_some() && self.forward.uplink_vlan(network).is_some();
+        match target {
+            Target::Endpoint(to) if self.fdb.declared(network, mac) == Some(to) => Found::Declared(to),
+            Target::Endpoint(to) => Found::Learned(to, self.fdb.seen_ns(now, network, vlan, mac).unwrap_or(0)),
+            Target::Uplink => Found::Uplink,
+            Target::Group => Found::Group { receivers: receivers(true), uplink },
+            Target::Unknown => Found::Unknown { receivers: receivers(false), uplink },
+            Target::Nowhere => Found::Nowhere,
+        }
+    }
+
+    /// To the uplink: the sender's lane, then the port.
+    fn explain_wire(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        network: Network,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        let tag = self.forward.uplink_vlan(network).flatten();
+        if tag.is_some() && seen.headroom < vlan::TAG {
+            return refuse(steps, Reason::NoBuffer);
+        }
+        let wire_bytes = if tag.is_some() { seen.tagged_wire_bytes() } else { seen.wire_bytes };
+        let queue =
+            self.queue(&self.egress, Direction::Egress, Plane::Wire, from, now, &Traveller { wire_bytes, ..*seen });
+        steps.push(Step::Queue(queue));
+        if let Admission::Refused(reason) = queue.admission {
+            return Err(reason);
+        }
+        if let Some(uplink) = &self.program.uplink {
+            self.explain_emit(uplink.port, seen, tag, None, steps);
+        }
+        Ok(())
+    }
+
+    /// To neighbours: the sender's lane, where it has a limit.
+    fn explain_local(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        if !self.egress.is_limited(from) {
+            return Ok(());
+        }
+        let queue = self.queue(&self.egress, Direction::Egress, Plane::Local, from, now, seen);
+        steps.push(Step::Queue(queue));
+        match queue.admission {
+            Admission::Refused(reason) => Err(reason),
+            _ => Ok(()),
+        }
+    }
+
+    /// At the receiver: its lane or the policer, then its port. What is lost here is not `rx`'s verdict: the sender was right to send.
+    fn explain_arrival(&self, now: Instant, to: EndpointId, plane: Plane, seen: &Traveller<'_>, steps: &mut Vec<Step>) {
+        match &self.policer {
+            Some(policer) if plane == Plane::Wire => {
+                let segments = seen.segments();
+                let passed = policer.would_take(now, to, segments);
+                steps.push(Step::Police(to, passed, segments));
+                if passed == 0 {
+                    return;
+                }
+            }
+            _ if plane == Plane::Local && !self.ingress.is_limited(to) => {}
+            _ => {
+                let queue = self.queue(&self.ingress, Direction::Ingress, plane, to, now, seen);
+                steps.push(Step::Queue(queue));
+                if matches!(queue.admission, Admission::Refused(_)) {
+                    return;
+                }
+            }
+        }
+        let Some(endpoint) = self.program.endpoints.get(to.0) else { return };
+        let untag = seen.layout.vlan.filter(|_| plane == Plane::Wire && !endpoint.trunk);
+        self.explain_emit(endpoint.port, seen, None, untag, steps);
+    }
+
+    fn explain_emit(
+        &self,
+        port: PortId,
+        seen: &Traveller<'_>,
+        tag: Option<u16>,
+        untag: Option<u16>,
+        steps: &mut Vec<Step>,
+    ) {
+        let Some(&features) = self.program.ports.get(port.0) else { return };
+        // A tag put on does not count either: it is the switch's own. One that stays counts as taken off here.
+        let longest = match tag {
+            Some(_) if seen.layout.vlan.is_some() => seen.longest_segment() + vlan::TAG as u32,
+            _ => seen.longest_segment(),
+        };
+        let refused = if self.out.len() >= OUT {
+            Some(Reason::NoBuffer)
+        } else if longest > features.max_frame {
+            Some(Reason::TooLong)
+        } else {
+            None
+        };
+        let whole = features.offload.takes(&seen.offload);
+        let checksum = !whole && seen.offload.needs_csum && !features.offload.csum;
+        let cut = if whole { 1 } else { seen.segments() };
+        steps.push(Step::Emit(Emit { port, tag, untag, cut, checksum, refused }));
+    }
+
+    fn queue(
+        &self,
+        scheduler: &Scheduler,
+        direction: Direction,
+        plane: Plane,
+        endpoint: EndpointId,
+        now: Instant,
+        seen: &Traveller<'_>,
+    ) -> Queue {
+        let lane = scheduler.tree(plane).lane(endpoint);
+        let stats = lane.stats();
+        let owner = self.program.endpoints.get(endpoint.0);
+        Queue {
+            endpoint,
+            direction,
+            plane,
+            frames: stats.backlog_frames,
+            bytes: stats.backlog_bytes,
+            bound: lane.bound(),
+            share: owner.map(|e| *e.share.get(direction)).unwrap_or_default(),
+            wait_ns: owner.map_or(0, |e| scheduler.wait_ns(endpoint, e.tenant, now)),
+            admission: lane.admit(seen.free_large, seen.wire_bytes, seen.truesize, || seen.segments()),
+        }
+    }
+}
+
+fn refuse(steps: &mut Vec<Step>, reason: Reason) -> Result<(), Reason> {
+    steps.push(Step::Refuse(reason));
+    Err(reason)
+}
+
+/// What `look` would write down.
+fn see<'a>(pool: &'a Pool, frame: &Frame) -> Result<Traveller<'a>, Reason> {
+    let (bytes, offload) = (pool.bytes(frame), pool.meta(frame).offload);
+    let layout = wire::parse(bytes)?;
+    segment::check_offload(bytes, &layout, &offload)?;
+    Ok(Traveller {
+        bytes,
+        layout,
+        offload,
+        wire_bytes: segment::wire_bytes(bytes.len(), &layout, &offload),
+        truesize: pool.truesize(frame),
+        headroom: pool.headroom(frame),
+        free_large: pool.available().large,
+        copy_truesize: pool.truesize_of(bytes.len()),
+    })
+}
+
+fn headers(seen: &Traveller<'_>) -> Headers {
+    let Traveller { bytes, layout, offload, wire_bytes, .. } = seen;
+    let v4 = || Ipv4::of(bytes, layout).map(|ip| (ip.source().into(), ip.destination().into()));
+    let v6 = || Ipv6::of(bytes, layout).map(|ip| (ip.source().into(), ip.destination().into()));
+    let arp = || Arp::of(bytes, layout).map(|arp| (arp.sender_ip().into(), arp.target_ip().into()));
+    let transport = match layout.l4 {
+        L4::Tcp => Tcp::of(bytes, layout).map(|tcp| Transport::Tcp(tcp.source(), tcp.destination())),
+        L4::Udp => Udp::of(bytes, layout).map(|udp| Transport::Udp(udp.source(), udp.destination())),
+        L4::Icmp | L4::Icmpv6 => Icmp::of(bytes, layout).map(|icmp| Transport::Icmp(icmp.kind(), icmp.code())),
+        L4::Other => (layout.l3 == L3::Arp).then_some(Transport::Arp),
+    };
+    Headers {
+        len: bytes.len(),
+        source: source(bytes),
+        destination: destination(bytes),
+        vlan: layout.vlan,
+        ethertype: layout.ethertype,
+        addresses: match layout.l3 {
+            L3::Ipv4 => v4(),
+            L3::Ipv6 => v6(),
+            L3::Arp => arp(),
+            L3::Other => None,
+        },
+        transport: transport.unwrap_or(Transport::Other),
+        fragment: layout.fragment,
+        gso: offload.gso,
+        segments: seen.segments(),
+        wire_bytes: *wire_bytes,
+        needs_csum: offload.needs_csum,
+    }
+}
