@@ -23,6 +23,7 @@ pub mod plan;
 pub mod problem;
 mod read;
 pub mod scale;
+pub mod schema;
 pub mod units;
 pub mod write;
 
@@ -64,4 +65,12 @@ pub fn problems(config: &config::Config) -> Vec<problem::Problem> {
     }
     let locations = place::Locations::of(config);
     found.into_iter().filter_map(|p| locations.locate(p, &[])).collect()
+}
+
+/// Reads a configuration that [`write::config`] wrote.
+///
+/// # Errors
+/// What in it cannot be read.
+pub fn read_document(document: &write::Keys) -> Result<config::Config, Vec<problem::Problem>> {
+    read::thing::document(document)
 }

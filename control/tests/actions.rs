@@ -40,6 +40,7 @@ fn a_file_is_the_list_of_actions_that_makes_it() {
         };
         let made = apply(&empty, &between(&empty, &config)).unwrap().config;
         assert_eq!(made, config);
+        assert_eq!(control::read_document(&control::write::config(&config)).unwrap(), config);
     }
 }
 

@@ -1,146 +1,268 @@
-//! The command line.
+//! The command line: what there is, as one description, from which help comes (and completions and man pages can be made).
 
-use lexopt::prelude::*;
-use std::ffi::OsString;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use control::action::{Action, Kind};
+use control::write::Keys;
+use serde_json::Value;
 use std::path::PathBuf;
 
-/// What `levada --help` prints.
-pub const HELP: &str = "\
-levada - a software switch that gives each tenant what it was promised, in both directions
-
-Usage: levada COMMAND
-
-Commands:
-  run -c FILE                 run the daemon in the foreground until Ctrl-C or SIGTERM; \"levada: NAME ready\"
-                              on standard error says that all ports are up
-  check FILE [--json]         read a configuration and say what is wrong with it, or what it promises
-  show [--name NAME] [--json] what a running daemon has promised, carried and dropped
-  clean [--name NAME]         remove what a daemon left that was killed, and persistent devices
-
-Options:
-  -c, --config FILE           the configuration
-  -n, --name NAME             the instance ([daemon] name); may be left out where there is only one
-      --json                  print JSON (version 1: keys may be added, none changes its meaning)
-  -h, --help                  print this
-  -V, --version               print the version
-
-Environment:
-  LEVADA_RUN_DIR              where run directories are, instead of /run/levada
-
-Exit status: 0 done, 1 failed, 2 wrong command line.
-";
+/// A software switch that gives each tenant what it was promised, in both directions.
+#[derive(Parser, Debug)]
+#[command(
+    name = "levada",
+    version,
+    max_term_width = 110,
+    disable_help_subcommand = true,
+    after_help = "Environment:\n  LEVADA_RUN_DIR  where run directories are, instead of /run/levada\n\n\
+                  Exit status: 0 done, 1 failed or refused, 2 wrong command line."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
 
 /// What to do.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Print the help.
-    Help,
-    /// Print the version.
-    Version,
-    /// Run the daemon.
+    /// Run the daemon in the foreground until Ctrl-C or SIGTERM
+    ///
+    /// "levada: NAME ready" on standard error says that all ports are up. SIGHUP reads the file again and does what differs.
     Run {
-        /// The configuration.
-        file: PathBuf,
+        /// The configuration
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
     },
-    /// Print the report of a running daemon.
-    Show {
-        /// The instance.
-        name: Option<String>,
-        /// Print JSON.
-        json: bool,
-    },
-    /// Remove what a killed daemon left.
-    Clean {
-        /// The instance.
-        name: Option<String>,
-    },
-    /// Check a configuration.
+    /// Read a configuration and say what is wrong with it, or what it promises
     Check {
-        /// The configuration.
+        /// The configuration
         file: PathBuf,
-        /// Print JSON.
+        /// Print JSON
+        #[arg(long)]
         json: bool,
+    },
+    /// Show what a running daemon has promised, carried and dropped
+    Show(Show),
+    /// Add a switch, uplink, tenant, endpoint or link to a running daemon
+    ///
+    /// Keys are those of the configuration file: levada add endpoint s1/red/red2 port=tap://red2 guarantee="10 Mbit/s"
+    Add(Edit),
+    /// Change keys of something in a running daemon
+    ///
+    /// KEY= gives a key its default again. Only the keys that are named change; traffic goes on.
+    Set(Edit),
+    /// Delete something from a running daemon, and all that is in it
+    Del {
+        #[command(flatten)]
+        what: Thing,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Make a running daemon what a file says, by what differs
+    ///
+    /// What did not change loses no frame. Refused changes change nothing.
+    Apply {
+        /// The configuration
+        file: PathBuf,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Print the JSON schema of the configuration
+    Schema,
+    /// Remove what a daemon left that was killed, and persistent devices
+    Clean {
+        #[command(flatten)]
+        instance: Instance,
     },
 }
 
-/// What was given on the command line, whichever command it is for.
-#[derive(Default)]
-struct Given {
-    file: Option<PathBuf>,
-    config: Option<PathBuf>,
-    name: Option<String>,
-    json: bool,
+/// Which daemon.
+#[derive(Args, Debug)]
+pub struct Instance {
+    /// The instance ([daemon] name); may be left out where there is only one
+    #[arg(short, long, value_parser = instance_name)]
+    pub name: Option<String>,
 }
 
-/// Reads the command line.
-pub fn parse(mut parser: lexopt::Parser) -> Result<Command, String> {
-    let mut command = None;
-    let mut given = Given::default();
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Short('h') | Long("help") => return Ok(Command::Help),
-            Short('V') | Long("version") => return Ok(Command::Version),
-            Short('c') | Long("config") => given.config = Some(parser.value().map_err(|e| e.to_string())?.into()),
-            Short('n') | Long("name") => given.name = Some(instance(parser.value().map_err(|e| e.to_string())?)?),
-            Long("json") => given.json = true,
-            Value(word) if command.is_none() => {
-                command = Some(word.into_string().map_err(|w| format!("unknown command {w:?}"))?);
+/// `levada show`.
+#[derive(Args, Debug)]
+pub struct Show {
+    /// What to show
+    #[arg(value_enum, default_value = "all", hide_default_value = true)]
+    pub what: What,
+    #[command(flatten)]
+    pub instance: Instance,
+    /// Print JSON (version 1: keys may be added, none changes its meaning)
+    #[arg(long)]
+    pub json: bool,
+    /// Show it again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub watch: Option<u64>,
+}
+
+/// What `levada show` shows.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// Everything that is counted
+    All,
+    /// The switches and their uplinks
+    Switches,
+    /// The tenants: what they were promised and got
+    Tenants,
+    /// The endpoints: what they were promised and got
+    Endpoints,
+    /// The ports: where they are, their state, the worker's time for them
+    Ports,
+    /// The links between switches of the daemon
+    Links,
+    /// Learned addresses
+    Tables,
+    /// What was dropped, by reason
+    Drops,
+    /// The configuration that runs now
+    Config,
+}
+
+/// A thing in the configuration.
+#[derive(Args, Debug)]
+pub struct Thing {
+    /// What kind of thing: daemon, switch, uplink, tenant, endpoint or link
+    #[arg(value_parser = kind)]
+    pub kind: Kind,
+    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT or LINK; nothing for the daemon
+    #[arg(default_value = "", hide_default_value = true)]
+    pub path: String,
+}
+
+/// How changes are made.
+#[derive(Args, Debug)]
+pub struct How {
+    #[command(flatten)]
+    pub instance: Instance,
+    /// Only say what would be done, or why it would be refused
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print JSON (version 1)
+    #[arg(long)]
+    pub json: bool,
+    /// Refuse if the configuration is not at this revision any more
+    #[arg(long, value_name = "NUMBER")]
+    pub revision: Option<u64>,
+}
+
+/// `levada add` and `levada set`.
+#[derive(Args, Debug)]
+pub struct Edit {
+    /// What kind of thing: daemon, switch, uplink, tenant, endpoint or link
+    #[arg(value_parser = kind)]
+    pub kind: Kind,
+    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT or LINK (not for the daemon); then KEY=VALUE...
+    ///
+    /// Lists and tables are written as JSON: limit='{"egress": "5 Mbit/s"}'
+    #[arg(value_name = "PATH KEY=VALUE")]
+    pub words: Vec<String>,
+    #[command(flatten)]
+    pub how: How,
+}
+
+impl Edit {
+    /// The path and the keys.
+    ///
+    /// # Errors
+    /// A word that is no `KEY=VALUE`.
+    pub fn path_and_keys(&self) -> Result<(String, Keys), String> {
+        let mut words = self.words.iter();
+        let path = if self.kind == Kind::Daemon {
+            String::new()
+        } else {
+            words
+                .next()
+                .filter(|word| !word.contains('='))
+                .cloned()
+                .ok_or_else(|| format!("the path is missing: write {} before the keys", self.kind.path_form()))?
+        };
+        let mut keys = Keys::new();
+        for word in words {
+            let Some((key, text)) = word.split_once('=') else {
+                return Err(format!("\"{word}\" is no KEY=VALUE"));
+            };
+            if keys.insert(key.to_owned(), value(self.kind, key, text)).is_some() {
+                return Err(format!("the key \"{key}\" is given twice"));
             }
-            Value(file) if given.file.is_none() => given.file = Some(file.into()),
-            other => return Err(other.unexpected().to_string()),
         }
+        Ok((path, keys))
     }
-    given.command(&command.ok_or("no command given")?)
+
+    /// The action of `levada add`.
+    ///
+    /// # Errors
+    /// See [`Edit::path_and_keys`].
+    pub fn add(&self) -> Result<Action, String> {
+        self.path_and_keys().map(|(path, keys)| Action::Add { kind: self.kind, path, keys })
+    }
+
+    /// The action of `levada set`.
+    ///
+    /// # Errors
+    /// See [`Edit::path_and_keys`].
+    pub fn set(&self) -> Result<Action, String> {
+        self.path_and_keys().map(|(path, keys)| Action::Set { kind: self.kind, path, keys })
+    }
+}
+
+/// A value as typed: nothing for the default, JSON for keys that are not text, and else the text itself.
+fn value(kind: Kind, key: &str, text: &str) -> Value {
+    if text.is_empty() {
+        return Value::Null;
+    }
+    let is_text = control::schema::takes_only_text(kind, key);
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Array(_) | Value::Object(_))) => value,
+        Ok(value) if !is_text => value,
+        _ => Value::from(text),
+    }
+}
+
+fn kind(word: &str) -> Result<Kind, String> {
+    Kind::ALL.into_iter().find(|kind| kind.word() == word).ok_or_else(|| {
+        let words: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
+        format!("it is one of {}", words.join(", "))
+    })
 }
 
 /// A name of an instance is part of a path: it may not be any text.
-fn instance(name: OsString) -> Result<String, String> {
-    let name = name.into_string().map_err(|name| format!("{name:?} is no name of an instance"))?;
-    control::names::name(&name).map_err(|wrong| format!("{}; {}", wrong.message, wrong.remedy))
-}
-
-impl Given {
-    fn command(mut self, command: &str) -> Result<Command, String> {
-        let made = match command {
-            "run" => Command::Run { file: self.config.take().ok_or("run needs -c FILE")? },
-            "check" => {
-                Command::Check { file: self.file.take().ok_or("check needs a FILE")?, json: take(&mut self.json) }
-            }
-            "show" => Command::Show { name: self.name.take(), json: take(&mut self.json) },
-            "clean" => Command::Clean { name: self.name.take() },
-            _ => return Err(format!("unknown command \"{command}\"")),
-        };
-        let left = [
-            (self.file.is_some(), "a FILE"),
-            (self.config.is_some(), "--config"),
-            (self.name.is_some(), "--name"),
-            (self.json, "--json"),
-        ];
-        match left.iter().find(|(given, _)| *given) {
-            Some((_, what)) => Err(format!("{command} does not take {what}")),
-            None => Ok(made),
-        }
-    }
-}
-
-fn take(flag: &mut bool) -> bool {
-    std::mem::take(flag)
+fn instance_name(name: &str) -> Result<String, String> {
+    control::names::name(name).map_err(|wrong| format!("{}; {}", wrong.message, wrong.remedy))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory as _;
 
-    fn parsed(words: &[&str]) -> Result<Command, String> {
-        parse(lexopt::Parser::from_args(words))
+    fn parsed(words: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["levada"], words].concat())
+    }
+
+    #[test]
+    fn the_description_is_consistent() {
+        Cli::command().debug_assert();
     }
 
     #[test]
     fn commands_take_their_options_and_no_others() {
-        assert_eq!(parsed(&["run", "-c", "f"]), Ok(Command::Run { file: "f".into() }));
-        assert_eq!(parsed(&["show", "--json", "-nx"]), Ok(Command::Show { name: Some("x".into()), json: true }));
-        assert_eq!(parsed(&["clean"]), Ok(Command::Clean { name: None }));
-        assert_eq!(parsed(&["check", "f", "--help"]), Ok(Command::Help));
+        for good in [
+            &["run", "-c", "f"][..],
+            &["show", "--json", "-nx"],
+            &["show", "drops", "--watch", "5"],
+            &["show", "--watch"],
+            &["apply", "f", "--dry-run"],
+            &["set", "daemon", "spin=true"],
+            &["del", "endpoint", "s/t/e"],
+            &["clean"],
+        ] {
+            assert!(parsed(good).is_ok(), "{good:?}: {}", parsed(good).unwrap_err());
+        }
         for wrong in [
             &["run"][..],
             &["run", "f"],
@@ -148,12 +270,40 @@ mod tests {
             &["check"],
             &["check", "f", "g"],
             &["show", "f"],
+            &["show", "--watch", "0"],
             &["show", "--name", "../x"],
             &["clean", "--json"],
+            &["add"],
+            &["add", "tennant", "s1/red"],
             &["shwo"],
             &[],
         ] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn keys_are_text_unless_they_take_something_else() {
+        let edit = |words: &[&str]| match parsed(words).unwrap().command {
+            Command::Add(edit) => edit.add(),
+            Command::Set(edit) => edit.set(),
+            other => panic!("{other:?}"),
+        };
+        let made =
+            edit(&["add", "endpoint", "s1/red/a", "port=tap://a", "netns=7", "mtu=9000", "trunk=true", "mac=[\"x\"]"]);
+        let wanted = serde_json::json!({"action": "add", "kind": "endpoint", "path": "s1/red/a",
+            "keys": {"port": "tap://a", "netns": "7", "mtu": 9000, "trunk": true, "mac": ["x"]}});
+        assert_eq!(serde_json::to_value(made.unwrap()).unwrap(), wanted);
+        let made = edit(&["set", "daemon", "spin=", "memory=64 MiB"]);
+        let wanted = serde_json::json!({"action": "set", "kind": "daemon", "keys": {"spin": null, "memory": "64 MiB"}});
+        assert_eq!(serde_json::to_value(made.unwrap()).unwrap(), wanted);
+        for wrong in [
+            &["set", "tenant"][..],
+            &["set", "tenant", "limit=1"],
+            &["set", "tenant", "s/t", "limit"],
+            &["set", "daemon", "spin=true", "spin=true"],
+        ] {
+            assert!(edit(wrong).is_err(), "{wrong:?}");
         }
     }
 }

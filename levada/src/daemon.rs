@@ -5,9 +5,10 @@
 //! | main | starts and ends the others, waits for signals |
 //! | `levada-worker` | moves every frame (`worker`) |
 //! | `levada-upkeep` | closes and opens devices, logs (`upkeep`) |
-//! | `levada-control` and its clients | the control socket (`control_socket`) |
+//! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
 
-use crate::control_socket::{self, Desk};
+use crate::desk::Desk;
+use crate::http;
 use crate::log::{Level, Log};
 use crate::os::{self, Signals};
 use crate::report::Facts;
@@ -16,6 +17,7 @@ use crate::upkeep::{Reopen, Upkeep};
 use crate::worker::{AnyPort, Bell, Cable, Chore, Clock, Device, Order, Parts, Unit, Wake, Way, Worker};
 use crate::{Failure, check};
 use control::admission::Promise;
+use control::config::Config;
 use control::plan::{Plan, PortKind, TapPlan};
 use control::scale::scale;
 use datapath::frame::{MAX_FRAME, Pool};
@@ -29,8 +31,8 @@ use ports::tap::{Survey, Tag, Tap, TapOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 /// Orders that wait for the worker at most.
@@ -54,7 +56,7 @@ pub fn run(file: &Path) -> Result<(), Failure> {
     // Before any other thread, so that all of them leave the signals to this one.
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
     let rundir = take_rundir(&plan.name)?;
-    let running = Running::start(&plan, &log, &rundir)?;
+    let running = Running::start(&checked.config, &plan, &log, &rundir)?;
     log.ready();
     running.wait(&signals);
     let crashed = running.stop();
@@ -83,6 +85,17 @@ fn take_rundir(name: &str) -> Result<RunDir, Failure> {
     })
 }
 
+/// The number of the group that may look at the daemon.
+fn group(config: &Config) -> Result<Option<u32>, Failure> {
+    let Some(name) = &config.daemon.socket_group else { return Ok(None) };
+    match os::group_number(name).map_err(failed("cannot read the system's groups"))? {
+        Some(number) => Ok(Some(number)),
+        None => Err(Failure::Failed(format!(
+            "there is no group \"{name}\": make it (groupadd {name}), or correct [daemon] socket_group"
+        ))),
+    }
+}
+
 /// What was opened for a plan, before it runs.
 struct Opened {
     units: Vec<Unit>,
@@ -104,7 +117,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(plan: &Plan, log: &Log, rundir: &RunDir) -> Result<Running, Failure> {
+    fn start(config: &Config, plan: &Plan, log: &Log, rundir: &RunDir) -> Result<Running, Failure> {
         let opened = netns::roaming(|| open(plan))?;
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
@@ -126,9 +139,9 @@ impl Running {
             chores: chores.clone(),
         };
         let worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
-        let listener =
-            control_socket::listen(&rundir.socket()).map_err(failed("cannot listen on the control socket"))?;
-        let desk = Desk { facts: opened.facts, inbox: inbox.clone(), bell: bell.clone(), spare: Mutex::new(None) };
+        let group = group(config)?;
+        let listener = http::listen(&rundir.socket(), group).map_err(failed("cannot listen on the control socket"))?;
+        let desk = Desk::new(config.clone(), opened.facts, inbox.clone(), bell.clone());
         let upkeep = Upkeep::new(plan.clone(), opened.reopen, opened.watched, log.clone(), inbox.clone(), bell.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let worker = spawn("levada-worker", {
@@ -143,7 +156,12 @@ impl Running {
         })?;
         let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
         let desk = Arc::new(desk);
-        spawn("levada-control", move || control_socket::serve(&listener, &desk))?;
+        let complaint = log.clone();
+        spawn("levada-http", move || {
+            if let Err(error) = http::serve(listener, desk, group) {
+                complaint.line(Level::Warning, &format!("the control socket is not served: {error}"));
+            }
+        })?;
         Ok(Running { worker, upkeep, inbox, bell, chores, ended })
     }
 

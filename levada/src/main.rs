@@ -1,10 +1,14 @@
 //! Levada's one binary: the daemon and the commands beside it. See `cli` for what there is.
 
+mod api;
 mod check;
 mod clean;
 mod cli;
-mod control_socket;
+mod client;
 mod daemon;
+mod desk;
+mod edit;
+mod http;
 mod log;
 mod os;
 mod report;
@@ -13,7 +17,9 @@ mod show;
 mod upkeep;
 mod worker;
 
-use cli::Command;
+use clap::Parser as _;
+use cli::{Cli, Command};
+use control::action::Action;
 use std::process::ExitCode;
 
 /// Why a command ended without success.
@@ -26,8 +32,7 @@ enum Failure {
 }
 
 fn main() -> ExitCode {
-    let outcome = cli::parse(lexopt::Parser::from_env()).map_err(Failure::Usage).and_then(run);
-    match outcome {
+    match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => {
             eprintln!("levada: {message}\nTry levada --help.");
@@ -42,12 +47,15 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Help => print(cli::HELP),
-        Command::Version => print(&format!("levada {}\n", env!("CARGO_PKG_VERSION"))),
-        Command::Run { file } => daemon::run(&file),
-        Command::Show { name, json } => show::show(name, json).and_then(|text| print(&text)),
-        Command::Clean { name } => clean::clean(name).and_then(|text| print(&text)),
+        Command::Run { config } => daemon::run(&config),
         Command::Check { file, json } => check::check(&file, json).and_then(|text| print(&text)),
+        Command::Show(what) => show::show(&what),
+        Command::Add(edit) => edit::change(vec![edit.add().map_err(Failure::Usage)?], &edit.how),
+        Command::Set(edit) => edit::change(vec![edit.set().map_err(Failure::Usage)?], &edit.how),
+        Command::Del { what, how } => edit::change(vec![Action::Del { kind: what.kind, path: what.path }], &how),
+        Command::Apply { file, how } => edit::apply(&file, &how),
+        Command::Schema => print(&format!("{:#}\n", control::schema::config())),
+        Command::Clean { instance } => clean::clean(instance.name).and_then(|text| print(&text)),
     }
 }
 

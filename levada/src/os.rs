@@ -1,9 +1,10 @@
-//! What the operating system must be asked for and the standard library has no form of: signals as a descriptor, and a place in the
-//! scheduler. The binary's only unsafe code.
+//! What the operating system must be asked for and the standard library has no form of: signals as a descriptor, a place in the
+//! scheduler, groups. The binary's only unsafe code.
 
+use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// Signals that end the daemon: Ctrl-C, `kill`, and a terminal that goes away.
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -14,6 +15,9 @@ const NICE: i32 = -3;
 /// How long the scheduler may let the worker run before it looks again, in nanoseconds: the least that EEVDF takes (Linux 6.12,
 /// sched_attr.sched_runtime). A short slice gives an early deadline, so the worker is picked soon after it wakes.
 const SLICE_NS: u64 = 100_000;
+
+/// Socket option: the peer's supplementary groups (include/uapi/asm-generic/socket.h); the `libc` crate has no name for it here.
+const SO_PEERGROUPS: libc::c_int = 59;
 
 /// The signals that end the daemon, blocked and readable from a descriptor.
 #[derive(Debug)]
@@ -97,4 +101,54 @@ fn set_scheduling(nice: i32, slice_ns: u64) -> io::Result<()> {
     // SAFETY: the kernel reads `size` bytes from the struct, which has that size and outlives the call; pid 0 is the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What is said to a process that has no right to the control socket.
+#[must_use]
+pub fn stranger() -> String {
+    "this is for root, the daemon's user and the members of [daemon] socket_group".to_owned()
+}
+
+/// The number of a group, given by name or number; `None` where there is none of that name.
+///
+/// # Errors
+/// The system's database of groups cannot be read.
+pub fn group_number(group: &str) -> io::Result<Option<u32>> {
+    if let Ok(number) = group.parse() {
+        return Ok(Some(number));
+    }
+    let name = CString::new(group)?;
+    let mut entry = MaybeUninit::<libc::group>::uninit();
+    let mut found = std::ptr::null_mut();
+    // Room for the names of a large group's members (getgrnam_r(3)).
+    let mut room = vec![0; 1 << 20];
+    // SAFETY: all pointers are to live memory of the sizes given; the name ends with a zero.
+    let error =
+        unsafe { libc::getgrnam_r(name.as_ptr(), entry.as_mut_ptr(), room.as_mut_ptr(), room.len(), &raw mut found) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    // SAFETY: where the call set `found`, it points to `entry`, which it has filled.
+    Ok(unsafe { found.as_ref() }.map(|group| group.gr_gid))
+}
+
+/// The supplementary groups that the process at the other end of a Unix socket had when it connected (SO_PEERGROUPS, Linux 4.13); none where
+/// they cannot be read.
+#[must_use]
+pub fn peer_groups(socket: &impl AsFd) -> Vec<u32> {
+    // NGROUPS_MAX of Linux (linux/limits.h).
+    let mut groups = vec![0u32; 65_536];
+    let mut length = size_of_val(&groups[..]) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to the buffer, which has as many, and sets `length` to what it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    groups.truncate(if result == 0 { length as usize / size_of::<u32>() } else { 0 });
+    groups
 }

@@ -1,4 +1,4 @@
-//! The report: what `levada show --json` prints, and what the control socket answers. Version 1: keys may be added, none changes its meaning.
+//! The report: what `levada show --json` prints, and what `GET /v1/report` answers. Version 1: keys may be added, none changes its meaning.
 //!
 //! Bytes called `wire` count preamble, FCS, gap and padding (`payload + segments x (headers + 24)`, short frames as 84). Counters
 //! run from the daemon's start; times are in nanoseconds.
@@ -12,11 +12,12 @@ use datapath::program::{EndpointId, PortId, Share, TenantId};
 use datapath::stats::{EndpointStats, LaneStats};
 use datapath::units::{Both, Direction, Rate};
 use datapath::verdict::DropCounters;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The whole report.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct Report {
     /// 1.
     pub version: u32,
@@ -37,7 +38,7 @@ pub struct Report {
 }
 
 /// The thread that moves frames.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct WorkerReport {
     /// How late what was due was done.
     pub loop_lag_ns: Percentiles,
@@ -58,7 +59,7 @@ pub struct WorkerReport {
 }
 
 /// Of many durations, in nanoseconds.
-#[derive(Serialize, Deserialize, Debug, Clone, Copy)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, Copy)]
 pub struct Percentiles {
     /// Half are at most this.
     pub p50: u64,
@@ -69,7 +70,7 @@ pub struct Percentiles {
 }
 
 /// Frame memory.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct MemoryReport {
     /// Frames in the switches and links.
     pub frames: usize,
@@ -80,7 +81,7 @@ pub struct MemoryReport {
 }
 
 /// A link.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct LinkReport {
     /// Its name.
     pub name: String,
@@ -91,7 +92,7 @@ pub struct LinkReport {
 }
 
 /// What one end of a link sent.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct LinkEndReport {
     /// Frames.
     pub frames: u64,
@@ -110,7 +111,7 @@ pub struct LinkEndReport {
 }
 
 /// A switch.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct SwitchReport {
     /// Its name.
     pub name: String,
@@ -127,7 +128,7 @@ pub struct SwitchReport {
 }
 
 /// The access link of a switch.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct UplinkReport {
     /// Its port.
     pub port: String,
@@ -142,7 +143,7 @@ pub struct UplinkReport {
 }
 
 /// One direction of an uplink.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct UplinkDirection {
     /// What it is used at.
     pub rate_bps: u64,
@@ -158,7 +159,7 @@ pub struct UplinkDirection {
 }
 
 /// A tenant.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct TenantReport {
     /// Its name.
     pub name: String,
@@ -171,7 +172,7 @@ pub struct TenantReport {
 }
 
 /// An endpoint.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct EndpointReport {
     /// Its name.
     pub name: String,
@@ -198,7 +199,7 @@ pub struct EndpointReport {
 }
 
 /// Knobs and traffic of one direction.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct SharedReport {
     /// At least, as configured.
     pub guarantee_bps: u64,
@@ -212,7 +213,7 @@ pub struct SharedReport {
 }
 
 /// Traffic, and the queue before it.
-#[derive(Serialize, Deserialize, Debug, Default)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
 pub struct LaneReport {
     /// Frames as the switch handles them; an offloaded one is one.
     pub frames: u64,

@@ -1,56 +1,48 @@
-//! `levada show`: asks a running daemon for its report, and prints it for people or as JSON.
+//! `levada show`: asks a running daemon for its report, and prints it, or a part of it, for people or as JSON.
 
-use crate::Failure;
-use crate::control_socket::{self, Reply, Request};
+mod part;
+
+use crate::api::ConfigReply;
+use crate::cli::{Show, What};
+use crate::client::Client;
 use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SwitchReport, UplinkDirection};
-use crate::rundir::{self, SOCKET};
+use crate::{Failure, print};
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::ErrorKind;
+use std::time::Duration;
 
-/// The report of the instance `name`; without a name, of the only one there is.
-pub fn show(name: Option<String>, json: bool) -> Result<String, Failure> {
-    let name = match name {
-        Some(name) => name,
-        None => only_instance()?,
-    };
-    let report = fetch(&name)?;
-    if json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Failure::Failed(e.to_string()))?;
-        return Ok(text + "\n");
-    }
-    Ok(table(&report))
-}
-
-fn only_instance() -> Result<String, Failure> {
-    let base = rundir::base();
-    let mut names = rundir::instances(&base)
-        .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", base.display())))?;
-    match names.len() {
-        0 => Err(Failure::Failed(format!("no instance runs (there is none in {})", base.display()))),
-        1 => Ok(names.remove(0)),
-        _ => Err(Failure::Failed(format!("there are several instances; say which: --name {}", names.join(" | ")))),
+/// Shows it, once or again and again.
+pub fn show(show: &Show) -> Result<(), Failure> {
+    let client = Client::new(show.instance.name.as_deref())?;
+    let Some(seconds) = show.watch else { return print(&one(&client, show)?) };
+    loop {
+        let text = one(&client, show)?;
+        // JSON comes as a line each time; text replaces what was there (ECMA-48: cursor home, erase below).
+        print(&if show.json { text } else { format!("\x1b[H\x1b[J{text}") })?;
+        std::thread::sleep(Duration::from_secs(seconds));
     }
 }
 
-fn fetch(name: &str) -> Result<Report, Failure> {
-    let path = rundir::base().join(name).join(SOCKET);
-    match control_socket::ask(&path, &Request::Show {}) {
-        Ok(Reply::Show(report)) => Ok(*report),
-        Ok(Reply::Error(why)) => Err(Failure::Failed(format!("instance \"{name}\" answered: {why}"))),
-        Err(error) => Err(Failure::Failed(match error.kind() {
-            ErrorKind::NotFound => format!("no instance \"{name}\" runs (there is no {})", path.display()),
-            ErrorKind::ConnectionRefused => {
-                format!("instance \"{name}\" does not run, but left {}: levada clean --name {name}", path.display())
-            }
-            ErrorKind::PermissionDenied => {
-                format!("{}: {error}; run as the user that runs the daemon", path.display())
-            }
-            _ => format!("{}: {error}", path.display()),
-        })),
+fn one(client: &Client, show: &Show) -> Result<String, Failure> {
+    if show.what == What::Config {
+        let config: ConfigReply = client.get("/v1/config")?;
+        return if show.json { json(show, &config) } else { json(show, &config.config) };
     }
+    let report: Report = client.get("/v1/report")?;
+    if show.what == What::All {
+        return if show.json { json(show, &report) } else { Ok(table(&report)) };
+    }
+    let rows = part::rows(&report, show.what);
+    if show.json { json(show, &part::json(&report, show.what)) } else { Ok(columns(&rows)) }
+}
+
+/// JSON on many lines for one answer, on one line where they follow each other.
+fn json(show: &Show, value: &impl Serialize) -> Result<String, Failure> {
+    let text = if show.watch.is_some() { serde_json::to_string(value) } else { serde_json::to_string_pretty(value) };
+    text.map(|text| text + "\n").map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// The report as text. Columns are as wide as what is in them.
@@ -149,19 +141,24 @@ fn reasons(drops: &BTreeMap<String, u64>) -> String {
     drops.iter().map(|(name, n)| format!("  {name} {n}")).collect()
 }
 
-fn columns(rows: &[[String; 10]]) -> String {
-    let mut widths = [0; 10];
+/// A table of cells. Columns of words stand left, those of numbers right: what a column is, its first filled cell below the head says.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
+    let is_number = |cell: &str| cell == "-" || cell.starts_with(|c: char| c.is_ascii_digit());
+    let filled =
+        |column: usize| rows.iter().skip(1).map(move |row| row[column].as_str()).filter(|cell| !cell.is_empty());
+    let right: [bool; N] =
+        std::array::from_fn(|column| filled(column).next().is_some() && filled(column).all(is_number));
     let mut out = String::new();
     for row in rows {
         let cells = row.iter().enumerate().map(|(i, cell)| {
             let width = widths[i];
-            // Words stand left, numbers right.
-            if i < 2 || i == 9 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if right[i] { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
         let line = cells.collect::<Vec<_>>().join("  ");
         let _ = writeln!(out, "  {}", line.trim_end());

@@ -1,7 +1,7 @@
 //! Reading one thing from its keys as JSON values: as if they stood in a file, by the same reader, with the same messages.
 
 use super::{Reader, Table};
-use crate::config::{Daemon, Endpoint, Link, Switch, Tenant, Uplink};
+use crate::config::{Config, Daemon, Endpoint, Link, Switch, Tenant, Uplink};
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::write::Keys;
@@ -39,6 +39,14 @@ pub(crate) fn link(name: &str, keys: &Keys) -> Result<Link, Vec<Problem>> {
     read(Some(name), keys, &[], super::link)
 }
 
+/// Reads a whole configuration.
+pub(crate) fn document(document: &Keys) -> Result<Config, Vec<Problem>> {
+    let mut text = String::new();
+    write_keys(&mut text, document);
+    let reading = super::read(&text);
+    if reading.problems.is_empty() { Ok(reading.config) } else { Err(reading.problems) }
+}
+
 /// `inner` are keys that have a thing of their own.
 fn read<T>(
     name: Option<&str>,
@@ -60,15 +68,7 @@ fn read<T>(
         return wrong(key, format!("`{key}` is not a key here"), "what is in a thing has an action of its own");
     }
     let mut text = name.map_or_else(String::new, |name| format!("name = \"{name}\"\n"));
-    for (key, value) in keys {
-        if value.is_null() {
-            continue;
-        }
-        write_text(&mut text, key);
-        text.push('=');
-        write_value(&mut text, value);
-        text.push('\n');
-    }
+    write_keys(&mut text, keys);
     let mut reader = Reader::default();
     let (root, errors) = DeTable::parse_recoverable(&text);
     if let Some(error) = errors.first() {
@@ -81,8 +81,7 @@ fn read<T>(
     let read = thing(&mut reader, Table::new(root.get_ref(), Place::root()));
     // A key that is only to have its default is not in the text; whether it exists shows when it is read with any value at all.
     for (key, _) in keys.iter().filter(|(_, value)| value.is_null()) {
-        let text = name.map_or_else(String::new, |name| format!("name = \"{name}\"\n"));
-        let mut line = text;
+        let mut line = name.map_or_else(String::new, |name| format!("name = \"{name}\"\n"));
         write_text(&mut line, key);
         line.push_str("=0\n");
         let (root, _) = DeTable::parse_recoverable(&line);
@@ -94,6 +93,16 @@ fn read<T>(
             .extend(probe.problems.into_iter().filter(|p| p.place == place && p.message.starts_with("unknown key")));
     }
     if reader.problems.is_empty() { Ok(read) } else { Err(reader.problems) }
+}
+
+/// A line for each key but those that are to have their default.
+fn write_keys(text: &mut String, keys: &Keys) {
+    for (key, value) in keys.iter().filter(|(_, value)| !value.is_null()) {
+        write_text(text, key);
+        text.push('=');
+        write_value(text, value);
+        text.push('\n');
+    }
 }
 
 fn write_value(text: &mut String, value: &Value) {

@@ -2,7 +2,6 @@
 
 use crate::testbed::{Bed, turn};
 use std::net::Ipv4Addr;
-use std::os::unix::net::UnixStream;
 
 /// A switch without uplink and three endpoints.
 pub const NEIGHBOURS: &str = r#"
@@ -177,24 +176,6 @@ fn what_cannot_be_met_is_said() {
     assert_eq!(uplink["ingress"]["capacity_bps"], 39_200_000u64);
     let text = String::from_utf8(bed.run(&["show"]).stdout).unwrap();
     assert!(text.contains("cannot be met"), "{text}");
-}
-
-#[test]
-fn clients_that_misbehave_do_not_keep_others_from_the_control_socket() {
-    let Some(_turn) = turn("clients_that_misbehave_do_not_keep_others_from_the_control_socket") else { return };
-    let bed = Bed::new(&["a", "b", "c"]);
-    let daemon = bed.start(NEIGHBOURS);
-    let socket = bed.directory.join("run").join(bed.name("").trim_end_matches('-')).join("control.sock");
-    let silent: Vec<UnixStream> = (0..10).map(|_| UnixStream::connect(&socket).unwrap()).collect();
-    let mut rude = UnixStream::connect(&socket).unwrap();
-    std::io::Write::write_all(&mut rude, b"\xff\x00{[\n").unwrap();
-    let mut answer = String::new();
-    std::io::Read::read_to_string(&mut rude, &mut answer).unwrap();
-    assert!(answer.contains("error"), "{answer}");
-    assert_eq!(daemon.show()["version"], 1);
-    drop(silent);
-    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
-    assert_eq!(mode & 0o777, 0o600);
 }
 
 #[test]

@@ -1,0 +1,250 @@
+//! The JSON schema of the configuration (JSON Schema 2020-12), from one table of all keys.
+//!
+//! The reader (`read`) is what decides; the table repeats for other programs which keys there are and what they look like. Tests hold the two
+//! together: the reader knows each key of the table and no other, and refuses what the schema refuses.
+
+use crate::action::Kind;
+use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
+use crate::names::{INGRESS_MODES, MAX_NAME, ORDERS};
+use serde_json::{Map, Value, json};
+
+/// What a value looks like.
+#[derive(Clone, Copy)]
+enum Form {
+    Flag,
+    /// A whole number in a range.
+    Number(u32, u32),
+    /// Text of a pattern (ECMA-262, as JSON Schema has them).
+    Text(&'static str),
+    /// One of some words.
+    Word(&'static [&'static str]),
+    /// The names of [`ORDERS`].
+    Order,
+    /// The names of [`INGRESS_MODES`].
+    Ingress,
+    /// A VLAN id, or "untagged".
+    Vlan,
+    /// One text of a pattern, or a list of them.
+    Texts(&'static str),
+    /// One word, or a list.
+    Words(&'static [&'static str]),
+    /// A text for both directions, or a table.
+    BothText(&'static str),
+    /// A number for both directions, or a table.
+    BothNumber(u32, u32),
+}
+
+const RATE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(bit/s|kbit/s|Mbit/s|Gbit/s)\s*$";
+const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB)\s*$";
+const TIME: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|ms|s)\s*$";
+const PERCENT: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
+const PORT: &str = r"^[a-z]+://.+$";
+const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
+const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
+const ADDRESS: &str = r"^[0-9A-Fa-f:.]+/[0-9]+$";
+const ANY: &str = "^.+$";
+
+/// Name, form, whether it must be given, and what it means.
+type Key = (&'static str, Form, bool, &'static str);
+
+const DAEMON: &[Key] = &[
+    ("spin", Form::Flag, false, "never sleep: lower latency for one whole core"),
+    ("memory", Form::Text(SIZE), false, "bound of the memory for frames"),
+    ("socket_group", Form::Text(ANY), false, "group whose members may look at everything through the control socket"),
+];
+const SWITCH: &[Key] = &[
+    ("order", Form::Order, false, "in which order queues share the uplink"),
+    ("ingress", Form::Ingress, false, "what happens to frames from the uplink"),
+    ("headroom", Form::Text(PERCENT), false, "part of the uplink's ingress rate held back while tenants contend"),
+    ("fdb_age", Form::Text(TIME), false, "when learned addresses are forgotten"),
+];
+const DEVICE: &[Key] = &[
+    ("port", Form::Text(PORT), true, "where it is"),
+    ("netns", Form::Text(ANY), false, "network namespace of the device: a name below /run/netns or a path"),
+    ("address", Form::Texts(ADDRESS), false, "addresses given to the device"),
+    ("mtu", Form::Number(MIN_MTU, MAX_MTU), false, "longest packet in bytes"),
+    ("ring", Form::Number(1, 1_000_000), false, "frames that the device's ring holds"),
+    ("ipv6", Form::Flag, false, "whether the device may speak IPv6"),
+    ("persistent", Form::Flag, false, "the device survives the daemon and is taken up again"),
+];
+const UPLINK: &[Key] = &[
+    ("mac", Form::Text(MAC), false, "address of the device"),
+    ("rate", Form::BothText(RATE), true, "what it carries"),
+];
+const KNOBS: &[Key] = &[
+    ("guarantee", Form::BothText(RATE), false, "at least"),
+    ("limit", Form::BothText(RATE), false, "at most"),
+    ("weight", Form::BothNumber(1, MAX_WEIGHT), false, "share of what is left"),
+];
+const TENANT: &[Key] = &[("vlan", Form::Vlan, false, "id on the uplink; absent: no way to the uplink")];
+const ENDPOINT: &[Key] = &[
+    ("mac", Form::Texts(MAC), false, "its addresses; the device gets the first. Absent: addresses are learned"),
+    ("ip", Form::Texts(IP), false, "addresses or prefixes that it may use"),
+    ("allow", Form::Words(&["dhcp-server", "router"]), false, "what else it may announce"),
+    ("trunk", Form::Flag, false, "a bridge port: VLAN tags pass, no guard"),
+    ("queue", Form::Text(SIZE), false, "bound of its queue in each direction"),
+    ("flood_per_second", Form::Number(0, 1_000_000), false, "broadcast, multicast and unknown destinations a second"),
+    ("max_learned", Form::Number(0, 1_000_000), false, "addresses learned from it where `mac` is absent"),
+];
+const LINK: &[Key] = &[
+    ("rate", Form::Text(RATE), true, "in each direction"),
+    ("delay", Form::Text(TIME), false, "propagation"),
+    ("queue", Form::Text(SIZE), false, "bound of the queue at each end"),
+    ("discipline", Form::Word(&["droptail", "ecn"]), false, "what the queue does before it is full"),
+    ("mark", Form::Text(SIZE), false, "threshold of `ecn`"),
+    ("loss", Form::Text(PERCENT), false, "of segments, at random"),
+];
+
+fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
+    let lists: &[&[Key]] = match kind {
+        Kind::Daemon => &[DAEMON],
+        Kind::Switch => &[SWITCH],
+        Kind::Uplink => &[DEVICE, UPLINK],
+        Kind::Tenant => &[TENANT, KNOBS],
+        Kind::Endpoint => &[DEVICE, ENDPOINT, KNOBS],
+        Kind::Link => &[LINK],
+    };
+    lists.iter().flat_map(|list| list.iter()).collect::<Vec<_>>().into_iter()
+}
+
+/// Whether `key` of such a thing is always text, so that `7` is the text "7" and no number.
+#[must_use]
+pub fn takes_only_text(kind: Kind, key: &str) -> bool {
+    let form = keys(kind).find(|(name, ..)| *name == key).map(|(_, form, ..)| form);
+    matches!(form, Some(Form::Text(_) | Form::Texts(_) | Form::BothText(_) | Form::Word(_) | Form::Words(_)))
+}
+
+impl Form {
+    fn schema(self) -> Value {
+        let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
+        let number = |least: u32, most: u32| json!({"type": "integer", "minimum": least, "maximum": most});
+        let or_list = |one: Value| json!({"oneOf": [one.clone(), {"type": "array", "items": one}]});
+        let or_both = |one: Value| {
+            let table = json!({"type": "object", "additionalProperties": false,
+                "properties": {"egress": one.clone(), "ingress": one.clone()}});
+            json!({"oneOf": [one, table]})
+        };
+        match self {
+            Form::Flag => json!({"type": "boolean"}),
+            Form::Number(least, most) => number(least, most),
+            Form::Text(pattern) => text(pattern),
+            Form::Word(words) => json!({"enum": words}),
+            Form::Order => json!({"enum": ORDERS.map(|(name, _)| name)}),
+            Form::Ingress => json!({"enum": INGRESS_MODES.map(|(name, _)| name)}),
+            Form::Vlan => json!({"oneOf": [number(1, 4094), {"const": "untagged"}]}),
+            Form::Texts(pattern) => or_list(text(pattern)),
+            Form::Words(words) => or_list(json!({"enum": words})),
+            Form::BothText(pattern) => or_both(text(pattern)),
+            Form::BothNumber(least, most) => or_both(number(least, most)),
+        }
+    }
+}
+
+/// The properties of a thing, and which it must have.
+fn properties(kind: Kind) -> (Map<String, Value>, Vec<Value>) {
+    let mut all = Map::new();
+    let mut required = Vec::new();
+    for (name, form, needed, about) in keys(kind) {
+        let mut schema = form.schema();
+        schema["description"] = (*about).into();
+        all.insert((*name).to_owned(), schema);
+        required.extend(needed.then(|| Value::from(*name)));
+    }
+    (all, required)
+}
+
+/// The schema of a thing's keys as an action has them: without name; for `set`, none is required and `null` is a key's default.
+#[must_use]
+pub fn thing(kind: Kind, is_set: bool) -> Value {
+    let (mut all, mut required) = properties(kind);
+    if is_set {
+        required.clear();
+        for schema in all.values_mut() {
+            let about = schema["description"].take();
+            *schema = json!({"oneOf": [schema.take(), {"type": "null"}], "description": about});
+        }
+    }
+    json!({"type": "object", "additionalProperties": false, "properties": all, "required": required})
+}
+
+/// The schema of a thing in the file: with its name and what is in it.
+fn in_file(kind: Kind, inner: &[(&str, Value)]) -> Value {
+    let mut schema = thing(kind, false);
+    if kind != Kind::Uplink {
+        let pattern = format!("^[A-Za-z0-9][A-Za-z0-9._-]{{0,{}}}$", MAX_NAME - 1);
+        schema["properties"]["name"] = json!({"type": "string", "pattern": pattern, "description": "its name"});
+        if let Some(required) = schema["required"].as_array_mut() {
+            required.insert(0, "name".into());
+        }
+    }
+    for (name, value) in inner {
+        schema["properties"][*name] = value.clone();
+    }
+    schema
+}
+
+/// The schema of a configuration, for its JSON form as for the TOML file read as data.
+#[must_use]
+pub fn config() -> Value {
+    let list = |items: Value| json!({"type": "array", "items": items});
+    let endpoint = in_file(Kind::Endpoint, &[]);
+    let tenant = in_file(Kind::Tenant, &[("endpoint", list(endpoint))]);
+    let switch = in_file(Kind::Switch, &[("uplink", in_file(Kind::Uplink, &[])), ("tenant", list(tenant))]);
+    let mut switches = list(switch);
+    switches["minItems"] = 1.into();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Levada configuration",
+        "description": "What one daemon runs. Checks that need more than one value (names and ports used twice, promises that do not fit the link) are made by `levada check`.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["daemon", "switch"],
+        "properties": {
+            "daemon": in_file(Kind::Daemon, &[]),
+            "switch": switches,
+            "link": list(in_file(Kind::Link, &[])),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::{Action, apply};
+
+    /// The keys that the reader knows, from its own answer to one that it does not.
+    fn known(kind: Kind) -> Vec<String> {
+        let text = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[switch.uplink]\nport = \"tap://u\"\nrate = \"1 Gbit/s\"\n\
+                    [[switch.tenant]]\nname = \"t\"\n[[switch.tenant.endpoint]]\nname = \"e\"\nport = \"tap://e\"\n\
+                    [[link]]\nname = \"l\"\nrate = \"1 Gbit/s\"\n";
+        let path = match kind {
+            Kind::Daemon => "",
+            Kind::Switch | Kind::Uplink => "s",
+            Kind::Tenant => "s/t",
+            Kind::Endpoint => "s/t/e",
+            Kind::Link => "l",
+        };
+        let mut keys = crate::write::Keys::new();
+        keys.insert("zzzzzzzzzzzzzzzzzzzzzzzz".into(), 1.into());
+        let action = Action::Set { kind, path: path.into(), keys };
+        let problems = apply(&crate::load(text).config, &[action]).unwrap_err();
+        let remedy = problems[0].remedy.strip_prefix("the keys here are ").expect("the reader lists its keys");
+        let inner = ["name", "uplink", "tenant", "endpoint"];
+        let mut keys: Vec<String> = remedy.split(", ").filter(|key| !inner.contains(key)).map(str::to_owned).collect();
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    #[test]
+    fn the_table_has_the_keys_that_the_reader_knows() {
+        for kind in Kind::ALL {
+            let mut table: Vec<String> = keys(kind).map(|(name, ..)| (*name).to_owned()).collect();
+            table.sort();
+            // `mark` belongs to one discipline; the reader asks for it only then.
+            let known = known(kind);
+            table.retain(|key| key != "mark" || known.contains(key));
+            assert_eq!(table, known, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The command line's side of the control socket.
+
+use crate::Failure;
+use crate::api::ErrorReply;
+use crate::rundir::{self, SOCKET};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Longest answer that is read, in bytes: some 100 000 endpoints.
+const ANSWER_BYTES: usize = 512 << 20;
+/// How long an answer may take: opening a thousand devices takes seconds, more where the kernel is busy with namespaces.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A running daemon.
+pub struct Client {
+    name: String,
+    path: PathBuf,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Client {
+    /// The instance `name`; without a name, the only one there is.
+    ///
+    /// # Errors
+    /// There is none, or more than one.
+    pub fn new(name: Option<&str>) -> Result<Client, Failure> {
+        let name = match name {
+            Some(name) => name.to_owned(),
+            None => only_instance()?,
+        };
+        let path = rundir::base().join(&name).join(SOCKET);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
+        Ok(Client { name, path, runtime })
+    }
+
+    /// Gets what is at `path`.
+    ///
+    /// # Errors
+    /// Nobody listens, or the daemon refused, in words.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.ask(Method::GET, path, Vec::new())
+    }
+
+    /// Sends `body` to `path`.
+    ///
+    /// # Errors
+    /// See [`Client::get`].
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| Failure::Failed(error.to_string()))?;
+        self.ask(Method::POST, path, body)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Vec<u8>) -> Result<T, Failure> {
+        let talk = self.runtime.block_on(async {
+            match tokio::time::timeout(PATIENCE, self.talk(method, path, body)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+            }
+        });
+        let (status, answer) = talk.map_err(Failure::Failed)?;
+        let unreadable =
+            |error| Failure::Failed(format!("instance \"{}\" answered what is no answer: {error}", self.name));
+        if status == StatusCode::OK {
+            return serde_json::from_slice(&answer).map_err(unreadable);
+        }
+        let refused: ErrorReply = serde_json::from_slice(&answer).map_err(unreadable)?;
+        Err(Failure::Failed(refused.text()))
+    }
+
+    async fn talk(&self, method: Method, path: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), String> {
+        let stream = tokio::net::UnixStream::connect(&self.path).await.map_err(|error| self.unreachable(&error))?;
+        let broken = |error: hyper::Error| format!("{}: {error}", self.path.display());
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, "levada")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| error.to_string())?;
+        let exchange = async {
+            let answer = sender.send_request(request).await.map_err(broken)?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await;
+            let body = body.map_err(|error| format!("{}: {error}", self.path.display()))?;
+            Ok((status, body.to_bytes()))
+        };
+        tokio::pin!(connection, exchange);
+        tokio::select! {
+            biased;
+            answer = &mut exchange => answer,
+            // It ends when the server closes; what is read already is still to be collected.
+            _ = &mut connection => exchange.await,
+        }
+    }
+
+    fn unreachable(&self, error: &std::io::Error) -> String {
+        let (name, path) = (&self.name, self.path.display());
+        match error.kind() {
+            ErrorKind::NotFound => format!("no instance \"{name}\" runs (there is no {path})"),
+            ErrorKind::ConnectionRefused => {
+                format!("instance \"{name}\" does not run, but left {path}: levada clean --name {name}")
+            }
+            ErrorKind::PermissionDenied => format!(
+                "{path}: {error}; run as root or as the user that runs the daemon, or be in its [daemon] socket_group to look"
+            ),
+            _ => format!("{path}: {error}"),
+        }
+    }
+}
+
+fn only_instance() -> Result<String, Failure> {
+    let base = rundir::base();
+    let mut names = rundir::instances(&base)
+        .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", base.display())))?;
+    match names.len() {
+        0 => Err(Failure::Failed(format!("no instance runs (there is none in {})", base.display()))),
+        1 => Ok(names.remove(0)),
+        _ => Err(Failure::Failed(format!("there are several instances; say which: --name {}", names.join(" | ")))),
+    }
+}

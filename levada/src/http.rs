@@ -1,0 +1,162 @@
+//! The control socket: HTTP/1.1 with JSON on a Unix socket in the run directory (RFC 9112, RFC 9110; `docs/management.md`).
+//!
+//! One thread serves all clients; what takes long (asking the worker, changing the switch) is done on others. The worker never waits for any of
+//! it. Every client has a bounded number of places, header, body and time: a connection is one request. Who a client is, the kernel says
+//! (SO_PEERCRED, unix(7)): the daemon's user and root may change things, members of `socket_group` may look, nobody else gets an answer.
+//! The two have places of their own, so that those who may only look cannot keep those away who may do something.
+
+mod openapi;
+mod peer;
+mod routes;
+
+#[cfg(test)]
+mod tests;
+
+use crate::desk::Desk;
+use crate::os;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+pub use openapi::document;
+use peer::Rights;
+use std::convert::Infallible;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, Semaphore};
+
+/// Clients served at once of those who may change things, and of those who may look; more are told so.
+const CLIENTS: usize = 32;
+/// Longest header of a request, in bytes.
+const HEADER_BYTES: usize = 16 << 10;
+/// Most lines in it.
+const HEADER_LINES: usize = 32;
+/// How long a client may take to send its header, or its body, or to take its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Threads that do what clients ask for; reading an answer from the worker takes milliseconds.
+const HANDS: usize = 8;
+
+/// What every client meets.
+struct House {
+    desk: Arc<Desk>,
+    /// The group that may look.
+    group: Option<u32>,
+    changers: Arc<Semaphore>,
+    lookers: Arc<Semaphore>,
+    /// Reports being made: each may be some MiB.
+    reports: Semaphore,
+    /// Changes are made one after the other.
+    changes: Semaphore,
+}
+
+/// Listens at `path`. `group` may look at everything; without one, only the daemon's own user can connect.
+///
+/// # Errors
+/// The path is too long, the directory cannot be written, or the group is not to be had.
+pub fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    let mode = |mode| std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, mode(0o600))?;
+    if let Some(gid) = group {
+        std::os::unix::fs::chown(path, None, Some(gid))?;
+        std::fs::set_permissions(path, mode(0o660))?;
+        let directory = path.parent().unwrap_or(path);
+        std::os::unix::fs::chown(directory, None, Some(gid))?;
+        std::fs::set_permissions(directory, mode(0o710))?;
+    }
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves clients until the process ends.
+///
+/// # Errors
+/// The kernel has no descriptor left.
+pub fn serve(listener: UnixListener, desk: Arc<Desk>, group: Option<u32>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(HANDS)
+        .thread_name("levada-clerk")
+        .build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let house = Arc::new(House {
+            desk,
+            group,
+            changers: Arc::new(Semaphore::new(CLIENTS)),
+            lookers: Arc::new(Semaphore::new(CLIENTS)),
+            reports: Semaphore::new(HANDS / 2),
+            changes: Semaphore::new(1),
+        });
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => receive(&house, stream),
+                // Out of descriptors: clients that leave give some back.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    })
+}
+
+/// Gives a client its place, or says why not.
+fn receive(house: &Arc<House>, stream: UnixStream) {
+    let rights = peer::rights(&stream, house.group);
+    let places = match rights {
+        Rights::Change => &house.changers,
+        Rights::Look => &house.lookers,
+        Rights::None => return refuse(&stream, "403 Forbidden", &os::stranger()),
+    };
+    let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+        return refuse(&stream, "503 Service Unavailable", &format!("{CLIENTS} clients are being served already"));
+    };
+    let house = Arc::clone(house);
+    tokio::spawn(async move {
+        // A client that went away, or did nothing in time, needs no answer.
+        let _ = client(&house, stream, rights).await;
+        drop(place);
+    });
+}
+
+/// Answers without having read the request, as much as goes at once.
+fn refuse(stream: &UnixStream, status: &str, why: &str) {
+    let body = serde_json::to_string(&crate::api::ErrorReply::new(why)).unwrap_or_default();
+    let text = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = stream.try_write(text.as_bytes());
+}
+
+async fn client(house: &Arc<House>, stream: UnixStream, rights: Rights) -> Result<(), hyper::Error> {
+    let answered = Arc::new(Notify::new());
+    let service = service_fn(|request| {
+        let answered = Arc::clone(&answered);
+        async move {
+            let answer = routes::answer(house, rights, request).await;
+            answered.notify_one();
+            Ok::<hyper::Response<Full<Bytes>>, Infallible>(answer)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(HEADER_BYTES)
+        .max_headers(HEADER_LINES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // The answer must be taken in time; how long making it takes is the daemon's own affair.
+    let too_slow = async {
+        answered.notified().await;
+        tokio::time::sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        done = connection => done,
+        () = too_slow => Ok(()),
+    }
+}

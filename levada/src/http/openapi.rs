@@ -1,0 +1,134 @@
+//! The OpenAPI description (3.1) of what is served: `GET /v1/openapi.json`. Schemas come from the types of the answers and from `control::schema`;
+//! the tests compare paths with `routes` and real answers with the schemas.
+
+use super::routes::BODY_BYTES;
+use crate::api::{ChangeReply, ConfigReply, ErrorReply};
+use crate::report::Report;
+use control::action::Kind;
+use control::schema;
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
+
+/// The description.
+#[must_use]
+pub fn document() -> Value {
+    let mut generator = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/components/schemas".into())
+        .into_generator();
+    let report = generator.subschema_for::<Report>();
+    let config = generator.subschema_for::<ConfigReply>();
+    let change = generator.subschema_for::<ChangeReply>();
+    let error = generator.subschema_for::<ErrorReply>();
+    let mut schemas = definitions(&mut generator);
+    schemas["Action"] = action();
+    schemas["Actions"] = actions();
+    schemas["Configuration"] = schema::config();
+    schemas["ConfigReply"]["properties"]["config"] = json!({"$ref": "#/components/schemas/Configuration"});
+    let fails = |codes: &[(&str, &str)]| {
+        let mut all = serde_json::Map::new();
+        for (code, why) in
+            [&[("403", "the client has no right to this"), ("503", "too many clients, or the worker is busy")], codes]
+                .concat()
+        {
+            all.insert(code.into(), json!({"description": why, "content": {"application/json": {"schema": error}}}));
+        }
+        all
+    };
+    let get = |id: &str, summary: &str, schema: Value| {
+        let mut responses = fails(&[]);
+        responses
+            .insert("200".into(), json!({"description": "done", "content": {"application/json": {"schema": schema}}}));
+        json!({"get": {"operationId": id, "summary": summary, "responses": responses}})
+    };
+    let mut post = fails(&[
+        ("400", "the body is no list of actions"),
+        ("408", "the body did not come in time"),
+        ("409", "the configuration is at another revision"),
+        ("413", "the body is too long"),
+        ("415", "the body is not JSON"),
+        ("422", "the change is refused, and nothing was changed; `problems` says why"),
+        ("500", "the change could not be made, and nothing was changed"),
+    ]);
+    post.insert(
+        "200".into(),
+        json!({"description": "done, or with `dry_run` possible", "content": {"application/json": {"schema": change}}}),
+    );
+    let any = || json!({"type": "object"});
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Levada",
+            "version": "1",
+            "description": "The control socket of a Levada daemon: HTTP/1.1 on the Unix socket control.sock in its run directory. A connection is one request. Answers have `version` 1: keys may be added, none changes its meaning.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "http://levada", "description": "over the Unix socket; the host is not looked at"}],
+        "paths": {
+            "/v1/report": get("report", "What was promised, carried and dropped since the daemon's start", json!(report)),
+            "/v1/config": get("config", "The configuration that runs", json!(config)),
+            "/v1/schema": get("schema", "JSON schema of the configuration", any()),
+            "/v1/openapi.json": get("openapi", "This description", any()),
+            "/v1/actions": {"post": {
+                "operationId": "actions",
+                "summary": "Changes the configuration: all of the actions are done, or none",
+                "requestBody": {
+                    "required": true,
+                    "description": format!("at most {BODY_BYTES} bytes"),
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Actions"}}},
+                },
+                "responses": post,
+            }},
+        },
+        "components": {"schemas": schemas},
+    })
+}
+
+fn definitions(generator: &mut SchemaGenerator) -> Value {
+    Value::Object(generator.take_definitions(true))
+}
+
+/// One of what each kind of thing takes.
+fn action() -> Value {
+    let mut forms = Vec::new();
+    for kind in Kind::ALL {
+        let form = |word: &str, keys: Option<Value>| {
+            let mut properties = json!({"action": {"const": word}, "kind": {"const": kind.word()}, "path": path(kind)});
+            let mut required = vec!["action", "kind"];
+            if kind != Kind::Daemon {
+                required.push("path");
+            }
+            if let Some(keys) = keys {
+                if keys["required"].as_array().is_some_and(|list| !list.is_empty()) || word == "set" {
+                    required.push("keys");
+                }
+                properties["keys"] = keys;
+            }
+            json!({"type": "object", "title": format!("{word} {}", kind.word()), "additionalProperties": false,
+                "properties": properties, "required": required})
+        };
+        if kind != Kind::Daemon {
+            forms.push(form("add", Some(schema::thing(kind, false))));
+            forms.push(form("del", None));
+        }
+        forms.push(form("set", Some(schema::thing(kind, true))));
+    }
+    json!({"oneOf": forms})
+}
+
+fn path(kind: Kind) -> Value {
+    json!({"type": "string", "description": kind.path_form()})
+}
+
+fn actions() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["actions"],
+        "properties": {
+            "actions": {"type": "array", "items": {"$ref": "#/components/schemas/Action"}},
+            "revision": {"type": ["integer", "null"], "minimum": 0, "description": "the revision that the actions are meant for"},
+            "dry_run": {"type": "boolean", "description": "only check"},
+        },
+    })
+}

@@ -1,0 +1,232 @@
+//! The server on a socket in a temporary directory, without a worker behind it; with one it is tested in `levada/tests/daemon/management.rs`.
+
+use super::routes::ROUTES;
+use super::*;
+use crate::desk::Desk;
+use crate::report::Facts;
+use crate::worker::Wake;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream as Plain;
+use std::path::PathBuf;
+use std::time::Instant;
+
+const FILE: &str = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[[switch.tenant]]\nname = \"red\"\n";
+
+/// A socket that is served until the test process ends.
+struct Bed(PathBuf);
+
+impl Bed {
+    fn new(name: &str) -> Bed {
+        let directory = std::env::temp_dir().join(format!("levada-http-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("s");
+        let listener = listen(&path, None).unwrap();
+        let checked = control::load(FILE);
+        let facts = Facts { plan: checked.plan.unwrap(), uplinks: vec![None], devices: vec![Vec::new()] };
+        let (inbox, orders) = std::sync::mpsc::sync_channel(1);
+        let desk = Arc::new(Desk::new(checked.config, facts, inbox, Wake::new().unwrap().bell()));
+        std::thread::spawn(move || {
+            let _worker_that_is_away = orders;
+            serve(listener, desk, None).unwrap();
+        });
+        Bed(path)
+    }
+
+    fn connect(&self) -> Plain {
+        let stream = Plain::connect(&self.0).unwrap();
+        stream.set_read_timeout(Some(PATIENCE * 3)).unwrap();
+        stream
+    }
+
+    /// Sends bytes and reads all that comes back.
+    fn say(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        // The server may have answered and closed before it has read all.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    fn get(&self, path: &str) -> serde_json::Value {
+        let answer = self.say(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    fn post(&self, body: &str) -> String {
+        let length = body.len();
+        self.say(format!("POST /v1/actions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes())
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.0.parent().unwrap());
+    }
+}
+
+#[test]
+fn the_socket_is_for_its_owner_only() {
+    let bed = Bed::new("mode");
+    assert_eq!(std::fs::metadata(&bed.0).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn what_is_wrong_gets_its_status() {
+    let bed = Bed::new("status");
+    let add = r#"{"actions": [{"action": "add", "kind": "tenant", "path": "s1/red"}], "dry_run": true}"#;
+    for (request, status) in [
+        ("GET /v1/nothing HTTP/1.1\r\nhost: x\r\n\r\n", "404"),
+        ("DELETE /v1/report HTTP/1.1\r\nhost: x\r\n\r\n", "405"),
+        ("GET /v1/actions HTTP/1.1\r\nhost: x\r\n\r\n", "405"),
+        ("POST /v1/actions HTTP/1.1\r\nhost: x\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n{}", "415"),
+        ("POST /v1/actions HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n{}", "413"),
+        ("GET /v1/report", ""),
+        ("\u{0}\u{1}garbage\r\n\r\n", "400"),
+    ] {
+        let mut stream = bed.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(answer.get(9..).unwrap_or_default().starts_with(status), "{request:?}: {answer}");
+    }
+    for (body, status, what) in [
+        ("", "400", "no list of actions"),
+        ("{\"actions\": [], \"x\": 1}", "400", "unknown field"),
+        ("{\"actions\": [], \"revision\": 7}", "409", "revision 1"),
+        (add, "422", "it is there already"),
+        (&add.replace("s1/red", "s1/blue"), "200", "\"dry_run\":true"),
+    ] {
+        let answer = bed.post(body);
+        assert!(answer[9..].starts_with(status) && answer.contains(what), "{body}: {answer}");
+    }
+}
+
+#[test]
+fn the_worker_that_is_away_is_an_answer_too() {
+    let bed = Bed::new("away");
+    // The first order waits in the inbox, the second finds it full; both are told in time.
+    let start = Instant::now();
+    let answers = [
+        bed.say(b"GET /v1/report HTTP/1.1\r\nhost: x\r\n\r\n"),
+        bed.say(b"GET /v1/report HTTP/1.1\r\nhost: x\r\n\r\n"),
+    ];
+    assert!(answers.iter().all(|a| a.starts_with("HTTP/1.1 503")), "{answers:?}");
+    assert!(start.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn the_silent_the_slow_and_the_many_harm_nobody() {
+    let bed = Bed::new("many");
+    let silent: Vec<Plain> = (0..CLIENTS - 2).map(|_| bed.connect()).collect();
+    let mut slow = bed.connect();
+    slow.write_all(b"GET /v1/config HTTP/1.1\r\n").unwrap();
+    assert_eq!(bed.get("/v1/config")["revision"], 1, "one place is left");
+    let one_more = bed.connect();
+    // Thousands come and go, and are told at once.
+    let start = Instant::now();
+    let mut turned_away = 0;
+    for _ in 0..3000 {
+        let mut answer = String::new();
+        let _ = bed.connect().read_to_string(&mut answer);
+        turned_away += usize::from(answer.contains("503") && answer.contains("being served already"));
+    }
+    assert!(turned_away > 2500, "{turned_away}");
+    assert!(start.elapsed() < PATIENCE, "nobody waits for the silent");
+    // When their time is over, the silent are sent away.
+    let start = Instant::now();
+    loop {
+        let answer = bed.say(b"GET /v1/config HTTP/1.1\r\nhost: x\r\n\r\n");
+        if answer.starts_with("HTTP/1.1 200") {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE * 3, "{answer}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop((silent, slow, one_more));
+}
+
+#[test]
+fn headers_are_bounded() {
+    let bed = Bed::new("headers");
+    let long = format!("GET /v1/config HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(4 * HEADER_BYTES));
+    assert!(bed.say(long.as_bytes()).starts_with("HTTP/1.1 431"));
+    let many = format!("GET /v1/config HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(HEADER_LINES + 1));
+    assert!(bed.say(many.as_bytes()).starts_with("HTTP/1.1 431"));
+}
+
+#[test]
+fn every_path_is_described_and_every_description_is_a_path() {
+    let document = document();
+    let paths = document["paths"].as_object().unwrap();
+    let mut described: Vec<(String, String)> = Vec::new();
+    for (path, methods) in paths {
+        for (method, operation) in methods.as_object().unwrap() {
+            assert!(operation["operationId"].is_string() && operation["responses"]["200"].is_object(), "{path}");
+            described.push((path.clone(), method.to_uppercase()));
+        }
+    }
+    let mut served: Vec<(String, String)> = ROUTES.map(|(path, method)| (path.to_owned(), method.to_string())).to_vec();
+    served.sort();
+    described.sort();
+    assert_eq!(served, described);
+    let bed = Bed::new("paths");
+    assert_eq!(bed.get("/v1/openapi.json"), document);
+    assert_eq!(bed.get("/v1/schema"), control::schema::config());
+}
+
+/// A validator for a schema of the description.
+fn validator(name: &str) -> jsonschema::Validator {
+    let mut document = document();
+    let schema = serde_json::json!({"$ref": format!("#/components/schemas/{name}"), "components": document["components"].take()});
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+#[test]
+fn answers_are_as_described() {
+    let bed = Bed::new("described");
+    let body =
+        |answer: String| serde_json::from_str::<serde_json::Value>(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let config = bed.get("/v1/config");
+    validator("ConfigReply").validate(&config).unwrap();
+    assert!(!validator("ConfigReply").is_valid(&serde_json::json!({"version": 1})));
+    let reply = body(bed.post("{\"actions\": [], \"dry_run\": true}"));
+    validator("ChangeReply").validate(&reply).unwrap();
+    for wrong in ["", "{\"actions\": [{\"action\": \"del\", \"kind\": \"switch\", \"path\": \"s1\"}]}"] {
+        validator("ErrorReply").validate(&body(bed.post(wrong))).unwrap();
+    }
+    assert!(!validator("ErrorReply").is_valid(&reply));
+}
+
+#[test]
+fn the_schema_of_actions_takes_what_the_server_takes() {
+    let validator = validator("Actions");
+    let bed = Bed::new("actions");
+    let endpoint = r#"{"action": "add", "kind": "endpoint", "path": "s1/red/a", "keys": {"port": "tap://a"}}"#;
+    for (actions, good) in [
+        (endpoint.to_owned(), true),
+        (
+            endpoint.replace(
+                "\"tap://a\"",
+                "\"tap://a\", \"mac\": [\"02:00:00:00:00:01\"], \"limit\": {\"egress\": \"5 Mbit/s\"}",
+            ),
+            true,
+        ),
+        (r#"{"action": "set", "kind": "daemon", "keys": {"spin": null}}"#.to_owned(), true),
+        (r#"{"action": "set", "kind": "tenant", "path": "s1/red", "keys": {"weight": 7}}"#.to_owned(), true),
+        (r#"{"action": "set", "kind": "tenant", "path": "s1/red", "keys": {"weight": "7"}}"#.to_owned(), false),
+        (r#"{"action": "set", "kind": "tenant", "path": "s1/red"}"#.to_owned(), false),
+        (r#"{"action": "del", "kind": "tenant", "path": "s1/red", "keys": {}}"#.to_owned(), false),
+        (endpoint.replace("tap://a", "a"), false),
+        (endpoint.replace("port", "prot"), false),
+        (endpoint.replace(", \"keys\": {\"port\": \"tap://a\"}", ""), false),
+        (endpoint.replace("tap://a\"", "tap://a\", \"limit\": \"5 MB/s\""), false),
+    ] {
+        let body = format!("{{\"actions\": [{actions}], \"dry_run\": true}}");
+        let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(validator.is_valid(&value), good, "schema: {body}");
+        assert_eq!(bed.post(&body).starts_with("HTTP/1.1 200"), good, "server: {body}");
+    }
+}

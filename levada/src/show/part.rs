@@ -1,0 +1,201 @@
+//! Parts of the report: what `levada show tenants` and the like print. As JSON, each is a list under the part's name, its items with the names of what
+//! they are in.
+
+use super::{bytes, reasons};
+use crate::cli::What;
+use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SwitchReport, TenantReport};
+use control::units::{show_rate, show_time};
+use datapath::units::Rate;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Columns of every part.
+const COLUMNS: usize = 8;
+type Row = [String; COLUMNS];
+
+fn row<const N: usize>(cells: [&str; N]) -> Row {
+    std::array::from_fn(|i| cells.get(i).map_or_else(String::new, |cell| (*cell).to_owned()))
+}
+
+fn tenants(report: &Report) -> impl Iterator<Item = (&SwitchReport, &TenantReport)> {
+    report.switches.iter().flat_map(|switch| switch.tenants.iter().map(move |tenant| (switch, tenant)))
+}
+
+fn endpoints(report: &Report) -> impl Iterator<Item = (String, &EndpointReport)> {
+    tenants(report).flat_map(|(switch, tenant)| {
+        let path = format!("{}/{}", switch.name, tenant.name);
+        tenant.endpoints.iter().map(move |endpoint| (format!("{path}/{}", endpoint.name), endpoint))
+    })
+}
+
+/// The rows of a part, the first one its head.
+pub fn rows(report: &Report, what: What) -> Vec<Row> {
+    match what {
+        What::Switches => switch_rows(report),
+        What::Tenants => {
+            let shares = tenants(report)
+                .map(|(switch, tenant)| (format!("{}/{}", switch.name, tenant.name), &tenant.egress, &tenant.ingress));
+            share_rows("tenant", shares)
+        }
+        What::Endpoints => share_rows("endpoint", endpoints(report).map(|(path, e)| (path, &e.egress, &e.ingress))),
+        What::Ports => port_rows(report),
+        What::Links => link_rows(report),
+        What::Drops => drop_rows(report),
+        What::Tables => table_rows(report),
+        What::All | What::Config => Vec::new(),
+    }
+}
+
+fn switch_rows(report: &Report) -> Vec<Row> {
+    let mut rows =
+        vec![row(["switch", "order", "ingress", "learned", "uplink", "state", "promised out", "promised in"])];
+    for switch in &report.switches {
+        let learned = switch.learned.to_string();
+        let (port, state, promises) = match &switch.uplink {
+            None => ("", "", [String::new(), String::new()]),
+            Some(uplink) => {
+                let promise = |d: &crate::report::UplinkDirection| {
+                    let kept = if d.met { "" } else { " (cannot be met)" };
+                    format!("{} of {}{kept}", show_rate(Rate(d.promised_bps)), show_rate(Rate(d.capacity_bps)))
+                };
+                (uplink.port.as_str(), uplink.state.as_str(), [promise(&uplink.egress), promise(&uplink.ingress)])
+            }
+        };
+        rows.push(row([
+            &switch.name,
+            &switch.order,
+            &switch.ingress,
+            &learned,
+            port,
+            state,
+            &promises[0],
+            &promises[1],
+        ]));
+    }
+    rows
+}
+
+fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, &'a SharedReport, &'a SharedReport)>) -> Vec<Row> {
+    let mut rows = vec![row([head, "", "at least", "at most", "weight", "sent", "waits", "longest wait"])];
+    let rate = |bps: Option<u64>| bps.filter(|&bps| bps > 0).map_or_else(|| "-".to_owned(), |bps| show_rate(Rate(bps)));
+    for (path, egress, ingress) in shares {
+        for (name, word, share) in [(path.as_str(), "egress", egress), ("", "ingress", ingress)] {
+            let LaneReport { wire_bytes, backlog_bytes, sojourn_max_ns, .. } = share.traffic;
+            rows.push(row([
+                name,
+                word,
+                &rate(Some(share.guarantee_bps)),
+                &rate(share.limit_bps),
+                &share.weight.to_string(),
+                &bytes(wire_bytes),
+                &bytes(backlog_bytes),
+                &show_time(sojourn_max_ns / 1_000 * 1_000),
+            ]));
+        }
+    }
+    rows
+}
+
+fn port_rows(report: &Report) -> Vec<Row> {
+    let mut rows = vec![row(["port", "of", "state", "losses", "worker's time"])];
+    for switch in &report.switches {
+        if let Some(uplink) = &switch.uplink {
+            rows.push(row([&uplink.port, &format!("{}/uplink", switch.name), &uplink.state]));
+        }
+    }
+    for (path, endpoint) in endpoints(report) {
+        let time = show_time(endpoint.worker_ns / 1_000 * 1_000);
+        rows.push(row([&endpoint.port, &path, &endpoint.state, &endpoint.losses.to_string(), &time]));
+    }
+    rows
+}
+
+fn link_rows(report: &Report) -> Vec<Row> {
+    let mut rows = vec![row(["link", "end", "sent", "drops", "losses", "marks", "waits", "most waited"])];
+    for link in &report.links {
+        for (name, end, sent) in [(link.name.as_str(), "a", &link.a), ("", "b", &link.b)] {
+            let [drops, losses, marks] = [sent.drops, sent.losses, sent.marks].map(|n| n.to_string());
+            let [wire, waits, most] = [sent.bytes, sent.backlog_bytes, sent.backlog_max_bytes].map(bytes);
+            rows.push(row([name, end, &wire, &drops, &losses, &marks, &waits, &most]));
+        }
+    }
+    rows
+}
+
+fn drop_rows(report: &Report) -> Vec<Row> {
+    let mut rows = vec![row(["of", "dropped"])];
+    for (path, drops) in all_drops(report) {
+        rows.push(row([&path, reasons(drops).trim_start()]));
+    }
+    rows
+}
+
+/// Everything that has drops.
+fn all_drops(report: &Report) -> impl Iterator<Item = (String, &BTreeMap<String, u64>)> {
+    let uplinks = report
+        .switches
+        .iter()
+        .filter_map(|switch| switch.uplink.as_ref().map(|uplink| (format!("{}/uplink", switch.name), &uplink.drops)));
+    let endpoints = endpoints(report).map(|(path, endpoint)| (path, &endpoint.drops));
+    uplinks.chain(endpoints).filter(|(_, drops)| !drops.is_empty())
+}
+
+fn table_rows(report: &Report) -> Vec<Row> {
+    let mut rows = vec![row(["switch", "learned addresses"])];
+    rows.extend(report.switches.iter().map(|switch| row([&switch.name, &switch.learned.to_string()])));
+    rows
+}
+
+/// A part as JSON.
+pub fn json(report: &Report, what: What) -> Value {
+    fn named<T: Serialize>(path: &str, value: &T) -> Value {
+        let mut value = serde_json::to_value(value).unwrap_or_default();
+        value["path"] = path.into();
+        value
+    }
+    let list: Vec<Value> = match what {
+        What::Switches => {
+            let without_tenants = |switch: &SwitchReport| {
+                let mut value = named(&switch.name, switch);
+                value.as_object_mut().map(|map| map.remove("tenants"));
+                value
+            };
+            report.switches.iter().map(without_tenants).collect()
+        }
+        What::Tenants => {
+            let without_endpoints = |(switch, tenant): (&SwitchReport, &TenantReport)| {
+                let mut value = named(&format!("{}/{}", switch.name, tenant.name), tenant);
+                value.as_object_mut().map(|map| map.remove("endpoints"));
+                value
+            };
+            tenants(report).map(without_endpoints).collect()
+        }
+        What::Endpoints => endpoints(report).map(|(path, endpoint)| named(&path, endpoint)).collect(),
+        What::Ports => {
+            let uplinks = report.switches.iter().filter_map(|switch| {
+                let uplink = switch.uplink.as_ref()?;
+                Some(json!({"path": format!("{}/uplink", switch.name), "port": uplink.port, "state": uplink.state}))
+            });
+            let port = |(path, e): (String, &EndpointReport)| json!({"path": path, "port": e.port, "state": e.state, "losses": e.losses, "worker_ns": e.worker_ns});
+            uplinks.chain(endpoints(report).map(port)).collect()
+        }
+        What::Links => report.links.iter().map(|link| named(&link.name, link)).collect(),
+        What::Drops => all_drops(report).map(|(path, drops)| json!({"path": path, "drops": drops})).collect(),
+        What::Tables => {
+            report.switches.iter().map(|switch| json!({"path": switch.name, "learned": switch.learned})).collect()
+        }
+        What::All | What::Config => Vec::new(),
+    };
+    let word = match what {
+        What::Switches => "switches",
+        What::Tenants => "tenants",
+        What::Endpoints => "endpoints",
+        What::Ports => "ports",
+        What::Links => "links",
+        What::Drops => "drops",
+        What::Tables => "tables",
+        What::All | What::Config => "all",
+    };
+    json!({"version": report.version, "name": report.name, "now_ns": report.now_ns, word: list})
+}
