@@ -410,12 +410,14 @@ def holds(played: Played) -> bool:
 
 
 def attacks_table(played: Sequence[Played]) -> str:
-    """What was done, what the bystander kept, and what was counted."""
+    """What was done, what the bystander kept, and what was counted. Where no pair counts, what the
+    others show, marked as such."""
     rows = []
     for p in played:
         if not p.is_step:
+            mark = "" if p.valid() else " (not valid)"
             counted = ", ".join(f"{r} {n}" for r, n in sorted(p.drops.items()) if n)
-            rows.append([f"{p.side}: {p.attack}", *_figures(p), counted or "none"])
+            rows.append([f"{p.side}: {p.attack}{mark}", *_figures(p), counted or "none"])
     head = ["attack", "sent/s", "kept %", "p99 us quiet", "loaded", "x", "worker", "drops"]
     return table(head, rows)
 
@@ -434,9 +436,7 @@ def steps_table(played: Sequence[Played]) -> str:
 
 
 def _figures(p: Played) -> list[str]:
-    pairs = p.judged()
-    if not pairs:
-        return ["-", "no valid pair", "-", "-", "-", "-"]
+    pairs = p.judged() or p.pairs
 
     def middle(of: Callable[[Pair], float], spec: str) -> str:
         return format(median([of(pair) for pair in pairs]), spec)
