@@ -17,6 +17,7 @@ pub mod admission;
 mod check;
 mod compile;
 pub mod config;
+pub mod filter;
 pub mod names;
 pub mod place;
 pub mod plan;

@@ -5,6 +5,8 @@
 
 #[path = "../../fuzz/src/config.rs"]
 mod config;
+#[path = "../../fuzz/src/filter.rs"]
+mod filter;
 
 use std::path::{Path, PathBuf};
 
@@ -41,5 +43,14 @@ fn the_seeds_are_the_examples_and_the_problems() {
 fn everything_holds_for_the_whole_corpus() {
     for file in files(&here("../fuzz/corpus/config")) {
         config::run(&std::fs::read(file).unwrap());
+    }
+}
+
+#[test]
+fn every_filter_of_the_corpus_is_judged() {
+    let files = files(&here("../fuzz/corpus/filter"));
+    assert!(files.len() >= 5);
+    for file in files {
+        filter::run(&std::fs::read(file).unwrap());
     }
 }
