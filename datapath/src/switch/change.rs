@@ -298,3 +298,6 @@ impl Gone {
 fn check_slot(id: u32) -> Result<(), ChangeError> {
     if id < Slots::<()>::MOST { Ok(()) } else { Err(ChangeError::NoSuchSlot(id)) }
 }
+
+#[cfg(test)]
+mod tests;
