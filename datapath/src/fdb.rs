@@ -2,7 +2,8 @@
 //!
 //! Declared addresses come with the program and always win. Learned ones exist only for endpoints whose addresses are not declared; each
 //! endpoint may have a number of them, so that a flood of made-up addresses fills its own quota and nothing else. They are forgotten when
-//! they were not seen for a while, and with their endpoint: each endpoint's entries are a list. An address that moves twice within [`HOLD_NS`] stays where it is: that is a loop or a spoof.
+//! they were not seen for a while, and with their endpoint: each endpoint's entries are a list. An address that moves twice within
+//! [`HOLD_NS`] stays where it is: that is a loop or a spoof.
 //! Keys are hashed with SipHash under a key from the seed, because strangers choose them.
 
 use crate::program::{Attachment, EndpointId, TenantId};
@@ -55,7 +56,8 @@ impl Key {
 struct Learned {
     key: Key,
     endpoint: EndpointId,
-    seen: Instant,
+    /// When it is forgotten, unless it is seen again.
+    expires: Instant,
     moved: Option<Instant>,
     /// The endpoint's next and previous entry.
     next: u32,
@@ -118,7 +120,7 @@ impl Fdb {
         }
     }
 
-    /// Changes how long learned addresses live.
+    /// Changes how long learned addresses live from when they are next seen.
     pub fn set_age(&mut self, age_ns: u64) {
         self.age_ns = age_ns;
     }
@@ -165,7 +167,7 @@ impl Fdb {
         }
         let &index = self.learned.get(&Key::new(network, vlan, mac))?;
         let entry = &self.entries[index as usize];
-        (now.since(entry.seen) < self.age_ns).then_some(entry.endpoint)
+        (now < entry.expires).then_some(entry.endpoint)
     }
 
     /// Who has declared `mac`.
@@ -191,7 +193,8 @@ impl Fdb {
         }
         let index = self.entries.len() as u32;
         self.learned.insert(key, index);
-        self.entries.push(Learned { key, endpoint, seen: now, moved: None, next: NONE, prev: NONE });
+        let expires = now.plus_ns(self.age_ns);
+        self.entries.push(Learned { key, endpoint, expires, moved: None, next: NONE, prev: NONE });
         self.link(index, endpoint);
         Learning::Known
     }
@@ -212,7 +215,7 @@ impl Fdb {
         if entry.endpoint == endpoint {
             return Learning::Known;
         }
-        let aged = now.since(entry.seen) >= self.age_ns;
+        let aged = now >= entry.expires;
         if !aged && entry.moved.is_some_and(|moved| now.since(moved) < HOLD_NS) {
             return Learning::Flapping(entry.endpoint);
         }
@@ -229,7 +232,7 @@ impl Fdb {
             }
             let at = |place| moved.iter().rev().find(|&&(to, _)| to == place).map_or(place, |&(_, from)| from);
             let entry = &self.entries[at(cursor)];
-            if now.since(entry.seen) < self.age_ns {
+            if now < entry.expires {
                 cursor += 1;
                 continue;
             }
@@ -247,7 +250,39 @@ impl Fdb {
     #[must_use]
     pub fn seen_ns(&self, now: Instant, network: Network, vlan: u16, mac: Mac) -> Option<u64> {
         let &index = self.learned.get(&Key::new(network, vlan, mac))?;
-        Some(now.since(self.entries[index as usize].seen))
+        let left_ns = self.entries[index as usize].expires.since(now);
+        Some(self.age_ns.saturating_sub(left_ns))
+    }
+
+    /// What `endpoint` has learned and not forgotten: VLAN, address, and for how many nanoseconds yet.
+    pub fn learned_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = (u16, Mac, u64)> + '_ {
+        let entry = |index: u32| self.entries.get(index as usize);
+        let head = self.quotas.get(endpoint.0 as usize).and_then(move |quota| entry(quota.head));
+        let all = std::iter::successors(head, move |found| entry(found.next));
+        all.filter(move |found| now < found.expires).map(move |found| {
+            let [_, _, mac @ ..] = found.key.0.to_be_bytes();
+            (found.key.1 as u16, Mac(mac), found.expires.since(now))
+        })
+    }
+
+    /// Learns what another database knew, for `left_ns` or as long as addresses live here. False where it is known or may not be.
+    pub fn restore(
+        &mut self,
+        now: Instant,
+        network: Network,
+        vlan: u16,
+        mac: Mac,
+        endpoint: EndpointId,
+        left_ns: u64,
+    ) -> bool {
+        let known = self.learned.contains_key(&Key::new(network, vlan, mac));
+        if known || left_ns == 0 || self.learn(now, network, vlan, mac, endpoint) != Learning::Known {
+            return false;
+        }
+        if let Some(entry) = self.entries.last_mut() {
+            entry.expires = now.plus_ns(left_ns.min(self.age_ns));
+        }
+        true
     }
 
     /// Addresses learned and not yet forgotten.
@@ -259,10 +294,10 @@ impl Fdb {
     fn refresh(&mut self, now: Instant, index: usize, endpoint: EndpointId) -> Learning {
         let entry = &mut self.entries[index];
         if entry.endpoint == endpoint {
-            entry.seen = now;
+            entry.expires = now.plus_ns(self.age_ns);
             return Learning::Known;
         }
-        let aged = now.since(entry.seen) >= self.age_ns;
+        let aged = now >= entry.expires;
         if !aged && entry.moved.is_some_and(|moved| now.since(moved) < HOLD_NS) {
             return Learning::Flapping(entry.endpoint);
         }
@@ -273,7 +308,7 @@ impl Fdb {
         self.unlink(index as u32);
         self.link(index as u32, endpoint);
         let entry = &mut self.entries[index];
-        entry.seen = now;
+        entry.expires = now.plus_ns(self.age_ns);
         entry.moved = Some(now);
         Learning::Known
     }
@@ -284,7 +319,7 @@ impl Fdb {
             if self.cursor >= self.entries.len() {
                 self.cursor = 0;
             }
-            if now.since(self.entries[self.cursor].seen) < self.age_ns {
+            if now < self.entries[self.cursor].expires {
                 self.cursor += 1;
                 continue;
             }

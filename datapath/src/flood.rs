@@ -31,6 +31,21 @@ impl FloodBudget {
         self.tokens = self.tokens.min(Self::capacity(self.per_second));
     }
 
+    /// What is saved of the budget, in billionths of a frame.
+    #[must_use]
+    pub fn saved(&self, now: Instant) -> u64 {
+        let mut budget = *self;
+        budget.refill(now);
+        budget.tokens
+    }
+
+    /// Continues with what another budget had saved `away_ns` ago.
+    pub fn restore(&mut self, now: Instant, away_ns: u64, saved: u64) {
+        let capacity = Self::capacity(self.per_second);
+        self.tokens = (saved.min(capacity) + away_ns.min(NS) * self.per_second).min(capacity);
+        self.refilled = now;
+    }
+
     /// Whether one more frame may be flooded at `now`.
     pub fn take(&mut self, now: Instant) -> bool {
         self.refill(now);

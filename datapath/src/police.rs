@@ -83,6 +83,15 @@ impl Bucket {
     }
 }
 
+/// What a bucket holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tokens {
+    /// Whole tokens.
+    pub packets: u64,
+    /// Nanoseconds that it was not refilled for: idle time that the published bucket banks.
+    pub since_ns: u64,
+}
+
 /// All buckets of one switch: each endpoint has its part of the link by weights, its tenant's first.
 ///
 /// Whatever changes a weight changes the rates of many; so each bucket's rate is made anew when it is next used.
@@ -170,10 +179,33 @@ impl Policer {
 
     /// `packets` arrive together for an endpoint at `now`; returns how many of them may pass.
     pub fn take(&mut self, now: Instant, id: EndpointId, packets: u32) -> u32 {
+        self.bucket(id).take(now, packets)
+    }
+
+    /// What an endpoint's bucket holds.
+    #[must_use]
+    pub fn tokens(&self, now: Instant, id: EndpointId) -> Option<Tokens> {
+        let member = self.endpoints.get(id.0 as usize).filter(|member| member.version > 0)?;
+        Some(Tokens { packets: member.bucket.tokens >> TOKEN_BITS, since_ns: now.since(member.bucket.refilled) })
+    }
+
+    /// Continues with what another bucket of the endpoint held `away_ns` ago.
+    pub fn restore(&mut self, now: Instant, away_ns: u64, id: EndpointId, held: Tokens) {
+        let bucket = self.bucket(id);
+        bucket.tokens = held.packets.min(bucket.capacity >> TOKEN_BITS) << TOKEN_BITS;
+        // The clock may have started anew: what the time since is worth is worked out on a clock of its own.
+        let since = Instant(held.since_ns.saturating_add(away_ns));
+        bucket.refilled = Instant::ZERO;
+        bucket.refill(since);
+        bucket.refilled = Instant(now.0.saturating_sub(since.since(bucket.refilled)));
+    }
+
+    /// An endpoint's bucket, with the rate that it has now.
+    fn bucket(&mut self, id: EndpointId) -> &mut Bucket {
         if self.endpoints[id.0 as usize].version != self.version {
             self.endpoints[id.0 as usize] = self.current(id);
         }
-        self.endpoints[id.0 as usize].bucket.take(now, packets)
+        &mut self.endpoints[id.0 as usize].bucket
     }
 
     /// An endpoint whose bucket has the rate of this version.
@@ -209,6 +241,11 @@ impl Policer {
     #[must_use]
     pub fn endpoint_passed(&self, id: EndpointId) -> Traffic {
         self.endpoints.get(id.0 as usize).map_or(Traffic::default(), |member| member.passed)
+    }
+
+    /// What passed for a tenant's endpoints, to count on from another's.
+    pub fn tenant_passed_mut(&mut self, id: TenantId) -> &mut Traffic {
+        &mut self.tenants[id.0 as usize].passed
     }
 
     /// What passed for a tenant's endpoints, those that are gone included.

@@ -347,7 +347,7 @@ pub enum Change {
     Tenant(TenantId, Option<Tenant>),
     /// An endpoint, or anything of it but its tenant: what it has queued stays, and so do its counters.
     Endpoint(EndpointId, Option<Endpoint>),
-    /// How long learned addresses live, in nanoseconds.
+    /// How long learned addresses live from when they are next seen, in nanoseconds.
     FdbAge(u64),
 }
 

@@ -2,6 +2,14 @@
 
 use crate::verdict::DropCounters;
 
+/// The most that a counter continues from: whatever is claimed, there is room to count on.
+const MOST_COUNTED: u64 = 1 << 62;
+
+/// Lets a counter continue from what another has counted.
+pub(crate) fn count_on(count: &mut u64, from: u64) {
+    *count = count.saturating_add(from).min(MOST_COUNTED);
+}
+
 /// Traffic of one endpoint, tenant or uplink in one direction, counted where it leaves its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
@@ -24,12 +32,20 @@ impl Traffic {
         self.wire_bytes += u64::from(wire_bytes);
     }
 
+    /// Lets this count continue from another.
+    pub(crate) fn count_on(&mut self, from: &Traffic) {
+        count_on(&mut self.frames, from.frames);
+        count_on(&mut self.segments, from.segments);
+        count_on(&mut self.bytes, from.bytes);
+        count_on(&mut self.wire_bytes, from.wire_bytes);
+    }
+
     /// Adds another count to this one.
     pub fn sum(&mut self, other: &Traffic) {
-        self.frames += other.frames;
-        self.segments += other.segments;
-        self.bytes += other.bytes;
-        self.wire_bytes += other.wire_bytes;
+        self.frames = self.frames.saturating_add(other.frames);
+        self.segments = self.segments.saturating_add(other.segments);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.wire_bytes = self.wire_bytes.saturating_add(other.wire_bytes);
     }
 }
 
@@ -58,9 +74,9 @@ impl LaneStats {
     /// Adds another lane's counters to this one's; of the waits, the longest stays.
     pub fn sum(&mut self, other: &LaneStats) {
         self.traffic.sum(&other.traffic);
-        self.guaranteed_bytes += other.guaranteed_bytes;
-        self.marks += other.marks;
-        self.trims += other.trims;
+        self.guaranteed_bytes = self.guaranteed_bytes.saturating_add(other.guaranteed_bytes);
+        self.marks = self.marks.saturating_add(other.marks);
+        self.trims = self.trims.saturating_add(other.trims);
         self.backlog_bytes += other.backlog_bytes;
         self.backlog_frames += other.backlog_frames;
         self.sojourn_ns = self.sojourn_ns.max(other.sojourn_ns);
@@ -69,7 +85,7 @@ impl LaneStats {
 }
 
 /// Everything that is counted for one endpoint.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EndpointStats {
     /// To the uplink.
     pub egress: LaneStats,

@@ -23,7 +23,12 @@ use change::Gone;
 use std::collections::VecDeque;
 
 mod change;
+#[cfg(test)]
+mod chaos;
 mod explain;
+mod handover;
+
+pub use handover::{EndpointState, Imported, Learned, OtherVersion, State, TenantState};
 
 /// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
 const EVERYONE: u32 = u32::MAX;
@@ -576,6 +581,13 @@ impl Switch {
         let done = segment::software(pool, frame, features.offload, max, &mut |_, part| out.push_back((port, part)));
         if let Err(reason) = done {
             self.count_drop(endpoint, reason);
+        }
+    }
+
+    fn scheduler(&mut self, direction: Direction) -> &mut Scheduler {
+        match direction {
+            Direction::Egress => &mut self.egress,
+            Direction::Ingress => &mut self.ingress,
         }
     }
 

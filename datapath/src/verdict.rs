@@ -89,7 +89,7 @@ pub enum Verdict {
 }
 
 /// Drops of one endpoint, by reason.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DropCounters([u64; Reason::ALL.len()]);
 
 impl Default for DropCounters {
@@ -101,7 +101,15 @@ impl Default for DropCounters {
 impl DropCounters {
     /// Counts `frames` drops.
     pub fn add(&mut self, reason: Reason, frames: u64) {
-        self.0[reason as usize] += frames;
+        let count = &mut self.0[reason as usize];
+        *count = count.saturating_add(frames);
+    }
+
+    /// Lets the counters continue from others.
+    pub(crate) fn count_on(&mut self, from: &DropCounters) {
+        for (count, &from) in self.0.iter_mut().zip(&from.0) {
+            crate::stats::count_on(count, from);
+        }
     }
 
     /// Frames dropped for `reason`.
@@ -118,6 +126,6 @@ impl DropCounters {
     /// Drops for all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().fold(0, |sum, &frames| sum.saturating_add(frames))
     }
 }

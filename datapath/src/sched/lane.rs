@@ -8,7 +8,7 @@
 use crate::codel::Codel;
 use crate::frame::{Fifo, Frame, Pool, SMALL};
 use crate::segment;
-use crate::stats::{LaneStats, Traffic};
+use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::Instant;
 use crate::verdict::Reason;
 
@@ -202,6 +202,16 @@ impl Lane {
             sojourn_ns: u64::from(self.sojourn_us) * 1000,
             sojourn_max_ns: u64::from(self.sojourn_max_us) * 1000,
         }
+    }
+
+    /// Counts on from another lane's counters.
+    pub fn restore(&mut self, counted: &LaneStats) {
+        self.served.count_on(&counted.traffic);
+        count_on(&mut self.guaranteed_bytes, counted.guaranteed_bytes);
+        count_on(&mut self.marks, counted.marks);
+        count_on(&mut self.trims, counted.trims);
+        let longest_us = u32::try_from(counted.sojourn_max_ns / 1000).unwrap_or(u32::MAX);
+        self.sojourn_max_us = self.sojourn_max_us.max(longest_us);
     }
 
     /// Frames dropped by the queue's management.

@@ -4,7 +4,8 @@
 //! are two trees (planes), so the limits lie beside them and both trees charge the same ones. A limit is one tag: the time at which
 //! what was sent so far has been paid for. Lateness is made good by [`catch_up`].
 
-use super::tag::{Pace, TAG_BITS, Tag, instant};
+use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
+use super::tree::QUANTUM_MAX;
 use crate::units::Instant;
 
 /// Lateness that a limit makes good: what a loop that sleeps, or reads a burst of four offloaded frames, is late.
@@ -55,6 +56,14 @@ impl Limit {
     #[must_use]
     pub fn wait_ns(&self, now: Instant) -> u64 {
         if self.is_limited() { instant(self.free_at).since(now) } else { 0 }
+    }
+
+    /// Continues where another limit had to wait for `wait_ns`. Nobody can owe more than one frame of the longest kind.
+    pub fn restore(&mut self, now: Instant, wait_ns: u64) {
+        let most = self.pace.cost(QUANTUM_MAX) >> TAG_BITS;
+        if self.pace.is_limited() {
+            self.free_at = tag(now.plus_ns(wait_ns.min(most)));
+        }
     }
 
     /// Whether there is a limit at all.

@@ -113,6 +113,25 @@ impl Scheduler {
         freed
     }
 
+    /// The limits of both planes.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The limits, to continue where others were.
+    pub fn limits_mut(&mut self) -> &mut Limits {
+        &mut self.limits
+    }
+
+    /// One plane's tree, to count on from another's counters.
+    pub fn tree_mut(&mut self, plane: Plane) -> &mut Tree {
+        match plane {
+            Plane::Wire => &mut self.wire,
+            Plane::Local => &mut self.local,
+        }
+    }
+
     /// Frees what waits for an endpoint in the uplink's tree; returns how many frames.
     pub fn clear_wire(&mut self, pool: &mut Pool, id: EndpointId) -> u32 {
         self.wire.clear_endpoint(pool, &mut self.limits, id)

@@ -16,7 +16,7 @@ use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::wheel::Wheel;
 use crate::frame::{Frame, Pool};
 use crate::program::{EndpointId, OrderKind, Share, TenantId};
-use crate::stats::{LaneStats, Traffic};
+use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 
@@ -25,7 +25,7 @@ const QUANTUM_NS: u64 = 25_000;
 /// The least that is not split: a frame of a 1500-byte MTU with a VLAN tag, preamble, FCS and gap.
 const QUANTUM_MIN: u64 = 1542;
 /// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes), headers included.
-const QUANTUM_MAX: u64 = 80_000;
+pub(super) const QUANTUM_MAX: u32 = 80_000;
 /// Lateness of the link that is made good, in maximum frames: 200 us, which is what the loop is late at worst while it reads a flood.
 const CATCH_UP_FRAMES: u64 = 8;
 /// How long headroom is held back after two tenants were served in turn. A tenant within its guarantee never queues here, and is in
@@ -156,14 +156,14 @@ pub struct Tree {
 
 /// The longest frame that is sent at once at `rate`, in wire bytes.
 fn quantum(rate: Rate) -> u32 {
-    rate.bytes_in(QUANTUM_NS).clamp(QUANTUM_MIN, QUANTUM_MAX) as u32
+    rate.bytes_in(QUANTUM_NS).clamp(QUANTUM_MIN, u64::from(QUANTUM_MAX)) as u32
 }
 
 impl Tree {
     /// A tree without tenants; without `capacity` only limits hold it back.
     #[must_use]
     pub fn new(plane: Plane, kind: OrderKind, capacity: Option<Capacity>) -> Self {
-        let max_frame = capacity.map_or(QUANTUM_MAX as u32, |c| quantum(c.rate));
+        let max_frame = capacity.map_or(QUANTUM_MAX, |c| quantum(c.rate));
         let mut tree = Tree {
             plane,
             kind,
@@ -193,7 +193,7 @@ impl Tree {
         let contended = |c: Capacity| c.rate.scaled(1_000_000 - u64::from(c.headroom_ppm.min(1_000_000)), 1_000_000);
         self.pace = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(c.rate));
         self.pace_contended = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(contended(c)));
-        self.max_frame = capacity.map_or(QUANTUM_MAX as u32, |c| quantum(c.rate));
+        self.max_frame = capacity.map_or(QUANTUM_MAX, |c| quantum(c.rate));
         self.catch_up = CATCH_UP_FRAMES * self.pace_contended.cost(self.max_frame);
         self.root.set_max_frame(self.max_frame);
         for tenant in &mut self.tenants {
@@ -248,8 +248,8 @@ impl Tree {
         let Some(node) = self.nodes.get_mut(endpoint.0 as usize).filter(|node| node.tenant != NOBODY) else { return 0 };
         let node = std::mem::replace(node, Node::vacant());
         let (counted, tenant) = (node.lane.stats(), &mut self.tenants[node.tenant as usize]);
-        tenant.marks += counted.marks;
-        tenant.trims += counted.trims;
+        count_on(&mut tenant.marks, counted.marks);
+        count_on(&mut tenant.trims, counted.trims);
         tenant.sojourn_max_ns = tenant.sojourn_max_ns.max(counted.sojourn_max_ns);
         tenant.level.forget(node.child);
         tenant.children[node.child as usize] = NOBODY;
@@ -272,6 +272,22 @@ impl Tree {
             limits.tenants[t as usize].leave(self.plane);
         }
         freed
+    }
+
+    /// Counts on from an endpoint's counters in another tree.
+    pub fn restore_endpoint(&mut self, endpoint: EndpointId, counted: &LaneStats) {
+        self.nodes[endpoint.0 as usize].lane.restore(counted);
+    }
+
+    /// Counts on from a tenant's counters in another tree; those of its endpoints that are there were restored before.
+    pub fn restore_tenant(&mut self, tenant: TenantId, counted: &LaneStats) {
+        let of_lanes = self.tenant_stats(tenant);
+        let Some(node) = self.tenants.get_mut(tenant.0 as usize) else { return };
+        node.traffic.count_on(&counted.traffic);
+        count_on(&mut node.guaranteed_bytes, counted.guaranteed_bytes);
+        count_on(&mut node.marks, counted.marks.saturating_sub(of_lanes.marks));
+        count_on(&mut node.trims, counted.trims.saturating_sub(of_lanes.trims));
+        node.sojourn_max_ns = node.sojourn_max_ns.max(counted.sojourn_max_ns);
     }
 
     /// Adds a tenant, or changes its share.
@@ -403,8 +419,8 @@ impl Tree {
         };
         for endpoint in self.endpoints_of(tenant) {
             let lane = self.nodes[endpoint as usize].lane.stats();
-            sum.marks += lane.marks;
-            sum.trims += lane.trims;
+            sum.marks = sum.marks.saturating_add(lane.marks);
+            sum.trims = sum.trims.saturating_add(lane.trims);
             sum.backlog_bytes += lane.backlog_bytes;
             sum.backlog_frames += lane.backlog_frames;
             sum.sojourn_max_ns = sum.sojourn_max_ns.max(lane.sojourn_max_ns);

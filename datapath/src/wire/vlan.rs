@@ -7,6 +7,8 @@ use crate::frame::{Frame, Meta, Pool};
 
 /// Bytes of a tag.
 pub const TAG: usize = 4;
+/// The largest VLAN id that a tag can hold.
+pub const MOST: u16 = 0x0fff;
 /// Both addresses: what lies before the tag.
 const ADDRESSES: usize = 12;
 
@@ -22,7 +24,7 @@ pub fn push(pool: &mut Pool, frame: &Frame, tci: u16) -> bool {
     put16(bytes, ADDRESSES, ethertype::VLAN);
     put16(bytes, ADDRESSES + 2, tci);
     shift(meta, TAG as i16);
-    meta.layout.vlan = Some(tci & 0x0fff);
+    meta.layout.vlan = Some(tci & MOST);
     true
 }
 

@@ -1,0 +1,220 @@
+//! Handover: what a switch knows beside its program, for the switch that goes on after it.
+//!
+//! After a planned restart addresses need not be learned again, counters go on, and nobody has a burst that a limit or a budget had already
+//! refused. What waits in queues is not handed over: the shell lets it drain. A [`State`] is plain data under a version; how it is
+//! written down, and which name stands for which number, is the shell's business. Importing trusts nothing: what does not fit the program that
+//! runs is left out and counted, and no value, however wrong, does more than a full budget or an empty one would.
+
+use super::Switch;
+use crate::police::Tokens;
+use crate::program::{EndpointId, TenantId};
+use crate::sched::limits::Plane;
+use crate::stats::{EndpointStats, LaneStats};
+use crate::units::{Both, Direction, Instant};
+use crate::verdict::DropCounters;
+use crate::wire::{Mac, vlan};
+use std::error::Error;
+use std::fmt;
+
+/// What one switch hands to the next. A number in it is a slot of the program that ran, or that is to run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    /// [`State::VERSION`] of who exported it.
+    pub version: u32,
+    /// By endpoint.
+    pub endpoints: Vec<(EndpointId, EndpointState)>,
+    /// By tenant.
+    pub tenants: Vec<(TenantId, TenantState)>,
+    /// Drops of frames that belonged to no endpoint.
+    pub uplink_drops: DropCounters,
+    /// Saved flood budget of the uplink, in billionths of a frame.
+    pub uplink_flood: u64,
+}
+
+impl State {
+    /// Goes up when a field's meaning changes.
+    pub const VERSION: u32 = 1;
+}
+
+/// Of an endpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EndpointState {
+    /// Its counters. What waited is not handed over.
+    pub stats: EndpointStats,
+    /// Addresses learned behind it.
+    pub learned: Vec<Learned>,
+    /// Nanoseconds until what it sent is paid for, where it has a limit.
+    pub owed_ns: Both<u64>,
+    /// Saved flood budget, in billionths of a frame.
+    pub flood: u64,
+    /// What its policer's bucket held, where ingress is policed and anything has arrived.
+    pub tokens: Option<Tokens>,
+}
+
+/// An address that was learned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Learned {
+    /// The address.
+    pub mac: Mac,
+    /// VLAN, behind trunks; else 0.
+    pub vlan: u16,
+    /// Nanoseconds until it is forgotten unless it is seen again.
+    pub left_ns: u64,
+}
+
+/// Of a tenant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TenantState {
+    /// Its counters, those of endpoints that are gone included.
+    pub stats: Both<LaneStats>,
+    /// Nanoseconds until what it sent is paid for, where it has a limit.
+    pub owed_ns: Both<u64>,
+}
+
+/// What became of an imported state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Imported {
+    /// Endpoints that go on with theirs.
+    pub endpoints: usize,
+    /// Tenants that do.
+    pub tenants: usize,
+    /// Addresses that are known again.
+    pub learned: usize,
+    /// Endpoints, tenants and addresses that do not fit the program, or are there twice.
+    pub ignored: usize,
+}
+
+/// A state of another version; this switch starts without it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OtherVersion(pub u32);
+
+impl fmt::Display for OtherVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the state has version {}, and this switch reads version {}", self.0, State::VERSION)
+    }
+}
+
+impl Error for OtherVersion {}
+
+impl Switch {
+    /// What the next switch should know. Takes time in proportion to the endpoints and learned addresses.
+    #[must_use]
+    pub fn export(&self, now: Instant) -> State {
+        let (egress, ingress) = (self.egress.limits(), self.ingress.limits());
+        let endpoint = |id: u32| {
+            let (at, id) = (id as usize, EndpointId(id));
+            let learned = self.fdb.learned_by(now, id);
+            let state = EndpointState {
+                stats: self.endpoint_stats(id),
+                learned: learned.map(|(vlan, mac, left_ns)| Learned { mac, vlan, left_ns }).collect(),
+                owed_ns: Both {
+                    egress: egress.endpoints[at].wait_ns(now),
+                    ingress: ingress.endpoints[at].wait_ns(now),
+                },
+                flood: self.floods[at].saved(now),
+                tokens: self.policer.as_ref().and_then(|policer| policer.tokens(now, id)),
+            };
+            (id, state)
+        };
+        let tenant = |id: u32| {
+            let owed_ns = Both {
+                egress: egress.tenants[id as usize].wait_ns(now),
+                ingress: ingress.tenants[id as usize].wait_ns(now),
+            };
+            (TenantId(id), TenantState { stats: self.tenant_stats(TenantId(id)), owed_ns })
+        };
+        State {
+            version: State::VERSION,
+            endpoints: self.program.endpoints.iter().map(|(id, _)| endpoint(id)).collect(),
+            tenants: self.program.tenants.iter().map(|(id, _)| tenant(id)).collect(),
+            uplink_drops: self.uplink_drops.clone(),
+            uplink_flood: self.uplink_flood.saved(now),
+        }
+    }
+
+    /// Goes on where another switch exported `state`, `away_ns` ago. For a new switch, before its first frame; on one that has counted
+    /// already, counters are added.
+    ///
+    /// # Errors
+    /// The state has another version; nothing was imported.
+    pub fn import(&mut self, now: Instant, away_ns: u64, state: &State) -> Result<Imported, OtherVersion> {
+        if state.version != State::VERSION {
+            return Err(OtherVersion(state.version));
+        }
+        let mut imported = Imported::default();
+        for (id, endpoint) in &state.endpoints {
+            if self.program.endpoints.get(id.0).is_none() {
+                imported.ignored += 1;
+                continue;
+            }
+            imported.endpoints += 1;
+            self.import_endpoint(now, away_ns, *id, endpoint);
+            for learned in &endpoint.learned {
+                if self.import_learned(now, away_ns, *id, learned) {
+                    imported.learned += 1;
+                } else {
+                    imported.ignored += 1;
+                }
+            }
+        }
+        // After the endpoints: what their lanes have counted is part of what their tenant has.
+        for (id, tenant) in &state.tenants {
+            if self.program.tenants.get(id.0).is_none() {
+                imported.ignored += 1;
+                continue;
+            }
+            imported.tenants += 1;
+            for direction in Direction::ALL {
+                let scheduler = self.scheduler(direction);
+                scheduler.tree_mut(Plane::Wire).restore_tenant(*id, tenant.stats.get(direction));
+                let limit = &mut scheduler.limits_mut().tenants[id.0 as usize];
+                limit.restore(now, tenant.owed_ns.get(direction).saturating_sub(away_ns));
+            }
+            if let Some(policer) = &mut self.policer {
+                policer.tenant_passed_mut(*id).count_on(&tenant.stats.ingress.traffic);
+            }
+        }
+        self.uplink_drops.count_on(&state.uplink_drops);
+        self.uplink_flood.restore(now, away_ns, state.uplink_flood);
+        Ok(imported)
+    }
+
+    fn import_endpoint(&mut self, now: Instant, away_ns: u64, id: EndpointId, state: &EndpointState) {
+        let at = id.0 as usize;
+        for direction in Direction::ALL {
+            let (wire, local) = match direction {
+                Direction::Egress => (&state.stats.egress, &state.stats.local_egress),
+                Direction::Ingress => (&state.stats.ingress, &state.stats.local_ingress),
+            };
+            let scheduler = self.scheduler(direction);
+            scheduler.tree_mut(Plane::Wire).restore_endpoint(id, wire);
+            scheduler.tree_mut(Plane::Local).restore_endpoint(id, local);
+            let limit = &mut scheduler.limits_mut().endpoints[at];
+            limit.restore(now, state.owed_ns.get(direction).saturating_sub(away_ns));
+            self.tallies[at].local.get_mut(direction).count_on(&local.traffic);
+        }
+        self.tallies[at].drops.count_on(&state.stats.drops);
+        self.floods[at].restore(now, away_ns, state.flood);
+        if let Some(policer) = &mut self.policer {
+            policer.passed_mut(id).0.count_on(&state.stats.ingress.traffic);
+            if let Some(held) = state.tokens {
+                policer.restore(now, away_ns, id, held);
+            }
+        }
+    }
+
+    /// Whether an address is known again.
+    fn import_learned(&mut self, now: Instant, away_ns: u64, id: EndpointId, learned: &Learned) -> bool {
+        let Some(endpoint) = self.program.endpoints.get(id.0) else { return false };
+        let Learned { mac, vlan, left_ns } = *learned;
+        let possible = !mac.is_group()
+            && !mac.is_zero()
+            && endpoint.identity.macs.is_empty()
+            && (vlan == 0 || endpoint.trunk && vlan <= vlan::MOST);
+        let network = self.forward.network(id);
+        possible && self.fdb.restore(now, network, vlan, mac, id, left_ns.saturating_sub(away_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Handover: what goes on, what must not start anew, and that no lie does harm.
+
+use super::*;
+use crate::program::{Endpoint, IngressMode, PortId, Program};
+use crate::stats::Traffic;
+use crate::switch::chaos::{Chaos, MS, OUTSIDE, Rig, endpoint, ip, learning, limited, mac, program, udp};
+use crate::verdict::{Reason, Verdict};
+use crate::wire::build::arp_request;
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The switch after a restart that took `away_ns`; its clock starts anew.
+fn restarted(rig: &Rig, away_ns: u64) -> (Rig, Imported) {
+    let state = rig.switch.export(rig.now);
+    let mut next = Rig::new(rig.switch.program());
+    next.now = Instant(5 * MS);
+    let imported = next.switch.import(next.now, away_ns, &state).expect("the same version");
+    (next, imported)
+}
+
+#[test]
+fn addresses_stay_known_for_as_long_as_they_would_have_been() {
+    let trunk = Endpoint { trunk: true, port: PortId(7), ..learning(0, 0) };
+    let plan = Program { fdb_age_ns: 10 * SECOND, ..program(&[learning(0, 0), trunk, endpoint(2, 0)]) };
+    let mut rig = Rig::new(&plan);
+    rig.rx(1, &udp(20, OUTSIDE, vec![]));
+    rig.rx(7, &udp(21, OUTSIDE, vec![]).vlan(30));
+    rig.run(4 * SECOND);
+    rig.rx(1, &udp(22, OUTSIDE, vec![]));
+    rig.run(0);
+    let (mut next, imported) = restarted(&rig, 2 * SECOND);
+    assert_eq!(imported, Imported { endpoints: 3, tenants: 1, learned: 3, ignored: 0 });
+    next.rx(3, &udp(2, 20, vec![]));
+    assert_eq!(next.ports(), [1]);
+    next.run(3 * SECOND + SECOND / 2);
+    next.rx(3, &udp(2, 20, vec![]));
+    assert_eq!(next.ports(), [0, 1, 7], "forgotten after ten seconds in all");
+    next.rx(3, &udp(2, 22, vec![]));
+    assert_eq!(next.ports(), [1], "seen later, so it is known for longer");
+}
+
+#[test]
+fn a_restart_gives_no_new_burst() {
+    let mut rig = Rig::new(&program(&[Endpoint { share: limited(1), ..endpoint(0, 0) }]));
+    let burst = |rig: &mut Rig| {
+        for _ in 0..40 {
+            rig.rx(1, &udp(0, OUTSIDE, vec![0; 1000]));
+        }
+        rig.due().len()
+    };
+    assert!(burst(&mut rig) > 10, "a new one may send a burst");
+    let (mut next, _) = restarted(&rig, 0);
+    assert_eq!(burst(&mut next), 0, "what was sent is not paid for");
+    // A frame takes 8.5 ms.
+    assert_eq!(next.run(80 * MS).len(), 10);
+    let (mut later, _) = restarted(&rig, 20 * MS);
+    assert_eq!(burst(&mut later), 1, "it is, and no more");
+}
+
+#[test]
+fn a_flood_budget_that_was_used_up_stays_so() {
+    let mut rig = Rig::new(&program(&[endpoint(0, 0), endpoint(1, 0)]));
+    let storm = |rig: &mut Rig| {
+        let passed = (0..500).filter(|_| rig.rx(1, &arp_request(mac(0), ip(), ip())) == Verdict::Forwarded).count();
+        rig.run(0);
+        passed
+    };
+    assert_eq!(storm(&mut rig), 250);
+    assert_eq!(storm(&mut restarted(&rig, 0).0), 0);
+    assert_eq!(storm(&mut restarted(&rig, 100 * MS).0), 100, "a tenth of a second of a thousand");
+}
+
+#[test]
+fn a_policers_bucket_is_not_filled_by_a_restart() {
+    for ingress in [IngressMode::Police, IngressMode::PolicePublished] {
+        let mut plan = Program { ingress, ..program(&[endpoint(0, 0)]) };
+        plan.uplink.as_mut().expect("an uplink").rate.ingress = crate::units::Rate(10_000_000);
+        let mut rig = Rig::new(&plan);
+        let flood = |rig: &mut Rig| {
+            for _ in 0..2000 {
+                rig.rx(0, &udp(OUTSIDE, 0, vec![]).vlan(10));
+            }
+            rig.run(0).len()
+        };
+        assert!(flood(&mut rig) >= 45);
+        let (mut next, _) = restarted(&rig, 0);
+        let passed = rig.switch.endpoint_stats(EndpointId(0)).ingress.traffic;
+        assert_eq!(flood(&mut next), 0, "{ingress:?}");
+        assert_eq!(next.switch.endpoint_stats(EndpointId(0)).ingress.traffic, passed);
+        assert_eq!(next.switch.tenant_stats(TenantId(0)).ingress.traffic, passed);
+    }
+}
+
+#[test]
+fn what_is_not_there_any_more_is_ignored_and_counted() {
+    let mut rig = Rig::new(&program(&[learning(0, 0), endpoint(1, 1), learning(2, 0)]));
+    rig.rx(1, &udp(20, OUTSIDE, vec![]));
+    rig.rx(3, &udp(21, OUTSIDE, vec![]));
+    rig.run(0);
+    let mut state = rig.switch.export(rig.now);
+    let mut next = Rig::new(&program(&[learning(0, 0)]));
+    // Of the endpoints the shell knows one by name; the others are gone, and so is a tenant.
+    assert_eq!(
+        next.switch.import(next.now, 0, &state),
+        Ok(Imported { endpoints: 1, tenants: 1, learned: 1, ignored: 3 })
+    );
+    assert_eq!(next.switch.learned(), 1);
+    state.version += 1;
+    assert_eq!(next.switch.import(next.now, 0, &state), Err(OtherVersion(2)));
+}
+
+/// Numbers that are wrong in every way, often at the edge.
+fn wild() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(u64::MAX), Just(1 << 63), any::<u64>(), 0..1_000_000u64]
+}
+
+prop_compose! {
+    fn wild_lane()(n in prop::collection::vec(wild(), 9)) -> LaneStats {
+        LaneStats {
+            traffic: Traffic { frames: n[0], segments: n[1], bytes: n[2], wire_bytes: n[3] },
+            guaranteed_bytes: n[4],
+            marks: n[5],
+            trims: n[6],
+            backlog_bytes: n[7],
+            backlog_frames: n[7] as u32,
+            sojourn_ns: n[8],
+            sojourn_max_ns: n[8],
+        }
+    }
+}
+
+prop_compose! {
+    fn wild_learned()(known in any::<bool>(), any in any::<[u8; 6]>(), n in 0..40u32, vlan in any::<u16>(), left_ns in wild())
+        -> Learned {
+        Learned { mac: if known { mac(n) } else { Mac(any) }, vlan: if known { 0 } else { vlan }, left_ns }
+    }
+}
+
+prop_compose! {
+    fn wild_endpoint()(
+        lanes in prop::collection::vec(wild_lane(), 4),
+        drops in wild(),
+        learned in prop::collection::vec(wild_learned(), 0..20),
+        n in prop::collection::vec(wild(), 5),
+        tokens in any::<bool>(),
+    ) -> EndpointState {
+        let mut counters = DropCounters::default();
+        Reason::ALL.iter().for_each(|&reason| counters.add(reason, drops));
+        EndpointState {
+            stats: EndpointStats {
+                egress: lanes[0],
+                ingress: lanes[1],
+                local_egress: lanes[2],
+                local_ingress: lanes[3],
+                drops: counters,
+            },
+            learned,
+            owed_ns: Both { egress: n[0], ingress: n[1] },
+            flood: n[2],
+            tokens: tokens.then_some(Tokens { packets: n[3], since_ns: n[4] }),
+        }
+    }
+}
+
+prop_compose! {
+    fn wild_state()(
+        endpoints in prop::collection::vec((0..12u32, wild_endpoint()), 0..12),
+        tenants in prop::collection::vec((0..6u32, wild_lane(), wild()), 0..8),
+        uplink_flood in wild(),
+    ) -> State {
+        let tenant = |(id, lane, owed): (u32, LaneStats, u64)| {
+            let both = |lane| Both { egress: lane, ingress: lane };
+            (TenantId(id), TenantState { stats: both(lane), owed_ns: Both { egress: owed, ingress: owed } })
+        };
+        let uplink_drops = endpoints.first().map(|(_, e)| e.stats.drops.clone()).unwrap_or_default();
+        State {
+            version: State::VERSION,
+            endpoints: endpoints.into_iter().map(|(id, e)| (EndpointId(id), e)).collect(),
+            tenants: tenants.into_iter().map(tenant).collect(),
+            uplink_drops,
+            uplink_flood,
+        }
+    }
+}
+
+/// What is handed over, of a state: no order, and nothing about what waits.
+fn plain(mut state: State, age_ns: u64) -> State {
+    for (_, endpoint) in &mut state.endpoints {
+        // A bucket that was not used since its rate changed holds what the next one, whose rate is right, need not.
+        endpoint.tokens = None;
+        // What was learned before addresses lived shorter lives no longer than others behind the next switch.
+        endpoint.learned.iter_mut().for_each(|learned| learned.left_ns = learned.left_ns.min(age_ns));
+        endpoint.learned.retain(|learned| learned.left_ns > 0);
+        endpoint.learned.sort_unstable_by_key(|learned| (learned.mac, learned.vlan));
+        let stats = &mut endpoint.stats;
+        for lane in [&mut stats.egress, &mut stats.ingress, &mut stats.local_egress, &mut stats.local_ingress] {
+            (lane.backlog_bytes, lane.backlog_frames, lane.sojourn_ns) = (0, 0, 0);
+        }
+    }
+    for (_, tenant) in &mut state.tenants {
+        for lane in [&mut tenant.stats.egress, &mut tenant.stats.ingress] {
+            (lane.backlog_bytes, lane.backlog_frames, lane.sojourn_ns) = (0, 0, 0);
+        }
+    }
+    state
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_on_the_way(seed in any::<u64>(), steps in 50usize..800) {
+        let mut chaos = Chaos::new(seed);
+        for _ in 0..steps {
+            chaos.step();
+        }
+        let rig = &chaos.rig;
+        let state = rig.switch.export(rig.now);
+        let mut next = Rig::new(rig.switch.program());
+        next.now = rig.now;
+        let imported = next.switch.import(next.now, 0, &state).expect("the same version");
+        prop_assert_eq!(imported.ignored, 0);
+        let age_ns = rig.switch.program().fdb_age_ns;
+        prop_assert_eq!(plain(next.switch.export(next.now), age_ns), plain(state, age_ns));
+    }
+
+    #[test]
+    fn no_lie_does_harm(seed in any::<u64>(), states in prop::collection::vec((wild_state(), wild()), 1..6)) {
+        let mut chaos = Chaos::new(seed);
+        for (state, away_ns) in states {
+            for _ in 0..100 {
+                chaos.step();
+            }
+            let quota: u32 = chaos.rig.switch.program().endpoints.values().map(|e| e.max_learned).sum();
+            let imported = chaos.rig.switch.import(chaos.rig.now, away_ns, &state).expect("the same version");
+            let all: usize = state.endpoints.iter().map(|(_, e)| 1 + e.learned.len()).sum();
+            prop_assert!(imported.endpoints + imported.tenants + imported.learned + imported.ignored <= all + state.tenants.len());
+            prop_assert!(chaos.rig.switch.learned() <= quota as usize);
+        }
+        // Read, counted on, and nobody is silenced: all that waits is sent in a minute.
+        let _ = (chaos.rig.switch.uplink_stats(), chaos.rig.switch.export(chaos.rig.now));
+        chaos.rig.run(60 * SECOND);
+        prop_assert_eq!(chaos.rig.pool.in_use(), 0);
+        let state = chaos.rig.switch.export(chaos.rig.now);
+        prop_assert!(state.endpoints.iter().all(|(_, e)| e.owed_ns.egress < SECOND && e.owed_ns.ingress < SECOND));
+    }
+}
