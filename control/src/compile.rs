@@ -6,12 +6,13 @@ use crate::config::{
     DEFAULT_WEIGHT, Device, Endpoint, Knobs, Switch, Tenant,
 };
 use crate::names::Locator;
-use crate::plan::{Plan, PortKind, PortPlan, SwitchPlan, TapPlan};
+use crate::plan::{Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
 use datapath::frame::{LARGE, PoolLimits, SMALL};
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
 use datapath::program::{self, PortFeatures, PortId, Program, Share, TenantId, Uplink};
 use datapath::units::{Both, Direction, Rate};
+use std::collections::BTreeMap;
 
 /// Bytes of an Ethernet header without tag.
 const ETHERNET_HEADER: u32 = 14;
@@ -53,7 +54,7 @@ fn link(link: &crate::config::Link, number: usize) -> LinkConfig {
 }
 
 fn switch(config: &Config, switch: &Switch) -> SwitchPlan {
-    let mut ports = Ports { config, plans: Vec::new(), features: Vec::new() };
+    let mut ports = Ports::new(config, switch);
     let uplink = switch.uplink.as_ref().map(|uplink| Uplink {
         port: ports.add(&uplink.device),
         rate: uplink.rate,
@@ -119,11 +120,25 @@ fn share(knobs: &Knobs, direction: Direction) -> Share {
 /// Numbers ports as they come.
 struct Ports<'a> {
     config: &'a Config,
+    /// Of VDE directories, whichever of their plugs says it.
+    modes: BTreeMap<&'a str, u32>,
+    groups: BTreeMap<&'a str, &'a String>,
     plans: Vec<PortPlan>,
     features: Vec<PortFeatures>,
 }
 
-impl Ports<'_> {
+impl<'a> Ports<'a> {
+    fn new(config: &'a Config, switch: &'a Switch) -> Self {
+        let endpoints = switch.tenants.iter().flat_map(|t| &t.endpoints).map(|e| &e.device);
+        let (mut modes, mut groups) = (BTreeMap::new(), BTreeMap::new());
+        for device in endpoints.chain(switch.uplink.iter().map(|u| &u.device)) {
+            let Some(Locator::Vde(directory, _)) = &device.locator else { continue };
+            modes.extend(device.mode.map(|mode| (directory.as_str(), mode)));
+            groups.extend(device.group.as_ref().map(|group| (directory.as_str(), group)));
+        }
+        Ports { config, modes, groups, plans: Vec::new(), features: Vec::new() }
+    }
+
     fn add(&mut self, device: &Device) -> PortId {
         // Only a wrong configuration has no locator, and that is not compiled.
         let locator = device.locator.clone().unwrap_or(Locator::Tap(String::new()));
@@ -142,9 +157,19 @@ impl Ports<'_> {
                 link: self.config.links.iter().position(|l| l.name == *name).unwrap_or(0),
                 side: *side,
             },
+            Locator::Vde(directory, plug) => PortKind::Vde(VdePlan {
+                directory: directory.clone(),
+                plug: *plug,
+                hub: device.hub,
+                mode: self.modes.get(directory.as_str()).copied(),
+                group: self.groups.get(directory.as_str()).map(|&group| group.clone()),
+                mtu: device.mtu,
+            }),
         };
+        // A datagram to a VDE client is one whole frame.
+        let offload = if matches!(kind, PortKind::Vde(_)) { OffloadSupport::NONE } else { OffloadSupport::ALL };
         self.plans.push(PortPlan { locator, kind });
-        self.features.push(PortFeatures { offload: OffloadSupport::ALL, max_frame: device.mtu + ETHERNET_HEADER });
+        self.features.push(PortFeatures { offload, max_frame: device.mtu + ETHERNET_HEADER });
         PortId(self.plans.len() as u32 - 1)
     }
 }

@@ -139,6 +139,12 @@ pub struct Device {
     pub ipv6: bool,
     /// Whether the device outlives the daemon.
     pub persistent: bool,
+    /// Of a VDE plug: whether several clients share it.
+    pub hub: bool,
+    /// Of a VDE directory: the permission bits of its control socket.
+    pub mode: Option<u32>,
+    /// Of a VDE directory: its group.
+    pub group: Option<String>,
 }
 
 impl Default for Device {
@@ -152,6 +158,9 @@ impl Default for Device {
             ring: None,
             ipv6: true,
             persistent: false,
+            hub: false,
+            mode: None,
+            group: None,
         }
     }
 }

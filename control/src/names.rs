@@ -13,6 +13,12 @@ pub const MAX_TAP_NAME: usize = 15;
 /// is at most 107 bytes (unix(7)).
 pub const MAX_NAME: usize = 48;
 
+/// Longest directory of `vde://`, in bytes. A Unix socket's path has at most 107 (unix(7)), and clients bind theirs in the directory, under
+/// names such as `/.4194304-00000` (libvdeplug; a process id has up to seven digits).
+pub const MAX_VDE_DIRECTORY: usize = 107 - 15;
+/// Largest plug number of a VDE directory: vde_switch's own sockets are named with three digits, and few have more.
+pub const MAX_VDE_PLUG: u32 = 9999;
+
 /// How `order` is written.
 pub const ORDERS: [(&str, OrderKind); 4] = [
     ("fair", OrderKind::Fair),
@@ -50,6 +56,8 @@ pub enum Locator {
     Tap(String),
     /// `link://NAME/a` or `link://NAME/b`: one end of a link of this daemon.
     Link(String, Side),
+    /// `vde://DIR[N]`: a plug of a VDE control directory, as libvdeplug writes it. `vde://DIR` is plug 1.
+    Vde(String, u32),
 }
 
 /// How configurations call an end of a link.
@@ -66,13 +74,15 @@ impl fmt::Display for Locator {
         match self {
             Locator::Tap(name) => write!(f, "tap://{name}"),
             Locator::Link(name, end) => write!(f, "link://{name}/{}", side(*end)),
+            Locator::Vde(directory, FIRST_VDE_PLUG) => write!(f, "vde://{directory}"),
+            Locator::Vde(directory, plug) => write!(f, "vde://{directory}[{plug}]"),
         }
     }
 }
 
 /// Reads a locator.
 pub fn locator(text: &str) -> Result<Locator, Wrong> {
-    const KINDS: &str = "a port is \"tap://NAME\" or \"link://NAME/a\" (or /b)";
+    const KINDS: &str = "a port is \"tap://NAME\", \"link://NAME/a\" (or /b) or \"vde:///DIR\"";
     let Some((kind, rest)) = text.split_once("://") else {
         return Err(Wrong::new(format!("\"{text}\" is not a port"), KINDS));
     };
@@ -86,8 +96,45 @@ pub fn locator(text: &str) -> Result<Locator, Wrong> {
                 format!("write \"link://{0}/a\" or \"link://{0}/b\"", rest.split('/').next().unwrap_or("NAME")),
             )),
         },
+        "vde" => vde_plug(rest),
         _ => Err(Wrong::new(format!("unknown kind of port \"{kind}\""), KINDS)),
     }
+}
+
+/// The plug that has no number in its locator.
+const FIRST_VDE_PLUG: u32 = 1;
+
+/// `DIR` or `DIR[N]`. The directory is absolute and plain, so that a path has one way to be written; clients send it back.
+fn vde_plug(text: &str) -> Result<Locator, Wrong> {
+    let (directory, plug) = match text.strip_suffix(']').and_then(|t| t.rsplit_once('[')) {
+        Some((directory, number)) => (directory, vde_number(number)?),
+        None => (text, FIRST_VDE_PLUG),
+    };
+    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    let good = |c: char| c.is_ascii_graphic() && !matches!(c, '[' | ']' | '"' | '\\');
+    if !directory.strip_prefix('/').is_some_and(|path| path.split('/').all(plain)) || !directory.chars().all(good) {
+        return Err(Wrong::new(
+            format!("\"{directory}\" cannot be a VDE directory"),
+            "write an absolute path without \"..\", space or bracket, such as \"vde:///run/vde/red\" or \"vde:///run/vde/red[2]\"",
+        ));
+    }
+    if directory.len() > MAX_VDE_DIRECTORY {
+        return Err(Wrong::new(
+            format!("the VDE directory \"{directory}\" has {} characters", directory.len()),
+            format!("at most {MAX_VDE_DIRECTORY}: the sockets in it have longer paths, and Linux takes 107 for these"),
+        ));
+    }
+    Ok(Locator::Vde(directory.to_owned(), plug))
+}
+
+fn vde_number(text: &str) -> Result<u32, Wrong> {
+    let number = if text.starts_with(|c: char| c.is_ascii_digit()) { text.parse().ok() } else { None };
+    number.filter(|n| (FIRST_VDE_PLUG..=MAX_VDE_PLUG).contains(n)).ok_or_else(|| {
+        Wrong::new(
+            format!("\"[{text}]\" is not the number of a plug"),
+            format!("plugs are numbered from {FIRST_VDE_PLUG} to {MAX_VDE_PLUG}, as in \"vde:///run/vde/red[2]\""),
+        )
+    })
 }
 
 /// The rules of the kernel's `dev_valid_name` (net/core/dev.c), and no `%`, which it would replace by a number.
@@ -159,7 +206,7 @@ mod tests {
 
     #[test]
     fn locators_read_back_as_shown() {
-        for text in ["tap://red1", "link://fabric/a", "link://a.b-c/b"] {
+        for text in ["tap://red1", "link://fabric/a", "link://a.b-c/b", "vde:///run/vde/red", "vde:///r[2]"] {
             assert_eq!(locator(text).unwrap().to_string(), text);
         }
         for text in ["red1", "tap://", "tap://a/b", "tap://a b", "tap://t%d", "tap://..", "tap://sixteen-letters0"] {
@@ -168,6 +215,31 @@ mod tests {
         for text in ["link://fabric", "link://fabric/c", "link:///a", "vde://x", "link://a/b/a"] {
             assert!(locator(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_vde_plug_is_a_plain_directory_and_a_number() {
+        assert_eq!(locator("vde:///run/red[1]"), Ok(Locator::Vde("/run/red".to_owned(), 1)));
+        for text in [
+            "",
+            "red",
+            "/",
+            "//",
+            "/a//b",
+            "/a/",
+            "/a/../b",
+            "/a b",
+            "/a[0]",
+            "/a[]",
+            "/a[+1]",
+            "/a[1][2]",
+            "/a[10000]",
+        ] {
+            assert!(locator(&format!("vde://{text}")).is_err(), "{text}");
+        }
+        let longest = format!("vde:///{}", "x".repeat(MAX_VDE_DIRECTORY - 1));
+        assert!(locator(&longest).is_ok());
+        assert!(locator(&(longest + "x")).unwrap_err().message.contains("93 characters"));
     }
 
     #[test]

@@ -69,6 +69,25 @@ pub enum PortKind {
         /// Which end.
         side: Side,
     },
+    /// A plug of a VDE directory.
+    Vde(VdePlan),
+}
+
+/// A plug of a VDE directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VdePlan {
+    /// The directory, absolute.
+    pub directory: String,
+    /// Its number there.
+    pub plug: u32,
+    /// Whether it takes several clients, who share it.
+    pub hub: bool,
+    /// Who may plug in: the permission bits of the control socket; `None` for its owner only.
+    pub mode: Option<u32>,
+    /// The directory's group; `None` for the daemon's.
+    pub group: Option<String>,
+    /// Longest packet in bytes.
+    pub mtu: u32,
 }
 
 /// A tap device.

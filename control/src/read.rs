@@ -142,6 +142,9 @@ fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {
         ring: r.get(t, "ring", values::ring),
         ipv6: r.get(t, "ipv6", values::flag).unwrap_or(default.ipv6),
         persistent: r.get(t, "persistent", values::flag).unwrap_or(default.persistent),
+        hub: r.get(t, "hub", values::flag).unwrap_or(default.hub),
+        mode: r.get(t, "mode", values::mode),
+        group: r.get(t, "group", values::group),
     }
 }
 

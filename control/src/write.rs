@@ -191,6 +191,9 @@ fn device(w: &mut Writer, device: &Device) {
     w.put_some("ring", device.ring, Into::into);
     w.put_unless_default("ipv6", &device.ipv6, &default.ipv6, |&v| v.into());
     w.put_unless_default("persistent", &device.persistent, &default.persistent, |&v| v.into());
+    w.put_unless_default("hub", &device.hub, &default.hub, |&v| v.into());
+    w.put_some("mode", device.mode, |v| format!("{v:04o}").into());
+    w.put_some("group", device.group.as_deref(), Into::into);
 }
 
 fn identity(w: &mut Writer, identity: &Identity) {

@@ -6,11 +6,13 @@
 //! | `levada-worker` | moves every frame (`worker`) |
 //! | `levada-upkeep` | closes and opens devices, logs (`upkeep`) |
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
+//! | `levada-vde` | lets clients into VDE directories (`plugs`) |
 
 use crate::desk::Desk;
 use crate::http;
 use crate::log::{Level, Log};
 use crate::os::{self, Signals};
+use crate::plugs::Plugs;
 use crate::report::Facts;
 use crate::rundir::{self, RunDir, Taken};
 use crate::upkeep::{Reopen, Upkeep};
@@ -18,7 +20,7 @@ use crate::worker::{AnyPort, Bell, Cable, Chore, Clock, Device, Order, Parts, Un
 use crate::{Failure, check};
 use control::admission::Promise;
 use control::config::Config;
-use control::plan::{Plan, PortKind, TapPlan};
+use control::plan::{Plan, PortKind, TapPlan, VdePlan};
 use control::scale::scale;
 use datapath::frame::{MAX_FRAME, Pool};
 use datapath::link::{Link, LinkConfig, Side};
@@ -102,6 +104,8 @@ struct Opened {
     devices: Vec<(Device, u32)>,
     reopen: Vec<Reopen>,
     watched: Vec<Option<AnyPort>>,
+    /// Devices that are there when somebody plugs in.
+    plugs: Vec<(VdePlan, String, usize)>,
     facts: Facts,
 }
 
@@ -109,6 +113,8 @@ struct Opened {
 struct Running {
     worker: JoinHandle<()>,
     upkeep: JoinHandle<()>,
+    plugs: Plugs,
+    vde: JoinHandle<()>,
     inbox: SyncSender<Order>,
     bell: Bell,
     chores: SyncSender<Chore>,
@@ -142,6 +148,11 @@ impl Running {
         let group = group(config)?;
         let listener = http::listen(&rundir.socket(), group).map_err(failed("cannot listen on the control socket"))?;
         let desk = Desk::new(config.clone(), opened.facts, inbox.clone(), bell.clone());
+        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).map_err(failed("cannot watch VDE clients"))?;
+        for (plan, label, device) in opened.plugs {
+            let id = plugs.open(&plan, label).map_err(|error| Failure::Failed(error.to_string()))?;
+            plugs.join(id, device);
+        }
         let upkeep = Upkeep::new(plan.clone(), opened.reopen, opened.watched, log.clone(), inbox.clone(), bell.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let worker = spawn("levada-worker", {
@@ -155,6 +166,10 @@ impl Running {
             }
         })?;
         let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
+        let vde = spawn("levada-vde", {
+            let plugs = plugs.clone();
+            move || plugs.run()
+        })?;
         let desk = Arc::new(desk);
         let complaint = log.clone();
         spawn("levada-http", move || {
@@ -162,7 +177,7 @@ impl Running {
                 complaint.line(Level::Warning, &format!("the control socket is not served: {error}"));
             }
         })?;
-        Ok(Running { worker, upkeep, inbox, bell, chores, ended })
+        Ok(Running { worker, upkeep, plugs, vde, inbox, bell, chores, ended })
     }
 
     /// Waits for a signal, or for the worker to end, which it should not.
@@ -177,6 +192,8 @@ impl Running {
         let _ = self.inbox.send(Order::Stop);
         self.bell.ring();
         let crashed = self.worker.join().is_err();
+        self.plugs.stop();
+        let _ = self.vde.join();
         let _ = self.chores.send(Chore::Stop);
         let _ = self.upkeep.join();
         crashed
@@ -194,6 +211,7 @@ fn open(plan: &Plan) -> Result<Opened, Failure> {
         devices: Vec::new(),
         reopen: Vec::new(),
         watched: Vec::new(),
+        plugs: Vec::new(),
         facts: Facts { plan: plan.clone(), uplinks: Vec::new(), devices: Vec::new() },
     };
     let survey = Survey::default();
@@ -214,9 +232,19 @@ fn open(plan: &Plan) -> Result<Opened, Failure> {
                     program.ports[id.0 as usize].offload = tap.features().offload;
                     opened.watched.push(tap.second());
                     let number = opened.devices.len();
-                    let label = format!("{} of {}", port.locator, options.tag.endpoint);
+                    let label = format!("{} of {}", port.locator, owner(plan, index, id));
                     opened.devices.push((Device::new(Box::new(tap), index, id), time_weight(&program, id)));
-                    opened.reopen.push(Reopen { options, label });
+                    opened.reopen.push(Reopen { options: Some(options), label });
+                    ways.push(Way::Device(number));
+                    numbers.push(Some(number));
+                }
+                PortKind::Vde(vde) => {
+                    let number = opened.devices.len();
+                    let label = format!("{} of {}", port.locator, owner(plan, index, id));
+                    opened.devices.push((Device::absent(index, id), time_weight(&program, id)));
+                    opened.watched.push(None);
+                    opened.reopen.push(Reopen { options: None, label: label.clone() });
+                    opened.plugs.push((vde.clone(), label, number));
                     ways.push(Way::Device(number));
                     numbers.push(Some(number));
                 }
@@ -237,13 +265,16 @@ fn time_weight(program: &Program, id: PortId) -> u32 {
     if is_uplink { program.endpoints.len().max(1) as u32 } else { 1 }
 }
 
+/// Whose port it is: `s1/red/red1`, or `s1/uplink`.
+fn owner(plan: &Plan, switch: usize, id: PortId) -> String {
+    let switch = &plan.switches[switch];
+    match switch.program.endpoints.iter().find(|(_, e)| e.port == id) {
+        Some((e, _)) => switch.endpoint_path(EndpointId(e)),
+        None => format!("{}/uplink", switch.name),
+    }
+}
+
 fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOptions {
-    let plan_switch = &plan.switches[switch];
-    let endpoint = plan_switch.program.endpoints.iter().find(|(_, e)| e.port == id);
-    let owner = match endpoint {
-        Some((e, _)) => plan_switch.endpoint_path(EndpointId(e)),
-        None => format!("{}/uplink", plan_switch.name),
-    };
     TapOptions {
         name: tap.name.clone(),
         netns: tap.netns.as_deref().map(Netns::new),
@@ -253,7 +284,7 @@ fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOpti
         persistent: tap.persistent,
         txqueuelen: tap.ring,
         without_ipv6: !tap.ipv6,
-        tag: Tag { instance: plan.name.clone(), endpoint: owner },
+        tag: Tag { instance: plan.name.clone(), endpoint: owner(plan, switch, id) },
     }
 }
 
@@ -266,7 +297,7 @@ fn actual_rate(plan: &Plan, switch: usize) -> Option<Both<Rate>> {
             let rate = plan.links[link].1.rate;
             Both { egress: uplink.rate.egress.min(rate), ingress: uplink.rate.ingress.min(rate) }
         }
-        PortKind::Tap(_) => uplink.rate,
+        PortKind::Tap(_) | PortKind::Vde(_) => uplink.rate,
     })
 }
 

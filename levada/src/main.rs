@@ -11,6 +11,7 @@ mod edit;
 mod http;
 mod log;
 mod os;
+mod plugs;
 mod report;
 mod rundir;
 mod show;

@@ -24,8 +24,8 @@ const EVENT_LINES: u32 = 4;
 /// A device that can be opened again.
 #[derive(Clone, Debug)]
 pub struct Reopen {
-    /// How.
-    pub options: TapOptions,
+    /// How; `None` where it is there when somebody plugs in, which is not upkeep's affair.
+    pub options: Option<TapOptions>,
     /// What it is called in the log: `tap://red1 of s1/red/red1`.
     pub label: String,
 }
@@ -125,6 +125,9 @@ impl Upkeep {
     }
 
     fn begin(&mut self, device: usize, why: &str) {
+        if self.devices[device].options.is_none() {
+            return;
+        }
         let label = &self.devices[device].label;
         let text = format!("{label} is gone ({why}): its frames are dropped (port-down) until it can be opened again");
         self.log.line(Level::Warning, &text);
@@ -140,7 +143,8 @@ impl Upkeep {
                 continue;
             }
             let reopen = &self.devices[lost.device];
-            match Tap::open(&reopen.options) {
+            let Some(options) = &reopen.options else { continue };
+            match Tap::open(options) {
                 Ok(tap) => {
                     self.log.line(Level::Info, &format!("{} is back", reopen.label));
                     let watched = tap.second().map(|port| Watched { device: lost.device, port, told: 0 });

@@ -71,7 +71,7 @@ pub enum Order {
         /// How.
         why: String,
     },
-    /// A device that was lost is open again.
+    /// A device that was lost, or was yet to come, is open; or its port is to be replaced by another.
     Restore {
         /// Its number.
         device: usize,
@@ -222,11 +222,13 @@ impl Worker {
         let mut polled = Vec::new();
         for (device, weight) in parts.devices {
             let index = turns.add(weight);
-            match device.port.as_ref().and_then(|port| port.fd()) {
-                Some(fd) => parts.wake.watch(index, fd)?,
-                None => polled.push(index),
+            if let Some(port) = &device.port {
+                match port.fd() {
+                    Some(fd) => parts.wake.watch(index, fd)?,
+                    None => polled.push(index),
+                }
+                turns.wake(index);
             }
-            turns.wake(index);
             devices.push(device);
         }
         Ok(Worker {

@@ -9,6 +9,7 @@
 //! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers and VMs |
 //! | [`packet::Packet`] | `packet://NAME` | an interface that exists (a NIC, a veth), by AF_PACKET |
 //! | [`packet::Host`] | `host://NAME` | the host's own traffic over such an interface |
+//! | [`vde::VdePort`] | `vde://DIR` | a plug of a VDE switch's control directory, for QEMU and all that knows libvdeplug |
 //! | [`pcap::PcapInput`], [`pcap::PcapOutput`] | `pcap://FILE` | a capture file, to replay or to write |
 //! | [`pair::pair`] | - | two ports joined in memory, for tests |
 //!
@@ -30,6 +31,7 @@ pub mod pair;
 pub mod pcap;
 mod rtnl;
 pub mod tap;
+pub mod vde;
 pub mod vnet;
 
 /// What a port can do.

@@ -1,4 +1,5 @@
-//! Every port is used once; every link joins two different switches; keys of a device stand on ports that are devices.
+//! Every port is used once; every link joins two different switches; keys stand on ports of the kind that they are for; a VDE directory is
+//! one tenant's.
 
 use super::Findings;
 use crate::config::{Config, Device};
@@ -15,6 +16,8 @@ struct Use<'a> {
     place: Place,
     /// Number of its switch.
     switch: usize,
+    /// Number of its tenant; `None` for an uplink.
+    tenant: Option<usize>,
 }
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
@@ -23,6 +26,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
         check_device(findings, config, one);
     }
     unique(findings, &uses);
+    check_directories(findings, &uses);
     // A port or a link that could not be read may be the missing end: it has been reported, so say nothing of loose ends.
     if uses.iter().all(|u| u.device.locator.is_some()) && config.links.iter().all(|l| !l.name.is_empty()) {
         check_ends(findings, config, &uses);
@@ -34,12 +38,13 @@ fn uses(config: &Config) -> Vec<Use<'_>> {
     for (switch, s) in config.switches.iter().enumerate() {
         let place = Place::root().key("switch").item(switch);
         if let Some(uplink) = &s.uplink {
-            uses.push(Use { device: &uplink.device, place: place.key("uplink"), switch });
+            uses.push(Use { device: &uplink.device, place: place.key("uplink"), switch, tenant: None });
         }
         for (t, tenant) in s.tenants.iter().enumerate() {
             let place = place.key("tenant").item(t);
             for (e, endpoint) in tenant.endpoints.iter().enumerate() {
-                uses.push(Use { device: &endpoint.device, place: place.key("endpoint").item(e), switch });
+                let place = place.key("endpoint").item(e);
+                uses.push(Use { device: &endpoint.device, place, switch, tenant: Some(t) });
             }
         }
     }
@@ -47,27 +52,85 @@ fn uses(config: &Config) -> Vec<Use<'_>> {
 }
 
 fn check_device(findings: &mut Findings, config: &Config, one: &Use<'_>) {
-    let Some(Locator::Link(name, _)) = &one.device.locator else { return };
-    if !config.links.iter().any(|l| l.name == *name) && config.links.iter().all(|l| !l.name.is_empty()) {
+    match &one.device.locator {
+        Some(Locator::Tap(_)) => check_keys(findings, one, None),
+        Some(Locator::Vde(..)) => check_keys(findings, one, Some("a VDE plug")),
+        Some(Locator::Link(name, _)) => {
+            check_link(findings, config, one, name);
+            check_keys(findings, one, Some("a link end"));
+        }
+        None => {}
+    }
+}
+
+fn check_link(findings: &mut Findings, config: &Config, one: &Use<'_>, name: &str) {
+    if !config.links.iter().any(|l| l.name == name) && config.links.iter().all(|l| !l.name.is_empty()) {
         let remedy = match nearest(name, config.links.iter().map(|l| l.name.as_str())) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("add [[link]] with name = \"{name}\""),
         };
         findings.error(one.place.key("port"), format!("there is no link \"{name}\""), remedy);
     }
-    let keys = [
-        ("netns", one.device.netns.is_some()),
-        ("address", !one.device.addresses.is_empty()),
-        ("persistent", one.device.persistent),
-        ("ring", one.device.ring.is_some()),
-        ("ipv6", !one.device.ipv6),
+}
+
+/// Keys that do nothing on a port of this kind. `no_device` says what the port is where it is no device.
+fn check_keys(findings: &mut Findings, one: &Use<'_>, no_device: Option<&str>) {
+    let device = one.device;
+    let of_devices = [
+        ("netns", device.netns.is_some()),
+        ("address", !device.addresses.is_empty()),
+        ("persistent", device.persistent),
+        ("ring", device.ring.is_some()),
+        ("ipv6", !device.ipv6),
     ];
-    for (key, _) in keys.iter().filter(|(_, given)| *given) {
+    for (key, _) in of_devices.iter().filter(|(_, given)| *given && no_device.is_some()) {
         findings.error(
             one.place.key(*key),
-            format!("`{key}` is for devices, and a link end is none"),
+            format!("`{key}` is for devices, and {} is none", no_device.unwrap_or_default()),
             format!("remove `{key}`, or use a tap:// port"),
         );
+    }
+    let is_vde = matches!(device.locator, Some(Locator::Vde(..)));
+    let of_plugs = [("hub", device.hub), ("mode", device.mode.is_some()), ("group", device.group.is_some())];
+    for (key, _) in of_plugs.iter().filter(|(_, given)| *given && !is_vde) {
+        findings.error(
+            one.place.key(*key),
+            format!("`{key}` is for VDE plugs, and this port is none"),
+            format!("remove `{key}`, or use a vde:// port"),
+        );
+    }
+}
+
+/// Who may use a VDE directory may take any plug of it that is free: so all of them are one tenant's, or the one plug an uplink. The
+/// directory has one mode and one group.
+fn check_directories(findings: &mut Findings, uses: &[Use<'_>]) {
+    let mut seen: BTreeMap<&str, &Use<'_>> = BTreeMap::new();
+    let (mut modes, mut groups) = (BTreeMap::new(), BTreeMap::new());
+    for one in uses {
+        let Some(Locator::Vde(directory, _)) = &one.device.locator else { continue };
+        let first = *seen.entry(directory).or_insert(one);
+        if (first.switch, first.tenant) != (one.switch, one.tenant) {
+            findings.error(
+                one.place.key("port"),
+                format!("{directory} is another tenant's, or an uplink's"),
+                "a client may take any free plug of a VDE directory: give each tenant, and an uplink, its own directory",
+            );
+        }
+        let device = one.device;
+        if device.mode.is_some_and(|mode| *modes.entry(directory).or_insert(mode) != mode) {
+            findings.error(
+                one.place.key("mode"),
+                format!("{directory} has another `mode` already"),
+                "it is the directory's: write it at one of its endpoints",
+            );
+        }
+        if device.group.as_ref().is_some_and(|group| *groups.entry(directory).or_insert(group) != group) {
+            findings.error(
+                one.place.key("group"),
+                format!("{directory} has another `group` already"),
+                "it is the directory's: write it at one of its endpoints",
+            );
+        }
     }
 }
 

@@ -157,6 +157,19 @@ pub(super) fn marks(value: &DeValue<'_>) -> Result<bool, Wrong> {
     choice(value, &[("droptail", false), ("ecn", true)], "discipline")
 }
 
+/// Permission bits of a socket, in octal digits. Text, because TOML would take 0660 without quotes for a mistake and 660 for a decimal number.
+pub(super) fn mode(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    let word = text(value, "\"0660\"")?;
+    let octal = (3..=4).contains(&word.len()) && word.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    let bits = u32::from_str_radix(word, 8).ok().filter(|bits| octal && bits & !0o666 == 0 && bits & 0o600 == 0o600);
+    bits.ok_or_else(|| {
+        Wrong::new(
+            format!("\"{word}\" are no permissions of a socket"),
+            "write \"0600\" for its owner, \"0660\" for its group as well, \"0666\" for everybody",
+        )
+    })
+}
+
 /// A VLAN id, or the untagged network.
 pub(super) fn vlan(value: &DeValue<'_>) -> Result<Attachment, Wrong> {
     const RANGE: &str = "write a VLAN id from 1 to 4094 without quotes, or \"untagged\"";

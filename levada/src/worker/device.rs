@@ -60,14 +60,14 @@ pub struct Use {
 impl Device {
     /// A device that is up.
     pub fn new(port: AnyPort, switch: usize, id: PortId) -> Device {
-        Device {
-            port: Some(port),
-            switch,
-            id,
-            is_paused: false,
-            frame_ns: 10_000,
-            use_: Use { is_up: true, ..Use::default() },
-        }
+        let mut device = Device::absent(switch, id);
+        device.restore(port);
+        device
+    }
+
+    /// The place of a device that is yet to come.
+    pub fn absent(switch: usize, id: PortId) -> Device {
+        Device { port: None, switch, id, is_paused: false, frame_ns: 10_000, use_: Use::default() }
     }
 
     /// Puts a newly opened port in.
@@ -79,8 +79,9 @@ impl Device {
 
     /// Takes a lost port out.
     pub fn lose(&mut self) -> Option<AnyPort> {
+        let port = self.port.take();
+        self.use_.losses += u64::from(port.is_some());
         self.use_.is_up = false;
-        self.use_.losses += 1;
-        self.port.take()
+        port
     }
 }

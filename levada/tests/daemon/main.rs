@@ -3,3 +3,4 @@
 mod faults;
 mod testbed;
 mod traffic;
+mod vde;

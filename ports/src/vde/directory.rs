@@ -1,0 +1,478 @@
+//! A VDE control directory: making it, taking it over from a switch that was killed, plugging clients in, and removing it.
+//!
+//! Who holds the lock on the directory (flock(2)) is its switch, and the kernel gives the lock back at any death of the process. vde_switch takes
+//! no lock, so whether one runs is asked by connecting to its socket.
+//!
+//! **A client says where its socket is, and may lie.** Frames must not go to somebody else's socket because a client has named it
+//! (`/dev/log`, say), the less so as this may run as root. So a client's socket lies directly in the directory, or in one of the three where
+//! libvdeplug puts it otherwise; it is opened without following a link, and must be a socket that belongs to the user at the other end of the
+//! stream (SO_PEERCRED, unix(7)); and what is connected to is what was looked at (through `/proc/self/fd`), whatever the path means by then. Abstract
+//! addresses, which the old transport of User-mode Linux has, have no owner to check and are refused.
+
+use std::ffi::{CString, OsStr};
+use std::fmt;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, sockopt};
+
+use super::request::{self, Request};
+
+/// The control socket, in the directory.
+const CTL: &str = "ctl";
+/// Where libvdeplug binds a client's socket that it cannot bind in the directory (`fallback_dirname`), and what `/var/run` is a link to.
+const FALLBACKS: [&str; 4] = ["/var/run", "/run", "/var/tmp", "/tmp"];
+/// The longest path of a Unix socket, in bytes (unix(7)).
+const LONGEST_SOCKET: usize = 107;
+/// The longest name of a client's socket in the directory, with its slash: seven digits of a process id, five that count.
+const LONGEST_CLIENT: usize = "/.4194304-00000".len();
+/// Who may plug in where nothing is said: the owner, as with vde_switch.
+const DEFAULT_MODE: u32 = 0o600;
+/// Set on the directory whatever its mode: what is made in it gets its group, as with vde_switch; and nobody deletes what is another's.
+const DIRECTORY_BITS: u32 = 0o3000;
+/// How much may wait in the kernel for a client, in bytes of the kernel's memory for it: some 450 full frames, 5 ms at 1 Gbit/s. The kernel's default
+/// of 208 KiB is 92 frames (2304 bytes each), which a client that waits 0.4 ms for a processor overflows at 2 Gbit/s.
+const SEND_BYTES: usize = 1 << 20;
+
+/// How a directory is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirectoryOptions {
+    /// Where: absolute.
+    pub path: PathBuf,
+    /// The permission bits of the control socket; the directory's follow from them. `None`: the owner only.
+    pub mode: Option<u32>,
+    /// Its group, by name or number; `None` leaves the process's.
+    pub group: Option<String>,
+}
+
+/// Why a directory cannot be had.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another switch listens there: who, where that is known.
+    InUse(PathBuf, &'static str),
+    /// It exists and holds something that is no socket.
+    Foreign(PathBuf, PathBuf),
+    /// There is no such group.
+    Group(PathBuf, String),
+    /// With links followed, its path is too long for the sockets in it.
+    TooLong(PathBuf),
+    /// The kernel refused.
+    Kernel(PathBuf, &'static str, io::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::InUse(path, who) => {
+                write!(f, "vde {}: {who} has it open; stop that first, or choose another directory", path.display())
+            }
+            OpenError::Foreign(path, file) => write!(
+                f,
+                "vde {}: this is no directory of a VDE switch: {} is no socket; choose a directory that is empty or does not exist",
+                path.display(),
+                file.display()
+            ),
+            OpenError::Group(path, group) => {
+                write!(
+                    f,
+                    "vde {}: there is no group \"{group}\" on this host; make it (groupadd), or correct `group`",
+                    path.display()
+                )
+            }
+            OpenError::TooLong(path) => write!(
+                f,
+                "vde {}: its path has more than {} bytes: clients could not make their sockets in it; choose a shorter one",
+                path.display(),
+                LONGEST_SOCKET - LONGEST_CLIENT
+            ),
+            OpenError::Kernel(path, step, error) => {
+                let remedy = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "; run as a user who may write there",
+                    _ => "",
+                };
+                write!(f, "vde {}: {step}: {error}{remedy}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Kernel(_, _, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a client was not plugged in.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Its socket lies where no client's does.
+    Place(PathBuf),
+    /// There is no socket, or it cannot be opened.
+    NotThere(PathBuf, io::Error),
+    /// It is somebody else's.
+    NotTheirs(PathBuf),
+    /// The kernel refused.
+    Kernel(&'static str, io::Error),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Place(path) => {
+                write!(f, "its socket {path:?} is neither in the directory nor in /run, /var/tmp or /tmp")
+            }
+            Refusal::NotThere(path, error) => write!(f, "its socket {path:?}: {error}"),
+            Refusal::NotTheirs(path) => write!(f, "{path:?} is no socket of its user"),
+            Refusal::Kernel(step, error) => write!(f, "{step}: {error}"),
+        }
+    }
+}
+
+/// An open directory. Dropping it removes the sockets that it made, and the directory where it made that too.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// Open on it, and locked.
+    handle: OwnedFd,
+    listener: UnixListener,
+    mode: u32,
+    group: Option<Gid>,
+    /// Whether it was made, or was left by a switch that was killed.
+    ours: bool,
+    /// Counts the data sockets, for their names.
+    next: u32,
+    /// Sockets of clients that have left: where these died they are still there.
+    leftovers: Vec<PathBuf>,
+}
+
+/// A client that is plugged in.
+#[derive(Debug)]
+pub struct Plugged {
+    /// The datagram socket, connected to the client's; does not block.
+    pub data: OwnedFd,
+    /// Where it is bound.
+    path: PathBuf,
+    /// The client's own.
+    client: PathBuf,
+}
+
+impl Directory {
+    /// Makes the directory, or takes it over where no switch has it open, and listens in it.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A directory that was made is gone again.
+    pub fn open(options: &DirectoryOptions) -> Result<Directory, OpenError> {
+        let failed = |step| move |error: io::Error| OpenError::Kernel(options.path.clone(), step, error);
+        let made = make(&options.path).map_err(failed("making it"))?;
+        let opened = Directory::occupy(options, made);
+        if opened.is_err() && made {
+            let _ = fs::remove_dir(&options.path);
+        }
+        opened
+    }
+
+    fn occupy(options: &DirectoryOptions, made: bool) -> Result<Directory, OpenError> {
+        let failed = |step| move |error: io::Error| OpenError::Kernel(options.path.clone(), step, error);
+        // Clients follow links before they say where their socket is.
+        let path = fs::canonicalize(&options.path).map_err(failed("opening it"))?;
+        if path.as_os_str().len() > LONGEST_SOCKET - LONGEST_CLIENT {
+            return Err(OpenError::TooLong(path));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| failed("opening it")(e.into()))?;
+        match rustix::fs::flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse(path, "another levada")),
+            Err(error) => return Err(failed("locking it")(error.into())),
+        }
+        let stale = clear(&path)?;
+        let ctl = path.join(CTL);
+        let listener = UnixListener::bind(&ctl).map_err(failed("listening on its socket `ctl`"))?;
+        let ours = made || stale;
+        let mut directory =
+            Directory { path, handle, listener, mode: DEFAULT_MODE, group: None, ours, next: 0, leftovers: Vec::new() };
+        directory.change(options)?;
+        directory.listener.set_nonblocking(true).map_err(failed("listening"))?;
+        Ok(directory)
+    }
+
+    /// Changes who may plug in; clients that have stay.
+    ///
+    /// # Errors
+    /// There is no such group, or the process may not.
+    pub fn change(&mut self, options: &DirectoryOptions) -> Result<(), OpenError> {
+        self.group = match &options.group {
+            Some(name) => Some(group_id(name).ok_or_else(|| OpenError::Group(self.path.clone(), name.clone()))?),
+            None => self.group,
+        };
+        self.mode = options.mode.unwrap_or(DEFAULT_MODE);
+        let permitted = self
+            .permit(&self.path.join(CTL), self.mode)
+            .and_then(|()| self.permit(&self.path, DIRECTORY_BITS | searchable(self.mode)));
+        permitted.map_err(|error| OpenError::Kernel(self.path.clone(), "setting its permissions", error))
+    }
+
+    fn permit(&self, path: &Path, mode: u32) -> io::Result<()> {
+        if self.group.is_some() {
+            rustix::fs::chownat(rustix::fs::CWD, path, None, self.group, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        fs::set_permissions(path, Permissions::from_mode(mode))
+    }
+
+    /// Where it is, with links followed.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What becomes readable when a client connects.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// A client that has connected, and who it is; its stream does not block. `None` where none waits.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn accept(&self) -> io::Result<Option<(UnixStream, UCred)>> {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        stream.set_nonblocking(true)?;
+        let peer = sockopt::socket_peercred(&stream)?;
+        Ok(Some((stream, peer)))
+    }
+
+    /// Joins a client to plug number `plug`: connects to its socket and answers it.
+    ///
+    /// # Errors
+    /// [`Refusal`]: it is not plugged in, and its stream should be closed.
+    pub fn plug(
+        &mut self,
+        stream: &UnixStream,
+        peer: &UCred,
+        request: &Request,
+        plug: u32,
+    ) -> Result<Plugged, Refusal> {
+        let theirs = self.look_at(&request.socket, peer.uid)?;
+        let kernel = |step| move |error: io::Error| Refusal::Kernel(step, error);
+        let data = datagram_socket().map_err(kernel("making a socket"))?;
+        // Root may exceed the host's limit (net.core.wmem_max); others get what it allows.
+        let _ = sockopt::set_socket_send_buffer_size_force(&data, SEND_BYTES / 2)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(&data, SEND_BYTES / 2));
+        connect(&data, &through(&theirs)).map_err(|error| Refusal::NotThere(request.socket.clone(), error))?;
+        let path = self.bind(&data, plug).map_err(kernel("binding a socket in the directory"))?;
+        let plugged = Plugged { data, path, client: request.socket.clone() };
+        let answered = self.admit(&plugged.path, peer).and_then(|()| {
+            let answer = request::answer(&plugged.path).ok_or(io::ErrorKind::InvalidFilename)?;
+            (&mut &*stream).write_all(&answer)
+        });
+        match answered {
+            Ok(()) => Ok(plugged),
+            Err(error) => {
+                let _ = fs::remove_file(&plugged.path);
+                Err(Refusal::Kernel("answering", error))
+            }
+        }
+    }
+
+    /// Opens the socket at `path` for nothing but being connected to, if it is one of a client that is `user`.
+    fn look_at(&self, path: &Path, user: Uid) -> Result<OwnedFd, Refusal> {
+        let there = |error: Errno| Refusal::NotThere(path.to_owned(), error.into());
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Refusal::Place(path.to_owned()));
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = if parent == self.path {
+            rustix::fs::openat(&self.handle, name, flags, Mode::empty())
+        } else if FALLBACKS.iter().any(|place| parent == Path::new(place)) {
+            rustix::fs::open(path, flags, Mode::empty())
+        } else {
+            return Err(Refusal::Place(path.to_owned()));
+        };
+        let socket = socket.map_err(there)?;
+        let status = rustix::fs::fstat(&socket).map_err(there)?;
+        let is_socket = FileType::from_raw_mode(status.st_mode) == FileType::Socket;
+        if is_socket && (status.st_uid == user.as_raw() || user.is_root()) {
+            Ok(socket)
+        } else {
+            Err(Refusal::NotTheirs(path.to_owned()))
+        }
+    }
+
+    /// Binds a data socket of plug number `plug` under a name that is free: `003.17`, as vde_switch calls them.
+    fn bind(&mut self, data: &OwnedFd, plug: u32) -> io::Result<PathBuf> {
+        /// Names are used again after so many; then they are still short.
+        const NAMES: u32 = 100_000;
+        loop {
+            self.next = (self.next + 1) % NAMES;
+            let path = self.path.join(format!("{plug:03}.{}", self.next));
+            match rustix::net::bind(data, &SocketAddrUnix::new(&path)?) {
+                Ok(()) => return Ok(path),
+                // Fewer clients than names are ever plugged in, so one is free.
+                Err(Errno::ADDRINUSE) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Lets the client, and no other user, connect to its data socket. (Another could not either: the socket is connected to the client's.)
+    fn admit(&self, path: &Path, peer: &UCred) -> io::Result<()> {
+        if rustix::process::geteuid() == peer.uid {
+            fs::set_permissions(path, Permissions::from_mode(0o600))
+        } else if rustix::process::geteuid().is_root() {
+            fs::set_permissions(path, Permissions::from_mode(0o600))?;
+            let name = path.file_name().unwrap_or(OsStr::new(CTL));
+            Ok(rustix::fs::chownat(&self.handle, name, Some(peer.uid), None, AtFlags::SYMLINK_NOFOLLOW)?)
+        } else {
+            self.permit(path, self.mode)
+        }
+    }
+
+    /// Takes a client's sockets away. The data socket itself is closed by whoever has it.
+    pub fn unplug(&mut self, plugged: Plugged) {
+        let _ = fs::remove_file(&plugged.path);
+        if plugged.client.parent() == Some(&self.path) {
+            self.leftovers.push(plugged.client);
+        }
+    }
+
+    /// Removes what clients that died have left in the directory. To be called some time after they left, when they have closed all they had.
+    pub fn sweep(&mut self) {
+        for path in self.leftovers.drain(..) {
+            remove_dead(&path);
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.sweep();
+        let _ = fs::remove_file(self.path.join(CTL));
+        if self.ours {
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// Makes a directory and those above it. False: it was there.
+fn make(path: &Path) -> io::Result<bool> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what a switch that was killed, and its clients, left in `path`. True: there was one.
+fn clear(path: &Path) -> Result<bool, OpenError> {
+    let failed = |error| OpenError::Kernel(path.to_owned(), "reading it", error);
+    let mut sockets = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // What is gone by now is no obstacle.
+        let Ok(kind) = entry.file_type() else { continue };
+        if !kind.is_socket() {
+            return Err(OpenError::Foreign(path.to_owned(), entry.file_name().into()));
+        }
+        sockets.push(entry.path());
+    }
+    let ctl = path.join(CTL);
+    let stale = sockets.contains(&ctl);
+    if stale {
+        match listens(&ctl) {
+            Ok(false) => {}
+            Ok(true) => return Err(OpenError::InUse(path.to_owned(), "another VDE switch")),
+            Err(error) => {
+                return Err(OpenError::Kernel(path.to_owned(), "asking who listens on its socket `ctl`", error));
+            }
+        }
+        let _ = fs::remove_file(&ctl);
+    }
+    for socket in sockets.iter().filter(|socket| **socket != ctl) {
+        remove_dead(socket);
+    }
+    Ok(stale)
+}
+
+/// Whether somebody listens on a stream socket.
+fn listens(path: &Path) -> io::Result<bool> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        // EAGAIN: so many wait already.
+        Ok(()) | Err(Errno::AGAIN) => Ok(true),
+        Err(Errno::CONNREFUSED) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes a datagram socket that nobody has open any more.
+fn remove_dead(path: &Path) {
+    let dead = datagram_socket().and_then(|socket| connect(&socket, path));
+    if dead.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+fn datagram_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
+}
+
+fn connect(socket: &OwnedFd, path: &Path) -> io::Result<()> {
+    Ok(rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?)
+}
+
+/// A path to what a descriptor is open on.
+fn through(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// The directory's permissions: who may use the socket may also look and write there.
+fn searchable(mode: u32) -> u32 {
+    let bits = [0o600, 0o060, 0o006].into_iter().filter(|bits| mode & bits != 0);
+    bits.fold(0, |all, bits| all | (mode & bits) | (bits >> 1 & 0o111))
+}
+
+/// The number of a group, by its number or name (getgrnam(3)).
+fn group_id(name: &str) -> Option<Gid> {
+    /// The longest entry that is read: a group with some thousand members.
+    const ENTRY_BYTES: usize = 64 << 10;
+    if let Ok(number) = name.parse::<u32>() {
+        return (number != u32::MAX).then(|| Gid::from_raw(number));
+    }
+    let name = CString::new(OsStr::new(name).as_bytes()).ok()?;
+    let mut buffer = vec![0 as libc::c_char; ENTRY_BYTES];
+    let mut found = std::ptr::null_mut();
+    let mut entry = std::mem::MaybeUninit::<libc::group>::uninit();
+    // SAFETY: the name ends with a zero; the entry and the buffer are written within the length that is given, and all outlive the call.
+    let error = unsafe {
+        libc::getgrnam_r(name.as_ptr(), entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &raw mut found)
+    };
+    if error != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: the call succeeded and says that it has found and written the entry.
+    Some(Gid::from_raw(unsafe { entry.assume_init() }.gr_gid))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
