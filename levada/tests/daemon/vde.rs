@@ -272,6 +272,9 @@ fn a_cable_joins_a_real_vde_switch_to_a_trunk() {
     assert!(learned >= 2, "{learned} addresses behind the trunk");
 }
 
+/// What makes a request wrong.
+type Spoil<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 /// A request for any plug, as libvdeplug sends it, but for what `spoil` does to it.
 fn request(path: &Path, spoil: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = [0xfeed_faceu32, 3, 0].map(u32::to_ne_bytes).concat();
@@ -301,7 +304,7 @@ fn garbage_crowds_and_silence_do_not_disturb_those_plugged_in() {
     let mine = directory(&bed).join(".00001-00000");
     let data = UnixDatagram::bind(&mine).unwrap();
     // Each of these is sent away without an answer.
-    let wrong: [&dyn Fn(&mut Vec<u8>); 6] = [
+    let wrong: [Spoil<'_>; 6] = [
         &|bytes| bytes[0] ^= 1,
         &|bytes| bytes[4] = 9,
         &|bytes| bytes[8] = 7,
