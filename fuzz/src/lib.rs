@@ -1,6 +1,7 @@
 //! What is fuzzed: one function a target, from bytes to nothing, that panics where something does not hold.
 //!
-//! The functions know nothing of the fuzzer, so that ordinary tests replay the corpus with them (`datapath/tests/corpus.rs`, `control/tests/corpus.rs`).
+//! The functions know nothing of the fuzzer, so that ordinary tests replay the corpus with them (`datapath/tests/corpus.rs`, `control/tests/corpus.rs`,
+//! `ports/tests/corpus.rs`).
 
 pub mod config;
 pub mod filter;
@@ -8,3 +9,4 @@ pub mod guard;
 pub mod offload;
 pub mod parse;
 pub mod switch;
+pub mod vde;

@@ -20,7 +20,7 @@ fn vde_turn(test: &str, programs: &[&str]) -> Option<Turn> {
         !["/usr/bin", "/usr/local/bin", "/bin"].iter().any(|place| Path::new(place).join(program).exists())
     };
     let Some(program) = programs.iter().find(missing) else { return Some(turn) };
-    writeln!(io::stderr(), "SKIPPED {test}: there is no {program}: install vde2")
+    writeln!(io::stderr(), "SKIPPED {test}: there is no {program}: install vde2 (or qemu-system-x86)")
         .expect("standard error can be written");
     None
 }
@@ -354,4 +354,24 @@ fn garbage_crowds_and_silence_do_not_disturb_those_plugged_in() {
     assert!(daemon.log().lines().count() < 60, "the log is bounded: {}", daemon.log());
     std::thread::sleep(Duration::from_millis(10));
     assert!(descriptors(&daemon) < before);
+}
+
+#[test]
+fn a_virtual_machine_of_qemu_plugs_in_and_its_frames_arrive() {
+    let name = "a_virtual_machine_of_qemu_plugs_in_and_its_frames_arrive";
+    let Some(_turn) = vde_turn(name, &["qemu-system-x86_64"]) else { return };
+    let bed = Bed::new(&["a"]);
+    let daemon = start(&bed, THREE);
+    let sock = format!("vde,id=n0,sock={},port=2", socket(&bed));
+    let machine = ["-display", "none", "-serial", "none", "-monitor", "none", "-m", "64", "-nodefaults", "-boot", "n"];
+    let card = ["-netdev", &sock, "-device", "e1000,netdev=n0,mac=02:00:00:00:07:02"];
+    let mut qemu = Running::start(&bed, "a", "qemu-system-x86_64", &[&machine[..], &card[..]].concat());
+    soon("it is plugged in", || is_up(&daemon, "b"));
+    assert!(daemon.log().contains("plugged in by \"QEMU"), "{}", daemon.log());
+    // Its firmware asks for an address, if it has the ROM for it.
+    if Path::new("/usr/lib/ipxe/qemu/pxe-e1000.rom").exists() {
+        soon("its frames arrive", || daemon.endpoint("b")["local_egress"]["frames"].as_u64() > Some(0));
+    }
+    qemu.kill();
+    soon("it is unplugged", || !is_up(&daemon, "b"));
 }

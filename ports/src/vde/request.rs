@@ -82,9 +82,6 @@ impl Request {
     /// # Errors
     /// [`Fault`]: no more bytes will make it a request.
     pub fn parse(bytes: &[u8]) -> Result<Option<Request>, Fault> {
-        if bytes.len() > MOST_BYTES {
-            return Err(Fault::TooLong);
-        }
         let Some(magic) = word(bytes, 0) else { return Ok(None) };
         if magic != MAGIC {
             return Err(Fault::Magic(magic));
@@ -103,6 +100,9 @@ impl Request {
         let Some((address, description)) = bytes[ADDRESS_AT..].split_at_checked(ADDRESS_BYTES) else { return Ok(None) };
         let plug = Some(kind >> 8).filter(|&plug| plug > 0);
         let socket = read_address(address).ok_or(Fault::Address)?;
+        if description.len() > DESCRIPTION_BYTES {
+            return Err(Fault::TooLong);
+        }
         Ok(Some(Request { plug, socket, description: printable(description) }))
     }
 }
