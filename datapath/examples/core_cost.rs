@@ -3,13 +3,15 @@
 //! ```text
 //! core_cost sched N       enqueue + dequeue pairs on the scheduler of one direction
 //! core_cost pipeline N    real frames through the whole switch: rx, then tx
+//! core_cost change N      changes of a switch of N endpoints: 1000 more with their ports, their shares again, and all of them removed
 //!     --ops K             operations measured, a multiple of 1024 (204 800)
 //!     --order NAME        fair (default), wf2q, vtrr, vtrr-bytes
 //! ```
 //!
 //! N endpoints belong to N / 1000 tenants (at least one) and take turns in random order. The work before the measured part, including a
 //! warm-up of two visits an endpoint, does not depend on K: under callgrind, the difference of two runs with different K, divided by the
-//! difference of K, is the cost of one operation alone. One line of JSON tells the time of one operation.
+//! difference of K, is the cost of one operation alone. One line of JSON tells the time of one operation. `change` has no K: its line tells
+//! the median and the longest time of one change of each kind.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -19,7 +21,7 @@ use std::time::Instant as Clock;
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::program::{
-    Attachment, Endpoint, EndpointId, OrderKind, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,
+    Attachment, Change, Endpoint, EndpointId, OrderKind, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,
 };
 use datapath::sched::Scheduler;
 use datapath::sched::limits::Plane;
@@ -45,7 +47,7 @@ const BURST: u32 = 32;
 /// median part was not interrupted.
 const PART: u32 = 1024;
 
-const USAGE: &str = "usage: core_cost sched|pipeline N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes]";
+const USAGE: &str = "usage: core_cost sched|pipeline|change N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes]";
 
 struct Arguments {
     mode: String,
@@ -60,6 +62,9 @@ fn main() {
         exit(2);
     };
     let Arguments { mode, endpoints, ops, order } = &arguments;
+    if mode == "change" {
+        return change(*endpoints, *order);
+    }
     let costs = match mode.as_str() {
         "sched" => vec![("pair", SchedulerRun::new(*endpoints, *order).measure(*ops))],
         _ => pipeline(*endpoints, *ops, *order),
@@ -76,7 +81,7 @@ fn main() {
 
 fn arguments() -> Option<Arguments> {
     let mut words = std::env::args().skip(1);
-    let mode = words.next().filter(|mode| ["sched", "pipeline"].contains(&mode.as_str()))?;
+    let mode = words.next().filter(|mode| ["sched", "pipeline", "change"].contains(&mode.as_str()))?;
     let endpoints = words.next()?.parse().ok().filter(|&n| n >= 2)?;
     let mut arguments = Arguments { mode, endpoints, ops: 200 * PART, order: OrderKind::Fair };
     while let Some(option) = words.next() {
@@ -328,4 +333,48 @@ impl SwitchRun {
         template[l3 + 16..l3 + 20].copy_from_slice(&ip(destination).octets());
         (port, self.pool.alloc_from(template).expect("a buffer"))
     }
+}
+
+/// Endpoints that a change run adds and removes.
+const ADDED: u32 = 1000;
+
+/// Times of single changes of a switch that has `endpoints`.
+fn change(endpoints: u32, order: OrderKind) {
+    let before = program(endpoints, order);
+    let mut after = before.clone();
+    for (id, port) in (endpoints..endpoints + ADDED).zip(before.ports.len() as u32..) {
+        after.ports.set(port, Some(PortFeatures::default()));
+        let mut endpoint = before.endpoints[(id % endpoints) as usize].clone();
+        endpoint.port = PortId(port);
+        endpoint.identity = Identity { macs: vec![mac(id)], ipv4: vec![(ip(id), 32)], ..Identity::default() };
+        after.endpoints.set(id, Some(endpoint));
+    }
+    let mut weighted = after.clone();
+    weighted.endpoints.values_mut().skip(endpoints as usize).for_each(|e| e.share.egress.weight += 1);
+    let mut switch = Switch::new(&before, 1).expect("a sound program");
+    let mut pool = Pool::new(PoolLimits { small: 64, large: 0 });
+    let mut parts = Vec::new();
+    for (name, program) in [("add", &after), ("share", &weighted), ("remove", &before)] {
+        let start = Clock::now();
+        let changes = program.changes_from(switch.program()).expect("the same order");
+        let diff_us = start.elapsed().as_micros();
+        let endpoint = |change: &Change| matches!(change, Change::Endpoint(..));
+        let mut times = Vec::new();
+        for change in changes {
+            let counts = endpoint(&change);
+            let start = Clock::now();
+            switch.change(&mut pool, Instant(1_000_000_000), change).expect("a step");
+            if counts {
+                times.push(start.elapsed().as_nanos());
+            }
+        }
+        assert_eq!(times.len(), ADDED as usize, "every endpoint must change");
+        times.sort_unstable();
+        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        parts.push(format!("\"{name}\":{{\"diff_us\":{diff_us},\"median_ns\":{median},\"most_ns\":{most}}}"));
+    }
+    println!(
+        "{{\"mode\":\"change\",\"endpoints\":{endpoints},\"order\":\"{order:?}\",\"changes\":{ADDED},{}}}",
+        parts.join(",")
+    );
 }

@@ -3,8 +3,9 @@
 //! Faults and attacks end at a stated time, traffic a while later, and then there is silence: so that a test can ask for
 //! safety all along, for progress once the faults are over, and for empty queues in the end.
 
+use datapath::guard::Identity;
 use datapath::link::Discipline;
-use datapath::program::{IngressMode, OrderKind, Share};
+use datapath::program::{Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Share};
 use datapath::units::{Both, Instant, Rate};
 
 use crate::packet::Nic;
@@ -91,6 +92,9 @@ pub fn topology(seed: u64) -> (Site, Topology) {
         let at = random.range(0, FAULTS_END_NS);
         let fault = fault(&site, &mut random, FAULTS_END_NS - at);
         topology.faults.push((at, fault));
+    }
+    for _ in 0..random.range(0, 8) {
+        changes(&mut topology, &mut random);
     }
     topology.faults.push((FAULTS_END_NS, Fault::Loss { link: 0, ppm: 0 }));
     topology.faults.push((FAULTS_END_NS, Fault::Rate { link: 0, rate: site.rate }));
@@ -188,6 +192,31 @@ fn udp(rate: Rate, random: &mut Random) -> Traffic {
     // Small frames at link speed are a test of patience, not of the switch.
     let fastest = rate.0.min(u64::from(frame) * 8 * 40_000);
     Traffic::Udp { rate: Rate(random.range(fastest / 20, fastest)), frame, train, on_off_ns }
+}
+
+/// An endpoint of the switch under test is taken away and comes back, or gets another share for a while; or a stranger comes and goes.
+fn changes(topology: &mut Topology, random: &mut Random) {
+    let program = &topology.switches[0];
+    let at = random.range(0, FAULTS_END_NS);
+    let end = random.range(at, (at + 150_000_000).min(FAULTS_END_NS));
+    let count = program.endpoints.len() as u64;
+    let id = random.range(0, count - 1) as u32;
+    let endpoint = program.endpoints[id as usize].clone();
+    let share = both_shares(random, Rate(10_000_000), &mut 10_000_000);
+    let (port, stranger) = (program.ports.len() as u32, count as u32 + random.range(0, 2) as u32);
+    let change = |change| Fault::Change { switch: 0, change };
+    let set = |id, endpoint| change(Change::Endpoint(EndpointId(id), endpoint));
+    let pair = match random.range(0, 2) {
+        0 => [set(id, None), set(id, Some(endpoint))],
+        1 => [set(id, Some(Endpoint { share, ..endpoint.clone() })), set(id, Some(endpoint))],
+        _ => {
+            topology.faults.push((at, change(Change::Port(PortId(port), Some(PortFeatures::default())))));
+            // Its addresses are learned, so that it is flooded and its floods are.
+            let newcomer = Endpoint { port: PortId(port), share, identity: Identity::default(), ..endpoint };
+            [set(stranger, Some(newcomer)), set(stranger, None)]
+        }
+    };
+    topology.faults.extend([at, end].into_iter().zip(pair));
 }
 
 fn fault(site: &Site, random: &mut Random, left_ns: u64) -> Fault {

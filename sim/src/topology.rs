@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkConfig, Side};
-use datapath::program::{PortId, Program};
+use datapath::program::{Change, PortId, Program};
 use datapath::units::Rate;
 use datapath::wire::Mac;
 
@@ -109,7 +109,7 @@ impl FlowSpec {
 }
 
 /// Something that goes wrong. Damage on the wire is loss, since the FCS finds it; malformed frames are what hosts send ([`Traffic::Attack`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A link loses segments at random, in millionths.
     Loss {
@@ -138,6 +138,13 @@ pub enum Fault {
         switch: usize,
         /// For how long, in nanoseconds.
         for_ns: u64,
+    },
+    /// Somebody changes a switch while it runs. A change that does not fit is refused, and nothing happens.
+    Change {
+        /// Which switch.
+        switch: usize,
+        /// What.
+        change: Change,
     },
 }
 

@@ -235,8 +235,8 @@ impl World {
                 return Err(format!("the clock is stuck: {who} asks to be called again and again"));
             }
             self.now = self.now.max(next);
-            while let Some(&(_, fault)) = self.faults.front().filter(|&&(at, _)| at <= self.now.0) {
-                self.faults.pop_front();
+            while self.faults.front().is_some_and(|&(at, _)| at <= self.now.0) {
+                let Some((_, fault)) = self.faults.pop_front() else { break };
                 self.strike(fault);
             }
             while let Some(&Reverse((at, component))) = self.heap.peek().filter(|Reverse((at, _))| *at <= self.now) {
@@ -369,6 +369,11 @@ impl World {
             Fault::Lag { switch, for_ns } => {
                 let node = &mut self.nodes[switch];
                 node.lags_until = node.lags_until.max(self.now.plus_ns(for_ns));
+                self.touch(self.component(Plug::Switch(switch, PortId(0))));
+            }
+            Fault::Change { switch, change } => {
+                // Refused changes are a test as well.
+                let _ = self.nodes[switch].switch.change(&mut self.pool, self.now, change);
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));
             }
         }
