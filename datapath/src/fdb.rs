@@ -17,6 +17,8 @@ use std::hash::BuildHasher;
 const HOLD_NS: u64 = 1_000_000_000;
 /// Learned entries looked at for their age with each new one.
 const SWEEP: usize = 4;
+/// The shortest life of a learned address, in nanoseconds: the frame it is learned from may find it.
+const LEAST_AGE: u64 = 1;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
@@ -116,13 +118,19 @@ impl Fdb {
             quotas: Vec::new(),
             room: 0,
             cursor: 0,
-            age_ns,
+            age_ns: age_ns.max(LEAST_AGE),
         }
+    }
+
+    /// Makes room for endpoints 0..`endpoints` with a declared address each.
+    pub fn reserve(&mut self, endpoints: usize) {
+        self.declared.reserve(endpoints.saturating_sub(self.declared.len()));
+        self.quotas.reserve(endpoints.saturating_sub(self.quotas.len()));
     }
 
     /// Changes how long learned addresses live from when they are next seen.
     pub fn set_age(&mut self, age_ns: u64) {
-        self.age_ns = age_ns;
+        self.age_ns = age_ns.max(LEAST_AGE);
     }
 
     /// `endpoint` has `macs`, which nobody else in its network has; with none, it may have up to `max_learned` that are learned.

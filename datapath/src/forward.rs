@@ -59,6 +59,11 @@ impl Forward {
         Forward { members: vec![Members::default()], places: Vec::new(), vlans: vec![None; 4096] }
     }
 
+    /// Makes room for endpoints 0..`endpoints`.
+    pub fn reserve(&mut self, endpoints: usize) {
+        self.places.reserve(endpoints.saturating_sub(self.places.len()));
+    }
+
     /// A tenant's slot has another owner or attachment: `None` where the slot is vacant or the switch has no uplink. It must have no
     /// endpoints, unless all that changes is whether there is an uplink.
     pub fn attach(&mut self, tenant: TenantId, attachment: Option<Attachment>) {

@@ -171,6 +171,11 @@ impl<T> Slots<T> {
         }
     }
 
+    /// Makes room for slots up to `slots`, so that they come into being without what is there being moved.
+    pub fn reserve(&mut self, slots: usize) {
+        self.0.reserve(slots.saturating_sub(self.0.len()));
+    }
+
     /// Gives the slot behind the last to `owner`; its number.
     pub fn push(&mut self, owner: T) -> u32 {
         self.0.push(Some(owner));

@@ -39,6 +39,10 @@ const OUT: usize = 8192;
 /// Flooded frames a second from the uplink: many hosts are behind it.
 const UPLINK_FLOOD: u32 = 20_000;
 
+/// Endpoints that may be added to a new switch, or as many again as it has if that is more, before what is kept for each has to be
+/// moved to where there is room for more: for 10 000 endpoints that takes milliseconds. The memory is not touched before it is needed.
+const SPARE: usize = 4096;
+
 /// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait; more are counted, not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -130,6 +134,7 @@ impl Switch {
             events: VecDeque::with_capacity(Self::MAX_EVENTS),
             program: empty,
         };
+        switch.reserve(program.endpoints.len() + program.endpoints.len().max(SPARE));
         // Nothing is queued yet, so nothing needs a buffer.
         let mut pool = Pool::new(PoolLimits { small: 0, large: 0 });
         for change in program.changes() {

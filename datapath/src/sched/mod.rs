@@ -54,6 +54,14 @@ impl Scheduler {
         scheduler
     }
 
+    /// Makes room for endpoints 0..`endpoints`.
+    pub fn reserve(&mut self, endpoints: usize) {
+        self.wire.reserve(endpoints);
+        self.local.reserve(endpoints);
+        self.limits.endpoints.reserve(endpoints.saturating_sub(self.limits.endpoints.len()));
+        self.limited.reserve(endpoints.saturating_sub(self.limited.len()));
+    }
+
     /// Changes the uplink, or takes it away. Takes time in proportion to the endpoints.
     pub fn set_uplink(&mut self, uplink: Option<&Uplink>) {
         self.wire.set_capacity(capacity(uplink, self.direction));

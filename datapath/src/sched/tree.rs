@@ -186,6 +186,13 @@ impl Tree {
         tree
     }
 
+    /// Makes room for endpoints 0..`endpoints`.
+    pub fn reserve(&mut self, endpoints: usize) {
+        self.nodes.reserve(endpoints.saturating_sub(self.nodes.len()));
+        self.limits_of.reserve(endpoints.saturating_sub(self.limits_of.len()));
+        self.wheel.reserve(2 * endpoints);
+    }
+
     /// Changes the link's rate, or takes the link away. Takes time in proportion to the endpoints: bounds are in units of the longest
     /// frame, which is a matter of the rate.
     pub fn set_capacity(&mut self, capacity: Option<Capacity>) {

@@ -44,6 +44,11 @@ impl Wheel {
         }
     }
 
+    /// Takes memory for nodes 0..`nodes`.
+    pub fn reserve(&mut self, nodes: usize) {
+        self.links.reserve(nodes.saturating_sub(self.links.len()));
+    }
+
     /// Makes room for nodes 0..`nodes`; those that there are stay.
     pub fn grow(&mut self, nodes: usize) {
         if nodes > self.links.len() {

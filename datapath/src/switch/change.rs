@@ -41,6 +41,20 @@ impl Switch {
         }
     }
 
+    /// Makes room for endpoints 0..`endpoints`, and a port for each.
+    pub(super) fn reserve(&mut self, endpoints: usize) {
+        self.program.endpoints.reserve(endpoints);
+        self.program.ports.reserve(endpoints + 1);
+        self.egress.reserve(endpoints);
+        self.ingress.reserve(endpoints);
+        self.fdb.reserve(endpoints);
+        self.forward.reserve(endpoints);
+        self.roles.reserve(endpoints + 1);
+        self.tallies.reserve(endpoints);
+        self.floods.reserve(endpoints);
+        self.gone.reserve(endpoints);
+    }
+
     fn change_port(&mut self, id: PortId, features: Option<PortFeatures>) -> Result<(), ChangeError> {
         check_slot(id.0)?;
         if features.is_none() {

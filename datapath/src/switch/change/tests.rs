@@ -146,6 +146,28 @@ fn frames_for_a_removed_endpoint_do_not_reach_the_next_owner_of_its_number() {
 }
 
 #[test]
+fn a_limit_that_is_lifted_lets_nothing_overtake_what_it_had_held_back() {
+    let slow = Endpoint { share: limited(1), ..endpoint(0, 0) };
+    for (first, second) in [(slow, endpoint(1, 0)), (endpoint(0, 0), Endpoint { share: limited(1), ..endpoint(1, 0) })]
+    {
+        let mut rig = Rig::new(&program(&[first, second]));
+        for n in 0..40 {
+            rig.rx(1, &udp(0, 1, vec![n; 1000]));
+        }
+        let mut out = rig.due();
+        assert!((1..30).contains(&out.len()));
+        rig.add(0, endpoint(0, 0));
+        rig.add(1, endpoint(1, 0));
+        for n in 40..50 {
+            rig.rx(1, &udp(0, 1, vec![n; 1000]));
+        }
+        out.append(&mut rig.run(1000 * MS));
+        let numbers: Vec<u8> = out.iter().map(|(_, bytes)| bytes[bytes.len() - 1]).collect();
+        assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn frames_on_their_way_to_a_port_do_not_reach_its_next_owner() {
     let mut rig = Rig::new(&program(&[endpoint(0, 0), endpoint(1, 0), endpoint(2, 1)]));
     rig.rx(1, &udp(0, 1, vec![]));
