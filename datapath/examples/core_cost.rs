@@ -11,7 +11,7 @@
 //! N endpoints belong to N / 1000 tenants (at least one) and take turns in random order. The work before the measured part, including a
 //! warm-up of two visits an endpoint, does not depend on K: under callgrind, the difference of two runs with different K, divided by the
 //! difference of K, is the cost of one operation alone. One line of JSON tells the time of one operation. `change` has no K: its line tells
-//! the median and the longest time of one change of each kind.
+//! the median and the longest time of one change of each kind, and the time of one of the uplink, which concerns all endpoints.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -373,6 +373,11 @@ fn change(endpoints: u32, order: OrderKind) {
         let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
         parts.push(format!("\"{name}\":{{\"diff_us\":{diff_us},\"median_ns\":{median},\"most_ns\":{most}}}"));
     }
+    let mut uplink = before.uplink.clone();
+    uplink.as_mut().expect("an uplink").rate = Both { egress: Rate(LINK.0 / 40), ingress: Rate(LINK.0 / 40) };
+    let start = Clock::now();
+    switch.change(&mut pool, Instant(1_000_000_000), Change::Uplink(uplink)).expect("a step");
+    parts.push(format!("\"uplink_ns\":{}", start.elapsed().as_nanos()));
     println!(
         "{{\"mode\":\"change\",\"endpoints\":{endpoints},\"order\":\"{order:?}\",\"changes\":{ADDED},{}}}",
         parts.join(",")
