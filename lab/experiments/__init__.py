@@ -7,6 +7,7 @@ A module has `SUMMARY`, a line, and `run(lab, quick, out) -> Report`, which may 
 EXPERIMENTS = {
     "bystander": "lab.experiments.bystander",
     "fs-vde": "lab.experiments.fs_vde",
+    "fs-vde-vde": "lab.experiments.fs_vde_vde",
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
     "restart": "lab.experiments.restart",
 }

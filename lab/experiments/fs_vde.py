@@ -106,10 +106,10 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
             make = functools.partial(kind.make, lab)
             for cell in play(make, kind.flows, plan.window_s, kind.labels(repetition)):
                 cells.append(cell)
-                print(f"  {_progress(cell)}", file=sys.stderr)
+                print(f"  {progress(cell)}", file=sys.stderr)
     report.cells = [cell.as_row() for cell in cells]
     report.tables = [
-        *(_flow_table(cells, direction) for direction in FLOWS),
+        *(flow_table(cells, direction) for direction in FLOWS),
         *(_byte_table(cells, direction) for direction in FLOWS),
     ]
     report.claims = claims(cells)
@@ -144,7 +144,7 @@ def _kinds() -> list[Kind]:
     for direction in FLOWS:
         tables = topology(direction, TABLE_LINK_BPS, wire_bps=TABLE_LINK_BPS)
         small = topology(direction, BYTES_LINK_BPS, wire_bps=SPARE * BYTES_LINK_BPS)
-        tcp = _tcp_flows(direction)
+        tcp = tcp_flows(direction)
         kinds.append(Kind("table", direction, "vde", None, _vde(tables), tcp))
         kinds.append(Kind("table", direction, "levada", "fair", _levada(tables, "fair"), tcp))
         mixed = _mixed_flows(direction)
@@ -180,7 +180,8 @@ def _levada(shape: Topology, order: str) -> Callable[[Lab], Switch]:
     return lambda lab: Levada(lab, shape, order=order)
 
 
-def _tcp_flows(direction: str) -> Callable[[], list[Flow]]:
+def tcp_flows(direction: str) -> Callable[[], list[Flow]]:
+    """The published flows, one connection each."""
     return lambda: [TcpFlow(name, src, dst) for name, (src, dst) in FLOWS[direction].items()]
 
 
@@ -231,22 +232,20 @@ def claims(cells: Sequence[Cell]) -> list[Claim]:
     """What the publication's shape and Levada's promise come to, over all repetitions."""
     made = []
     for direction in FLOWS:
-        vde = _select(cells, "table", direction, "vde")
-        ours = _select(cells, "table", direction, "levada")
+        vde = select(cells, "table", direction, "vde")
+        ours = select(cells, "table", direction, "levada")
         made.append(
             at_least(
-                f"{direction}: worst client's share", _worst(ours), "% of ideal", SHARE_PERCENT
+                f"{direction}: worst client's share", worst_share(ours), "% of ideal", SHARE_PERCENT
             )
         )
-        made.append(_shape_of_plain_vde(vde, direction))
+        made.append(shape_of_plain_vde(vde, direction))
         made.append(
-            at_least(
-                f"{direction}: throughput over plain vde_switch's", _times(ours, vde), "x", 1.0
-            )
+            at_least(f"{direction}: throughput over plain vde_switch's", times(ours, vde), "x", 1.0)
         )
     for direction in FLOWS:
         for order in ORDERS:
-            chosen = _select(cells, "bytes", direction, "levada", order)
+            chosen = select(cells, "bytes", direction, "levada", order)
             name = f"{direction}, 64-byte frames, {order}"
             if order == "vtrr":
                 small = [shares_percent(c)["c1"] for c in chosen]
@@ -254,11 +253,11 @@ def claims(cells: Sequence[Cell]) -> list[Claim]:
                 made.append(at_most(f"{name}: c1 loses, as published", value, "% of ideal", 50))
             else:
                 claim = f"{name}: worst client's share"
-                made.append(at_least(claim, _worst(chosen), "% of ideal", SHARE_PERCENT))
+                made.append(at_least(claim, worst_share(chosen), "% of ideal", SHARE_PERCENT))
     return made
 
 
-def _shape_of_plain_vde(cells: Sequence[Cell], direction: str) -> Claim:
+def shape_of_plain_vde(cells: Sequence[Cell], direction: str) -> Claim:
     """Plain vde_switch shares by flow: n times the flows, about n times the rate. Published:
     3.3 for 4 and 1.9 for 2, so a third off either way still has the shape."""
     many, few = ("c2", "c1") if direction == "egress" else ("c1", "c2")
@@ -272,23 +271,24 @@ def _shape_of_plain_vde(cells: Sequence[Cell], direction: str) -> Claim:
     return between(name, ratio, "x the rate", round(n * 2 / 3, 2), round(n * 4 / 3, 2))
 
 
-def _worst(cells: Sequence[Cell]) -> float | None:
+def worst_share(cells: Sequence[Cell]) -> float | None:
     """The worst client's share over all repetitions."""
     return min((share for c in cells for share in shares_percent(c).values()), default=None)
 
 
-def _times(ours: Sequence[Cell], theirs: Sequence[Cell]) -> float | None:
+def times(ours: Sequence[Cell], theirs: Sequence[Cell]) -> float | None:
     """Mean total payload rate of ours over theirs."""
     if not ours or not theirs:
         return None
-    return _total(ours).value / _total(theirs).value
+    return total(ours).value / total(theirs).value
 
 
-def _total(cells: Sequence[Cell]) -> Mean:
+def total(cells: Sequence[Cell]) -> Mean:
+    """Mean payload rate of all flows together."""
     return mean([sum(c.goodput_bps.values()) for c in cells])
 
 
-def _select(
+def select(
     cells: Sequence[Cell], part: str, direction: str, peer: str, order: str | None = None
 ) -> list[Cell]:
     """The valid cells of a kind; any order where none is named."""
@@ -301,17 +301,18 @@ def _select(
 # --- showing ------------------------------------------------------------------------------
 
 
-def _flow_table(cells: Sequence[Cell], direction: str) -> str:
+def flow_table(cells: Sequence[Cell], direction: str) -> str:
+    """The published table of a direction, with the rates measured and those printed."""
     flows = list(FLOWS[direction])
     rows = []
     for peer in ("vde", "levada"):
-        chosen = _select(cells, "table", direction, peer)
+        chosen = select(cells, "table", direction, peer)
         if not chosen:
             rows.append([peer, *["invalid"] * (len(flows) + 3)])
             continue
         by_flow = [f"{mean([c.goodput_bps[f] / 1e6 for c in chosen]):.0f}" for f in flows]
         by_client = [f"{mean([client_bps(c)[t.name] / 1e6 for c in chosen]):.0f}" for t in CLIENTS]
-        rows.append([peer, *by_flow, *by_client, f"{_total(chosen).value / 1e6:.0f}"])
+        rows.append([peer, *by_flow, *by_client, f"{total(chosen).value / 1e6:.0f}"])
         printed = PUBLISHED[direction, peer]
         name = "  published, plain VDE" if peer == "vde" else "  published, FS-VDE"
         clients = [str(printed[t.name]) for t in CLIENTS]
@@ -323,7 +324,7 @@ def _flow_table(cells: Sequence[Cell], direction: str) -> str:
 def _byte_table(cells: Sequence[Cell], direction: str) -> str:
     rows = []
     for order in ORDERS:
-        chosen = _select(cells, "bytes", direction, "levada", order)
+        chosen = select(cells, "bytes", direction, "levada", order)
         if not chosen:
             rows.append([order, "invalid", "invalid"])
             continue
@@ -337,7 +338,7 @@ def _draw(cells: Sequence[Cell], out: Path) -> None:
     for direction in FLOWS:
         series = {}
         for peer in ("vde", "levada"):
-            chosen = _select(cells, "table", direction, peer)
+            chosen = select(cells, "table", direction, peer)
             if chosen:
                 series[peer] = [
                     mean([client_bps(c)[t.name] / 1e6 for c in chosen]) for t in CLIENTS
@@ -354,7 +355,8 @@ def _draw(cells: Sequence[Cell], out: Path) -> None:
             )
 
 
-def _progress(cell: Cell) -> str:
+def progress(cell: Cell) -> str:
+    """A line on a cell that was played."""
     clients = ", ".join(f"{name} {bps / 1e6:.0f}" for name, bps in client_bps(cell).items())
     shares = ""
     if cell.wire:

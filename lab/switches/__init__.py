@@ -5,14 +5,27 @@ bridge   Linux bridge: best effort
 htb      the bridge with HTB classes that borrow, on egress and, through IFB, on ingress
 rigid    the same without borrowing
 ovs      Open vSwitch's userspace datapath
-levada   `levada run`; `OneHost` is one host of it and a bare network outside
+levada   `levada run`; `OneHost` is one host of it and a bare network outside, `LevadaVde` has
+         the endpoints plugged in through its VDE control sockets
 """
 
 from lab.switches.base import Switch
 from lab.switches.bridge import Bridge, Htb, Rigid
 from lab.switches.levada import Levada
+from lab.switches.levada_vde import LevadaVde, LevadaVdeUnpaced
 from lab.switches.one_host import OneHost
 from lab.switches.ovs import Ovs
 from lab.switches.vde import Vde
 
-__all__ = ["Bridge", "Htb", "Levada", "OneHost", "Ovs", "Rigid", "Switch", "Vde"]
+__all__ = [
+    "Bridge",
+    "Htb",
+    "Levada",
+    "LevadaVde",
+    "LevadaVdeUnpaced",
+    "OneHost",
+    "Ovs",
+    "Rigid",
+    "Switch",
+    "Vde",
+]

@@ -99,8 +99,8 @@ class Levada(Switch):
             parts.append(toml_table("switch.uplink", **uplink, rate=rate, mtu=self.topology.mtu))
         for tenant in self.topology.tenants_on(host):
             vlan = None if uplink is None else self._vlan(tenant)
-            knobs = _knobs(tenant) if host.isolates else {}
-            parts.append(toml_table("[switch.tenant]", name=tenant.name, vlan=vlan, **knobs))
+            shares = knobs(tenant) if host.isolates else {}
+            parts.append(toml_table("[switch.tenant]", name=tenant.name, vlan=vlan, **shares))
             for endpoint in self.topology.of(tenant, host):
                 parts.append(self._endpoint(endpoint, host))
         return "\n".join(parts)
@@ -121,7 +121,7 @@ class Levada(Switch):
             mtu=self.topology.mtu,
             persistent=self.persistent or None,
             **(identity if endpoint.declared else {}),
-            **(_knobs(endpoint) if host.isolates else {}),
+            **(knobs(endpoint) if host.isolates else {}),
         )
 
     def _link(self, name: str, rate_bps: int) -> str:
@@ -139,13 +139,14 @@ def _fabric(hosts: tuple[Host, ...]) -> str:
     return "\n".join(head + ports)
 
 
-def _knobs(node: Tenant | Endpoint) -> dict[str, object]:
-    knobs: dict[str, object] = {"weight": node.weight}
+def knobs(node: Tenant | Endpoint) -> dict[str, object]:
+    """Weight, guarantee and limit as keys of the configuration."""
+    keys: dict[str, object] = {"weight": node.weight}
     if node.guarantee_bps is not None:
-        knobs["guarantee"] = _rate(node.guarantee_bps)
+        keys["guarantee"] = _rate(node.guarantee_bps)
     if node.limit_bps is not None:
-        knobs["limit"] = _rate(node.limit_bps)
-    return knobs
+        keys["limit"] = _rate(node.limit_bps)
+    return keys
 
 
 def _rate(bps: int) -> str:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from lab.net import Process
+from lab.net import Namespace, Process
 from lab.switches.base import Switch
-from lab.topology import Host
+from lab.topology import Endpoint, Host
 
 #: Ports of one switch beyond its endpoints: cables.
 _SPARE_PORTS = 8
@@ -35,7 +35,8 @@ class Vde(Switch):
             self.processes.append(self.lab.spawn(f"cable-{number}", *cable))
         for host, socket in zip(self.topology.hosts, sockets, strict=True):
             for endpoint in self.topology.on(host):
-                self._plug(endpoint.name, socket)
+                self.processes.append(plug(self._space(endpoint.name), endpoint, socket))
+                self._configure_device(endpoint.name)
 
     def _switch(self, host: Host) -> Path:
         socket = self.lab.dir / f"vde-{host.name}"
@@ -47,10 +48,12 @@ class Vde(Switch):
         self.processes.append(process)
         return socket
 
-    def _plug(self, endpoint: str, socket: Path) -> Process:
-        space = self._space(endpoint)
-        plug = space.spawn(f"plug-{endpoint}", "vde_plug2tap", "-s", str(socket), endpoint)
-        plug.wait_for(lambda: space.has_device(endpoint), f"device {endpoint}")
-        self._configure_device(endpoint)
-        self.processes.append(plug)
-        return plug
+
+def plug(space: Namespace, endpoint: Endpoint, directory: Path, port: int = 0) -> Process:
+    """Gives a guest a device that is plugged into a VDE control directory, at the first free port
+    where no number is given."""
+    name = endpoint.name
+    number = ("-p", str(port)) if port else ()
+    process = space.spawn(f"plug-{name}", "vde_plug2tap", "-s", str(directory), *number, name)
+    process.wait_for(lambda: space.has_device(name), f"device {name}")
+    return process
