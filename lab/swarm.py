@@ -1,8 +1,9 @@
 """A swarm of short TCP connections: all slow start, never long enough to adapt.
 
-The client keeps `--concurrency` connections going for `--seconds`; each sends `--bytes`, waits
-until the server has read them all, and closes. One thread a connection: they wait for the network
-nearly all the time. Both ends stop by themselves; the client then writes one JSON object:
+The client keeps `--concurrency` connections going for `--seconds`, or begins `--per-s` a second
+where that is fewer; each sends `--bytes`, waits until the server has read them all, and closes. One
+thread a connection: they wait for the network nearly all the time. Both ends stop by themselves;
+the client then writes one JSON object:
 
     python -m lab.swarm serve --port 8000 --seconds 6
     python -m lab.swarm run --to 10.1.0.2 --port 8000 --bytes 65536 --concurrency 16 --seconds 5
@@ -66,13 +67,17 @@ class _Tally:
 
 
 def run_clients(
-    to: str, port: int, nbytes: int, concurrency: int, seconds: float
+    to: str, port: int, nbytes: int, concurrency: int, seconds: float, per_s: float = 0
 ) -> dict[str, object]:
-    """Keeps the swarm going for `seconds`; connections done, failed, and how long each took."""
+    """Keeps the swarm going for `seconds`, beginning at most `per_s` connections a second (0: as
+    fast as it goes); connections done, failed, and how long each took."""
     tally = _Tally()
     start = time.monotonic()
+    pause_s = concurrency / per_s if per_s else 0.0
     threads = [
-        threading.Thread(target=_one_client, args=(to, port, nbytes, start, seconds, tally))
+        threading.Thread(
+            target=_one_client, args=(to, port, nbytes, start, seconds, tally, pause_s)
+        )
         for _ in range(concurrency)
     ]
     for thread in threads:
@@ -89,8 +94,15 @@ def run_clients(
 
 
 def _one_client(
-    to: str, port: int, nbytes: int, start: float, seconds: float, tally: _Tally
+    to: str,
+    port: int,
+    nbytes: int,
+    start: float,
+    seconds: float,
+    tally: _Tally,
+    pause_s: float,
 ) -> None:
+    """One connection after the other, each begun `pause_s` after the one before at the earliest."""
     payload = bytes(nbytes)
     while (begun := time.monotonic()) < start + seconds:
         try:
@@ -108,6 +120,7 @@ def _one_client(
                 tally.failed += 1
         if not finished:
             time.sleep(RETRY_S)
+        time.sleep(max(0.0, begun + pause_s - time.monotonic()))
 
 
 def main() -> int:
@@ -117,13 +130,16 @@ def main() -> int:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--bytes", type=int, default=64 << 10)
     parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--per-s", type=float, default=0, help="connections a second; 0: no bound")
     parser.add_argument("--seconds", type=float, required=True)
     args = parser.parse_args()
     report: object
     if args.role == "serve":
         report = serve(args.port, args.seconds)
     else:
-        report = run_clients(args.to, args.port, args.bytes, args.concurrency, args.seconds)
+        report = run_clients(
+            args.to, args.port, args.bytes, args.concurrency, args.seconds, args.per_s
+        )
     print(json.dumps(report), flush=True)
     return 0
 

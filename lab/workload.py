@@ -210,14 +210,22 @@ def flood(name: str, src: str, dst: str, wire_bps: float, *, offload: bool) -> B
 
 
 class Swarm(Flow):
-    """Short TCP connections of `nbytes` each, `concurrency` at a time."""
+    """Short TCP connections of `nbytes` each, `concurrency` at a time and at most `per_s` a second
+    (0: as fast as it goes)."""
 
     def __init__(
-        self, name: str, src: str, dst: str, concurrency: int = 16, nbytes: int = 64 << 10
+        self,
+        name: str,
+        src: str,
+        dst: str,
+        concurrency: int = 16,
+        nbytes: int = 64 << 10,
+        per_s: float = 0,
     ) -> None:
         super().__init__(name, src, dst)
         self.concurrency = concurrency
         self.nbytes = nbytes
+        self.per_s = per_s
 
     def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
@@ -227,6 +235,7 @@ class Swarm(Flow):
         )
         self._receiver.wait_for(lambda: _bound(self._receiver, port, "tcp"), "a listening socket")
         size = ["--bytes", str(self.nbytes), "--concurrency", str(self.concurrency)]
+        size += ["--per-s", str(self.per_s)]
         self._sender = _python(
             src,
             f"swarm-{self.name}",

@@ -52,9 +52,11 @@ BAD_PER_S = 20_000
 OUTSIDE_STORM_PER_S = 40_000
 #: The UDP flood's rate over the link's.
 FLOOD = 1.5
-#: Short connections: this many at once, of so many bytes.
+#: Short connections: this many at once, of so many bytes, so many a second. More, and the programs
+#: that make and take them use up the CPU that the switch needs.
 SWARM = 8
 SWARM_BYTES = 4 << 10
+SWARM_PER_S = 300
 #: Rates of 64-byte frames, in turn.
 STEPS_PER_S = (25_000, 50_000, 100_000, 150_000, 200_000, 250_000, 300_000)
 
@@ -115,7 +117,7 @@ def _udp(switch: OneHost, side: str) -> Flow:
 
 
 def _swarm(switch: OneHost, side: str) -> Flow:
-    return Swarm("attack", *_ends("bad", side), SWARM, SWARM_BYTES)
+    return Swarm("attack", *_ends("bad", side), SWARM, SWARM_BYTES, SWARM_PER_S)
 
 
 ATTACKS = (

@@ -75,6 +75,12 @@ class TestLive:
         assert result.detail["failed"] == 0
         assert 0 < result.detail["p50_s"] <= result.detail["p99_s"]
 
+    def test_a_swarm_keeps_to_its_rate(self, pair: tuple[Guest, Guest]) -> None:
+        result = play(Swarm("f", "a", "b", concurrency=4, nbytes=1000, per_s=40), pair)
+        # Each of the four begins at once, and then every tenth of a second for 2 s.
+        assert 20 < result.detail["connections"] <= 84
+        assert result.detail["failed"] == 0
+
     def test_ping_gives_raw_round_trips(self, pair: tuple[Guest, Guest]) -> None:
         result = play(Ping("f", "a", "b"), pair, seconds=1)
         assert len(result.detail["rtt_ms"]) > 100
