@@ -32,6 +32,11 @@ pub enum Command {
         /// The configuration
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
+        /// Take over from the process that runs the instance: traffic hardly notices
+        ///
+        /// Devices and learned state pass to the new process, and the old one ends. Where that fails, the old one goes on.
+        #[arg(long)]
+        takeover: bool,
     },
     /// Read a configuration and say what is wrong with it, or what it promises
     Check {

@@ -5,16 +5,18 @@
 //! | main | starts and ends the others, waits for signals |
 //! | `levada-worker` | moves every frame (`worker`) |
 //! | `levada-upkeep` | closes and opens devices, logs (`upkeep`) |
+//! | `levada-door` | another process that takes over (`handover`) |
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
 //! | `levada-vde` | lets clients into VDE directories (`plugs`) |
 
 use crate::desk::Desk;
+use crate::handover::{Giver, Taker};
 use crate::http;
 use crate::log::{Level, Log};
 use crate::os::{self, Signals};
 use crate::plugs::Plugs;
 use crate::report::Facts;
-use crate::rundir::{self, RunDir, Taken};
+use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
 use crate::upkeep::{Reopen, Upkeep};
 use crate::worker::{AnyPort, Bell, Cable, Chore, Clock, Device, Order, Parts, Unit, Wake, Way, Worker};
 use crate::{Failure, check};
@@ -31,7 +33,9 @@ use ports::Port as _;
 use ports::netns::{self, Netns};
 use ports::tap::{Survey, Tag, Tap, TapOptions};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -49,25 +53,59 @@ const WARM_LARGE: usize = 32;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// Runs the configuration in `file` until a signal ends it.
-pub fn run(file: &Path) -> Result<(), Failure> {
+/// What a daemon begins with.
+#[derive(Default)]
+struct Inheritance {
+    /// Descriptors of devices that an earlier process opened.
+    descriptors: Vec<OwnedFd>,
+    /// The process that runs, to be taken over from.
+    taker: Option<Taker>,
+}
+
+/// Why a daemon ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// A signal, or the worker's own end.
+    Stop,
+    /// Another process has its work.
+    GivenAway,
+}
+
+/// Runs the configuration in `file` until a signal ends it. With `takeover`, takes the work from the process that runs the instance.
+pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
     let (checked, warnings) = check::load(file)?;
     check::complain(&warnings);
     let plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
     let log = Log::new(&plan.name);
     // Before any other thread, so that all of them leave the signals to this one.
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
-    let rundir = take_rundir(&plan.name)?;
-    let running = Running::start(&checked.config, &plan, &log, &rundir)?;
+    let (mut rundir, inheritance) =
+        if takeover { inherit(&plan.name)? } else { (take_rundir(&plan.name)?, Inheritance::default()) };
+    let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance)?;
     log.ready();
-    running.wait(&signals);
-    let crashed = running.stop();
-    drop(rundir);
+    let end = running.wait(&signals);
+    let crashed = running.stop(end);
+    if end == End::GivenAway {
+        rundir.leave();
+    }
     if crashed { Err(Failure::Failed("the worker has crashed; this is a fault of levada".to_owned())) } else { Ok(()) }
 }
 
-fn failed(what: &str) -> impl FnOnce(std::io::Error) -> Failure + '_ {
+fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
     move |error| Failure::Failed(format!("{what}: {error}"))
+}
+
+/// Asks the process that runs `name` for what it has.
+fn inherit(name: &str) -> Result<(RunDir, Inheritance), Failure> {
+    let base = rundir::base();
+    let (taker, lock, descriptors) = Taker::ask(&rundir::handover(&base, name)).map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => "; without --takeover it is started anew",
+            _ => "; it goes on as it was",
+        };
+        Failure::Failed(format!("cannot take over from the process that runs \"{name}\": {error}{remedy}"))
+    })?;
+    Ok((RunDir::inherit(&base, name, lock), Inheritance { descriptors, taker: Some(taker) }))
 }
 
 fn take_rundir(name: &str) -> Result<RunDir, Failure> {
@@ -107,6 +145,8 @@ struct Opened {
     /// Devices that are there when somebody plugs in.
     plugs: Vec<(VdePlan, String, usize)>,
     facts: Facts,
+    /// Devices that are still as another process left them.
+    adopted: Vec<(TapOptions, OwnedFd)>,
 }
 
 /// The threads of a running daemon.
@@ -120,11 +160,19 @@ struct Running {
     chores: SyncSender<Chore>,
     /// Becomes readable when the worker ends by itself.
     ended: UnixStream,
+    /// Ends when the work has been given away.
+    given: UnixStream,
 }
 
 impl Running {
-    fn start(config: &Config, plan: &Plan, log: &Log, rundir: &RunDir) -> Result<Running, Failure> {
-        let opened = netns::roaming(|| open(plan))?;
+    fn start(
+        config: &Config,
+        plan: &Plan,
+        log: &Log,
+        rundir: &mut RunDir,
+        inheritance: Inheritance,
+    ) -> Result<Running, Failure> {
+        let opened = netns::roaming(|| open(plan, inheritance.descriptors))?;
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
         let wake = Wake::new().map_err(failed("cannot make an epoll instance"))?;
@@ -146,7 +194,12 @@ impl Running {
         };
         let worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
         let group = group(config)?;
-        let listener = http::listen(&rundir.socket(), group).map_err(failed("cannot listen on the control socket"))?;
+        let listener =
+            http::listen(&rundir.coming(SOCKET), group).map_err(failed("cannot listen on the control socket"))?;
+        let door = UnixListener::bind(rundir.coming(HANDOVER)).map_err(failed("cannot listen for a takeover"))?;
+        let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
+        let lock = rundir.lock().map_err(failed("cannot keep the lock"))?;
+        let giver = Giver { lock, inbox: inbox.clone(), bell: bell.clone(), log: log.clone(), left };
         let desk = Desk::new(config.clone(), opened.facts, inbox.clone(), bell.clone());
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).map_err(failed("cannot watch VDE clients"))?;
         for (plan, label, device) in opened.plugs {
@@ -155,6 +208,13 @@ impl Running {
         }
         let upkeep = Upkeep::new(plan.clone(), opened.reopen, opened.watched, log.clone(), inbox.clone(), bell.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
+        let from = inheritance.taker.as_ref().map(|taker| taker.from);
+        // From here on nobody else reads the devices.
+        let _state = inheritance
+            .taker
+            .map(Taker::take)
+            .transpose()
+            .map_err(failed("the takeover failed, and the old process goes on"))?;
         let worker = spawn("levada-worker", {
             let log = log.clone();
             move || {
@@ -165,6 +225,11 @@ impl Running {
                 worker.run();
             }
         })?;
+        rundir.announce().map_err(failed("cannot put the sockets in their place"))?;
+        if let Some(from) = from {
+            log.line(Level::Info, &format!("has taken over from process {from}"));
+        }
+        settle(opened.adopted, log);
         let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
         let vde = spawn("levada-vde", {
             let plugs = plugs.clone();
@@ -177,19 +242,25 @@ impl Running {
                 complaint.line(Level::Warning, &format!("the control socket is not served: {error}"));
             }
         })?;
-        Ok(Running { worker, upkeep, plugs, vde, inbox, bell, chores, ended })
+        spawn("levada-door", move || giver.serve(&door))?;
+        Ok(Running { worker, upkeep, plugs, vde, inbox, bell, chores, ended, given })
     }
 
-    /// Waits for a signal, or for the worker to end, which it should not.
-    fn wait(&self, signals: &Signals) {
-        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(&self.ended, PollFlags::IN)];
+    /// Waits for a signal, for another process to take over, or for the worker to end, which it should not.
+    fn wait(&self, signals: &Signals) -> End {
+        let mut fds = [
+            PollFd::new(&self.given, PollFlags::IN),
+            PollFd::new(signals, PollFlags::IN),
+            PollFd::new(&self.ended, PollFlags::IN),
+        ];
         // An error is an interruption by a signal that is not ours.
         while poll(&mut fds, None).is_err() {}
+        if fds[0].revents().is_empty() { End::Stop } else { End::GivenAway }
     }
 
-    /// Ends the threads; devices that are not persistent end with the worker. True: it had crashed.
-    fn stop(self) -> bool {
-        let _ = self.inbox.send(Order::Stop);
+    /// Ends the threads; devices that are not persistent end with the worker, unless another process has them. True: it had crashed.
+    fn stop(self, end: End) -> bool {
+        let _ = self.inbox.send(if end == End::GivenAway { Order::Finish } else { Order::Stop });
         self.bell.ring();
         let crashed = self.worker.join().is_err();
         self.plugs.stop();
@@ -204,17 +275,29 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed("cannot start a thread"))
 }
 
-/// Opens every device of the plan, and makes the switches with what the devices can do.
-fn open(plan: &Plan) -> Result<Opened, Failure> {
+/// Brings devices to what the configuration says, now that nobody else has them.
+fn settle(adopted: Vec<(TapOptions, OwnedFd)>, log: &Log) {
+    netns::roaming(|| {
+        for (options, fd) in adopted {
+            if let Err(error) = Tap::settle(&options, fd.as_fd()) {
+                log.line(Level::Warning, &error.to_string());
+            }
+        }
+    });
+}
+
+/// Opens every device of the plan that is not among `descriptors`, and makes the switches with what the devices can do.
+fn open(plan: &Plan, descriptors: Vec<OwnedFd>) -> Result<Opened, Failure> {
     let mut opened = Opened {
         units: Vec::new(),
         devices: Vec::new(),
         reopen: Vec::new(),
         watched: Vec::new(),
         plugs: Vec::new(),
+        adopted: Vec::new(),
         facts: Facts { plan: plan.clone(), uplinks: Vec::new(), devices: Vec::new() },
     };
-    let survey = Survey::default();
+    let survey = Survey::of(descriptors);
     for (index, switch) in plan.switches.iter().enumerate() {
         let mut program = switch.program.clone();
         let mut ways = Vec::new();
@@ -230,6 +313,10 @@ fn open(plan: &Plan) -> Result<Opened, Failure> {
                     let options = tap_options(plan, index, id, tap);
                     let tap = Tap::open_among(&options, &survey).map_err(|error| Failure::Failed(error.to_string()))?;
                     program.ports[id.0 as usize].offload = tap.features().offload;
+                    if tap.is_adopted() {
+                        let fd = tap.fd().and_then(|fd| fd.try_clone_to_owned().ok());
+                        opened.adopted.extend(fd.map(|fd| (options.clone(), fd)));
+                    }
                     opened.watched.push(tap.second());
                     let number = opened.devices.len();
                     let label = format!("{} of {}", port.locator, owner(plan, index, id));

@@ -6,8 +6,10 @@ mod clean;
 mod cli;
 mod client;
 mod daemon;
+mod descriptors;
 mod desk;
 mod edit;
+mod handover;
 mod http;
 mod log;
 mod os;
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run { config } => daemon::run(&config),
+        Command::Run { config, takeover } => daemon::run(&config, takeover),
         Command::Check { file, json } => check::check(&file, json).and_then(|text| print(&text)),
         Command::Show(what) => show::show(&what),
         Command::Add(edit) => edit::change(vec![edit.add().map_err(Failure::Usage)?], &edit.how),

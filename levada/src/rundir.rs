@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 const BASE: &str = "/run/levada";
 /// The control socket, in the run directory.
 pub const SOCKET: &str = "control.sock";
+/// The socket by which a new process takes over, in the run directory.
+pub const HANDOVER: &str = "handover.sock";
 const LOCK: &str = "lock";
 
 /// The directory that holds all run directories.
@@ -21,11 +23,13 @@ pub fn base() -> PathBuf {
     std::env::var_os("LEVADA_RUN_DIR").filter(|v| !v.is_empty()).map_or_else(|| PathBuf::from(BASE), PathBuf::from)
 }
 
-/// The run directory of this process's instance, and its lock. Dropping it removes the directory.
+/// The run directory of this process's instance, and its lock. Dropping it removes the directory, unless it is another's.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
     lock: File,
+    /// False while another process is the instance, or again is.
+    is_ours: bool,
 }
 
 /// Why an instance cannot be had.
@@ -73,21 +77,83 @@ impl RunDir {
                 continue;
             }
             write_pid(&mut lock).map_err(failed(&file))?;
-            let _ = fs::remove_file(path.join(SOCKET));
-            return Ok(RunDir { path, lock });
+            let taken = RunDir { path, lock, is_ours: true };
+            taken.remove_sockets();
+            return Ok(taken);
         }
     }
 
-    /// Where the control socket is to be.
+    /// The run directory of `name`, whose `lock` another process hands over.
     #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        self.path.join(SOCKET)
+    pub fn inherit(base: &Path, name: &str, lock: File) -> RunDir {
+        RunDir { path: base.join(name), lock, is_ours: false }
     }
+
+    /// Where a socket is to be made: beside its place, which another process may still have. See [`RunDir::announce`].
+    #[must_use]
+    pub fn coming(&self, socket: &str) -> PathBuf {
+        let coming = self.path.join(format!("{socket}.{}", std::process::id()));
+        let _ = fs::remove_file(&coming);
+        coming
+    }
+
+    /// From now on this process is the instance: its sockets are in their places, and its pid is in the lock.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn announce(&mut self) -> io::Result<()> {
+        for socket in [SOCKET, HANDOVER] {
+            fs::rename(self.path.join(format!("{socket}.{}", std::process::id())), self.path.join(socket))?;
+        }
+        self.is_ours = true;
+        write_pid(&mut self.lock)
+    }
+
+    /// A second descriptor of the lock, to be handed over.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn lock(&self) -> io::Result<File> {
+        self.lock.try_clone()
+    }
+
+    /// Leaves the directory to the process that has taken over.
+    pub fn leave(mut self) {
+        self.is_ours = false;
+    }
+
+    /// Whether an entry of the directory is of this process alone.
+    fn is_own(&self, entry: &str) -> bool {
+        entry.rsplit_once('.').is_some_and(|(_, pid)| pid == std::process::id().to_string())
+    }
+
+    /// Removes the sockets that this process may remove.
+    fn remove_sockets(&self) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let socket = [SOCKET, HANDOVER].iter().any(|socket| name.starts_with(socket));
+            if socket && (self.is_ours || self.is_own(&name)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// Where the process that runs as `name` can be asked to hand over.
+#[must_use]
+pub fn handover(base: &Path, name: &str) -> PathBuf {
+    base.join(name).join(HANDOVER)
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.socket());
+        self.remove_sockets();
+        if !self.is_ours {
+            // Unlocking would take the lock from the other process, too.
+            return;
+        }
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
@@ -145,7 +211,7 @@ mod tests {
         fs::write(base.join("demo").join(LOCK), "999999999\n").unwrap();
         fs::write(base.join("demo").join(SOCKET), "").unwrap();
         let again = RunDir::take(&base, "demo").unwrap();
-        assert!(!again.socket().exists());
+        assert!(!base.join("demo").join(SOCKET).exists());
         drop(again);
         fs::remove_dir(&base).unwrap();
     }

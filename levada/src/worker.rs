@@ -9,12 +9,14 @@
 
 mod device;
 mod histogram;
+mod leave;
 mod snapshot;
 mod wake;
 
 #[cfg(test)]
 mod tests;
 
+use crate::handover::State;
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
 use datapath::program::PortId;
@@ -27,6 +29,7 @@ pub use device::{AnyPort, Device};
 pub use histogram::Histogram;
 use ports::{BURST_BYTES, PortError, Refused};
 pub use snapshot::{Snapshot, SwitchNumbers};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 pub use wake::{Bell, Clock, Wake};
 
@@ -78,6 +81,20 @@ pub enum Order {
         /// The port.
         port: AnyPort,
     },
+    /// Send back second descriptors of the devices.
+    Lend {
+        /// Where to. Has room for one.
+        reply: SyncSender<Vec<OwnedFd>>,
+    },
+    /// Stop reading, send what can be sent, and say when that is done.
+    Yield {
+        /// To whom. Has room for one.
+        reply: SyncSender<State>,
+    },
+    /// Go on after [`Order::Yield`].
+    Resume,
+    /// Send what is left after [`Order::Yield`], and end.
+    Finish,
     /// End.
     Stop,
 }
@@ -475,18 +492,31 @@ impl Worker {
     /// Does what other threads asked for. True: stop.
     fn obey(&mut self) -> bool {
         while let Ok(order) = self.inbox.try_recv() {
-            match order {
-                Order::Snapshot { mut into, reply } => {
-                    self.fill(&mut into);
-                    let _ = reply.try_send(into);
-                }
-                Order::Drops { device, frames } => self.count_drops(device, frames),
-                Order::Gone { device, why } => self.lose(device, why),
-                Order::Restore { device, port } => self.restore(device, port),
-                Order::Stop => return true,
+            if self.carry_out(order) {
+                return true;
             }
         }
         self.outside.look();
+        false
+    }
+
+    /// Does one order. True: stop.
+    fn carry_out(&mut self, order: Order) -> bool {
+        match order {
+            Order::Snapshot { mut into, reply } => {
+                self.fill(&mut into);
+                let _ = reply.try_send(into);
+            }
+            Order::Drops { device, frames } => self.count_drops(device, frames),
+            Order::Gone { device, why } => self.lose(device, why),
+            Order::Restore { device, port } => self.restore(device, port),
+            Order::Lend { reply } => {
+                let _ = reply.try_send(self.lend());
+            }
+            Order::Yield { reply } => return self.give_way(&reply),
+            Order::Resume => {}
+            Order::Finish | Order::Stop => return true,
+        }
         false
     }
 

@@ -111,8 +111,20 @@ impl Bed {
 
     /// Starts a daemon with `text` as configuration and waits until it is ready.
     pub fn start(&self, text: &str) -> Daemon {
+        self.start_with(text, |_| {})
+    }
+
+    /// Starts a daemon that takes over from the one that runs.
+    pub fn take_over(&self, text: &str) -> Daemon {
+        self.start_with(text, |command| drop(command.arg("--takeover")))
+    }
+
+    /// Starts a daemon whose command is changed first.
+    pub fn start_with(&self, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
         let file = self.configuration(text);
-        let mut child = self.levada(&["run", "-c"]).arg(file).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = self.levada(&["run", "-c"]);
+        change(command.arg(file).stderr(Stdio::piped()));
+        let mut child = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let stderr = child.stderr.take().unwrap();
         let copy = Arc::clone(&log);
@@ -243,6 +255,11 @@ impl Daemon {
     /// Sends a signal and waits for the end.
     pub fn end(&mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
+        self.wait()
+    }
+
+    /// Waits for the end.
+    pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         soon("the daemon ends", || {
             status = self.child.try_wait().unwrap();

@@ -6,13 +6,13 @@
 //! inside that namespace, would let our descriptor keep the namespace alive: deleting it would then neither end the device nor tell us.
 //! Taking up a persistent device that sits in another namespace leaves no choice, so there the namespace's name is watched instead.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use datapath::wire::Mac;
 use rustix::io::Errno;
@@ -164,6 +164,8 @@ pub(super) struct Device {
     pub name: String,
     pub udp_segmentation: bool,
     pub pinned: Option<(Netns, Identity)>,
+    /// It was inherited and is still as another process left it.
+    pub adopted: bool,
 }
 
 /// A descriptor on a device, and where the device is: `None` is our own namespace.
@@ -177,6 +179,9 @@ struct Attached {
 /// See [`super::Tap::open`].
 pub(super) fn open(options: &TapOptions, survey: &Survey) -> Result<Device, OpenError> {
     check_names(options)?;
+    if let Some(inherited) = survey.take(options) {
+        return adopt(options, inherited);
+    }
     let attached = match find(options, survey)? {
         Some((place, link)) => take_up(options, place, &link)?,
         None => make(options)?,
@@ -186,7 +191,7 @@ pub(super) fn open(options: &TapOptions, survey: &Survey) -> Result<Device, Open
     let udp_segmentation = ioctl::set_offload(attached.fd.as_fd()).map_err(failed("asking for offloaded frames"))?;
     within(options, attached.place.as_ref(), || configure(options, &attached.name))??;
     ioctl::set_persistent(attached.fd.as_fd(), options.persistent).map_err(failed("making it persistent"))?;
-    Ok(Device { fd: attached.fd, name: attached.name, udp_segmentation, pinned: attached.pinned })
+    Ok(Device { fd: attached.fd, name: attached.name, udp_segmentation, pinned: attached.pinned, adopted: false })
 }
 
 fn check_names(options: &TapOptions) -> Result<(), OpenError> {
@@ -242,19 +247,71 @@ fn find(options: &TapOptions, survey: &Survey) -> Result<Option<(Option<Netns>, 
     Ok(devices.iter().find(|(_, link)| Tag::parse(&link.alias).as_ref() == Some(&options.tag)).cloned())
 }
 
-/// The devices of all instances, wherever they are: looked for when one is first wanted, once for all that are opened with it. Looking for
-/// each of 100 by itself in 100 namespaces took 10 s.
+/// What there is already when many devices are opened: descriptors that an earlier process left, and the devices of all instances,
+/// wherever they are. These are looked for when one is first wanted, once for all: looking for each of 100 by itself in 100 namespaces took
+/// seconds.
 #[derive(Default)]
-pub struct Survey(OnceCell<Vec<(Option<Netns>, Link)>>);
+pub struct Survey {
+    inherited: RefCell<Vec<Inherited>>,
+    known: OnceCell<Vec<(Option<Netns>, Link)>>,
+}
+
+/// A descriptor on an attached device.
+struct Inherited {
+    fd: OwnedFd,
+    name: String,
+    netns: Identity,
+}
 
 impl Survey {
+    /// A survey that knows descriptors of an earlier process. What they are attached to is asked of the kernel; those that are no TAP
+    /// devices, or of devices that are gone, are closed.
+    #[must_use]
+    pub fn of(descriptors: Vec<OwnedFd>) -> Survey {
+        let attached = |fd: OwnedFd| {
+            let name = ioctl::name(fd.as_fd()).ok()?;
+            let netns = Identity::of(&ioctl::netns(fd.as_fd()).ok()?).ok()?;
+            Some(Inherited { fd, name, netns })
+        };
+        let inherited = descriptors.into_iter().filter_map(attached).collect();
+        Survey { inherited: RefCell::new(inherited), known: OnceCell::new() }
+    }
+
     fn devices(&self) -> io::Result<&[(Option<Netns>, Link)]> {
-        if let Some(known) = self.0.get() {
+        if let Some(known) = self.known.get() {
             return Ok(known);
         }
         let found = tagged(&[], |_| true)?;
-        Ok(self.0.get_or_init(|| found))
+        Ok(self.known.get_or_init(|| found))
     }
+
+    /// The inherited descriptor on the device that is wanted.
+    fn take(&self, options: &TapOptions) -> Option<Inherited> {
+        let mut inherited = self.inherited.borrow_mut();
+        let wanted = match &options.netns {
+            Some(netns) => netns.identity().ok()?,
+            None => Identity::own().ok()?,
+        };
+        let at = inherited.iter().position(|i| i.name == options.name && i.netns == wanted)?;
+        Some(inherited.swap_remove(at))
+    }
+}
+
+/// Goes on with a device that another process may still be reading: nothing of it is changed. See [`settle`].
+fn adopt(options: &TapOptions, inherited: Inherited) -> Result<Device, OpenError> {
+    // Asking for it again changes nothing, and tells what there is.
+    let udp_segmentation = ioctl::set_offload(inherited.fd.as_fd())
+        .map_err(|error| kernel(options, "asking for offloaded frames", error.into()))?;
+    // Who made the descriptor, and where, is not known: it may keep the namespace alive.
+    let pinned = options.netns.clone().map(|netns| (netns, inherited.netns));
+    Ok(Device { fd: inherited.fd, name: inherited.name, udp_segmentation, pinned, adopted: true })
+}
+
+/// See [`super::Tap::settle`].
+pub(super) fn settle(options: &TapOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
+    within(options, options.netns.as_ref(), || configure(options, &options.name))??;
+    ioctl::set_persistent(tap, options.persistent)
+        .map_err(|error| kernel(options, "making it persistent", error.into()))
 }
 
 /// All tagged devices that `wanted` accepts, in our own namespace, in the named ones and in `more`.

@@ -42,6 +42,7 @@ pub struct Tap {
     drops: Drops,
     /// Frames cut because only a small buffer was left; counted by the handle that reads, told by the one that is asked.
     cut: Arc<AtomicU64>,
+    adopted: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,6 +75,7 @@ impl Tap {
             seen_in: None,
             drops: Drops::default(),
             cut: Arc::default(),
+            adopted: device.adopted,
         };
         if let Ok(drops) = tap.kernel_drops() {
             tap.features.reports_drops = true;
@@ -88,6 +90,20 @@ impl Tap {
         &self.name
     }
 
+    /// Whether it was inherited and is still as another process left it: [`Tap::settle`] is to be called when that process has ended.
+    #[must_use]
+    pub fn is_adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// Brings an adopted device, of which `tap` is a descriptor, to what the options say.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn settle(options: &TapOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
+        device::settle(options, tap)
+    }
+
     /// Another handle on the same device.
     pub(crate) fn twin(&self) -> Option<Tap> {
         Some(Tap {
@@ -98,6 +114,7 @@ impl Tap {
             seen_in: self.seen_in,
             drops: self.drops,
             cut: Arc::clone(&self.cut),
+            adopted: self.adopted,
         })
     }
 

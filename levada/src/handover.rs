@@ -1,0 +1,282 @@
+//! The planned restart: a new process takes over from the one that runs (`levada run -c FILE --takeover`), and traffic hardly notices.
+//!
+//! Both talk over a Unix socket in the run directory. Each message is a length and JSON; what a message has beyond what the other knows is
+//! ignored, so that a version and the next understand each other; where they cannot, [`PROTOCOL`] differs and the old one refuses.
+//!
+//! | from | message | then |
+//! |---|---|---|
+//! | new | `hello` | it has read and checked its configuration, and opened nothing |
+//! | old | `offer`, descriptors | of the run directory's lock and of every device; the old one works on |
+//! | new | `ready` | everything is made; only its worker does not run yet |
+//! | old | `state` | its worker no longer reads, has sent what it could within [`DRAIN_NS`], and waits |
+//! | new | `taken` | its worker runs |
+//! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
+//!
+//! Whatever goes wrong before `taken` (an error, an end, a silence) leaves the old one at work: its worker resumes. `taken` arrives or it
+//! does not: before the old one gives up waiting for it, it shuts the socket, so that a late `taken` fails where it is sent, and the
+//! new process ends.
+
+use crate::descriptors;
+use crate::log::{Level, Log};
+use crate::worker::{Bell, Order};
+use rustix::net::sockopt::socket_peercred;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Grows when messages change their meaning, or an order of messages does.
+pub const PROTOCOL: u32 = 1;
+/// How long the old worker goes on sending what it holds before the new one starts, in nanoseconds: a queue under CoDel is about that long.
+pub const DRAIN_NS: u64 = 5_000_000;
+/// Longest message, in bytes.
+const MESSAGE_BYTES: u32 = 64 << 20;
+/// How long each side waits for the next message. The new one makes its switches between `offer` and `ready`.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the old one waits for `taken` while nobody reads.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// What the old process knows and the new one can go on with. Parts that a version does not know are left out.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+pub struct State {}
+
+#[derive(Serialize, Deserialize, Debug)]
+#[serde(tag = "message", rename_all = "kebab-case")]
+enum Message {
+    Hello { protocol: u32, version: String, pid: u32 },
+    Offer { version: String, pid: u32, descriptors: usize },
+    Refusal { why: String },
+    Ready {},
+    State { state: State },
+    Taken {},
+}
+
+fn send(mut stream: &UnixStream, message: &Message) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(text);
+    stream.write_all(&bytes)
+}
+
+fn receive(mut stream: &UnixStream) -> io::Result<Message> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > MESSAGE_BYTES {
+        return Err(io::Error::other(format!("a message of {length} bytes is none")));
+    }
+    let mut text = Vec::new();
+    stream.take(u64::from(length)).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn unexpected(message: &Message) -> io::Error {
+    io::Error::other(match message {
+        Message::Refusal { why } => why.clone(),
+        other => format!("an unexpected message: {other:?}"),
+    })
+}
+
+/// The old process's side: gives its work away to who asks.
+pub struct Giver {
+    /// The lock of the run directory.
+    pub lock: File,
+    /// The worker's inbox.
+    pub inbox: SyncSender<Order>,
+    /// The worker's bell.
+    pub bell: Bell,
+    /// For what is to be known.
+    pub log: Log,
+    /// Dropped when the work has been given away: the main thread sees its other end close.
+    pub left: UnixStream,
+}
+
+impl Giver {
+    /// Serves takeovers until one succeeds. One at a time: others are refused.
+    pub fn serve(self, listener: &UnixListener) {
+        let busy = Arc::new(AtomicBool::new(false));
+        let giver = Arc::new(self);
+        loop {
+            let Ok((stream, _)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if busy.swap(true, Ordering::AcqRel) {
+                let _ = send(&stream, &Message::Refusal { why: "another takeover is under way".to_owned() });
+                continue;
+            }
+            let (busy, giver) = (Arc::clone(&busy), Arc::clone(&giver));
+            let give = move || match giver.give(&stream) {
+                // It stays busy: nothing is left to be taken.
+                Ok(pid) => {
+                    giver.log.line(Level::Info, &format!("process {pid} has taken over"));
+                    let _ = giver.left.shutdown(Shutdown::Both);
+                }
+                Err(error) => {
+                    giver.log.line(Level::Warning, &format!("a takeover failed, and this process goes on: {error}"));
+                    busy.store(false, Ordering::Release);
+                }
+            };
+            let _ = std::thread::Builder::new().name("levada-handover".into()).spawn(give);
+        }
+    }
+
+    fn order(&self, order: Order) -> io::Result<()> {
+        self.inbox.send(order).map_err(|_| io::Error::other("the worker has ended"))?;
+        self.bell.ring();
+        Ok(())
+    }
+
+    fn give(&self, stream: &UnixStream) -> io::Result<u32> {
+        let peer = socket_peercred(stream)?;
+        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+            return Err(io::Error::other(format!("user {} may not take over", peer.uid.as_raw())));
+        }
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let pid = match receive(stream)? {
+            Message::Hello { protocol: PROTOCOL, pid, .. } => pid,
+            Message::Hello { protocol, version, .. } => {
+                let why = format!(
+                    "version {version} speaks handover {protocol}, this one ({}) {PROTOCOL}: stop this one, then start the new one",
+                    env!("CARGO_PKG_VERSION")
+                );
+                send(stream, &Message::Refusal { why: why.clone() })?;
+                return Err(io::Error::other(why));
+            }
+            other => return Err(unexpected(&other)),
+        };
+        let (reply, answer) = sync_channel(1);
+        self.order(Order::Lend { reply })?;
+        let devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        send(stream, &Message::Offer { version, pid: std::process::id(), descriptors: devices.len() + 1 })?;
+        let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();
+        for some in all.chunks(descriptors::MOST) {
+            descriptors::send(stream, b"d", some)?;
+        }
+        drop(devices);
+        match receive(stream)? {
+            Message::Ready {} => {}
+            other => return Err(unexpected(&other)),
+        }
+        let given = self.stop_reading().and_then(|state| Self::pass(stream, state));
+        if given.is_err() {
+            self.order(Order::Resume)?;
+        }
+        given.map(|()| pid)
+    }
+
+    fn stop_reading(&self) -> io::Result<State> {
+        let (reply, answer) = sync_channel(1);
+        self.order(Order::Yield { reply })?;
+        answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))
+    }
+
+    fn pass(stream: &UnixStream, state: State) -> io::Result<()> {
+        send(stream, &Message::State { state })?;
+        stream.set_read_timeout(Some(SHORT))?;
+        let answer = receive(stream).or_else(|error| {
+            // Either it has been sent by now, or it cannot be any more.
+            stream.shutdown(Shutdown::Both)?;
+            receive(stream).map_err(|_| error)
+        })?;
+        match answer {
+            Message::Taken {} => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// The new process's side.
+#[derive(Debug)]
+pub struct Taker {
+    stream: UnixStream,
+    /// Who gives.
+    pub from: u32,
+}
+
+impl Taker {
+    /// Asks the process behind `socket` for its work. Gets the lock of the run directory, and the descriptors of its devices.
+    ///
+    /// # Errors
+    /// Nobody is there, or it refuses: it goes on in any case.
+    pub fn ask(socket: &Path) -> io::Result<(Taker, File, Vec<OwnedFd>)> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        send(&stream, &Message::Hello { protocol: PROTOCOL, version, pid: std::process::id() })?;
+        let (from, count) = match receive(&stream)? {
+            Message::Offer { pid, descriptors, .. } => (pid, descriptors),
+            other => return Err(unexpected(&other)),
+        };
+        let mut all = Vec::new();
+        while all.len() < count {
+            if descriptors::receive(&stream, &mut [0], &mut all)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let mut all = all.into_iter();
+        let lock = all.next().ok_or_else(|| io::Error::other("the offer has no lock"))?;
+        Ok((Taker { stream, from }, File::from(lock), all.collect()))
+    }
+
+    /// Takes the work. All must be ready: when this returns, nobody else reads the devices.
+    ///
+    /// # Errors
+    /// The old process goes on.
+    pub fn take(self) -> io::Result<State> {
+        send(&self.stream, &Message::Ready {})?;
+        let state = match receive(&self.stream)? {
+            Message::State { state } => state,
+            other => return Err(unexpected(&other)),
+        };
+        send(&self.stream, &Message::Taken {})?;
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unknown_in_a_message_is_ignored_and_what_is_none_is_an_error() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let text = br#"{"message":"offer","version":"9.9.9","pid":7,"descriptors":1,"weather":"fine"}"#;
+        let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
+        bytes.extend(text);
+        (&theirs).write_all(&bytes).unwrap();
+        assert!(matches!(receive(&ours), Ok(Message::Offer { pid: 7, descriptors: 1, .. })));
+        (&theirs).write_all(&u32::MAX.to_le_bytes()).unwrap();
+        assert!(receive(&ours).unwrap_err().to_string().contains("is none"));
+        (&theirs).write_all(&[3, 0, 0, 0, b'{', b'}', b' ']).unwrap();
+        assert!(receive(&ours).is_err());
+        drop(theirs);
+        assert!(receive(&ours).is_err(), "the end is no message");
+    }
+
+    #[test]
+    fn descriptors_pass_in_batches() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let all = vec![file.as_fd(); 2 * descriptors::MOST + 1];
+        for some in all.chunks(descriptors::MOST) {
+            descriptors::send(&ours, b"d", some).unwrap();
+        }
+        let mut got = Vec::new();
+        for _ in 0..3 {
+            assert_eq!(descriptors::receive(&theirs, &mut [0], &mut got).unwrap(), 1);
+        }
+        assert_eq!(got.len(), all.len());
+        assert!(descriptors::send(&ours, b"d", &all).is_err(), "too many at once");
+    }
+}

@@ -1,0 +1,61 @@
+//! How the worker gives its work away: see `handover`.
+
+use super::{Order, Worker};
+use crate::handover::{DRAIN_NS, State};
+use datapath::units::Instant;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::mpsc::SyncSender;
+
+/// How long what is held after a handover may still be sent, in nanoseconds: beyond it nobody waits for it any more.
+const FINISH_NS: u64 = 200_000_000;
+
+impl Worker {
+    /// Second descriptors of all devices that are open.
+    pub(super) fn lend(&self) -> Vec<OwnedFd> {
+        let open = self.outside.devices.iter().filter_map(|device| device.port.as_ref()?.fd());
+        // Out of descriptors: the new process opens what it does not get, and says so where it cannot.
+        open.filter_map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok()).collect()
+    }
+
+    /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it. True: end.
+    pub(super) fn give_way(&mut self, reply: &SyncSender<State>) -> bool {
+        self.drain(DRAIN_NS);
+        let _ = reply.send(State {});
+        loop {
+            match self.inbox.recv() {
+                Ok(Order::Resume) => return false,
+                Ok(Order::Finish) => {
+                    self.drain(FINISH_NS);
+                    return true;
+                }
+                Ok(order) => {
+                    if self.carry_out(order) {
+                        return true;
+                    }
+                }
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// Sends what is held, and reads nothing, for at most `most_ns`.
+    fn drain(&mut self, most_ns: u64) {
+        let end = self.outside.look().plus_ns(most_ns);
+        while self.pool.in_use() > 0 {
+            let now = self.outside.look();
+            if now >= end {
+                return;
+            }
+            self.pump();
+            if self.units.iter().any(|unit| unit.touched) {
+                continue;
+            }
+            let links = self.outside.cables.iter().filter_map(|cable| cable.link.poll_timeout());
+            let due: Option<Instant> = self.units.iter().filter_map(|unit| unit.due).chain(links).min();
+            let wait = due.unwrap_or(end).min(end).since(self.outside.look());
+            let turns = &mut self.turns;
+            // The bell is for orders, and they are looked at afterwards.
+            self.wake.wait(Some(wait), |device| turns.wake(device));
+        }
+    }
+}

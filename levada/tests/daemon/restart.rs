@@ -1,0 +1,274 @@
+//! Restarts under load: a connection survives with its data whole, and a takeover that fails leaves the old process at work.
+
+use crate::testbed::{Bed, Daemon, turn};
+use crate::traffic::{B, NEIGHBOURS};
+use rustix::process::Signal;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 7008;
+/// Bytes written at a time; a few milliseconds apart, so that a transfer lasts as long as a test needs it.
+const PIECE: usize = 64 << 10;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The configuration with devices that outlive the daemon.
+fn persistent() -> String {
+    NEIGHBOURS.replace("ipv6 = false", "ipv6 = false\npersistent = true")
+}
+
+/// A TCP connection from a to b that sends until it is told to stop.
+struct Transfer {
+    stop: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    sender: JoinHandle<(u64, u64)>,
+    receiver: JoinHandle<(u64, u64)>,
+}
+
+/// Bytes that differ from place to place, and a sum that notices any that is missing, changed or out of place (FNV-1a).
+fn fold(sum: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+impl Transfer {
+    fn begin(bed: &Bed) -> Transfer {
+        let listener = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
+        let mut out = bed.space("a").run(|| TcpStream::connect((B, PORT)).unwrap()).unwrap();
+        let (mut into, _) = listener.accept().unwrap();
+        let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let stopped = Arc::clone(&stop);
+        let sender = std::thread::spawn(move || {
+            let (mut sent, mut sum) = (0u64, 0);
+            while !stopped.load(Ordering::Relaxed) {
+                let piece: Vec<u8> = (0..PIECE as u64).map(|i| ((sent + i) * 2_654_435_761 >> 13) as u8).collect();
+                out.write_all(&piece).expect("the connection lives");
+                (sent, sum) = (sent + PIECE as u64, fold(sum, &piece));
+                std::thread::sleep(PAUSE);
+            }
+            (sent, sum)
+        });
+        let count = Arc::clone(&received);
+        let receiver = std::thread::spawn(move || {
+            let (mut got, mut sum, mut piece) = (0u64, 0, vec![0; PIECE]);
+            loop {
+                let read = into.read(&mut piece).expect("the connection lives");
+                if read == 0 {
+                    return (got, sum);
+                }
+                (got, sum) = (got + read as u64, fold(sum, &piece[..read]));
+                count.store(got, Ordering::Relaxed);
+            }
+        });
+        Transfer { stop, received, sender, receiver }
+    }
+
+    /// Waits until some more has come through.
+    fn goes_on(&self) {
+        let before = self.received.load(Ordering::Relaxed);
+        crate::testbed::soon("the transfer goes on", || {
+            self.received.load(Ordering::Relaxed) > before + 8 * PIECE as u64
+        });
+    }
+
+    /// Ends the connection: all that was sent has arrived, in order.
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().unwrap();
+        assert!(sent.0 > 0);
+        assert_eq!(self.receiver.join().unwrap(), sent);
+    }
+}
+
+#[test]
+fn a_connection_survives_kills() {
+    let Some(_turn) = turn("a_connection_survives_kills") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(&persistent());
+    let transfer = Transfer::begin(&bed);
+    for _ in 0..3 {
+        transfer.goes_on();
+        daemon.end(Signal::KILL);
+        daemon = bed.start(&persistent());
+    }
+    transfer.goes_on();
+    transfer.end();
+    assert!(daemon.end(Signal::TERM).success());
+    bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+}
+
+#[test]
+fn a_connection_survives_takeovers_and_nothing_is_left_behind() {
+    let Some(_turn) = turn("a_connection_survives_takeovers_and_nothing_is_left_behind") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let index = |bed: &Bed| bed.ip("a", "-o link show dev tap0").unwrap().split(':').next().unwrap().to_owned();
+    let mut daemon = bed.start(NEIGHBOURS);
+    let first = index(&bed);
+    let transfer = Transfer::begin(&bed);
+    for _ in 0..4 {
+        transfer.goes_on();
+        let next = bed.take_over(NEIGHBOURS);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        assert!(next.log().contains(&format!("has taken over from process {}", daemon.pid())), "{}", next.log());
+        daemon = next;
+        assert_eq!(daemon.endpoint("a")["state"], "up", "the control socket is the new one's");
+    }
+    transfer.goes_on();
+    transfer.end();
+    assert_eq!(index(&bed), first, "it is the same device, though not persistent");
+    let again = bed.run(&["run", "-c", bed.configuration(NEIGHBOURS).to_str().unwrap()]);
+    let text = String::from_utf8(again.stderr).unwrap();
+    assert!(text.contains(&format!("runs already as process {}", daemon.pid())), "the lock went along: {text}");
+    assert!(daemon.end(Signal::TERM).success());
+    assert!(bed.ip("a", "link show dev tap0").is_err(), "the device is gone");
+    let left: Vec<_> = std::fs::read_dir(bed.directory.join("run")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_takeover_may_change_the_configuration() {
+    let Some(_turn) = turn("a_takeover_may_change_the_configuration") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let (two, _) = NEIGHBOURS.rsplit_once("[[switch.tenant.endpoint]]").unwrap();
+    let mut old = bed.start(&two.replacen("ipv6 = false", "ipv6 = false\nmtu = 1400", 1));
+    let transfer = Transfer::begin(&bed);
+    transfer.goes_on();
+    // A third endpoint is opened, and the first has another MTU.
+    let mut daemon = bed.take_over(NEIGHBOURS);
+    assert!(old.wait().success());
+    transfer.goes_on();
+    transfer.end();
+    assert_eq!(daemon.endpoint("c")["state"], "up");
+    assert!(bed.ip("a", "link show dev tap0").unwrap().contains("mtu 1500"));
+    let mut last = bed.take_over(two);
+    assert!(daemon.wait().success());
+    assert!(bed.ip("c", "link show dev tap0").is_err(), "what is not wanted any more is gone");
+    assert!(last.end(Signal::TERM).success());
+}
+
+/// A client that says `messages` and goes; the daemon must live on.
+fn speak(daemon: &Daemon, bed: &Bed, messages: &[&[u8]]) -> UnixStream {
+    let socket = bed.directory.join("run").join(bed.name("").trim_end_matches('-')).join("handover.sock");
+    let mut stream = UnixStream::connect(socket).unwrap();
+    for message in messages {
+        stream.write_all(&(message.len() as u32).to_le_bytes()).unwrap();
+        stream.write_all(message).unwrap();
+    }
+    assert!(daemon.pid() > 0);
+    stream
+}
+
+fn answer(mut stream: &UnixStream) -> String {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut text = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn a_takeover_that_fails_leaves_the_old_process_at_work() {
+    let Some(_turn) = turn("a_takeover_that_fails_leaves_the_old_process_at_work") else { return };
+    let hello = br#"{"message":"hello","protocol":1,"version":"9.0.0","pid":1,"weather":"fine"}"#;
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    let transfer = Transfer::begin(&bed);
+    let failed = |text: &str| {
+        let output = bed.run(&["run", "--takeover", "-c", bed.configuration(text).to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // A wrong configuration, one that cannot be opened, and another instance's name.
+    assert!(failed("[daemon]\nname = \"NAME\"\nnonsense = 1\n").contains("nonsense"));
+    assert!(failed(&NEIGHBOURS.replace("NS-c", "levada-never-made")).contains("levada-never-made"));
+    let stranger = failed(&NEIGHBOURS.replace("NAME", "nobody"));
+    assert!(stranger.contains("nobody"), "{stranger}");
+    transfer.goes_on();
+    // Another version of the messages.
+    let stream = speak(&daemon, &bed, &[br#"{"message":"hello","protocol":99,"version":"9.0.0","pid":1}"#]);
+    assert!(answer(&stream).contains("speaks handover 99"));
+    crate::testbed::soon("it says so", || daemon.log().contains("speaks handover 99"));
+    // One that takes the offer and dies; one that dies when the worker has stopped for it; garbage.
+    drop(speak(&daemon, &bed, &[hello]));
+    for last in [&b""[..], b"{}"] {
+        crate::testbed::soon("it is free again", || {
+            let stream = speak(&daemon, &bed, &[hello]);
+            let offer = answer(&stream);
+            if offer.contains("under way") {
+                return false;
+            }
+            assert!(offer.contains("\"descriptors\":4"), "{offer}");
+            // The descriptors come with a byte, which a plain read takes too.
+            (&stream).read_exact(&mut [0]).unwrap();
+            for message in [&br#"{"message":"ready"}"#[..], last] {
+                if !message.is_empty() {
+                    (&stream).write_all(&(message.len() as u32).to_le_bytes()).unwrap();
+                    (&stream).write_all(message).unwrap();
+                }
+            }
+            assert!(answer(&stream).contains("\"state\""));
+            true
+        });
+        transfer.goes_on();
+    }
+    assert!(daemon.log().contains("a takeover failed, and this process goes on"), "{}", daemon.log());
+    // After all that, a good one.
+    std::thread::sleep(Duration::from_millis(200));
+    let mut next = bed.take_over(NEIGHBOURS);
+    assert!(daemon.wait().success());
+    transfer.goes_on();
+    transfer.end();
+    assert!(next.end(Signal::TERM).success());
+}
+
+#[test]
+fn a_process_that_is_silent_when_it_should_take_loses_its_chance() {
+    let Some(_turn) = turn("a_process_that_is_silent_when_it_should_take_loses_its_chance") else { return };
+    let hello = br#"{"message":"hello","protocol":1,"version":"9.0.0","pid":1}"#;
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    let transfer = Transfer::begin(&bed);
+    let stream = speak(&daemon, &bed, &[hello]);
+    answer(&stream);
+    (&stream).read_exact(&mut [0]).unwrap();
+    let ready = br#"{"message":"ready"}"#;
+    (&stream).write_all(&(ready.len() as u32).to_le_bytes()).unwrap();
+    (&stream).write_all(ready).unwrap();
+    answer(&stream);
+    let start = Instant::now();
+    transfer.goes_on();
+    assert!(start.elapsed() >= Duration::from_millis(400), "nobody read meanwhile");
+    let late = (&stream).write_all(b"\x13\0\0\0{\"message\":\"taken\"}");
+    assert!(late.is_err(), "too late");
+    transfer.end();
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn of_two_takeovers_at_once_at_most_one_succeeds_at_a_time() {
+    let Some(_turn) = turn("of_two_takeovers_at_once_at_most_one_succeeds_at_a_time") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut old = bed.start(NEIGHBOURS);
+    let transfer = Transfer::begin(&bed);
+    transfer.goes_on();
+    let file = bed.configuration(NEIGHBOURS);
+    let arguments = ["run", "--takeover", "-c", file.to_str().unwrap()];
+    let mut two: Vec<_> = (0..2).map(|_| bed.levada(&arguments).stderr(Stdio::null()).spawn().unwrap()).collect();
+    assert!(old.wait().success());
+    transfer.goes_on();
+    std::thread::sleep(Duration::from_millis(500));
+    // Either the second was refused, or it came later and took over from the first, which then has ended well.
+    let running: Vec<bool> = two.iter_mut().map(|child| child.try_wait().unwrap().is_none()).collect();
+    let output = bed.run(&["show", "--json"]);
+    for child in &mut two {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    assert_eq!(running.iter().filter(|r| **r).count(), 1, "{running:?}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    transfer.stop.store(true, Ordering::Relaxed);
+}
