@@ -10,13 +10,16 @@
 //! | `levada-vde` | lets clients into VDE directories (`plugs`) |
 
 use crate::desk::Desk;
-use crate::handover::{Giver, Taker};
+use crate::handover::{Giver, Taker, monotonic_ns};
 use crate::http;
 use crate::log::{Level, Log};
+use crate::notify::{self, Notifier};
 use crate::os::{self, Signals};
 use crate::plugs::Plugs;
+use crate::privileges;
 use crate::report::Facts;
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
+use crate::state::State;
 use crate::upkeep::{Reopen, Upkeep};
 use crate::worker::{AnyPort, Bell, Cable, Chore, Clock, Device, Order, Parts, Unit, Wake, Way, Worker};
 use crate::{Failure, check};
@@ -40,6 +43,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Orders that wait for the worker at most.
 const ORDERS: usize = 256;
@@ -50,6 +54,8 @@ const CHORES: usize = 256;
 const WARM_SMALL: usize = 256;
 /// See [`WARM_SMALL`].
 const WARM_LARGE: usize = 32;
+/// How long the worker may take to lend its devices when the daemon ends.
+const LENDING: Duration = Duration::from_secs(1);
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
@@ -73,17 +79,33 @@ enum End {
 
 /// Runs the configuration in `file` until a signal ends it. With `takeover`, takes the work from the process that runs the instance.
 pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
+    let stored = os::take_descriptors(notify::inherited());
     let (checked, warnings) = check::load(file)?;
     check::complain(&warnings);
     let plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
     let log = Log::new(&plan.name);
     // Before any other thread, so that all of them leave the signals to this one.
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
-    let (mut rundir, inheritance) =
-        if takeover { inherit(&plan.name)? } else { (take_rundir(&plan.name)?, Inheritance::default()) };
+    if let Err(error) = privileges::drop_needless() {
+        log.line(Level::Warning, &format!("it keeps rights that it does not need: {error}"));
+    }
+    let notifier = Notifier::from_environment();
+    let (mut rundir, inheritance) = if takeover {
+        inherit(&plan.name)?
+    } else {
+        (take_rundir(&plan.name)?, Inheritance { descriptors: stored, taker: None })
+    };
     let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance)?;
     log.ready();
+    notifier.ready(&format!("{} switches, all ports are up", plan.switches.len()));
+    notifier.forget();
+    let watched = notifier.watch(running.inbox.clone(), running.bell.clone());
+    watched.map_err(failed("cannot start a thread"))?;
     let end = running.wait(&signals);
+    notifier.stopping();
+    if end == End::Stop && notifier.is_there() {
+        notifier.store(&running.lend());
+    }
     let crashed = running.stop(end);
     if end == End::GivenAway {
         rundir.leave();
@@ -192,14 +214,15 @@ impl Running {
             inbox: orders,
             chores: chores.clone(),
         };
-        let worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
+        let mut worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
         let group = group(config)?;
         let listener =
             http::listen(&rundir.coming(SOCKET), group).map_err(failed("cannot listen on the control socket"))?;
         let door = UnixListener::bind(rundir.coming(HANDOVER)).map_err(failed("cannot listen for a takeover"))?;
         let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let lock = rundir.lock().map_err(failed("cannot keep the lock"))?;
-        let giver = Giver { lock, inbox: inbox.clone(), bell: bell.clone(), log: log.clone(), left };
+        let giver =
+            Giver { lock, plan: plan.clone(), inbox: inbox.clone(), bell: bell.clone(), log: log.clone(), left };
         let desk = Desk::new(config.clone(), opened.facts, inbox.clone(), bell.clone());
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).map_err(failed("cannot watch VDE clients"))?;
         for (plan, label, device) in opened.plugs {
@@ -210,11 +233,14 @@ impl Running {
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let from = inheritance.taker.as_ref().map(|taker| taker.from);
         // From here on nobody else reads the devices.
-        let _state = inheritance
+        let state = inheritance
             .taker
             .map(Taker::take)
             .transpose()
             .map_err(failed("the takeover failed, and the old process goes on"))?;
+        if let Some(state) = state {
+            import(&mut worker, plan, &state, log);
+        }
         let worker = spawn("levada-worker", {
             let log = log.clone();
             move || {
@@ -258,6 +284,16 @@ impl Running {
         if fds[0].revents().is_empty() { End::Stop } else { End::GivenAway }
     }
 
+    /// Second descriptors of the devices; none where the worker does not answer.
+    fn lend(&self) -> Vec<OwnedFd> {
+        let (reply, answer) = sync_channel(1);
+        if self.inbox.try_send(Order::Lend { reply }).is_err() {
+            return Vec::new();
+        }
+        self.bell.ring();
+        answer.recv_timeout(LENDING).unwrap_or_default()
+    }
+
     /// Ends the threads; devices that are not persistent end with the worker, unless another process has them. True: it had crashed.
     fn stop(self, end: End) -> bool {
         let _ = self.inbox.send(if end == End::GivenAway { Order::Finish } else { Order::Stop });
@@ -273,6 +309,19 @@ impl Running {
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
     thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed("cannot start a thread"))
+}
+
+/// Goes on with what the switches of another process knew.
+fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
+    let away_ns = monotonic_ns().saturating_sub(state.at_ns);
+    for (switch, known) in state.known(plan) {
+        if let Err(why) = worker.import(switch, &known, away_ns) {
+            log.line(
+                Level::Warning,
+                &format!("switch {} begins without what was known: {why}", plan.switches[switch].name),
+            );
+        }
+    }
 }
 
 /// Brings devices to what the configuration says, now that nobody else has them.

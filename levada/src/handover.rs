@@ -18,7 +18,9 @@
 
 use crate::descriptors;
 use crate::log::{Level, Log};
+use crate::state::State;
 use crate::worker::{Bell, Order};
+use control::plan::Plan;
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -42,10 +44,6 @@ const MESSAGE_BYTES: u32 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the old one waits for `taken` while nobody reads.
 const SHORT: Duration = Duration::from_millis(500);
-
-/// What the old process knows and the new one can go on with. Parts that a version does not know are left out.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-pub struct State {}
 
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(tag = "message", rename_all = "kebab-case")]
@@ -77,6 +75,12 @@ fn receive(mut stream: &UnixStream) -> io::Result<Message> {
     Ok(serde_json::from_slice(&text)?)
 }
 
+/// The machine's time since it was started, which both processes share.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn unexpected(message: &Message) -> io::Error {
     io::Error::other(match message {
         Message::Refusal { why } => why.clone(),
@@ -88,6 +92,8 @@ fn unexpected(message: &Message) -> io::Error {
 pub struct Giver {
     /// The lock of the run directory.
     pub lock: File,
+    /// What runs: gives names to the worker's numbers.
+    pub plan: Plan,
     /// The worker's inbox.
     pub inbox: SyncSender<Order>,
     /// The worker's bell.
@@ -177,7 +183,8 @@ impl Giver {
     fn stop_reading(&self) -> io::Result<State> {
         let (reply, answer) = sync_channel(1);
         self.order(Order::Yield { reply })?;
-        answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))
+        let known = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
+        Ok(State::new(monotonic_ns(), &self.plan, &known))
     }
 
     fn pass(stream: &UnixStream, state: State) -> io::Result<()> {

@@ -12,11 +12,14 @@ mod edit;
 mod handover;
 mod http;
 mod log;
+mod notify;
 mod os;
 mod plugs;
+mod privileges;
 mod report;
 mod rundir;
 mod show;
+mod state;
 mod upkeep;
 mod worker;
 

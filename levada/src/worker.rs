@@ -16,11 +16,10 @@ mod wake;
 #[cfg(test)]
 mod tests;
 
-use crate::handover::State;
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
 use datapath::program::PortId;
-use datapath::switch::{Event, Switch};
+use datapath::switch::{Event, State, Switch};
 use datapath::turns::{Turn, Turns};
 use datapath::units::Instant;
 use datapath::verdict::Reason;
@@ -89,7 +88,12 @@ pub enum Order {
     /// Stop reading, send what can be sent, and say when that is done.
     Yield {
         /// To whom. Has room for one.
-        reply: SyncSender<State>,
+        reply: SyncSender<Vec<State>>,
+    },
+    /// Say that the worker answers.
+    Ping {
+        /// To whom. Has room for one.
+        reply: SyncSender<()>,
     },
     /// Go on after [`Order::Yield`].
     Resume,
@@ -514,6 +518,9 @@ impl Worker {
                 let _ = reply.try_send(self.lend());
             }
             Order::Yield { reply } => return self.give_way(&reply),
+            Order::Ping { reply } => {
+                let _ = reply.try_send(());
+            }
             Order::Resume => {}
             Order::Finish | Order::Stop => return true,
         }

@@ -1,7 +1,8 @@
 //! How the worker gives its work away: see `handover`.
 
 use super::{Order, Worker};
-use crate::handover::{DRAIN_NS, State};
+use crate::handover::DRAIN_NS;
+use datapath::switch::{Imported, State};
 use datapath::units::Instant;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::mpsc::SyncSender;
@@ -17,10 +18,20 @@ impl Worker {
         open.filter_map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok()).collect()
     }
 
+    /// Goes on where another worker's switch number `switch` stood `away_ns` ago. To be called before [`Worker::run`].
+    ///
+    /// # Errors
+    /// The state is of another version of the switch.
+    pub fn import(&mut self, switch: usize, state: &State, away_ns: u64) -> Result<Imported, String> {
+        let now = self.outside.look();
+        self.units[switch].switch.import(now, away_ns, state).map_err(|error| error.to_string())
+    }
+
     /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it. True: end.
-    pub(super) fn give_way(&mut self, reply: &SyncSender<State>) -> bool {
+    pub(super) fn give_way(&mut self, reply: &SyncSender<Vec<State>>) -> bool {
         self.drain(DRAIN_NS);
-        let _ = reply.send(State {});
+        let now = self.outside.look();
+        let _ = reply.send(self.units.iter().map(|unit| unit.switch.export(now)).collect());
         loop {
             match self.inbox.recv() {
                 Ok(Order::Resume) => return false,

@@ -411,6 +411,14 @@ fn configure(options: &TapOptions, name: &str) -> Result<(), OpenError> {
             _ => {}
         }
     }
+    if options.persistent {
+        // While no process has it, it has no carrier. The endpoint is to keep its neighbours meanwhile (ip-sysctl.rst; Linux 5.16): asking
+        // for them again took 1.4 s where the first request was lost. Older kernels, and those without IPv6, have no such files.
+        for file in [format!("ipv4/conf/{name}/arp_evict_nocarrier"), format!("ipv6/conf/{name}/ndisc_evict_nocarrier")]
+        {
+            let _ = fs::write(format!("/proc/sys/net/{file}"), "0");
+        }
+    }
     // What is so already is left alone: setting a MAC address again would make the endpoint's kernel forget its neighbours.
     let tag = options.tag.to_string();
     let change = Change {

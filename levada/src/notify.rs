@@ -1,0 +1,136 @@
+//! What a service manager is told, and what it keeps for the next process: sd_notify(3) and sd_listen_fds(3), spoken by hand. Without
+//! `NOTIFY_SOCKET` in the environment there is nobody to tell, and all of this does nothing.
+//!
+//! A planned restart by the manager (`systemctl restart`) is a stop and a start. At the stop the devices' descriptors go into the manager's
+//! store (`FDSTORE=1`); the next process finds them in `LISTEN_FDS`, goes on with the same devices, and empties the store. They are not in
+//! it while the daemon runs, so a device whose endpoint is deleted is gone at once.
+
+use crate::descriptors;
+use crate::worker::{Bell, Order};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::env;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+/// What descriptors of devices are called in the manager's store.
+const STORED: &str = "levada-device";
+/// How long the manager may take to look at what it was sent before the process ends.
+const BARRIER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// The service manager's socket, where there is one.
+#[derive(Clone, Debug)]
+pub struct Notifier(Option<Arc<UnixDatagram>>);
+
+impl Notifier {
+    /// The manager that the environment names.
+    #[must_use]
+    pub fn from_environment() -> Notifier {
+        Notifier(env::var_os("NOTIFY_SOCKET").and_then(|path| Some(Arc::new(connect(path.as_bytes()).ok()?))))
+    }
+
+    fn tell(&self, text: &str, descriptors: &[BorrowedFd<'_>]) {
+        if let Some(socket) = &self.0 {
+            // A manager that does not listen gets nothing; the daemon works all the same.
+            let _ = descriptors::send(&**socket, text.as_bytes(), descriptors);
+        }
+    }
+
+    /// The daemon is up.
+    pub fn ready(&self, status: &str) {
+        self.tell(&format!("READY=1\nSTATUS={status}"), &[]);
+    }
+
+    /// The daemon ends.
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=stopping", &[]);
+    }
+
+    /// Whether there is a manager.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Leaves devices to the next process.
+    pub fn store(&self, devices: &[OwnedFd]) {
+        for some in devices.chunks(descriptors::MOST) {
+            let some: Vec<_> = some.iter().map(AsFd::as_fd).collect();
+            self.tell(&format!("FDSTORE=1\nFDNAME={STORED}"), &some);
+        }
+        self.wait();
+    }
+
+    /// Empties the store.
+    pub fn forget(&self) {
+        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={STORED}"), &[]);
+    }
+
+    /// Waits until the manager has read all: of a process that has ended it would take nothing (sd_notify_barrier(3)).
+    fn wait(&self) {
+        let Ok((read, write)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else { return };
+        self.tell("BARRIER=1", &[write.as_fd()]);
+        drop(write);
+        let _ = poll(&mut [PollFd::new(&read, PollFlags::empty())], Some(&BARRIER));
+    }
+
+    /// Starts telling the manager that the worker answers, where it wants to know: twice in `WATCHDOG_USEC`. A worker that does not answer
+    /// is not told of, and the manager restarts the daemon.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn watch(&self, inbox: SyncSender<Order>, bell: Bell) -> io::Result<()> {
+        let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+        let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let Some(every) = number("WATCHDOG_USEC").filter(|_| ours && self.is_there()) else { return Ok(()) };
+        let every = Duration::from_micros(every / 2);
+        let notifier = self.clone();
+        let watch = move || {
+            while answers(&inbox, &bell, every) {
+                notifier.tell("WATCHDOG=1", &[]);
+                std::thread::sleep(every);
+            }
+        };
+        std::thread::Builder::new().name("levada-watchdog".into()).spawn(watch)?;
+        Ok(())
+    }
+}
+
+/// Waits for the worker's answer, however long it takes: the manager's patience is what counts. False: the worker has ended.
+fn answers(inbox: &SyncSender<Order>, bell: &Bell, every: Duration) -> bool {
+    let (reply, answer) = sync_channel(1);
+    if inbox.send(Order::Ping { reply }).is_err() {
+        return false;
+    }
+    bell.ring();
+    loop {
+        match answer.recv_timeout(every) {
+            Ok(()) => return true,
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return false,
+        }
+    }
+}
+
+/// `/path`, or `@name` for an abstract one.
+fn connect(path: &[u8]) -> io::Result<UnixDatagram> {
+    let address = match path.split_first() {
+        Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    Ok(socket)
+}
+
+/// How many descriptors the manager left to this process, from the third on.
+#[must_use]
+pub fn inherited() -> u32 {
+    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    number("LISTEN_FDS").filter(|_| number("LISTEN_PID") == Some(std::process::id())).unwrap_or(0)
+}

@@ -1,0 +1,193 @@
+//! How what switches know (`datapath::switch::handover`) is written down for the next process: by names instead of numbers, because its
+//! configuration may count differently, and with every key optional, because its version may know others.
+
+use control::plan::Plan;
+use datapath::police::Tokens;
+use datapath::program::{EndpointId, TenantId};
+use datapath::stats::{EndpointStats, LaneStats, Traffic};
+use datapath::switch::{EndpointState, Learned, State as Known, TenantState};
+use datapath::units::Both;
+use datapath::verdict::{DropCounters, Reason};
+use datapath::wire::Mac;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What the switches of a daemon know.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+pub struct State {
+    /// When this was so, on CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    /// By name.
+    switches: BTreeMap<String, Switch>,
+}
+
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Switch {
+    version: u32,
+    /// By name.
+    tenants: BTreeMap<String, Tenant>,
+    /// By path.
+    endpoints: BTreeMap<String, Endpoint>,
+    drops: Drops,
+    flood: u64,
+}
+
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Tenant {
+    egress: Lane,
+    ingress: Lane,
+    owed_egress_ns: u64,
+    owed_ingress_ns: u64,
+}
+
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Endpoint {
+    egress: Lane,
+    ingress: Lane,
+    local_egress: Lane,
+    local_ingress: Lane,
+    drops: Drops,
+    /// Address, VLAN, nanoseconds left.
+    learned: Vec<([u8; 6], u16, u64)>,
+    owed_egress_ns: u64,
+    owed_ingress_ns: u64,
+    flood: u64,
+    /// Packets, and nanoseconds since.
+    tokens: Option<(u64, u64)>,
+}
+
+/// Counters of a lane.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Lane {
+    frames: u64,
+    segments: u64,
+    bytes: u64,
+    wire_bytes: u64,
+    guaranteed_bytes: u64,
+    marks: u64,
+    trims: u64,
+    sojourn_max_ns: u64,
+}
+
+/// By the reason's name.
+type Drops = BTreeMap<String, u64>;
+
+impl From<&LaneStats> for Lane {
+    fn from(lane: &LaneStats) -> Lane {
+        let Traffic { frames, segments, bytes, wire_bytes } = lane.traffic;
+        let &LaneStats { guaranteed_bytes, marks, trims, sojourn_max_ns, .. } = lane;
+        Lane { frames, segments, bytes, wire_bytes, guaranteed_bytes, marks, trims, sojourn_max_ns }
+    }
+}
+
+impl From<&Lane> for LaneStats {
+    fn from(lane: &Lane) -> LaneStats {
+        let &Lane { frames, segments, bytes, wire_bytes, guaranteed_bytes, marks, trims, sojourn_max_ns } = lane;
+        let traffic = Traffic { frames, segments, bytes, wire_bytes };
+        LaneStats { traffic, guaranteed_bytes, marks, trims, sojourn_max_ns, ..LaneStats::default() }
+    }
+}
+
+fn drops_out(drops: &DropCounters) -> Drops {
+    drops.nonzero().map(|(reason, frames)| (reason.name().to_owned(), frames)).collect()
+}
+
+fn drops_in(drops: &Drops) -> DropCounters {
+    let mut counters = DropCounters::default();
+    for (name, &frames) in drops {
+        if let Some(reason) = Reason::ALL.iter().find(|reason| reason.name() == name) {
+            counters.add(*reason, frames);
+        }
+    }
+    counters
+}
+
+impl State {
+    /// What the switches of `plan` know at `at_ns`, in the plan's order.
+    #[must_use]
+    pub fn new(at_ns: u64, plan: &Plan, known: &[Known]) -> State {
+        let switches = plan.switches.iter().zip(known).map(|(switch, known)| {
+            let endpoints = known.endpoints.iter().map(|(id, e)| (switch.endpoint_path(*id), endpoint_out(e)));
+            let tenant = |state: &TenantState| Tenant {
+                egress: (&state.stats.egress).into(),
+                ingress: (&state.stats.ingress).into(),
+                owed_egress_ns: state.owed_ns.egress,
+                owed_ingress_ns: state.owed_ns.ingress,
+            };
+            let tenants = known.tenants.iter().map(|(id, t)| (switch.tenants[id.0 as usize].clone(), tenant(t)));
+            let written = Switch {
+                version: known.version,
+                tenants: tenants.collect(),
+                endpoints: endpoints.collect(),
+                drops: drops_out(&known.uplink_drops),
+                flood: known.uplink_flood,
+            };
+            (switch.name.clone(), written)
+        });
+        State { at_ns, switches: switches.collect() }
+    }
+
+    /// What there is for each switch of `plan`, by its number.
+    #[must_use]
+    pub fn known(&self, plan: &Plan) -> Vec<(usize, Known)> {
+        let of = |(number, switch): (usize, &control::plan::SwitchPlan)| {
+            let written = self.switches.get(&switch.name)?;
+            let endpoints = switch.program.endpoints.iter().filter_map(|(id, _)| {
+                let id = EndpointId(id);
+                Some((id, endpoint_in(written.endpoints.get(&switch.endpoint_path(id))?)))
+            });
+            let tenants = switch.program.tenants.iter().filter_map(|(id, _)| {
+                let tenant = written.tenants.get(&switch.tenants[id as usize])?;
+                let stats = Both { egress: (&tenant.egress).into(), ingress: (&tenant.ingress).into() };
+                let owed_ns = Both { egress: tenant.owed_egress_ns, ingress: tenant.owed_ingress_ns };
+                Some((TenantId(id), TenantState { stats, owed_ns }))
+            });
+            let known = Known {
+                version: written.version,
+                endpoints: endpoints.collect(),
+                tenants: tenants.collect(),
+                uplink_drops: drops_in(&written.drops),
+                uplink_flood: written.flood,
+            };
+            Some((number, known))
+        };
+        plan.switches.iter().enumerate().filter_map(of).collect()
+    }
+}
+
+fn endpoint_out(state: &EndpointState) -> Endpoint {
+    Endpoint {
+        egress: (&state.stats.egress).into(),
+        ingress: (&state.stats.ingress).into(),
+        local_egress: (&state.stats.local_egress).into(),
+        local_ingress: (&state.stats.local_ingress).into(),
+        drops: drops_out(&state.stats.drops),
+        learned: state.learned.iter().map(|l| (l.mac.0, l.vlan, l.left_ns)).collect(),
+        owed_egress_ns: state.owed_ns.egress,
+        owed_ingress_ns: state.owed_ns.ingress,
+        flood: state.flood,
+        tokens: state.tokens.map(|tokens| (tokens.packets, tokens.since_ns)),
+    }
+}
+
+fn endpoint_in(written: &Endpoint) -> EndpointState {
+    let learned = |&(mac, vlan, left_ns): &([u8; 6], u16, u64)| Learned { mac: Mac(mac), vlan, left_ns };
+    EndpointState {
+        stats: EndpointStats {
+            egress: (&written.egress).into(),
+            ingress: (&written.ingress).into(),
+            local_egress: (&written.local_egress).into(),
+            local_ingress: (&written.local_ingress).into(),
+            drops: drops_in(&written.drops),
+        },
+        learned: written.learned.iter().map(learned).collect(),
+        owed_ns: Both { egress: written.owed_egress_ns, ingress: written.owed_ingress_ns },
+        flood: written.flood,
+        tokens: written.tokens.map(|(packets, since_ns)| Tokens { packets, since_ns }),
+    }
+}
