@@ -387,14 +387,12 @@ def expected_drops(played: Played) -> dict[str, int]:
 
 
 def counted_percent(played: Played) -> float | None:
-    """Of the counter that is worst: how much of what was sent it shows. What did not get into the
-    switch, as the device's ring was full, is counted as that and taken off. None where nothing bad
+    """Of the counter that is worst: how much of what was sent it shows. What finds the device's
+    ring full is refused to the sender, which does not count it as sent. None where nothing bad
     was sent."""
     expected = expected_drops(played)
-    missed = played.drops.get("port-ring", 0)
     parts = [
-        100 * played.drops.get(reason, 0) / max(1, frames - missed)
-        for reason, frames in expected.items()
+        100 * played.drops.get(reason, 0) / max(1, frames) for reason, frames in expected.items()
     ]
     return min(parts, default=None)
 

@@ -66,18 +66,18 @@ class TestLive:
         time.sleep(bystander.TOLD_S)
         after = bystander.drops(switch.sample(), side)
         grown = {r: n - before.get(r, 0) for r, n in after.items() if n > before.get(r, 0)}
-        missed = grown.pop("port-ring", 0)
         assert sent["frames"] > 1000
-        assert not sent["refused"]
+        # What a busy machine has no room for was not sent; nothing else is refused.
+        assert all(why.endswith("ENOBUFS") for why in sent["refused"])
         for reason, count in sent["by_reason"].items():
             if reason == "flood-limit":
                 allowed = bystander.FLOOD_ALLOWED[side] * (sent["seconds"] + 1)
-                assert count - allowed - missed <= grown.get(reason, 0) <= count
+                assert count - allowed <= grown.get(reason, 0) <= count
             elif reason == "fdb-full":
                 # As many as an endpoint may have learned, and none twice.
-                assert count - 256 - missed <= grown[reason] <= count
+                assert count - 256 <= grown[reason] <= count
             elif reason != "allowed":
-                assert count - missed <= grown[reason] <= count, reason
+                assert grown.get(reason, 0) == count, reason
 
 
 def test_the_cases_take_turns() -> None:
