@@ -42,6 +42,7 @@ const PORT: &str = r"^[a-z]+://.+$";
 const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
 const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
 const ADDRESS: &str = r"^[0-9A-Fa-f:.]+/[0-9]+$";
+const MODE: &str = "^0?6[0246][0246]$";
 const ANY: &str = "^.+$";
 
 /// Name, form, whether it must be given, and what it means.
@@ -66,6 +67,9 @@ const DEVICE: &[Key] = &[
     ("ring", Form::Number(1, 1_000_000), false, "frames that the device's ring holds"),
     ("ipv6", Form::Flag, false, "whether the device may speak IPv6"),
     ("persistent", Form::Flag, false, "the device survives the daemon and is taken up again"),
+    ("hub", Form::Flag, false, "a VDE plug whose clients share the endpoint and hear each other"),
+    ("mode", Form::Text(MODE), false, "permissions of the VDE directory's control socket: who may plug in"),
+    ("group", Form::Text(ANY), false, "group of the VDE directory, by name or number"),
 ];
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
