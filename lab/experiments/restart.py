@@ -2,11 +2,11 @@
 delivered?
 
 Two hosts of one daemon with persistent endpoints, several paced TCP connections over the link
-between them. A supervisor (`lab.supervise`) starts the daemon again as soon as it has ended. The
-daemon is then killed (SIGKILL), or replaced as an operator would (`planned`), a number of times,
-seconds apart. The receiver notes the arrival of data to the millisecond; the gap of a restart is
-the longest time, over all connections, in which one of them got nothing. What the machine itself
-does is shown beside it: the longest gap before the restart.
+between them. The daemon is killed (SIGKILL), and a supervisor (`lab.supervise`) starts it again as
+soon as it has ended; or it is replaced as an operator would (`planned`), by one that takes over
+from it: a number of times, seconds apart. The receiver notes the arrival of data to the
+millisecond; the gap of a restart is the longest time, over all connections, in which one of them
+got nothing. What the machine itself does is shown beside it: the longest gap before the restart.
 """
 
 from __future__ import annotations
@@ -70,26 +70,46 @@ class Supervised(Levada):
         return int(re.findall(r"started (\d+)", self.daemon.output())[-1])
 
 
-def kill(switch: Supervised) -> None:
+class TakenOver(Levada):
+    """Levada whose next daemon takes over from the one that runs."""
+
+    def take_over(self) -> tuple[float, float]:
+        """When the old daemon ended, and the new one was ready."""
+        old, self.daemon = self.daemon, self._begin("--takeover")
+        ready = time.monotonic()
+        old.popen.wait(AFTER_S)
+        return time.monotonic(), ready
+
+
+#: Begins a restart; gives what tells, afterwards, when the old daemon ended and the new one was
+#: ready.
+Restarting = Callable[[Any], Callable[[], tuple[float, float]]]
+
+
+def kill(switch: Supervised) -> Callable[[], tuple[float, float]]:
     """The daemon's sudden death; its supervisor starts it again."""
-    os.kill(switch.pid(), signal.SIGKILL)
+    old = switch.pid()
+    os.kill(old, signal.SIGKILL)
+    return lambda: supervisor_times(switch.daemon.output(), old)
 
 
-def planned(switch: Supervised) -> None:
-    """An operator's restart: the daemon is asked to end, and started again."""
-    os.kill(switch.pid(), signal.SIGTERM)
+def planned(switch: TakenOver) -> Callable[[], tuple[float, float]]:
+    """An operator's restart (docs/operating.md): a new daemon takes over."""
+    times = switch.take_over()
+    return lambda: times
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way to restart, and the gap that is allowed."""
+    """A way to restart, the switch that it is done to, and the gap that is allowed."""
 
     name: str
-    restart: Callable[[Supervised], None]
+    switch: type[Levada]
+    restart: Restarting
     most_ms: float
 
 
-WAYS = (Way("kill -9", kill, 200), Way("planned", planned, 20))
+WAYS = (Way("kill -9", Supervised, kill, 200), Way("planned", TakenOver, planned, 20))
 #: Restarts of each way that count.
 RESTARTS = {False: 7, True: 3}
 
@@ -100,9 +120,9 @@ class Restart:
 
     labels: dict[str, Any]
     at_s: float
-    #: From the signal to the old daemon's end, and from there until the new one is ready.
-    ending_ms: float
-    starting_ms: float
+    #: From its beginning to the old daemon's end, and until the new one is ready.
+    ended_ms: float
+    ready_ms: float
     idle: float
     strangers: float
     bound: str | None
@@ -139,7 +159,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
 
 def _play(lab: Lab, way: Way, wanted: int) -> tuple[list[Restart], int]:
     """Restarts until `wanted` of them count, and how many connections were lost by all of them."""
-    switch = Supervised(lab, topology(), persistent=True)
+    switch = way.switch(lab, topology(), persistent=True)
     with switch.running():
         src, dst = switch.guests["a0"], switch.guests["a1"]
         stream = Stream("load", "a0", "a1", CONNECTION_BPS, CONNECTIONS, row_ms=1)
@@ -156,20 +176,20 @@ def _play(lab: Lab, way: Way, wanted: int) -> tuple[list[Restart], int]:
     return [with_gaps(r, stream.arrivals) for r in restarts], lost
 
 
-def _restart(switch: Supervised, way: Way, number: int) -> Restart:
+def _restart(switch: Levada, way: Way, number: int) -> Restart:
     begun = time.monotonic()
     time.sleep(BEFORE_S)
-    old, cpu, at = switch.pid(), sample_cpu(switch.processes), time.monotonic()
-    way.restart(switch)
-    time.sleep(AFTER_S)
+    cpu, at = sample_cpu(switch.processes), time.monotonic()
+    times = way.restart(switch)
+    time.sleep(max(0.0, at + AFTER_S - time.monotonic()))
     late_s = time.monotonic() - begun - BEFORE_S - AFTER_S - LATE_S
     use = cpu_use(cpu, sample_cpu(switch.processes))
-    ended, ready = supervisor_times(switch.daemon.output(), old)
+    ended, ready = times()
     return Restart(
         labels={"way": way.name, "number": number},
         at_s=at,
-        ending_ms=1000 * (ended - at),
-        starting_ms=1000 * (ready - ended),
+        ended_ms=1000 * (ended - at),
+        ready_ms=1000 * (ready - at),
         idle=use.idle,
         strangers=use.strangers,
         bound=use.bound(0.0),
@@ -232,15 +252,15 @@ def restarts_table(played: dict[str, list[Restart]]) -> str:
                 rows.append([f"{name}, {kind}", "0", *["-"] * 6])
                 continue
             gaps = sorted(r.gap_ms for r in chosen)
-            columns = ("ending_ms", "starting_ms", "gap_ms", "median_gap_ms", "quiet_gap_ms")
+            columns = ("ended_ms", "ready_ms", "gap_ms", "median_gap_ms", "quiet_gap_ms")
             medians = [f"{statistics.median([getattr(r, c) for r in chosen]):.1f}" for c in columns]
             spread = f"{gaps[0]:.0f} .. {gaps[-1]:.0f}"
             rows.append([f"{name}, {kind}", str(len(chosen)), *medians, spread])
     head = [
         "restart",
         "times",
-        "ending ms",
-        "starting",
+        "ended ms",
+        "ready",
         "gap, worst of 8",
         "median of 8",
         "before",
@@ -251,7 +271,7 @@ def restarts_table(played: dict[str, list[Restart]]) -> str:
 
 def _progress(r: Restart) -> str:
     why = r.disturbed or r.bound
-    times = f"ended in {r.ending_ms:.0f} ms, ready in {r.starting_ms:.0f} ms"
+    times = f"ended in {r.ended_ms:.0f} ms, ready in {r.ready_ms:.0f} ms"
     text = f"{r.labels['way']} {r.labels['number']}: {times}"
     return f"{text}; {why}" if why else text
 

@@ -47,15 +47,16 @@ class Levada(Switch):
         config.write_text(self.configuration())
         home = self.lab.namespace("levada")
         self._environment = {"LEVADA_RUN_DIR": str(self.lab.dir / "run")}
-        process = self.lab.spawn(
-            "levada",
-            *("ip", "netns", "exec", home.name, *self._command(str(config))),
-            env=self._environment,
-        )
+        self._run = ("ip", "netns", "exec", home.name, *self._command(str(config)))
+        self.daemon = self._begin()
+
+    def _begin(self, *options: str) -> Process:
+        """Starts a daemon and waits until it is ready."""
+        process = self.lab.spawn("levada", *self._run, *options, env=self._environment)
         self.lab.defer(lambda: process.stop(signal.SIGTERM, _STOP_GRACE_S))
         process.wait_for(lambda: f"levada: {self._name} ready" in process.output(), "ready ports")
         self.processes.append(process)
-        self.daemon: Process = process
+        return process
 
     def _command(self, config: str) -> list[str]:
         """What runs it."""
