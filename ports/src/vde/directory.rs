@@ -223,10 +223,12 @@ impl Directory {
     }
 
     fn permit(&self, path: &Path, mode: u32) -> io::Result<()> {
-        if self.group.is_some() {
-            rustix::fs::chownat(rustix::fs::CWD, path, None, self.group, AtFlags::SYMLINK_NOFOLLOW)?;
-        }
-        fs::set_permissions(path, Permissions::from_mode(mode))
+        let give = |group| rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW);
+        let Some(group) = self.group else { return fs::set_permissions(path, Permissions::from_mode(mode)) };
+        // Who is not in the group, and has not CAP_FSETID, would lose the setgid bit without a word (chmod(2)): so the group comes last.
+        give(rustix::process::getegid())?;
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+        Ok(give(group)?)
     }
 
     /// Where it is, with links followed.
