@@ -1,6 +1,7 @@
 //! Checking a configuration for what no single value shows: names and addresses that clash, ports used twice, links with a loose end,
 //! keys that contradict each other, promises that do not fit.
 
+mod interfaces;
 mod ports;
 mod shares;
 
@@ -41,6 +42,7 @@ pub(crate) fn check(config: &Config) -> Vec<Problem> {
         check_switch(&mut findings, switch, &root.key("switch").item(i));
     }
     ports::check(&mut findings, config);
+    interfaces::check(&mut findings, config);
     shares::check(&mut findings, config);
     findings.0
 }

@@ -6,7 +6,7 @@ use crate::config::{
     DEFAULT_WEIGHT, Device, Endpoint, Knobs, Switch, Tenant,
 };
 use crate::names::Locator;
-use crate::plan::{Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
+use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
 use datapath::frame::{LARGE, PoolLimits, SMALL};
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
@@ -152,6 +152,19 @@ impl<'a> Ports<'a> {
                 ring: device.ring,
                 ipv6: device.ipv6,
                 persistent: device.persistent,
+            }),
+            Locator::Packet(name) => PortKind::Packet(PacketPlan {
+                name: name.clone(),
+                netns: device.netns.clone(),
+                mtu: device.mtu,
+                ring: device.ring,
+                is_exclusive: self.config.has_host(name, device.netns.as_deref()),
+            }),
+            Locator::Host(name) => PortKind::Host(HostPlan {
+                interface: name.clone(),
+                netns: device.netns.clone(),
+                ring: device.ring,
+                is_absent: false,
             }),
             Locator::Link(name, side) => PortKind::Link {
                 link: self.config.links.iter().position(|l| l.name == *name).unwrap_or(0),

@@ -54,6 +54,10 @@ pub fn direction(direction: Direction) -> &'static str {
 pub enum Locator {
     /// `tap://NAME`: a tap device.
     Tap(String),
+    /// `packet://NAME`: an interface that exists.
+    Packet(String),
+    /// `host://NAME`: the host's own traffic over an interface that a `packet://` port of the switch takes.
+    Host(String),
     /// `link://NAME/a` or `link://NAME/b`: one end of a link of this daemon.
     Link(String, Side),
     /// `vde://DIR[N]`: a plug of a VDE control directory, as libvdeplug writes it. `vde://DIR` is plug 1.
@@ -73,6 +77,8 @@ impl fmt::Display for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Locator::Tap(name) => write!(f, "tap://{name}"),
+            Locator::Packet(name) => write!(f, "packet://{name}"),
+            Locator::Host(name) => write!(f, "host://{name}"),
             Locator::Link(name, end) => write!(f, "link://{name}/{}", side(*end)),
             Locator::Vde(directory, FIRST_VDE_PLUG) => write!(f, "vde://{directory}"),
             Locator::Vde(directory, plug) => write!(f, "vde://{directory}[{plug}]"),
@@ -82,12 +88,15 @@ impl fmt::Display for Locator {
 
 /// Reads a locator.
 pub fn locator(text: &str) -> Result<Locator, Wrong> {
-    const KINDS: &str = "a port is \"tap://NAME\", \"link://NAME/a\" (or /b) or \"vde:///DIR\"";
+    const KINDS: &str =
+        "a port is \"tap://NAME\", \"packet://NAME\", \"host://NAME\", \"link://NAME/a\" (or /b) or \"vde:///DIR\"";
     let Some((kind, rest)) = text.split_once("://") else {
         return Err(Wrong::new(format!("\"{text}\" is not a port"), KINDS));
     };
     match kind {
-        "tap" => tap_name(rest).map(Locator::Tap),
+        "tap" => device_name(rest).map(Locator::Tap),
+        "packet" => device_name(rest).map(Locator::Packet),
+        "host" => device_name(rest).map(Locator::Host),
         "link" => match rest.rsplit_once('/') {
             Some((link, "a")) => name(link).map(|n| Locator::Link(n, Side::A)),
             Some((link, "b")) => name(link).map(|n| Locator::Link(n, Side::B)),
@@ -138,7 +147,7 @@ fn vde_number(text: &str) -> Result<u32, Wrong> {
 }
 
 /// The rules of the kernel's `dev_valid_name` (net/core/dev.c), and no `%`, which it would replace by a number.
-fn tap_name(text: &str) -> Result<String, Wrong> {
+fn device_name(text: &str) -> Result<String, Wrong> {
     if text.len() > MAX_TAP_NAME {
         return Err(Wrong::new(
             format!("the device name \"{text}\" has {} characters", text.len()),
@@ -206,11 +215,20 @@ mod tests {
 
     #[test]
     fn locators_read_back_as_shown() {
-        for text in ["tap://red1", "link://fabric/a", "link://a.b-c/b", "vde:///run/vde/red", "vde:///r[2]"] {
+        for text in [
+            "tap://red1",
+            "packet://eth0",
+            "host://enp1s0f0np0",
+            "link://fabric/a",
+            "link://a.b-c/b",
+            "vde:///run/vde/red",
+            "vde:///r[2]",
+        ] {
             assert_eq!(locator(text).unwrap().to_string(), text);
         }
         for text in ["red1", "tap://", "tap://a/b", "tap://a b", "tap://t%d", "tap://..", "tap://sixteen-letters0"] {
             assert!(locator(text).is_err(), "{text}");
+            assert!(locator(&text.replace("tap", "packet")).is_err(), "{text}");
         }
         for text in ["link://fabric", "link://fabric/c", "link:///a", "vde://x", "link://a/b/a"] {
             assert!(locator(text).is_err(), "{text}");

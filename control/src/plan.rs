@@ -62,6 +62,10 @@ pub struct PortPlan {
 pub enum PortKind {
     /// A tap device.
     Tap(TapPlan),
+    /// An interface that exists.
+    Packet(PacketPlan),
+    /// The host's traffic over such an interface.
+    Host(HostPlan),
     /// An end of [`Plan::links`]`[link]`.
     Link {
         /// Number of the link.
@@ -88,6 +92,34 @@ pub struct VdePlan {
     pub group: Option<String>,
     /// Longest packet in bytes.
     pub mtu: u32,
+}
+
+/// An interface that exists, and is used as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PacketPlan {
+    /// Its name, at most 15 characters.
+    pub name: String,
+    /// The network namespace it is in; `None` for the daemon's own.
+    pub netns: Option<String>,
+    /// Longest packet in bytes that is expected of it.
+    pub mtu: u32,
+    /// Frames of 64 KiB that may wait to be read; `None` for the driver's default.
+    pub ring: Option<u32>,
+    /// Whether the host's own traffic passes the switch too: a port of the switch is its [`HostPlan`].
+    pub is_exclusive: bool,
+}
+
+/// The host's traffic over an interface that the switch takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostPlan {
+    /// Name of the interface.
+    pub interface: String,
+    /// The network namespace it is in; `None` for the daemon's own.
+    pub netns: Option<String>,
+    /// Frames that wait to be read; `None` leaves the kernel's default.
+    pub ring: Option<u32>,
+    /// Set where the kernel or the process's rights do not allow it: the interface is shared, and this port is never there.
+    pub is_absent: bool,
 }
 
 /// A tap device.

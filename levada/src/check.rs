@@ -4,10 +4,11 @@ use crate::Failure;
 use control::admission::{Promise, promise};
 use control::config::{Config, Switch};
 use control::names::name_of;
+use control::plan::PortKind;
 use control::problem::Severity;
 use control::units::show_rate;
 use control::{Checked, names};
-use datapath::program::{Attachment, Share, TenantId};
+use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId};
 use datapath::units::{Direction, Rate};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -71,6 +72,8 @@ struct SwitchSummary {
 #[derive(Serialize)]
 struct UplinkSummary {
     port: String,
+    /// Of an interface that exists: what becomes of the host's own traffic.
+    host: Option<String>,
     egress: PromiseSummary,
     ingress: PromiseSummary,
 }
@@ -119,6 +122,9 @@ impl Summary {
             match &switch.uplink {
                 Some(uplink) => {
                     let _ = writeln!(out, "  uplink {}", uplink.port);
+                    if let Some(host) = &uplink.host {
+                        let _ = writeln!(out, "    host     {host}");
+                    }
                     for (word, promise) in [("egress", &uplink.egress), ("ingress", &uplink.ingress)] {
                         let _ = writeln!(out, "    {word:<8} {}", promise.text());
                     }
@@ -152,6 +158,7 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
         };
         UplinkSummary {
             port: plan.ports[compiled.port.0 as usize].locator.to_string(),
+            host: host(plan, compiled.port),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
         }
@@ -174,6 +181,26 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
         uplink,
         tenants: tenants.collect(),
     }
+}
+
+/// What becomes of the host's own traffic over an uplink that is an interface of the host.
+fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
+    let PortKind::Packet(packet) = &plan.ports[uplink.0 as usize].kind else { return None };
+    if !packet.is_exclusive {
+        return Some(format!(
+            "its own traffic is not scheduled; an endpoint with port = \"host://{}\" would be",
+            packet.name
+        ));
+    }
+    let is_it =
+        |kind: &PortKind| matches!(kind, PortKind::Host(h) if h.interface == packet.name && h.netns == packet.netns);
+    let port = plan.ports.iter().position(|port| is_it(&port.kind))?;
+    let endpoint = plan.program.endpoints.iter().find(|(_, e)| e.port == PortId(port as u32))?.0;
+    let path = plan.endpoint_path(EndpointId(endpoint));
+    Some(match ports::packet::probe() {
+        Ok(()) => format!("its own traffic is endpoint {path}"),
+        Err(why) => format!("its own traffic is NOT scheduled here, though endpoint {path} is meant to be: {why}"),
+    })
 }
 
 impl PromiseSummary {

@@ -17,6 +17,7 @@ use crate::notify::{self, Notifier};
 use crate::os::{self, Signals};
 use crate::plugs::Plugs;
 use crate::privileges;
+use crate::recipe::{Recipe, owner, settle};
 use crate::report::Facts;
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
 use crate::state::State;
@@ -25,16 +26,15 @@ use crate::worker::{AnyPort, Bell, Cable, Chore, Clock, Device, Order, Parts, Un
 use crate::{Failure, check};
 use control::admission::Promise;
 use control::config::Config;
-use control::plan::{Plan, PortKind, TapPlan, VdePlan};
+use control::plan::{Plan, PortKind, VdePlan};
 use control::scale::scale;
 use datapath::frame::{MAX_FRAME, Pool};
 use datapath::link::{Link, LinkConfig, Side};
-use datapath::program::{Change, EndpointId, PortId, Program};
+use datapath::program::{Change, PortFeatures, PortId, Program};
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
-use ports::Port as _;
-use ports::netns::{self, Netns};
-use ports::tap::{Survey, Tag, Tap, TapOptions};
+use ports::tap::{Survey, Tap, TapOptions};
+use ports::{Features, netns};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -82,8 +82,11 @@ pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
     let stored = os::take_descriptors(notify::inherited());
     let (checked, warnings) = check::load(file)?;
     check::complain(&warnings);
-    let plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
+    let mut plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
     let log = Log::new(&plan.name);
+    if let Some(why) = settle(&mut plan) {
+        log.line(Level::Warning, &why);
+    }
     // Before any other thread, so that all of them leave the signals to this one.
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
     if let Err(error) = privileges::drop_needless() {
@@ -163,7 +166,7 @@ struct Opened {
     units: Vec<Unit>,
     devices: Vec<(Device, u32)>,
     reopen: Vec<Reopen>,
-    watched: Vec<Option<AnyPort>>,
+    watched: Vec<(usize, Option<AnyPort>)>,
     /// Devices that are there when somebody plugs in.
     plugs: Vec<(VdePlan, String, usize)>,
     facts: Facts,
@@ -194,7 +197,7 @@ impl Running {
         rundir: &mut RunDir,
         inheritance: Inheritance,
     ) -> Result<Running, Failure> {
-        let opened = netns::roaming(|| open(plan, inheritance.descriptors))?;
+        let opened = netns::roaming(|| open(plan, inheritance.descriptors, log))?;
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
         let wake = Wake::new().map_err(failed("cannot make an epoll instance"))?;
@@ -255,7 +258,7 @@ impl Running {
         if let Some(from) = from {
             log.line(Level::Info, &format!("has taken over from process {from}"));
         }
-        settle(opened.adopted, log);
+        settle_adopted(opened.adopted, log);
         let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
         let vde = spawn("levada-vde", {
             let plugs = plugs.clone();
@@ -325,7 +328,7 @@ fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
 }
 
 /// Brings devices to what the configuration says, now that nobody else has them.
-fn settle(adopted: Vec<(TapOptions, OwnedFd)>, log: &Log) {
+fn settle_adopted(adopted: Vec<(TapOptions, OwnedFd)>, log: &Log) {
     netns::roaming(|| {
         for (options, fd) in adopted {
             if let Err(error) = Tap::settle(&options, fd.as_fd()) {
@@ -336,7 +339,7 @@ fn settle(adopted: Vec<(TapOptions, OwnedFd)>, log: &Log) {
 }
 
 /// Opens every device of the plan that is not among `descriptors`, and makes the switches with what the devices can do.
-fn open(plan: &Plan, descriptors: Vec<OwnedFd>) -> Result<Opened, Failure> {
+fn open(plan: &Plan, descriptors: Vec<OwnedFd>, log: &Log) -> Result<Opened, Failure> {
     let mut opened = Opened {
         units: Vec::new(),
         devices: Vec::new(),
@@ -358,29 +361,30 @@ fn open(plan: &Plan, descriptors: Vec<OwnedFd>) -> Result<Opened, Failure> {
                     ways.push(Way::Link(link, side));
                     numbers.push(None);
                 }
-                PortKind::Tap(tap) => {
-                    let options = tap_options(plan, index, id, tap);
-                    let tap = Tap::open_among(&options, &survey).map_err(|error| Failure::Failed(error.to_string()))?;
-                    program.ports[id.0 as usize].offload = tap.features().offload;
-                    if tap.is_adopted() {
-                        let fd = tap.fd().and_then(|fd| fd.try_clone_to_owned().ok());
-                        opened.adopted.extend(fd.map(|fd| (options.clone(), fd)));
+                _ => {
+                    let recipe = Recipe::of(plan, index, id);
+                    let fresh = recipe.as_ref().map(|r| r.open(&survey)).transpose().map_err(Failure::Failed)?;
+                    let number = opened.devices.len();
+                    let weight = time_weight(&program, id);
+                    let device = match fresh {
+                        None => Device::absent(index, id),
+                        Some(fresh) => {
+                            fresh.notes.iter().for_each(|note| log.line(Level::Warning, note));
+                            adapt(&mut program.ports[id.0 as usize], &port.kind, &fresh.port.features());
+                            if let (true, Some(Recipe::Tap(options))) = (fresh.is_adopted, &recipe) {
+                                let fd = fresh.port.fd().and_then(|fd| fd.try_clone_to_owned().ok());
+                                opened.adopted.extend(fd.map(|fd| (options.clone(), fd)));
+                            }
+                            opened.watched.push((number, fresh.port.second()));
+                            Device::new(fresh.port, index, id)
+                        }
+                    };
+                    let label = format!("{} of {}", port.locator, owner(plan, index, id));
+                    opened.devices.push((device, weight));
+                    if let PortKind::Vde(vde) = &port.kind {
+                        opened.plugs.push((vde.clone(), label.clone(), number));
                     }
-                    opened.watched.push(tap.second());
-                    let number = opened.devices.len();
-                    let label = format!("{} of {}", port.locator, owner(plan, index, id));
-                    opened.devices.push((Device::new(Box::new(tap), index, id), time_weight(&program, id)));
-                    opened.reopen.push(Reopen { options: Some(options), label });
-                    ways.push(Way::Device(number));
-                    numbers.push(Some(number));
-                }
-                PortKind::Vde(vde) => {
-                    let number = opened.devices.len();
-                    let label = format!("{} of {}", port.locator, owner(plan, index, id));
-                    opened.devices.push((Device::absent(index, id), time_weight(&program, id)));
-                    opened.watched.push(None);
-                    opened.reopen.push(Reopen { options: None, label: label.clone() });
-                    opened.plugs.push((vde.clone(), label, number));
+                    opened.reopen.push(Reopen { recipe, label });
                     ways.push(Way::Device(number));
                     numbers.push(Some(number));
                 }
@@ -401,26 +405,11 @@ fn time_weight(program: &Program, id: PortId) -> u32 {
     if is_uplink { program.endpoints.len().max(1) as u32 } else { 1 }
 }
 
-/// Whose port it is: `s1/red/red1`, or `s1/uplink`.
-fn owner(plan: &Plan, switch: usize, id: PortId) -> String {
-    let switch = &plan.switches[switch];
-    match switch.program.endpoints.iter().find(|(_, e)| e.port == id) {
-        Some((e, _)) => switch.endpoint_path(EndpointId(e)),
-        None => format!("{}/uplink", switch.name),
-    }
-}
-
-fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOptions {
-    TapOptions {
-        name: tap.name.clone(),
-        netns: tap.netns.as_deref().map(Netns::new),
-        mac: tap.mac,
-        mtu: Some(tap.mtu),
-        addresses: tap.addresses.clone(),
-        persistent: tap.persistent,
-        txqueuelen: tap.ring,
-        without_ipv6: !tap.ipv6,
-        tag: Tag { instance: plan.name.clone(), endpoint: owner(plan, switch, id) },
+/// What the opened device can do. An interface that exists has its own MTU; a tap has that of the plan.
+fn adapt(features: &mut PortFeatures, kind: &PortKind, opened: &Features) {
+    features.offload = opened.offload;
+    if let PortKind::Packet(_) | PortKind::Host(_) = kind {
+        features.max_frame = u32::try_from(opened.max_frame).unwrap_or(u32::MAX);
     }
 }
 
@@ -433,7 +422,7 @@ fn actual_rate(plan: &Plan, switch: usize) -> Option<Both<Rate>> {
             let rate = plan.links[link].1.rate;
             Both { egress: uplink.rate.egress.min(rate), ingress: uplink.rate.ingress.min(rate) }
         }
-        PortKind::Tap(_) | PortKind::Vde(_) => uplink.rate,
+        _ => uplink.rate,
     })
 }
 

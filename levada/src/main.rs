@@ -16,6 +16,7 @@ mod notify;
 mod os;
 mod plugs;
 mod privileges;
+mod recipe;
 mod report;
 mod rundir;
 mod show;

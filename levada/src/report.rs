@@ -134,6 +134,9 @@ pub struct UplinkReport {
     pub port: String,
     /// `up` or `down`.
     pub state: String,
+    /// Of an interface that exists: `exclusive`, or `shared` with a host whose own traffic is not scheduled.
+    #[serde(default)]
+    pub sharing: Option<String>,
     /// To the wire.
     pub egress: UplinkDirection,
     /// From the wire.
@@ -180,6 +183,9 @@ pub struct EndpointReport {
     pub port: String,
     /// `up` or `down`.
     pub state: String,
+    /// As for an uplink; the host's own port is `absent` where its interface had to be shared.
+    #[serde(default)]
+    pub sharing: Option<String>,
     /// How often its port went away.
     pub losses: u64,
     /// What the worker spent on it, reading and writing.
@@ -307,6 +313,7 @@ impl Facts {
         Some(UplinkReport {
             port: plan.ports[uplink.port.0 as usize].locator.to_string(),
             state,
+            sharing: sharing(&plan.ports[uplink.port.0 as usize].kind),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
             drops: drops(&numbers.uplink_drops),
@@ -343,6 +350,7 @@ impl Facts {
             name: plan.endpoints[id.0 as usize].clone(),
             port: plan.ports[endpoint.port.0 as usize].locator.to_string(),
             state,
+            sharing: sharing(&plan.ports[endpoint.port.0 as usize].kind),
             losses,
             worker_ns,
             egress: shared(&endpoint.share.egress, &stats.egress),
@@ -368,6 +376,16 @@ impl Facts {
             None => ("up".to_owned(), 0, 0),
         }
     }
+}
+
+fn sharing(kind: &PortKind) -> Option<String> {
+    let word = match kind {
+        PortKind::Packet(packet) if packet.is_exclusive => "exclusive",
+        PortKind::Packet(_) => "shared",
+        PortKind::Host(host) if host.is_absent => "absent",
+        _ => return None,
+    };
+    Some(word.to_owned())
 }
 
 fn percentiles(histogram: &Histogram) -> Percentiles {

@@ -78,7 +78,12 @@ fn table(report: &Report) -> String {
 fn switch_table(switch: &SwitchReport) -> String {
     let mut out = format!("switch {}  order {}, ingress {}\n", switch.name, switch.order, switch.ingress);
     if let Some(uplink) = &switch.uplink {
-        let _ = writeln!(out, "  uplink {} ({}){}", uplink.port, uplink.state, reasons(&uplink.drops));
+        let sharing = match uplink.sharing.as_deref() {
+            Some("shared") => ", shared: the host's own traffic is not scheduled".to_owned(),
+            Some(word) => format!(", {word}"),
+            None => String::new(),
+        };
+        let _ = writeln!(out, "  uplink {} ({}{sharing}){}", uplink.port, uplink.state, reasons(&uplink.drops));
         for (word, direction) in [("egress", &uplink.egress), ("ingress", &uplink.ingress)] {
             let _ = writeln!(out, "    {word:<8}{}", uplink_line(direction));
         }
@@ -107,7 +112,12 @@ fn uplink_line(direction: &UplinkDirection) -> String {
 }
 
 fn endpoint_rows(endpoint: &EndpointReport) -> Vec<[String; 10]> {
-    let name = format!("  {}{}", endpoint.name, if endpoint.state == "up" { "" } else { " (port down)" });
+    let state = match (endpoint.sharing.as_deref(), endpoint.state.as_str()) {
+        (Some("absent"), _) => " (not scheduled: the interface is shared)",
+        (_, "up") => "",
+        _ => " (port down)",
+    };
+    let name = format!("  {}{state}", endpoint.name);
     let mut rows = vec![
         row(&name, "egress", Some(&endpoint.egress), &endpoint.egress.traffic, reasons(&endpoint.drops)),
         row("", "ingress", Some(&endpoint.ingress), &endpoint.ingress.traffic, String::new()),

@@ -2,13 +2,14 @@
 //! and writes the log. All of these may wait for the kernel's lock on network devices, which is taken for as long as namespaces are deleted.
 
 use crate::log::{Level, Log};
+use crate::recipe::Recipe;
 use crate::worker::{AnyPort, Bell, Chore, Order};
 use control::names::show_mac;
 use control::plan::Plan;
 use datapath::program::EndpointId;
 use datapath::switch::Event;
-use ports::tap::{Tap, TapOptions};
-use ports::{Port as _, PortError};
+use ports::PortError;
+use ports::tap::Survey;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,8 @@ const EVENT_LINES: u32 = 4;
 /// A device that can be opened again.
 #[derive(Clone, Debug)]
 pub struct Reopen {
-    /// How; `None` where it is there when somebody plugs in, which is not upkeep's affair.
-    pub options: Option<TapOptions>,
+    /// How; `None` where there is nothing to open, or it is there when somebody plugs in: that is not upkeep's affair.
+    pub recipe: Option<Recipe>,
     /// What it is called in the log: `tap://red1 of s1/red/red1`.
     pub label: String,
 }
@@ -61,18 +62,18 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Upkeep for the worker behind `inbox` and `bell`. `devices` are by the worker's number, as are their second handles in `watched`.
+    /// Upkeep for the worker behind `inbox` and `bell`. `devices` are by the worker's number; `watched` are second handles on some.
     pub fn new(
         plan: Plan,
         devices: Vec<Reopen>,
-        watched: Vec<Option<AnyPort>>,
+        watched: Vec<(usize, Option<AnyPort>)>,
         log: Log,
         inbox: SyncSender<Order>,
         bell: Bell,
     ) -> Upkeep {
         let now = Instant::now();
         let watch = |(device, port): (usize, Option<AnyPort>)| Some(Watched { device, port: port?, told: 0 });
-        let watched = watched.into_iter().enumerate().filter_map(watch).collect();
+        let watched = watched.into_iter().filter_map(watch).collect();
         Upkeep { plan, devices, log, inbox, bell, watched, ask: now + ASK, lost: Vec::new(), lines: (now, 0) }
     }
 
@@ -125,7 +126,7 @@ impl Upkeep {
     }
 
     fn begin(&mut self, device: usize, why: &str) {
-        if self.devices[device].options.is_none() {
+        if self.devices[device].recipe.is_none() {
             return;
         }
         let label = &self.devices[device].label;
@@ -143,16 +144,16 @@ impl Upkeep {
                 continue;
             }
             let reopen = &self.devices[lost.device];
-            let Some(options) = &reopen.options else { continue };
-            match Tap::open(options) {
-                Ok(tap) => {
+            let Some(recipe) = &reopen.recipe else { continue };
+            match recipe.open(&Survey::default()) {
+                Ok(fresh) => {
                     self.log.line(Level::Info, &format!("{} is back", reopen.label));
-                    let watched = tap.second().map(|port| Watched { device: lost.device, port, told: 0 });
+                    fresh.notes.iter().for_each(|note| self.log.line(Level::Warning, note));
+                    let watched = fresh.port.second().map(|port| Watched { device: lost.device, port, told: 0 });
                     self.watched.extend(watched);
-                    self.order(Order::Restore { device: lost.device, port: Box::new(tap) });
+                    self.order(Order::Restore { device: lost.device, port: fresh.port });
                 }
-                Err(error) => {
-                    let failure = error.to_string();
+                Err(failure) => {
                     if failure != lost.failure {
                         self.log.line(Level::Warning, &format!("{}: {failure}", reopen.label));
                         lost.failure = failure;

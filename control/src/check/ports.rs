@@ -53,7 +53,7 @@ fn uses(config: &Config) -> Vec<Use<'_>> {
 
 fn check_device(findings: &mut Findings, config: &Config, one: &Use<'_>) {
     match &one.device.locator {
-        Some(Locator::Tap(_)) => check_keys(findings, one, None),
+        Some(Locator::Tap(_) | Locator::Packet(_) | Locator::Host(_)) => check_keys(findings, one, None),
         Some(Locator::Vde(..)) => check_keys(findings, one, Some("a VDE plug")),
         Some(Locator::Link(name, _)) => {
             check_link(findings, config, one, name);

@@ -18,6 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use datapath::frame::{Frame, Pool};
+use datapath::wire::Mac;
 
 use super::bpf::{self, Links};
 use super::{OpenError, Place, find, inspect, pin, within};
@@ -33,6 +34,8 @@ pub struct HostOptions {
     pub interface: String,
     /// The namespace it is in, whose traffic is "the host's"; `None` for ours.
     pub netns: Option<Netns>,
+    /// The addresses that the switch lets the host use; none for any.
+    pub macs: Vec<Mac>,
     /// Frames that wait to be read; `None` leaves the kernel's default (500).
     pub ring: Option<u32>,
     /// Whose the TAP is.
@@ -75,6 +78,9 @@ impl Host {
         let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
         let pinned = pin(&place)?;
         let opened = within(&place, || find(&place))??;
+        if let Some(mac) = opened.mac.map(Mac).filter(|mac| !options.macs.is_empty() && !options.macs.contains(mac)) {
+            return Err(OpenError::OtherAddress(place, mac));
+        }
         let name = format!("levada.{}", opened.index);
         let tap = Tap::open(&TapOptions {
             name: name.clone(),
@@ -101,7 +107,7 @@ impl Host {
 
 impl Port for Host {
     fn features(&self) -> Features {
-        self.tap.features()
+        Features { max_frame: self.opened.max_frame(), ..self.tap.features() }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datapath::frame::{Frame, HEADROOM, MAX_FRAME, Pool, SMALL};
 use datapath::offload::OffloadSupport;
+use datapath::wire::Mac;
 use rustix::io::Errno;
 
 use crate::netns::{Identity, Netns};
@@ -71,6 +72,8 @@ pub enum OpenError {
     NotEthernet(Place),
     /// The kernel refused a step.
     Kernel(Place, &'static str, io::Error),
+    /// It has this address, which the switch does not know the host by.
+    OtherAddress(Place, Mac),
     /// The device for the host's traffic cannot be made.
     Tap(crate::tap::OpenError),
 }
@@ -111,6 +114,12 @@ impl fmt::Display for OpenError {
                 };
                 write!(f, "{place}: {step}: {error}{remedy}")
             }
+            OpenError::OtherAddress(place, Mac(m)) => write!(
+                f,
+                "{place}: its address is {:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}, which is not among the host endpoint's `mac`: \
+                 its frames would be dropped; add it, or remove `mac` and start anew",
+                m[0], m[1], m[2], m[3], m[4], m[5]
+            ),
             OpenError::Tap(error) => write!(f, "{error}"),
         }
     }
@@ -153,16 +162,21 @@ impl Packet {
         let room = options.room.unwrap_or(DEFAULT_ROOM) as usize * LONGEST_FRAME_MEMORY;
         let (socket, link, notes) = within(&place, || open_here(&place, room, options.is_exclusive))??;
         let offload = OffloadSupport { uso: has_udp_segmentation(), ..OffloadSupport::ALL };
-        let max_frame = (link.mtu as usize).saturating_add(ETHERNET_HEADER);
         Ok(Packet {
             socket,
             place,
-            features: Features { offload, can_pause: false, reports_drops: true, max_frame },
+            features: Features { offload, can_pause: false, reports_drops: true, max_frame: link.max_frame() },
             pinned,
             opened: link,
             drops: Arc::default(),
             notes,
         })
+    }
+
+    /// The interface's MTU when it was opened, in bytes.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.opened.mtu
     }
 
     /// What works less well than it could, each as a sentence for the log.
@@ -216,6 +230,16 @@ impl Packet {
     fn deleted(&self) -> PortError {
         PortError::Gone(format!("{}: it was deleted, or moved to another namespace", self.place))
     }
+}
+
+/// The address of an interface.
+///
+/// # Errors
+/// There is no such interface, or it has none.
+pub fn address(name: &str, netns: Option<&Netns>) -> Result<Mac, OpenError> {
+    let place = Place { name: name.to_owned(), netns: netns.cloned() };
+    let link = within(&place, || find(&place))??;
+    link.mac.map(Mac).ok_or(OpenError::NotEthernet(place))
 }
 
 /// Opens, in the namespace that the interface is in.
@@ -281,6 +305,13 @@ fn inspect(place: &Place, pinned: Option<Identity>, opened: &Link) -> Result<(),
         }
         Some(link) if link.mac != opened.mac => gone("its address has changed".to_owned()),
         Some(_) => Ok(()),
+    }
+}
+
+impl Link {
+    /// The longest frame in bytes, a VLAN tag not counted.
+    fn max_frame(&self) -> usize {
+        (self.mtu as usize).saturating_add(ETHERNET_HEADER)
     }
 }
 

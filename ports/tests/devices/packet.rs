@@ -5,7 +5,7 @@ use crate::traffic::{BULK_BYTES, at, bulk, udp};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::offload::{Gso, Offload};
 use datapath::wire::{Mac, build};
-use ports::packet::{Hooks, Host, HostOptions, OpenError, Packet, PacketOptions, hooks, probe};
+use ports::packet::{Hooks, Host, HostOptions, OpenError, Packet, PacketOptions, address, hooks, probe};
 use ports::tap::{Tag, Tap};
 use ports::{Port, PortError, Refused};
 use std::net::IpAddr;
@@ -273,6 +273,7 @@ fn host_options(wires: &Wires) -> HostOptions {
     HostOptions {
         interface: "w1".into(),
         netns: Some(wires.middle.0.clone()),
+        macs: Vec::new(),
         ring: None,
         tag: Tag { instance: wires.middle.instance(), endpoint: "s1/t/host".into() },
     }
@@ -307,7 +308,11 @@ fn an_exclusive_interface_carries_the_host_through_the_switch_and_is_given_back(
     let none = Hooks { ingress: 0, egress: 0 };
     assert_eq!(wires.hooks("w1"), none);
     let port = Packet::open(&PacketOptions { is_exclusive: true, ..wires.wanted("w1") }).unwrap();
-    let host = Host::open(&host_options(&wires)).unwrap();
+    let other = HostOptions { macs: vec![Mac([2, 0, 0, 0, 9, 0xcc])], ..host_options(&wires) };
+    assert!(matches!(Host::open(&other), Err(OpenError::OtherAddress(..))), "its frames would be dropped");
+    assert_eq!(wires.hooks("w1"), none);
+    let macs = vec![address("w1", Some(&wires.middle.0)).unwrap()];
+    let host = Host::open(&HostOptions { macs, ..host_options(&wires) }).unwrap();
     assert_eq!(wires.hooks("w1"), Hooks { ingress: 1, egress: 1 });
     ping().unwrap_err();
     let forwarder = Forwarder::start(port, host, Pool::new(PoolLimits::default()));

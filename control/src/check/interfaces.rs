@@ -1,0 +1,90 @@
+//! Interfaces that exist: nothing of theirs is configured here, and whoever takes one leaves the host a way to the network.
+
+use super::Findings;
+use crate::config::{Config, Device, Switch};
+use crate::names::Locator;
+use crate::place::Place;
+use datapath::program::Attachment;
+
+pub(super) fn check(findings: &mut Findings, config: &Config) {
+    for (s, switch) in config.switches.iter().enumerate() {
+        let place = Place::root().key("switch").item(s);
+        if let Some(uplink) = &switch.uplink {
+            let place = place.key("uplink");
+            check_keys(findings, &uplink.device, &place);
+            if let (Some(Locator::Packet(_) | Locator::Host(_)), Some(_)) = (&uplink.device.locator, uplink.device.mac)
+            {
+                findings.error(place.key("mac"), "an interface that exists has its own address", "remove `mac`");
+            }
+            if let Some(Locator::Host(name)) = &uplink.device.locator {
+                findings.error(
+                    place.key("port"),
+                    "the host is an endpoint, not an uplink",
+                    format!("write port = \"packet://{name}\" here, and host://{name} for an endpoint"),
+                );
+            }
+        }
+        for (t, tenant) in switch.tenants.iter().enumerate() {
+            let place = place.key("tenant").item(t);
+            for (e, endpoint) in tenant.endpoints.iter().enumerate() {
+                let place = place.key("endpoint").item(e);
+                check_keys(findings, &endpoint.device, &place);
+                if let Some(Locator::Host(name)) = &endpoint.device.locator {
+                    check_host(findings, switch, tenant.attachment, name, &endpoint.device, &place);
+                }
+            }
+        }
+    }
+}
+
+/// Keys with which tap devices are set up.
+fn check_keys(findings: &mut Findings, device: &Device, place: &Place) {
+    if !matches!(device.locator, Some(Locator::Packet(_) | Locator::Host(_))) {
+        return;
+    }
+    let keys = [("address", !device.addresses.is_empty()), ("persistent", device.persistent), ("ipv6", !device.ipv6)];
+    for (key, _) in keys.iter().filter(|(_, given)| *given) {
+        findings.error(
+            place.key(*key),
+            format!("`{key}` is for tap devices: an interface that exists stays as its owner configured it"),
+            format!("remove `{key}`, and use `ip` where the interface is to be changed"),
+        );
+    }
+}
+
+fn check_host(
+    findings: &mut Findings,
+    switch: &Switch,
+    attachment: Attachment,
+    name: &str,
+    device: &Device,
+    place: &Place,
+) {
+    let takes = |d: &Device| {
+        let is_it = matches!(&d.locator, Some(Locator::Packet(taken)) if taken == name);
+        is_it && d.netns == device.netns
+    };
+    let is_uplink = switch.uplink.as_ref().is_some_and(|u| takes(&u.device));
+    let mut endpoints = switch.tenants.iter().flat_map(|t| &t.endpoints);
+    if !is_uplink && !endpoints.any(|e| takes(&e.device)) {
+        findings.error(
+            place.key("port"),
+            format!("no port of this switch takes the interface {name}, over which the host's traffic would go"),
+            format!("write port = \"packet://{name}\" for the uplink (with the same `netns`)"),
+        );
+        return;
+    }
+    match attachment {
+        Attachment::Isolated if is_uplink => findings.error(
+            place.key("port"),
+            "the host would be cut off: its tenant has no way to the uplink",
+            "give the tenant vlan = \"untagged\"",
+        ),
+        Attachment::Vlan(vlan) if is_uplink => findings.warning(
+            place.key("port"),
+            format!("what the host sends untagged over {name} will leave it with VLAN {vlan}"),
+            "give the tenant vlan = \"untagged\" if the host is not to change its network",
+        ),
+        _ => {}
+    }
+}

@@ -1,0 +1,205 @@
+//! Recipes: how a device of the plan is opened, at the start and whenever it was lost.
+
+use crate::worker::AnyPort;
+use control::plan::{HostPlan, PacketPlan, Plan, PortKind, TapPlan};
+use datapath::program::{EndpointId, PortId};
+use ports::netns::Netns;
+use ports::packet::{self, Host, HostOptions, Packet, PacketOptions};
+use ports::tap::{Survey, Tag, Tap, TapOptions};
+
+/// How a device is opened.
+#[derive(Clone, Debug)]
+pub enum Recipe {
+    /// A tap device is made, or taken up again.
+    Tap(TapOptions),
+    /// An interface is used. It is expected to carry packets of so many bytes.
+    Packet(PacketOptions, u32),
+    /// The host's traffic over such an interface.
+    Host(HostOptions),
+}
+
+/// A device that was opened.
+pub struct Fresh {
+    /// Its port.
+    pub port: AnyPort,
+    /// What the operator should know, for the log.
+    pub notes: Vec<String>,
+    /// Whether it is a tap that an earlier process has opened, and that is to be settled.
+    pub is_adopted: bool,
+}
+
+impl Recipe {
+    /// The recipe of port `id`; `None` where there is nothing to open.
+    pub fn of(plan: &Plan, switch: usize, id: PortId) -> Option<Recipe> {
+        match &plan.switches[switch].ports[id.0 as usize].kind {
+            PortKind::Tap(tap) => Some(Recipe::Tap(tap_options(plan, switch, id, tap))),
+            PortKind::Packet(packet) => Some(Recipe::Packet(packet_options(packet), packet.mtu)),
+            PortKind::Host(host) if host.is_absent => None,
+            PortKind::Host(host) => Some(Recipe::Host(host_options(plan, switch, id, host))),
+            PortKind::Link { .. } | PortKind::Vde(_) => None,
+        }
+    }
+
+    /// Opens it. `survey` is what many that are opened together share.
+    ///
+    /// # Errors
+    /// What is wrong and what helps, as a sentence for people.
+    pub fn open(&self, survey: &Survey) -> Result<Fresh, String> {
+        let fresh = |port: AnyPort, notes| Fresh { port, notes, is_adopted: false };
+        match self {
+            Recipe::Tap(options) => {
+                let tap = Tap::open_among(options, survey).map_err(|error| error.to_string())?;
+                let is_adopted = tap.is_adopted();
+                Ok(Fresh { is_adopted, ..fresh(Box::new(tap), Vec::new()) })
+            }
+            Recipe::Packet(options, mtu) => Packet::open(options).map_err(|error| error.to_string()).map(|packet| {
+                let mut notes = packet.notes().to_vec();
+                notes.extend(short_mtu(&packet, options, *mtu));
+                fresh(Box::new(packet), notes)
+            }),
+            Recipe::Host(options) => {
+                Host::open(options).map(|host| fresh(Box::new(host), Vec::new())).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+fn short_mtu(packet: &Packet, options: &PacketOptions, expected: u32) -> Option<String> {
+    let has = packet.mtu();
+    (has < expected).then(|| {
+        let name = &options.name;
+        format!(
+            "interface {name}: its MTU is {has} bytes, and the configuration has {expected}: longer packets are dropped; \
+             ip link set dev {name} mtu {expected}"
+        )
+    })
+}
+
+/// Whose port it is: `s1/red/red1`, or `s1/uplink`.
+pub fn owner(plan: &Plan, switch: usize, id: PortId) -> String {
+    let switch = &plan.switches[switch];
+    match switch.program.endpoints.iter().find(|(_, e)| e.port == id) {
+        Some((e, _)) => switch.endpoint_path(EndpointId(e)),
+        None => format!("{}/uplink", switch.name),
+    }
+}
+
+fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOptions {
+    TapOptions {
+        name: tap.name.clone(),
+        netns: tap.netns.as_deref().map(Netns::new),
+        mac: tap.mac,
+        mtu: Some(tap.mtu),
+        addresses: tap.addresses.clone(),
+        persistent: tap.persistent,
+        txqueuelen: tap.ring,
+        without_ipv6: !tap.ipv6,
+        tag: Tag { instance: plan.name.clone(), endpoint: owner(plan, switch, id) },
+    }
+}
+
+fn packet_options(packet: &PacketPlan) -> PacketOptions {
+    PacketOptions {
+        name: packet.name.clone(),
+        netns: packet.netns.as_deref().map(Netns::new),
+        room: packet.ring,
+        is_exclusive: packet.is_exclusive,
+    }
+}
+
+fn host_options(plan: &Plan, switch: usize, id: PortId, host: &HostPlan) -> HostOptions {
+    HostOptions {
+        interface: host.interface.clone(),
+        netns: host.netns.as_deref().map(Netns::new),
+        macs: plan.switches[switch]
+            .program
+            .endpoints
+            .values()
+            .find(|e| e.port == id)
+            .map_or_else(Vec::new, |e| e.identity.macs.clone()),
+        ring: host.ring,
+        tag: Tag { instance: plan.name.clone(), endpoint: owner(plan, switch, id) },
+    }
+}
+
+/// Fills in what only this host knows of its own traffic: whether it can be scheduled (if not, interfaces are shared, and the answer says
+/// why), and its address.
+pub fn settle(plan: &mut Plan) -> Option<String> {
+    for switch in &mut plan.switches {
+        for endpoint in switch.program.endpoints.values_mut().filter(|e| e.identity.macs.is_empty()) {
+            let PortKind::Host(host) = &switch.ports[endpoint.port.0 as usize].kind else { continue };
+            // Without an address of its own it would be one of those to whom what is unknown is flooded. Where there is no such
+            // interface, opening it says so.
+            let netns = host.netns.as_deref().map(Netns::new);
+            endpoint.identity.macs.extend(packet::address(&host.interface, netns.as_ref()).ok());
+        }
+    }
+    share(plan, packet::probe)
+}
+
+fn share(plan: &mut Plan, probe: impl FnOnce() -> Result<(), String>) -> Option<String> {
+    let mut kinds: Vec<_> = plan.switches.iter_mut().flat_map(|s| &mut s.ports).map(|port| &mut port.kind).collect();
+    if !kinds.iter().any(|kind| matches!(kind, PortKind::Host(_))) {
+        return None;
+    }
+    let why = probe().err()?;
+    for kind in &mut kinds {
+        match kind {
+            PortKind::Packet(packet) => packet.is_exclusive = false,
+            PortKind::Host(host) => host.is_absent = true,
+            _ => {}
+        }
+    }
+    Some(format!("the host's own traffic is not scheduled, and its guarantees do not hold, because {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAKEN: &str = r#"
+        [daemon]
+        name = "t"
+        [[switch]]
+        name = "s"
+        [switch.uplink]
+        port = "packet://eth0"
+        rate = "1 Gbit/s"
+        [[switch.tenant]]
+        name = "ops"
+        vlan = "untagged"
+        [[switch.tenant.endpoint]]
+        name = "host"
+        port = "host://eth0"
+        [[switch.tenant.endpoint]]
+        name = "red"
+        port = "tap://red"
+    "#;
+
+    fn plan() -> Plan {
+        control::load(TAKEN).plan.unwrap()
+    }
+
+    #[test]
+    fn without_the_right_the_interface_is_shared_and_the_host_left_out() {
+        let mut plan = plan();
+        let why = share(&mut plan, || Err("the moon is full".to_owned())).unwrap();
+        assert!(why.contains("not scheduled") && why.contains("the moon is full"), "{why}");
+        assert!(
+            matches!(Recipe::of(&plan, 0, PortId(0)), Some(Recipe::Packet(options, 1500)) if !options.is_exclusive)
+        );
+        assert!(Recipe::of(&plan, 0, PortId(1)).is_none());
+        assert!(matches!(Recipe::of(&plan, 0, PortId(2)), Some(Recipe::Tap(_))));
+    }
+
+    #[test]
+    fn with_it_the_host_is_an_endpoint() {
+        let mut plan = plan();
+        assert_eq!(share(&mut plan, || Ok(())), None);
+        assert!(matches!(Recipe::of(&plan, 0, PortId(0)), Some(Recipe::Packet(options, _)) if options.is_exclusive));
+        let Some(Recipe::Host(options)) = Recipe::of(&plan, 0, PortId(1)) else { panic!("no port for the host") };
+        assert_eq!((options.interface.as_str(), options.tag.endpoint.as_str()), ("eth0", "s/ops/host"));
+        plan.switches[0].ports.truncate(1);
+        assert_eq!(share(&mut plan, || Err("nobody asks".to_owned())), None);
+    }
+}
