@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lab.net import run
+from lab.net import run, veth
 from lab.programs import example
 from lab.switches import Levada, Ovs, Switch
+from lab.topology import Endpoint, Host
 
 #: What the token bucket of a link may send at once: one segmentation-offloaded frame and a little.
 _BURST_BYTES = 80 << 10
@@ -33,6 +34,32 @@ class CopyLoop(Switch):
         self.processes.append(loop)
         for endpoint in (first, second):
             self._configure_device(endpoint.name)
+
+
+class PacketLevada(Levada):
+    """Levada whose endpoints are veths that somebody else made, taken with packet://."""
+
+    name: ClassVar[str] = "packet"
+
+    def _start(self) -> None:
+        self._wires = self.lab.namespace("wires")
+        for endpoint in self.topology.endpoints:
+            veth(
+                self._wires,
+                endpoint.name,
+                self._space(endpoint.name),
+                endpoint.name,
+                self.topology.mtu,
+            )
+            self._configure_device(endpoint.name)
+        super()._start()
+
+    def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
+        made = super()._endpoint(endpoint, host)
+        # Its guest's end has the address; the switch's end has none.
+        kept = [line for line in made.splitlines() if not line.startswith(("netns", "address"))]
+        place = f'netns = "{self._wires.name}"'
+        return "\n".join([*kept, place, ""]).replace("tap://", "packet://")
 
 
 class NearLevada(Levada):

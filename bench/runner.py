@@ -19,7 +19,7 @@ from bench.core import core
 from bench.latency import latency
 from bench.memory import memory
 from bench.shares import shares
-from bench.throughput import small, tcp
+from bench.throughput import packet, small, tcp
 from lab.machine import describe
 from lab.net import Failed, Lab, remove_leftovers, require_root
 from lab.programs import Missing
@@ -30,6 +30,7 @@ from lab.switches import Ovs, Vde
 SECTIONS: dict[str, Callable[[Lab, Report, bool], None]] = {
     "core": core,
     "tcp": tcp,
+    "packet": packet,
     "small": small,
     "shares": shares,
     "ping": latency,

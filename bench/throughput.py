@@ -10,12 +10,12 @@ cells are marked as CPU-bound without being invalid. All switches stay up, idle,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 
 from bench.flood import SMALL_PAYLOAD_BYTES, Flood
 from bench.pairs import COLUMNS, Measure, interleaved, ratio, row
-from bench.peers import CopyLoop
+from bench.peers import CopyLoop, PacketLevada
 from lab.cell import Cell, measure
 from lab.net import Lab
 from lab.report import Report, at_least
@@ -47,6 +47,8 @@ class Contest:
     peers: tuple[Peer, ...]
     targets: dict[str, float]
     flow: Callable[[str, str], Flow]
+    #: How Levada's endpoints are attached.
+    levada: type[Levada] = field(default=Levada, kw_only=True)
     #: Of a flow's payload rate in bit/s, the figure, and its unit.
     figure: Callable[[float], float]
     unit: str
@@ -61,6 +63,20 @@ def tcp(lab: Lab, report: Report, quick: bool) -> None:
         lambda src, dst: TcpFlow("flow", src, dst),
         lambda payload_bps: payload_bps / 1e9,
         "Gbit/s",
+    )
+    _play(lab, report, quick, contest)
+
+
+def packet(lab: Lab, report: Report, quick: bool) -> None:
+    """One TCP connection between two veths that exist, each taken with packet://."""
+    contest = Contest(
+        "packet",
+        (Bridge,),
+        {"bridge": 0.75},
+        lambda src, dst: TcpFlow("flow", src, dst),
+        lambda payload_bps: payload_bps / 1e9,
+        "Gbit/s",
+        levada=PacketLevada,
     )
     _play(lab, report, quick, contest)
 
@@ -82,7 +98,7 @@ def _play(lab: Lab, report: Report, quick: bool, contest: Contest) -> None:
     """Pairs of Levada with each peer; a claim for each peer with a target."""
     section, targets = contest.section, contest.targets
     rows: list[Cell] = []
-    with _all_running(lab, contest.peers) as switches:
+    with _all_running(lab, contest) as switches:
 
         def measured(name: str, ends: str) -> Measure:
             def once() -> tuple[Cell, float]:
@@ -114,10 +130,10 @@ def _play(lab: Lab, report: Report, quick: bool, contest: Contest) -> None:
 
 
 @contextlib.contextmanager
-def _all_running(lab: Lab, peers: Sequence[Peer]) -> Iterator[dict[str, Switch]]:
+def _all_running(lab: Lab, contest: Contest) -> Iterator[dict[str, Switch]]:
     with contextlib.ExitStack() as running:
-        switches: dict[str, Switch] = {"levada": Levada(lab, _levada())}
-        switches |= {peer.name: peer(lab, _pair_of_endpoints(peer.name)) for peer in peers}
+        switches: dict[str, Switch] = {"levada": contest.levada(lab, _levada())}
+        switches |= {peer.name: peer(lab, _pair_of_endpoints(peer.name)) for peer in contest.peers}
         for switch in switches.values():
             running.enter_context(switch.running())
         yield switches
