@@ -87,6 +87,11 @@ pub trait Port {
     /// [`PortError::Gone`]: an idle port shows its end here.
     fn drops_before_us(&mut self) -> Result<u64, PortError>;
 
+    /// Whether a process that goes on after this one can use its descriptor. Where not, it opens the device anew.
+    fn can_be_lent(&self) -> bool {
+        true
+    }
+
     /// A second handle on the same device, for another thread to ask for drops. `None` where there is none to be had: such a port answers
     /// at once. The device stays until both are dropped.
     fn second(&self) -> Option<Box<dyn Port + Send>> {

@@ -13,7 +13,11 @@ const FINISH_NS: u64 = 200_000_000;
 impl Worker {
     /// Second descriptors of all devices that are open.
     pub(super) fn lend(&self) -> Vec<OwnedFd> {
-        let open = self.outside.devices.iter().filter_map(|device| device.port.as_ref()?.fd());
+        let open = self
+            .outside
+            .devices
+            .iter()
+            .filter_map(|device| device.port.as_ref().filter(|port| port.can_be_lent())?.fd());
         // Out of descriptors: the new process opens what it does not get, and says so where it cannot.
         open.filter_map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok()).collect()
     }

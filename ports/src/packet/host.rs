@@ -130,6 +130,10 @@ impl Port for Host {
         self.tap.drops_before_us()
     }
 
+    fn can_be_lent(&self) -> bool {
+        false
+    }
+
     fn second(&self) -> Option<Box<dyn Port + Send>> {
         Some(Box::new(Host {
             links: Arc::clone(&self.links),

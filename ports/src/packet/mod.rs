@@ -390,6 +390,10 @@ impl Port for Packet {
         Ok(full + self.drops.cut.load(Ordering::Relaxed))
     }
 
+    fn can_be_lent(&self) -> bool {
+        false
+    }
+
     fn second(&self) -> Option<Box<dyn Port + Send>> {
         Some(Box::new(Packet {
             socket: self.socket.try_clone().ok()?,
