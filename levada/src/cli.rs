@@ -1,10 +1,10 @@
 //! The command line: what there is, as one description, from which help comes (and completions and man pages can be made).
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use control::action::{Action, Kind};
 use control::write::Keys;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A software switch that gives each tenant what it was promised, in both directions.
 #[derive(Parser, Debug)]
@@ -74,6 +74,17 @@ pub enum Command {
     },
     /// Print the JSON schema of the configuration
     Schema,
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages of all commands into a directory
+    Man {
+        /// The directory
+        directory: PathBuf,
+    },
     /// Remove what a daemon left that was killed, and persistent devices
     Clean {
         #[command(flatten)]
@@ -235,6 +246,22 @@ fn kind(word: &str) -> Result<Kind, String> {
     })
 }
 
+/// Completions for a shell.
+pub fn completions(shell: clap_complete::Shell) -> String {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "levada", &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Writes a man page for each command into `directory`, which is made if need be.
+///
+/// # Errors
+/// It cannot be written.
+pub fn man(directory: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(Cli::command(), directory)
+}
+
 /// A name of an instance is part of a path: it may not be any text.
 fn instance_name(name: &str) -> Result<String, String> {
     control::names::name(name).map_err(|wrong| format!("{}; {}", wrong.message, wrong.remedy))
@@ -243,10 +270,24 @@ fn instance_name(name: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn parsed(words: &[&str]) -> Result<Cli, clap::Error> {
         Cli::try_parse_from([&["levada"], words].concat())
+    }
+
+    #[test]
+    fn every_command_has_a_man_page_and_every_shell_its_completions() {
+        let directory = std::env::temp_dir().join(format!("levada-man-{}", std::process::id()));
+        man(&directory).unwrap();
+        for command in Cli::command().get_subcommands() {
+            let page = std::fs::read_to_string(directory.join(format!("levada-{}.1", command.get_name()))).unwrap();
+            let about = command.get_about().unwrap().to_string();
+            assert!(page.replace('\\', "").contains(&about), "{about}");
+        }
+        std::fs::remove_dir_all(directory).unwrap();
+        for shell in clap_complete::Shell::value_variants() {
+            assert!(completions(*shell).contains("takeover"), "{shell}");
+        }
     }
 
     #[test]

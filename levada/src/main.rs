@@ -62,6 +62,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Del { what, how } => edit::change(vec![Action::Del { kind: what.kind, path: what.path }], &how),
         Command::Apply { file, how } => edit::apply(&file, &how),
         Command::Schema => print(&format!("{:#}\n", control::schema::config())),
+        Command::Completions { shell } => print(&cli::completions(shell)),
+        Command::Man { directory } => cli::man(&directory)
+            .map_err(|error| Failure::Failed(format!("cannot write to {}: {error}", directory.display()))),
         Command::Clean { instance } => clean::clean(instance.name).and_then(|text| print(&text)),
     }
 }

@@ -2,10 +2,13 @@
 
 use crate::testbed::{Bed, Daemon, turn};
 use crate::traffic::{B, NEIGHBOURS};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
-use std::io::{Read as _, Write as _};
+use std::io::{IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -271,4 +274,110 @@ fn of_two_takeovers_at_once_at_most_one_succeeds_at_a_time() {
     assert_eq!(running.iter().filter(|r| **r).count(), 1, "{running:?}");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     transfer.stop.store(true, Ordering::Relaxed);
+}
+
+/// A service manager's socket: what came, and the descriptors that it stores.
+struct Manager {
+    path: std::path::PathBuf,
+    socket: UnixDatagram,
+    said: String,
+    store: Vec<OwnedFd>,
+}
+
+impl Manager {
+    fn new(bed: &Bed) -> Manager {
+        let path = bed.directory.join("notify.sock");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        Manager { path, socket, said: String::new(), store: Vec::new() }
+    }
+
+    /// Reads until `text` has come.
+    fn hears(&mut self, text: &str) {
+        crate::testbed::soon(text, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut bytes = [0; 4096];
+            let into = &mut [IoSliceMut::new(&mut bytes)];
+            let Ok(got) = recvmsg(&self.socket, into, &mut ancillary, RecvFlags::empty()) else { return false };
+            let message = String::from_utf8(bytes[..got.bytes].to_vec()).unwrap();
+            for part in ancillary.drain() {
+                match part {
+                    RecvAncillaryMessage::ScmRights(fds) if message.starts_with("FDSTORE=1\n") => {
+                        self.store.extend(fds)
+                    }
+                    _ => {}
+                }
+            }
+            if message.starts_with("FDSTOREREMOVE=1\n") {
+                self.store.clear();
+            }
+            self.said += &(message + "\n");
+            self.said.contains(text)
+        });
+        self.said.clear();
+    }
+
+    /// Starts a daemon as a manager does, which stays the same process when it becomes the daemon.
+    fn start(&self, bed: &Bed) -> Daemon {
+        bed.start_with(NEIGHBOURS, |command| {
+            let number = |(at, fd): (usize, &OwnedFd)| format!("{}<&{}", at + 3, fd.as_raw_fd());
+            let words: Vec<String> = self.store.iter().enumerate().map(number).collect();
+            let environment = format!("LISTEN_PID=$$ LISTEN_FDS={} WATCHDOG_USEC=200000", self.store.len());
+            let daemon = env!("CARGO_BIN_EXE_levada");
+            let file = bed.directory.join("levada.toml");
+            let script = format!("export {environment}; exec {daemon} run -c {} {}", file.display(), words.join(" "));
+            let mut shell = std::process::Command::new("/bin/sh");
+            shell.args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run"));
+            shell.env("NOTIFY_SOCKET", &self.path).stderr(Stdio::piped());
+            *command = shell;
+        })
+    }
+}
+
+#[test]
+fn a_service_manager_is_told_and_keeps_the_devices() {
+    let Some(_turn) = turn("a_service_manager_is_told_and_keeps_the_devices") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut manager = Manager::new(&bed);
+    let index = |bed: &Bed| bed.ip("a", "-o link show dev tap0").unwrap().split(':').next().unwrap().to_owned();
+    let mut daemon = manager.start(&bed);
+    manager.hears("READY=1\nSTATUS=");
+    let (first, transfer) = (index(&bed), Transfer::begin(&bed));
+    for _ in 0..2 {
+        transfer.goes_on();
+        manager.hears("WATCHDOG=1");
+        daemon.signal(Signal::TERM);
+        manager.hears("STOPPING=1");
+        // The daemon waits until the manager has read all of it.
+        manager.hears("BARRIER=1");
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        assert_eq!(manager.store.len(), 3);
+        assert_eq!(index(&bed), first, "nobody runs, and the device is there");
+        daemon = manager.start(&bed);
+        manager.hears("FDSTOREREMOVE=1");
+        assert_eq!(index(&bed), first, "it goes on with the same device");
+    }
+    transfer.goes_on();
+    transfer.end();
+    // A worker that does not answer is not vouched for.
+    manager.hears("WATCHDOG=1");
+    daemon.freeze();
+    while manager.socket.recv(&mut [0; 4096]).is_ok() {}
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(manager.socket.recv(&mut [0; 4096]).is_err(), "nothing more is said");
+    daemon.signal(Signal::CONT);
+    manager.hears("WATCHDOG=1");
+    // It keeps the rights that ports need, and no way to others.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let rights = |key: &str| {
+        let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+        u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap()
+    };
+    // CHOWN, DAC_OVERRIDE, NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE, PERFMON, BPF (linux/capability.h).
+    let kept = [0, 1, 12, 13, 21, 23, 38, 39].iter().fold(0, |set, bit| set | 1u64 << bit);
+    for set in ["CapEff", "CapPrm", "CapBnd"] {
+        assert_eq!(rights(set) & !kept, 0, "{set}");
+    }
+    assert_eq!(rights("NoNewPrivs"), 1);
 }

@@ -116,7 +116,9 @@ impl Bed {
 
     /// Starts a daemon that takes over from the one that runs.
     pub fn take_over(&self, text: &str) -> Daemon {
-        self.start_with(text, |command| drop(command.arg("--takeover")))
+        self.start_with(text, |command| {
+            command.arg("--takeover");
+        })
     }
 
     /// Starts a daemon whose command is changed first.
