@@ -48,7 +48,7 @@ impl Transfer {
         let sender = std::thread::spawn(move || {
             let (mut sent, mut sum) = (0u64, 0);
             while !stopped.load(Ordering::Relaxed) {
-                let piece: Vec<u8> = (0..PIECE as u64).map(|i| ((sent + i) * 2_654_435_761 >> 13) as u8).collect();
+                let piece: Vec<u8> = (0..PIECE as u64).map(|i| (((sent + i) * 2_654_435_761) >> 13) as u8).collect();
                 out.write_all(&piece).expect("the connection lives");
                 (sent, sum) = (sent + PIECE as u64, fold(sum, &piece));
                 std::thread::sleep(PAUSE);
