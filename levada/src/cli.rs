@@ -72,6 +72,10 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
+    /// Watch who is promised what, who gets it, and who does not
+    Top(crate::top::Arguments),
+    /// Follow real frames through a running daemon, or say what would happen to one
+    Trace(crate::trace::Arguments),
     /// Print the JSON schema of the configuration
     Schema,
     /// Print completions for a shell
@@ -306,6 +310,10 @@ mod tests {
             &["set", "daemon", "spin=true"],
             &["del", "endpoint", "s/t/e"],
             &["clean"],
+            &["trace"],
+            &["top", "--once"],
+            &["trace", "endpoint", "red1", "and", "tcp", "--count", "5"],
+            &["trace", "--from", "s1/red/a", "--to", "02:00:00:00:00:01", "tcp", "10.0.0.1:1", "10.0.0.2:2"],
         ] {
             assert!(parsed(good).is_ok(), "{good:?}: {}", parsed(good).unwrap_err());
         }
@@ -319,6 +327,9 @@ mod tests {
             &["show", "--watch", "0"],
             &["show", "--name", "../x"],
             &["clean", "--json"],
+            &["trace", "--to", "02:00:00:00:00:01"],
+            &["trace", "--count", "0"],
+            &["trace", "--from", "s1/red/a", "--hex", "00", "tcp"],
             &["add"],
             &["add", "tennant", "s1/red"],
             &["shwo"],

@@ -1,5 +1,7 @@
 //! The desk: where what clients ask for is answered. It knows the configuration that runs, and asks the worker for its numbers.
 
+mod trace;
+
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
 use crate::report::{Facts, Report};
 use crate::worker::{Bell, Order, Snapshot};
@@ -27,6 +29,8 @@ pub enum Fault {
     },
     /// What would come out is wrong.
     Refused(Vec<Problem>),
+    /// What was asked for makes no sense.
+    Wrong(String),
     /// It did not work.
     Failed(String),
 }
@@ -39,7 +43,7 @@ impl fmt::Display for Fault {
                 write!(f, "the configuration is at revision {revision}: look at it again, then decide anew")
             }
             Fault::Refused(_) => write!(f, "the change is refused; nothing was changed"),
-            Fault::Failed(why) => write!(f, "{why}"),
+            Fault::Wrong(why) | Fault::Failed(why) => write!(f, "{why}"),
         }
     }
 }

@@ -53,6 +53,8 @@ struct House {
     reports: Semaphore,
     /// Changes are made one after the other.
     changes: Semaphore,
+    /// A trace waits for frames.
+    traces: Semaphore,
 }
 
 /// Listens at `path`. `group` may look at everything; without one, only the daemon's own user can connect.
@@ -93,6 +95,7 @@ pub fn serve(listener: UnixListener, desk: Arc<Desk>, group: Option<u32>) -> io:
             lookers: Arc::new(Semaphore::new(CLIENTS)),
             reports: Semaphore::new(HANDS / 2),
             changes: Semaphore::new(1),
+            traces: Semaphore::new(1),
         });
         loop {
             match listener.accept().await {

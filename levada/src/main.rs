@@ -12,6 +12,7 @@ mod edit;
 mod handover;
 mod http;
 mod log;
+mod metrics;
 mod notify;
 mod os;
 mod plugs;
@@ -21,6 +22,8 @@ mod report;
 mod rundir;
 mod show;
 mod state;
+mod top;
+mod trace;
 mod upkeep;
 mod worker;
 
@@ -61,6 +64,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Set(edit) => edit::change(vec![edit.set().map_err(Failure::Usage)?], &edit.how),
         Command::Del { what, how } => edit::change(vec![Action::Del { kind: what.kind, path: what.path }], &how),
         Command::Apply { file, how } => edit::apply(&file, &how),
+        Command::Top(arguments) => top::top(&arguments),
+        Command::Trace(arguments) => trace::trace(&arguments),
         Command::Schema => print(&format!("{:#}\n", control::schema::config())),
         Command::Completions { shell } => print(&cli::completions(shell)),
         Command::Man { directory } => cli::man(&directory)

@@ -11,13 +11,16 @@ mod device;
 mod histogram;
 mod leave;
 mod snapshot;
+mod trace;
 mod wake;
 
 #[cfg(test)]
 mod tests;
 
 use datapath::frame::{Frame, Pool};
+use datapath::journey::Journey;
 use datapath::link::{Link, Side};
+use datapath::offload::Offload;
 use datapath::program::PortId;
 use datapath::switch::{Event, State, Switch};
 use datapath::turns::{Turn, Turns};
@@ -30,6 +33,8 @@ use ports::{BURST_BYTES, PortError, Refused};
 pub use snapshot::{Snapshot, SwitchNumbers};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
+use trace::Armed;
+pub use trace::Trace;
 pub use wake::{Bell, Clock, Wake};
 
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
@@ -99,6 +104,21 @@ pub enum Order {
     Resume,
     /// Send what is left after [`Order::Yield`], and end.
     Finish,
+    /// Trace frames. Where a trace runs already, this one is dropped, and with it its channel.
+    Trace(Box<Trace>),
+    /// Say what would become of a frame.
+    Explain {
+        /// Its switch.
+        switch: usize,
+        /// The port it would come in by.
+        port: PortId,
+        /// The frame.
+        bytes: Vec<u8>,
+        /// What is yet to be done with it.
+        offload: Offload,
+        /// Where to send the answer: `None` where there is no buffer. Has room for one.
+        reply: SyncSender<Option<Journey>>,
+    },
     /// End.
     Stop,
 }
@@ -216,6 +236,8 @@ pub struct Worker {
     inbox: Receiver<Order>,
     chores: SyncSender<Chore>,
     effort: Effort,
+    /// The trace that runs.
+    trace: Option<Box<Armed>>,
     /// Where frames lie between port and switch.
     burst: Vec<Frame>,
     /// Devices that are not read for now.
@@ -268,6 +290,7 @@ impl Worker {
             inbox: parts.inbox,
             chores: parts.chores,
             effort: Effort::default(),
+            trace: None,
             burst: Vec::with_capacity(BURST as usize),
             paused: Vec::new(),
             polled,
@@ -342,9 +365,19 @@ impl Worker {
         self.starved = read < burst && self.pool.available().large == 0;
         let unit = &mut self.units[device.switch];
         let mut bytes = 0;
-        for frame in self.burst.drain(..) {
-            bytes += self.pool.len(&frame);
-            unit.switch.rx(&mut self.pool, start, device.id, frame);
+        match &mut self.trace {
+            None => {
+                for frame in self.burst.drain(..) {
+                    bytes += self.pool.len(&frame);
+                    unit.switch.rx(&mut self.pool, start, device.id, frame);
+                }
+            }
+            Some(trace) => {
+                for frame in self.burst.drain(..) {
+                    bytes += self.pool.len(&frame);
+                    trace.rx((device.switch, &mut unit.switch), &mut self.pool, start, device.id, frame);
+                }
+            }
         }
         unit.touched = true;
         if read < burst && bytes < BURST_BYTES && !self.starved {
@@ -421,7 +454,7 @@ impl Worker {
     }
 
     fn pump_link(&mut self, index: usize) -> usize {
-        let Worker { pool, units, outside, effort, .. } = self;
+        let Worker { pool, units, outside, effort, trace, .. } = self;
         let cable = &mut outside.cables[index];
         match cable.link.poll_timeout() {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
@@ -432,7 +465,12 @@ impl Worker {
             let Some((side, frame)) = cable.link.poll(pool, outside.now) else { break };
             moved += 1;
             let (switch, port) = cable.ends[side as usize];
-            units[switch].switch.rx(pool, outside.now, port, frame);
+            match trace {
+                None => {
+                    units[switch].switch.rx(pool, outside.now, port, frame);
+                }
+                Some(trace) => trace.rx((switch, &mut units[switch].switch), pool, outside.now, port, frame),
+            }
             units[switch].touched = true;
         }
         moved
@@ -452,6 +490,9 @@ impl Worker {
         });
         for &index in &self.polled {
             self.turns.wake(index);
+        }
+        if self.trace.as_ref().is_some_and(|trace| trace.is_over(now)) {
+            self.trace = None;
         }
         if now >= self.events_due {
             self.events_due = now.plus_ns(EVENTS_NS);
@@ -514,6 +555,15 @@ impl Worker {
             Order::Drops { device, frames } => self.count_drops(device, frames),
             Order::Gone { device, why } => self.lose(device, why),
             Order::Restore { device, port } => self.restore(device, port),
+            Order::Trace(trace) => {
+                let now = self.outside.now;
+                if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {
+                    self.trace = Some(Box::new(Armed::new(*trace, now)));
+                }
+            }
+            Order::Explain { switch, port, bytes, offload, reply } => {
+                let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
+            }
             Order::Lend { reply } => {
                 let _ = reply.try_send(self.lend());
             }
@@ -525,6 +575,15 @@ impl Worker {
             Order::Finish | Order::Stop => return true,
         }
         false
+    }
+
+    fn explain(&mut self, switch: usize, port: PortId, bytes: &[u8], offload: Offload) -> Option<Journey> {
+        let frame = self.pool.alloc_from(bytes)?;
+        self.pool.meta_mut(&frame).offload = offload;
+        let journey =
+            self.units.get(switch).map(|unit| unit.switch.explain(&self.pool, self.outside.now, port, &frame));
+        self.pool.free(frame);
+        journey
     }
 
     fn restore(&mut self, index: usize, port: AnyPort) {

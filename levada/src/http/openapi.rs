@@ -4,6 +4,7 @@
 use super::routes::BODY_BYTES;
 use crate::api::{ChangeReply, ConfigReply, ErrorReply};
 use crate::report::Report;
+use crate::trace::{TraceReply, TraceRequest};
 use control::action::Kind;
 use control::schema;
 use schemars::SchemaGenerator;
@@ -19,6 +20,7 @@ pub fn document() -> Value {
     let report = generator.subschema_for::<Report>();
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
+    let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
     let error = generator.subschema_for::<ErrorReply>();
     let mut schemas = definitions(&mut generator);
     schemas["Action"] = action();
@@ -54,6 +56,16 @@ pub fn document() -> Value {
         "200".into(),
         json!({"description": "done, or with `dry_run` possible", "content": {"application/json": {"schema": change}}}),
     );
+    let mut traced = fails(&[
+        ("400", "the body is no such request, or the filter or frame in it makes no sense"),
+        ("408", "the body did not come in time"),
+        ("413", "the body is too long"),
+        ("415", "the body is not JSON"),
+    ]);
+    traced.insert("200".into(), json!({"description": "done", "content": {"application/json": {"schema": trace[1]}}}));
+    let mut metrics = fails(&[]);
+    let text = json!({"application/openmetrics-text": {"schema": {"type": "string"}}});
+    metrics.insert("200".into(), json!({"description": "done", "content": text}));
     let any = || json!({"type": "object"});
     json!({
         "openapi": "3.1.0",
@@ -66,6 +78,11 @@ pub fn document() -> Value {
         "servers": [{"url": "http://levada", "description": "over the Unix socket; the host is not looked at"}],
         "paths": {
             "/v1/report": get("report", "What was promised, carried and dropped since the daemon's start", json!(report)),
+            "/v1/metrics": {"get": {
+                "operationId": "metrics",
+                "summary": "The report as OpenMetrics text",
+                "responses": metrics,
+            }},
             "/v1/config": get("config", "The configuration that runs", json!(config)),
             "/v1/schema": get("schema", "JSON schema of the configuration", any()),
             "/v1/openapi.json": get("openapi", "This description", any()),
@@ -78,6 +95,12 @@ pub fn document() -> Value {
                     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Actions"}}},
                 },
                 "responses": post,
+            }},
+            "/v1/trace": {"post": {
+                "operationId": "trace",
+                "summary": "Follows real frames through the switches, or says what would happen to one; answers when it has ended",
+                "requestBody": {"required": true, "content": {"application/json": {"schema": trace[0]}}},
+                "responses": traced,
             }},
         },
         "components": {"schemas": schemas},

@@ -92,8 +92,19 @@ fn what_is_wrong_gets_its_status() {
         let _ = stream.read_to_string(&mut answer);
         assert!(answer.get(9..).unwrap_or_default().starts_with(status), "{request:?}: {answer}");
     }
+    for (body, what) in [
+        (r#"{"frames": {"count": 1, "seconds": 61}}"#, "1 to 60 seconds"),
+        (r#"{"frames": {"filter": "endpoint x", "count": 1, "seconds": 1}}"#, "which there is not"),
+        (r#"{"frame": {"from": "s1/red/x"}}"#, "there is no"),
+        (r#"{"frame": {"from": "s1/red/x", "y": 1}}"#, "unknown field"),
+    ] {
+        let length = body.len();
+        let answer =
+            bed.say(format!("POST /v1/trace HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes());
+        assert!(answer[9..].starts_with("400") && answer.contains(what), "{body}: {answer}");
+    }
     for (body, status, what) in [
-        ("", "400", "no list of actions"),
+        ("", "400", "not what is taken here"),
         ("{\"actions\": [], \"x\": 1}", "400", "unknown field"),
         ("{\"actions\": [], \"revision\": 7}", "409", "revision 1"),
         (add, "422", "it is there already"),

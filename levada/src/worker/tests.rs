@@ -188,3 +188,42 @@ fn a_port_that_is_down_costs_its_senders_only_their_frames() {
     assert_eq!(bed.receive(1), FRAMES);
     bed.stop();
 }
+
+#[test]
+fn a_trace_shows_the_frames_that_are_meant_and_ends_by_itself() {
+    let plan = control::load("[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n").plan.unwrap();
+    let mut bed = Bed::new(2);
+    let trace = |bed: &Bed, filter: &str, count| {
+        let filter = control::filter::Filter::parse(filter, &plan).unwrap();
+        let (out, sightings) = sync_channel(count);
+        let trace = Trace { filter, count, time_ns: 60_000_000_000, out };
+        bed.inbox.send(Order::Trace(Box::new(trace))).unwrap();
+        bed.bell.ring();
+        sightings
+    };
+    let first = trace(&bed, "src ether 02:00:00:00:00:00 and drop hairpin", 2);
+    let second = trace(&bed, "", 1);
+    assert!(second.recv_timeout(Duration::from_secs(10)).is_err(), "one at a time");
+    for _ in 0..3 {
+        assert!(bed.send(0, 1) && bed.send(1, 0) && bed.send(0, 0));
+    }
+    for _ in 0..2 {
+        let seen = first.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!((seen.switch, seen.journey.verdict), (0, datapath::verdict::Verdict::Dropped(Reason::Hairpin)));
+    }
+    soon("frames are forwarded as ever", || bed.receive(1) + bed.receive(0) > 0);
+    soon("the trace has ended, and another may begin", || {
+        let next = trace(&bed, "", 1);
+        std::thread::sleep(Duration::from_millis(5));
+        bed.send(0, 1);
+        next.recv_timeout(Duration::from_millis(100)).is_ok()
+    });
+    // What would be done is not done.
+    let (reply, answer) = sync_channel(1);
+    let bytes = frame(0, 1);
+    bed.inbox.send(Order::Explain { switch: 0, port: PortId(0), bytes, offload: Offload::default(), reply }).unwrap();
+    bed.bell.ring();
+    let journey = answer.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
+    assert_eq!(journey.verdict, datapath::verdict::Verdict::Forwarded);
+    bed.stop();
+}

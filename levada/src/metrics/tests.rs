@@ -1,0 +1,92 @@
+//! A strict reader of the format, as far as it is used here, and what a report becomes.
+
+use super::*;
+use crate::report::Facts;
+use crate::worker::Snapshot;
+use std::collections::HashSet;
+
+/// Reads OpenMetrics text: every sample's name with its labels, and its value. Panics where the text is not what the standard wants.
+fn read(text: &str) -> BTreeMap<String, f64> {
+    let body = text.strip_suffix("# EOF\n").expect("an end");
+    let (mut family, mut kind, mut families) = (String::new(), String::new(), HashSet::new());
+    let mut samples = BTreeMap::new();
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, word) = rest.split_once(' ').expect("a type");
+            assert!(families.insert(name.to_owned()), "{name} comes twice");
+            assert!(name.starts_with("levada_") && !name.ends_with("_total"), "{name}");
+            (family, kind) = (name.to_owned(), word.to_owned());
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = rest.split_once(' ').expect("a unit");
+            assert!(name == family && name.ends_with(unit), "{line}");
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            assert!(rest.starts_with(&format!("{family} ")), "{line}");
+            continue;
+        }
+        let (key, value) = line.rsplit_once(' ').expect("a sample");
+        let name = key.split('{').next().unwrap();
+        let suffix = name.strip_prefix(family.as_str()).unwrap_or_else(|| panic!("{name} is not of {family}"));
+        match kind.as_str() {
+            "counter" => assert_eq!(suffix, "_total", "{line}"),
+            "gauge" => assert_eq!(suffix, "", "{line}"),
+            "histogram" => assert_eq!(suffix, "_bucket", "{line}"),
+            other => panic!("{other}"),
+        }
+        assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");
+        if let Some(rest) = key.strip_prefix(name).filter(|rest| !rest.is_empty()) {
+            let inside = rest.strip_prefix('{').and_then(|r| r.strip_suffix('}')).expect("braces");
+            assert!(inside.split("\",").all(|pair| pair.contains("=\"")), "{line}");
+        }
+        let value: f64 = value.parse().expect("a number");
+        assert!(value >= 0.0 && samples.insert(key.to_owned(), value).is_none(), "{key} comes twice");
+    }
+    samples
+}
+
+const FILE: &str = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[[switch.tenant]]\nname = \"red\"\n\
+    [[switch.tenant.endpoint]]\nname = \"a\"\nport = \"tap://a\"\nmac = \"02:00:00:00:00:01\"\n\
+    [[switch.tenant.endpoint]]\nname = \"b\"\nport = \"tap://b\"\nlimit = \"8 Mbit/s\"\n";
+
+fn report() -> Report {
+    let plan = control::load(FILE).plan.unwrap();
+    let mut shot = Snapshot { now: datapath::units::Instant(1_500_000_000), ..Snapshot::default() };
+    for ns in [500, 1500, 1_000_000, u64::MAX] {
+        shot.effort.lag.record(ns);
+    }
+    let mut switch = crate::worker::SwitchNumbers::default();
+    switch.tenants.resize_with(1, Default::default);
+    switch.endpoints.resize_with(2, Default::default);
+    switch.endpoints[1].egress.traffic.wire_bytes = 77;
+    switch.endpoints[1].drops.add(datapath::verdict::Reason::SpoofedMac, 5);
+    shot.switches.push(switch);
+    shot.devices.resize_with(2, Default::default);
+    Facts { plan, uplinks: vec![None], devices: vec![vec![Some(0), Some(1)]] }.report(&shot)
+}
+
+#[test]
+fn the_report_is_sound_openmetrics() {
+    let samples = read(&text(&report()));
+    let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}"));
+    assert!((get("levada_uptime_seconds") - 1.5).abs() < 1e-9);
+    let of_b = "switch=\"s1\",tenant=\"red\",endpoint=\"b\"";
+    let wire = format!("levada_endpoint_wire_bytes_total{{{of_b},direction=\"egress\",path=\"uplink\"}}");
+    assert_eq!(get(&wire) as u64, 77);
+    assert_eq!(get(&format!("levada_endpoint_drops_total{{{of_b},reason=\"spoofed-mac\"}}")) as u64, 5);
+    let limit = format!("levada_endpoint_limit_bytes_per_second{{{of_b},direction=\"egress\"}}");
+    assert_eq!(get(&limit) as u64, 1_000_000);
+    // Buckets are cumulative, and the last has all.
+    let lag: Vec<u64> = BUCKETS
+        .map(|p| get(&format!("levada_worker_loop_lag_seconds_bucket{{le=\"{}\"}}", Seconds(1 << p))) as u64)
+        .into();
+    assert_eq!(lag, [1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]);
+    assert_eq!(get("levada_worker_loop_lag_seconds_bucket{le=\"+Inf\"}") as u64, 4);
+}
+
+#[test]
+fn labels_are_escaped() {
+    assert_eq!(labels(&[("a", "x\"y\\z\n")]), "{a=\"x\\\"y\\\\z\\n\"}");
+}

@@ -1,0 +1,362 @@
+//! `levada top`: who is promised what, who gets it, and who does not; the worst off first, and at whose cost.
+//!
+//! It compares two reports. What an endpoint or tenant *wants* in the time between them is what it got and what its queue grew by; where
+//! frames waited at both ends, it wanted more than it got. It is *short* where it wanted more than it got, and got less than its
+//! guarantee less [`TOLERANCE_PERMILLE`]: that time is its *unmet* time. Frames that the queue or its management dropped meanwhile are shown
+//! beside it by their reasons. Who takes most beyond its own guarantee on the same switch in the same direction is named as the one at
+//! whose cost. Times between the reports are looked at as wholes: a shortage that begins and ends between them is not seen.
+
+use crate::cli::Instance;
+use crate::client::Client;
+use crate::os::Signals;
+use crate::report::{Report, SharedReport};
+use crate::{Failure, print};
+use clap::Args;
+use control::units::{show_rate, show_time};
+use datapath::units::Rate;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+/// What may be missing of a guarantee before it counts: a few frames' worth in a second at 1 Mbit/s and more.
+const TOLERANCE_PERMILLE: u64 = 20;
+/// Lines and columns of the smallest terminal that it is made for, and of `--once`.
+const LINES: usize = 24;
+const COLUMNS: usize = 80;
+
+/// `levada top`.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub instance: Instance,
+    /// Print one comparison and end
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON (version 1), a line each time
+    #[arg(long)]
+    pub json: bool,
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub interval: u32,
+}
+
+/// What happened between two reports.
+#[derive(Serialize, Debug)]
+pub struct Comparison {
+    /// 1.
+    pub version: u32,
+    /// Name of the instance.
+    pub name: String,
+    /// Time between the reports.
+    pub interval_ns: u64,
+    /// Part of it that the worker was busy, in thousandths.
+    pub busy_permille: u64,
+    /// Everybody, the worst off first.
+    pub rows: Vec<Row>,
+}
+
+/// One direction of a tenant or an endpoint.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// `SWITCH/TENANT` or `SWITCH/TENANT/ENDPOINT`.
+    pub path: String,
+    /// `egress` or `ingress`.
+    pub direction: &'static str,
+    /// At least, in wire bits a second.
+    pub promised_bps: u64,
+    /// What it got and what its queue grew by.
+    pub wants_bps: u64,
+    /// Whether it wanted more than that: frames waited throughout.
+    pub wants_more: bool,
+    /// What it got.
+    pub got_bps: u64,
+    /// What it was short of its guarantee.
+    pub short_bps: u64,
+    /// For how long it has been short since `levada top` was started.
+    pub unmet_ns: u64,
+    /// How long its last frame waited; `null` for tenants.
+    pub sojourn_ns: Option<u64>,
+    /// Frames of it dropped in this time, by reason (for endpoints, with their egress).
+    pub drops: BTreeMap<String, u64>,
+    /// Where it is short: who takes most beyond its own guarantee, and how much beyond.
+    pub at_cost_of: Option<(String, u64)>,
+}
+
+impl Row {
+    fn is_endpoint(&self) -> bool {
+        self.path.matches('/').count() == 2
+    }
+
+    fn beyond_bps(&self) -> u64 {
+        self.got_bps.saturating_sub(self.promised_bps)
+    }
+}
+
+/// Unmet time so far, by path and direction.
+type Unmet = HashMap<(String, &'static str), u64>;
+
+/// Compares two reports of one daemon.
+pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
+    let interval_ns = now.now_ns.saturating_sub(before.now_ns).max(1);
+    let mut rows = Vec::new();
+    for switch in &now.switches {
+        let old = before.switches.iter().find(|s| s.name == switch.name);
+        for tenant in &switch.tenants {
+            let old = old.and_then(|s| s.tenants.iter().find(|t| t.name == tenant.name));
+            let path = format!("{}/{}", switch.name, tenant.name);
+            let Some(old) = old else { continue };
+            rows.push(row(&path, "egress", &old.egress, &tenant.egress, interval_ns));
+            rows.push(row(&path, "ingress", &old.ingress, &tenant.ingress, interval_ns));
+            for endpoint in &tenant.endpoints {
+                let Some(old) = old.endpoints.iter().find(|e| e.name == endpoint.name) else { continue };
+                let path = format!("{path}/{}", endpoint.name);
+                let mut out = row(&path, "egress", &old.egress, &endpoint.egress, interval_ns);
+                out.sojourn_ns = Some(endpoint.egress.traffic.sojourn_ns);
+                let new = |(reason, n): (&String, &u64)| {
+                    let new = n.saturating_sub(old.drops.get(reason).copied().unwrap_or(0));
+                    (new > 0).then(|| (reason.clone(), new))
+                };
+                out.drops = endpoint.drops.iter().filter_map(new).collect();
+                rows.push(out);
+                let mut back = row(&path, "ingress", &old.ingress, &endpoint.ingress, interval_ns);
+                back.sojourn_ns = Some(endpoint.ingress.traffic.sojourn_ns);
+                rows.push(back);
+            }
+        }
+    }
+    for row in &mut rows {
+        let so_far = unmet.entry((row.path.clone(), row.direction)).or_default();
+        *so_far += if row.short_bps > 0 { interval_ns } else { 0 };
+        row.unmet_ns = *so_far;
+    }
+    blame(&mut rows);
+    rows.sort_by_cached_key(|row| {
+        let dropped: u64 = row.drops.values().sum();
+        (Reverse(row.short_bps), Reverse(row.unmet_ns), Reverse(dropped), Reverse(row.got_bps), row.path.clone())
+    });
+    let busy_ns = now.worker.busy_ns.saturating_sub(before.worker.busy_ns);
+    Comparison { version: 1, name: now.name.clone(), interval_ns, busy_permille: busy_ns * 1000 / interval_ns, rows }
+}
+
+fn row(path: &str, direction: &'static str, before: &SharedReport, now: &SharedReport, interval_ns: u64) -> Row {
+    let per_second = |bytes: u64| {
+        let bits = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(interval_ns);
+        u64::try_from(bits).unwrap_or(u64::MAX)
+    };
+    let (old, new) = (&before.traffic, &now.traffic);
+    let got = new.wire_bytes.saturating_sub(old.wire_bytes);
+    let grown = new.backlog_bytes.saturating_sub(old.backlog_bytes);
+    let wants_more = old.backlog_bytes > 0 && new.backlog_bytes > 0;
+    let (got_bps, promised_bps) = (per_second(got), now.guarantee_bps.min(now.limit_bps.unwrap_or(u64::MAX)));
+    let enough = Rate(promised_bps).scaled(1000 - TOLERANCE_PERMILLE, 1000).0;
+    let is_short = wants_more && got_bps < enough;
+    Row {
+        path: path.to_owned(),
+        direction,
+        promised_bps,
+        wants_bps: per_second(got + grown),
+        wants_more,
+        got_bps,
+        short_bps: if is_short { promised_bps - got_bps } else { 0 },
+        unmet_ns: 0,
+        sojourn_ns: None,
+        drops: BTreeMap::new(),
+        at_cost_of: None,
+    }
+}
+
+/// Names, for each that is short, the endpoint of its switch that takes most beyond its own guarantee in the same direction.
+fn blame(rows: &mut [Row]) {
+    let place = |row: &Row| (row.path.split('/').next().unwrap_or_default().to_owned(), row.direction);
+    let mut most: HashMap<(String, &'static str), (String, u64)> = HashMap::new();
+    for row in rows.iter().filter(|row| row.is_endpoint() && row.beyond_bps() > 0) {
+        let taken = most.entry(place(row)).or_default();
+        if row.beyond_bps() > taken.1 {
+            *taken = (row.path.clone(), row.beyond_bps());
+        }
+    }
+    for row in rows.iter_mut().filter(|row| row.short_bps > 0) {
+        row.at_cost_of = most.get(&place(row)).filter(|(path, _)| !path.starts_with(&row.path)).cloned();
+    }
+}
+
+/// The comparison on so many lines of so many columns.
+fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
+    let rate = |bps: u64| if bps == 0 { "-".to_owned() } else { show_rate(Rate(round(bps))) };
+    let short: Vec<&Row> = seen.rows.iter().filter(|row| row.short_bps > 0).collect();
+    let mut out = vec![format!("{}  worker busy {}.{} %", seen.name, seen.busy_permille / 10, seen.busy_permille % 10)];
+    if short.is_empty() {
+        out.push("nobody is short of a guarantee".to_owned());
+    }
+    for row in short.iter().take(3) {
+        out.push(format!("SHORT {} {}: {} of {}", row.path, row.direction, rate(row.got_bps), rate(row.promised_bps)));
+        let cost = row.at_cost_of.iter();
+        out.extend(cost.map(|(path, bps)| format!("      most beyond its own: {path}, by {}", rate(*bps))));
+    }
+    // Without the unit: every column of rates is in bits a second.
+    let brief = |bps: u64| rate(bps).replace("bit/s", "").replace(' ', "");
+    let way = |row: &Row| if row.direction == "egress" { "out" } else { "in" };
+    out.push(format!(
+        "{:<24} {:>8} {:>8} {:>8} {:>6} {:>7} drops",
+        "bit/s", "promised", "wants", "got", "unmet", "waited"
+    ));
+    for row in &seen.rows {
+        let more = if row.wants_more { ">" } else { "" };
+        let drops: Vec<String> = row.drops.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
+        let waited = row.sojourn_ns.map_or(String::new(), |ns| show_time(round(ns / 1000 * 1000)));
+        out.push(format!(
+            "{:<20} {:<3} {:>8} {:>8} {:>8} {:>6} {:>7} {}",
+            tail(&row.path, 20),
+            way(row),
+            brief(row.promised_bps),
+            format!("{more}{}", brief(row.wants_bps)),
+            brief(row.got_bps),
+            if row.unmet_ns == 0 { "-".to_owned() } else { format!("{} s", row.unmet_ns / 1_000_000_000) },
+            waited,
+            drops.join(", ")
+        ));
+    }
+    let mut text = String::new();
+    for line in out.iter().take(lines) {
+        let line: String = line.chars().take(columns).collect();
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// The last `most` characters.
+fn tail(text: &str, most: usize) -> String {
+    text.chars().skip(text.chars().count().saturating_sub(most)).collect()
+}
+
+/// Three digits.
+fn round(n: u64) -> u64 {
+    let unit = 10_u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    n / unit * unit
+}
+
+/// The terminal, as it is to be left: on its own screen without a cursor while this lives (ECMA-48, xterm's alternate screen).
+struct Screen;
+
+impl Screen {
+    fn enter() -> Result<Screen, Failure> {
+        print("\x1b[?1049h\x1b[?25l").map(|()| Screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = print("\x1b[?25h\x1b[?1049l");
+    }
+}
+
+/// Shows it until a signal comes; with `--once`, once.
+pub fn top(arguments: &Arguments) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait for signals: {error}"));
+    let signals = Signals::block().map_err(failed)?;
+    let client = Client::new(arguments.instance.name.as_deref())?;
+    let mut before: Report = client.get("/v1/report")?;
+    let mut unmet = Unmet::new();
+    let _screen = if arguments.once || arguments.json { None } else { Some(Screen::enter()?) };
+    loop {
+        let wait = Timespec { tv_sec: arguments.interval.into(), tv_nsec: 0 };
+        let signalled = poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&wait)).unwrap_or(0);
+        if signalled > 0 {
+            return Ok(());
+        }
+        let now: Report = client.get("/v1/report")?;
+        let seen = compare(&before, &now, &mut unmet);
+        print(&match (arguments.json, arguments.once) {
+            (true, _) => serde_json::to_string(&seen).map_err(|error| Failure::Failed(error.to_string()))? + "\n",
+            (false, true) => screen(&seen, usize::MAX, 200),
+            (false, false) => format!("\x1b[H\x1b[J{}", screen(&seen, LINES - 1, COLUMNS)),
+        })?;
+        if arguments.once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes and backlog of its egress.
+    fn report(seconds: u64, endpoints: &[(&str, u64, u64, u64)]) -> Report {
+        let lane = |bytes: u64, waits: u64| {
+            serde_json::json!({"frames": 0, "segments": 0, "bytes": 0, "wire_bytes": bytes, "guaranteed_bytes": 0,
+                "backlog_bytes": waits, "backlog_frames": 0, "marks": 0, "trims": 0, "sojourn_ns": 3_000_000, "sojourn_max_ns": 0})
+        };
+        let shared = |mbit: u64, bytes, waits| {
+            let mut shared = lane(bytes, waits);
+            shared["guarantee_bps"] = (mbit * 1_000_000).into();
+            shared["limit_bps"] = serde_json::Value::Null;
+            shared["weight"] = 1.into();
+            shared
+        };
+        let all: Vec<_> = endpoints
+            .iter()
+            .map(|&(name, mbit, bytes, waits)| {
+                serde_json::json!({"name": name, "port": "tap://x", "state": "up", "losses": 0, "worker_ns": 0,
+                    "egress": shared(mbit, bytes, waits), "ingress": shared(0, 0, 0), "local": lane(0, 0),
+                    "local_egress": lane(0, 0), "local_ingress": lane(0, 0), "drops": {"queue-full": waits / 1000}})
+            })
+            .collect();
+        let none = serde_json::json!({"p50": 0, "p99": 0, "max": 0});
+        let report = serde_json::json!({"version": 1, "name": "t", "pid": 1, "now_ns": seconds * 1_000_000_000,
+            "worker": {"loop_lag_ns": none, "round_ns": none, "loop_lag_buckets": [], "round_buckets": [],
+                "busy_ns": seconds * 250_000_000, "cpu_ns": 0, "rounds": 0, "frame_cost_ns": [0, 0]},
+            "memory": {"frames": 0, "small_free": 0, "large_free": 0}, "links": [],
+            "switches": [{"name": "s1", "order": "fair", "ingress": "queue", "learned": 0, "uplink": null,
+                "tenants": [{"name": "red", "egress": shared(0, 0, 0), "ingress": shared(0, 0, 0), "endpoints": all}]}]});
+        serde_json::from_value(report).unwrap()
+    }
+
+    #[test]
+    fn who_is_short_comes_first_with_who_takes_it() {
+        let before =
+            report(10, &[("idle", 10, 0, 0), ("greedy", 1, 0, 9000), ("poor", 10, 0, 9000), ("met", 10, 0, 9000)]);
+        // In a second: 8 Mbit/s, 4 Mbit/s and 9.9 Mbit/s.
+        let now = report(
+            11,
+            &[
+                ("idle", 10, 0, 0),
+                ("greedy", 1, 1_000_000, 9000),
+                ("poor", 10, 500_000, 11_000),
+                ("met", 10, 1_237_500, 9000),
+            ],
+        );
+        let mut unmet = Unmet::new();
+        let seen = compare(&before, &now, &mut unmet);
+        let first = &seen.rows[0];
+        assert_eq!((first.path.as_str(), first.direction), ("s1/red/poor", "egress"));
+        assert_eq!((first.short_bps, first.unmet_ns), (6_000_000, 1_000_000_000));
+        assert_eq!(first.wants_bps, 4_016_000);
+        assert_eq!(first.at_cost_of, Some(("s1/red/greedy".to_owned(), 7_000_000)));
+        assert_eq!(first.drops, BTreeMap::from([("queue-full".to_owned(), 2)]));
+        assert_eq!(seen.rows.iter().filter(|row| row.short_bps > 0).count(), 1, "neither who is idle nor who is met");
+        assert_eq!(seen.busy_permille, 250);
+        let text = screen(&seen, LINES, COLUMNS);
+        assert!(text.contains("SHORT s1/red/poor egress: 4 Mbit/s of 10 Mbit/s\n"), "{text}");
+        assert!(text.contains("most beyond its own: s1/red/greedy, by 7 Mbit/s\n"), "{text}");
+        assert!(text.contains(" 10M   >4.01M       4M    1 s    3 ms queue-full 2\n"), "{text}");
+        assert!(text.lines().count() <= LINES && text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        // It adds up, and stays when the shortage ends.
+        let later = report(
+            13,
+            &[
+                ("idle", 10, 0, 0),
+                ("greedy", 1, 2_000_000, 0),
+                ("poor", 10, 500_001, 11_000),
+                ("met", 10, 1_237_500, 0),
+            ],
+        );
+        assert_eq!(compare(&now, &later, &mut unmet).rows[0].unmet_ns, 3_000_000_000);
+        let calm = compare(&later, &report(14, &[("poor", 10, 500_001, 0)]), &mut unmet);
+        assert_eq!((calm.rows[0].short_bps, calm.rows[0].unmet_ns), (0, 3_000_000_000));
+        assert!(screen(&calm, LINES, COLUMNS).contains("nobody is short"));
+    }
+}

@@ -1,0 +1,198 @@
+//! `levada trace`: what becomes of real frames, or would become of a described one, stage by stage, with what decided (`docs/watching.md`).
+
+mod described;
+
+use crate::Failure;
+use crate::cli::Instance;
+use crate::client::Client;
+use crate::print;
+use clap::Args;
+use control::plan::Plan;
+use datapath::journey::{Journey, Names};
+use datapath::program::{EndpointId, PortId};
+use datapath::verdict::Verdict;
+pub use described::Described;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+
+/// Most frames of one trace.
+pub const MOST_FRAMES: u32 = 1000;
+/// Longest time of one trace, in seconds.
+pub const MOST_SECONDS: u32 = 60;
+
+/// `POST /v1/trace`: frames that come, or one that is described.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum TraceRequest {
+    /// The next frames that a filter means.
+    Frames {
+        /// The filter; empty for all frames.
+        #[serde(default)]
+        filter: String,
+        /// How many, 1 to 1000.
+        count: u32,
+        /// For how many seconds at most, 1 to 60.
+        seconds: u32,
+    },
+    /// What would happen to a frame.
+    Frame(Described),
+}
+
+/// The answer to it.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
+pub struct TraceReply {
+    /// 1.
+    pub version: u32,
+    /// What became of each frame.
+    pub frames: Vec<Traced>,
+}
+
+/// What became of a frame.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
+pub struct Traced {
+    /// When it was read, since the daemon's start; `null` for a described one.
+    pub at_ns: Option<u64>,
+    /// Its switch.
+    pub switch: String,
+    /// `forwarded` or `dropped`: what became of it, as far as can be said when it comes. What waits may still be dropped.
+    pub fate: String,
+    /// Why it was dropped.
+    pub reason: Option<String>,
+    /// What each stage saw and decided, in order.
+    pub steps: Vec<TracedStep>,
+}
+
+/// One stage.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
+pub struct TracedStep {
+    /// Its name: `arrive`, `look`, `guard`, `learn`, `enter`, `forward`, `flood`, `queue`, `police` or `emit`.
+    pub stage: String,
+    /// What it did, for people.
+    pub text: String,
+}
+
+/// The names of one switch.
+struct Called<'a>(&'a Plan, usize);
+
+impl Names for Called<'_> {
+    fn endpoint(&self, endpoint: EndpointId) -> String {
+        let Called(plan, switch) = *self;
+        let switch = &plan.switches[switch];
+        let known = switch.program.endpoints.get(endpoint.0).is_some();
+        if known { switch.endpoint_path(endpoint) } else { format!("endpoint {}", endpoint.0) }
+    }
+
+    fn port(&self, port: PortId) -> String {
+        let Called(plan, switch) = *self;
+        let known = plan.switches[switch].ports.get(port.0 as usize);
+        known.map_or_else(|| format!("port {}", port.0), |port| port.locator.to_string())
+    }
+}
+
+impl Traced {
+    /// A journey through the switch at this place in the plan.
+    #[must_use]
+    pub fn new(plan: &Plan, switch: usize, at_ns: Option<u64>, journey: &Journey) -> Traced {
+        let (fate, reason) = match journey.fate() {
+            Verdict::Forwarded => ("forwarded", None),
+            Verdict::Dropped(reason) => ("dropped", Some(reason.name().to_owned())),
+        };
+        let called = Called(plan, switch);
+        let steps = journey.lines(&called).map(|(stage, text)| TracedStep { stage: stage.to_owned(), text });
+        Traced {
+            at_ns,
+            switch: plan.switches[switch].name.clone(),
+            fate: fate.to_owned(),
+            reason,
+            steps: steps.collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut out = match self.at_ns {
+            Some(ns) => format!("{}.{:06} s  ", ns / 1_000_000_000, ns / 1000 % 1_000_000),
+            None => String::new(),
+        };
+        let why = self.reason.as_ref().map_or(String::new(), |reason| format!(" ({reason})"));
+        let _ = writeln!(out, "switch {}: {}{why}", self.switch, self.fate);
+        for step in &self.steps {
+            let _ = writeln!(out, "  {:<8}{}", step.stage, step.text);
+        }
+        out
+    }
+}
+
+/// `levada trace`.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// A filter, such as: endpoint red1 and tcp and port 80; with --from the frame: tcp 10.0.0.1:1000 10.0.0.2:80
+    ///
+    /// Words of a filter, joined by "and", "or", "not" and brackets: switch NAME, tenant NAME, endpoint NAME, uplink, forwarded,
+    /// drop [REASON], tcp, udp, icmp, arp, ip, ip6, vlan [ID], and with "src" or "dst" before them or not: ether MAC, host ADDRESS[/LENGTH],
+    /// port NUMBER. Without a filter, all frames.
+    #[arg(value_name = "WORD")]
+    pub words: Vec<String>,
+    /// Say what would happen to a frame from this endpoint (SWITCH/TENANT/ENDPOINT) or uplink (SWITCH/uplink)
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["count", "seconds"])]
+    pub from: Option<String>,
+    /// The described frame's destination: a MAC address or an endpoint's path
+    #[arg(long, value_name = "MAC", requires = "from")]
+    pub to: Option<String>,
+    /// Its source MAC address, instead of the one that the endpoint has declared
+    #[arg(long, value_name = "MAC", requires = "from")]
+    pub source: Option<String>,
+    /// Bytes of its payload
+    #[arg(long, requires = "from")]
+    pub length: Option<u32>,
+    /// Payload bytes of each segment that it is to be cut into
+    #[arg(long, value_name = "BYTES", requires = "from")]
+    pub gso: Option<u16>,
+    /// Its VLAN tag
+    #[arg(long, value_name = "ID", requires = "from")]
+    pub vlan: Option<u16>,
+    /// The whole frame in hexadecimal digits, instead of a description
+    #[arg(long, value_name = "DIGITS", requires = "from", conflicts_with_all = ["to", "source", "length", "gso", "vlan", "words"])]
+    pub hex: Option<String>,
+    /// End after so many frames
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FRAMES)))]
+    pub count: u32,
+    /// End after so many seconds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SECONDS)))]
+    pub seconds: u32,
+    #[command(flatten)]
+    pub instance: Instance,
+    /// Print JSON (version 1: keys may be added, none changes its meaning)
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Arguments {
+    fn request(&self) -> TraceRequest {
+        let Some(from) = &self.from else {
+            return TraceRequest::Frames { filter: self.words.join(" "), count: self.count, seconds: self.seconds };
+        };
+        TraceRequest::Frame(Described {
+            from: from.clone(),
+            hex: self.hex.clone(),
+            source: self.source.clone(),
+            to: self.to.clone(),
+            what: self.words.clone(),
+            length: self.length,
+            gso: self.gso,
+            vlan: self.vlan,
+        })
+    }
+}
+
+/// Traces, and prints what was seen.
+pub fn trace(arguments: &Arguments) -> Result<(), Failure> {
+    let client = Client::new(arguments.instance.name.as_deref())?;
+    let reply: TraceReply = client.post("/v1/trace", &arguments.request())?;
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&reply).map_err(|error| Failure::Failed(error.to_string()))?;
+        return print(&(text + "\n"));
+    }
+    let texts: Vec<String> = reply.frames.iter().map(Traced::text).collect();
+    print(&if texts.is_empty() { "no such frame came\n".to_owned() } else { texts.join("\n") })
+}
