@@ -197,7 +197,9 @@ fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
     let port = plan.ports.iter().position(|port| is_it(&port.kind))?;
     let endpoint = plan.program.endpoints.iter().find(|(_, e)| e.port == PortId(port as u32))?.0;
     let path = plan.endpoint_path(EndpointId(endpoint));
-    Some(format!("its own traffic is endpoint {path}, where the kernel allows it (Linux 6.6 with BPF; `levada show` tells)"))
+    Some(format!(
+        "its own traffic is endpoint {path}, where the kernel allows it (Linux 6.6 with BPF; `levada show` tells)"
+    ))
 }
 
 impl PromiseSummary {
