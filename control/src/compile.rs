@@ -10,9 +10,9 @@ use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, Ta
 use datapath::frame::{LARGE, PoolLimits, SMALL};
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
-use datapath::program::{self, PortFeatures, PortId, Program, Share, TenantId, Uplink};
+use datapath::program::{self, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
 use datapath::units::{Both, Direction, Rate};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of an Ethernet header without tag.
 const ETHERNET_HEADER: u32 = 14;
@@ -25,15 +25,43 @@ impl Switch {
     }
 }
 
-/// Compiles `config`, in which `check` found no error.
-pub(crate) fn compile(config: &Config) -> Plan {
+/// Compiles `config`, in which `check` found no error. Who is in `previous` already keeps its number.
+#[must_use]
+pub fn compile(config: &Config, previous: Option<&Plan>) -> Plan {
+    let had = previous.map(|plan| plan.links.iter().map(|(id, (name, _))| (name.as_str(), id)).collect());
+    let names = config.links.iter().map(|l| l.name.as_str());
+    let mut links = Slots::default();
+    for (id, one) in number(names, &had.unwrap_or_default()).into_iter().zip(&config.links) {
+        links.set(id, Some((one.name.clone(), link(one, id))));
+    }
+    // With another order or ingress mode it is made anew, and so is another.
+    let same = |old: &&SwitchPlan| {
+        let mut switches = config.switches.iter();
+        switches.any(|new| new.name == old.name && (new.order, new.ingress) == (old.program.order, old.program.ingress))
+    };
+    let slots = previous.map(|plan| plan.switches.iter().collect::<Vec<_>>()).unwrap_or_default();
+    let had: BTreeMap<_, _> =
+        slots.iter().map(|(id, old)| (same(old).then_some(old.name.as_str()).ok_or(*id), *id)).collect();
+    let names = config.switches.iter().map(|s| Ok(s.name.as_str()));
+    let mut switches = Slots::default();
+    for (id, one) in number(names, &had).into_iter().zip(&config.switches) {
+        let before = slots.iter().find(|(number, old)| *number == id && same(old)).map(|(_, old)| *old);
+        switches.set(id, Some(switch(config, &links, one, before)));
+    }
     Plan {
         name: config.daemon.name.clone(),
         spin: config.daemon.spin,
         pool: pool(config.daemon.memory_bytes),
-        switches: config.switches.iter().map(|s| switch(config, s)).collect(),
-        links: config.links.iter().enumerate().map(|(i, l)| (l.name.clone(), link(l, i))).collect(),
+        switches,
+        links,
     }
+}
+
+/// Numbers for `wanted`: those that they `had`, and for new ones the least that nobody had.
+fn number<K: Ord>(wanted: impl Iterator<Item = K>, had: &BTreeMap<K, u32>) -> Vec<u32> {
+    let taken: BTreeSet<u32> = had.values().copied().collect();
+    let mut free = (0..u32::MAX).filter(|id| !taken.contains(id));
+    wanted.map(|one| had.get(&one).copied().or_else(|| free.next()).unwrap_or(u32::MAX)).collect()
 }
 
 /// A third of the memory for small frames, the rest for large ones, each bounded by what a token can number.
@@ -42,30 +70,39 @@ fn pool(memory_bytes: u64) -> PoolLimits {
     PoolLimits { small: buffers(memory_bytes / 3, SMALL), large: buffers(memory_bytes / 3 * 2, LARGE) }
 }
 
-fn link(link: &crate::config::Link, number: usize) -> LinkConfig {
+fn link(link: &crate::config::Link, number: u32) -> LinkConfig {
     LinkConfig {
         rate: link.rate,
         delay_ns: link.delay_ns,
         queue_bytes: link.queue_bytes,
         discipline: link.discipline,
         loss_ppm: link.loss_ppm,
-        seed: number as u64,
+        seed: u64::from(number),
     }
 }
 
-fn switch(config: &Config, switch: &Switch) -> SwitchPlan {
-    let mut ports = Ports::new(config, switch);
-    let uplink = switch.uplink.as_ref().map(|uplink| Uplink {
-        port: ports.add(&uplink.device),
-        rate: uplink.rate,
-        headroom_ppm: switch.headroom(),
+fn switch(
+    config: &Config,
+    links: &Slots<(String, LinkConfig)>,
+    switch: &Switch,
+    before: Option<&SwitchPlan>,
+) -> SwitchPlan {
+    let numbers = Numbers::new(switch, before);
+    let mut ports = Ports::new(config, links, switch);
+    let uplink = switch.uplink.as_ref().zip(numbers.uplink).map(|(uplink, port)| {
+        ports.set(port, &uplink.device);
+        Uplink { port, rate: uplink.rate, headroom_ppm: switch.headroom() }
     });
-    let mut endpoints = Vec::new();
-    let mut names = Vec::new();
-    for (t, tenant) in switch.tenants.iter().enumerate() {
-        for e in &tenant.endpoints {
-            endpoints.push(endpoint(e, TenantId(t as u32), ports.add(&e.device)));
-            names.push(e.name.clone());
+    let (mut tenants, mut tenant_names) = (Slots::default(), Slots::default());
+    let (mut endpoints, mut names) = (Slots::default(), Slots::default());
+    let mut places = numbers.endpoints.into_iter();
+    for (one, id) in switch.tenants.iter().zip(numbers.tenants) {
+        tenants.set(id, Some(tenant(one)));
+        tenant_names.set(id, Some(one.name.clone()));
+        for (e, (place, port)) in one.endpoints.iter().zip(places.by_ref()) {
+            ports.set(port, &e.device);
+            endpoints.set(place, Some(endpoint(e, TenantId(id), port)));
+            names.set(place, Some(e.name.clone()));
         }
     }
     SwitchPlan {
@@ -74,14 +111,50 @@ fn switch(config: &Config, switch: &Switch) -> SwitchPlan {
             order: switch.order,
             ingress: switch.ingress,
             uplink,
-            tenants: switch.tenants.iter().map(tenant).collect(),
-            endpoints: endpoints.into(),
-            ports: ports.features.into(),
+            tenants,
+            endpoints,
+            ports: ports.features,
             fdb_age_ns: switch.fdb_age_ns,
         },
-        tenants: switch.tenants.iter().map(|t| t.name.clone()).collect(),
+        tenants: tenant_names,
         endpoints: names,
         ports: ports.plans,
+    }
+}
+
+/// The numbers of what is in a switch, in the order of the configuration.
+struct Numbers {
+    uplink: Option<PortId>,
+    tenants: Vec<u32>,
+    /// Each with its port.
+    endpoints: Vec<(u32, PortId)>,
+}
+
+impl Numbers {
+    fn new(switch: &Switch, before: Option<&SwitchPlan>) -> Numbers {
+        let of_tenant = |plan: &'_ SwitchPlan, id: TenantId| plan.tenants[id.0 as usize].clone();
+        let mut tenants = BTreeMap::new();
+        let mut endpoints = BTreeMap::new();
+        let mut ports = BTreeMap::new();
+        if let Some(plan) = before {
+            tenants = plan.tenants.iter().map(|(id, name)| (name.clone(), id)).collect();
+            for (id, endpoint) in plan.program.endpoints.iter() {
+                let name = (of_tenant(plan, endpoint.tenant), plan.endpoints[id as usize].clone());
+                endpoints.insert(name.clone(), id);
+                ports.insert(Some(name), endpoint.port.0);
+            }
+            ports.extend(plan.program.uplink.iter().map(|uplink| (None, uplink.port.0)));
+        }
+        let wanted = |t: &Tenant, e: &Endpoint| (t.name.clone(), e.name.clone());
+        let names: Vec<_> = switch.tenants.iter().flat_map(|t| t.endpoints.iter().map(move |e| wanted(t, e))).collect();
+        let endpoints = number(names.iter().cloned(), &endpoints);
+        let owners = switch.uplink.iter().map(|_| None).chain(names.into_iter().map(Some));
+        let mut ports = number(owners, &ports).into_iter().map(PortId);
+        Numbers {
+            uplink: switch.uplink.as_ref().and_then(|_| ports.next()),
+            tenants: number(switch.tenants.iter().map(|t| t.name.clone()), &tenants),
+            endpoints: endpoints.into_iter().zip(ports).collect(),
+        }
     }
 }
 
@@ -117,18 +190,19 @@ fn share(knobs: &Knobs, direction: Direction) -> Share {
     }
 }
 
-/// Numbers ports as they come.
+/// The ports of a switch.
 struct Ports<'a> {
     config: &'a Config,
+    links: &'a Slots<(String, LinkConfig)>,
     /// Of VDE directories, whichever of their plugs says it.
     modes: BTreeMap<&'a str, u32>,
     groups: BTreeMap<&'a str, &'a String>,
-    plans: Vec<PortPlan>,
-    features: Vec<PortFeatures>,
+    plans: Slots<PortPlan>,
+    features: Slots<PortFeatures>,
 }
 
 impl<'a> Ports<'a> {
-    fn new(config: &'a Config, switch: &'a Switch) -> Self {
+    fn new(config: &'a Config, links: &'a Slots<(String, LinkConfig)>, switch: &'a Switch) -> Self {
         let endpoints = switch.tenants.iter().flat_map(|t| &t.endpoints).map(|e| &e.device);
         let (mut modes, mut groups) = (BTreeMap::new(), BTreeMap::new());
         for device in endpoints.chain(switch.uplink.iter().map(|u| &u.device)) {
@@ -136,10 +210,10 @@ impl<'a> Ports<'a> {
             modes.extend(device.mode.map(|mode| (directory.as_str(), mode)));
             groups.extend(device.group.as_ref().map(|group| (directory.as_str(), group)));
         }
-        Ports { config, modes, groups, plans: Vec::new(), features: Vec::new() }
+        Ports { config, links, modes, groups, plans: Slots::default(), features: Slots::default() }
     }
 
-    fn add(&mut self, device: &Device) -> PortId {
+    fn set(&mut self, id: PortId, device: &Device) {
         // Only a wrong configuration has no locator, and that is not compiled.
         let locator = device.locator.clone().unwrap_or(Locator::Tap(String::new()));
         let kind = match &locator {
@@ -167,7 +241,7 @@ impl<'a> Ports<'a> {
                 is_absent: false,
             }),
             Locator::Link(name, side) => PortKind::Link {
-                link: self.config.links.iter().position(|l| l.name == *name).unwrap_or(0),
+                link: self.links.iter().find(|(_, (n, _))| n == name).map_or(0, |(id, _)| id as usize),
                 side: *side,
             },
             Locator::Vde(directory, plug) => PortKind::Vde(VdePlan {
@@ -181,8 +255,65 @@ impl<'a> Ports<'a> {
         };
         // A datagram to a VDE client is one whole frame.
         let offload = if matches!(kind, PortKind::Vde(_)) { OffloadSupport::NONE } else { OffloadSupport::ALL };
-        self.plans.push(PortPlan { locator, kind });
-        self.features.push(PortFeatures { offload, max_frame: device.mtu + ETHERNET_HEADER });
-        PortId(self.plans.len() as u32 - 1)
+        self.plans.set(id.0, Some(PortPlan { locator, kind }));
+        self.features.set(id.0, Some(PortFeatures { offload, max_frame: device.mtu + ETHERNET_HEADER }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compile;
+    use crate::plan::{Plan, PortKind};
+    use datapath::program::Change;
+
+    fn host(endpoints: &[&str]) -> String {
+        let endpoint =
+            |name: &&str| format!("[[switch.tenant.endpoint]]\nname = \"{name}\"\nport = \"tap://{name}\"\n");
+        let list: String = endpoints.iter().map(endpoint).collect();
+        format!("[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n{list}")
+    }
+
+    fn plan(text: &str, previous: Option<&Plan>) -> Plan {
+        let checked = crate::load(text);
+        assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+        compile(&checked.config, previous)
+    }
+
+    fn numbers(plan: &Plan) -> Vec<(String, u32)> {
+        plan.switches[0].endpoints.iter().map(|(id, name)| (name.clone(), id)).collect()
+    }
+
+    #[test]
+    fn who_stays_keeps_its_number_and_who_goes_does_not_leave_it_to_who_comes() {
+        let first = plan(&host(&["a", "b", "c"]), None);
+        assert_eq!(numbers(&first), [("a".into(), 0), ("b".into(), 1), ("c".into(), 2)]);
+        let second = plan(&host(&["d", "c", "a"]), Some(&first));
+        assert_eq!(numbers(&second), [("a".into(), 0), ("c".into(), 2), ("d".into(), 3)]);
+        let third = plan(&host(&["d", "e", "c", "a"]), Some(&second));
+        assert_eq!(numbers(&third), [("a".into(), 0), ("e".into(), 1), ("c".into(), 2), ("d".into(), 3)]);
+        let changes = second.switches[0].program.changes_from(&first.switches[0].program).unwrap();
+        let touched: Vec<u32> = changes
+            .iter()
+            .filter_map(|change| match change {
+                Change::Endpoint(id, _) => Some(id.0),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(touched, [1, 3], "only b, which goes, and d, which comes");
+        for (id, port) in third.switches[0].ports.iter() {
+            let PortKind::Tap(tap) = &port.kind else { panic!("{port:?}") };
+            let owner = third.switches[0].program.endpoints.iter().find(|(_, e)| e.port.0 == id).unwrap().0;
+            assert_eq!(tap.name, third.switches[0].endpoints[owner as usize]);
+        }
+    }
+
+    #[test]
+    fn a_switch_with_another_order_is_another() {
+        let first = plan(&host(&["a"]), None);
+        let wf2q = host(&["a"]).replace("name = \"s\"", "name = \"s\"\norder = \"wf2q\"");
+        let second = plan(&wf2q, Some(&first));
+        assert_eq!(second.switches.iter().map(|(id, _)| id).collect::<Vec<_>>(), [1]);
+        let third = plan(&wf2q, Some(&second));
+        assert_eq!(third, second);
     }
 }

@@ -34,9 +34,9 @@ pub enum Filter {
     Any(Vec<Filter>),
     /// Not this.
     Not(Box<Filter>),
-    /// Frames of a switch, by its place in the plan.
+    /// Frames of a switch, by its number in the plan.
     Switch(usize),
-    /// Frames from or for one of these endpoints, by their switch's place in the plan.
+    /// Frames from or for one of these endpoints, by their switch's number in the plan.
     Endpoint(Vec<(usize, EndpointId)>),
     /// Frames that come from the uplink or go there.
     Uplink,
@@ -261,8 +261,8 @@ impl<'a> Parser<'a> {
             "ether" | "host" | "port" => self.address(word, None)?,
             "switch" => {
                 let name = self.next("the name of a switch")?;
-                let place = self.plan.switches.iter().position(|switch| switch.name == name);
-                Filter::Switch(place.ok_or_else(|| unknown("switch", name))?)
+                let found = self.plan.switches.iter().find(|(_, switch)| switch.name == name);
+                Filter::Switch(found.ok_or_else(|| unknown("switch", name))?.0 as usize)
             }
             "tenant" => self.endpoints("tenant", "the name of a tenant")?,
             "endpoint" => self.endpoints("endpoint", "the name of an endpoint")?,
@@ -332,17 +332,17 @@ impl<'a> Parser<'a> {
         let name = self.next(what)?;
         let mut found = Vec::new();
         let mut known = false;
-        for (place, switch) in self.plan.switches.iter().enumerate() {
+        for (number, switch) in self.plan.switches.iter() {
             for (id, _) in switch.program.endpoints.iter() {
                 let path = switch.endpoint_path(EndpointId(id));
                 let path =
                     if kind == "tenant" { path.rsplit_once('/').map_or("", |(tenant, _)| tenant) } else { &path };
                 if path == name || path.rsplit_once('/').is_some_and(|(_, last)| last == name) {
-                    found.push((place, EndpointId(id)));
+                    found.push((number as usize, EndpointId(id)));
                 }
             }
             let of_switch = |tenant: &String| *tenant == name || name == format!("{}/{tenant}", switch.name);
-            known |= kind == "tenant" && switch.tenants.iter().any(of_switch);
+            known |= kind == "tenant" && switch.tenants.values().any(of_switch);
         }
         if found.is_empty() && !known { Err(unknown(kind, name)) } else { Ok(Filter::Endpoint(found)) }
     }

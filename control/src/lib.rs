@@ -28,6 +28,8 @@ pub mod schema;
 pub mod units;
 pub mod write;
 
+pub use compile::compile;
+
 /// A configuration text that was read and checked.
 #[derive(Debug)]
 pub struct Checked {
@@ -52,7 +54,7 @@ pub fn load(text: &str) -> Checked {
     problems.extend(found);
     problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
     let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
-    let plan = good.then(|| compile::compile(&config));
+    let plan = good.then(|| compile::compile(&config, None));
     Checked { config, plan, problems }
 }
 

@@ -1,11 +1,15 @@
 //! The plan: what one daemon is to run, compiled.
 //!
-//! Each switch has a program for the datapath, whose ports are numbered, and beside it the names and the port behind each number.
+//! Each switch has a program for the datapath, whose ports are numbered, and beside it the names and the port behind each number. Numbers are
+//! kept from one plan to the next by who stays, and those of who goes are not given away in the same step: so the plans of before and
+//! after tell what is to be done.
 
 use crate::names::Locator;
+use crate::scale::scale;
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkConfig, Side};
-use datapath::program::{EndpointId, Program, TenantId};
+use datapath::program::{Change, EndpointId, PortId, Program, Slots};
+use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
 use std::net::IpAddr;
 
@@ -19,9 +23,42 @@ pub struct Plan {
     /// Bounds of the frame memory.
     pub pool: PoolLimits,
     /// Its switches.
-    pub switches: Vec<SwitchPlan>,
+    pub switches: Slots<SwitchPlan>,
     /// Its links, and what they are called.
-    pub links: Vec<(String, LinkConfig)>,
+    pub links: Slots<(String, LinkConfig)>,
+}
+
+impl Plan {
+    /// A daemon of this plan's name and memory that runs nothing yet.
+    #[must_use]
+    pub fn empty(&self) -> Plan {
+        Plan { name: self.name.clone(), switches: Slots::default(), links: Slots::default(), ..*self }
+    }
+
+    /// What the uplink of a switch can carry: over a link of this daemon, no more than the link. `None` without uplink.
+    #[must_use]
+    pub fn uplink_rate(&self, switch: &SwitchPlan) -> Option<Both<Rate>> {
+        let uplink = switch.program.uplink.as_ref()?;
+        let PortKind::Link { link, .. } = switch.ports[uplink.port.0 as usize].kind else { return Some(uplink.rate) };
+        let rate = self.links[link].1.rate;
+        Some(Both { egress: uplink.rate.egress.min(rate), ingress: uplink.rate.ingress.min(rate) })
+    }
+
+    /// What a switch is to run: where its uplink is slower than configured, with what is left of the guarantees.
+    #[must_use]
+    pub fn scaled_program(&self, switch: &SwitchPlan) -> Program {
+        let mut program = switch.program.clone();
+        let scaled = self.uplink_rate(switch).and_then(|rate| scale(&switch.program, rate));
+        for change in scaled.into_iter().flat_map(|scaled| scaled.changes) {
+            match change {
+                Change::Uplink(uplink) => program.uplink = uplink,
+                Change::Tenant(id, tenant) => program.tenants.set(id.0, tenant),
+                Change::Endpoint(id, endpoint) => program.endpoints.set(id.0, endpoint),
+                Change::Port(..) | Change::FdbAge(_) => {}
+            }
+        }
+        program
+    }
 }
 
 /// One switch.
@@ -32,19 +69,31 @@ pub struct SwitchPlan {
     /// What it runs. The features of its ports are what their kind has at best: the shell puts in what the opened ports really have.
     pub program: Program,
     /// Names of the tenants, by [`TenantId`].
-    pub tenants: Vec<String>,
+    pub tenants: Slots<String>,
     /// Names of the endpoints, by [`EndpointId`].
-    pub endpoints: Vec<String>,
+    pub endpoints: Slots<String>,
     /// The ports, by [`datapath::program::PortId`].
-    pub ports: Vec<PortPlan>,
+    pub ports: Slots<PortPlan>,
 }
 
 impl SwitchPlan {
-    /// `switch/tenant/endpoint`.
+    /// `switch/tenant/endpoint`; of an endpoint that is gone, its number.
     #[must_use]
     pub fn endpoint_path(&self, endpoint: EndpointId) -> String {
-        let TenantId(tenant) = self.program.endpoints[endpoint.0 as usize].tenant;
-        format!("{}/{}/{}", self.name, self.tenants[tenant as usize], self.endpoints[endpoint.0 as usize])
+        let Some(compiled) = self.program.endpoints.get(endpoint.0) else {
+            return format!("{}/(endpoint {}, gone)", self.name, endpoint.0);
+        };
+        let tenant = compiled.tenant.0 as usize;
+        format!("{}/{}/{}", self.name, self.tenants[tenant], self.endpoints[endpoint.0 as usize])
+    }
+
+    /// Whose port it is: `s1/red/red1`, or `s1/uplink`.
+    #[must_use]
+    pub fn owner(&self, port: PortId) -> String {
+        match self.program.endpoints.iter().find(|(_, endpoint)| endpoint.port == port) {
+            Some((endpoint, _)) => self.endpoint_path(EndpointId(endpoint)),
+            None => format!("{}/uplink", self.name),
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Problem {
 
 impl Problem {
     /// An error at `place`.
-    pub(crate) fn error(place: Place, message: impl Into<String>, remedy: impl Into<String>) -> Problem {
+    pub fn error(place: Place, message: impl Into<String>, remedy: impl Into<String>) -> Problem {
         Problem {
             severity: Severity::Error,
             place,

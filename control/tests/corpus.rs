@@ -3,6 +3,8 @@
 //!
 //! `LEVADA_REGENERATE=1 cargo test -p control --test corpus` writes the seeds anew.
 
+#[path = "../../fuzz/src/action.rs"]
+mod action;
 #[path = "../../fuzz/src/config.rs"]
 mod config;
 #[path = "../../fuzz/src/filter.rs"]
@@ -52,5 +54,14 @@ fn every_filter_of_the_corpus_is_judged() {
     assert!(files.len() >= 5);
     for file in files {
         filter::run(&std::fs::read(file).unwrap());
+    }
+}
+
+#[test]
+fn everything_holds_for_all_actions() {
+    let files = files(&here("../fuzz/corpus/action"));
+    assert!(files.len() >= 5);
+    for file in files {
+        action::run(&std::fs::read(file).unwrap());
     }
 }

@@ -181,6 +181,12 @@ impl Link {
         self.config.rate = rate;
     }
 
+    /// Changes what the link is like, the seed excepted. What waits or is under way stays, whatever the new bounds.
+    pub fn set_config(&mut self, pool: &mut Pool, now: Instant, config: LinkConfig) {
+        self.set_rate(pool, now, config.rate);
+        self.config = LinkConfig { seed: self.config.seed, ..config };
+    }
+
     /// Changes the loss on the wire; [`CERTAIN_PPM`] is a cable pulled out.
     pub fn set_loss(&mut self, pool: &mut Pool, now: Instant, loss_ppm: u32) {
         for side in Side::ALL {

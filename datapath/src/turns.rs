@@ -61,6 +61,11 @@ impl Turns {
         self.ports.len() - 1
     }
 
+    /// Gives a port another weight.
+    pub fn set_weight(&mut self, port: usize, weight: u32) {
+        self.ports[port].quantum_ns = (QUANTUM_NS * u64::from(weight.max(1))) as i64;
+    }
+
     /// Frames wait at `port`.
     pub fn wake(&mut self, port: usize) {
         let entry = &mut self.ports[port];

@@ -28,7 +28,7 @@ fn runnable(config: &Config, plan: &Plan) {
     assert!(plan.pool.small > 0 && plan.pool.large > 0);
     assert_eq!(config.switches.len(), plan.switches.len());
     let mut ends = vec![0; plan.links.len()];
-    for switch in &plan.switches {
+    for switch in plan.switches.values() {
         let program = &switch.program;
         assert_eq!(program.ports.len(), switch.ports.len());
         assert_eq!(program.tenants.len(), switch.tenants.len());
@@ -37,7 +37,7 @@ fn runnable(config: &Config, plan: &Plan) {
             assert!((endpoint.tenant.0 as usize) < program.tenants.len());
             assert!((endpoint.port.0 as usize) < program.ports.len());
         }
-        for port in &switch.ports {
+        for port in switch.ports.values() {
             if let PortKind::Link { link, .. } = port.kind {
                 ends[link] += 1;
             }

@@ -3,6 +3,7 @@
 //! The functions know nothing of the fuzzer, so that ordinary tests replay the corpus with them (`datapath/tests/corpus.rs`, `control/tests/corpus.rs`,
 //! `ports/tests/corpus.rs`).
 
+pub mod action;
 pub mod config;
 pub mod filter;
 pub mod guard;

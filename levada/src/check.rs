@@ -105,7 +105,7 @@ impl Summary {
     fn new(checked: &Checked) -> Summary {
         let config: &Config = &checked.config;
         let plan = checked.plan.as_ref();
-        let switches = plan.iter().flat_map(|p| &p.switches).zip(&config.switches);
+        let switches = plan.iter().flat_map(|p| p.switches.values()).zip(&config.switches);
         Summary {
             version: 1,
             name: config.daemon.name.clone(),
@@ -194,8 +194,8 @@ fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
     }
     let is_it =
         |kind: &PortKind| matches!(kind, PortKind::Host(h) if h.interface == packet.name && h.netns == packet.netns);
-    let port = plan.ports.iter().position(|port| is_it(&port.kind))?;
-    let endpoint = plan.program.endpoints.iter().find(|(_, e)| e.port == PortId(port as u32))?.0;
+    let port = plan.ports.iter().find(|(_, port)| is_it(&port.kind))?.0;
+    let endpoint = plan.program.endpoints.iter().find(|(_, e)| e.port == PortId(port))?.0;
     let path = plan.endpoint_path(EndpointId(endpoint));
     Some(format!(
         "its own traffic is endpoint {path}, where the kernel allows it (Linux 6.6 with BPF; `levada show` tells)"

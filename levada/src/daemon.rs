@@ -14,27 +14,21 @@ use crate::handover::{Giver, Taker, monotonic_ns};
 use crate::http;
 use crate::log::{Level, Log};
 use crate::notify::{self, Notifier};
-use crate::os::{self, Signals};
+use crate::os::{self, Signal, Signals};
 use crate::plugs::Plugs;
 use crate::privileges;
-use crate::recipe::{Recipe, owner, settle};
-use crate::report::Facts;
+use crate::recipe::settle;
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
+use crate::site::{Beginning, Site};
 use crate::state::State;
-use crate::upkeep::{Reopen, Upkeep};
-use crate::worker::{AnyPort, Bell, Cable, Chore, Clock, Device, Order, Parts, Unit, Wake, Way, Worker};
+use crate::upkeep::Upkeep;
+use crate::worker::{Bell, Chore, Clock, Order, Parts, Wake, Worker};
 use crate::{Failure, check};
-use control::admission::Promise;
 use control::config::Config;
-use control::plan::{Plan, PortKind, VdePlan};
-use control::scale::scale;
+use control::plan::Plan;
 use datapath::frame::{MAX_FRAME, Pool};
-use datapath::link::{Link, LinkConfig, Side};
-use datapath::program::{Change, PortFeatures, PortId, Program};
-use datapath::switch::Switch;
-use datapath::units::{Both, Instant, Rate};
-use ports::tap::{Survey, Tap, TapOptions};
-use ports::{Features, netns};
+use ports::netns;
+use ports::tap::{Tap, TapOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -100,11 +94,11 @@ pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
     };
     let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance)?;
     log.ready();
-    notifier.ready(&format!("{} switches, all ports are up", plan.switches.len()));
+    notifier.ready(&format!("{} switches, all ports are up", plan.switches.values().count()));
     notifier.forget();
     let watched = notifier.watch(running.inbox.clone(), running.bell.clone());
     watched.map_err(failed("cannot start a thread"))?;
-    let end = running.wait(&signals);
+    let end = running.wait(&signals, file, &log);
     notifier.stopping();
     if end == End::Stop && notifier.is_there() {
         notifier.store(&running.lend());
@@ -161,19 +155,6 @@ fn group(config: &Config) -> Result<Option<u32>, Failure> {
     }
 }
 
-/// What was opened for a plan, before it runs.
-struct Opened {
-    units: Vec<Unit>,
-    devices: Vec<(Device, u32)>,
-    reopen: Vec<Reopen>,
-    watched: Vec<(usize, Option<AnyPort>)>,
-    /// Devices that are there when somebody plugs in.
-    plugs: Vec<(VdePlan, String, usize)>,
-    facts: Facts,
-    /// Devices that are still as another process left them.
-    adopted: Vec<(TapOptions, OwnedFd)>,
-}
-
 /// The threads of a running daemon.
 struct Running {
     worker: JoinHandle<()>,
@@ -183,6 +164,7 @@ struct Running {
     inbox: SyncSender<Order>,
     bell: Bell,
     chores: SyncSender<Chore>,
+    desk: Arc<Desk>,
     /// Becomes readable when the worker ends by itself.
     ended: UnixStream,
     /// Ends when the work has been given away.
@@ -197,20 +179,17 @@ impl Running {
         rundir: &mut RunDir,
         inheritance: Inheritance,
     ) -> Result<Running, Failure> {
-        let opened = netns::roaming(|| open(plan, inheritance.descriptors, log))?;
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
         let wake = Wake::new().map_err(failed("cannot make an epoll instance"))?;
         let bell = wake.bell();
         let (inbox, orders) = sync_channel(ORDERS);
         let (chores, errands) = sync_channel(CHORES);
-        let mut units = opened.units;
-        tune(&mut units, &mut pool, plan);
         let parts = Parts {
             pool,
-            units,
-            cables: cables(plan),
-            devices: opened.devices,
+            units: Vec::new(),
+            cables: Vec::new(),
+            devices: Vec::new(),
             spin: plan.spin,
             wake,
             clock: Clock::start(),
@@ -219,20 +198,21 @@ impl Running {
         };
         let mut worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
         let group = group(config)?;
+        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).map_err(failed("cannot watch VDE clients"))?;
+        let mut site = Site::new(plan, inbox.clone(), bell.clone(), chores.clone(), plugs.clone());
+        let begun = site.begin(plan.clone(), inheritance.descriptors, log).map_err(Failure::Failed)?;
+        let Beginning { edits, chore, plugs: joins, facts, adopted } = begun;
+        worker.begin(edits).map_err(Failure::Failed)?;
+        let _ = chores.send(chore);
         let listener =
             http::listen(&rundir.coming(SOCKET), group).map_err(failed("cannot listen on the control socket"))?;
         let door = UnixListener::bind(rundir.coming(HANDOVER)).map_err(failed("cannot listen for a takeover"))?;
         let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let lock = rundir.lock().map_err(failed("cannot keep the lock"))?;
+        let desk = Arc::new(Desk::new(config, site, facts, inbox.clone(), bell.clone(), log.clone()));
         let giver =
-            Giver { lock, plan: plan.clone(), inbox: inbox.clone(), bell: bell.clone(), log: log.clone(), left };
-        let desk = Desk::new(config.clone(), opened.facts, inbox.clone(), bell.clone());
-        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).map_err(failed("cannot watch VDE clients"))?;
-        for (plan, label, device) in opened.plugs {
-            let id = plugs.open(&plan, label).map_err(|error| Failure::Failed(error.to_string()))?;
-            plugs.join(id, device);
-        }
-        let upkeep = Upkeep::new(plan.clone(), opened.reopen, opened.watched, log.clone(), inbox.clone(), bell.clone());
+            Giver { lock, desk: Arc::clone(&desk), inbox: inbox.clone(), bell: bell.clone(), log: log.clone(), left };
+        let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let from = inheritance.taker.as_ref().map(|taker| taker.from);
         // From here on nobody else reads the devices.
@@ -258,33 +238,62 @@ impl Running {
         if let Some(from) = from {
             log.line(Level::Info, &format!("has taken over from process {from}"));
         }
-        settle_adopted(opened.adopted, log);
+        settle_adopted(adopted, log);
         let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
         let vde = spawn("levada-vde", {
             let plugs = plugs.clone();
             move || plugs.run()
         })?;
-        let desk = Arc::new(desk);
-        let complaint = log.clone();
+        for (plug, device) in joins {
+            plugs.join(plug, device);
+        }
+        let (served, complaint) = (Arc::clone(&desk), log.clone());
         spawn("levada-http", move || {
-            if let Err(error) = http::serve(listener, desk, group) {
+            if let Err(error) = http::serve(listener, served, group) {
                 complaint.line(Level::Warning, &format!("the control socket is not served: {error}"));
             }
         })?;
         spawn("levada-door", move || giver.serve(&door))?;
-        Ok(Running { worker, upkeep, plugs, vde, inbox, bell, chores, ended, given })
+        Ok(Running { worker, upkeep, plugs, vde, inbox, bell, chores, desk, ended, given })
     }
 
-    /// Waits for a signal, for another process to take over, or for the worker to end, which it should not.
-    fn wait(&self, signals: &Signals) -> End {
-        let mut fds = [
-            PollFd::new(&self.given, PollFlags::IN),
-            PollFd::new(signals, PollFlags::IN),
-            PollFd::new(&self.ended, PollFlags::IN),
-        ];
-        // An error is an interruption by a signal that is not ours.
-        while poll(&mut fds, None).is_err() {}
-        if fds[0].revents().is_empty() { End::Stop } else { End::GivenAway }
+    /// Waits for a signal to end, for another process to take over, or for the worker to end, which it should not. SIGHUP reads the file
+    /// again.
+    fn wait(&self, signals: &Signals, file: &Path, log: &Log) -> End {
+        loop {
+            let mut fds = [
+                PollFd::new(&self.given, PollFlags::IN),
+                PollFd::new(signals, PollFlags::IN),
+                PollFd::new(&self.ended, PollFlags::IN),
+            ];
+            // An error is an interruption by a signal that is not ours.
+            if poll(&mut fds, None).is_err() {
+                continue;
+            }
+            if !fds[0].revents().is_empty() {
+                return End::GivenAway;
+            }
+            match signals.next() {
+                Some(Signal::Reload) if fds[2].revents().is_empty() => self.reload(file, log),
+                _ => return End::Stop,
+            }
+        }
+    }
+
+    /// Makes the daemon what the file says now, or says why not.
+    fn reload(&self, file: &Path, log: &Log) {
+        let (wanted, warnings) = match check::load(file) {
+            Ok((checked, warnings)) => (checked.config, warnings),
+            Err(Failure::Failed(why) | Failure::Usage(why)) => {
+                return log.line(Level::Warning, &format!("not reloaded, nothing was changed: {why}"));
+            }
+        };
+        check::complain(&warnings);
+        match self.desk.become_what(&wanted) {
+            Ok((0, revision)) => log.line(Level::Info, &format!("reloaded: nothing differs; revision {revision}")),
+            Ok((n, revision)) => log.line(Level::Info, &format!("reloaded: {n} changes made; revision {revision}")),
+            Err(why) => log.line(Level::Warning, &format!("not reloaded: {why}")),
+        }
     }
 
     /// Second descriptors of the devices; none where the worker does not answer.
@@ -338,134 +347,6 @@ fn settle_adopted(adopted: Vec<(TapOptions, OwnedFd)>, log: &Log) {
     });
 }
 
-/// Opens every device of the plan that is not among `descriptors`, and makes the switches with what the devices can do.
-fn open(plan: &Plan, descriptors: Vec<OwnedFd>, log: &Log) -> Result<Opened, Failure> {
-    let mut opened = Opened {
-        units: Vec::new(),
-        devices: Vec::new(),
-        reopen: Vec::new(),
-        watched: Vec::new(),
-        plugs: Vec::new(),
-        adopted: Vec::new(),
-        facts: Facts { plan: plan.clone(), uplinks: Vec::new(), devices: Vec::new() },
-    };
-    let survey = Survey::of(descriptors);
-    for (index, switch) in plan.switches.iter().enumerate() {
-        let mut program = switch.program.clone();
-        let mut ways = Vec::new();
-        let mut numbers = Vec::new();
-        for (id, port) in switch.ports.iter().enumerate() {
-            let id = PortId(id as u32);
-            match &port.kind {
-                &PortKind::Link { link, side } => {
-                    ways.push(Way::Link(link, side));
-                    numbers.push(None);
-                }
-                _ => {
-                    let recipe = Recipe::of(plan, index, id);
-                    let fresh = recipe.as_ref().map(|r| r.open(&survey)).transpose().map_err(Failure::Failed)?;
-                    let number = opened.devices.len();
-                    let weight = time_weight(&program, id);
-                    let device = match fresh {
-                        None => Device::absent(index, id),
-                        Some(fresh) => {
-                            fresh.notes.iter().for_each(|note| log.line(Level::Warning, note));
-                            adapt(&mut program.ports[id.0 as usize], &port.kind, &fresh.port.features());
-                            if let (true, Some(Recipe::Tap(options))) = (fresh.is_adopted, &recipe) {
-                                let fd = fresh.port.fd().and_then(|fd| fd.try_clone_to_owned().ok());
-                                opened.adopted.extend(fd.map(|fd| (options.clone(), fd)));
-                            }
-                            opened.watched.push((number, fresh.port.second()));
-                            Device::new(fresh.port, index, id)
-                        }
-                    };
-                    let label = format!("{} of {}", port.locator, owner(plan, index, id));
-                    opened.devices.push((device, weight));
-                    if let PortKind::Vde(vde) = &port.kind {
-                        opened.plugs.push((vde.clone(), label.clone(), number));
-                    }
-                    opened.reopen.push(Reopen { recipe, label });
-                    ways.push(Way::Device(number));
-                    numbers.push(Some(number));
-                }
-            }
-        }
-        let switch = Switch::new(&program, random())
-            .map_err(|error| Failure::Failed(format!("switch {}: {error}", switch.name)))?;
-        opened.units.push(Unit::new(switch, ways));
-        opened.facts.devices.push(numbers);
-        opened.facts.uplinks.push(uplink_facts(plan, index));
-    }
-    Ok(opened)
-}
-
-/// Through an uplink comes what is for all endpoints, so it has the time of all of them.
-fn time_weight(program: &Program, id: PortId) -> u32 {
-    let is_uplink = program.uplink.as_ref().is_some_and(|u| u.port == id);
-    if is_uplink { program.endpoints.len().max(1) as u32 } else { 1 }
-}
-
-/// What the opened device can do. An interface that exists has its own MTU; a tap has that of the plan.
-fn adapt(features: &mut PortFeatures, kind: &PortKind, opened: &Features) {
-    features.offload = opened.offload;
-    if let PortKind::Packet(_) | PortKind::Host(_) = kind {
-        features.max_frame = u32::try_from(opened.max_frame).unwrap_or(u32::MAX);
-    }
-}
-
-/// What an uplink can carry: over a link of this daemon, no more than the link.
-fn actual_rate(plan: &Plan, switch: usize) -> Option<Both<Rate>> {
-    let switch = &plan.switches[switch];
-    let uplink = switch.program.uplink.as_ref()?;
-    Some(match switch.ports[uplink.port.0 as usize].kind {
-        PortKind::Link { link, .. } => {
-            let rate = plan.links[link].1.rate;
-            Both { egress: uplink.rate.egress.min(rate), ingress: uplink.rate.ingress.min(rate) }
-        }
-        _ => uplink.rate,
-    })
-}
-
-fn uplink_facts(plan: &Plan, switch: usize) -> Option<(Both<Rate>, Both<Promise>)> {
-    let rate = actual_rate(plan, switch)?;
-    Some((rate, scale(&plan.switches[switch].program, rate)?.promise))
-}
-
-/// Where an uplink is slower than configured, tells its switch what is left of the guarantees.
-fn tune(units: &mut [Unit], pool: &mut Pool, plan: &Plan) {
-    for (index, unit) in units.iter_mut().enumerate() {
-        let program = &plan.switches[index].program;
-        let Some(rate) = actual_rate(plan, index) else { continue };
-        if program.uplink.as_ref().is_none_or(|uplink| uplink.rate == rate) {
-            continue;
-        }
-        let changes: Vec<Change> = scale(program, rate).map(|s| s.changes).unwrap_or_default();
-        for change in changes {
-            // It has the same tenants and endpoints, so nothing of it can be refused.
-            let done = unit.switch.change(pool, Instant::ZERO, change);
-            debug_assert_eq!(done, Ok(()));
-        }
-    }
-}
-
-fn cables(plan: &Plan) -> Vec<Cable> {
-    let end = |number: usize, wanted: Side| {
-        let mut ends = plan.switches.iter().enumerate().flat_map(|(s, switch)| {
-            switch.ports.iter().enumerate().map(move |(id, port)| (s, PortId(id as u32), &port.kind))
-        });
-        ends.find_map(|(s, id, kind)| match *kind {
-            PortKind::Link { link, side } if link == number && side == wanted => Some((s, id)),
-            _ => None,
-        })
-    };
-    let cable = |(number, (_, config)): (usize, &(String, LinkConfig))| {
-        // The configuration's check has found both ends.
-        let ends = [end(number, Side::A)?, end(number, Side::B)?];
-        Some(Cable { link: Link::new(*config), ends })
-    };
-    plan.links.iter().enumerate().filter_map(cable).collect()
-}
-
 /// Makes some buffers and touches their pages.
 fn warm(pool: &mut Pool) {
     for (count, len) in [(WARM_SMALL, PAGE / 4), (WARM_LARGE, MAX_FRAME)] {
@@ -477,10 +358,4 @@ fn warm(pool: &mut Pool) {
             pool.free(frame);
         }
     }
-}
-
-/// A number that nobody outside can guess: the standard library keys its hash tables with such.
-fn random() -> u64 {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    std::hash::RandomState::new().build_hasher().finish()
 }

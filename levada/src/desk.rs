@@ -3,10 +3,15 @@
 mod trace;
 
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
+use crate::log::{Level, Log};
+use crate::recipe::settle;
 use crate::report::{Facts, Report};
+use crate::site::Site;
 use crate::worker::{Bell, Order, Snapshot};
-use control::action::apply;
-use control::config::Config;
+use control::action::{apply, between};
+use control::compile;
+use control::config::{Config, Daemon};
+use control::place::Place;
 use control::problem::Problem;
 use control::write;
 use std::fmt;
@@ -48,7 +53,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What runs.
+/// What runs, as clients see it.
 struct Running {
     config: Config,
     /// Counts changes.
@@ -59,6 +64,9 @@ struct Running {
 /// What answers clients, from any thread.
 pub struct Desk {
     running: Mutex<Running>,
+    /// Held by who changes it.
+    site: Mutex<Site>,
+    log: Log,
     inbox: SyncSender<Order>,
     bell: Bell,
     /// The numbers' memory, used again by the next request.
@@ -71,10 +79,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Desk {
-    /// The desk of a worker behind `inbox` and `bell` that runs `config`.
-    pub fn new(config: Config, facts: Facts, inbox: SyncSender<Order>, bell: Bell) -> Desk {
-        let running = Running { config, revision: 1, facts: Arc::new(facts) };
-        Desk { running: Mutex::new(running), inbox, bell, spare: Mutex::new(None) }
+    /// The desk of the worker behind `inbox` and `bell`, which runs `config` at `site`.
+    pub fn new(config: &Config, site: Site, facts: Facts, inbox: SyncSender<Order>, bell: Bell, log: Log) -> Desk {
+        let running = Running { config: config.clone(), revision: 1, facts: Arc::new(facts) };
+        let (running, site, spare) = (Mutex::new(running), Mutex::new(site), Mutex::new(None));
+        Desk { running, site, log, inbox, bell, spare }
+    }
+
+    /// What runs, compiled.
+    pub fn facts(&self) -> Arc<Facts> {
+        Arc::clone(&lock(&self.running).facts)
     }
 
     /// What was promised, carried and dropped.
@@ -82,7 +96,7 @@ impl Desk {
     /// # Errors
     /// The worker does not answer.
     pub fn report(&self) -> Result<Report, Fault> {
-        let facts = Arc::clone(&lock(&self.running).facts);
+        let facts = self.facts();
         let shot = self.snapshot()?;
         let report = facts.report(&shot);
         *lock(&self.spare) = Some(shot);
@@ -100,17 +114,66 @@ impl Desk {
     /// # Errors
     /// See [`Fault`]; nothing was changed.
     pub fn change(&self, request: &ChangeRequest) -> Result<ChangeReply, Fault> {
-        let running = lock(&self.running);
-        let revision = running.revision;
-        if request.revision.is_some_and(|wanted| wanted != revision) {
-            return Err(Fault::Conflict { revision });
-        }
-        let changed = apply(&running.config, &request.actions).map_err(Fault::Refused)?;
+        let mut site = lock(&self.site);
+        let changed = {
+            let running = lock(&self.running);
+            let revision = running.revision;
+            if request.revision.is_some_and(|wanted| wanted != revision) {
+                return Err(Fault::Conflict { revision });
+            }
+            let changed = apply(&running.config, &request.actions).map_err(Fault::Refused)?;
+            needs_restart(&running.config.daemon, &changed.config.daemon)?;
+            changed
+        };
         if !request.dry_run {
-            return Err(Fault::Failed("this daemon can check changes, but not make them yet: restart it".to_owned()));
+            for warning in &changed.warnings {
+                self.log.line(Level::Warning, &format!("{}: {}", warning.key, warning.message));
+            }
+            self.make(&mut site, changed.config)?;
         }
         let warnings = changed.warnings.iter().map(ProblemReply::from).collect();
-        Ok(ChangeReply { version: VERSION, revision, dry_run: true, warnings })
+        let revision = lock(&self.running).revision;
+        Ok(ChangeReply { version: VERSION, revision, dry_run: request.dry_run, warnings })
+    }
+
+    /// Becomes what `wanted` says. How many actions that took, and the revision now.
+    ///
+    /// # Errors
+    /// Why not, in words; nothing was changed.
+    pub fn become_what(&self, wanted: &Config) -> Result<(usize, u64), String> {
+        let (actions, revision, name) = {
+            let running = lock(&self.running);
+            (between(&running.config, wanted), running.revision, running.config.daemon.name.clone())
+        };
+        if name != wanted.daemon.name {
+            return Err(format!("a running daemon keeps its name \"{name}\"; restart it to have another"));
+        }
+        if actions.is_empty() {
+            return Ok((0, revision));
+        }
+        let count = actions.len();
+        let request = ChangeRequest { actions, revision: Some(revision), dry_run: false };
+        match self.change(&request) {
+            Ok(reply) => Ok((count, reply.revision)),
+            Err(fault) => Err(match &fault {
+                Fault::Refused(problems) => {
+                    let texts = problems.iter().map(|problem| ProblemReply::from(problem).text("error"));
+                    format!("{fault}{}", texts.collect::<String>())
+                }
+                _ => fault.to_string(),
+            }),
+        }
+    }
+
+    fn make(&self, site: &mut Site, config: Config) -> Result<(), Fault> {
+        let mut plan = compile(&config, Some(site.plan()));
+        if let Some(why) = settle(&mut plan) {
+            self.log.line(Level::Warning, &why);
+        }
+        let facts = site.change(plan, &self.log).map_err(Fault::Failed)?;
+        let mut running = lock(&self.running);
+        *running = Running { config, revision: running.revision + 1, facts: Arc::new(facts) };
+        Ok(())
     }
 
     fn snapshot(&self) -> Result<Box<Snapshot>, Fault> {
@@ -121,4 +184,20 @@ impl Desk {
         self.bell.ring();
         answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))
     }
+}
+
+/// Settings that a running daemon cannot change.
+fn needs_restart(old: &Daemon, new: &Daemon) -> Result<(), Fault> {
+    let keys =
+        [("memory", old.memory_bytes != new.memory_bytes), ("socket_group", old.socket_group != new.socket_group)];
+    let changed = keys.iter().filter(|(_, changed)| *changed);
+    let problem = |(key, _): &(&'static str, bool)| {
+        let message = format!("`{key}` cannot change while the daemon runs");
+        let remedy = "restart the daemon with another file, or leave it as it is";
+        let mut problem = Problem::error(Place::root().key(*key), message, remedy);
+        problem.key = format!("daemon, {key}");
+        problem
+    };
+    let problems: Vec<Problem> = changed.map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(Fault::Refused(problems)) }
 }

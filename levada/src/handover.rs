@@ -17,10 +17,10 @@
 //! new process ends.
 
 use crate::descriptors;
+use crate::desk::Desk;
 use crate::log::{Level, Log};
 use crate::state::State;
 use crate::worker::{Bell, Order};
-use control::plan::Plan;
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -93,7 +93,7 @@ pub struct Giver {
     /// The lock of the run directory.
     pub lock: File,
     /// What runs: gives names to the worker's numbers.
-    pub plan: Plan,
+    pub desk: Arc<Desk>,
     /// The worker's inbox.
     pub inbox: SyncSender<Order>,
     /// The worker's bell.
@@ -184,7 +184,7 @@ impl Giver {
         let (reply, answer) = sync_channel(1);
         self.order(Order::Yield { reply })?;
         let known = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
-        Ok(State::new(monotonic_ns(), &self.plan, &known))
+        Ok(State::new(monotonic_ns(), &self.desk.facts().plan, &known))
     }
 
     fn pass(stream: &UnixStream, state: State) -> io::Result<()> {

@@ -39,6 +39,10 @@ const HEADER_BYTES: usize = 16 << 10;
 const HEADER_LINES: usize = 32;
 /// How long a client may take to send its header, or its body, or to take its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one who gets a refusal may take to ask.
+const REFUSAL: Duration = Duration::from_secs(1);
+/// Refusals being said at once.
+const REFUSALS: usize = 64;
 /// Threads that do what clients ask for; reading an answer from the worker takes milliseconds.
 const HANDS: usize = 8;
 
@@ -49,6 +53,8 @@ struct House {
     group: Option<u32>,
     changers: Arc<Semaphore>,
     lookers: Arc<Semaphore>,
+    /// Those who are told that there is no place, or no right.
+    refused: Arc<Semaphore>,
     /// Reports being made: each may be some MiB.
     reports: Semaphore,
     /// Changes are made one after the other.
@@ -93,6 +99,7 @@ pub fn serve(listener: UnixListener, desk: Arc<Desk>, group: Option<u32>) -> io:
             group,
             changers: Arc::new(Semaphore::new(CLIENTS)),
             lookers: Arc::new(Semaphore::new(CLIENTS)),
+            refused: Arc::new(Semaphore::new(REFUSALS)),
             reports: Semaphore::new(HANDS / 2),
             changes: Semaphore::new(1),
             traces: Semaphore::new(1),
@@ -113,10 +120,11 @@ fn receive(house: &Arc<House>, stream: UnixStream) {
     let places = match rights {
         Rights::Change => &house.changers,
         Rights::Look => &house.lookers,
-        Rights::None => return refuse(&stream, "403 Forbidden", &os::stranger()),
+        Rights::None => return refuse(house, stream, "403 Forbidden", os::stranger()),
     };
     let Ok(place) = Arc::clone(places).try_acquire_owned() else {
-        return refuse(&stream, "503 Service Unavailable", &format!("{CLIENTS} clients are being served already"));
+        let why = format!("{CLIENTS} clients are being served already");
+        return refuse(house, stream, "503 Service Unavailable", why);
     };
     let house = Arc::clone(house);
     tokio::spawn(async move {
@@ -126,14 +134,26 @@ fn receive(house: &Arc<House>, stream: UnixStream) {
     });
 }
 
-/// Answers without having read the request, as much as goes at once.
-fn refuse(stream: &UnixStream, status: &str, why: &str) {
-    let body = serde_json::to_string(&crate::api::ErrorReply::new(why)).unwrap_or_default();
-    let text = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let _ = stream.try_write(text.as_bytes());
+/// Answers to the first bytes of a request, whatever they are. Where too many wait for that already, the client gets no answer.
+fn refuse(house: &Arc<House>, stream: UnixStream, status: &'static str, why: String) {
+    let Ok(place) = Arc::clone(&house.refused).try_acquire_owned() else { return };
+    tokio::spawn(async move {
+        // A socket may be called readable before it is. One that is closed before its client has asked takes the answer along.
+        let asked = async {
+            while stream.readable().await.is_ok()
+                && stream.try_read(&mut [0; 4096]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            {
+            }
+        };
+        let _ = tokio::time::timeout(REFUSAL, asked).await;
+        let body = serde_json::to_string(&crate::api::ErrorReply::new(why)).unwrap_or_default();
+        let text = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let _ = stream.try_write(text.as_bytes());
+        drop(place);
+    });
 }
 
 async fn client(house: &Arc<House>, stream: UnixStream, rights: Rights) -> Result<(), hyper::Error> {
@@ -152,6 +172,8 @@ async fn client(house: &Arc<House>, stream: UnixStream, rights: Rights) -> Resul
         .max_buf_size(HEADER_BYTES)
         .max_headers(HEADER_LINES)
         .keep_alive(false)
+        // A client that has said all that it will is answered still.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     // The answer must be taken in time; how long making it takes is the daemon's own affair.
     let too_slow = async {

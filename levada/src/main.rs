@@ -21,6 +21,7 @@ mod recipe;
 mod report;
 mod rundir;
 mod show;
+mod site;
 mod state;
 mod top;
 mod trace;

@@ -6,8 +6,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// Signals that end the daemon: Ctrl-C, `kill`, and a terminal that goes away.
-const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// Signals for the daemon: Ctrl-C and `kill` end it, SIGHUP reloads its file.
+const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 /// Niceness of the worker: it gets twice the time of a busy neighbour on its core, and its short slice brings it on soon after it wakes.
 /// Much less nice (-15) it weighs 28 times what it serves: the scheduler then moves sender and receiver together to the other core, where frames
 /// find no warm cache, and TCP lost a seventh. SCHED_FIFO would be throttled for 50 ms in every second (sched_rt_runtime_us).
@@ -19,7 +19,16 @@ const SLICE_NS: u64 = 100_000;
 /// Socket option: the peer's supplementary groups (include/uapi/asm-generic/socket.h); the `libc` crate has no name for it here.
 const SO_PEERGROUPS: libc::c_int = 59;
 
-/// The signals that end the daemon, blocked and readable from a descriptor.
+/// What a signal asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// To end.
+    End,
+    /// To read the file again.
+    Reload,
+}
+
+/// The signals for the daemon, blocked and readable from a descriptor.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
 
@@ -34,7 +43,7 @@ impl Signals {
         // outlives the calls; a null old set is allowed.
         let fd = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in ENDING {
+            for signal in SIGNALS {
                 libc::sigaddset(set.as_mut_ptr(), signal);
             }
             let error = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
@@ -48,6 +57,15 @@ impl Signals {
         }
         // SAFETY: signalfd returned a new descriptor that nobody else has.
         Ok(Signals(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal; `None` where none waits.
+    #[must_use]
+    pub fn next(&self) -> Option<Signal> {
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        let read = rustix::io::read(&self.0, &mut info).ok()?;
+        let number = info[..read].first_chunk().map(|number| u32::from_ne_bytes(*number))?;
+        Some(if number == libc::SIGHUP as u32 { Signal::Reload } else { Signal::End })
     }
 }
 

@@ -160,8 +160,7 @@ impl Plugs {
         }
     }
 
-    /// Closes a plug: its clients are unplugged, and with the last plug of a directory that is closed. To be called after a change that removes it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for changes while the daemon runs"))]
+    /// Closes a plug: its clients are unplugged, and with the last plug of a directory that is closed. To be called before the worker's device is another's.
     pub fn close(&self, id: PlugId) {
         self.board().close(id);
     }

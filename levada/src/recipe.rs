@@ -8,7 +8,7 @@ use ports::packet::{self, Host, HostOptions, Packet, PacketOptions};
 use ports::tap::{Survey, Tag, Tap, TapOptions};
 
 /// How a device is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Recipe {
     /// A tap device is made, or taken up again.
     Tap(TapOptions),
@@ -125,7 +125,7 @@ fn host_options(plan: &Plan, switch: usize, id: PortId, host: &HostPlan) -> Host
 /// Fills in what only this host knows of its own traffic: whether it can be scheduled (if not, interfaces are shared, and the answer says
 /// why), and its address.
 pub fn settle(plan: &mut Plan) -> Option<String> {
-    for switch in &mut plan.switches {
+    for switch in plan.switches.values_mut() {
         for endpoint in switch.program.endpoints.values_mut().filter(|e| e.identity.macs.is_empty()) {
             let PortKind::Host(host) = &switch.ports[endpoint.port.0 as usize].kind else { continue };
             // Without an address of its own it would be one of those to whom what is unknown is flooded. Where there is no such
@@ -138,7 +138,8 @@ pub fn settle(plan: &mut Plan) -> Option<String> {
 }
 
 fn share(plan: &mut Plan, probe: impl FnOnce() -> Result<(), String>) -> Option<String> {
-    let mut kinds: Vec<_> = plan.switches.iter_mut().flat_map(|s| &mut s.ports).map(|port| &mut port.kind).collect();
+    let mut kinds: Vec<_> =
+        plan.switches.values_mut().flat_map(|s| s.ports.values_mut()).map(|port| &mut port.kind).collect();
     if !kinds.iter().any(|kind| matches!(kind, PortKind::Host(_))) {
         return None;
     }
@@ -199,7 +200,8 @@ mod tests {
         assert!(matches!(Recipe::of(&plan, 0, PortId(0)), Some(Recipe::Packet(options, _)) if options.is_exclusive));
         let Some(Recipe::Host(options)) = Recipe::of(&plan, 0, PortId(1)) else { panic!("no port for the host") };
         assert_eq!((options.interface.as_str(), options.tag.endpoint.as_str()), ("eth0", "s/ops/host"));
-        plan.switches[0].ports.truncate(1);
+        plan.switches[0].ports.set(1, None);
+        plan.switches[0].ports.set(2, None);
         assert_eq!(share(&mut plan, || Err("nobody asks".to_owned())), None);
     }
 }

@@ -8,7 +8,7 @@ use control::admission::Promise;
 use control::names::{self, name_of};
 use control::plan::{Plan, PortKind, SwitchPlan};
 use datapath::link::LinkStats;
-use datapath::program::{EndpointId, PortId, Share, TenantId};
+use datapath::program::{Endpoint, PortId, Share, TenantId};
 use datapath::stats::{EndpointStats, LaneStats};
 use datapath::units::{Both, Direction, Rate};
 use datapath::verdict::DropCounters;
@@ -245,14 +245,14 @@ pub struct LaneReport {
     pub sojourn_max_ns: u64,
 }
 
-/// What the report is made from beside the snapshot: names, and what was decided at the start.
+/// What the report is made from beside the snapshot: names, and what was decided when they became so.
 pub struct Facts {
     /// What the daemon runs.
     pub plan: Plan,
     /// By switch: what its uplink is used at, and what is promised over it.
-    pub uplinks: Vec<Option<(Both<Rate>, Both<Promise>)>>,
+    pub uplinks: BTreeMap<u32, (Both<Rate>, Both<Promise>)>,
     /// By switch and port: the worker's device, where there is one.
-    pub devices: Vec<Vec<Option<usize>>>,
+    pub devices: BTreeMap<(usize, PortId), usize>,
 }
 
 impl Facts {
@@ -280,77 +280,84 @@ impl Facts {
                 small_free: shot.available.map_or(0, |a| a.small),
                 large_free: shot.available.map_or(0, |a| a.large),
             },
-            links: self.plan.links.iter().zip(&shot.links).map(|((name, _), [a, b])| link(name, a, b)).collect(),
-            switches: (0..self.plan.switches.len()).map(|s| self.switch(s, shot)).collect(),
+            links: self.plan.links.iter().map(|(id, (name, _))| link(name, of(&shot.links, id))).collect(),
+            switches: self.plan.switches.iter().map(|(id, plan)| self.switch(id, plan, shot)).collect(),
         }
     }
 
-    fn switch(&self, index: usize, shot: &Snapshot) -> SwitchReport {
-        let (plan, numbers) = (&self.plan.switches[index], &shot.switches[index]);
-        let tenants = (0..plan.tenants.len()).map(|t| self.tenant(index, TenantId(t as u32), shot));
+    fn switch(&self, index: u32, plan: &SwitchPlan, shot: &Snapshot) -> SwitchReport {
+        let numbers = of(&shot.switches, index);
+        let part = Part { facts: self, index, plan, numbers: &numbers, shot };
         SwitchReport {
             name: plan.name.clone(),
             order: name_of(&names::ORDERS, plan.program.order).to_owned(),
             ingress: name_of(&names::INGRESS_MODES, plan.program.ingress).to_owned(),
             learned: numbers.learned,
-            uplink: self.uplink(index, shot),
-            tenants: tenants.collect(),
+            uplink: part.uplink(),
+            tenants: plan.tenants.iter().map(|(id, name)| part.tenant(TenantId(id), name)).collect(),
         }
     }
+}
 
-    fn uplink(&self, index: usize, shot: &Snapshot) -> Option<UplinkReport> {
-        let (plan, numbers) = (&self.plan.switches[index], &shot.switches[index]);
-        let uplink = plan.program.uplink.as_ref()?;
-        let (rate, promise) = self.uplinks[index].as_ref()?;
+/// The numbers of `id`; zeros where a change that made it has only just begun.
+fn of<T: Clone + Default>(list: &[T], id: u32) -> T {
+    list.get(id as usize).cloned().unwrap_or_default()
+}
+
+/// What the report on one switch is made from.
+struct Part<'a> {
+    facts: &'a Facts,
+    index: u32,
+    plan: &'a SwitchPlan,
+    numbers: &'a SwitchNumbers,
+    shot: &'a Snapshot,
+}
+
+impl Part<'_> {
+    fn uplink(&self) -> Option<UplinkReport> {
+        let uplink = self.plan.program.uplink.as_ref()?;
+        let (rate, promise) = self.facts.uplinks.get(&self.index)?;
         let one = |d: Direction| UplinkDirection {
             rate_bps: rate.get(d).0,
             promised_bps: promise.get(d).promised.0,
             capacity_bps: promise.get(d).capacity.0,
             met: promise.get(d).fits(),
-            traffic: lane(numbers.uplink.get(d)),
+            traffic: lane(self.numbers.uplink.get(d)),
         };
-        let (state, _, _) = self.port(index, uplink.port, shot);
+        let (state, _, _) = self.port(uplink.port);
         Some(UplinkReport {
-            port: plan.ports[uplink.port.0 as usize].locator.to_string(),
+            port: self.plan.ports[uplink.port.0 as usize].locator.to_string(),
             state,
-            sharing: sharing(&plan.ports[uplink.port.0 as usize].kind),
+            sharing: sharing(&self.plan.ports[uplink.port.0 as usize].kind),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
-            drops: drops(&numbers.uplink_drops),
+            drops: drops(&self.numbers.uplink_drops),
         })
     }
 
-    fn tenant(&self, index: usize, id: TenantId, shot: &Snapshot) -> TenantReport {
-        let (plan, numbers) = (&self.plan.switches[index], &shot.switches[index]);
-        let share = &plan.program.tenants[id.0 as usize].share;
-        let stats = &numbers.tenants[id.0 as usize];
-        let of_tenant = plan.program.endpoints.iter().filter(|(_, e)| e.tenant == id);
+    fn tenant(&self, id: TenantId, name: &str) -> TenantReport {
+        let program = &self.plan.program;
+        let share = &program.tenants[id.0 as usize].share;
+        let stats = of(&self.numbers.tenants, id.0);
+        let endpoints = program.endpoints.iter().filter(|(_, e)| e.tenant == id);
         TenantReport {
-            name: plan.tenants[id.0 as usize].clone(),
+            name: name.to_owned(),
             egress: shared(&share.egress, &stats.egress),
             ingress: shared(&share.ingress, &stats.ingress),
-            endpoints: of_tenant.map(|(e, _)| self.endpoint(index, plan, numbers, EndpointId(e), shot)).collect(),
+            endpoints: endpoints.map(|(id, endpoint)| self.endpoint(id, endpoint)).collect(),
         }
     }
 
-    fn endpoint(
-        &self,
-        index: usize,
-        plan: &SwitchPlan,
-        numbers: &SwitchNumbers,
-        id: EndpointId,
-        shot: &Snapshot,
-    ) -> EndpointReport {
-        let endpoint = &plan.program.endpoints[id.0 as usize];
-        let stats: &EndpointStats = &numbers.endpoints[id.0 as usize];
-        let (state, losses, worker_ns) = self.port(index, endpoint.port, shot);
+    fn endpoint(&self, id: u32, endpoint: &Endpoint) -> EndpointReport {
+        let stats: EndpointStats = of(&self.numbers.endpoints, id);
+        let (state, losses, worker_ns) = self.port(endpoint.port);
         let mut both = stats.local_egress;
         both.sum(&stats.local_ingress);
         EndpointReport {
-            name: plan.endpoints[id.0 as usize].clone(),
-            port: plan.ports[endpoint.port.0 as usize].locator.to_string(),
+            name: self.plan.endpoints[id as usize].clone(),
+            port: self.plan.ports[endpoint.port.0 as usize].locator.to_string(),
             state,
-            sharing: sharing(&plan.ports[endpoint.port.0 as usize].kind),
+            sharing: sharing(&self.plan.ports[endpoint.port.0 as usize].kind),
             losses,
             worker_ns,
             egress: shared(&endpoint.share.egress, &stats.egress),
@@ -363,12 +370,9 @@ impl Facts {
     }
 
     /// State of a port, how often it was lost, and the worker's time for it. The ends of links are always up.
-    fn port(&self, switch: usize, port: PortId, shot: &Snapshot) -> (String, u64, u64) {
-        let device = self.devices[switch][port.0 as usize].map(|d| shot.devices[d]);
-        debug_assert!(
-            device.is_some() || matches!(self.plan.switches[switch].ports[port.0 as usize].kind, PortKind::Link { .. })
-        );
-        match device {
+    fn port(&self, port: PortId) -> (String, u64, u64) {
+        let number = self.facts.devices.get(&(self.index as usize, port));
+        match number.map(|&number| of(&self.shot.devices, number as u32)) {
             Some(used) => {
                 let state = if used.is_up { "up" } else { "down" };
                 (state.to_owned(), used.losses, used.read_ns + used.write_ns)
@@ -392,7 +396,7 @@ fn percentiles(histogram: &Histogram) -> Percentiles {
     Percentiles { p50: histogram.permille(500), p99: histogram.permille(990), max: histogram.max() }
 }
 
-fn link(name: &str, a: &LinkStats, b: &LinkStats) -> LinkReport {
+fn link(name: &str, [a, b]: [LinkStats; 2]) -> LinkReport {
     let end = |s: &LinkStats| LinkEndReport {
         frames: s.frames,
         bytes: s.bytes,
@@ -402,7 +406,7 @@ fn link(name: &str, a: &LinkStats, b: &LinkStats) -> LinkReport {
         backlog_bytes: s.backlog_bytes,
         backlog_max_bytes: s.backlog_max_bytes,
     };
-    LinkReport { name: name.to_owned(), a: end(a), b: end(b) }
+    LinkReport { name: name.to_owned(), a: end(&a), b: end(&b) }
 }
 
 fn shared(share: &Share, stats: &LaneStats) -> SharedReport {

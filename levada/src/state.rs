@@ -108,10 +108,11 @@ fn drops_in(drops: &Drops) -> DropCounters {
 }
 
 impl State {
-    /// What the switches of `plan` know at `at_ns`, in the plan's order.
+    /// What the switches of `plan` know at `at_ns`, by their numbers.
     #[must_use]
     pub fn new(at_ns: u64, plan: &Plan, known: &[Known]) -> State {
-        let switches = plan.switches.iter().zip(known).map(|(switch, known)| {
+        let switches = plan.switches.iter().filter_map(|(number, switch)| {
+            let known = known.get(number as usize)?;
             let endpoints = known.endpoints.iter().map(|(id, e)| (switch.endpoint_path(*id), endpoint_out(e)));
             let tenant = |state: &TenantState| Tenant {
                 egress: (&state.stats.egress).into(),
@@ -127,7 +128,7 @@ impl State {
                 drops: drops_out(&known.uplink_drops),
                 flood: known.uplink_flood,
             };
-            (switch.name.clone(), written)
+            Some((switch.name.clone(), written))
         });
         State { at_ns, switches: switches.collect() }
     }
@@ -135,7 +136,7 @@ impl State {
     /// What there is for each switch of `plan`, by its number.
     #[must_use]
     pub fn known(&self, plan: &Plan) -> Vec<(usize, Known)> {
-        let of = |(number, switch): (usize, &control::plan::SwitchPlan)| {
+        let of = |(number, switch): (u32, &control::plan::SwitchPlan)| {
             let written = self.switches.get(&switch.name)?;
             let endpoints = switch.program.endpoints.iter().filter_map(|(id, _)| {
                 let id = EndpointId(id);
@@ -154,9 +155,9 @@ impl State {
                 uplink_drops: drops_in(&written.drops),
                 uplink_flood: written.flood,
             };
-            Some((number, known))
+            Some((number as usize, known))
         };
-        plan.switches.iter().enumerate().filter_map(of).collect()
+        plan.switches.iter().filter_map(of).collect()
     }
 }
 

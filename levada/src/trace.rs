@@ -85,7 +85,7 @@ impl Names for Called<'_> {
 
     fn port(&self, port: PortId) -> String {
         let Called(plan, switch) = *self;
-        let known = plan.switches[switch].ports.get(port.0 as usize);
+        let known = plan.switches[switch].ports.get(port.0);
         known.map_or_else(|| format!("port {}", port.0), |port| port.locator.to_string())
     }
 }

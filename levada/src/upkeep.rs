@@ -10,6 +10,8 @@ use datapath::program::EndpointId;
 use datapath::switch::Event;
 use ports::PortError;
 use ports::tap::Survey;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -49,8 +51,8 @@ struct Lost {
 
 /// The upkeep thread's state.
 pub struct Upkeep {
-    plan: Plan,
-    devices: Vec<Reopen>,
+    plan: Arc<Plan>,
+    devices: BTreeMap<usize, Reopen>,
     log: Log,
     inbox: SyncSender<Order>,
     bell: Bell,
@@ -62,19 +64,12 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Upkeep for the worker behind `inbox` and `bell`. `devices` are by the worker's number; `watched` are second handles on some.
-    pub fn new(
-        plan: Plan,
-        devices: Vec<Reopen>,
-        watched: Vec<(usize, Option<AnyPort>)>,
-        log: Log,
-        inbox: SyncSender<Order>,
-        bell: Bell,
-    ) -> Upkeep {
+    /// Upkeep for the worker behind `inbox` and `bell`, with no devices yet ([`Chore::Devices`]).
+    pub fn new(plan: Plan, log: Log, inbox: SyncSender<Order>, bell: Bell) -> Upkeep {
         let now = Instant::now();
-        let watch = |(device, port): (usize, Option<AnyPort>)| Some(Watched { device, port: port?, told: 0 });
-        let watched = watched.into_iter().filter_map(watch).collect();
-        Upkeep { plan, devices, log, inbox, bell, watched, ask: now + ASK, lost: Vec::new(), lines: (now, 0) }
+        let (watched, lost) = (Vec::new(), Vec::new());
+        let devices = BTreeMap::new();
+        Upkeep { plan: Arc::new(plan), devices, log, inbox, bell, watched, ask: now + ASK, lost, lines: (now, 0) }
     }
 
     /// Works until told to stop.
@@ -88,6 +83,17 @@ impl Upkeep {
                     self.begin(device, &why);
                 }
                 Ok(Chore::Event { switch, event }) => self.event(switch, event),
+                Ok(Chore::Devices { plan, gone, new, done }) => {
+                    self.plan = plan;
+                    self.watched.retain(|watched| !gone.contains(&watched.device));
+                    self.lost.retain(|lost| !gone.contains(&lost.device));
+                    self.devices.retain(|device, _| !gone.contains(device));
+                    for (device, reopen, port) in new {
+                        self.devices.insert(device, reopen);
+                        self.watched.extend(port.map(|port| Watched { device, port, told: 0 }));
+                    }
+                    let _ = done.try_send(());
+                }
                 Ok(Chore::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.retry();
@@ -126,10 +132,8 @@ impl Upkeep {
     }
 
     fn begin(&mut self, device: usize, why: &str) {
-        if self.devices[device].recipe.is_none() {
-            return;
-        }
-        let label = &self.devices[device].label;
+        // Only a device that was not taken away meanwhile, and that is opened by us, is a loss.
+        let Some(Reopen { label, recipe: Some(_) }) = self.devices.get(&device) else { return };
         let text = format!("{label} is gone ({why}): its frames are dropped (port-down) until it can be opened again");
         self.log.line(Level::Warning, &text);
         let next = Instant::now() + FIRST_RETRY;
@@ -143,7 +147,7 @@ impl Upkeep {
                 self.lost.push(lost);
                 continue;
             }
-            let reopen = &self.devices[lost.device];
+            let Some(reopen) = self.devices.get(&lost.device) else { continue };
             let Some(recipe) = &reopen.recipe else { continue };
             match recipe.open(&Survey::default()) {
                 Ok(fresh) => {
@@ -174,7 +178,7 @@ impl Upkeep {
         if self.lines.1 > EVENT_LINES {
             return;
         }
-        let plan = &self.plan.switches[switch];
+        let Some(plan) = self.plan.switches.get(switch as u32) else { return };
         let path = |e: EndpointId| plan.endpoint_path(e);
         let Event::Flapping { from, to, mac } = event;
         let text = format!(

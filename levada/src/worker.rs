@@ -8,6 +8,7 @@
 //! hands what may take long (closing and opening devices, log lines) to `upkeep` as a [`Chore`].
 
 mod device;
+mod edit;
 mod histogram;
 mod leave;
 mod snapshot;
@@ -17,6 +18,8 @@ mod wake;
 #[cfg(test)]
 mod tests;
 
+use crate::upkeep::Reopen;
+use control::plan::Plan;
 use datapath::frame::{Frame, Pool};
 use datapath::journey::Journey;
 use datapath::link::{Link, Side};
@@ -28,10 +31,13 @@ use datapath::units::Instant;
 use datapath::verdict::Reason;
 use device::Costs;
 pub use device::{AnyPort, Device};
+pub use edit::{Edit, Edits};
 pub use histogram::Histogram;
 use ports::{BURST_BYTES, PortError, Refused};
 pub use snapshot::{Snapshot, SwitchNumbers};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use trace::Armed;
 pub use trace::Trace;
@@ -119,6 +125,8 @@ pub enum Order {
         /// Where to send the answer: `None` where there is no buffer. Has room for one.
         reply: SyncSender<Option<Journey>>,
     },
+    /// Do these, while frames go on.
+    Edit(Edits),
     /// End.
     Stop,
 }
@@ -134,6 +142,17 @@ pub enum Chore {
         /// How it went, for the log.
         why: String,
     },
+    /// Other devices are to be watched, and opened again when they are lost.
+    Devices {
+        /// What they belong to.
+        plan: Arc<Plan>,
+        /// Numbers of those that are to be forgotten.
+        gone: Vec<usize>,
+        /// New ones: their numbers, how they are opened again, and second handles on them.
+        new: Vec<(usize, Reopen, Option<AnyPort>)>,
+        /// Told when it is done.
+        done: SyncSender<()>,
+    },
     /// Something happened in a switch.
     Event {
         /// Its number.
@@ -146,7 +165,7 @@ pub enum Chore {
 }
 
 /// What is behind a port of a switch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// A device, by its number.
     Device(usize),
@@ -158,8 +177,8 @@ pub enum Way {
 pub struct Unit {
     /// The switch.
     pub switch: Switch,
-    /// What is behind its ports.
-    pub ways: Vec<Way>,
+    /// What is behind its ports; `None` for a port that is not in use.
+    pub ways: Vec<Option<Way>>,
     /// Frames came in, or were left over: look at it whatever the time.
     touched: bool,
     /// When it has something to do otherwise.
@@ -168,7 +187,7 @@ pub struct Unit {
 
 impl Unit {
     /// A switch with the ways behind its ports, by [`PortId`].
-    pub fn new(switch: Switch, ways: Vec<Way>) -> Unit {
+    pub fn new(switch: Switch, ways: Vec<Option<Way>>) -> Unit {
         Unit { switch, ways, touched: true, due: None }
     }
 }
@@ -184,7 +203,8 @@ pub struct Cable {
 /// What is outside the switches.
 struct Outside {
     devices: Vec<Device>,
-    cables: Vec<Cable>,
+    /// By number; `None` where the number is not in use.
+    cables: Vec<Option<Box<Cable>>>,
     costs: Costs,
     clock: Clock,
     now: Instant,
@@ -246,6 +266,8 @@ pub struct Worker {
     polled: Vec<usize>,
     /// The pool had no buffer for what a port had.
     starved: bool,
+    /// What is to be done to switches, links and devices.
+    edits: VecDeque<Edits>,
     /// Chores that found the queue full.
     waiting: Vec<Chore>,
     /// When events are handed on again.
@@ -279,7 +301,7 @@ impl Worker {
             units: parts.units,
             outside: Outside {
                 devices,
-                cables: parts.cables,
+                cables: parts.cables.into_iter().map(|cable| Some(Box::new(cable))).collect(),
                 costs: Costs::default(),
                 clock: parts.clock,
                 now: parts.clock.now(),
@@ -295,6 +317,7 @@ impl Worker {
             paused: Vec::new(),
             polled,
             starved: false,
+            edits: VecDeque::new(),
             waiting: Vec::new(),
             events_due: Instant::ZERO,
             place: 0,
@@ -316,6 +339,9 @@ impl Worker {
             if rung && self.obey() {
                 return;
             }
+            if self.has_edits() {
+                self.edit();
+            }
             self.do_what_is_due();
             self.pump();
             if let Some(turn) = self.turns.next_turn() {
@@ -327,12 +353,16 @@ impl Worker {
 
     /// How long nothing needs to be done; `None` for ever.
     fn timeout(&mut self) -> Option<u64> {
-        if self.spin || (self.turns.any_ready() && !self.starved) || self.units.iter().any(|u| u.touched) {
+        if self.spin
+            || (self.turns.any_ready() && !self.starved)
+            || self.has_edits()
+            || self.units.iter().any(|u| u.touched)
+        {
             return Some(0);
         }
         let now = self.outside.now;
         let mut wait = self.events_due.since(now);
-        let links = self.outside.cables.iter().filter_map(|c| c.link.poll_timeout());
+        let links = self.outside.cables.iter().flatten().filter_map(|c| c.link.poll_timeout());
         for due in self.units.iter().filter_map(|u| u.due).chain(links) {
             wait = wait.min(due.since(now));
         }
@@ -437,10 +467,10 @@ impl Worker {
             }
             let Some((port, frame)) = unit.switch.tx(pool, outside.now) else { break false };
             moved += 1;
-            let way = unit.ways[port.0 as usize];
+            let way = unit.ways.get(port.0 as usize).copied().flatten();
             if let Err(refused) = outside.leave(pool, way, frame) {
                 unit.switch.port_drops(port, refused.reason(), 1);
-                if let (Refused::Gone, Way::Device(device)) = (refused, way) {
+                if let (Refused::Gone, Some(Way::Device(device))) = (refused, way) {
                     lost = Some(device);
                 }
             }
@@ -455,7 +485,7 @@ impl Worker {
 
     fn pump_link(&mut self, index: usize) -> usize {
         let Worker { pool, units, outside, effort, trace, .. } = self;
-        let cable = &mut outside.cables[index];
+        let Some(cable) = &mut outside.cables[index] else { return 0 };
         match cable.link.poll_timeout() {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
             _ => return 0,
@@ -503,7 +533,9 @@ impl Worker {
     fn count_drops(&mut self, index: usize, frames: u64) {
         let device = &self.outside.devices[index];
         let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
-        self.units[device.switch].switch.port_drops(device.id, reason, frames);
+        if let Some(unit) = self.units.get_mut(device.switch).filter(|_| device.port.is_some()) {
+            unit.switch.port_drops(device.id, reason, frames);
+        }
     }
 
     fn report_events(&mut self) {
@@ -564,6 +596,7 @@ impl Worker {
             Order::Explain { switch, port, bytes, offload, reply } => {
                 let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
             }
+            Order::Edit(edits) => self.edits.push_back(edits),
             Order::Lend { reply } => {
                 let _ = reply.try_send(self.lend());
             }
@@ -606,13 +639,20 @@ impl Outside {
     }
 
     /// Sends a frame out of its switch.
-    fn leave(&mut self, pool: &mut Pool, way: Way, frame: Frame) -> Result<(), Refused> {
+    fn leave(&mut self, pool: &mut Pool, way: Option<Way>, frame: Frame) -> Result<(), Refused> {
         match way {
-            Way::Link(index, side) => {
-                self.cables[index].link.send(pool, self.now, side, frame);
+            None => {
+                pool.free(frame);
+                Err(Refused::Down)
+            }
+            Some(Way::Link(index, side)) => {
+                match &mut self.cables[index] {
+                    Some(cable) => cable.link.send(pool, self.now, side, frame),
+                    None => pool.free(frame),
+                }
                 Ok(())
             }
-            Way::Device(index) => {
+            Some(Way::Device(index)) => {
                 let device = &mut self.devices[index];
                 let Some(port) = &mut device.port else {
                     pool.free(frame);

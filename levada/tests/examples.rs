@@ -38,6 +38,67 @@ fn every_example_is_good() {
     }
 }
 
+/// What `levada schema` prints, ready to judge.
+fn schema() -> jsonschema::Validator {
+    let output = Command::new(env!("CARGO_BIN_EXE_levada")).arg("schema").output().unwrap();
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    jsonschema::meta::validate(&schema).expect("it is a schema");
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+/// A file as data.
+fn data(text: &str) -> serde_json::Value {
+    use toml::de::{DeTable, DeValue};
+    fn table(from: &DeTable<'_>) -> serde_json::Value {
+        from.iter().map(|(key, v)| (key.get_ref().to_string(), value(v.get_ref()))).collect()
+    }
+    fn value(from: &DeValue<'_>) -> serde_json::Value {
+        match from {
+            DeValue::String(text) => text.as_ref().into(),
+            DeValue::Integer(number) => number.as_str().parse::<i64>().unwrap().into(),
+            DeValue::Boolean(flag) => (*flag).into(),
+            DeValue::Array(list) => list.iter().map(|item| value(item.get_ref())).collect(),
+            DeValue::Table(entries) => table(entries),
+            other => panic!("{other:?}"),
+        }
+    }
+    table(DeTable::parse(text).unwrap().get_ref())
+}
+
+#[test]
+fn the_schema_takes_every_example_and_refuses_what_the_reader_refuses() {
+    let schema = schema();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("examples");
+    for entry in std::fs::read_dir(examples).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "toml") {
+            schema
+                .validate(&data(&std::fs::read_to_string(&path).unwrap()))
+                .unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        }
+    }
+    let good =
+        "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\nlimit = \"5 Mbit/s\"\n";
+    assert!(schema.is_valid(&data(good)));
+    for (from, to) in [
+        ("limit", "limmit"),
+        ("5 Mbit/s", "5 MB/s"),
+        ("5 Mbit/s", "5"),
+        ("\"5 Mbit/s\"", "5"),
+        ("[daemon]", "[demon]"),
+        ("name = \"s\"", "name = \"s\"\norder = \"fare\""),
+        ("name = \"s\"\n", ""),
+        ("name = \"t\"\nlimit", "name = \"a b\"\nlimit"),
+        ("limit = \"5 Mbit/s\"", "vlan = 5000"),
+        ("limit = \"5 Mbit/s\"", "weight = 0"),
+    ] {
+        let wrong = good.replacen(from, to, 1);
+        assert_ne!(wrong, good);
+        assert!(!schema.is_valid(&data(&wrong)), "schema: {wrong}");
+        assert!(control::load(&wrong).plan.is_none(), "reader: {wrong}");
+    }
+}
+
 #[test]
 fn a_wrong_configuration_fails_with_its_line() {
     let directory = std::env::temp_dir().join(format!("levada-check-{}", std::process::id()));

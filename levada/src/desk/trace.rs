@@ -1,6 +1,6 @@
 //! The desk's answers to traces.
 
-use super::{Desk, Fault, PATIENCE, lock};
+use super::{Desk, Fault, PATIENCE};
 use crate::api::VERSION;
 use crate::trace::{Described, MOST_FRAMES, MOST_SECONDS, TraceReply, TraceRequest, Traced};
 use crate::worker::{Order, Trace};
@@ -15,7 +15,7 @@ impl Desk {
     /// # Errors
     /// The request is wrong, another trace runs, or the worker does not answer.
     pub fn trace(&self, request: &TraceRequest) -> Result<TraceReply, Fault> {
-        let facts = std::sync::Arc::clone(&lock(&self.running).facts);
+        let facts = self.facts();
         let frames = match request {
             TraceRequest::Frames { filter, count, seconds } => self.sight(&facts.plan, filter, *count, *seconds)?,
             TraceRequest::Frame(described) => vec![self.explain(&facts.plan, described)?],
@@ -42,7 +42,7 @@ impl Desk {
         while frames.len() < count as usize {
             match sightings.recv_timeout(time.saturating_sub(start.elapsed())) {
                 // A change may have taken the switch away since.
-                Ok(seen) if seen.switch < plan.switches.len() => {
+                Ok(seen) if plan.switches.get(seen.switch as u32).is_some() => {
                     frames.push(Traced::new(plan, seen.switch, Some(seen.at.0), &seen.journey));
                 }
                 Ok(_) => {}

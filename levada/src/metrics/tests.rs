@@ -64,7 +64,8 @@ fn report() -> Report {
     switch.endpoints[1].drops.add(datapath::verdict::Reason::SpoofedMac, 5);
     shot.switches.push(switch);
     shot.devices.resize_with(2, Default::default);
-    Facts { plan, uplinks: vec![None], devices: vec![vec![Some(0), Some(1)]] }.report(&shot)
+    let devices = [0u32, 1].map(|n| ((0, datapath::program::PortId(n)), n as usize)).into_iter().collect();
+    Facts { plan, uplinks: BTreeMap::new(), devices }.report(&shot)
 }
 
 #[test]

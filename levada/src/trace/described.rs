@@ -137,7 +137,7 @@ impl Described {
 
 /// The switch and port of a path, and the first MAC address that is declared there.
 fn place(plan: &Plan, path: &str) -> Result<(usize, PortId, Option<Mac>), String> {
-    for (place, switch) in plan.switches.iter().enumerate() {
+    for (place, switch) in plan.switches.iter().map(|(id, switch)| (id as usize, switch)) {
         if path.strip_suffix("/uplink") == Some(&switch.name) {
             let uplink = switch.program.uplink.as_ref();
             return uplink

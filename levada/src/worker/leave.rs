@@ -65,7 +65,7 @@ impl Worker {
             if self.units.iter().any(|unit| unit.touched) {
                 continue;
             }
-            let links = self.outside.cables.iter().filter_map(|cable| cable.link.poll_timeout());
+            let links = self.outside.cables.iter().flatten().filter_map(|cable| cable.link.poll_timeout());
             let due: Option<Instant> = self.units.iter().filter_map(|unit| unit.due).chain(links).min();
             let wait = due.unwrap_or(end).min(end).since(self.outside.look());
             let turns = &mut self.turns;

@@ -1,7 +1,7 @@
 //! What the worker shows of itself: plain numbers, copied between two rounds.
 
 use super::device::Use;
-use super::{Effort, Worker};
+use super::{Cable, Effort, Worker};
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
@@ -71,8 +71,11 @@ impl Worker {
             numbers.uplink_drops.clone_from(switch.uplink_drops());
             numbers.learned = switch.learned();
         }
+        let stats = |cable: &Option<Box<Cable>>| {
+            Side::ALL.map(|side| cable.as_ref().map_or_else(LinkStats::default, |cable| cable.link.stats(side)))
+        };
         into.links.clear();
-        into.links.extend(self.outside.cables.iter().map(|cable| Side::ALL.map(|side| cable.link.stats(side))));
+        into.links.extend(self.outside.cables.iter().map(stats));
         into.devices.clear();
         into.devices.extend(self.outside.devices.iter().map(|device| device.use_));
     }

@@ -66,7 +66,7 @@ impl Bed {
             pool: Pool::new(PoolLimits::default()),
             units: vec![Unit::new(
                 Switch::new(&program(endpoints), 1).unwrap(),
-                (0..endpoints).map(|e| Way::Device(e.into())).collect(),
+                (0..endpoints).map(|e| Some(Way::Device(e.into()))).collect(),
             )],
             cables: Vec::new(),
             devices: near.into_iter().enumerate().map(device).collect(),

@@ -2,6 +2,7 @@
 
 mod faults;
 mod interfaces;
+mod management;
 mod restart;
 mod testbed;
 mod traffic;

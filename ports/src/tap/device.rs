@@ -396,6 +396,15 @@ fn move_to(options: &TapOptions, from: Option<&Netns>, index: i32, target: &Netn
     })
 }
 
+/// Sets up an open device otherwise: MAC address, MTU, ring, tag; addresses are added, none is taken away. `persistent`, and IPv6 where it was
+/// off, stay as they are.
+///
+/// # Errors
+/// See [`OpenError`]: the device is not there, or the kernel refused.
+pub fn reconfigure(options: &TapOptions) -> Result<(), OpenError> {
+    within(options, options.netns.as_ref(), || configure(options, &options.name))?
+}
+
 /// Sets what the options say, inside the device's namespace, and sets it up.
 fn configure(options: &TapOptions, name: &str) -> Result<(), OpenError> {
     let failed = |step| move |error| kernel(options, step, error);

@@ -26,7 +26,7 @@ use crate::rtnl::{Netlink, Which};
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
-pub use device::{OpenError, Removed, Survey, Tag, TapOptions, remove_tagged};
+pub use device::{OpenError, Removed, Survey, Tag, TapOptions, reconfigure, remove_tagged};
 
 /// An open TAP device. Dropping it closes the device, which ends it unless it is persistent.
 #[derive(Debug)]

@@ -1,0 +1,207 @@
+//! Edits: what changes at the worker while it runs. They come as one list in one order and are done one after the other, a bounded time
+//! of each round, while frames go on.
+//!
+//! Who makes the list has opened every device and made every switch in it before, and gets back what is no longer needed, so that
+//! the worker opens, closes, makes and frees nothing large.
+
+use super::{AnyPort, Cable, Device, Unit, Way, Worker};
+use datapath::link::{Link, LinkConfig};
+use datapath::program::{Change, PortId};
+use datapath::switch::Switch;
+use std::sync::mpsc::SyncSender;
+
+/// How long edits may take in a round, in nanoseconds: a tenth of what the loop may be late.
+const ROUND_NS: u64 = 50_000;
+
+/// One edit.
+pub enum Edit {
+    /// Whether never to sleep.
+    Spin(bool),
+    /// A switch is put in place of another, with nothing behind its ports: an empty one where a switch is taken away.
+    Switch(usize, Box<Switch>),
+    /// A link is put in place between two ports, or taken away with what is on it.
+    Cable(usize, Option<Box<Cable>>),
+    /// A link becomes another.
+    Link(usize, LinkConfig),
+    /// A link's ends are at other ports now.
+    Ends(usize, [(usize, PortId); 2]),
+    /// What is behind a port.
+    Way(usize, PortId, Option<Way>),
+    /// A device is put in place with its weight in the sharing of the worker's time, or taken away.
+    Device(usize, Option<(Box<Device>, u32)>),
+    /// A device is another port's now, or has another weight.
+    Move(usize, usize, PortId, u32),
+    /// A switch changes.
+    Change(usize, Change),
+}
+
+/// What an edit left over, to be closed or freed by who asked.
+pub enum Rest {
+    /// An edit with what it does not need any more.
+    Edit(#[expect(dead_code, reason = "only to be dropped")] Edit),
+    /// A device's port.
+    Port(#[expect(dead_code, reason = "only to be dropped")] AnyPort),
+}
+
+/// Edits being done.
+pub struct Edits {
+    /// What is left, the next one last.
+    left: Vec<Edit>,
+    rest: Vec<Rest>,
+    failed: Option<String>,
+    reply: SyncSender<Edited>,
+}
+
+/// Edits that are done.
+pub struct Edited {
+    /// What is no longer needed.
+    pub rest: Vec<Rest>,
+    /// The first thing that could not be done: a fault of who made the list. Everything else was done.
+    pub failed: Option<String>,
+}
+
+impl Edits {
+    /// A list in its order; the answer goes to `reply`, which has room for one.
+    #[must_use]
+    pub fn new(mut list: Vec<Edit>, reply: SyncSender<Edited>) -> Edits {
+        list.reverse();
+        let rest = Vec::with_capacity(list.len());
+        Edits { left: list, rest, failed: None, reply }
+    }
+}
+
+impl Worker {
+    /// Whether edits are to be done.
+    pub(super) fn has_edits(&self) -> bool {
+        !self.edits.is_empty()
+    }
+
+    /// Does edits for a while.
+    pub(super) fn edit(&mut self) {
+        let Some(mut edits) = self.edits.pop_front() else { return };
+        let start = self.outside.now;
+        while let Some(edit) = edits.left.pop() {
+            match self.edit_one(edit) {
+                Ok(rest) => edits.rest.extend(rest),
+                Err(why) => drop(edits.failed.get_or_insert(why)),
+            }
+            if self.outside.look().since(start) > ROUND_NS {
+                break;
+            }
+        }
+        if edits.left.is_empty() {
+            // The empty list's memory goes back as well.
+            let _ = edits.reply.try_send(Edited { rest: edits.rest, failed: edits.failed });
+        } else {
+            self.edits.push_front(edits);
+        }
+    }
+
+    /// Does a list before the worker runs.
+    ///
+    /// # Errors
+    /// The first edit that could not be done.
+    pub fn begin(&mut self, list: Vec<Edit>) -> Result<(), String> {
+        list.into_iter().try_for_each(|edit| self.edit_one(edit).map(drop))
+    }
+
+    fn edit_one(&mut self, edit: Edit) -> Result<Option<Rest>, String> {
+        let now = self.outside.now;
+        match edit {
+            Edit::Spin(spin) => self.spin = spin,
+            Edit::Switch(index, switch) => return Ok(self.put_switch(index, switch)),
+            Edit::Cable(index, cable) => return Ok(self.put_cable(index, cable)),
+            Edit::Link(index, config) => {
+                if let Some(Some(cable)) = self.outside.cables.get_mut(index) {
+                    cable.link.set_config(&mut self.pool, now, config);
+                }
+            }
+            Edit::Ends(index, ends) => {
+                if let Some(Some(cable)) = self.outside.cables.get_mut(index) {
+                    cable.ends = ends;
+                }
+            }
+            Edit::Way(index, port, way) => {
+                let ways = &mut self.units[index].ways;
+                if ways.len() <= port.0 as usize {
+                    ways.resize(port.0 as usize + 1, None);
+                }
+                ways[port.0 as usize] = way;
+            }
+            Edit::Device(index, Some((device, weight))) => return self.put_device(index, device, weight),
+            Edit::Device(index, None) => return Ok(self.take_device(index).map(Rest::Port)),
+            Edit::Move(index, switch, port, weight) => {
+                let device = &mut self.outside.devices[index];
+                (device.switch, device.id) = (switch, port);
+                self.turns.set_weight(index, weight);
+            }
+            Edit::Change(index, change) => {
+                let unit = &mut self.units[index];
+                unit.touched = true;
+                unit.switch.change(&mut self.pool, now, change).map_err(|error| format!("switch {index}: {error}"))?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn put_switch(&mut self, index: usize, mut switch: Box<Switch>) -> Option<Rest> {
+        let Some(unit) = self.units.get_mut(index) else {
+            // Numbers are given without gaps.
+            self.units.push(Unit::new(*switch, Vec::new()));
+            return None;
+        };
+        std::mem::swap(&mut unit.switch, &mut *switch);
+        unit.touched = true;
+        unit.due = None;
+        unit.ways.clear();
+        switch.clear(&mut self.pool);
+        Some(Rest::Edit(Edit::Switch(index, switch)))
+    }
+
+    fn put_cable(&mut self, index: usize, mut cable: Option<Box<Cable>>) -> Option<Rest> {
+        while self.outside.cables.len() <= index {
+            self.outside.cables.push(None);
+        }
+        std::mem::swap(&mut self.outside.cables[index], &mut cable);
+        if let Some(cable) = &mut cable {
+            cable.link.clear(&mut self.pool);
+        }
+        cable.map(|cable| Rest::Edit(Edit::Cable(index, Some(cable))))
+    }
+
+    fn put_device(&mut self, index: usize, mut device: Box<Device>, weight: u32) -> Result<Option<Rest>, String> {
+        while self.outside.devices.len() <= index {
+            self.outside.devices.push(Device::absent(0, PortId(0)));
+            self.turns.add(1);
+        }
+        let before = self.take_device(index);
+        self.turns.set_weight(index, weight);
+        let Some(port) = &device.port else {
+            self.outside.devices[index] = *device;
+            return Ok(None);
+        };
+        match port.fd() {
+            Some(fd) => self.wake.watch(index, fd).map_err(|error| format!("a device cannot be watched: {error}"))?,
+            None => self.polled.push(index),
+        }
+        self.turns.wake(index);
+        std::mem::swap(&mut self.outside.devices[index], &mut device);
+        Ok(before.map(Rest::Port))
+    }
+
+    fn take_device(&mut self, index: usize) -> Option<AnyPort> {
+        self.turns.sleep(index);
+        self.paused.retain(|&paused| paused != index);
+        self.polled.retain(|&polled| polled != index);
+        let device = self.outside.devices.get_mut(index)?;
+        std::mem::replace(device, Device::absent(0, PortId(0))).port
+    }
+}
+
+impl Cable {
+    /// A link with nothing on it.
+    #[must_use]
+    pub fn new(config: LinkConfig, ends: [(usize, PortId); 2]) -> Cable {
+        Cable { link: Link::new(config), ends }
+    }
+}

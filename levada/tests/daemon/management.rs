@@ -1,0 +1,337 @@
+//! Changes of a running daemon: what does not change loses nothing, what is refused changes nothing, and who may ask.
+
+use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::traffic::{A, B, C, NEIGHBOURS};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::net::UdpSocket;
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Datagrams a second in a stream: enough that a gap of a millisecond loses some.
+const STREAM_PAUSE: Duration = Duration::from_micros(500);
+const STREAM_PORT: u16 = 7008;
+
+/// Numbered datagrams from A to B until it is ended.
+struct Stream {
+    stop: Arc<AtomicBool>,
+    sender: std::thread::JoinHandle<u64>,
+    receiver: std::thread::JoinHandle<Vec<u64>>,
+}
+
+impl Stream {
+    fn start(bed: &Bed) -> Stream {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sink = bed.space("b").run(|| UdpSocket::bind((B, STREAM_PORT)).unwrap()).unwrap();
+        let source = bed.space("a").run(|| UdpSocket::bind((A, 0)).unwrap()).unwrap();
+        sink.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let receiver = std::thread::spawn(move || {
+            let mut numbers = Vec::new();
+            let mut bytes = [0; 8];
+            while sink.recv(&mut bytes).is_ok_and(|n| n == 8) {
+                numbers.push(u64::from_le_bytes(bytes));
+            }
+            numbers
+        });
+        let sender = std::thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || {
+                let mut sent = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    source.send_to(&sent.to_le_bytes(), (B, STREAM_PORT)).unwrap();
+                    sent += 1;
+                    std::thread::sleep(STREAM_PAUSE);
+                }
+                sent
+            }
+        });
+        Stream { stop, sender, receiver }
+    }
+
+    /// How many were sent. All must have arrived, in order.
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().unwrap();
+        let numbers = self.receiver.join().unwrap();
+        let wanted: Vec<u64> = (0..sent).collect();
+        let lost = wanted.iter().filter(|n| numbers.binary_search(n).is_err()).count();
+        assert_eq!(lost, 0, "of {sent}");
+        assert_eq!(numbers, wanted, "in order, each once");
+        sent
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn good(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(output));
+    text(output)
+}
+
+fn revision(bed: &Bed) -> u64 {
+    let reply: Value = serde_json::from_str(&good(&bed.run(&["show", "config", "--json"]))).unwrap();
+    reply["revision"].as_u64().unwrap()
+}
+
+/// Drops that the daemon has counted for an endpoint.
+fn drops(daemon: &Daemon, endpoint: &str) -> Value {
+    daemon.endpoint(endpoint)["drops"].clone()
+}
+
+#[test]
+fn endpoints_come_change_and_go_and_the_others_lose_nothing() {
+    let Some(_turn) = turn("endpoints_come_change_and_go_and_the_others_lose_nothing") else { return };
+    let bed = Bed::new(&["a", "b", "c", "d"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let (_b, _c) = (bed.echo("b", B), bed.echo("c", C));
+    assert_eq!(bed.ask("a", B, 3), 3);
+    let stream = Stream::start(&bed);
+    let d = format!("netns={}", bed.name("d"));
+    let add = [
+        "add",
+        "endpoint",
+        "s1/home/d",
+        "port=tap://tap0",
+        &d,
+        "mac=02:00:00:00:07:04",
+        "ip=10.7.0.4",
+        "address=10.7.0.4/24",
+        "ipv6=false",
+    ];
+    for round in 0..3 {
+        good(&bed.run(&add));
+        assert_eq!(daemon.endpoint("d")["state"], "up");
+        assert_eq!(bed.ask("d", C, 5), 5, "round {round}: what is new works at once");
+        good(&bed.run(&["set", "endpoint", "s1/home/d", "limit=5 Mbit/s", "weight=3"]));
+        assert_eq!(daemon.endpoint("d")["egress"]["limit_bps"], 5_000_000);
+        assert_eq!(bed.ask("d", C, 5), 5);
+        good(&bed.run(&["add", "tenant", "s1/other"]));
+        good(&bed.run(&["set", "endpoint", "s1/home/d", "mtu=1400"]));
+        assert!(bed.ip("d", "link show dev tap0").unwrap().contains("mtu 1400"));
+        good(&bed.run(&["del", "endpoint", "s1/home/d"]));
+        assert!(bed.ip("d", "link show dev tap0").is_err(), "its device is gone");
+        good(&bed.run(&["del", "tenant", "s1/other"]));
+    }
+    good(&bed.run(&["set", "endpoint", "s1/home/c", "port=tap://tap1"]));
+    assert!(bed.ip("c", "link show dev tap0").is_err() && bed.ip("c", "link show dev tap1").is_ok());
+    assert!(stream.end() > 100);
+    assert_eq!((drops(&daemon, "a"), drops(&daemon, "b")), (json!({}), json!({})));
+    assert_eq!(revision(&bed), 1 + 3 * 6 + 1);
+}
+
+#[test]
+fn a_file_is_applied_by_what_differs() {
+    let Some(_turn) = turn("a_file_is_applied_by_what_differs") else { return };
+    let bed = Bed::new(&["a", "b", "c", "d"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let stream = Stream::start(&bed);
+    let with_d = format!(
+        "{NEIGHBOURS}[[switch.tenant.endpoint]]\nname = \"d\"\nport = \"tap://tap0\"\nnetns = \"NS-d\"\n\
+         mac = \"02:00:00:00:07:04\"\naddress = \"10.7.0.4/24\"\n[[switch]]\nname = \"s2\"\n"
+    );
+    let file = bed.configuration(&with_d);
+    let file = file.to_str().unwrap();
+    let plan = good(&bed.run(&["apply", file, "--dry-run"]));
+    assert!(
+        plan.contains("add switch s2")
+            && plan.contains("add endpoint s1/home/d ")
+            && plan.contains("would be made; revision 1"),
+        "{plan}"
+    );
+    assert_eq!(daemon.show()["switches"].as_array().unwrap().len(), 1, "a dry run changes nothing");
+    assert!(good(&bed.run(&["apply", file])).contains("2 changes made; revision 2"));
+    assert!(good(&bed.run(&["apply", file])).contains("nothing differs"));
+    let _c = bed.echo("c", C);
+    assert_eq!(bed.ask("d", C, 3), 3);
+    let back = bed.configuration(NEIGHBOURS);
+    let plan = good(&bed.run(&["apply", back.to_str().unwrap(), "--json"]));
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let wanted = json!([{"action": "del", "kind": "switch", "path": "s2"}, {"action": "del", "kind": "endpoint", "path": "s1/home/d"}]);
+    assert_eq!((&plan["actions"], &plan["version"]), (&wanted, &json!(1)));
+    stream.end();
+    // A switch made anew keeps its devices.
+    good(&bed.run(&["set", "switch", "s1", "order=wf2q"]));
+    assert_eq!(bed.ask("a", C, 3), 3);
+    assert_eq!(daemon.show()["switches"][0]["order"], "wf2q");
+}
+
+#[test]
+fn what_is_refused_changes_nothing_and_says_why() {
+    let Some(_turn) = turn("what_is_refused_changes_nothing_and_says_why") else { return };
+    let bed = Bed::new(&["a", "b", "c", "d"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let before = good(&bed.run(&["show", "config", "--json"]));
+    let stream = Stream::start(&bed);
+    let d = format!("netns={}", bed.name("d"));
+    let nowhere = format!("netns={}", bed.name("nowhere"));
+    bed.ip("d", "tuntap add dev foreign mode tap").unwrap();
+    for (arguments, why) in [
+        (&["set", "endpoint", "s1/home/c", "limit=5 MB/s"][..], "bits a second"),
+        (&["set", "endpoint", "s1/home/x", "limit=5 Mbit/s"], "there is no endpoint \"x\""),
+        (&["set", "endpoint", "s1/home/c", "guarantee=1 Mbit/s"], "no uplink"),
+        (&["set", "endpoint", "s1/home/c", "mac=02:00:00:00:07:01"], "endpoint \"a\"'s in the same network"),
+        (&["set", "endpoint", "s1/home/c", "ipv6=true"], "delete its endpoint"),
+        (&["set", "daemon", "memory=64 MiB"], "cannot change while the daemon runs"),
+        (&["add", "endpoint", "s1/home/d", "port=tap://foreign", &d], "is not Levada's"),
+        (&["add", "endpoint", "s1/home/d", "port=tap://tap0", &nowhere], "make it first"),
+        (&["del", "switch", "s1"], "there is no switch"),
+        (&["del", "endpoint", "s1/home/c", "--revision", "7"], "at revision 1"),
+    ] {
+        let output = bed.run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output));
+        assert!(text(&output).contains(why), "{arguments:?}: {}", text(&output));
+    }
+    for wrong in [&["set", "endpoint", "s1/home/c", "limit"][..], &["add", "thing", "x"], &["del", "endpoint"]] {
+        assert_ne!(bed.run(wrong).status.code(), Some(0), "{wrong:?}");
+    }
+    stream.end();
+    assert_eq!(good(&bed.run(&["show", "config", "--json"])), before);
+    for endpoint in ["a", "b", "c"] {
+        assert_eq!(daemon.endpoint(endpoint)["state"], "up");
+    }
+}
+
+#[test]
+fn a_batch_that_fails_at_its_last_device_leaves_all_as_it_was() {
+    let Some(_turn) = turn("a_batch_that_fails_at_its_last_device_leaves_all_as_it_was") else { return };
+    let bed = Bed::new(&["a", "b", "c", "d"]);
+    let _daemon = bed.start(NEIGHBOURS);
+    let more = |name: &str, space: &str| {
+        format!("[[switch.tenant.endpoint]]\nname = \"{name}\"\nport = \"tap://{name}\"\nnetns = \"NS-{space}\"\n")
+    };
+    let changed = NEIGHBOURS.replacen("ip = \"10.7.0.3\"", "mtu = 1400\nip = \"10.7.0.3\"", 1);
+    let file = bed.configuration(&(changed + &more("x1", "d") + &more("x2", "nowhere")));
+    let output = bed.run(&["apply", file.to_str().unwrap()]);
+    assert!(!output.status.success() && text(&output).contains("nowhere"), "{}", text(&output));
+    assert!(bed.ip("d", "link show dev x1").is_err(), "what was opened is closed again");
+    assert!(bed.ip("c", "link show dev tap0").unwrap().contains("mtu 1500"), "what was set up is as it was");
+    assert_eq!(revision(&bed), 1);
+}
+
+#[test]
+fn a_hangup_reloads_the_file_and_a_bad_one_changes_nothing() {
+    let Some(_turn) = turn("a_hangup_reloads_the_file_and_a_bad_one_changes_nothing") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    let stream = Stream::start(&bed);
+    bed.configuration(&NEIGHBOURS.replace("name = \"c\"", "limit = \"7 Mbit/s\"\nname = \"c\""));
+    daemon.signal(Signal::HUP);
+    soon("it is reloaded", || daemon.log().contains("reloaded: 1 changes made; revision 2"));
+    assert_eq!(daemon.endpoint("c")["egress"]["limit_bps"], 7_000_000);
+    bed.configuration(&NEIGHBOURS.replace("name = \"c\"", "limmit = \"7 Mbit/s\"\nname = \"c\""));
+    daemon.signal(Signal::HUP);
+    soon("it is refused", || daemon.log().contains("not reloaded, nothing was changed"));
+    assert!(daemon.log().contains("did you mean `limit`?"), "{}", daemon.log());
+    assert_eq!(daemon.endpoint("c")["egress"]["limit_bps"], 7_000_000);
+    bed.configuration(&NEIGHBOURS.replace("NAME", "other"));
+    daemon.signal(Signal::HUP);
+    soon("another's file is refused", || daemon.log().contains("keeps its name"));
+    stream.end();
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn others_may_look_if_they_are_in_the_group_and_change_nothing() {
+    let Some(_turn) = turn("others_may_look_if_they_are_in_the_group_and_change_nothing") else { return };
+    const GROUP: &str = "54321";
+    let bed = Bed::new(&["a", "b", "c"]);
+    let _daemon = bed.start(&NEIGHBOURS.replace("[daemon]", &format!("[daemon]\nsocket_group = \"{GROUP}\"")));
+    // The bed's directory and the program must be within reach of somebody who is not root.
+    let program = bed.directory.join("levada");
+    std::fs::copy(env!("CARGO_BIN_EXE_levada"), &program).unwrap();
+    let as_other = |groups: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "54000", "--regid", "54000", "--groups", groups]).arg(&program).args(arguments);
+        command.env("LEVADA_RUN_DIR", bed.directory.join("run")).output().unwrap()
+    };
+    let name = bed.name("");
+    let name = name.trim_end_matches('-');
+    assert!(good(&as_other(GROUP, &["show", "endpoints", "--name", name])).contains("s1/home/a"));
+    let refused = as_other(GROUP, &["del", "endpoint", "s1/home/c", "--name", name]);
+    assert!(!refused.status.success() && text(&refused).contains("only root"), "{}", text(&refused));
+    let stranger = as_other("54001", &["show", "--name", name]);
+    assert!(!stranger.status.success() && text(&stranger).contains("ermission denied"), "{}", text(&stranger));
+    // Even one who gets at the socket is asked who it is.
+    let socket = bed.directory.join("run").join(name).join("control.sock");
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(socket.parent().unwrap(), mode(0o755)).unwrap();
+    std::fs::set_permissions(&socket, mode(0o666)).unwrap();
+    let stranger = as_other("54001", &["show", "--name", name]);
+    assert!(!stranger.status.success() && text(&stranger).contains("socket_group"), "{}", text(&stranger));
+    assert_eq!(revision(&bed), 1);
+}
+
+/// Links added at once, each with an endpoint at both ends: as many endpoints as taps would take half a minute to make.
+const MANY: usize = 500;
+
+/// The duration that 99 of 100 do not exceed, of those counted in `after` and not in `before`.
+fn p99(before: &Value, after: &Value) -> u64 {
+    let counts = |report: &Value| -> std::collections::BTreeMap<u64, u64> {
+        let pairs = report.as_array().unwrap().iter();
+        pairs.map(|pair| (pair[0].as_u64().unwrap(), pair[1].as_u64().unwrap())).collect()
+    };
+    let (before, mut window) = (counts(before), counts(after));
+    for (end, count) in &mut window {
+        *count -= before.get(end).copied().unwrap_or(0);
+    }
+    let total: u64 = window.values().sum();
+    let mut left = (total * 99).div_ceil(100);
+    for (end, count) in window {
+        if left <= count {
+            return end;
+        }
+        left -= count;
+    }
+    0
+}
+
+#[test]
+fn a_thousand_endpoints_come_and_go_and_a_stream_loses_nothing() {
+    let Some(_turn) = turn("a_thousand_endpoints_come_and_go_and_a_stream_loses_nothing") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    // With a limit the scheduler has times to keep, so that the loop can be late.
+    let limited = NEIGHBOURS.replacen("name = \"a\"", "name = \"a\"\nlimit = \"100 Mbit/s\"", 1);
+    let with = |links: usize| {
+        let mut text = limited.clone();
+        for end in ["a", "b"] {
+            text += &format!("[[switch]]\nname = \"many-{end}\"\n[[switch.tenant]]\nname = \"t\"\n");
+            for n in 0..links {
+                text += "[[switch.tenant.endpoint]]\n";
+                text += &format!("name = \"e{n}\"\nport = \"link://l{n}/{end}\"\n");
+            }
+        }
+        for n in 0..links {
+            text += &format!("[[link]]\nname = \"l{n}\"\nrate = \"1 Gbit/s\"\n");
+        }
+        text
+    };
+    let (few, many) = (with(1), with(MANY));
+    let daemon = bed.start(&few);
+    let stream = Stream::start(&bed);
+    let before = daemon.show()["worker"].clone();
+    let applied = good(&bed.run(&["apply", bed.configuration(&many).to_str().unwrap()]));
+    assert!(applied.contains("revision 2"), "{applied}");
+    let during = daemon.show()["worker"].clone();
+    let with_limits = many.replacen("name = \"e7\"", "limit = \"9 Mbit/s\"\nname = \"e7\"", 2);
+    good(&bed.run(&["apply", bed.configuration(&with_limits).to_str().unwrap()]));
+    good(&bed.run(&["apply", bed.configuration(&few).to_str().unwrap()]));
+    let after = daemon.show()["worker"].clone();
+    let lag = |from: &Value, to: &Value| p99(&from["loop_lag_buckets"], &to["loop_lag_buckets"]);
+    let round = |from: &Value, to: &Value| p99(&from["round_buckets"], &to["round_buckets"]);
+    let sent = stream.end();
+    // Shown with --nocapture: how late the loop was depends on the machine, whether frames were lost does not.
+    println!(
+        "{} endpoints added: lag p99 {} us, round p99 {} us; removed: {} us, {} us; {sent} datagrams, none lost",
+        2 * (MANY - 1),
+        lag(&before, &during) / 1000,
+        round(&before, &during) / 1000,
+        lag(&during, &after) / 1000,
+        round(&during, &after) / 1000
+    );
+    assert_eq!(drops(&daemon, "b"), json!({}));
+    assert_eq!(daemon.show()["links"].as_array().unwrap().len(), 1);
+}
