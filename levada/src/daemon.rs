@@ -98,7 +98,7 @@ pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
     notifier.forget();
     let watched = notifier.watch(running.inbox.clone(), running.bell.clone());
     watched.map_err(failed("cannot start a thread"))?;
-    let end = running.wait(&signals, file, &log);
+    let end = running.wait(&signals, file, &log, &notifier);
     notifier.stopping();
     if end == End::Stop && notifier.is_there() {
         notifier.store(&running.lend());
@@ -259,7 +259,7 @@ impl Running {
 
     /// Waits for a signal to end, for another process to take over, or for the worker to end, which it should not. SIGHUP reads the file
     /// again.
-    fn wait(&self, signals: &Signals, file: &Path, log: &Log) -> End {
+    fn wait(&self, signals: &Signals, file: &Path, log: &Log, notifier: &Notifier) -> End {
         loop {
             let mut fds = [
                 PollFd::new(&self.given, PollFlags::IN),
@@ -274,26 +274,33 @@ impl Running {
                 return End::GivenAway;
             }
             match signals.next() {
-                Some(Signal::Reload) if fds[2].revents().is_empty() => self.reload(file, log),
+                Some(Signal::Reload) if fds[2].revents().is_empty() => {
+                    notifier.reloading();
+                    let status = self.reload(file, log);
+                    notifier.ready(&status);
+                }
                 _ => return End::Stop,
             }
         }
     }
 
     /// Makes the daemon what the file says now, or says why not.
-    fn reload(&self, file: &Path, log: &Log) {
-        let (wanted, warnings) = match check::load(file) {
-            Ok((checked, warnings)) => (checked.config, warnings),
-            Err(Failure::Failed(why) | Failure::Usage(why)) => {
-                return log.line(Level::Warning, &format!("not reloaded, nothing was changed: {why}"));
+    fn reload(&self, file: &Path, log: &Log) -> String {
+        let outcome = match check::load(file) {
+            Ok((checked, warnings)) => {
+                check::complain(&warnings);
+                self.desk.become_what(&checked.config)
             }
+            Err(Failure::Failed(why) | Failure::Usage(why)) => Err(format!("nothing was changed: {why}")),
         };
-        check::complain(&warnings);
-        match self.desk.become_what(&wanted) {
-            Ok((0, revision)) => log.line(Level::Info, &format!("reloaded: nothing differs; revision {revision}")),
-            Ok((n, revision)) => log.line(Level::Info, &format!("reloaded: {n} changes made; revision {revision}")),
-            Err(why) => log.line(Level::Warning, &format!("not reloaded: {why}")),
-        }
+        let (level, text) = match outcome {
+            Ok((0, revision)) => (Level::Info, format!("reloaded: nothing differs; revision {revision}")),
+            Ok((n, revision)) => (Level::Info, format!("reloaded: {n} changes made; revision {revision}")),
+            Err(why) => (Level::Warning, format!("not reloaded, {why}")),
+        };
+        log.line(level, &text);
+        // A status is one line.
+        text.lines().next().unwrap_or_default().to_owned()
     }
 
     /// Second descriptors of the devices; none where the worker does not answer.

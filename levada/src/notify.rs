@@ -46,6 +46,13 @@ impl Notifier {
         self.tell(&format!("READY=1\nSTATUS={status}"), &[]);
     }
 
+    /// The daemon reads its file again; [`Notifier::ready`] ends that, whatever came of it (systemd.service(5), notify-reload).
+    pub fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let micros = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"), &[]);
+    }
+
     /// The daemon ends.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=stopping", &[]);

@@ -347,6 +347,9 @@ fn a_service_manager_is_told_and_keeps_the_devices() {
     for _ in 0..2 {
         transfer.goes_on();
         manager.hears("WATCHDOG=1");
+        daemon.signal(Signal::HUP);
+        manager.hears("RELOADING=1\nMONOTONIC_USEC=");
+        manager.hears("READY=1\nSTATUS=reloaded");
         daemon.signal(Signal::TERM);
         manager.hears("STOPPING=1");
         // The daemon waits until the manager has read all of it.
