@@ -81,6 +81,15 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Says that another is served. What the asker says is read first: closing a socket with something unread takes the answer away, and an
+/// asker that is still writing would fail there.
+fn refuse(stream: &UnixStream) {
+    if stream.set_read_timeout(Some(SHORT)).is_ok() {
+        let _ = receive(stream);
+    }
+    let _ = send(stream, &Message::Refusal { why: "another takeover is under way".to_owned() });
+}
+
 fn unexpected(message: &Message) -> io::Error {
     io::Error::other(match message {
         Message::Refusal { why } => why.clone(),
@@ -115,7 +124,7 @@ impl Giver {
                 continue;
             };
             if busy.swap(true, Ordering::AcqRel) {
-                let _ = send(&stream, &Message::Refusal { why: "another takeover is under way".to_owned() });
+                refuse(&stream);
                 continue;
             }
             let (busy, giver) = (Arc::clone(&busy), Arc::clone(&giver));
@@ -126,8 +135,8 @@ impl Giver {
                     let _ = giver.left.shutdown(Shutdown::Both);
                 }
                 Err(error) => {
-                    giver.log.line(Level::Warning, &format!("a takeover failed, and this process goes on: {error}"));
                     busy.store(false, Ordering::Release);
+                    giver.log.line(Level::Warning, &format!("a takeover failed, and this process goes on: {error}"));
                 }
             };
             let _ = std::thread::Builder::new().name("levada-handover".into()).spawn(give);
