@@ -147,7 +147,7 @@ fn take_rundir(name: &str) -> Result<RunDir, Failure> {
 /// The number of the group that may look at the daemon.
 fn group(config: &Config) -> Result<Option<u32>, Failure> {
     let Some(name) = &config.daemon.socket_group else { return Ok(None) };
-    match os::group_number(name).map_err(failed("cannot read the system's groups"))? {
+    match ports::group::number(name).map_err(failed("cannot read the system's groups"))? {
         Some(number) => Ok(Some(number)),
         None => Err(Failure::Failed(format!(
             "there is no group \"{name}\": make it (groupadd {name}), or correct [daemon] socket_group"

@@ -1,7 +1,6 @@
 //! What the operating system must be asked for and the standard library has no form of: signals as a descriptor, a place in the
-//! scheduler, groups. The binary's only unsafe code.
+//! scheduler, a client's groups. The binary's only unsafe code.
 
-use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -139,29 +138,6 @@ fn set_scheduling(nice: i32, slice_ns: u64) -> io::Result<()> {
 #[must_use]
 pub fn stranger() -> String {
     "this is for root, the daemon's user and the members of [daemon] socket_group".to_owned()
-}
-
-/// The number of a group, given by name or number; `None` where there is none of that name.
-///
-/// # Errors
-/// The system's database of groups cannot be read.
-pub fn group_number(group: &str) -> io::Result<Option<u32>> {
-    if let Ok(number) = group.parse() {
-        return Ok(Some(number));
-    }
-    let name = CString::new(group)?;
-    let mut entry = MaybeUninit::<libc::group>::uninit();
-    let mut found = std::ptr::null_mut();
-    // Room for the names of a large group's members (getgrnam_r(3)).
-    let mut room = vec![0; 1 << 20];
-    // SAFETY: all pointers are to live memory of the sizes given; the name ends with a zero.
-    let error =
-        unsafe { libc::getgrnam_r(name.as_ptr(), entry.as_mut_ptr(), room.as_mut_ptr(), room.len(), &raw mut found) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error));
-    }
-    // SAFETY: where the call set `found`, it points to `entry`, which it has filled.
-    Ok(unsafe { found.as_ref() }.map(|group| group.gr_gid))
 }
 
 /// The supplementary groups that the process at the other end of a Unix socket had when it connected (SO_PEERGROUPS, Linux 4.13); none where

@@ -25,6 +25,7 @@ use datapath::frame::{Frame, Pool};
 use datapath::offload::OffloadSupport;
 use datapath::verdict::Reason;
 
+pub mod group;
 pub mod netns;
 pub mod packet;
 pub mod pair;

@@ -9,12 +9,11 @@
 //! stream (SO_PEERCRED, unix(7)); and what is connected to is what was looked at (through `/proc/self/fd`), whatever the path means by then. Abstract
 //! addresses, which the old transport of User-mode Linux has, have no owner to check and are refused.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -24,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, sockopt};
 
 use super::request::{self, Request};
+use crate::group;
 
 /// The control socket, in the directory.
 const CTL: &str = "ctl";
@@ -212,7 +212,12 @@ impl Directory {
     /// There is no such group, or the process may not.
     pub fn change(&mut self, options: &DirectoryOptions) -> Result<(), OpenError> {
         self.group = match &options.group {
-            Some(name) => Some(group_id(name).ok_or_else(|| OpenError::Group(self.path.clone(), name.clone()))?),
+            Some(name) => {
+                let number = group::number(name)
+                    .map_err(|error| OpenError::Kernel(self.path.clone(), "reading the system's groups", error))?;
+                let number = number.ok_or_else(|| OpenError::Group(self.path.clone(), name.clone()))?;
+                Some(Gid::from_raw(number))
+            }
             None => self.group,
         };
         self.mode = options.mode.unwrap_or(DEFAULT_MODE);
@@ -451,28 +456,6 @@ fn through(fd: &OwnedFd) -> PathBuf {
 fn searchable(mode: u32) -> u32 {
     let bits = [0o600, 0o060, 0o006].into_iter().filter(|bits| mode & bits != 0);
     bits.fold(0, |all, bits| all | (mode & bits) | (bits >> 1 & 0o111))
-}
-
-/// The number of a group, by its number or name (getgrnam(3)).
-fn group_id(name: &str) -> Option<Gid> {
-    /// The longest entry that is read: a group with some thousand members.
-    const ENTRY_BYTES: usize = 64 << 10;
-    if let Ok(number) = name.parse::<u32>() {
-        return (number != u32::MAX).then(|| Gid::from_raw(number));
-    }
-    let name = CString::new(OsStr::new(name).as_bytes()).ok()?;
-    let mut buffer = vec![0 as libc::c_char; ENTRY_BYTES];
-    let mut found = std::ptr::null_mut();
-    let mut entry = std::mem::MaybeUninit::<libc::group>::uninit();
-    // SAFETY: the name ends with a zero; the entry and the buffer are written within the length that is given, and all outlive the call.
-    let error = unsafe {
-        libc::getgrnam_r(name.as_ptr(), entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &raw mut found)
-    };
-    if error != 0 || found.is_null() {
-        return None;
-    }
-    // SAFETY: the call succeeded and says that it has found and written the entry.
-    Some(Gid::from_raw(unsafe { entry.assume_init() }.gr_gid))
 }
 
 #[cfg(test)]
