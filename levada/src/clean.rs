@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::rundir::{self, RunDir, Taken};
+use ports::netns::Netns;
 use ports::tap::remove_tagged;
 use std::fmt::Write as _;
 
@@ -39,7 +40,8 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
                 return Err(Failure::Failed(format!("cannot use {}: {error}; run as root", path.display())));
             }
         };
-        let removed = remove_tagged(&name, &[]).map_err(|error| {
+        // A device may have been put into a namespace that has a path only: a container's.
+        let removed = Netns::reachable().and_then(|all| remove_tagged(&name, &all)).map_err(|error| {
             Failure::Failed(format!("cannot remove the devices of \"{name}\": {error}; run as root"))
         })?;
         drop(held);

@@ -83,7 +83,7 @@ pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
     }
     // Before any other thread, so that all of them leave the signals to this one.
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
-    if let Err(error) = privileges::drop_needless() {
+    if let Err(error) = privileges::drop_needless(privileges::looks_at_processes(&plan)) {
         log.line(Level::Warning, &format!("it keeps rights that it does not need: {error}"));
     }
     let notifier = Notifier::from_environment();

@@ -6,6 +6,7 @@
 //! thread may wait tens of milliseconds for a processor.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -24,6 +25,8 @@ use crate::rtnl::Netlink;
 const DIRECTORY: &str = "/run/netns";
 /// The calling thread's own namespace.
 const OWN: &str = "/proc/thread-self/ns/net";
+/// What is mounted where (proc_pid_mountinfo(5)).
+const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// A network namespace that may or may not exist (yet, or any more).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -62,6 +65,23 @@ impl Netns {
         let mut all: Vec<Netns> =
             entries.map(|entry| entry.map(|entry| Netns(entry.path()))).collect::<io::Result<_>>()?;
         all.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(all)
+    }
+
+    /// All namespaces that anything in this mount namespace has a path to, named ones first: mounted ones, and those that processes are
+    /// in, as `/proc/PID/ns/net`. One that nothing but an open descriptor keeps alive has no path and is not among them.
+    ///
+    /// # Errors
+    /// `/proc` or `/run/netns` cannot be read.
+    pub fn reachable() -> io::Result<Vec<Netns>> {
+        let mut all = Netns::named()?;
+        all.extend(mounted(&fs::read_to_string(MOUNTS)?).into_iter().map(Netns));
+        let processes = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let processes = processes.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        all.extend(processes.map(|pid| Netns(Path::new("/proc").join(pid).join("ns/net"))));
+        // Each once. What cannot be looked at has ended, or is another user's.
+        let mut seen = HashSet::new();
+        all.retain(|netns| netns.identity().is_ok_and(|identity| seen.insert(identity)));
         Ok(all)
     }
 
@@ -189,6 +209,23 @@ pub fn roaming<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
+/// Where network namespaces are mounted, by the lines of [`MOUNTS`]: the fourth word is `net:[NUMBER]`, the fifth the place.
+fn mounted(table: &str) -> Vec<PathBuf> {
+    let place = |line: &str| {
+        let mut words = line.split(' ').skip(3);
+        words.next().filter(|root| root.starts_with("net:["))?;
+        Some(PathBuf::from(unescape(words.next()?)))
+    };
+    table.lines().filter_map(place).collect()
+}
+
+/// The kernel writes space, tab, newline and backslash in a path as three octal digits behind a backslash.
+fn unescape(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (escape, character)| text.replace(escape, character))
+}
+
 fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -226,6 +263,22 @@ fn mount_new_at(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mounts_of_network_namespaces_are_found_in_the_table() {
+        let table = "24 1 0:22 / /proc rw,nosuid shared:5 - proc proc rw\n\
+                     300 24 0:4 net:[4026532200] /run/netns/red rw shared:9 - nsfs nsfs rw\n\
+                     301 24 0:4 mnt:[4026532201] /run/mnt rw - nsfs nsfs rw\n\
+                     302 24 0:4 net:[4026532202] /srv/two\\040words rw - nsfs nsfs rw\n\n300 24";
+        assert_eq!(mounted(table), [PathBuf::from("/run/netns/red"), PathBuf::from("/srv/two words")]);
+    }
+
+    #[test]
+    fn the_own_namespace_is_reachable_once() {
+        let own = Identity::own().unwrap();
+        let all = Netns::reachable().unwrap();
+        assert_eq!(all.iter().filter(|netns| netns.identity().is_ok_and(|it| it == own)).count(), 1);
+    }
 
     #[test]
     fn a_roaming_thread_comes_home() {

@@ -3,6 +3,8 @@
 use crate::testbed::{Bed, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use rustix::process::Signal;
+use std::path::PathBuf;
+use std::process::{Child, Command};
 
 #[test]
 fn a_signal_ends_it_and_nothing_is_left() {
@@ -155,4 +157,76 @@ fn frames_lost_in_a_device_before_they_are_read_are_counted() {
         drops > 0
     });
     assert_eq!(drops, SENT - RING);
+}
+
+/// A network namespace without a name, as containers have them: that of a process, which ends when this is dropped.
+struct Contained(Child);
+
+impl Contained {
+    fn new() -> Contained {
+        let child = Command::new("unshare").args(["-n", "sleep", "1000"]).spawn().unwrap();
+        let contained = Contained(child);
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        soon("the process has a namespace of its own", || {
+            std::fs::read_link(contained.path()).is_ok_and(|link| link != own)
+        });
+        contained
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/{}/ns/net", self.0.id())
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A namespace mounted on a file outside the usual directory.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(bed: &Bed, of: &Contained) -> Mounted {
+        let path = bed.directory.join("space");
+        std::fs::write(&path, "").unwrap();
+        assert!(Command::new("mount").arg("--bind").arg(of.path()).arg(&path).status().unwrap().success());
+        Mounted(path)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn clean_finds_devices_in_namespaces_that_have_only_a_path() {
+    let Some(_turn) = turn("clean_finds_devices_in_namespaces_that_have_only_a_path") else { return };
+    let bed = Bed::new(&["a"]);
+    let contained = Contained::new();
+    let mounted = Mounted::new(&bed, &Contained::new());
+    let spaces = [contained.path(), mounted.0.to_str().unwrap().to_owned(), format!("/run/netns/{}", bed.name("a"))];
+    let mut text = "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n".to_owned();
+    for (number, space) in spaces.iter().enumerate() {
+        text += &format!(
+            "[[switch.tenant.endpoint]]\nname = \"e{number}\"\nport = \"tap://tap0\"\npersistent = true\nnetns = \"{space}\"\n"
+        );
+    }
+    let has = |space: &str| {
+        let look = || Command::new("ip").args(["link", "show", "dev", "tap0"]).output().unwrap().status.success();
+        ports::netns::Netns::new(space).run(look).unwrap()
+    };
+    let mut daemon = bed.start(&text);
+    assert!(daemon.end(Signal::TERM).success());
+    assert_eq!(spaces.each_ref().map(|space| has(space)), [true; 3], "they are persistent");
+    let name = bed.name("");
+    let output = bed.run(&["clean", "--name", name.trim_end_matches('-')]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(spaces.each_ref().map(|space| has(space)), [false; 3], "{said}");
+    assert_eq!(said.matches("removed tap tap0 in ").count(), 3, "{said}");
+    assert!(said.contains(&format!("removed tap tap0 in {} of", spaces[0])), "{said}");
 }

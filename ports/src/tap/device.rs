@@ -118,7 +118,9 @@ impl fmt::Display for OpenError {
             OpenError::Namespace { device, netns, error } => {
                 let remedy = match error.kind() {
                     io::ErrorKind::NotFound => "make it first (ip netns add), or correct `netns`",
-                    io::ErrorKind::PermissionDenied => "run as root",
+                    io::ErrorKind::PermissionDenied => {
+                        "run as root; a daemon that was started without any namespace below /proc has given up the right to enter one"
+                    }
                     _ => "`netns` must name a network namespace",
                 };
                 write!(f, "tap {device}: namespace {netns}: {error}; {remedy}")
