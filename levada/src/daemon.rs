@@ -17,7 +17,7 @@ use crate::notify::{self, Notifier};
 use crate::os::{self, Signal, Signals};
 use crate::plugs::Plugs;
 use crate::privileges;
-use crate::recipe::settle;
+use crate::recipe::{Recipe, settle};
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
 use crate::site::{Beginning, Site};
 use crate::state::State;
@@ -28,7 +28,6 @@ use control::config::Config;
 use control::plan::Plan;
 use datapath::frame::{MAX_FRAME, Pool};
 use ports::netns;
-use ports::tap::{Tap, TapOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -344,11 +343,11 @@ fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
 }
 
 /// Brings devices to what the configuration says, now that nobody else has them.
-fn settle_adopted(adopted: Vec<(TapOptions, OwnedFd)>, log: &Log) {
+fn settle_adopted(adopted: Vec<(Recipe, OwnedFd)>, log: &Log) {
     netns::roaming(|| {
-        for (options, fd) in adopted {
-            if let Err(error) = Tap::settle(&options, fd.as_fd()) {
-                log.line(Level::Warning, &error.to_string());
+        for (recipe, fd) in adopted {
+            if let Err(why) = recipe.settle(fd.as_fd()) {
+                log.line(Level::Warning, &why);
             }
         }
     });

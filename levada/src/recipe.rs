@@ -3,9 +3,11 @@
 use crate::worker::AnyPort;
 use control::plan::{HostPlan, PacketPlan, Plan, PortKind, TapPlan};
 use datapath::program::{EndpointId, PortId};
+use ports::Survey;
 use ports::netns::Netns;
 use ports::packet::{self, Host, HostOptions, Packet, PacketOptions};
-use ports::tap::{Survey, Tag, Tap, TapOptions};
+use ports::tap::{Tag, Tap, TapOptions};
+use std::os::fd::BorrowedFd;
 
 /// How a device is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +26,7 @@ pub struct Fresh {
     pub port: AnyPort,
     /// What the operator should know, for the log.
     pub notes: Vec<String>,
-    /// Whether it is a tap that an earlier process has opened, and that is to be settled.
+    /// Whether an earlier process has opened it, and it is to be settled.
     pub is_adopted: bool,
 }
 
@@ -45,21 +47,33 @@ impl Recipe {
     /// # Errors
     /// What is wrong and what helps, as a sentence for people.
     pub fn open(&self, survey: &Survey) -> Result<Fresh, String> {
-        let fresh = |port: AnyPort, notes| Fresh { port, notes, is_adopted: false };
         match self {
             Recipe::Tap(options) => {
                 let tap = Tap::open_among(options, survey).map_err(|error| error.to_string())?;
-                let is_adopted = tap.is_adopted();
-                Ok(Fresh { is_adopted, ..fresh(Box::new(tap), Vec::new()) })
+                Ok(Fresh { is_adopted: tap.is_adopted(), port: Box::new(tap), notes: Vec::new() })
             }
-            Recipe::Packet(options, mtu) => Packet::open(options).map_err(|error| error.to_string()).map(|packet| {
+            Recipe::Packet(options, mtu) => {
+                let packet = Packet::open_among(options, survey).map_err(|error| error.to_string())?;
                 let mut notes = packet.notes().to_vec();
                 notes.extend(short_mtu(&packet, options, *mtu));
-                fresh(Box::new(packet), notes)
-            }),
-            Recipe::Host(options) => {
-                Host::open(options).map(|host| fresh(Box::new(host), Vec::new())).map_err(|error| error.to_string())
+                Ok(Fresh { is_adopted: packet.is_adopted(), port: Box::new(packet), notes })
             }
+            Recipe::Host(options) => {
+                let host = Host::open_among(options, survey).map_err(|error| error.to_string())?;
+                Ok(Fresh { is_adopted: host.is_adopted(), port: Box::new(host), notes: Vec::new() })
+            }
+        }
+    }
+
+    /// Brings a device that an earlier process opened, of which `fd` is the descriptor, to what the recipe says.
+    ///
+    /// # Errors
+    /// What is wrong and what helps, as a sentence for people.
+    pub fn settle(&self, fd: BorrowedFd<'_>) -> Result<(), String> {
+        match self {
+            Recipe::Tap(options) => Tap::settle(options, fd).map_err(|error| error.to_string()),
+            Recipe::Packet(options, _) => Packet::settle(options, fd).map_err(|error| error.to_string()),
+            Recipe::Host(options) => Host::settle(options, fd).map_err(|error| error.to_string()),
         }
     }
 }

@@ -15,8 +15,8 @@ use control::scale::scale;
 use datapath::link::Side;
 use datapath::program::{PortFeatures, PortId, Program};
 use datapath::switch::Switch;
-use ports::tap::{self, Survey, TapOptions};
-use ports::{Features, netns};
+use ports::tap::{self, TapOptions};
+use ports::{Features, Survey, netns};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ pub struct Beginning {
     /// What reports are made from.
     pub facts: Facts,
     /// To be settled when nobody else has them.
-    pub adopted: Vec<(TapOptions, OwnedFd)>,
+    pub adopted: Vec<(Recipe, OwnedFd)>,
 }
 
 /// What a change comes to.
@@ -378,15 +378,13 @@ fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -> Li
 }
 
 /// A device that is still as another process left it.
-fn adopted(fresh: &Fresh, ready: &Ready) -> Option<(TapOptions, OwnedFd)> {
-    let Some(Some(Held { kind: Kind::Opened(Recipe::Tap(options), _), .. })) = ready.devices.get(fresh.number) else {
-        return None;
-    };
+fn adopted(fresh: &Fresh, ready: &Ready) -> Option<(Recipe, OwnedFd)> {
+    let Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) = ready.devices.get(fresh.number) else { return None };
     if !fresh.is_adopted {
         return None;
     }
     let fd = fresh.port.as_ref()?.fd()?.try_clone_to_owned().ok()?;
-    Some((options.clone(), fd))
+    Some((recipe.clone(), fd))
 }
 
 /// A device that is open stays, maybe set up otherwise.

@@ -31,9 +31,12 @@ pub mod packet;
 pub mod pair;
 pub mod pcap;
 mod rtnl;
+mod survey;
 pub mod tap;
 pub mod vde;
 pub mod vnet;
+
+pub use survey::Survey;
 
 /// What a port can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,9 +91,9 @@ pub trait Port {
     /// [`PortError::Gone`]: an idle port shows its end here.
     fn drops_before_us(&mut self) -> Result<u64, PortError>;
 
-    /// Whether a process that goes on after this one can use its descriptor. Where not, it opens the device anew.
-    fn can_be_lent(&self) -> bool {
-        true
+    /// What a process that goes on after this one needs of it ([`Survey`]); nothing where it opens the device anew.
+    fn lent(&self) -> Vec<BorrowedFd<'_>> {
+        self.fd().into_iter().collect()
     }
 
     /// A second handle on the same device, for another thread to ask for drops. `None` where there is none to be had: such a port answers

@@ -4,7 +4,7 @@ use super::{Order, Worker};
 use crate::handover::DRAIN_NS;
 use datapath::switch::{Imported, State};
 use datapath::units::Instant;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 
 /// How long what is held after a handover may still be sent, in nanoseconds: beyond it nobody waits for it any more.
@@ -13,13 +13,9 @@ const FINISH_NS: u64 = 200_000_000;
 impl Worker {
     /// Second descriptors of all devices that are open.
     pub(super) fn lend(&self) -> Vec<OwnedFd> {
-        let open = self
-            .outside
-            .devices
-            .iter()
-            .filter_map(|device| device.port.as_ref().filter(|port| port.can_be_lent())?.fd());
+        let ports = self.outside.devices.iter().filter_map(|device| device.port.as_ref());
         // Out of descriptors: the new process opens what it does not get, and says so where it cannot.
-        open.filter_map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok()).collect()
+        ports.flat_map(|port| port.lent()).filter_map(|fd| fd.try_clone_to_owned().ok()).collect()
     }
 
     /// Goes on where another worker's switch number `switch` stood `away_ns` ago. To be called before [`Worker::run`].

@@ -12,13 +12,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
-const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 9);
+pub const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 9);
 const B: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 12);
 
 const NIC: &str = "02:00:00:00:08:01";
 
 /// A slow link, so that a test on a loaded machine fills it.
-const TAKEN: &str = r#"
+pub const TAKEN: &str = r#"
 [daemon]
 name = "NAME"
 
@@ -64,7 +64,7 @@ ipv6 = false
 "#;
 
 /// The host with its NIC `up0`, a remote host on the same wire, and two tenants' namespaces.
-fn bed() -> Bed {
+pub fn bed() -> Bed {
     let bed = Bed::new(&["host", "remote", "a", "b"]);
     for space in ["host", "remote"] {
         bed.space(space).run(|| std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")).unwrap().ok();
@@ -87,7 +87,7 @@ fn index(bed: &Bed) -> u32 {
     bed.ip("host", "-o link show dev up0").unwrap().split(':').next().unwrap().trim().parse().unwrap()
 }
 
-fn hooks_of(bed: &Bed) -> Hooks {
+pub fn hooks_of(bed: &Bed) -> Hooks {
     let index = index(bed);
     bed.space("host").run(|| hooks(index)).unwrap().unwrap()
 }
@@ -113,7 +113,7 @@ fn end(daemon: &mut Daemon, signal: Signal) {
 }
 
 /// A session as an operator has it: a few bytes to the host and back every 20 ms, over one connection and as datagrams.
-struct Session {
+pub struct Session {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     tcp: Arc<Gaps>,
@@ -147,7 +147,7 @@ impl Gaps {
 const TICK: Duration = Duration::from_millis(20);
 
 impl Session {
-    fn begin(bed: &Bed) -> Session {
+    pub fn begin(bed: &Bed) -> Session {
         let listener = bed.space("host").run(|| TcpListener::bind((HOST, 22)).unwrap()).unwrap();
         let socket = bed.space("host").run(|| UdpSocket::bind((HOST, 22)).unwrap()).unwrap();
         let connect =
@@ -204,7 +204,7 @@ impl Session {
     }
 
     /// Waits until both were answered `count` times more, and tells the longest gaps since the last step.
-    fn step(&self, what: &str, count: u64) -> [Duration; 2] {
+    pub fn step(&self, what: &str, count: u64) -> [Duration; 2] {
         let counts = || [&self.tcp, &self.udp].map(|gaps| gaps.count.load(Ordering::Relaxed));
         let before = counts();
         soon(what, || {
@@ -216,7 +216,7 @@ impl Session {
         gaps
     }
 
-    fn end(self) {
+    pub fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().unwrap();

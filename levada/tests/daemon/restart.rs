@@ -1,12 +1,13 @@
 //! Restarts under load: a connection survives with its data whole, and a takeover that fails leaves the old process at work.
 
+use crate::interfaces::{REMOTE, Session, TAKEN, hooks_of};
 use crate::testbed::{Bed, Daemon, turn};
 use crate::traffic::{B, NEIGHBOURS};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
 use std::io::{IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Stdio;
@@ -25,7 +26,7 @@ fn persistent() -> String {
     NEIGHBOURS.replace("ipv6 = false", "ipv6 = false\npersistent = true")
 }
 
-/// A TCP connection from a to b that sends until it is told to stop.
+/// A TCP connection that sends until it is told to stop.
 struct Transfer {
     stop: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
@@ -40,8 +41,12 @@ fn fold(sum: u64, bytes: &[u8]) -> u64 {
 
 impl Transfer {
     fn begin(bed: &Bed) -> Transfer {
-        let listener = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
-        let mut out = bed.space("a").run(|| TcpStream::connect((B, PORT)).unwrap()).unwrap();
+        Transfer::between(bed, "a", "b", B)
+    }
+
+    fn between(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) -> Transfer {
+        let listener = bed.space(to).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+        let mut out = bed.space(from).run(|| TcpStream::connect((address, PORT)).unwrap()).unwrap();
         let (mut into, _) = listener.accept().unwrap();
         let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let stopped = Arc::clone(&stop);
@@ -151,6 +156,94 @@ fn a_takeover_may_change_the_configuration() {
     assert!(daemon.wait().success());
     assert!(bed.ip("c", "link show dev tap0").is_err(), "what is not wanted any more is gone");
     assert!(last.end(Signal::TERM).success());
+}
+
+/// Numbered datagrams, one in a millisecond, until they are counted.
+struct Datagrams {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<u64>,
+    sink: UdpSocket,
+}
+
+impl Datagrams {
+    fn between(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) -> Datagrams {
+        let sink = bed.space(to).run(|| UdpSocket::bind((address, PORT)).unwrap()).unwrap();
+        let source = bed.space(from).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        // Nobody reads before the end: all must have room.
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&sink, 64 << 20).unwrap();
+        sink.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let sender = std::thread::spawn(move || {
+            let mut sent = 0u64;
+            while !stopped.load(Ordering::Relaxed) {
+                source.send_to(&sent.to_le_bytes(), (address, PORT)).unwrap();
+                sent += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sent
+        });
+        Datagrams { stop, sender, sink }
+    }
+
+    /// Each has arrived, and none twice.
+    fn arrived_once(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().unwrap();
+        let (mut times, mut bytes) = (vec![0u32; sent as usize], [0; 8]);
+        while self.sink.recv(&mut bytes).is_ok() {
+            times[u64::from_le_bytes(bytes) as usize] += 1;
+        }
+        let lost = times.iter().filter(|times| **times == 0).count();
+        let twice = times.iter().filter(|times| **times > 1).count();
+        assert_eq!((lost, twice), (0, 0), "lost and doubled of {sent}");
+    }
+}
+
+#[test]
+fn a_takeover_of_an_interface_and_of_the_host_on_it_loses_and_doubles_nothing() {
+    let name = "a_takeover_of_an_interface_and_of_the_host_on_it_loses_and_doubles_nothing";
+    let Some(_turn) = turn(name) else { return };
+    if let Err(why) = ports::packet::probe() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let bed = crate::interfaces::bed();
+    let taps = |bed: &Bed| bed.ip("host", "-o link show type tun").unwrap().split(':').next().unwrap().to_owned();
+    let mut daemon = bed.start(TAKEN);
+    let (hooks, tap) = (hooks_of(&bed), taps(&bed));
+    assert_eq!((hooks.ingress, hooks.egress), (1, 1));
+    let session = Session::begin(&bed);
+    let transfer = Transfer::between(&bed, "a", "remote", REMOTE);
+    transfer.goes_on();
+    let inward = Datagrams::between(&bed, "remote", "b", Ipv4Addr::new(10, 8, 0, 12));
+    for number in 0..4 {
+        session.step("before a takeover", 10);
+        transfer.goes_on();
+        let next = bed.take_over(TAKEN);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        assert!(!next.log().contains("warning"), "{}", next.log());
+        assert_eq!(hooks_of(&bed), hooks, "takeover {number}: the same programs, once");
+        assert_eq!(taps(&bed), tap, "the host's device is the same");
+        daemon = next;
+    }
+    let gaps = session.step("after the takeovers", 10);
+    transfer.goes_on();
+    transfer.end();
+    session.end();
+    inward.arrived_once();
+    println!("longest gap {gaps:?}");
+    // What another configuration says of the same interface is set when the old process has gone.
+    let (before, rest) = TAKEN.split_once("[[switch.tenant]]\nname = \"ops\"").unwrap();
+    let shared = format!("{before}[[switch.tenant]]{}", rest.split_once("[[switch.tenant]]").unwrap().1);
+    let mut next = bed.take_over(&shared);
+    assert!(daemon.wait().success());
+    let hooks = hooks_of(&bed);
+    assert_eq!((hooks.ingress, hooks.egress), (0, 0), "the host goes past the switch again");
+    let _echo = bed.echo("host", Ipv4Addr::new(10, 8, 0, 1));
+    assert_eq!(bed.ask("remote", Ipv4Addr::new(10, 8, 0, 1), 3), 3);
+    assert_eq!(next.endpoint("b")["state"], "up");
+    assert!(next.end(Signal::TERM).success());
 }
 
 /// A client that says `messages` and goes; the daemon must live on.

@@ -7,15 +7,20 @@
 use std::ffi::{c_int, c_long};
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::socket::MARK;
+use crate::survey::Survey;
 
 /// Commands of bpf(2).
 const BPF_PROG_LOAD: c_int = 5;
 const BPF_OBJ_GET_INFO_BY_FD: c_int = 15;
 const BPF_PROG_QUERY: c_int = 16;
 const BPF_LINK_CREATE: c_int = 28;
+/// `BPF_LINK_TYPE_TCX`.
+const TCX_LINK: u32 = 11;
+/// Programs at one hook at most (`BPF_MPROG_MAX`).
+const MOST_PROGRAMS: usize = 64;
 /// `BPF_PROG_TYPE_SCHED_CLS`.
 const SCHED_CLS: u32 = 3;
 /// Before the programs that are there (`BPF_F_BEFORE`).
@@ -104,9 +109,32 @@ impl Links {
         Ok(Links([guard, leave, enter]))
     }
 
+    /// Those of an earlier process, which are among what is at the hooks; `None` where one is missing.
+    pub fn inherit(at: &AtHooks, survey: &Survey) -> Option<Links> {
+        let [guard, leave, enter] = &at.0;
+        Some(Links([survey.link(guard)?, survey.link(leave)?, survey.link(enter)?]))
+    }
+
+    /// The descriptors that hold them.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(AsFd::as_fd)
+    }
+
     /// Whether all are still at their hooks: a link whose interface was deleted stays open, attached to nothing.
     pub fn hold(&self) -> bool {
         self.0.iter().all(|link| interface_of(link).is_ok_and(|interface| interface != 0))
+    }
+}
+
+/// The ids of the links, whosever they are, at the hooks that [`Links::attach`] uses.
+pub(super) struct AtHooks([Vec<u32>; 3]);
+
+impl AtHooks {
+    /// Looks in the calling thread's namespace.
+    pub fn look(interface: i32, device: i32) -> io::Result<AtHooks> {
+        let at = |index: i32, hook| links_at(index as u32, hook);
+        let guard = at(interface, Hook::Ingress)?;
+        Ok(AtHooks([guard, at(interface, Hook::Egress)?, at(device, Hook::Ingress)?]))
     }
 }
 
@@ -230,13 +258,40 @@ fn link(program: &[Instruction], interface: i32, hook: Hook, flags: u32) -> io::
 }
 
 fn interface_of(link: &OwnedFd) -> io::Result<u32> {
+    inspect(link.as_fd()).map(|info| info.interface)
+}
+
+/// The id of a TCX link; `None` where the descriptor is not of one.
+pub(crate) fn link_id(fd: BorrowedFd<'_>) -> Option<u32> {
+    inspect(fd).ok().filter(|info| info.kind == TCX_LINK).map(|info| info.id)
+}
+
+fn inspect(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     let mut info = LinkInfo::default();
     let at: *mut LinkInfo = &mut info;
     let len = mem::size_of::<LinkInfo>() as u32;
     let mut get = GetInfo { fd: link.as_raw_fd() as u32, len, info: at as u64 };
     // SAFETY: `GetInfo` is the command's layout; the kernel writes at most `len` bytes into `info`, which outlives the call.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut get) }?;
-    Ok(info.interface)
+    Ok(info)
+}
+
+/// The ids of the links at a hook of the interface with this index, in the calling thread's namespace.
+fn links_at(interface: u32, hook: Hook) -> io::Result<Vec<u32>> {
+    // The kernel tells of links only to who asks for programs too.
+    let (mut programs, mut links) = ([0u32; MOST_PROGRAMS], [0u32; MOST_PROGRAMS]);
+    let mut query = Query {
+        interface,
+        hook: hook as u32,
+        programs: programs.as_mut_ptr() as u64,
+        count: MOST_PROGRAMS as u32,
+        links: links.as_mut_ptr() as u64,
+        ..Query::default()
+    };
+    // SAFETY: `Query` is BPF_PROG_QUERY's layout to its end; it points to two arrays of `count` numbers, which outlive the call.
+    unsafe { bpf(BPF_PROG_QUERY, &mut query) }?;
+    // A program that is there without a link has the id 0.
+    Ok(links.into_iter().take(query.count as usize).filter(|id| *id != 0).collect())
 }
 
 /// How many programs are at an interface's TCX hooks, whosever they are.

@@ -20,10 +20,11 @@ use std::sync::Arc;
 use datapath::frame::{Frame, Pool};
 use datapath::wire::Mac;
 
-use super::bpf::{self, Links};
+use super::bpf::{self, AtHooks, Links};
 use super::{OpenError, Place, find, inspect, pin, within};
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
+use crate::survey::Survey;
 use crate::tap::{Tag, Tap, TapOptions};
 use crate::{Features, Port, PortError, Refused};
 
@@ -75,33 +76,65 @@ impl Host {
     /// # Errors
     /// See [`OpenError`]. What was changed is undone.
     pub fn open(options: &HostOptions) -> Result<Host, OpenError> {
+        Host::open_among(options, &Survey::default())
+    }
+
+    /// As [`Host::open`]. Where the `survey` has what an earlier process did so with, the port goes on with that: at no time does the host
+    /// go another way.
+    ///
+    /// # Errors
+    /// As [`Host::open`].
+    pub fn open_among(options: &HostOptions, survey: &Survey) -> Result<Host, OpenError> {
         let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
         let pinned = pin(&place)?;
         let opened = within(&place, || find(&place))??;
         if let Some(mac) = opened.mac.map(Mac).filter(|mac| !options.macs.is_empty() && !options.macs.contains(mac)) {
             return Err(OpenError::OtherAddress(place, mac));
         }
-        let name = format!("levada.{}", opened.index);
-        let tap = Tap::open(&TapOptions {
-            name: name.clone(),
-            netns: options.netns.clone(),
-            mac: None,
-            mtu: Some(opened.mtu),
-            addresses: Vec::new(),
-            persistent: false,
-            txqueuelen: options.ring,
-            without_ipv6: true,
-            tag: options.tag.clone(),
-        })
-        .map_err(OpenError::Tap)?;
-        let attach = || -> io::Result<Links> {
-            let device = Netlink::open()?.link(Which::Name(&name))?.ok_or(io::ErrorKind::NotFound)?;
-            Links::attach(opened.index, device.index)
+        let tap = Tap::open_among(&tap_options(options, &opened), survey).map_err(OpenError::Tap)?;
+        let kernel = |error| OpenError::Kernel(place.clone(), "attaching the programs that take it", error);
+        let look = || -> io::Result<(i32, AtHooks)> {
+            let device = Netlink::open()?.link(Which::Name(tap.name()))?.ok_or(io::ErrorKind::NotFound)?;
+            Ok((device.index, AtHooks::look(opened.index, device.index)?))
         };
-        let links = within(&place, attach)?;
-        let links =
-            links.map_err(|error| OpenError::Kernel(place.clone(), "attaching the programs that take it", error))?;
+        let (device, at_hooks) = within(&place, look)?.map_err(kernel)?;
+        let inherited = if tap.is_adopted() { Links::inherit(&at_hooks, survey) } else { None };
+        let links = match inherited {
+            Some(links) => links,
+            None => within(&place, || Links::attach(opened.index, device))?.map_err(kernel)?,
+        };
         Ok(Host { links: Arc::new(links), tap, place, pinned, opened })
+    }
+
+    /// Whether it was inherited and is still as another process left it: [`Host::settle`] is to be called when that process has ended.
+    #[must_use]
+    pub fn is_adopted(&self) -> bool {
+        self.tap.is_adopted()
+    }
+
+    /// Brings an adopted port, of which `tap` is the descriptor, to what the options say.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn settle(options: &HostOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
+        let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
+        let opened = within(&place, || find(&place))??;
+        Tap::settle(&tap_options(options, &opened), tap).map_err(OpenError::Tap)
+    }
+}
+
+/// The TAP for the host's traffic over the interface `opened`.
+fn tap_options(options: &HostOptions, opened: &Link) -> TapOptions {
+    TapOptions {
+        name: format!("levada.{}", opened.index),
+        netns: options.netns.clone(),
+        mac: None,
+        mtu: Some(opened.mtu),
+        addresses: Vec::new(),
+        persistent: false,
+        txqueuelen: options.ring,
+        without_ipv6: true,
+        tag: options.tag.clone(),
     }
 }
 
@@ -130,8 +163,8 @@ impl Port for Host {
         self.tap.drops_before_us()
     }
 
-    fn can_be_lent(&self) -> bool {
-        false
+    fn lent(&self) -> Vec<BorrowedFd<'_>> {
+        self.tap.fd().into_iter().chain(self.links.descriptors()).collect()
     }
 
     fn second(&self) -> Option<Box<dyn Port + Send>> {

@@ -28,11 +28,14 @@ use rustix::io::Errno;
 
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
+use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
+pub(crate) use bpf::link_id;
 pub use bpf::{Hooks, hooks};
 pub use host::{Host, HostOptions, probe};
+pub(crate) use socket::socket_on;
 
 /// Kernel memory of the longest frame, headers and bookkeeping included, in bytes: what `room` counts in.
 const LONGEST_FRAME_MEMORY: usize = 68 << 10;
@@ -140,6 +143,7 @@ pub struct Packet {
     drops: Arc<Drops>,
     /// What the operator should know.
     notes: Vec<String>,
+    is_adopted: bool,
 }
 
 /// Frames lost before they were read, counted by both handles.
@@ -157,10 +161,24 @@ impl Packet {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(options: &PacketOptions) -> Result<Packet, OpenError> {
+        Packet::open_among(options, &Survey::default())
+    }
+
+    /// As [`Packet::open`]. Where the `survey` has an earlier process's socket on the interface, the port goes on with that: no frame comes
+    /// twice, and none is missing.
+    ///
+    /// # Errors
+    /// As [`Packet::open`].
+    pub fn open_among(options: &PacketOptions, survey: &Survey) -> Result<Packet, OpenError> {
         let place = Place { name: options.name.clone(), netns: options.netns.clone() };
         let pinned = pin(&place)?;
-        let room = options.room.unwrap_or(DEFAULT_ROOM) as usize * LONGEST_FRAME_MEMORY;
-        let (socket, link, notes) = within(&place, || open_here(&place, room, options.is_exclusive))??;
+        let inherit = |link: &Link| survey.packet_socket(link.index, options.netns.as_ref());
+        let inherited = within(&place, || find(&place))?.ok().and_then(|link| Some((inherit(&link)?, link)));
+        let is_adopted = inherited.is_some();
+        let (socket, link, notes) = match inherited {
+            Some((socket, link)) => (socket, link, Vec::new()),
+            None => within(&place, || open_here(&place, room(options), options.is_exclusive))??,
+        };
         let offload = OffloadSupport { uso: has_udp_segmentation(), ..OffloadSupport::ALL };
         Ok(Packet {
             socket,
@@ -170,7 +188,27 @@ impl Packet {
             opened: link,
             drops: Arc::default(),
             notes,
+            is_adopted,
         })
+    }
+
+    /// Whether it was inherited and is still as another process left it: [`Packet::settle`] is to be called when that process has ended.
+    #[must_use]
+    pub fn is_adopted(&self) -> bool {
+        self.is_adopted
+    }
+
+    /// Brings an adopted port, of which `socket` is the descriptor, to what the options say.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn settle(options: &PacketOptions, socket: BorrowedFd<'_>) -> Result<(), OpenError> {
+        let place = Place { name: options.name.clone(), netns: options.netns.clone() };
+        let link = within(&place, || find(&place))??;
+        let kernel = |step, error| OpenError::Kernel(place.clone(), step, error);
+        let leave = link.mac.filter(|_| !options.is_exclusive);
+        socket::attach_filter(socket, leave).map_err(|error| kernel("setting the filter", error))?;
+        socket::set_room(socket, room(options)).map(drop).map_err(|error| kernel("bounding its memory", error))
     }
 
     /// The interface's MTU when it was opened, in bytes.
@@ -240,6 +278,11 @@ pub fn address(name: &str, netns: Option<&Netns>) -> Result<Mac, OpenError> {
     let place = Place { name: name.to_owned(), netns: netns.cloned() };
     let link = within(&place, || find(&place))??;
     link.mac.map(Mac).ok_or(OpenError::NotEthernet(place))
+}
+
+/// Memory for what waits to be read, in bytes.
+fn room(options: &PacketOptions) -> usize {
+    options.room.unwrap_or(DEFAULT_ROOM) as usize * LONGEST_FRAME_MEMORY
 }
 
 /// Opens, in the namespace that the interface is in.
@@ -390,10 +433,6 @@ impl Port for Packet {
         Ok(full + self.drops.cut.load(Ordering::Relaxed))
     }
 
-    fn can_be_lent(&self) -> bool {
-        false
-    }
-
     fn second(&self) -> Option<Box<dyn Port + Send>> {
         Some(Box::new(Packet {
             socket: self.socket.try_clone().ok()?,
@@ -403,6 +442,7 @@ impl Port for Packet {
             opened: self.opened.clone(),
             drops: Arc::clone(&self.drops),
             notes: Vec::new(),
+            is_adopted: self.is_adopted,
         }))
     }
 }

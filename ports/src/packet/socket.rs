@@ -1,12 +1,15 @@
 //! What is asked of an AF_PACKET socket: packet(7), `linux/if_packet.h`, `linux/filter.h`, `linux/ethtool.h`.
 
 use std::ffi::{c_int, c_void};
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::netns::Identity;
 
 /// The mark on frames that the host's port puts into the interface's ingress: "Lvda". The socket does not read them.
 pub(super) const MARK: u32 = 0x4c76_6461;
@@ -70,7 +73,7 @@ pub(super) fn open(leave: Option<[u8; 6]>) -> Result<OwnedFd, Refusal> {
 }
 
 /// Ignores frames with our mark and frames to `leave`.
-fn attach_filter(socket: BorrowedFd<'_>, leave: Option<[u8; 6]>) -> io::Result<()> {
+pub(super) fn attach_filter(socket: BorrowedFd<'_>, leave: Option<[u8; 6]>) -> io::Result<()> {
     let one = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
     let equal = |k, jt, jf| libc::sock_filter { code: JUMP_EQUAL, jt, jf, k };
     let mut program = vec![one(LOAD_WORD, AT_MARK)];
@@ -136,8 +139,27 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: i32) -> Result<(), Refusal> {
     step("binding to it", if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
 }
 
+/// `SIOCGSKNS`: a descriptor of the namespace that a socket belongs to (Linux 4.9; `linux/sockios.h`).
+const SIOCGSKNS: libc::Ioctl = 0x894c;
+
+/// The index of the interface that a packet socket is bound to, and its namespace; `None` where it is none, or bound to none.
+pub(crate) fn socket_on(fd: BorrowedFd<'_>) -> Option<(i32, Identity)> {
+    // SAFETY: SIOCGSKNS takes no argument and touches none of our memory.
+    let netns = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCGSKNS) };
+    if netns < 0 {
+        return None;
+    }
+    // SAFETY: the kernel made this descriptor for us in the call above, and nobody else has it.
+    let netns = unsafe { File::from_raw_fd(netns) };
+    Some((bound_to(fd)?, Identity::of(&netns).ok()?))
+}
+
 /// Whether the interface that the socket was bound to is still there. Takes none of the kernel's locks.
 pub(super) fn is_bound(socket: BorrowedFd<'_>) -> bool {
+    bound_to(socket).is_some()
+}
+
+fn bound_to(socket: BorrowedFd<'_>) -> Option<i32> {
     // SAFETY: all bytes zero is a valid sockaddr_ll, a struct of numbers.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
     let mut len = mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t;
@@ -147,7 +169,8 @@ pub(super) fn is_bound(socket: BorrowedFd<'_>) -> bool {
         libc::getsockname(socket.as_raw_fd(), at.cast(), &mut len)
     };
     // packet_notifier sets -1 when the interface is unregistered.
-    done == 0 && address.sll_ifindex > 0
+    let is_bound = done == 0 && i32::from(address.sll_family) == libc::AF_PACKET && address.sll_ifindex > 0;
+    is_bound.then_some(address.sll_ifindex)
 }
 
 /// Frames that found no room since the last call.

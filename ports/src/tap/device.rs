@@ -6,7 +6,6 @@
 //! inside that namespace, would let our descriptor keep the namespace alive: deleting it would then neither end the device nor tell us.
 //! Taking up a persistent device that sits in another namespace leaves no choice, so there the namespace's name is watched instead.
 
-use std::cell::{OnceCell, RefCell};
 use std::error::Error;
 use std::fmt;
 use std::fs;
@@ -20,6 +19,7 @@ use rustix::io::Errno;
 use super::ioctl;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Change, Link, Netlink, Which};
+use crate::survey::{InheritedTap, Survey};
 use crate::vnet::HEADER_BYTES;
 
 /// The name under which a device is made that is then moved; the kernel puts a number in.
@@ -181,7 +181,7 @@ struct Attached {
 /// See [`super::Tap::open`].
 pub(super) fn open(options: &TapOptions, survey: &Survey) -> Result<Device, OpenError> {
     check_names(options)?;
-    if let Some(inherited) = survey.take(options) {
+    if let Some(inherited) = survey.tap(&options.name, options.netns.as_ref()) {
         return adopt(options, inherited);
     }
     let attached = match find(options, survey)? {
@@ -245,62 +245,18 @@ fn find(options: &TapOptions, survey: &Survey) -> Result<Option<(Option<Netns>, 
     if !options.persistent {
         return Ok(None);
     }
-    let devices = survey.devices().map_err(|error| kernel(options, "looking for it", error))?;
+    let devices = survey.devices(|| tagged(&[], |_| true)).map_err(|error| kernel(options, "looking for it", error))?;
     Ok(devices.iter().find(|(_, link)| Tag::parse(&link.alias).as_ref() == Some(&options.tag)).cloned())
 }
 
-/// What there is already when many devices are opened: descriptors that an earlier process left, and the devices of all instances,
-/// wherever they are. These are looked for when one is first wanted, once for all: looking for each of 100 by itself in 100 namespaces took
-/// seconds.
-#[derive(Default)]
-pub struct Survey {
-    inherited: RefCell<Vec<Inherited>>,
-    known: OnceCell<Vec<(Option<Netns>, Link)>>,
-}
-
-/// A descriptor on an attached device.
-struct Inherited {
-    fd: OwnedFd,
-    name: String,
-    netns: Identity,
-}
-
-impl Survey {
-    /// A survey that knows descriptors of an earlier process. What they are attached to is asked of the kernel; those that are no TAP
-    /// devices, or of devices that are gone, are closed.
-    #[must_use]
-    pub fn of(descriptors: Vec<OwnedFd>) -> Survey {
-        let attached = |fd: OwnedFd| {
-            let name = ioctl::name(fd.as_fd()).ok()?;
-            let netns = Identity::of(&ioctl::netns(fd.as_fd()).ok()?).ok()?;
-            Some(Inherited { fd, name, netns })
-        };
-        let inherited = descriptors.into_iter().filter_map(attached).collect();
-        Survey { inherited: RefCell::new(inherited), known: OnceCell::new() }
-    }
-
-    fn devices(&self) -> io::Result<&[(Option<Netns>, Link)]> {
-        if let Some(known) = self.known.get() {
-            return Ok(known);
-        }
-        let found = tagged(&[], |_| true)?;
-        Ok(self.known.get_or_init(|| found))
-    }
-
-    /// The inherited descriptor on the device that is wanted.
-    fn take(&self, options: &TapOptions) -> Option<Inherited> {
-        let mut inherited = self.inherited.borrow_mut();
-        let wanted = match &options.netns {
-            Some(netns) => netns.identity().ok()?,
-            None => Identity::own().ok()?,
-        };
-        let at = inherited.iter().position(|i| i.name == options.name && i.netns == wanted)?;
-        Some(inherited.swap_remove(at))
-    }
+/// The device that a descriptor is attached to, and the namespace that is in; `None` where it is no TAP device's, or the device is gone.
+pub(crate) fn attached_to(fd: BorrowedFd<'_>) -> Option<(String, Identity)> {
+    let name = ioctl::name(fd).ok()?;
+    Some((name, Identity::of(&ioctl::netns(fd).ok()?).ok()?))
 }
 
 /// Goes on with a device that another process may still be reading: nothing of it is changed. See [`settle`].
-fn adopt(options: &TapOptions, inherited: Inherited) -> Result<Device, OpenError> {
+fn adopt(options: &TapOptions, inherited: InheritedTap) -> Result<Device, OpenError> {
     // Asking for it again changes nothing, and tells what there is.
     let udp_segmentation = ioctl::set_offload(inherited.fd.as_fd())
         .map_err(|error| kernel(options, "asking for offloaded frames", error.into()))?;

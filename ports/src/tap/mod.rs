@@ -23,10 +23,12 @@ use rustix::io::Errno;
 
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Netlink, Which};
+use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
-pub use device::{OpenError, Removed, Survey, Tag, TapOptions, reconfigure, remove_tagged};
+pub(crate) use device::attached_to;
+pub use device::{OpenError, Removed, Tag, TapOptions, reconfigure, remove_tagged};
 
 /// An open TAP device. Dropping it closes the device, which ends it unless it is persistent.
 #[derive(Debug)]
