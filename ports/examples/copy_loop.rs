@@ -1,11 +1,12 @@
-//! Copies frames between two TAP devices in two namespaces, on one thread, and does nothing else: the yardstick for what a switch between
+//! Copies frames between two devices in two namespaces, on one thread, and does nothing else: the yardstick for what a switch between
 //! them costs.
 //!
-//!     copy_loop [--ports] NETNS_A TAP_A NETNS_B TAP_B
+//!     copy_loop [--ports] [--packet] NETNS_A DEVICE_A NETNS_B DEVICE_B
 //!
-//! Frames carry their virtio headers and all offloads. The bare loop is poll, read and write over one buffer. With `--ports` the same is
-//! done through the `Port` trait and a frame pool, which shows what those cost. Both devices are made, up and without addresses; they go
-//! with the process, however it ends. Says `copy_loop: ready` on standard error.
+//! The devices are TAPs, which are made, up and without addresses, and go with the process, however it ends; with `--packet` they are
+//! interfaces that exist, read and written by AF_PACKET. Frames carry their virtio headers and all offloads. The bare loop is poll, read and
+//! write over one buffer. With `--ports` the same is done through the `Port` trait and a frame pool, which shows what those cost.
+//! Says `copy_loop: ready` on standard error.
 
 use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use datapath::frame::{MAX_FRAME, Pool, PoolLimits};
 use ports::Port;
 use ports::netns::Netns;
+use ports::packet::{Packet, PacketOptions};
 use ports::tap::{Tag, Tap, TapOptions};
 use ports::vnet::HEADER_BYTES;
 use rustix::event::{PollFd, PollFlags};
@@ -25,18 +27,22 @@ type Ended = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let through_ports = arguments.first().is_some_and(|first| first == "--ports");
-    if through_ports {
-        arguments.remove(0);
-    }
-    let [netns_a, tap_a, netns_b, tap_b] = arguments.as_slice() else {
-        eprintln!("usage: copy_loop [--ports] NETNS_A TAP_A NETNS_B TAP_B");
+    let mut has = |flag: &str| {
+        let before = arguments.len();
+        arguments.retain(|argument| argument != flag);
+        arguments.len() < before
+    };
+    let (through_ports, are_packet) = (has("--ports"), has("--packet"));
+    let [netns_a, a, netns_b, b] = arguments.as_slice() else {
+        eprintln!("usage: copy_loop [--ports] [--packet] NETNS_A DEVICE_A NETNS_B DEVICE_B");
         return ExitCode::from(2);
     };
-    let run = || -> Result<(), Ended> {
-        let taps = [open(netns_a, tap_a)?, open(netns_b, tap_b)?];
-        eprintln!("copy_loop: ready");
-        if through_ports { copy_through_ports(taps) } else { copy(&taps) }
+    let run = || {
+        if are_packet {
+            run([take(netns_a, a)?, take(netns_b, b)?], through_ports)
+        } else {
+            run([make(netns_a, a)?, make(netns_b, b)?], through_ports)
+        }
     };
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,7 +53,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn open(netns: &str, name: &str) -> Result<Tap, Ended> {
+fn run(devices: [impl Port; 2], through_ports: bool) -> Result<(), Ended> {
+    eprintln!("copy_loop: ready");
+    if through_ports { copy_through_ports(devices) } else { copy(&devices) }
+}
+
+fn take(netns: &str, name: &str) -> Result<Packet, Ended> {
+    let netns = Some(Netns::new(netns));
+    Ok(Packet::open(&PacketOptions { name: name.to_owned(), netns, room: None, is_exclusive: true })?)
+}
+
+fn make(netns: &str, name: &str) -> Result<Tap, Ended> {
     let tap = Tap::open(&TapOptions {
         name: name.to_owned(),
         netns: Some(Netns::new(netns)),
@@ -74,12 +90,12 @@ fn wait(fds: [BorrowedFd<'_>; 2]) -> Result<[bool; 2], Errno> {
     }
 }
 
-fn descriptors(taps: &[Tap; 2]) -> [BorrowedFd<'_>; 2] {
-    taps.each_ref().map(|tap| tap.fd().expect("a TAP has a descriptor"))
+fn descriptors(devices: &[impl Port; 2]) -> [BorrowedFd<'_>; 2] {
+    devices.each_ref().map(|device| device.fd().expect("a device has a descriptor"))
 }
 
-fn copy(taps: &[Tap; 2]) -> Result<(), Ended> {
-    let fds = descriptors(taps);
+fn copy(devices: &[impl Port; 2]) -> Result<(), Ended> {
+    let fds = descriptors(devices);
     let mut buffer = vec![0; HEADER_BYTES + MAX_FRAME];
     loop {
         let ready = wait(fds)?;
@@ -91,8 +107,8 @@ fn copy(taps: &[Tap; 2]) -> Result<(), Ended> {
                     Err(error) => return Err(error.into()),
                 };
                 match rustix::io::write(fds[1 - from], &buffer[..len]) {
-                    // EIO: the device is set down.
-                    Ok(_) | Err(Errno::AGAIN | Errno::IO | Errno::NOBUFS | Errno::INVAL) => {}
+                    // EIO, ENETDOWN: the device is set down.
+                    Ok(_) | Err(Errno::AGAIN | Errno::IO | Errno::NETDOWN | Errno::NOBUFS | Errno::INVAL) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -100,16 +116,16 @@ fn copy(taps: &[Tap; 2]) -> Result<(), Ended> {
     }
 }
 
-fn copy_through_ports(mut taps: [Tap; 2]) -> Result<(), Ended> {
+fn copy_through_ports(mut devices: [impl Port; 2]) -> Result<(), Ended> {
     let mut pool = Pool::new(PoolLimits::default());
     let mut frames = Vec::with_capacity(BURST);
     loop {
-        let ready = wait(descriptors(&taps))?;
+        let ready = wait(descriptors(&devices))?;
         for from in (0..2).filter(|from| ready[*from]) {
-            taps[from].rx(&mut pool, BURST, &mut frames)?;
+            devices[from].rx(&mut pool, BURST, &mut frames)?;
             for frame in frames.drain(..) {
                 // What it refuses is lost, as on any wire.
-                let _ = taps[1 - from].tx(&mut pool, frame);
+                let _ = devices[1 - from].tx(&mut pool, frame);
             }
         }
     }
