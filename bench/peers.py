@@ -1,15 +1,15 @@
 """Peers that only the benchmarks know: a bare copy loop, and Open vSwitch over a link with a rate.
 
 The copy loop (ports/examples/copy_loop.rs) reads and writes frames with all offloads between two
-taps and does nothing else: what it reaches is what the kernel's side of a tap costs, and what is
-below it is the price of being a switch.
+taps, or two interfaces that exist, and does nothing else: what it reaches is what the kernel's side
+of such a port costs, and what is below it is the price of being a switch.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from lab.net import run, veth
+from lab.net import Namespace, run, veth
 from lab.programs import example
 from lab.switches import Levada, Ovs, Switch
 from lab.topology import Endpoint, Host
@@ -36,22 +36,28 @@ class CopyLoop(Switch):
             self._configure_device(endpoint.name)
 
 
+class PacketCopyLoop(Switch):
+    """The same between two veths that somebody else made, read and written by AF_PACKET."""
+
+    name = "copy"
+    has_link_rate = False
+
+    def _start(self) -> None:
+        wires = _wires(self)
+        first, second = self.topology.endpoints
+        ends = [word for e in (first, second) for word in (wires.name, e.name)]
+        loop = self.lab.spawn("copy_loop", example("copy_loop"), "--packet", *ends)
+        loop.wait_for(lambda: "copy_loop: ready" in loop.output(), "its interfaces")
+        self.processes.append(loop)
+
+
 class PacketLevada(Levada):
     """Levada whose endpoints are veths that somebody else made, taken with packet://."""
 
     name: ClassVar[str] = "packet"
 
     def _start(self) -> None:
-        self._wires = self.lab.namespace("wires")
-        for endpoint in self.topology.endpoints:
-            veth(
-                self._wires,
-                endpoint.name,
-                self._space(endpoint.name),
-                endpoint.name,
-                self.topology.mtu,
-            )
-            self._configure_device(endpoint.name)
+        self._wires = _wires(self)
         super()._start()
 
     def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
@@ -60,6 +66,17 @@ class PacketLevada(Levada):
         kept = [line for line in made.splitlines() if not line.startswith(("netns", "address"))]
         place = f'netns = "{self._wires.name}"'
         return "\n".join([*kept, place, ""]).replace("tap://", "packet://")
+
+
+def _wires(switch: Switch) -> Namespace:
+    """A namespace with an end of a veth for each endpoint, named like it; the guests have the
+    other ends, configured."""
+    wires = switch.lab.namespace(f"{switch.name}-wires")
+    for endpoint in switch.topology.endpoints:
+        name = endpoint.name
+        veth(wires, name, switch._space(name), name, switch.topology.mtu)
+        switch._configure_device(name)
+    return wires
 
 
 class NearLevada(Levada):

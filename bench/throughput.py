@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from bench.flood import SMALL_PAYLOAD_BYTES, Flood
 from bench.pairs import COLUMNS, Measure, interleaved, ratio, row
-from bench.peers import CopyLoop, PacketLevada
+from bench.peers import CopyLoop, PacketCopyLoop, PacketLevada
 from lab.cell import Cell, measure
 from lab.net import Lab
 from lab.report import Report, at_least
@@ -32,7 +32,7 @@ ROUNDS = {False: 5, True: 1}
 #: Pairs with what is shown beside and has no target.
 ROUNDS_BESIDE = {False: 2, True: 0}
 
-Peer = type[CopyLoop] | type[Ovs] | type[Bridge] | type[Vde]
+Peer = type[CopyLoop] | type[PacketCopyLoop] | type[Ovs] | type[Bridge] | type[Vde]
 
 #: Levada's endpoints without limits, shown beside.
 _UNLIMITED = "no limits"
@@ -71,8 +71,8 @@ def packet(lab: Lab, report: Report, quick: bool) -> None:
     """One TCP connection between two veths that exist, each taken with packet://."""
     contest = Contest(
         "packet",
-        (Bridge,),
-        {"bridge": 0.75},
+        (Bridge, PacketCopyLoop),
+        {"bridge": 0.75, "copy": 0.8},
         lambda src, dst: TcpFlow("flow", src, dst),
         lambda payload_bps: payload_bps / 1e9,
         "Gbit/s",
