@@ -10,7 +10,7 @@
 //! | `levada-vde` | lets clients into VDE directories (`plugs`) |
 
 use crate::desk::Desk;
-use crate::handover::{Giver, Taker, monotonic_ns};
+use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
 use crate::http;
 use crate::log::{Level, Log};
 use crate::notify::{self, Notifier};
@@ -209,19 +209,23 @@ impl Running {
         let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let lock = rundir.lock().map_err(failed("cannot keep the lock"))?;
         let desk = Arc::new(Desk::new(config, site, facts, inbox.clone(), bell.clone(), log.clone()));
-        let giver =
-            Giver { lock, desk: Arc::clone(&desk), inbox: inbox.clone(), bell: bell.clone(), log: log.clone(), left };
+        let giver = Giver {
+            lock,
+            desk: Arc::clone(&desk),
+            plugs: plugs.clone(),
+            inbox: inbox.clone(),
+            bell: bell.clone(),
+            log: log.clone(),
+            left,
+        };
         let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let from = inheritance.taker.as_ref().map(|taker| taker.from);
         // From here on nobody else reads the devices.
-        let state = inheritance
-            .taker
-            .map(Taker::take)
-            .transpose()
-            .map_err(failed("the takeover failed, and the old process goes on"))?;
-        if let Some(state) = state {
-            import(&mut worker, plan, &state, log);
+        let taken = inheritance.taker.map(|taker| taker.take(plugs.inherited())).transpose();
+        let taken = taken.map_err(failed("the takeover failed, and the old process goes on"))?;
+        if let Some(spoils) = &taken {
+            import(&mut worker, plan, &spoils.state, log);
         }
         let worker = spawn("levada-worker", {
             let log = log.clone();
@@ -245,6 +249,9 @@ impl Running {
         })?;
         for (plug, device) in joins {
             plugs.join(plug, device);
+        }
+        if let Some(Spoils { papers, clients, .. }) = taken {
+            plugs.take_over(&papers, clients);
         }
         let (served, complaint) = (Arc::clone(&desk), log.clone());
         spawn("levada-http", move || {

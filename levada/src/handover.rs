@@ -6,10 +6,10 @@
 //! | from | message | then |
 //! |---|---|---|
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
-//! | old | `offer`, descriptors | of the run directory's lock and of every device; the old one works on |
+//! | old | `offer`, descriptors | of the run directory's lock, of every device and of VDE directories; the old one works on |
 //! | new | `ready` | everything is made; only its worker does not run yet |
-//! | old | `state` | its worker no longer reads, has sent what it could within [`DRAIN_NS`], and waits |
-//! | new | `taken` | its worker runs |
+//! | old | `state`, descriptors | its worker no longer reads, has sent what it could within [`DRAIN_NS`], and waits; of VDE clients |
+//! | new | `taken` | its worker runs; the VDE directories it goes on with |
 //! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
 //!
 //! Whatever goes wrong before `taken` (an error, an end, a silence) leaves the old one at work: its worker resumes. `taken` arrives or it
@@ -19,6 +19,7 @@
 use crate::descriptors;
 use crate::desk::Desk;
 use crate::log::{Level, Log};
+use crate::plugs::{Papers, Plugs};
 use crate::state::State;
 use crate::worker::{Bell, Order};
 use rustix::net::sockopt::socket_peercred;
@@ -26,9 +27,9 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -48,12 +49,29 @@ const SHORT: Duration = Duration::from_millis(500);
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(tag = "message", rename_all = "kebab-case")]
 enum Message {
-    Hello { protocol: u32, version: String, pid: u32 },
-    Offer { version: String, pid: u32, descriptors: usize },
-    Refusal { why: String },
+    Hello {
+        protocol: u32,
+        version: String,
+        pid: u32,
+    },
+    Offer {
+        version: String,
+        pid: u32,
+        descriptors: usize,
+    },
+    Refusal {
+        why: String,
+    },
     Ready {},
-    State { state: State },
-    Taken {},
+    State {
+        state: State,
+        #[serde(default)]
+        plugs: Papers,
+    },
+    Taken {
+        #[serde(default)]
+        directories: Vec<PathBuf>,
+    },
 }
 
 fn send(mut stream: &UnixStream, message: &Message) -> io::Result<()> {
@@ -73,6 +91,20 @@ fn receive(mut stream: &UnixStream) -> io::Result<Message> {
     let mut text = Vec::new();
     stream.take(u64::from(length)).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
+}
+
+fn send_descriptors(stream: &UnixStream, all: &[BorrowedFd<'_>]) -> io::Result<()> {
+    all.chunks(descriptors::MOST).try_for_each(|some| descriptors::send(stream, b"d", some))
+}
+
+fn receive_descriptors(stream: &UnixStream, count: usize) -> io::Result<Vec<OwnedFd>> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        if descriptors::receive(stream, &mut [0], &mut all)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(all)
 }
 
 /// The machine's time since it was started, which both processes share.
@@ -103,6 +135,8 @@ pub struct Giver {
     pub lock: File,
     /// What runs: gives names to the worker's numbers.
     pub desk: Arc<Desk>,
+    /// VDE directories and the clients in them.
+    pub plugs: Plugs,
     /// The worker's inbox.
     pub inbox: SyncSender<Order>,
     /// The worker's bell.
@@ -170,23 +204,30 @@ impl Giver {
         };
         let (reply, answer) = sync_channel(1);
         self.order(Order::Lend { reply })?;
-        let devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
+        let mut devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
+        devices.extend(self.plugs.lend());
         let version = env!("CARGO_PKG_VERSION").to_owned();
         send(stream, &Message::Offer { version, pid: std::process::id(), descriptors: devices.len() + 1 })?;
         let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();
-        for some in all.chunks(descriptors::MOST) {
-            descriptors::send(stream, b"d", some)?;
-        }
+        send_descriptors(stream, &all)?;
         drop(devices);
         match receive(stream)? {
             Message::Ready {} => {}
             other => return Err(unexpected(&other)),
         }
-        let given = self.stop_reading().and_then(|state| Self::pass(stream, state));
-        if given.is_err() {
-            self.order(Order::Resume)?;
+        let (papers, clients) = self.plugs.freeze();
+        let given = self.stop_reading().and_then(|state| Self::pass(stream, state, papers, &clients));
+        match given {
+            Ok(directories) => {
+                self.plugs.leave(&directories);
+                Ok(pid)
+            }
+            Err(error) => {
+                self.plugs.thaw();
+                self.order(Order::Resume)?;
+                Err(error)
+            }
         }
-        given.map(|()| pid)
     }
 
     fn stop_reading(&self) -> io::Result<State> {
@@ -196,8 +237,10 @@ impl Giver {
         Ok(State::new(monotonic_ns(), &self.desk.facts().plan, &known))
     }
 
-    fn pass(stream: &UnixStream, state: State) -> io::Result<()> {
-        send(stream, &Message::State { state })?;
+    /// Passes on what is left, and says which VDE directories the new process goes on with.
+    fn pass(stream: &UnixStream, state: State, plugs: Papers, clients: &[OwnedFd]) -> io::Result<Vec<PathBuf>> {
+        send(stream, &Message::State { state, plugs })?;
+        send_descriptors(stream, &clients.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>())?;
         stream.set_read_timeout(Some(SHORT))?;
         let answer = receive(stream).or_else(|error| {
             // Either it has been sent by now, or it cannot be any more.
@@ -205,7 +248,7 @@ impl Giver {
             receive(stream).map_err(|_| error)
         })?;
         match answer {
-            Message::Taken {} => Ok(()),
+            Message::Taken { directories } => Ok(directories),
             other => Err(unexpected(&other)),
         }
     }
@@ -217,6 +260,17 @@ pub struct Taker {
     stream: UnixStream,
     /// Who gives.
     pub from: u32,
+}
+
+/// What the old process knew when it stopped.
+#[derive(Debug)]
+pub struct Spoils {
+    /// Of its switches.
+    pub state: State,
+    /// Of its VDE directories and clients.
+    pub papers: Papers,
+    /// The clients' descriptors.
+    pub clients: Vec<OwnedFd>,
 }
 
 impl Taker {
@@ -234,29 +288,24 @@ impl Taker {
             Message::Offer { pid, descriptors, .. } => (pid, descriptors),
             other => return Err(unexpected(&other)),
         };
-        let mut all = Vec::new();
-        while all.len() < count {
-            if descriptors::receive(&stream, &mut [0], &mut all)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        let mut all = all.into_iter();
+        let mut all = receive_descriptors(&stream, count)?.into_iter();
         let lock = all.next().ok_or_else(|| io::Error::other("the offer has no lock"))?;
         Ok((Taker { stream, from }, File::from(lock), all.collect()))
     }
 
-    /// Takes the work. All must be ready: when this returns, nobody else reads the devices.
+    /// Takes the work, and the VDE directories that are inherited. All must be ready: when this returns, nobody else reads the devices.
     ///
     /// # Errors
     /// The old process goes on.
-    pub fn take(self) -> io::Result<State> {
+    pub fn take(self, directories: Vec<PathBuf>) -> io::Result<Spoils> {
         send(&self.stream, &Message::Ready {})?;
-        let state = match receive(&self.stream)? {
-            Message::State { state } => state,
+        let (state, papers) = match receive(&self.stream)? {
+            Message::State { state, plugs } => (state, plugs),
             other => return Err(unexpected(&other)),
         };
-        send(&self.stream, &Message::Taken {})?;
-        Ok(state)
+        let clients = receive_descriptors(&self.stream, papers.descriptors())?;
+        send(&self.stream, &Message::Taken { directories })?;
+        Ok(Spoils { state, papers, clients })
     }
 }
 

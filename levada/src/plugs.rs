@@ -8,9 +8,13 @@
 //! [`WAITING`] wait. So descriptors and memory are bounded: by these and by the plugs. [`LINES`] log lines of each level a second tell of
 //! what happens.
 
+mod handover;
+
 use crate::log::{Level, Log};
 use crate::worker::{Bell, Order};
 use control::plan::VdePlan;
+pub use handover::Papers;
+use ports::Survey;
 use ports::vde::request::{MOST_BYTES, Request};
 use ports::vde::{Counts, Directory, DirectoryOptions, MAX_CLIENTS, OpenError, Plugged, VdePort};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -39,6 +43,8 @@ const CHATTER_BYTES: usize = 4096;
 const TICK: Duration = Duration::from_secs(1);
 /// How long nobody is served where no descriptor is left.
 const EXHAUSTED: Duration = Duration::from_millis(100);
+/// How often it is looked whether a takeover is over: it takes some milliseconds.
+const FROZEN: Duration = Duration::from_millis(2);
 /// Events fetched at a time; more wait in the kernel.
 const EVENTS: usize = 64;
 /// What the order to stop is watched as.
@@ -73,6 +79,8 @@ struct Board {
     next: u64,
     /// Lines in the second that began then: of each level its own, so that refusals do not hide who is plugged in.
     lines: (Instant, [u32; 2]),
+    /// Another process is about to take over: nothing changes until it has, or has failed.
+    is_frozen: bool,
 }
 
 /// A directory that is open.
@@ -81,6 +89,8 @@ struct Place {
     /// As the plan writes it, without links followed.
     name: String,
     directory: Directory,
+    /// How it is to be when it is taken over from the process that still has it.
+    coming: Option<DirectoryOptions>,
 }
 
 /// A plug.
@@ -136,6 +146,7 @@ impl Plugs {
             waiting: VecDeque::new(),
             next: STOP + 1,
             lines: (Instant::now(), [0; 2]),
+            is_frozen: false,
         };
         Ok(Plugs { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop) })
     }
@@ -145,12 +156,13 @@ impl Plugs {
     }
 
     /// Opens a plug, and its directory where that is not open yet. It takes no client before [`Plugs::join`]. To be called before a change
-    /// that adds it, so that a directory that cannot be had refuses the change.
+    /// that adds it, so that a directory that cannot be had refuses the change. A directory that the `survey` has of an earlier process is
+    /// that one's until [`Plugs::take_over`].
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(&self, plan: &VdePlan, label: String) -> Result<PlugId, OpenError> {
-        self.board().open(plan, label)
+    pub fn open(&self, plan: &VdePlan, label: String, survey: &Survey) -> Result<PlugId, OpenError> {
+        self.board().open(plan, label, survey)
     }
 
     /// Lets clients plug in: they become the worker's device number `device`, which must be there.
@@ -182,6 +194,11 @@ impl Plugs {
                 board.close_all();
                 return;
             }
+            if board.is_frozen {
+                drop(board);
+                std::thread::sleep(FROZEN);
+                continue;
+            }
             let exhausted = watches.into_iter().any(|watch| !board.serve(watch));
             if Instant::now() >= tick {
                 board.tick();
@@ -207,17 +224,20 @@ impl Board {
         self.next
     }
 
-    fn open(&mut self, plan: &VdePlan, label: String) -> Result<PlugId, OpenError> {
+    fn open(&mut self, plan: &VdePlan, label: String, survey: &Survey) -> Result<PlugId, OpenError> {
         let options =
             DirectoryOptions { path: PathBuf::from(&plan.directory), mode: plan.mode, group: plan.group.clone() };
         let watch = self.number();
         match self.directories.iter_mut().find(|place| place.name == plan.directory) {
+            Some(Place { coming: Some(coming), .. }) => *coming = options,
             Some(place) => place.directory.change(&options)?,
             None => {
-                let directory = Directory::open(&options)?;
+                let inherited = Directory::inherit(&options.path, survey);
+                let coming = inherited.is_some().then(|| options.clone());
+                let directory = inherited.map_or_else(|| Directory::open(&options), Ok)?;
                 let watched = epoll::add(&*self.epoll, directory.fd(), EventData::new_u64(watch), EventFlags::IN);
                 watched.map_err(|error| OpenError::Kernel(options.path, "watching it", error.into()))?;
-                self.directories.push(Place { watch, name: plan.directory.clone(), directory });
+                self.directories.push(Place { watch, name: plan.directory.clone(), directory, coming });
             }
         }
         let id = PlugId(self.number());
@@ -342,7 +362,7 @@ impl Board {
         };
         let name = format!("\"{}\" ({})", request.description, who(&waiting.peer));
         let text = format!("{}: plugged in by {name}", plug.label);
-        plug.clients.push(Client { watch: waiting.watch, stream: waiting.stream, plugged, name, chatter: 0 });
+        plug.clients.push(Client::new(waiting.watch, waiting.stream, plugged, name));
         self.hand_over(index);
         self.line(Level::Info, &text);
     }
@@ -459,6 +479,12 @@ impl Board {
 impl Plug {
     fn has_room(&self) -> bool {
         self.clients.len() < if self.plan.hub { MAX_CLIENTS } else { 1 }
+    }
+}
+
+impl Client {
+    fn new(watch: u64, stream: UnixStream, plugged: Plugged, name: String) -> Client {
+        Client { watch, stream, plugged, name, chatter: 0 }
     }
 }
 

@@ -239,7 +239,7 @@ impl Site {
             }
             Want::Absent(owner) => Kind::Absent(owner),
             Want::Plug(plan) => {
-                let id = self.plugs.open(&plan, fresh.label.clone()).map_err(|error| error.to_string())?;
+                let id = self.plugs.open(&plan, fresh.label.clone(), survey).map_err(|error| error.to_string())?;
                 Kind::Plug(plan, id)
             }
         };

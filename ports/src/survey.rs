@@ -2,12 +2,15 @@
 //! they are.
 //!
 //! What a descriptor is open on is asked of the kernel, so that it needs no description, and none can be wrong: a TAP has a name and a
-//! namespace, a packet socket an interface and a namespace, a link an id that is found at its interface's hook. What nobody takes is closed
-//! with the survey.
+//! namespace, a packet socket an interface and a namespace, a link an id that is found at its interface's hook, a directory is the same as
+//! another by device and inode, and a socket that listens has a path. What nobody takes is closed with the survey.
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::FileType;
 
 use crate::netns::{Identity, Netns};
 use crate::packet;
@@ -64,6 +67,25 @@ impl Survey {
     /// That of the link with one of these ids.
     pub(crate) fn link(&self, ids: &[u32]) -> Option<OwnedFd> {
         self.take(|fd| packet::link_id(fd).filter(|id| ids.contains(id))).map(|(fd, _)| fd)
+    }
+
+    /// Those of the directory at `path`, and of the socket that listens in it as `name`.
+    pub(crate) fn directory(&self, path: &Path, name: &str) -> Option<(OwnedFd, OwnedFd)> {
+        let wanted = rustix::fs::stat(path).ok()?;
+        let listens = |fd: BorrowedFd<'_>| {
+            rustix::net::sockopt::socket_acceptconn(fd).ok().filter(|listens| *listens)?;
+            let address = rustix::net::getsockname(fd).ok()?;
+            let address = rustix::net::SocketAddrUnix::try_from(address).ok()?;
+            (address.path()?.to_bytes() == path.join(name).as_os_str().as_encoded_bytes()).then_some(())
+        };
+        let is_it = |fd: BorrowedFd<'_>| {
+            let status = rustix::fs::fstat(fd).ok()?;
+            let same = (status.st_dev, status.st_ino) == (wanted.st_dev, wanted.st_ino);
+            (same && FileType::from_raw_mode(status.st_mode) == FileType::Directory).then_some(())
+        };
+        let (listener, ()) = self.take(listens)?;
+        let (handle, ()) = self.take(is_it)?;
+        Some((handle, listener))
     }
 
     /// The devices of all instances; `find` looks for them.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::worker::Wake;
+use ports::Survey;
 use ports::vde::request::{ADDRESS_BYTES, MAGIC, VERSION, answer};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -38,7 +39,7 @@ impl Bed {
     }
 
     fn open(&self, plug: u32, device: usize) -> PlugId {
-        let id = self.plugs.open(&self.plan("red", plug, false), format!("plug {plug}")).unwrap();
+        let id = self.plugs.open(&self.plan("red", plug, false), format!("plug {plug}"), &Survey::default()).unwrap();
         self.plugs.join(id, device);
         id
     }
@@ -122,7 +123,7 @@ fn clients_come_and_go_and_the_worker_is_told() {
 #[test]
 fn a_plug_takes_clients_once_it_is_joined_and_none_once_it_is_closed() {
     let bed = Bed::new("join-and-close");
-    let id = bed.plugs.open(&bed.plan("red", 1, false), "plug 1".to_owned()).unwrap();
+    let id = bed.plugs.open(&bed.plan("red", 1, false), "plug 1".to_owned(), &Survey::default()).unwrap();
     assert!(!bed.client(0).is_in(), "the worker has no device for it yet");
     bed.plugs.join(id, 5);
     let client = bed.client(0);
@@ -147,7 +148,7 @@ fn a_directory_that_cannot_be_had_changes_nothing() {
     let bed = Bed::new("refused");
     std::fs::create_dir(bed.scratch.join("other")).unwrap();
     std::fs::write(bed.scratch.join("other/file"), "").unwrap();
-    assert!(bed.plugs.open(&bed.plan("other", 1, false), "plug 1".to_owned()).is_err());
+    assert!(bed.plugs.open(&bed.plan("other", 1, false), "plug 1".to_owned(), &Survey::default()).is_err());
     bed.open(1, 1);
     assert!(bed.client(0).is_in());
 }
@@ -155,7 +156,7 @@ fn a_directory_that_cannot_be_had_changes_nothing() {
 #[test]
 fn a_hub_is_one_device_that_is_up_while_it_has_a_client() {
     let bed = Bed::new("hub");
-    let id = bed.plugs.open(&bed.plan("red", 1, true), "hub".to_owned()).unwrap();
+    let id = bed.plugs.open(&bed.plan("red", 1, true), "hub".to_owned(), &Survey::default()).unwrap();
     bed.plugs.join(id, 1);
     let clients: Vec<_> = (0..MAX_CLIENTS).map(|_| bed.client(0)).collect();
     assert!(clients.iter().all(Client::is_in));

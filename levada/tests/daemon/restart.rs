@@ -1,8 +1,9 @@
 //! Restarts under load: a connection survives with its data whole, and a takeover that fails leaves the old process at work.
 
 use crate::interfaces::{REMOTE, Session, TAKEN, hooks_of};
-use crate::testbed::{Bed, Daemon, turn};
-use crate::traffic::{B, NEIGHBOURS};
+use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::traffic::{A, B, NEIGHBOURS};
+use crate::vde;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
 use std::io::{IoSliceMut, Read as _, Write as _};
@@ -78,9 +79,7 @@ impl Transfer {
     /// Waits until some more has come through.
     fn goes_on(&self) {
         let before = self.received.load(Ordering::Relaxed);
-        crate::testbed::soon("the transfer goes on", || {
-            self.received.load(Ordering::Relaxed) > before + 8 * PIECE as u64
-        });
+        soon("the transfer goes on", || self.received.load(Ordering::Relaxed) > before + 8 * PIECE as u64);
     }
 
     /// Ends the connection: all that was sent has arrived, in order.
@@ -246,6 +245,65 @@ fn a_takeover_of_an_interface_and_of_the_host_on_it_loses_and_doubles_nothing() 
     assert!(next.end(Signal::TERM).success());
 }
 
+#[test]
+fn a_takeover_of_a_vde_directory_keeps_its_clients_plugged_in() {
+    let name = "a_takeover_of_a_vde_directory_keeps_its_clients_plugged_in";
+    let Some(_turn) = vde::vde_turn(name, &["vde_plug2tap"]) else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = vde::here(&bed, &format!("{}hub = true\n", vde::THREE));
+    let mut daemon = bed.start(&text);
+    let mut plugs = vec![vde::plug(&bed, "a", 1, &["-p", "1"]), vde::plug(&bed, "b", 2, &["-p", "2"])];
+    soon("both are up", || vde::is_up(&daemon, "a") && vde::is_up(&daemon, "b"));
+    let transfer = Transfer::begin(&bed);
+    transfer.goes_on();
+    let datagrams = Datagrams::between(&bed, "b", "a", A);
+    for number in 0..4 {
+        transfer.goes_on();
+        let next = bed.take_over(&text);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        daemon = next;
+        assert!(!daemon.log().contains("plugged in by"), "takeover {number}: they do not plug in again");
+        soon("they are up", || vde::is_up(&daemon, "a") && vde::is_up(&daemon, "b"));
+    }
+    transfer.goes_on();
+    transfer.end();
+    datagrams.arrived_once();
+    // The directory is the new process's, with all that belongs to it.
+    plugs.push(vde::plug(&bed, "c", 3, &["-p", "3"]));
+    soon("a new client is plugged in", || vde::is_up(&daemon, "c"));
+    let second = bed.run(&["run", "-c", bed.configuration(&text.replace("NAME", "other")).to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another levada has it open"), "the lock went along");
+    // A takeover that fails leaves them where they are.
+    let wrong = text.clone() + "[[switch.tenant.endpoint]]\nname = \"d\"\nport = \"tap://tap0\"\nnetns = \"NS-none\"\n";
+    let failed = bed.run(&["run", "--takeover", "-c", bed.configuration(&wrong).to_str().unwrap()]);
+    assert!(!failed.status.success());
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 3), 3);
+    // Whose plug is gone is unplugged, and the others stay.
+    let mut one = daemon;
+    let (before, rest) = text.split_once("[[switch.tenant.endpoint]]\nname = \"b\"").unwrap();
+    let two = format!("{before}[[switch.tenant.endpoint]]{}", rest.split_once("[[switch.tenant.endpoint]]").unwrap().1);
+    let mut daemon = bed.take_over(&two);
+    assert!(one.wait().success());
+    plugs.remove(1).ends();
+    assert!(daemon.log().contains("there is no plug for it any more"), "{}", daemon.log());
+    soon("the others are up", || vde::is_up(&daemon, "a") && vde::is_up(&daemon, "c"));
+    // A directory that is not wanted any more goes with all its clients.
+    let none = "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n";
+    let mut last = bed.take_over(none);
+    assert!(daemon.wait().success());
+    plugs.iter_mut().for_each(vde::Running::ends);
+    assert!(!vde::directory(&bed).exists(), "nothing is left");
+    // What is made by one and taken by another is removed in the end, too.
+    let mut first = bed.take_over(&text);
+    assert!(last.wait().success());
+    let mut second = bed.take_over(&text);
+    assert!(first.wait().success());
+    assert_eq!(vde::names(&vde::directory(&bed)), ["ctl"]);
+    assert!(second.end(Signal::TERM).success());
+    assert!(!vde::directory(&bed).exists());
+}
+
 /// A client that says `messages` and goes; the daemon must live on.
 fn speak(daemon: &Daemon, bed: &Bed, messages: &[&[u8]]) -> UnixStream {
     let socket = bed.directory.join("run").join(bed.name("").trim_end_matches('-')).join("handover.sock");
@@ -287,7 +345,7 @@ fn a_takeover_that_fails_leaves_the_old_process_at_work() {
     // The daemon takes its time to see that somebody has gone; until then it is busy.
     let failures = |count| {
         let gone = || daemon.log().matches("a takeover failed, and this process goes on").count() >= count;
-        crate::testbed::soon("the daemon has seen that it failed", gone);
+        soon("the daemon has seen that it failed", gone);
     };
     failures(1);
     // Another version of the messages.
@@ -299,7 +357,7 @@ fn a_takeover_that_fails_leaves_the_old_process_at_work() {
     drop(speak(&daemon, &bed, &[hello]));
     failures(3);
     for last in [&b""[..], b"{}"] {
-        crate::testbed::soon("it is free again", || {
+        soon("it is free again", || {
             let stream = speak(&daemon, &bed, &[hello]);
             let offer = answer(&stream);
             if offer.contains("under way") {
@@ -342,7 +400,7 @@ fn a_process_that_is_silent_when_it_should_take_loses_its_chance() {
     (&stream).write_all(&(ready.len() as u32).to_le_bytes()).unwrap();
     (&stream).write_all(ready).unwrap();
     answer(&stream);
-    crate::testbed::soon("the daemon has waited enough", || daemon.log().contains("a takeover failed"));
+    soon("the daemon has waited enough", || daemon.log().contains("a takeover failed"));
     transfer.goes_on();
     let late = (&stream).write_all(b"\x13\0\0\0{\"message\":\"taken\"}");
     assert!(late.is_err(), "too late");
@@ -364,7 +422,7 @@ fn of_two_takeovers_at_once_at_most_one_succeeds_at_a_time() {
     transfer.goes_on();
     // Either the second is refused, or it comes later and takes over from the first, which then ends well.
     let mut running = Vec::new();
-    crate::testbed::soon("one of them runs", || {
+    soon("one of them runs", || {
         running = two.iter_mut().map(|child| child.try_wait().unwrap().is_none()).collect::<Vec<_>>();
         running.iter().filter(|runs| **runs).count() < 2
     });
@@ -396,7 +454,7 @@ impl Manager {
 
     /// Reads until `text` has come.
     fn hears(&mut self, text: &str) {
-        crate::testbed::soon(text, || {
+        soon(text, || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let mut bytes = [0; 4096];

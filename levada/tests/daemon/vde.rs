@@ -14,7 +14,7 @@ use std::time::Duration;
 const REQUEST_BYTES: usize = 122;
 
 /// As [`turn`], with the programs of vde2.
-fn vde_turn(test: &str, programs: &[&str]) -> Option<Turn> {
+pub fn vde_turn(test: &str, programs: &[&str]) -> Option<Turn> {
     let turn = turn(test)?;
     let missing = |program: &&&str| {
         !["/usr/bin", "/usr/local/bin", "/bin"].iter().any(|place| Path::new(place).join(program).exists())
@@ -26,7 +26,7 @@ fn vde_turn(test: &str, programs: &[&str]) -> Option<Turn> {
 }
 
 /// A running program, killed when dropped.
-struct Running(Child);
+pub struct Running(Child);
 
 impl Running {
     fn start(bed: &Bed, space: &str, program: &str, arguments: &[&str]) -> Running {
@@ -40,7 +40,7 @@ impl Running {
         self.0.wait().unwrap();
     }
 
-    fn ends(&mut self) {
+    pub fn ends(&mut self) {
         soon("it ends", || self.0.try_wait().unwrap().is_some());
     }
 }
@@ -53,7 +53,7 @@ impl Drop for Running {
 }
 
 /// Endpoints a (plug 1), b (plug 2) and c (plug 3) of one directory; `EXTRA-x` stands for further keys.
-const THREE: &str = r#"
+pub const THREE: &str = r#"
 [daemon]
 name = "NAME"
 [[switch]]
@@ -75,12 +75,17 @@ name = "c"
 port = "vde://DIR/red[3]"
 "#;
 
-fn directory(bed: &Bed) -> PathBuf {
+pub fn directory(bed: &Bed) -> PathBuf {
     bed.directory.join("red")
 }
 
-fn start(bed: &Bed, text: &str) -> Daemon {
-    bed.start(&text.replace("DIR", bed.directory.to_str().unwrap()))
+pub fn start(bed: &Bed, text: &str) -> Daemon {
+    bed.start(&here(bed, text))
+}
+
+/// The configuration with its directory in the bed's.
+pub fn here(bed: &Bed, text: &str) -> String {
+    text.replace("DIR", bed.directory.to_str().unwrap())
 }
 
 fn socket(bed: &Bed) -> String {
@@ -101,15 +106,15 @@ fn plug_into(bed: &Bed, directory: &str, space: &str, number: u8, options: &[&st
     plug
 }
 
-fn plug(bed: &Bed, space: &str, number: u8, options: &[&str]) -> Running {
+pub fn plug(bed: &Bed, space: &str, number: u8, options: &[&str]) -> Running {
     plug_into(bed, &socket(bed), space, number, options)
 }
 
-fn is_up(daemon: &Daemon, endpoint: &str) -> bool {
+pub fn is_up(daemon: &Daemon, endpoint: &str) -> bool {
     daemon.endpoint(endpoint)["state"] == "up"
 }
 
-fn names(directory: &Path) -> Vec<String> {
+pub fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

@@ -24,6 +24,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred,
 
 use super::request::{self, Request};
 use crate::group;
+use crate::survey::Survey;
 
 /// The control socket, in the directory.
 const CTL: &str = "ctl";
@@ -153,6 +154,8 @@ pub struct Directory {
     next: u32,
     /// Sockets of clients that have left: where these died they are still there.
     leftovers: Vec<PathBuf>,
+    /// It is another process's: nothing of it is removed.
+    is_theirs: bool,
 }
 
 /// A client that is plugged in.
@@ -164,6 +167,20 @@ pub struct Plugged {
     path: PathBuf,
     /// The client's own.
     client: PathBuf,
+}
+
+impl Plugged {
+    /// A client that an earlier process plugged in: its data socket, and where that and the client's own are bound.
+    #[must_use]
+    pub fn inherit(data: OwnedFd, path: PathBuf, client: PathBuf) -> Plugged {
+        Plugged { data, path, client }
+    }
+
+    /// Where the data socket and the client's own are bound.
+    #[must_use]
+    pub fn paths(&self) -> (&Path, &Path) {
+        (&self.path, &self.client)
+    }
 }
 
 impl Directory {
@@ -199,11 +216,52 @@ impl Directory {
         let ctl = path.join(CTL);
         let listener = UnixListener::bind(&ctl).map_err(failed("listening on its socket `ctl`"))?;
         let ours = made || stale;
-        let mut directory =
-            Directory { path, handle, listener, mode: DEFAULT_MODE, group: None, ours, next: 0, leftovers: Vec::new() };
+        let mut directory = Directory::new(path, handle, listener, ours);
         directory.change(options)?;
         directory.listener.set_nonblocking(true).map_err(failed("listening"))?;
         Ok(directory)
+    }
+
+    fn new(path: PathBuf, handle: OwnedFd, listener: UnixListener, ours: bool) -> Directory {
+        let (mode, group, leftovers) = (DEFAULT_MODE, None, Vec::new());
+        Directory { path, handle, listener, mode, group, ours, next: 0, leftovers, is_theirs: false }
+    }
+
+    /// The directory that an earlier process opened, where the `survey` has it: as it is, and that process's until
+    /// [`Directory::take`].
+    #[must_use]
+    pub fn inherit(path: &Path, survey: &Survey) -> Option<Directory> {
+        let path = fs::canonicalize(path).ok()?;
+        let (handle, listener) = survey.directory(&path, CTL)?;
+        let mut directory = Directory::new(path, handle, listener.into(), false);
+        directory.is_theirs = true;
+        Some(directory)
+    }
+
+    /// From now on it is this process's. `made`: it is to be removed in the end ([`Directory::is_made`] of the earlier one).
+    ///
+    /// # Errors
+    /// As [`Directory::change`]; it is taken all the same.
+    pub fn take(&mut self, made: bool, options: &DirectoryOptions) -> Result<(), OpenError> {
+        (self.is_theirs, self.ours) = (false, made);
+        self.change(options)
+    }
+
+    /// From now on it is another process's, which has inherited it.
+    pub fn leave(&mut self) {
+        self.is_theirs = true;
+    }
+
+    /// Whether it was made, or was left by a switch that was killed: then it is removed in the end.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.ours
+    }
+
+    /// What a process that goes on after this one needs of it.
+    #[must_use]
+    pub fn lent(&self) -> [BorrowedFd<'_>; 2] {
+        [self.handle.as_fd(), self.listener.as_fd()]
     }
 
     /// Changes who may plug in; clients that have stay.
@@ -367,6 +425,9 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
+        if self.is_theirs {
+            return;
+        }
         self.sweep();
         let _ = fs::remove_file(self.path.join(CTL));
         if self.ours {
