@@ -7,7 +7,7 @@ use crate::config::{
 };
 use crate::names::Locator;
 use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
-use datapath::frame::{LARGE, PoolLimits, SMALL};
+use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
 use datapath::program::{self, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
@@ -51,7 +51,7 @@ pub fn compile(config: &Config, previous: Option<&Plan>) -> Plan {
     Plan {
         name: config.daemon.name.clone(),
         spin: config.daemon.spin,
-        pool: pool(config.daemon.memory_bytes),
+        pool: PoolLimits::within(config.daemon.memory_bytes),
         switches,
         links,
     }
@@ -62,12 +62,6 @@ fn number<K: Ord>(wanted: impl Iterator<Item = K>, had: &BTreeMap<K, u32>) -> Ve
     let taken: BTreeSet<u32> = had.values().copied().collect();
     let mut free = (0..u32::MAX).filter(|id| !taken.contains(id));
     wanted.map(|one| had.get(&one).copied().or_else(|| free.next()).unwrap_or(u32::MAX)).collect()
-}
-
-/// A third of the memory for small frames, the rest for large ones, each bounded by what a token can number.
-fn pool(memory_bytes: u64) -> PoolLimits {
-    let buffers = |bytes: u64, size: usize| u32::try_from(bytes / size as u64).unwrap_or(u32::MAX / 4);
-    PoolLimits { small: buffers(memory_bytes / 3, SMALL), large: buffers(memory_bytes / 3 * 2, LARGE) }
 }
 
 fn link(link: &crate::config::Link, number: u32) -> LinkConfig {

@@ -269,7 +269,7 @@ fn play(case: &Case) -> String {
         program.ports[port as usize].offload = OffloadSupport::NONE;
     }
     let mut switch = Switch::new(&program, 1).expect("a sound program");
-    let mut pool = Pool::new(PoolLimits { small: 512, large: 32 });
+    let mut pool = Pool::new(PoolLimits { small: 512, medium: 0, large: 32 });
     let mut now = Instant(1_000_000_000);
     let name = |port: u32| plan.ports[port as usize].locator.to_string();
     let mut text = format!("# {}\n\n## configuration\n{}\n## frames\n", case.name, case.config.trim_start());

@@ -1,7 +1,7 @@
 //! Frames, and the pool that owns their memory.
 //!
 //! A [`Frame`] is a token for one slot of a [`Pool`]: it cannot be copied, so a frame is in exactly one place, and the pool's
-//! count of slots in use proves that none was lost. Bytes lie in one of two size classes behind [`HEADROOM`] bytes that later stages
+//! count of slots in use proves that none was lost. Bytes lie in one of three size classes behind [`HEADROOM`] bytes that later stages
 //! may grow into (outer headers, tags). Queues are chains through the slots ([`Fifo`]), so that a queue costs no memory of its own.
 //! Buffers are made on first use and kept; the pool never holds more than its limits.
 
@@ -15,10 +15,14 @@ pub const HEADROOM: usize = 128;
 pub const MAX_FRAME: usize = 65_535 + 22;
 /// Bytes of a small buffer, headroom included: holds any frame of a 1500-byte MTU.
 pub const SMALL: usize = 2048;
-/// The longest frame that a small buffer holds.
-const SMALL_ROOM: usize = SMALL - HEADROOM;
+/// Bytes of a medium buffer, headroom included: for what the scheduler cuts off longer frames at up to 5 Gbit/s.
+pub const MEDIUM: usize = 16_384;
 /// Bytes of a large buffer, headroom included.
 pub const LARGE: usize = HEADROOM + MAX_FRAME + 23;
+/// Bytes of a buffer of each class.
+const SIZES: [usize; 3] = [SMALL, MEDIUM, LARGE];
+/// The class of the largest buffers.
+const LAST: usize = SIZES.len() - 1;
 
 const NONE: u32 = u32::MAX;
 
@@ -49,7 +53,7 @@ struct Slot {
     start: u32,
     len: u32,
     next: u32,
-    large: bool,
+    class: u8,
     in_use: bool,
     meta: Meta,
 }
@@ -58,7 +62,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
     fn room(&self) -> usize {
-        if self.large { LARGE } else { SMALL }
+        SIZES[usize::from(self.class)]
     }
 }
 
@@ -67,14 +71,49 @@ impl Slot {
 pub struct PoolLimits {
     /// Buffers of [`SMALL`] bytes.
     pub small: u32,
+    /// Buffers of [`MEDIUM`] bytes.
+    pub medium: u32,
     /// Buffers of [`LARGE`] bytes.
     pub large: u32,
 }
 
 impl Default for PoolLimits {
-    /// 16 MiB of small frames and 32 MiB of large ones.
+    /// What fits in 48 MiB.
     fn default() -> Self {
-        PoolLimits { small: 8192, large: 510 }
+        PoolLimits::within(48 << 20)
+    }
+}
+
+impl PoolLimits {
+    /// So many buffers that they take at most `bytes`: a third of it for small ones, a sixth for medium ones, half for large ones; each
+    /// bounded by what a token can number.
+    #[must_use]
+    pub fn within(bytes: u64) -> PoolLimits {
+        let buffers = |bytes: u64, size: usize| u32::try_from(bytes / size as u64).unwrap_or(u32::MAX / 4);
+        PoolLimits {
+            small: buffers(bytes / 3, SMALL),
+            medium: buffers(bytes / 6, MEDIUM),
+            large: buffers(bytes / 2, LARGE),
+        }
+    }
+
+    /// Bytes of all these buffers that hold as much as one of `truesize` bytes.
+    #[must_use]
+    pub fn bytes_for(&self, truesize: u32) -> u64 {
+        let all = [self.small, self.medium, self.large].into_iter().zip(SIZES);
+        all.filter(|(_, size)| *size >= truesize as usize).map(|(count, size)| u64::from(count) * size as u64).sum()
+    }
+
+    /// One of `truesize` bytes fewer.
+    #[must_use]
+    pub fn without(mut self, truesize: u32) -> PoolLimits {
+        let count = match truesize as usize {
+            SMALL => &mut self.small,
+            MEDIUM => &mut self.medium,
+            _ => &mut self.large,
+        };
+        *count = count.saturating_sub(1);
+        self
     }
 }
 
@@ -84,9 +123,9 @@ pub struct Pool {
     slots: Vec<Slot>,
     /// The bytes of each slot.
     data: Vec<Box<[u8]>>,
-    free_small: Vec<u32>,
-    free_large: Vec<u32>,
-    made: PoolLimits,
+    /// The free slots of each class.
+    free: [Vec<u32>; SIZES.len()],
+    made: [u32; SIZES.len()],
     limits: PoolLimits,
 }
 
@@ -94,30 +133,23 @@ impl Pool {
     /// An empty pool; buffers are made when first asked for.
     #[must_use]
     pub fn new(limits: PoolLimits) -> Self {
-        let slots = limits.small as usize + limits.large as usize;
+        let each = [limits.small, limits.medium, limits.large].map(|count| count as usize);
         Pool {
-            slots: Vec::with_capacity(slots),
-            data: Vec::with_capacity(slots),
-            free_small: Vec::with_capacity(limits.small as usize),
-            free_large: Vec::with_capacity(limits.large as usize),
-            made: PoolLimits { small: 0, large: 0 },
+            slots: Vec::with_capacity(each.iter().sum()),
+            data: Vec::with_capacity(each.iter().sum()),
+            free: each.map(Vec::with_capacity),
+            made: [0; SIZES.len()],
             limits,
         }
     }
 
     /// A frame with room for `len` bytes, all of them zero or left from before. `None` where the pool has reached its limit or `len`
-    /// is more than [`MAX_FRAME`]. A small frame falls back to a large buffer.
+    /// is more than [`MAX_FRAME`]. Where the buffers of a size are used up, the frame gets a larger one.
     pub fn alloc(&mut self, len: usize) -> Option<Frame> {
-        if len <= SMALL_ROOM
-            && let Some(frame) = self.take(false)
-        {
-            self.set_len(&frame, len);
-            return Some(frame);
-        }
         if len > MAX_FRAME {
             return None;
         }
-        let frame = self.take(true)?;
+        let frame = (class_of(len)..=LAST).find_map(|class| self.take(class))?;
         self.set_len(&frame, len);
         Some(frame)
     }
@@ -151,20 +183,17 @@ impl Pool {
         let slot = &mut self.slots[frame.0 as usize];
         debug_assert!(slot.in_use);
         slot.in_use = false;
-        if slot.large {
-            self.free_large.push(frame.0);
-        } else {
-            self.free_small.push(frame.0);
-        }
+        self.free[usize::from(slot.class)].push(frame.0);
     }
 
-    /// After a driver read into a large buffer: moves a short frame to a small one, so that large buffers stay for what needs them.
+    /// After a driver read into a large buffer: moves a shorter frame to a smaller one, so that large buffers stay for what needs them.
     pub fn compact(&mut self, frame: Frame) -> Frame {
         let len = self.len(&frame);
-        if len > SMALL_ROOM || !self.slots[frame.0 as usize].large {
+        let (class, had) = (class_of(len), usize::from(self.slots[frame.0 as usize].class));
+        if class >= had {
             return frame;
         }
-        let Some(copy) = self.take(false) else {
+        let Some(copy) = (class..had).find_map(|class| self.take(class)) else {
             return frame;
         };
         self.copy(&frame, 0, &copy, 0, len);
@@ -247,12 +276,10 @@ impl Pool {
     /// What [`Pool::truesize`] would say of a frame of `len` bytes made now; `None` where there is no buffer for it.
     #[must_use]
     pub fn truesize_of(&self, len: usize) -> Option<u32> {
-        let free = self.available();
-        match len {
-            0..=SMALL_ROOM if free.small > 0 => Some(SMALL as u32),
-            0..=MAX_FRAME if free.large > 0 => Some(LARGE as u32),
-            _ => None,
-        }
+        let PoolLimits { small, medium, large } = self.available();
+        let free = [small, medium, large];
+        let class = (class_of(len)..=LAST).find(|class| free[*class] > 0)?;
+        (len <= MAX_FRAME).then_some(SIZES[class] as u32)
     }
 
     /// Bytes by which the frame may grow at its front.
@@ -264,16 +291,15 @@ impl Pool {
     /// Frames that are somewhere in the switch.
     #[must_use]
     pub fn in_use(&self) -> usize {
-        self.slots.len() - self.free_small.len() - self.free_large.len()
+        self.slots.len() - self.free.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Buffers that can still be had, in both classes.
+    /// Buffers that can still be had, in each class.
     #[must_use]
     pub fn available(&self) -> PoolLimits {
-        PoolLimits {
-            small: self.limits.small - self.made.small + self.free_small.len() as u32,
-            large: self.limits.large - self.made.large + self.free_large.len() as u32,
-        }
+        let left = |class: usize, limit: u32| limit - self.made[class] + self.free[class].len() as u32;
+        let PoolLimits { small, medium, large } = self.limits;
+        PoolLimits { small: left(0, small), medium: left(1, medium), large: left(2, large) }
     }
 
     /// The bounds given to [`Pool::new`].
@@ -282,11 +308,11 @@ impl Pool {
         self.limits
     }
 
-    fn take(&mut self, large: bool) -> Option<Frame> {
-        let free = if large { &mut self.free_large } else { &mut self.free_small };
-        let index = match free.pop() {
+    #[inline]
+    fn take(&mut self, class: usize) -> Option<Frame> {
+        let index = match self.free[class].pop() {
             Some(index) => index,
-            None => self.make(large)?,
+            None => self.make(class)?,
         };
         let slot = &mut self.slots[index as usize];
         slot.in_use = true;
@@ -297,18 +323,22 @@ impl Pool {
         Some(Frame(index))
     }
 
-    fn make(&mut self, large: bool) -> Option<u32> {
-        let (made, limit, size) = if large {
-            (&mut self.made.large, self.limits.large, LARGE)
-        } else {
-            (&mut self.made.small, self.limits.small, SMALL)
-        };
-        if *made >= limit {
+    #[cold]
+    fn make(&mut self, class: usize) -> Option<u32> {
+        let limit = [self.limits.small, self.limits.medium, self.limits.large][class];
+        if self.made[class] >= limit {
             return None;
         }
-        *made += 1;
-        self.data.push(vec![0; size].into_boxed_slice());
-        self.slots.push(Slot { start: 0, len: 0, next: NONE, large, in_use: false, meta: Meta::default() });
+        self.made[class] += 1;
+        self.data.push(vec![0; SIZES[class]].into_boxed_slice());
+        self.slots.push(Slot {
+            start: 0,
+            len: 0,
+            next: NONE,
+            class: class as u8,
+            in_use: false,
+            meta: Meta::default(),
+        });
         Some(self.slots.len() as u32 - 1)
     }
 
@@ -323,6 +353,12 @@ impl Pool {
             (&b[0], &mut a[to])
         }
     }
+}
+
+/// The smallest class whose buffers hold `len` bytes and the headroom.
+#[inline]
+fn class_of(len: usize) -> usize {
+    usize::from(len > SMALL - HEADROOM) + usize::from(len > MEDIUM - HEADROOM)
 }
 
 /// A first-in first-out queue of frames, chained through the pool's slots.
@@ -428,5 +464,71 @@ impl Fifo {
             pool.free(frame);
         }
         frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest frames that small and medium buffers hold.
+    const SHORT: usize = SMALL - HEADROOM;
+    const MIDDLE: usize = MEDIUM - HEADROOM;
+
+    #[test]
+    fn a_frame_gets_the_smallest_buffer_that_is_left_and_holds_it() {
+        let mut pool = Pool::new(PoolLimits { small: 2, medium: 2, large: 2 });
+        let mut frames = Vec::new();
+        for (len, size) in
+            [(SHORT, SMALL), (SHORT + 1, MEDIUM), (MIDDLE + 1, LARGE), (0, SMALL), (60, MEDIUM), (60, LARGE)]
+        {
+            assert_eq!(pool.truesize_of(len), Some(size as u32), "{len}");
+            let frame = pool.alloc(len).unwrap();
+            assert_eq!((pool.len(&frame), pool.truesize(&frame)), (len, size as u32));
+            frames.push(frame);
+        }
+        assert_eq!(pool.available(), PoolLimits { small: 0, medium: 0, large: 0 });
+        assert!(pool.alloc(1).is_none() && pool.truesize_of(1).is_none());
+        assert_eq!(pool.in_use(), 6);
+        frames.drain(..).for_each(|frame| pool.free(frame));
+        assert_eq!((pool.in_use(), pool.available()), (0, pool.limits()));
+        assert!(pool.alloc(MAX_FRAME + 1).is_none() && pool.truesize_of(MAX_FRAME + 1).is_none());
+        let longest = pool.alloc(MAX_FRAME).unwrap();
+        assert_eq!(pool.len(&longest), MAX_FRAME);
+        pool.free(longest);
+    }
+
+    #[test]
+    fn compacting_moves_a_frame_to_the_smallest_buffer_that_is_free() {
+        let mut pool = Pool::new(PoolLimits { small: 1, medium: 1, large: 3 });
+        let mut kept = Vec::new();
+        for (len, size) in [(100, SMALL), (100, MEDIUM), (MIDDLE, LARGE), (MIDDLE + 1, LARGE)] {
+            let frame = pool.alloc(MAX_FRAME).unwrap();
+            pool.bytes_mut(&frame)[..len].fill(7);
+            pool.set_len(&frame, len);
+            pool.meta_mut(&frame).out = 5;
+            let frame = pool.compact(frame);
+            assert_eq!(pool.truesize(&frame), size as u32, "{len}");
+            assert_eq!((pool.meta(&frame).out, pool.bytes(&frame)), (5, &vec![7; len][..]));
+            if len == MIDDLE + 1 {
+                pool.free(frame);
+            } else {
+                kept.push(frame);
+            }
+        }
+        kept.into_iter().for_each(|frame| pool.free(frame));
+        assert_eq!(pool.available(), pool.limits());
+    }
+
+    #[test]
+    fn memory_becomes_buffers_of_each_class() {
+        let limits = PoolLimits::within(48 << 20);
+        assert_eq!(limits.small as usize * SMALL, 16 << 20);
+        assert_eq!(limits.medium as usize * MEDIUM, 8 << 20);
+        assert!((23 << 20..=24 << 20).contains(&(limits.large as usize * LARGE)));
+        assert_eq!(limits.bytes_for(LARGE as u32), u64::from(limits.large) * LARGE as u64);
+        assert_eq!(limits.bytes_for(MEDIUM as u32), limits.bytes_for(LARGE as u32) + (8 << 20));
+        assert_eq!(limits.without(MEDIUM as u32).medium, limits.medium - 1);
+        assert!(PoolLimits::within(u64::MAX).small <= u32::MAX / 4);
     }
 }

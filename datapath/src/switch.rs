@@ -136,7 +136,7 @@ impl Switch {
         };
         switch.reserve(program.endpoints.len() + program.endpoints.len().max(SPARE));
         // Nothing is queued yet, so nothing needs a buffer.
-        let mut pool = Pool::new(PoolLimits { small: 0, large: 0 });
+        let mut pool = Pool::new(PoolLimits { small: 0, medium: 0, large: 0 });
         for change in program.changes() {
             switch.change(&mut pool, Instant::ZERO, change)?;
         }

@@ -135,7 +135,7 @@ proptest! {
     #[test]
     fn the_explanation_is_what_is_done(choices in any::<[u8; 8]>(), traffic in prop::collection::vec(sent(), 1..120)) {
         let mut switch = Switch::new(&program(choices), 3).expect("a sound program");
-        let mut pool = Pool::new(PoolLimits { small: 200, large: 20 });
+        let mut pool = Pool::new(PoolLimits { small: 200, medium: 10, large: 20 });
         let mut now = Instant(1_000_000_000);
         for sent in traffic {
             now = now.plus_ns(u64::from(sent.later_us) * 100);
@@ -172,7 +172,7 @@ fn the_words_name_what_decided() {
     program.tenants[0].attachment = Attachment::Vlan(10);
     program.ports[0].offload = OffloadSupport::NONE;
     let mut switch = Switch::new(&program, 3).expect("a sound program");
-    let mut pool = Pool::new(PoolLimits { small: 20, large: 40 });
+    let mut pool = Pool::new(PoolLimits { small: 20, medium: 0, large: 40 });
     let mut tell = |port, frame: Build<'_>| {
         let frame = frame.frame(&mut pool).expect("a buffer");
         let told = switch.explain(&pool, Instant(9), PortId(port), &frame).to_string();

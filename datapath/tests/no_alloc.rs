@@ -219,7 +219,7 @@ struct Rig {
 
 impl Rig {
     fn new(program: Program) -> Rig {
-        let mut pool = Pool::new(PoolLimits { small: 2048, large: 96 });
+        let mut pool = Pool::new(PoolLimits { small: 2048, medium: 64, large: 96 });
         // Buffers are made when they are first needed; here that is now, whenever the traffic needs most of them.
         let mut frames = Vec::new();
         while let Some(frame) = pool.alloc(60) {

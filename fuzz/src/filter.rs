@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
     let plan: Plan = control::load(CONFIG).plan.expect("a good configuration");
     let Ok(filter) = Filter::parse(text, &plan) else { return };
     let switch = Switch::new(&plan.switches[0].program, 1).expect("a sound program");
-    let mut pool = Pool::new(PoolLimits { small: 2, large: 2 });
+    let mut pool = Pool::new(PoolLimits { small: 2, medium: 0, large: 2 });
     let address = |n| Ipv4Addr::new(10, 0, 0, n);
     let frame = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])).ipv4(address(1), address(2)).tcp(5000, 80, 1);
     let frame = frame.frame(&mut pool).expect("a buffer");

@@ -75,7 +75,7 @@ pub fn run(data: &[u8]) {
         return;
     }
     // For the most segments there may be, and for parts of several.
-    let mut pool = Pool::new(PoolLimits { small: 2100, large: 100 });
+    let mut pool = Pool::new(PoolLimits { small: 2100, medium: 0, large: 100 });
     let Some(frame) = pool.alloc_from(bytes) else { return };
     let counted = wire_bytes(bytes.len(), &layout, &case.offload);
     *pool.meta_mut(&frame) = Meta { layout, offload: case.offload, wire_bytes: counted, ..Meta::default() };

@@ -39,7 +39,7 @@ fn in_order(data: &[u8], layout: &Layout) {
 
 /// A tag pushed and popped leaves the frame as it was; popping the frame's own gives what is behind it.
 fn tags(data: &[u8], layout: Layout) {
-    let mut pool = Pool::new(PoolLimits { small: 1, large: 1 });
+    let mut pool = Pool::new(PoolLimits { small: 1, medium: 0, large: 1 });
     let Some(frame) = pool.alloc_from(data) else { return };
     pool.meta_mut(&frame).layout = layout;
     assert!(vlan::push(&mut pool, &frame, 0x1fff));

@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let (Some(how), Some(which)) = (bytes.byte(), bytes.byte()) else { return };
     let mut switch = Switch::new(&program(how, which), 7).expect("a sound program");
-    let mut pool = Pool::new(PoolLimits { small: 256, large: 24 });
+    let mut pool = Pool::new(PoolLimits { small: 256, medium: 16, large: 24 });
     let mut now = Instant(1_000_000);
     for _ in 0..MOST {
         let Some(()) = operate(&mut bytes, &mut switch, &mut pool, &mut now) else { break };

@@ -43,8 +43,10 @@ const ORDERS: usize = 256;
 /// Chores that wait for upkeep at most; events beyond are not logged.
 const CHORES: usize = 256;
 /// Buffers made and touched before the first frame comes: a page fault costs as much as a frame (2.9 us). The pool makes the rest when they are
-/// first needed. 0.5 MiB and 2 MiB.
+/// first needed. 0.5 MiB, 0.5 MiB and 2 MiB.
 const WARM_SMALL: usize = 256;
+/// See [`WARM_SMALL`].
+const WARM_MEDIUM: usize = 32;
 /// See [`WARM_SMALL`].
 const WARM_LARGE: usize = 32;
 /// How long the worker may take to lend its devices when the daemon ends.
@@ -362,7 +364,7 @@ fn settle_adopted(adopted: Vec<(Recipe, OwnedFd)>, log: &Log) {
 
 /// Makes some buffers and touches their pages.
 fn warm(pool: &mut Pool) {
-    for (count, len) in [(WARM_SMALL, PAGE / 4), (WARM_LARGE, MAX_FRAME)] {
+    for (count, len) in [(WARM_SMALL, PAGE / 4), (WARM_MEDIUM, 2 * PAGE), (WARM_LARGE, MAX_FRAME)] {
         let frames: Vec<_> = (0..count).map_while(|_| pool.alloc(len)).collect();
         for frame in frames {
             for byte in pool.bytes_mut(&frame).iter_mut().step_by(PAGE) {

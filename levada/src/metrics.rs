@@ -182,7 +182,9 @@ fn worker(all: &mut Families, report: &Report) {
     all.histogram("levada_worker_loop_lag_seconds", "How late what was due was done.", &worker.loop_lag_buckets);
     all.histogram("levada_worker_round_seconds", "How long rounds of the loop took.", &worker.round_buckets);
     all.gauge("levada_memory_frames", "Frames in switches and links.", "", report.memory.frames);
-    for (size, free) in [("small", report.memory.small_free), ("large", report.memory.large_free)] {
+    let memory = &report.memory;
+    let free = [("small", memory.small_free), ("medium", memory.medium_free), ("large", memory.large_free)];
+    for (size, free) in free {
         all.gauge("levada_memory_free_buffers", "Buffers that can still be had.", &labels(&[("size", size)]), free);
     }
 }

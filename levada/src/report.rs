@@ -76,6 +76,9 @@ pub struct MemoryReport {
     pub frames: usize,
     /// Small buffers that can still be had.
     pub small_free: u32,
+    /// Medium buffers that can still be had.
+    #[serde(default)]
+    pub medium_free: u32,
     /// Large buffers that can still be had.
     pub large_free: u32,
 }
@@ -278,6 +281,7 @@ impl Facts {
             memory: MemoryReport {
                 frames: shot.frames_in_use,
                 small_free: shot.available.map_or(0, |a| a.small),
+                medium_free: shot.available.map_or(0, |a| a.medium),
                 large_free: shot.available.map_or(0, |a| a.large),
             },
             links: self.plan.links.iter().map(|(id, (name, _))| link(name, of(&shot.links, id))).collect(),

@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn without_buffers_frames_wait() {
-        let mut pool = Pool::new(PoolLimits { small: 1, large: 0 });
+        let mut pool = Pool::new(PoolLimits { small: 1, medium: 0, large: 0 });
         let (mut a, mut b) = pair(8, OffloadSupport::ALL);
         for _ in 0..2 {
             let frame = pool.alloc(60).unwrap();

@@ -179,7 +179,7 @@ impl Default for Topology {
             cables: Vec::new(),
             flows: Vec::new(),
             faults: Vec::new(),
-            pool: PoolLimits { small: 1 << 17, large: 1 << 13 },
+            pool: PoolLimits { small: 1 << 17, medium: 1 << 14, large: 1 << 13 },
         }
     }
 }

@@ -12,7 +12,7 @@ const QUICK: LinkConfig = LinkConfig {
 };
 
 fn pool() -> Pool {
-    Pool::new(PoolLimits { small: 4096, large: 16 })
+    Pool::new(PoolLimits { small: 4096, medium: 0, large: 16 })
 }
 
 fn frame(pool: &mut Pool, len: usize) -> Frame {

@@ -6,7 +6,7 @@
 //! [`Lane::is_stuck`] lets the shell stop reading from it.
 
 use crate::codel::Codel;
-use crate::frame::{Fifo, Frame, Pool, SMALL};
+use crate::frame::{Fifo, Frame, LARGE, Pool, PoolLimits, SMALL};
 use crate::segment;
 use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::Instant;
@@ -14,8 +14,13 @@ use crate::verdict::Reason;
 
 /// How long a lane must have been full before its sender is paused: far longer than any congestion control needs to react.
 const STUCK_NS: u64 = 50_000_000;
-/// Large buffers that no queue may take, so that ports can always read.
-const RESERVED_LARGE: u32 = 16;
+/// Free memory that no queue may take, so that ports can always read: 16 large buffers.
+const RESERVED_BYTES: u64 = 16 * LARGE as u64;
+/// How many times a queue's bound its buffers may take where they are small: a minimal frame uses little of one.
+const MEMORY_SMALL: u64 = 2;
+/// The same for longer ones, which the shortest frame that needs a medium buffer, or a large one, fills to an eighth or a quarter. With
+/// twice the bound a queue at 2 Gbit/s held a millisecond, and one connection lost its share (`lab/run fs-vde`).
+const MEMORY_LONG: u64 = 4;
 
 /// How much of a frame a lane takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +38,7 @@ pub enum Admission {
 #[repr(C)]
 pub struct Lane {
     fifo: Fifo,
-    /// Bound in wire bytes; in buffer memory it is twice that.
+    /// Bound in wire bytes; in buffer memory it is [`MEMORY_SMALL`] or [`MEMORY_LONG`] times that.
     bound: u32,
     codel: Codel,
     /// Since when it has not been less than half full; zero while it is.
@@ -48,8 +53,8 @@ pub struct Lane {
     aqm_drops: u64,
 }
 
-/// The largest bound of a lane: its memory, twice that, still counts in 32 bits.
-const MAX_BOUND: u32 = 1 << 30;
+/// The largest bound of a lane: its memory, four times that, still counts in 32 bits.
+const MAX_BOUND: u32 = 1 << 29;
 
 impl Lane {
     /// An empty lane of at most `bound` bytes.
@@ -94,7 +99,7 @@ impl Lane {
     pub fn enqueue(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         let meta = pool.meta(&frame);
         let segments = || segment::segments(&meta.layout, &meta.offload);
-        match self.admit(pool.available().large, meta.wire_bytes, pool.truesize(&frame), segments) {
+        match self.admit(|| pool.available(), meta.wire_bytes, pool.truesize(&frame), segments) {
             Admission::Whole => {}
             Admission::Trimmed(surplus) => {
                 self.fills(now);
@@ -113,21 +118,26 @@ impl Lane {
         Ok(())
     }
 
-    /// How much of a frame fits that takes `wire` bytes on the wire and `truesize` of memory, while `free_large` large buffers are free.
+    /// How much of a frame fits that takes `wire` bytes on the wire and `truesize` of memory, while `free` buffers are free.
     #[inline]
     #[must_use]
-    pub fn admit(&self, free_large: u32, wire: u32, truesize: u32, segments: impl FnOnce() -> u32) -> Admission {
-        let (wire, truesize) = (u64::from(wire), u64::from(truesize));
+    pub fn admit(
+        &self,
+        free: impl FnOnce() -> PoolLimits,
+        wire: u32,
+        truesize: u32,
+        segments: impl FnOnce() -> u32,
+    ) -> Admission {
+        let small = truesize <= SMALL as u32;
+        let (wire, memory) = (u64::from(wire), u64::from(truesize));
         let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
-        let memory = self.fifo.truesize() + truesize;
-        if memory > 2 * bound.max(truesize) || used >= bound {
+        let times = if small { MEMORY_SMALL } else { MEMORY_LONG };
+        if self.fifo.truesize() + memory > times * bound.max(memory) || used >= bound {
             return Admission::Refused(Reason::QueueFull);
         }
         // One queue may hold as much as is left free, so that none starves the others (dynamic thresholds, Choudhury and Hahne 1998).
-        let starved = truesize > SMALL as u64
-            && (free_large < RESERVED_LARGE
-                || self.fifo.truesize() > u64::from(free_large - RESERVED_LARGE) * truesize);
-        if starved {
+        let left = || free().bytes_for(truesize).checked_sub(RESERVED_BYTES);
+        if !small && left().is_none_or(|left| self.fifo.truesize() > left) {
             return Admission::Refused(Reason::NoBuffer);
         }
         if used + wire <= bound || used == 0 {

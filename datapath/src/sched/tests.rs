@@ -59,7 +59,7 @@ impl Rig {
         let n = program.endpoints.len();
         Rig {
             scheduler: Scheduler::new(&program, Direction::Egress),
-            pool: Pool::new(PoolLimits { small: 40_000, large: 0 }),
+            pool: Pool::new(PoolLimits { small: 40_000, medium: 0, large: 0 }),
             lengths: vec![vec![1538]; n],
             sent: vec![0; n],
             frames: vec![0; n],

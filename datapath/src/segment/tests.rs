@@ -15,7 +15,7 @@ const A6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 const B6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 
 fn pool() -> Pool {
-    Pool::new(PoolLimits { small: 4096, large: 4096 })
+    Pool::new(PoolLimits { small: 4096, medium: 0, large: 4096 })
 }
 
 /// An offloaded frame, as the sender's stack would make it.
@@ -403,7 +403,7 @@ fn the_ecn_bit_costs_one_segment() {
 
 #[test]
 fn without_buffers_nothing_is_lost() {
-    let mut pool = Pool::new(PoolLimits { small: 2, large: 1 });
+    let mut pool = Pool::new(PoolLimits { small: 2, medium: 0, large: 1 });
     let build = eth(A, B).ipv4(A4, B4).tcp(1, 2, 3).payload(vec![1; 5000]).gso(1000);
     let frame = build.frame(&mut pool).unwrap();
     let held = [pool.alloc(60).unwrap(), pool.alloc(60).unwrap()];

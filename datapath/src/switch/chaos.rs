@@ -90,7 +90,7 @@ pub struct Rig {
 impl Rig {
     pub fn new(program: &Program) -> Rig {
         let switch = Switch::new(program, 1).expect("a sound program");
-        Rig { switch, pool: Pool::new(PoolLimits { small: 10_000, large: 64 }), now: NOW }
+        Rig { switch, pool: Pool::new(PoolLimits { small: 10_000, medium: 32, large: 64 }), now: NOW }
     }
 
     pub fn change(&mut self, change: Change) -> Result<(), ChangeError> {

@@ -6,7 +6,7 @@
 use super::{OUT, Role, Switch, destination, source};
 use crate::fdb::{Learning, Network};
 use crate::forward::Target;
-use crate::frame::{Frame, HEADROOM, LARGE, Pool};
+use crate::frame::{Frame, HEADROOM, Pool, PoolLimits};
 use crate::guard::{self, Finding};
 use crate::journey::{Emit, Found, Headers, Journey, Queue, Step, Transport};
 use crate::offload::{Gso, Offload};
@@ -28,8 +28,8 @@ struct Traveller<'a> {
     /// Memory of its buffer, and room before it.
     truesize: u32,
     headroom: usize,
-    /// Large buffers that are free while it travels.
-    free_large: u32,
+    /// Buffers that are free while it travels.
+    free: PoolLimits,
     /// The memory of a copy.
     copy_truesize: Option<u32>,
 }
@@ -137,21 +137,20 @@ impl Switch {
             return refuse(steps, Reason::FloodLimit);
         }
         steps.push(Step::Flood(left));
-        let mut free_large = seen.free_large;
+        let mut free = seen.free;
         if outside {
             match seen.copy_truesize {
                 None => steps.push(Step::Refuse(Reason::NoBuffer)),
                 Some(truesize) => {
-                    let large = u32::from(truesize == LARGE as u32);
-                    let copy = Traveller { truesize, headroom: HEADROOM, free_large: free_large - large, ..*seen };
+                    let copy = Traveller { truesize, headroom: HEADROOM, free: free.without(truesize), ..*seen };
                     if self.explain_wire(now, from, network, &copy, steps).is_ok() {
-                        free_large -= large;
+                        free = copy.free;
                     }
                 }
             }
         }
         if others > 0 {
-            self.explain_local(now, from, &Traveller { free_large, ..*seen }, steps)?;
+            self.explain_local(now, from, &Traveller { free, ..*seen }, steps)?;
             steps.push(Step::Copies(others as u32));
         }
         Ok(())
@@ -359,7 +358,7 @@ impl Switch {
             bound: lane.bound(),
             share: owner.map(|e| *e.share.get(direction)).unwrap_or_default(),
             wait_ns: owner.map_or(0, |e| scheduler.wait_ns(endpoint, e.tenant, now)),
-            admission: lane.admit(seen.free_large, seen.wire_bytes, seen.truesize, || seen.segments()),
+            admission: lane.admit(|| seen.free, seen.wire_bytes, seen.truesize, || seen.segments()),
         }
     }
 }
@@ -381,7 +380,7 @@ fn see<'a>(pool: &'a Pool, frame: &Frame) -> Result<Traveller<'a>, Reason> {
         wire_bytes: segment::wire_bytes(bytes.len(), &layout, &offload),
         truesize: pool.truesize(frame),
         headroom: pool.headroom(frame),
-        free_large: pool.available().large,
+        free: pool.available(),
         copy_truesize: pool.truesize_of(bytes.len()),
     })
 }

@@ -51,7 +51,7 @@ impl Rig {
         }
         edit(&mut program);
         let switch = Switch::new(&program, 1).expect("a sound program");
-        Rig { switch, pool: Pool::new(PoolLimits { small: 10_000, large: 64 }), now: NOW }
+        Rig { switch, pool: Pool::new(PoolLimits { small: 10_000, medium: 0, large: 64 }), now: NOW }
     }
 
     /// One frame in at `port`; all frames that come out within a second, by port, sorted.

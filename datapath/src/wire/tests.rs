@@ -267,7 +267,7 @@ fn discovery_options_end_where_they_are_cut_off() {
 
 #[test]
 fn tags_are_pushed_and_popped() {
-    let mut pool = Pool::new(PoolLimits { small: 4, large: 1 });
+    let mut pool = Pool::new(PoolLimits { small: 4, medium: 0, large: 1 });
     for build in [v4().tcp(1, 2, 3).payload(&[5; 3000]).gso(1448), v6().udp(1, 2).payload(&[5; 99]).partial()] {
         let frame = build.frame(&mut pool).unwrap();
         let (plain, before) = (pool.bytes(&frame).to_vec(), *pool.meta(&frame));

@@ -143,7 +143,7 @@ fn without_buffers_the_next_frame_waits() {
     let records: &[(u32, u32, &[u8])] = &[(1, 1, b"a"), (1, 1, b"b")];
     let scratch = Scratch::new("wait", &capture(MAGIC_NANOSECONDS, ETHERNET, records, u32::to_ne_bytes));
     let mut input = PcapInput::open(&scratch.0).unwrap();
-    let mut pool = Pool::new(PoolLimits { small: 1, large: 0 });
+    let mut pool = Pool::new(PoolLimits { small: 1, medium: 0, large: 0 });
     let mut frames = Vec::new();
     assert_eq!(input.rx(&mut pool, 8, &mut frames).unwrap(), 1);
     assert_eq!(input.rx(&mut pool, 8, &mut frames).unwrap(), 0);

@@ -122,7 +122,7 @@ fn udp_segments_cross_as_one_frame_and_arrive_one_by_one() {
 #[test]
 fn short_frames_pass_when_all_large_buffers_are_taken() {
     let Some(_turn) = turn("short_frames_pass_when_all_large_buffers_are_taken") else { return };
-    let bed = Bed::new(PoolLimits { small: 256, large: 0 });
+    let bed = Bed::new(PoolLimits { small: 256, medium: 0, large: 0 });
     let (one, other) = (udp(&bed.left, LEFT[0]), udp(&bed.right, RIGHT[0]));
     bed.left.command(&format!("ping -c 1 -W 10 {}", RIGHT[0])).unwrap();
     bed.left.ip("link set dev left0 mtu 9000");

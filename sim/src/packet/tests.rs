@@ -7,7 +7,7 @@ fn envelope(nic: Nic) -> Envelope {
 }
 
 fn pool() -> Pool {
-    Pool::new(PoolLimits { small: 4, large: 4 })
+    Pool::new(PoolLimits { small: 4, medium: 0, large: 4 })
 }
 
 #[test]

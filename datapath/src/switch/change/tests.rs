@@ -231,7 +231,7 @@ fn without_its_uplink_a_switch_goes_on() {
 
 /// A load that keeps every queue of four endpoints busy, and what came out of it: when, where and what.
 fn loaded(switch: Switch, mut meanwhile: impl FnMut(&mut Rig, u32)) -> Vec<(u64, u32, Vec<u8>)> {
-    let mut rig = Rig { switch, pool: Pool::new(PoolLimits { small: 20_000, large: 64 }), now: NOW };
+    let mut rig = Rig { switch, pool: Pool::new(PoolLimits { small: 20_000, medium: 0, large: 64 }), now: NOW };
     let mut trace = Vec::new();
     for round in 0..300u32 {
         for n in 0..4 {
