@@ -90,11 +90,8 @@ TITLES = {
     "levada": "Levada",
 }
 
-#: Least part of min(demand, guarantee) that a tenant gets, in percent, by half. On ingress this
-#: host alone cannot do better: connections with round trips below a millisecond grow by more than
-#: the 1.5 % that is held back, so the queue in the network before the host stands nearly full, and
-#: what overflows there is anybody's. 99 % takes senders that are told (`gatekeeper-fig5`).
-KEPT_PERCENT = {"tx": 99.0, "rx": 90.0}
+#: Least part of min(demand, guarantee) that a tenant gets, in percent.
+KEPT_PERCENT = 99.0
 #: Least part of the link that a tenant alone on it gets, in percent.
 LENT_PERCENT = 99.0
 
@@ -235,7 +232,7 @@ def claims(cells: Sequence[Cell]) -> list[Claim]:
                     f"{name}: worst tenant's part of its guarantee",
                     _worst_kept(ours, regime),
                     "%",
-                    KEPT_PERCENT[half],
+                    KEPT_PERCENT,
                 )
             )
             made.append(
