@@ -128,6 +128,12 @@ impl Worker {
                 }
             }
             Edit::Way(index, port, way) => {
+                // Frames may go there before the rest of the list is done: in a later round.
+                match way {
+                    Some(Way::Device(device)) => self.room_for(device),
+                    Some(Way::Link(cable, _)) => self.room_for_cable(cable),
+                    None => {}
+                }
                 let ways = &mut self.units[index].ways;
                 if ways.len() <= port.0 as usize {
                     ways.resize(port.0 as usize + 1, None);
@@ -165,9 +171,7 @@ impl Worker {
     }
 
     fn put_cable(&mut self, index: usize, mut cable: Option<Box<Cable>>) -> Option<Rest> {
-        while self.outside.cables.len() <= index {
-            self.outside.cables.push(None);
-        }
+        self.room_for_cable(index);
         std::mem::swap(&mut self.outside.cables[index], &mut cable);
         if let Some(cable) = &mut cable {
             cable.link.clear(&mut self.pool);
@@ -176,10 +180,7 @@ impl Worker {
     }
 
     fn put_device(&mut self, index: usize, mut device: Box<Device>, weight: u32) -> Result<Option<Rest>, String> {
-        while self.outside.devices.len() <= index {
-            self.outside.devices.push(Device::absent(0, PortId(0)));
-            self.turns.add(1);
-        }
+        self.room_for(index);
         let before = self.take_device(index);
         self.turns.set_weight(index, weight);
         let Some(port) = &device.port else {
@@ -193,6 +194,21 @@ impl Worker {
         self.turns.wake(index);
         std::mem::swap(&mut self.outside.devices[index], &mut device);
         Ok(before.map(Rest::Port))
+    }
+
+    /// Makes places for devices up to `index`, with nothing there.
+    fn room_for(&mut self, index: usize) {
+        while self.outside.devices.len() <= index {
+            self.outside.devices.push(Device::absent(0, PortId(0)));
+            self.turns.add(1);
+        }
+    }
+
+    /// Makes places for links up to `index`, with nothing there.
+    fn room_for_cable(&mut self, index: usize) {
+        while self.outside.cables.len() <= index {
+            self.outside.cables.push(None);
+        }
     }
 
     fn take_device(&mut self, index: usize) -> Option<AnyPort> {

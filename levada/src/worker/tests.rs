@@ -227,3 +227,20 @@ fn a_trace_shows_the_frames_that_are_meant_and_ends_by_itself() {
     assert_eq!(journey.verdict, datapath::verdict::Verdict::Forwarded);
     bed.stop();
 }
+
+#[test]
+fn what_is_sent_to_a_device_or_link_that_is_not_there_yet_is_counted_and_harms_nobody() {
+    for way in [Way::Device(7), Way::Link(3, Side::B)] {
+        let mut bed = Bed::new(2);
+        // Edits are done in many rounds: a port's way may be there long before what is behind it.
+        let (reply, answer) = sync_channel(1);
+        let edits = Edits::new(vec![Edit::Way(0, PortId(1), Some(way))], reply);
+        bed.inbox.send(Order::Edit(edits)).unwrap();
+        bed.bell.ring();
+        assert!(answer.recv_timeout(Duration::from_secs(10)).unwrap().failed.is_none());
+        assert!(bed.send(0, 1));
+        soon("it is read", || bed.snapshot().switches[0].endpoints[0].local_egress.traffic.frames == 1);
+        assert_eq!(bed.snapshot().frames_in_use, 0);
+        bed.stop();
+    }
+}
