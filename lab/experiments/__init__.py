@@ -9,5 +9,6 @@ EXPERIMENTS = {
     "fs-vde": "lab.experiments.fs_vde",
     "fs-vde-vde": "lab.experiments.fs_vde_vde",
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
+    "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
 }
