@@ -31,8 +31,8 @@ impl Codel {
     /// however slow the endpoint is. Returns how many signals its senders shall get.
     ///
     /// The interval stands for a round trip, and a round trip includes the wait: for slow endpoints it is the sojourn.
+    #[inline]
     pub fn signals(&mut self, now: Instant, sojourn_ns: u64, last: bool) -> u32 {
-        let interval_ns = INTERVAL_NS.max(sojourn_ns);
         if sojourn_ns < TARGET_NS || last {
             self.above_until = Instant::ZERO;
             if self.next != Instant::ZERO {
@@ -41,6 +41,11 @@ impl Codel {
             }
             return 0;
         }
+        self.stands(now, INTERVAL_NS.max(sojourn_ns))
+    }
+
+    /// The delay is above the target.
+    fn stands(&mut self, now: Instant, interval_ns: u64) -> u32 {
         if self.above_until == Instant::ZERO {
             self.above_until = now.plus_ns(interval_ns);
         }

@@ -15,6 +15,7 @@ pub mod police;
 pub mod program;
 pub mod sched;
 pub mod segment;
+pub mod sojourn;
 pub mod stats;
 pub mod switch;
 pub mod turns;

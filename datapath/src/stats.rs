@@ -1,5 +1,7 @@
 //! Counters that the switch keeps, as plain numbers to be read at any time.
 
+use crate::sojourn::Sojourn;
+use crate::units::Both;
 use crate::verdict::DropCounters;
 
 /// The most that a counter continues from: whatever is claimed, there is room to count on.
@@ -64,10 +66,10 @@ pub struct LaneStats {
     pub backlog_bytes: u64,
     /// Frames that wait now.
     pub backlog_frames: u32,
-    /// How long the last frame served had waited.
-    pub sojourn_ns: u64,
     /// The longest wait since the start.
     pub sojourn_max_ns: u64,
+    /// For how long it wanted more than it got, and got less than its guarantee (`sched/unmet.rs`); zero between neighbours.
+    pub unmet_ns: u64,
 }
 
 impl LaneStats {
@@ -79,8 +81,8 @@ impl LaneStats {
         self.trims = self.trims.saturating_add(other.trims);
         self.backlog_bytes += other.backlog_bytes;
         self.backlog_frames += other.backlog_frames;
-        self.sojourn_ns = self.sojourn_ns.max(other.sojourn_ns);
         self.sojourn_max_ns = self.sojourn_max_ns.max(other.sojourn_max_ns);
+        self.unmet_ns = self.unmet_ns.saturating_add(other.unmet_ns);
     }
 }
 
@@ -95,6 +97,8 @@ pub struct EndpointStats {
     pub local_egress: LaneStats,
     /// From endpoints of the same switch.
     pub local_ingress: LaneStats,
+    /// How long its frames waited, those from and to neighbours included.
+    pub sojourn: Both<Sojourn>,
     /// Frames that it sent, or that were for it, and were dropped.
     pub drops: DropCounters,
 }

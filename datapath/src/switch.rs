@@ -158,15 +158,16 @@ impl Switch {
         let tally = &self.tallies[endpoint.0 as usize];
         let mut drops = tally.drops.clone();
         let mut lane = |scheduler: &Scheduler, plane| {
-            let lane = scheduler.tree(plane).lane(endpoint);
-            drops.add(Reason::Aqm, lane.aqm_drops());
-            lane.stats()
+            let tree = scheduler.tree(plane);
+            drops.add(Reason::Aqm, tree.lane(endpoint).aqm_drops());
+            tree.endpoint_stats(endpoint)
         };
         let mut stats = EndpointStats {
             egress: lane(&self.egress, Plane::Wire),
             ingress: lane(&self.ingress, Plane::Wire),
             local_egress: lane(&self.egress, Plane::Local),
             local_ingress: lane(&self.ingress, Plane::Local),
+            sojourn: Both { egress: self.egress.sojourn(endpoint), ingress: self.ingress.sojourn(endpoint) },
             drops: DropCounters::default(),
         };
         stats.drops = drops;

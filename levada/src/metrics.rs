@@ -4,7 +4,8 @@
 //! that their number is bounded by the configuration. What strangers choose (addresses) is never a label. Written by hand: it is two
 //! dozen lines of format, and the report is there already; the tests parse it strictly.
 
-use crate::report::{LaneReport, LinkEndReport, Report, SharedReport};
+use crate::report::{LaneReport, LinkEndReport, Report, SharedReport, SojournReport};
+use datapath::sojourn::Sojourn;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
@@ -13,6 +14,9 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// Upper ends of histogram buckets, as powers of two of nanoseconds: 1 us to 17 s. The counts behind them are exact at these.
 const BUCKETS: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
+
+/// What unmet time is.
+const UNMET: &str = "For how long it wanted more than it got, and got less than its guarantee.";
 
 /// The families, in the order in which they were begun.
 #[derive(Default)]
@@ -69,6 +73,29 @@ impl Families {
         }
         let all: u64 = counts.iter().map(|&(_, count)| count).sum();
         let _ = writeln!(samples, "{name}_bucket{{le=\"+Inf\"}} {all}");
+    }
+}
+
+impl Families {
+    /// Of an endpoint; nothing where no frame has waited yet, since it takes eighteen lines.
+    fn sojourn(&mut self, name: &'static str, help: &str, of: &[(&str, &str)], sojourn: &SojournReport) {
+        if sojourn.buckets.is_empty() {
+            return;
+        }
+        let samples = self.family(name, Kind::Histogram, help);
+        let mut below = 0;
+        for bucket in 0.. {
+            let end = Sojourn::end_ns(bucket);
+            below += sojourn.buckets.iter().find(|&&(of, _)| of == end).map_or(0, |&(_, count)| count);
+            let le = end.map_or_else(|| "+Inf".to_owned(), |ns| Seconds(ns).to_string());
+            let to = labels(&[of, &[("le", &le)]].concat());
+            let _ = writeln!(samples, "{name}_bucket{to} {below}");
+            if end.is_none() {
+                break;
+            }
+        }
+        let to = labels(of);
+        let _ = writeln!(samples, "{name}_sum{to} {}\n{name}_count{to} {below}", Seconds(sojourn.total_ns));
     }
 }
 
@@ -133,6 +160,7 @@ pub fn text(report: &Report) -> String {
                 let to = labels(&[of_tenant[0], of_tenant[1], ("direction", word)]);
                 let help = "Wire bytes to or from the uplink, endpoints that are gone included.";
                 all.counter("levada_tenant_wire_bytes", help, &to, shared.traffic.wire_bytes);
+                all.counter("levada_tenant_unmet_seconds", UNMET, &to, Seconds(shared.unmet_ns));
                 let help = "At least so much is promised.";
                 all.gauge("levada_tenant_guarantee_bytes_per_second", help, &to, shared.guarantee_bps / 8);
             }
@@ -143,8 +171,13 @@ pub fn text(report: &Report) -> String {
                 all.counter("levada_endpoint_port_losses", "How often the port went away.", &to, endpoint.losses);
                 let help = "The worker's time for it, reading and writing.";
                 all.counter("levada_endpoint_worker_seconds", help, &to, Seconds(endpoint.worker_ns));
-                for (word, shared) in [("egress", &endpoint.egress), ("ingress", &endpoint.ingress)] {
-                    knobs(&mut all, &labels(&[of[0], of[1], of[2], ("direction", word)]), shared);
+                for (word, shared, sojourn) in [
+                    ("egress", &endpoint.egress, &endpoint.sojourn.egress),
+                    ("ingress", &endpoint.ingress, &endpoint.sojourn.ingress),
+                ] {
+                    let direction = [of[0], of[1], of[2], ("direction", word)];
+                    knobs(&mut all, &labels(&direction), shared);
+                    all.sojourn("levada_endpoint_sojourn_seconds", "How long frames waited.", &direction, sojourn);
                 }
                 for (path, word, lane) in [
                     ("uplink", "egress", &endpoint.egress.traffic),
@@ -204,6 +237,7 @@ fn knobs(all: &mut Families, to: &str, shared: &SharedReport) {
         all.gauge("levada_endpoint_limit_bytes_per_second", "At most so much passes.", to, limit / 8);
     }
     all.gauge("levada_endpoint_weight", "Share of what is left.", to, shared.weight);
+    all.counter("levada_endpoint_unmet_seconds", UNMET, to, Seconds(shared.unmet_ns));
 }
 
 fn traffic(all: &mut Families, to: &str, lane: &LaneReport) {
@@ -215,8 +249,6 @@ fn traffic(all: &mut Families, to: &str, lane: &LaneReport) {
     all.counter("levada_endpoint_marks", "Frames marked as having met congestion.", to, lane.marks);
     all.counter("levada_endpoint_trims", "Segments trimmed off by the queue's management.", to, lane.trims);
     all.gauge("levada_endpoint_backlog_bytes", "Wire bytes that wait.", to, lane.backlog_bytes);
-    let help = "How long the last frame waited.";
-    all.gauge("levada_endpoint_last_sojourn_seconds", help, to, Seconds(lane.sojourn_ns));
 }
 
 fn drops(all: &mut Families, name: &'static str, help: &str, of: &[(&str, &str)], drops: &BTreeMap<String, u64>) {

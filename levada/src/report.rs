@@ -9,6 +9,7 @@ use control::names::{self, name_of};
 use control::plan::{Plan, PortKind, SwitchPlan};
 use datapath::link::LinkStats;
 use datapath::program::{Endpoint, PortId, Share, TenantId};
+use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats};
 use datapath::units::{Both, Direction, Rate};
 use datapath::verdict::DropCounters;
@@ -203,6 +204,9 @@ pub struct EndpointReport {
     pub local_egress: LaneReport,
     /// From neighbours on the switch.
     pub local_ingress: LaneReport,
+    /// How long its frames waited.
+    #[serde(default)]
+    pub sojourn: BothSojourns,
     /// Frames dropped, by reason; those without drops are left out.
     pub drops: BTreeMap<String, u64>,
 }
@@ -216,6 +220,9 @@ pub struct SharedReport {
     pub limit_bps: Option<u64>,
     /// Share of what is left.
     pub weight: u32,
+    /// For how long it wanted more than it got, and got less than its guarantee.
+    #[serde(default)]
+    pub unmet_ns: u64,
     /// What passed.
     #[serde(flatten)]
     pub traffic: LaneReport,
@@ -242,10 +249,66 @@ pub struct LaneReport {
     pub marks: u64,
     /// Segments trimmed.
     pub trims: u64,
-    /// How long the last frame waited.
-    pub sojourn_ns: u64,
     /// The longest that one ever waited.
     pub sojourn_max_ns: u64,
+}
+
+/// How long the frames of an endpoint waited in one direction, those from and to neighbours included. Frames that did not have to wait are not in it.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
+pub struct SojournReport {
+    /// The sum of all waits.
+    pub total_ns: u64,
+    /// Half of the frames waited at most so long.
+    pub p50_ns: u64,
+    /// 99 of 100 frames waited at most so long.
+    pub p99_ns: u64,
+    /// Pairs of a bucket's end and its frames: those that waited less, and are not in the bucket before. `null` for the last one, which has no end;
+    /// empty ones are left out. The difference of two reports is a window.
+    pub buckets: Vec<(Option<u64>, u64)>,
+}
+
+/// Both directions.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
+pub struct BothSojourns {
+    /// Of what it sent.
+    pub egress: SojournReport,
+    /// Of what was for it.
+    pub ingress: SojournReport,
+}
+
+impl SojournReport {
+    fn new(sojourn: &Sojourn, max_ns: u64) -> SojournReport {
+        let counts = sojourn.counts().iter().enumerate().filter(|&(_, &count)| count > 0);
+        let buckets: Vec<_> = counts.map(|(bucket, &count)| (Sojourn::end_ns(bucket), count)).collect();
+        SojournReport {
+            total_ns: sojourn.total_us() << 10,
+            p50_ns: permille(&buckets, 500, max_ns),
+            p99_ns: permille(&buckets, 990, max_ns),
+            buckets,
+        }
+    }
+
+    /// What 99 of 100 frames waited at most that have left since `before`; `None` where none has. No frame waited for longer than `max_ns`.
+    #[must_use]
+    pub fn p99_since(&self, before: &SojournReport, max_ns: u64) -> Option<u64> {
+        let old = |end| before.buckets.iter().find(|&&(of, _)| of == end).map_or(0, |&(_, count)| count);
+        let new = self.buckets.iter().map(|&(end, count)| (end, count.saturating_sub(old(end))));
+        let new: Vec<_> = new.filter(|&(_, count)| count > 0).collect();
+        (!new.is_empty()).then(|| permille(&new, 990, max_ns))
+    }
+}
+
+/// What `part` of a thousand frames waited at most; 0 where there are none.
+fn permille(buckets: &[(Option<u64>, u64)], part: u64, max_ns: u64) -> u64 {
+    let total: u64 = buckets.iter().map(|&(_, count)| count).sum();
+    let mut left = (total * part).div_ceil(1000);
+    for &(end, count) in buckets {
+        if left <= count {
+            return end.map_or(max_ns, |end| end.min(max_ns));
+        }
+        left -= count;
+    }
+    0
 }
 
 /// What the report is made from beside the snapshot: names, and what was decided when they became so.
@@ -369,6 +432,10 @@ impl Part<'_> {
             local: lane(&both),
             local_egress: lane(&stats.local_egress),
             local_ingress: lane(&stats.local_ingress),
+            sojourn: BothSojourns {
+                egress: sojourn(&stats.sojourn.egress, &stats.egress, &stats.local_egress),
+                ingress: sojourn(&stats.sojourn.ingress, &stats.ingress, &stats.local_ingress),
+            },
             drops: drops(&stats.drops),
         }
     }
@@ -418,8 +485,13 @@ fn shared(share: &Share, stats: &LaneStats) -> SharedReport {
         guarantee_bps: share.guarantee.0,
         limit_bps: share.limit.is_limited().then_some(share.limit.0),
         weight: share.weight,
+        unmet_ns: stats.unmet_ns,
         traffic: lane(stats),
     }
+}
+
+fn sojourn(sojourn: &Sojourn, wire: &LaneStats, local: &LaneStats) -> SojournReport {
+    SojournReport::new(sojourn, wire.sojourn_max_ns.max(local.sojourn_max_ns))
 }
 
 fn lane(stats: &LaneStats) -> LaneReport {
@@ -433,7 +505,6 @@ fn lane(stats: &LaneStats) -> LaneReport {
         backlog_frames: u64::from(stats.backlog_frames),
         marks: stats.marks,
         trims: stats.trims,
-        sojourn_ns: stats.sojourn_ns,
         sojourn_max_ns: stats.sojourn_max_ns,
     }
 }

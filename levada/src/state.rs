@@ -4,6 +4,7 @@
 use control::plan::Plan;
 use datapath::police::Tokens;
 use datapath::program::{EndpointId, TenantId};
+use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
 use datapath::switch::{EndpointState, Learned, State as Known, TenantState};
 use datapath::units::Both;
@@ -50,6 +51,9 @@ struct Endpoint {
     ingress: Lane,
     local_egress: Lane,
     local_ingress: Lane,
+    /// Of how long frames waited: the sum, and the counts.
+    sojourn_egress: (u64, Vec<u64>),
+    sojourn_ingress: (u64, Vec<u64>),
     drops: Drops,
     /// Address, VLAN, nanoseconds left.
     learned: Vec<([u8; 6], u16, u64)>,
@@ -72,6 +76,7 @@ struct Lane {
     marks: u64,
     trims: u64,
     sojourn_max_ns: u64,
+    unmet_ns: u64,
 }
 
 /// By the reason's name.
@@ -80,16 +85,17 @@ type Drops = BTreeMap<String, u64>;
 impl From<&LaneStats> for Lane {
     fn from(lane: &LaneStats) -> Lane {
         let Traffic { frames, segments, bytes, wire_bytes } = lane.traffic;
-        let &LaneStats { guaranteed_bytes, marks, trims, sojourn_max_ns, .. } = lane;
-        Lane { frames, segments, bytes, wire_bytes, guaranteed_bytes, marks, trims, sojourn_max_ns }
+        let &LaneStats { guaranteed_bytes, marks, trims, sojourn_max_ns, unmet_ns, .. } = lane;
+        Lane { frames, segments, bytes, wire_bytes, guaranteed_bytes, marks, trims, sojourn_max_ns, unmet_ns }
     }
 }
 
 impl From<&Lane> for LaneStats {
     fn from(lane: &Lane) -> LaneStats {
-        let &Lane { frames, segments, bytes, wire_bytes, guaranteed_bytes, marks, trims, sojourn_max_ns } = lane;
+        let &Lane { frames, segments, bytes, wire_bytes, guaranteed_bytes, marks, trims, sojourn_max_ns, unmet_ns } =
+            lane;
         let traffic = Traffic { frames, segments, bytes, wire_bytes };
-        LaneStats { traffic, guaranteed_bytes, marks, trims, sojourn_max_ns, ..LaneStats::default() }
+        LaneStats { traffic, guaranteed_bytes, marks, trims, sojourn_max_ns, unmet_ns, ..LaneStats::default() }
     }
 }
 
@@ -161,12 +167,18 @@ impl State {
     }
 }
 
+fn sojourn(sojourn: &Sojourn) -> (u64, Vec<u64>) {
+    (sojourn.total_us(), sojourn.counts().to_vec())
+}
+
 fn endpoint_out(state: &EndpointState) -> Endpoint {
     Endpoint {
         egress: (&state.stats.egress).into(),
         ingress: (&state.stats.ingress).into(),
         local_egress: (&state.stats.local_egress).into(),
         local_ingress: (&state.stats.local_ingress).into(),
+        sojourn_egress: sojourn(&state.stats.sojourn.egress),
+        sojourn_ingress: sojourn(&state.stats.sojourn.ingress),
         drops: drops_out(&state.stats.drops),
         learned: state.learned.iter().map(|l| (l.mac.0, l.vlan, l.left_ns)).collect(),
         owed_egress_ns: state.owed_ns.egress,
@@ -184,6 +196,10 @@ fn endpoint_in(written: &Endpoint) -> EndpointState {
             ingress: (&written.ingress).into(),
             local_egress: (&written.local_egress).into(),
             local_ingress: (&written.local_ingress).into(),
+            sojourn: Both {
+                egress: Sojourn::from_parts(written.sojourn_egress.0, &written.sojourn_egress.1),
+                ingress: Sojourn::from_parts(written.sojourn_ingress.0, &written.sojourn_ingress.1),
+            },
             drops: drops_in(&written.drops),
         },
         learned: written.learned.iter().map(learned).collect(),

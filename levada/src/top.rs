@@ -1,15 +1,14 @@
 //! `levada top`: who is promised what, who gets it, and who does not; the worst off first, and at whose cost.
 //!
 //! It compares two reports. What an endpoint or tenant *wants* in the time between them is what it got and what its queue grew by; where
-//! frames waited at both ends, it wanted more than it got. It is *short* where it wanted more than it got, and got less than its
-//! guarantee less [`TOLERANCE_PERMILLE`]: that time is its *unmet* time. Frames that the queue or its management dropped meanwhile are shown
-//! beside it by their reasons. Who takes most beyond its own guarantee on the same switch in the same direction is named as the one at
-//! whose cost. Times between the reports are looked at as wholes: a shortage that begins and ends between them is not seen.
+//! frames waited at both ends, it wanted more than it got. It is *short* where its unmet time grew, which the switch itself
+//! measures (`datapath/src/sched/unmet.rs`). Frames that the queue or its management dropped meanwhile are shown beside it by their reasons. Who
+//! takes most beyond its own guarantee on the same switch in the same direction is named as the one at whose cost.
 
 use crate::cli::Instance;
 use crate::client::Client;
 use crate::os::Signals;
-use crate::report::{Report, SharedReport};
+use crate::report::{LaneReport, Report, SharedReport, SojournReport};
 use crate::{Failure, print};
 use clap::Args;
 use control::units::{show_rate, show_time};
@@ -20,8 +19,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-/// What may be missing of a guarantee before it counts: a few frames' worth in a second at 1 Mbit/s and more.
-const TOLERANCE_PERMILLE: u64 = 20;
 /// Lines and columns of the smallest terminal that it is made for, and of `--once`.
 const LINES: usize = 24;
 const COLUMNS: usize = 80;
@@ -72,12 +69,14 @@ pub struct Row {
     pub wants_more: bool,
     /// What it got.
     pub got_bps: u64,
-    /// What it was short of its guarantee.
+    /// Whether its unmet time grew.
+    pub is_short: bool,
+    /// What it was short of its guarantee, where it was.
     pub short_bps: u64,
-    /// For how long it has been short since `levada top` was started.
+    /// Its unmet time since `levada top` was started.
     pub unmet_ns: u64,
-    /// How long its last frame waited; `null` for tenants.
-    pub sojourn_ns: Option<u64>,
+    /// What 99 of 100 of its frames waited at most that left in this time; `null` for tenants, and where none waited.
+    pub sojourn_p99_ns: Option<u64>,
     /// Frames of it dropped in this time, by reason (for endpoints, with their egress).
     pub drops: BTreeMap<String, u64>,
     /// Where it is short: who takes most beyond its own guarantee, and how much beyond.
@@ -94,13 +93,13 @@ impl Row {
     }
 }
 
-/// Unmet time so far, by path and direction.
+/// Unmet time when it was first seen, by path and direction.
 type Unmet = HashMap<(String, &'static str), u64>;
 
-/// Compares two reports of one daemon.
+/// Compares two reports of one daemon. Unmet time counts from what is in `unmet`, or from the first of these reports.
 pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     let interval_ns = now.now_ns.saturating_sub(before.now_ns).max(1);
-    let mut rows = Vec::new();
+    let mut rows: Vec<(Row, u64)> = Vec::new();
     for switch in &now.switches {
         let old = before.switches.iter().find(|s| s.name == switch.name);
         for tenant in &switch.tenants {
@@ -113,34 +112,46 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
                 let Some(old) = old.endpoints.iter().find(|e| e.name == endpoint.name) else { continue };
                 let path = format!("{path}/{}", endpoint.name);
                 let mut out = row(&path, "egress", &old.egress, &endpoint.egress, interval_ns);
-                out.sojourn_ns = Some(endpoint.egress.traffic.sojourn_ns);
+                let (was, is) = (&old.sojourn, &endpoint.sojourn);
+                let lanes = [&endpoint.egress.traffic, &endpoint.local_egress];
+                out.0.sojourn_p99_ns = waited(&was.egress, &is.egress, lanes);
                 let new = |(reason, n): (&String, &u64)| {
                     let new = n.saturating_sub(old.drops.get(reason).copied().unwrap_or(0));
                     (new > 0).then(|| (reason.clone(), new))
                 };
-                out.drops = endpoint.drops.iter().filter_map(new).collect();
+                out.0.drops = endpoint.drops.iter().filter_map(new).collect();
                 rows.push(out);
                 let mut back = row(&path, "ingress", &old.ingress, &endpoint.ingress, interval_ns);
-                back.sojourn_ns = Some(endpoint.ingress.traffic.sojourn_ns);
+                let lanes = [&endpoint.ingress.traffic, &endpoint.local_ingress];
+                back.0.sojourn_p99_ns = waited(&was.ingress, &is.ingress, lanes);
                 rows.push(back);
             }
         }
     }
-    for row in &mut rows {
-        let so_far = unmet.entry((row.path.clone(), row.direction)).or_default();
-        *so_far += if row.short_bps > 0 { interval_ns } else { 0 };
-        row.unmet_ns = *so_far;
+    for (row, grown_ns) in &mut rows {
+        let first = *unmet.entry((row.path.clone(), row.direction)).or_insert(row.unmet_ns.saturating_sub(*grown_ns));
+        // After a restart it begins anew.
+        row.unmet_ns = row.unmet_ns.saturating_sub(first);
     }
+    let mut rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     blame(&mut rows);
     rows.sort_by_cached_key(|row| {
         let dropped: u64 = row.drops.values().sum();
-        (Reverse(row.short_bps), Reverse(row.unmet_ns), Reverse(dropped), Reverse(row.got_bps), row.path.clone())
+        (
+            Reverse(row.is_short),
+            Reverse(row.short_bps),
+            Reverse(row.unmet_ns),
+            Reverse(dropped),
+            Reverse(row.got_bps),
+            row.path.clone(),
+        )
     });
     let busy_ns = now.worker.busy_ns.saturating_sub(before.worker.busy_ns);
     Comparison { version: 1, name: now.name.clone(), interval_ns, busy_permille: busy_ns * 1000 / interval_ns, rows }
 }
 
-fn row(path: &str, direction: &'static str, before: &SharedReport, now: &SharedReport, interval_ns: u64) -> Row {
+/// The row, and by how much its unmet time grew.
+fn row(path: &str, direction: &'static str, before: &SharedReport, now: &SharedReport, interval_ns: u64) -> (Row, u64) {
     let per_second = |bytes: u64| {
         let bits = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(interval_ns);
         u64::try_from(bits).unwrap_or(u64::MAX)
@@ -148,23 +159,28 @@ fn row(path: &str, direction: &'static str, before: &SharedReport, now: &SharedR
     let (old, new) = (&before.traffic, &now.traffic);
     let got = new.wire_bytes.saturating_sub(old.wire_bytes);
     let grown = new.backlog_bytes.saturating_sub(old.backlog_bytes);
-    let wants_more = old.backlog_bytes > 0 && new.backlog_bytes > 0;
     let (got_bps, promised_bps) = (per_second(got), now.guarantee_bps.min(now.limit_bps.unwrap_or(u64::MAX)));
-    let enough = Rate(promised_bps).scaled(1000 - TOLERANCE_PERMILLE, 1000).0;
-    let is_short = wants_more && got_bps < enough;
-    Row {
+    let unmet_ns = now.unmet_ns.saturating_sub(before.unmet_ns);
+    let row = Row {
         path: path.to_owned(),
         direction,
         promised_bps,
         wants_bps: per_second(got + grown),
-        wants_more,
+        wants_more: old.backlog_bytes > 0 && new.backlog_bytes > 0,
         got_bps,
-        short_bps: if is_short { promised_bps - got_bps } else { 0 },
-        unmet_ns: 0,
-        sojourn_ns: None,
+        is_short: unmet_ns > 0,
+        short_bps: if unmet_ns > 0 { promised_bps.saturating_sub(got_bps) } else { 0 },
+        unmet_ns: now.unmet_ns,
+        sojourn_p99_ns: None,
         drops: BTreeMap::new(),
         at_cost_of: None,
-    }
+    };
+    (row, unmet_ns)
+}
+
+/// What 99 of 100 frames waited at most that left in between, on the way to the uplink and to neighbours.
+fn waited(before: &SojournReport, now: &SojournReport, lanes: [&LaneReport; 2]) -> Option<u64> {
+    now.p99_since(before, lanes[0].sojourn_max_ns.max(lanes[1].sojourn_max_ns))
 }
 
 /// Names, for each that is short, the endpoint of its switch that takes most beyond its own guarantee in the same direction.
@@ -177,7 +193,7 @@ fn blame(rows: &mut [Row]) {
             *taken = (row.path.clone(), row.beyond_bps());
         }
     }
-    for row in rows.iter_mut().filter(|row| row.short_bps > 0) {
+    for row in rows.iter_mut().filter(|row| row.is_short) {
         row.at_cost_of = most.get(&place(row)).filter(|(path, _)| !path.starts_with(&row.path)).cloned();
     }
 }
@@ -185,7 +201,7 @@ fn blame(rows: &mut [Row]) {
 /// The comparison on so many lines of so many columns.
 fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
     let rate = |bps: u64| if bps == 0 { "-".to_owned() } else { show_rate(Rate(round(bps))) };
-    let short: Vec<&Row> = seen.rows.iter().filter(|row| row.short_bps > 0).collect();
+    let short: Vec<&Row> = seen.rows.iter().filter(|row| row.is_short).collect();
     let mut out = vec![format!("{}  worker busy {}.{} %", seen.name, seen.busy_permille / 10, seen.busy_permille % 10)];
     if short.is_empty() {
         out.push("nobody is short of a guarantee".to_owned());
@@ -205,7 +221,7 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
     for row in &seen.rows {
         let more = if row.wants_more { ">" } else { "" };
         let drops: Vec<String> = row.drops.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
-        let waited = row.sojourn_ns.map_or(String::new(), |ns| show_time(round(ns / 1000 * 1000)));
+        let waited = row.sojourn_p99_ns.map_or(String::new(), |ns| show_time(round(ns / 1000 * 1000)));
         out.push(format!(
             "{:<20} {:<3} {:>8} {:>8} {:>8} {:>6} {:>7} {}",
             tail(&row.path, 20),
@@ -213,7 +229,7 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
             brief(row.promised_bps),
             format!("{more}{}", brief(row.wants_bps)),
             brief(row.got_bps),
-            if row.unmet_ns == 0 { "-".to_owned() } else { format!("{} s", row.unmet_ns / 1_000_000_000) },
+            if row.unmet_ns == 0 { "-".to_owned() } else { tenths(row.unmet_ns) },
             waited,
             drops.join(", ")
         ));
@@ -229,6 +245,14 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
 /// The last `most` characters.
 fn tail(text: &str, most: usize) -> String {
     text.chars().skip(text.chars().count().saturating_sub(most)).collect()
+}
+
+/// Seconds with one digit behind the point, as long as there is room for it.
+fn tenths(ns: u64) -> String {
+    match ns / 100_000_000 {
+        n @ 0..1000 => format!("{}.{} s", n / 10, n % 10),
+        n => format!("{} s", n / 10),
+    }
 }
 
 /// Three digits.
@@ -284,11 +308,11 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes and backlog of its egress.
-    fn report(seconds: u64, endpoints: &[(&str, u64, u64, u64)]) -> Report {
+    /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and unmet milliseconds of its egress.
+    fn report(seconds: u64, endpoints: &[(&str, u64, u64, u64, u64)]) -> Report {
         let lane = |bytes: u64, waits: u64| {
             serde_json::json!({"frames": 0, "segments": 0, "bytes": 0, "wire_bytes": bytes, "guaranteed_bytes": 0,
-                "backlog_bytes": waits, "backlog_frames": 0, "marks": 0, "trims": 0, "sojourn_ns": 3_000_000, "sojourn_max_ns": 0})
+                "backlog_bytes": waits, "backlog_frames": 0, "marks": 0, "trims": 0, "sojourn_max_ns": 9_000_000})
         };
         let shared = |mbit: u64, bytes, waits| {
             let mut shared = lane(bytes, waits);
@@ -299,9 +323,16 @@ mod tests {
         };
         let all: Vec<_> = endpoints
             .iter()
-            .map(|&(name, mbit, bytes, waits)| {
+            .map(|&(name, mbit, bytes, waits, unmet_ms)| {
+                let mut egress = shared(mbit, bytes, waits);
+                egress["unmet_ns"] = (unmet_ms * 1_000_000).into();
+                // A frame of 8 ms in the tenth second, and then many of up to 4 ms.
+                let buckets = serde_json::json!([[1 << 22, (seconds - 10) * 100], [1 << 23, 1]]);
+                let sojourn = serde_json::json!({"total_ns": 0, "p50_ns": 0, "p99_ns": 0, "buckets": buckets});
+                let none = serde_json::json!({"total_ns": 0, "p50_ns": 0, "p99_ns": 0, "buckets": []});
                 serde_json::json!({"name": name, "port": "tap://x", "state": "up", "losses": 0, "worker_ns": 0,
-                    "egress": shared(mbit, bytes, waits), "ingress": shared(0, 0, 0), "local": lane(0, 0),
+                    "egress": egress, "ingress": shared(0, 0, 0), "local": lane(0, 0),
+                    "sojourn": {"egress": sojourn, "ingress": none},
                     "local_egress": lane(0, 0), "local_ingress": lane(0, 0), "drops": {"queue-full": waits / 1000}})
             })
             .collect();
@@ -317,24 +348,31 @@ mod tests {
 
     #[test]
     fn who_is_short_comes_first_with_who_takes_it() {
-        let before =
-            report(10, &[("idle", 10, 0, 0), ("greedy", 1, 0, 9000), ("poor", 10, 0, 9000), ("met", 10, 0, 9000)]);
+        let before = report(
+            10,
+            &[
+                ("idle", 10, 0, 0, 0),
+                ("greedy", 1, 0, 9000, 0),
+                ("poor", 10, 0, 9000, 5000),
+                ("met", 10, 0, 9000, 70_000),
+            ],
+        );
         // In a second: 8 Mbit/s, 4 Mbit/s and 9.9 Mbit/s.
         let now = report(
             11,
             &[
-                ("idle", 10, 0, 0),
-                ("greedy", 1, 1_000_000, 9000),
-                ("poor", 10, 500_000, 11_000),
-                ("met", 10, 1_237_500, 9000),
+                ("idle", 10, 0, 0, 0),
+                ("greedy", 1, 1_000_000, 9000, 0),
+                ("poor", 10, 500_000, 11_000, 5900),
+                ("met", 10, 1_237_500, 9000, 70_000),
             ],
         );
         let mut unmet = Unmet::new();
         let seen = compare(&before, &now, &mut unmet);
         let first = &seen.rows[0];
         assert_eq!((first.path.as_str(), first.direction), ("s1/red/poor", "egress"));
-        assert_eq!((first.short_bps, first.unmet_ns), (6_000_000, 1_000_000_000));
-        assert_eq!(first.wants_bps, 4_016_000);
+        assert_eq!((first.short_bps, first.unmet_ns), (6_000_000, 900_000_000));
+        assert_eq!((first.wants_bps, first.sojourn_p99_ns), (4_016_000, Some(1 << 22)));
         assert_eq!(first.at_cost_of, Some(("s1/red/greedy".to_owned(), 7_000_000)));
         assert_eq!(first.drops, BTreeMap::from([("queue-full".to_owned(), 2)]));
         assert_eq!(seen.rows.iter().filter(|row| row.short_bps > 0).count(), 1, "neither who is idle nor who is met");
@@ -342,21 +380,22 @@ mod tests {
         let text = screen(&seen, LINES, COLUMNS);
         assert!(text.contains("SHORT s1/red/poor egress: 4 Mbit/s of 10 Mbit/s\n"), "{text}");
         assert!(text.contains("most beyond its own: s1/red/greedy, by 7 Mbit/s\n"), "{text}");
-        assert!(text.contains(" 10M   >4.01M       4M    1 s    3 ms queue-full 2\n"), "{text}");
+        assert!(text.contains(" 10M   >4.01M       4M  0.9 s 4.19 ms queue-full 2\n"), "{text}");
         assert!(text.lines().count() <= LINES && text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
-        // It adds up, and stays when the shortage ends.
+        // It adds up, and stays when the shortage ends; after a restart it does not run backwards.
         let later = report(
             13,
             &[
-                ("idle", 10, 0, 0),
-                ("greedy", 1, 2_000_000, 0),
-                ("poor", 10, 500_001, 11_000),
-                ("met", 10, 1_237_500, 0),
+                ("idle", 10, 0, 0, 0),
+                ("greedy", 1, 2_000_000, 0, 0),
+                ("poor", 10, 500_001, 11_000, 8000),
+                ("met", 10, 1_237_500, 0, 70_000),
             ],
         );
         assert_eq!(compare(&now, &later, &mut unmet).rows[0].unmet_ns, 3_000_000_000);
-        let calm = compare(&later, &report(14, &[("poor", 10, 500_001, 0)]), &mut unmet);
+        let calm = compare(&later, &report(14, &[("poor", 10, 500_001, 0, 8000)]), &mut unmet);
         assert_eq!((calm.rows[0].short_bps, calm.rows[0].unmet_ns), (0, 3_000_000_000));
         assert!(screen(&calm, LINES, COLUMNS).contains("nobody is short"));
+        assert_eq!(compare(&later, &report(15, &[("poor", 10, 0, 0, 0)]), &mut unmet).rows[0].unmet_ns, 0);
     }
 }

@@ -8,6 +8,7 @@
 use crate::codel::Codel;
 use crate::frame::{Fifo, Frame, LARGE, Pool, PoolLimits, SMALL};
 use crate::segment;
+use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -33,6 +34,17 @@ pub enum Admission {
     Refused(Reason),
 }
 
+/// A frame that leaves a lane.
+#[derive(Debug)]
+pub struct Served {
+    /// The frame.
+    pub frame: Frame,
+    /// Its segments.
+    pub segments: u32,
+    /// For [`crate::sojourn::Sojourn::carry`].
+    pub full: Option<u8>,
+}
+
 /// The queue of one endpoint in one direction. What every frame touches comes first, in two cache lines.
 #[derive(Debug)]
 #[repr(C)]
@@ -44,8 +56,7 @@ pub struct Lane {
     /// Since when it has not been less than half full; zero while it is.
     full_since: Instant,
     served: Traffic,
-    sojourn_us: u32,
-    sojourn_max_us: u32,
+    waits: Waits,
     guaranteed_bytes: u64,
     marks: u64,
     trims: u64,
@@ -66,8 +77,7 @@ impl Lane {
             bound: bound.min(MAX_BOUND),
             full_since: Instant::ZERO,
             served: Traffic::default(),
-            sojourn_us: 0,
-            sojourn_max_us: 0,
+            waits: Waits::default(),
             guaranteed_bytes: 0,
             marks: 0,
             trims: 0,
@@ -154,17 +164,17 @@ impl Lane {
         self.bound
     }
 
-    /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment). Counts it as served.
+    /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment). Counts it as served, and how long it waited.
     /// `None` where nothing is left, which the queue's management may have caused just now.
-    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, max_frame: u32) -> Option<Frame> {
+    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, max_frame: u32) -> Option<Served> {
         loop {
             let mut frame = self.fifo.pop(pool)?;
             if pool.meta(&frame).wire_bytes > max_frame {
                 frame = self.cut(pool, frame, max_frame);
             }
-            let sojourn = now.since(pool.meta(&frame).queued);
+            let sojourn_ns = now.since(pool.meta(&frame).queued);
             let last = self.fifo.wire_bytes() < u64::from(max_frame);
-            let signals = self.codel.signals(now, sojourn, last);
+            let signals = self.codel.signals(now, sojourn_ns, last);
             if signals > 0 && !self.signal(pool, &frame, signals) {
                 pool.free(frame);
                 self.aqm_drops += 1;
@@ -176,10 +186,13 @@ impl Lane {
             let meta = pool.meta(&frame);
             let segments = segment::segments(&meta.layout, &meta.offload);
             self.served.add(segments, pool.len(&frame), meta.wire_bytes);
-            self.sojourn_us = (sojourn / 1000).min(u64::from(u32::MAX)) as u32;
-            self.sojourn_max_us = self.sojourn_max_us.max(self.sojourn_us);
-            return Some(frame);
+            return Some(Served { frame, segments, full: self.waits.record(sojourn_ns) });
         }
+    }
+
+    /// What it keeps of how long frames waited.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// Of what was dequeued last, `bytes` went by guarantee.
@@ -191,6 +204,12 @@ impl Lane {
     #[must_use]
     pub fn is_stuck(&self, now: Instant) -> bool {
         self.full_since != Instant::ZERO && now.since(self.full_since) > STUCK_NS
+    }
+
+    /// Wire bytes served.
+    #[must_use]
+    pub fn served_bytes(&self) -> u64 {
+        self.served.wire_bytes
     }
 
     /// Frames that wait.
@@ -209,8 +228,8 @@ impl Lane {
             trims: self.trims,
             backlog_bytes: self.fifo.wire_bytes(),
             backlog_frames: self.fifo.frames(),
-            sojourn_ns: u64::from(self.sojourn_us) * 1000,
-            sojourn_max_ns: u64::from(self.sojourn_max_us) * 1000,
+            sojourn_max_ns: self.waits.max_ns(),
+            unmet_ns: 0,
         }
     }
 
@@ -220,8 +239,7 @@ impl Lane {
         count_on(&mut self.guaranteed_bytes, counted.guaranteed_bytes);
         count_on(&mut self.marks, counted.marks);
         count_on(&mut self.trims, counted.trims);
-        let longest_us = u32::try_from(counted.sojourn_max_ns / 1000).unwrap_or(u32::MAX);
-        self.sojourn_max_us = self.sojourn_max_us.max(longest_us);
+        self.waits.restore_max(counted.sojourn_max_ns);
     }
 
     /// Frames dropped by the queue's management.

@@ -10,6 +10,7 @@ pub mod limits;
 pub mod order;
 pub mod tag;
 pub mod tree;
+mod unmet;
 pub mod wheel;
 
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod tests;
 
 use crate::frame::{Frame, Pool};
 use crate::program::{Endpoint, EndpointId, Program, Share, Tenant, TenantId, Uplink};
+use crate::sojourn::Sojourn;
 use crate::units::{Direction, Instant, Rate};
 use crate::verdict::Reason;
 use limits::{Limit, Limits, Plane};
@@ -31,6 +33,8 @@ pub struct Scheduler {
     limits: Limits,
     /// By endpoint: it or its tenant has a limit, so frames between neighbours queue too.
     limited: Vec<bool>,
+    /// By endpoint: how long its frames waited in either tree, but for what the lanes keep.
+    sojourns: Vec<Sojourn>,
     direction: Direction,
 }
 
@@ -43,6 +47,7 @@ impl Scheduler {
             local: Tree::new(Plane::Local, program.order, None),
             limits: Limits::default(),
             limited: Vec::new(),
+            sojourns: Vec::new(),
             direction,
         };
         for (id, tenant) in program.tenants.iter() {
@@ -60,6 +65,7 @@ impl Scheduler {
         self.local.reserve(endpoints);
         self.limits.endpoints.reserve(endpoints.saturating_sub(self.limits.endpoints.len()));
         self.limited.reserve(endpoints.saturating_sub(self.limited.len()));
+        self.sojourns.reserve(endpoints.saturating_sub(self.sojourns.len()));
     }
 
     /// Changes the uplink, or takes it away. Takes time in proportion to the endpoints.
@@ -95,7 +101,9 @@ impl Scheduler {
         if self.limited.len() <= at {
             self.limits.endpoints.resize(at + 1, Limit::default());
             self.limited.resize(at + 1, false);
+            self.sojourns.resize(at + 1, Sojourn::default());
         }
+        self.sojourns[at] = Sojourn::default();
         let leaf = self.leaf(endpoint);
         self.limits.endpoints[at] = Limit::new(Pace::of(leaf.share.limit));
         self.wire.add_endpoint(id, &leaf);
@@ -176,7 +184,21 @@ impl Scheduler {
             Plane::Wire => &mut self.wire,
             Plane::Local => &mut self.local,
         };
-        tree.dequeue(pool, now, &mut self.limits)
+        tree.dequeue(pool, now, &mut self.limits, &mut self.sojourns)
+    }
+
+    /// How long frames of an endpoint waited.
+    #[must_use]
+    pub fn sojourn(&self, endpoint: EndpointId) -> Sojourn {
+        let mut sojourn = self.sojourns[endpoint.0 as usize];
+        self.wire.lane(endpoint).waits().add_to(&mut sojourn);
+        self.local.lane(endpoint).waits().add_to(&mut sojourn);
+        sojourn
+    }
+
+    /// Counts on from an endpoint's waits in another scheduler.
+    pub fn restore_sojourn(&mut self, endpoint: EndpointId, counted: &Sojourn) {
+        self.sojourns[endpoint.0 as usize].count_on(counted);
     }
 
     /// When `dequeue` may have something to do.

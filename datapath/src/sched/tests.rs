@@ -7,6 +7,9 @@ use crate::guard::Identity;
 use crate::program::{Endpoint, OrderKind, PortId, Tenant, Uplink};
 use crate::units::Both;
 
+mod sojourn;
+mod unmet;
+
 const MBIT: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 

@@ -8,17 +8,22 @@
 //! Literature: H-FSC (Stoica, Zhang, Ng 1997) for the two criteria, WF2Q+ and QFQ for the orders, hClock (2013) for guarantee, limit and
 //! share in a hierarchy.
 
+mod node;
+
 use super::earlier;
-use super::lane::Lane;
+use super::lane::{Lane, Served};
 use super::level::{Level, Pick};
 use super::limits::{Limits, Plane};
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
+use super::unmet::Unmet;
 use super::wheel::Wheel;
 use crate::frame::{Frame, Pool};
 use crate::program::{EndpointId, OrderKind, Share, TenantId};
-use crate::stats::{LaneStats, Traffic, count_on};
+use crate::sojourn::Sojourn;
+use crate::stats::{LaneStats, count_on};
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
+use node::{NOBODY, Node, Tenant};
 
 /// Wire time that one frame may take before it is split: what a neighbour's frame has to wait at most.
 const QUANTUM_NS: u64 = 25_000;
@@ -34,9 +39,6 @@ const CATCH_UP_FRAMES: u64 = 4;
 const CONTENDED_NS: u64 = 100_000_000;
 /// How much longer a plane waits to let the other go first: two slots of the wheel.
 const TURN: Tag = (2 * 8192) << TAG_BITS;
-
-/// The owner of a vacant slot.
-const NOBODY: u32 = u32::MAX;
 
 /// A link's capacity.
 #[derive(Clone, Copy, Debug)]
@@ -56,56 +58,6 @@ pub struct Leaf {
     pub share: Share,
     /// Bound of its lane in bytes.
     pub queue_bytes: u32,
-}
-
-#[derive(Debug)]
-struct Tenant {
-    level: Level,
-    share: Share,
-    /// Endpoint by child index, or [`NOBODY`]; and which children are nobody.
-    children: Vec<u32>,
-    vacant: Vec<u32>,
-    traffic: Traffic,
-    guaranteed_bytes: u64,
-    /// What lanes had counted whose endpoints are gone.
-    marks: u64,
-    trims: u64,
-    sojourn_max_ns: u64,
-}
-
-impl Tenant {
-    fn new(kind: OrderKind, max_frame: u32) -> Self {
-        Tenant {
-            level: Level::new(kind, max_frame),
-            share: Share::default(),
-            children: Vec::new(),
-            vacant: Vec::new(),
-            traffic: Traffic::default(),
-            guaranteed_bytes: 0,
-            marks: 0,
-            trims: 0,
-            sojourn_max_ns: 0,
-        }
-    }
-}
-
-/// An endpoint: three cache lines, since a frame of each of a hundred thousand in turn finds none of them cached.
-#[derive(Debug)]
-#[repr(C, align(64))]
-struct Node {
-    tenant: u32,
-    child: u32,
-    /// The longest frame it sends at once, in wire bytes.
-    max_frame: u32,
-    /// Whether it has a limit of its own.
-    limited: bool,
-    lane: Lane,
-}
-
-impl Node {
-    fn vacant() -> Self {
-        Node { tenant: NOBODY, child: NOBODY, max_frame: 0, limited: false, lane: Lane::new(0) }
-    }
 }
 
 /// Who waits on the wheel. Endpoints and tenants have every second number each, so that both may become more.
@@ -137,7 +89,9 @@ pub struct Tree {
     tenants: Vec<Tenant>,
     nodes: Vec<Node>,
     /// By endpoint, apart from the nodes because it is seldom read.
-    limits_of: Vec<Rate>,
+    shares: Vec<Share>,
+    /// By endpoint, likewise.
+    unmet: Vec<Unmet>,
     /// Who waits for its limit, by [`WheelNode`].
     wheel: Wheel,
     capacity: Option<Capacity>,
@@ -153,6 +107,8 @@ pub struct Tree {
     /// Until when tenants count as contending, and who was served last.
     contended_until: Instant,
     last_tenant: u32,
+    /// When `dequeue` was called last.
+    seen: Instant,
 }
 
 /// The longest frame that is sent at once at `rate`, in wire bytes.
@@ -171,7 +127,8 @@ impl Tree {
             root: Level::new(kind, max_frame),
             tenants: Vec::new(),
             nodes: Vec::new(),
-            limits_of: Vec::new(),
+            shares: Vec::new(),
+            unmet: Vec::new(),
             wheel: Wheel::new(0),
             capacity: None,
             pace: Pace::UNLIMITED,
@@ -182,6 +139,7 @@ impl Tree {
             lost: 0,
             contended_until: Instant::ZERO,
             last_tenant: 0,
+            seen: Instant::ZERO,
         };
         tree.set_capacity(capacity);
         tree
@@ -190,7 +148,8 @@ impl Tree {
     /// Makes room for endpoints 0..`endpoints`.
     pub fn reserve(&mut self, endpoints: usize) {
         self.nodes.reserve(endpoints.saturating_sub(self.nodes.len()));
-        self.limits_of.reserve(endpoints.saturating_sub(self.limits_of.len()));
+        self.shares.reserve(endpoints.saturating_sub(self.shares.len()));
+        self.unmet.reserve(endpoints.saturating_sub(self.unmet.len()));
         self.wheel.reserve(2 * endpoints);
     }
 
@@ -206,6 +165,7 @@ impl Tree {
         self.root.set_max_frame(self.max_frame);
         for tenant in &mut self.tenants {
             tenant.level.set_max_frame(self.max_frame);
+            tenant.measure(self.seen, self.max_frame);
         }
         for index in 0..self.nodes.len() {
             self.fit_frames(index);
@@ -217,7 +177,8 @@ impl Tree {
         let (index, clock) = (endpoint.0 as usize, self.clock());
         if self.nodes.len() <= index {
             self.nodes.resize_with(index + 1, Node::vacant);
-            self.limits_of.resize(index + 1, Rate::UNLIMITED);
+            self.shares.resize(index + 1, Share::default());
+            self.unmet.resize(index + 1, Unmet::default());
             self.wheel.grow(WheelNode::Endpoint(endpoint.0).number() as usize + 1);
         }
         let tenant = &mut self.tenants[leaf.tenant as usize];
@@ -233,8 +194,10 @@ impl Tree {
             max_frame: self.max_frame,
             limited: leaf.share.limit.is_limited(),
             lane: Lane::new(leaf.queue_bytes),
+            ..Node::vacant()
         };
-        self.limits_of[index] = leaf.share.limit;
+        self.shares[index] = leaf.share;
+        self.unmet[index] = Unmet::default();
         self.fit_frames(index);
     }
 
@@ -244,7 +207,7 @@ impl Tree {
         let Some(node) = self.nodes.get_mut(endpoint.0 as usize).filter(|node| node.tenant != NOBODY) else { return };
         node.limited = leaf.share.limit.is_limited();
         node.lane.set_bound(leaf.queue_bytes);
-        self.limits_of[endpoint.0 as usize] = leaf.share.limit;
+        self.shares[endpoint.0 as usize] = leaf.share;
         let head = node.lane.head(pool, node.max_frame);
         self.tenants[node.tenant as usize].level.set_share(node.child, &leaf.share, head, clock);
         self.fit_frames(endpoint.0 as usize);
@@ -268,6 +231,9 @@ impl Tree {
     /// Frees what waits for an endpoint; returns how many frames.
     pub fn clear_endpoint(&mut self, pool: &mut Pool, limits: &mut Limits, endpoint: EndpointId) -> u32 {
         let Some(node) = self.nodes.get_mut(endpoint.0 as usize).filter(|node| node.tenant != NOBODY) else { return 0 };
+        let at = endpoint.0 as usize;
+        node.measure(&mut self.unmet[at], &self.shares[at], self.seen);
+        self.tenants[node.tenant as usize].measure(self.seen, self.max_frame);
         let freed = node.lane.clear(pool);
         self.wheel.remove(WheelNode::Endpoint(endpoint.0).number());
         limits.endpoints[endpoint.0 as usize].leave(self.plane);
@@ -285,6 +251,7 @@ impl Tree {
     /// Counts on from an endpoint's counters in another tree.
     pub fn restore_endpoint(&mut self, endpoint: EndpointId, counted: &LaneStats) {
         self.nodes[endpoint.0 as usize].lane.restore(counted);
+        self.unmet[endpoint.0 as usize].restore(counted.unmet_ns);
     }
 
     /// Counts on from a tenant's counters in another tree; those of its endpoints that are there were restored before.
@@ -296,6 +263,7 @@ impl Tree {
         count_on(&mut node.marks, counted.marks.saturating_sub(of_lanes.marks));
         count_on(&mut node.trims, counted.trims.saturating_sub(of_lanes.trims));
         node.sojourn_max_ns = node.sojourn_max_ns.max(counted.sojourn_max_ns);
+        node.unmet.restore(counted.unmet_ns);
     }
 
     /// Adds a tenant, or changes its share.
@@ -306,6 +274,7 @@ impl Tree {
             self.wheel.grow(WheelNode::Tenant(self.tenants.len() as u32 - 1).number() as usize + 1);
         }
         self.tenants[tenant].share = share;
+        self.tenants[tenant].measure(self.seen, self.max_frame);
         self.root.set_share(tenant as u32, &share, self.max_frame, clock);
         for child in 0..self.tenants[tenant].children.len() {
             let endpoint = self.tenants[tenant].children[child];
@@ -338,13 +307,21 @@ impl Tree {
         let was_empty = node.lane.is_empty();
         node.lane.enqueue(pool, now, frame)?;
         if was_empty {
+            node.stretch.begin(now, node.lane.served_bytes(), node.span);
             self.activate(pool, now, limits, endpoint.0);
         }
         Ok(())
     }
 
-    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is.
-    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, limits: &mut Limits) -> Option<(EndpointId, Frame)> {
+    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is. How long it waited is counted in `sojourns`.
+    pub fn dequeue(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        limits: &mut Limits,
+        sojourns: &mut [Sojourn],
+    ) -> Option<(EndpointId, Frame)> {
+        self.seen = now;
         while let Some(node) = self.wheel.expire(now) {
             self.wake(pool, now, limits, WheelNode::of(node));
         }
@@ -361,12 +338,18 @@ impl Tree {
                 continue;
             }
             let tenant = &mut self.tenants[t as usize];
+            if tenant.stretch.is_due(now) {
+                tenant.look(now);
+            }
             let Some(pick) = tenant.level.peek(clock) else {
                 self.root.deactivate(t);
                 continue;
             };
             let e = tenant.children[pick.child as usize];
             let node = &mut self.nodes[e as usize];
+            if node.stretch.is_due(now) {
+                node.look(&mut self.unmet[e as usize], now);
+            }
             if node.limited
                 && let Some(until) = limits.endpoints[e as usize].wait(self.plane, tag(now), TURN)
             {
@@ -375,7 +358,11 @@ impl Tree {
                 continue;
             }
             match node.lane.dequeue(pool, now, node.max_frame) {
-                Some(frame) => {
+                Some(Served { frame, segments, full }) => {
+                    if let Some(full) = full {
+                        sojourns[e as usize].carry(full);
+                    }
+                    tenant.traffic.add(segments, pool.len(&frame), pool.meta(&frame).wire_bytes);
                     self.serve(pool, now, limits, tenant_pick, pick, &frame);
                     return Some((EndpointId(e), frame));
                 }
@@ -395,7 +382,14 @@ impl Tree {
         earlier(self.wheel.next_due(), (self.root.active() > 0).then(|| instant(self.busy_until)))
     }
 
-    /// Counters of one endpoint's lane.
+    /// Counters of one endpoint, as they were when `dequeue` was last called.
+    #[must_use]
+    pub fn endpoint_stats(&self, endpoint: EndpointId) -> LaneStats {
+        let (node, unmet) = (&self.nodes[endpoint.0 as usize], &self.unmet[endpoint.0 as usize]);
+        LaneStats { unmet_ns: node.unmet_ns(unmet, self.seen), ..node.lane.stats() }
+    }
+
+    /// One endpoint's lane.
     #[must_use]
     pub fn lane(&self, endpoint: EndpointId) -> &Lane {
         &self.nodes[endpoint.0 as usize].lane
@@ -423,6 +417,7 @@ impl Tree {
             marks: node.marks,
             trims: node.trims,
             sojourn_max_ns: node.sojourn_max_ns,
+            unmet_ns: node.unmet_ns(self.seen),
             ..LaneStats::default()
         };
         for endpoint in self.endpoints_of(tenant) {
@@ -472,9 +467,6 @@ impl Tree {
         if tenant_pick.by_guarantee {
             tenant.guaranteed_bytes += u64::from(bytes);
         }
-        let meta = pool.meta(frame);
-        let segments = crate::segment::segments(&meta.layout, &meta.offload);
-        tenant.traffic.add(segments, pool.len(frame), bytes);
 
         if self.last_tenant != tenant_pick.child {
             self.last_tenant = tenant_pick.child;
@@ -521,6 +513,9 @@ impl Tree {
         let head = node.lane.head(pool, node.max_frame);
         let t = node.tenant;
         let tenant = &mut self.tenants[t as usize];
+        if tenant.level.active() == 0 {
+            tenant.stretch.begin(now, tenant.traffic.wire_bytes, tenant.span);
+        }
         tenant.level.activate(node.child, head, clock);
         if self.root.is_active(t) || self.wheel.contains(WheelNode::Tenant(t).number()) {
             return;
@@ -563,8 +558,7 @@ impl Tree {
         }
         let link = self.capacity.map_or(Rate::UNLIMITED, |c| c.rate);
         let limit = self.tenants[node.tenant as usize].share.limit;
-        node.max_frame = quantum(link.min(limit).min(self.limits_of[index]));
+        node.max_frame = quantum(link.min(limit).min(self.shares[index].limit));
+        node.measure(&mut self.unmet[index], &self.shares[index], self.seen);
     }
 }
-
-const _: () = assert!(size_of::<Node>() <= 192);

@@ -189,6 +189,7 @@ impl Switch {
             let scheduler = self.scheduler(direction);
             scheduler.tree_mut(Plane::Wire).restore_endpoint(id, wire);
             scheduler.tree_mut(Plane::Local).restore_endpoint(id, local);
+            scheduler.restore_sojourn(id, state.stats.sojourn.get(direction));
             let limit = &mut scheduler.limits_mut().endpoints[at];
             limit.restore(now, state.owed_ns.get(direction).saturating_sub(away_ns));
             self.tallies[at].local.get_mut(direction).count_on(&local.traffic);

@@ -33,7 +33,7 @@ fn read(text: &str) -> BTreeMap<String, f64> {
         match kind.as_str() {
             "counter" => assert_eq!(suffix, "_total", "{line}"),
             "gauge" => assert_eq!(suffix, "", "{line}"),
-            "histogram" => assert_eq!(suffix, "_bucket", "{line}"),
+            "histogram" => assert!(["_bucket", "_sum", "_count"].contains(&suffix), "{line}"),
             other => panic!("{other}"),
         }
         assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");
@@ -61,6 +61,9 @@ fn report() -> Report {
     switch.tenants.resize_with(1, Default::default);
     switch.endpoints.resize_with(2, Default::default);
     switch.endpoints[1].egress.traffic.wire_bytes = 77;
+    switch.endpoints[1].egress.unmet_ns = 2_500_000_000;
+    switch.endpoints[1].sojourn.ingress =
+        Sojourn::from_parts(2_000_000, &[5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
     switch.endpoints[1].drops.add(datapath::verdict::Reason::SpoofedMac, 5);
     shot.switches.push(switch);
     shot.devices.resize_with(2, Default::default);
@@ -79,6 +82,16 @@ fn the_report_is_sound_openmetrics() {
     assert_eq!(get(&format!("levada_endpoint_drops_total{{{of_b},reason=\"spoofed-mac\"}}")) as u64, 5);
     let limit = format!("levada_endpoint_limit_bytes_per_second{{{of_b},direction=\"egress\"}}");
     assert_eq!(get(&limit) as u64, 1_000_000);
+    assert_eq!(get(&format!("levada_endpoint_unmet_seconds_total{{{of_b},direction=\"egress\"}}")).to_string(), "2.5");
+    assert_eq!(get("levada_tenant_unmet_seconds_total{switch=\"s1\",tenant=\"red\",direction=\"ingress\"}") as u64, 0);
+    let sojourn = |suffix: &str, le: &str| {
+        get(&format!("levada_endpoint_sojourn_seconds{suffix}{{{of_b},direction=\"ingress\"{le}}}"))
+    };
+    let counts = ["0.000032768", "0.000065536", "0.000131072", "0.536870912", "+Inf"]
+        .map(|le| sojourn("_bucket", &format!(",le=\"{le}\"")) as u64);
+    assert_eq!(counts, [5, 5, 6, 6, 9]);
+    assert_eq!((sojourn("_count", "") as u64, sojourn("_sum", "").to_string()), (9, "2.048".to_owned()));
+    assert!(!samples.keys().any(|key| key.contains("sojourn") && key.contains("egress")), "where nothing waited");
     // Buckets are cumulative, and the last has all.
     let lag: Vec<u64> = BUCKETS
         .map(|p| get(&format!("levada_worker_loop_lag_seconds_bucket{{le=\"{}\"}}", Seconds(1 << p))) as u64)

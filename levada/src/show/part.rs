@@ -3,7 +3,7 @@
 
 use super::{bytes, reasons};
 use crate::cli::What;
-use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SwitchReport, TenantReport};
+use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SojournReport, SwitchReport, TenantReport};
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Columns of every part.
-const COLUMNS: usize = 8;
+const COLUMNS: usize = 10;
 type Row = [String; COLUMNS];
 
 fn row<const N: usize>(cells: [&str; N]) -> Row {
@@ -34,11 +34,17 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
     match what {
         What::Switches => switch_rows(report),
         What::Tenants => {
-            let shares = tenants(report)
-                .map(|(switch, tenant)| (format!("{}/{}", switch.name, tenant.name), &tenant.egress, &tenant.ingress));
+            let shares = tenants(report).map(|(switch, tenant)| {
+                (format!("{}/{}", switch.name, tenant.name), [(&tenant.egress, None), (&tenant.ingress, None)])
+            });
             share_rows("tenant", shares)
         }
-        What::Endpoints => share_rows("endpoint", endpoints(report).map(|(path, e)| (path, &e.egress, &e.ingress))),
+        What::Endpoints => {
+            let shares = endpoints(report).map(|(path, e)| {
+                (path, [(&e.egress, Some(&e.sojourn.egress)), (&e.ingress, Some(&e.sojourn.ingress))])
+            });
+            share_rows("endpoint", shares)
+        }
         What::Ports => port_rows(report),
         What::Links => link_rows(report),
         What::Drops => drop_rows(report),
@@ -76,11 +82,17 @@ fn switch_rows(report: &Report) -> Vec<Row> {
     rows
 }
 
-fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, &'a SharedReport, &'a SharedReport)>) -> Vec<Row> {
-    let mut rows = vec![row([head, "", "at least", "at most", "weight", "sent", "waits", "longest wait"])];
+/// One direction of something with a share: of an endpoint, how long its frames waited too.
+type Direction<'a> = (&'a SharedReport, Option<&'a SojournReport>);
+
+fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, [Direction<'a>; 2])>) -> Vec<Row> {
+    let mut rows =
+        vec![row([head, "", "at least", "at most", "weight", "sent", "waits", "99 % waited", "longest wait", "unmet"])];
     let rate = |bps: Option<u64>| bps.filter(|&bps| bps > 0).map_or_else(|| "-".to_owned(), |bps| show_rate(Rate(bps)));
-    for (path, egress, ingress) in shares {
-        for (name, word, share) in [(path.as_str(), "egress", egress), ("", "ingress", ingress)] {
+    let time = |ns: u64| show_time(ns / 1_000 * 1_000);
+    for (path, directions) in shares {
+        for ((name, word), (share, sojourn)) in [(path.as_str(), "egress"), ("", "ingress")].into_iter().zip(directions)
+        {
             let LaneReport { wire_bytes, backlog_bytes, sojourn_max_ns, .. } = share.traffic;
             rows.push(row([
                 name,
@@ -90,7 +102,9 @@ fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, &'a SharedRe
                 &share.weight.to_string(),
                 &bytes(wire_bytes),
                 &bytes(backlog_bytes),
-                &show_time(sojourn_max_ns / 1_000 * 1_000),
+                &sojourn.map_or_else(|| "-".to_owned(), |sojourn| time(sojourn.p99_ns)),
+                &time(sojourn_max_ns),
+                &if share.unmet_ns == 0 { "-".to_owned() } else { show_time(share.unmet_ns / 1_000_000 * 1_000_000) },
             ]));
         }
     }

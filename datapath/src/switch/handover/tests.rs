@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::program::{Endpoint, IngressMode, PortId, Program};
+use crate::sojourn::Sojourn;
 use crate::stats::Traffic;
 use crate::switch::chaos::{Chaos, MS, OUTSIDE, Rig, endpoint, ip, learning, limited, mac, program, udp};
 use crate::verdict::{Reason, Verdict};
@@ -116,7 +117,7 @@ fn wild() -> impl Strategy<Value = u64> {
 }
 
 prop_compose! {
-    fn wild_lane()(n in prop::collection::vec(wild(), 9)) -> LaneStats {
+    fn wild_lane()(n in prop::collection::vec(wild(), 10)) -> LaneStats {
         LaneStats {
             traffic: Traffic { frames: n[0], segments: n[1], bytes: n[2], wire_bytes: n[3] },
             guaranteed_bytes: n[4],
@@ -124,9 +125,15 @@ prop_compose! {
             trims: n[6],
             backlog_bytes: n[7],
             backlog_frames: n[7] as u32,
-            sojourn_ns: n[8],
             sojourn_max_ns: n[8],
+            unmet_ns: n[9],
         }
+    }
+}
+
+prop_compose! {
+    fn wild_sojourn()(total_us in wild(), counts in prop::collection::vec(wild(), 0..40)) -> Sojourn {
+        Sojourn::from_parts(total_us, &counts)
     }
 }
 
@@ -140,6 +147,7 @@ prop_compose! {
 prop_compose! {
     fn wild_endpoint()(
         lanes in prop::collection::vec(wild_lane(), 4),
+        sojourns in prop::collection::vec(wild_sojourn(), 2),
         drops in wild(),
         learned in prop::collection::vec(wild_learned(), 0..20),
         n in prop::collection::vec(wild(), 5),
@@ -153,6 +161,7 @@ prop_compose! {
                 ingress: lanes[1],
                 local_egress: lanes[2],
                 local_ingress: lanes[3],
+                sojourn: Both { egress: sojourns[0], ingress: sojourns[1] },
                 drops: counters,
             },
             learned,
@@ -195,12 +204,12 @@ fn plain(mut state: State, age_ns: u64) -> State {
         endpoint.learned.sort_unstable_by_key(|learned| (learned.mac, learned.vlan));
         let stats = &mut endpoint.stats;
         for lane in [&mut stats.egress, &mut stats.ingress, &mut stats.local_egress, &mut stats.local_ingress] {
-            (lane.backlog_bytes, lane.backlog_frames, lane.sojourn_ns) = (0, 0, 0);
+            (lane.backlog_bytes, lane.backlog_frames) = (0, 0);
         }
     }
     for (_, tenant) in &mut state.tenants {
         for lane in [&mut tenant.stats.egress, &mut tenant.stats.ingress] {
-            (lane.backlog_bytes, lane.backlog_frames, lane.sojourn_ns) = (0, 0, 0);
+            (lane.backlog_bytes, lane.backlog_frames) = (0, 0);
         }
     }
     state
