@@ -125,6 +125,8 @@ pub struct Pool {
     data: Vec<Box<[u8]>>,
     /// The free slots of each class.
     free: [Vec<u32>; SIZES.len()],
+    /// Slots whose buffer was given back ([`Pool::set_limits`]).
+    bare: Vec<u32>,
     made: [u32; SIZES.len()],
     limits: PoolLimits,
 }
@@ -138,9 +140,48 @@ impl Pool {
             slots: Vec::with_capacity(each.iter().sum()),
             data: Vec::with_capacity(each.iter().sum()),
             free: each.map(Vec::with_capacity),
+            bare: Vec::new(),
             made: [0; SIZES.len()],
             limits,
         }
+    }
+
+    /// Changes the bounds while frames are in use. Free buffers beyond them come back to be freed by the caller; those in use are freed when
+    /// their frames are.
+    #[must_use]
+    pub fn set_limits(&mut self, limits: PoolLimits) -> Vec<Box<[u8]>> {
+        self.limits = limits;
+        let most = [0, 1, 2].map(|class| self.most(class) as usize);
+        let slots = most.iter().sum::<usize>();
+        self.slots.reserve(slots.saturating_sub(self.slots.len()));
+        self.data.reserve(slots.saturating_sub(self.data.len()));
+        for (free, most) in self.free.iter_mut().zip(most) {
+            free.reserve(most.saturating_sub(free.len()));
+        }
+        self.bare.reserve(self.slots.len() - self.bare.len());
+        let mut spare = Vec::new();
+        for class in 0..SIZES.len() {
+            while self.made[class] > self.most(class)
+                && let Some(index) = self.free[class].pop()
+            {
+                spare.push(self.strip(index));
+            }
+        }
+        spare
+    }
+
+    /// How many buffers of a class there may be.
+    #[inline]
+    fn most(&self, class: usize) -> u32 {
+        [self.limits.small, self.limits.medium, self.limits.large][class]
+    }
+
+    /// Takes its buffer from a slot that is not in use.
+    #[cold]
+    fn strip(&mut self, index: u32) -> Box<[u8]> {
+        self.made[usize::from(self.slots[index as usize].class)] -= 1;
+        self.bare.push(index);
+        std::mem::take(&mut self.data[index as usize])
     }
 
     /// A frame with room for `len` bytes, all of them zero or left from before. `None` where the pool has reached its limit or `len`
@@ -183,7 +224,12 @@ impl Pool {
         let slot = &mut self.slots[frame.0 as usize];
         debug_assert!(slot.in_use);
         slot.in_use = false;
-        self.free[usize::from(slot.class)].push(frame.0);
+        let class = usize::from(slot.class);
+        if self.made[class] > self.most(class) {
+            drop(self.strip(frame.0));
+        } else {
+            self.free[class].push(frame.0);
+        }
     }
 
     /// After a driver read into a large buffer: moves a shorter frame to a smaller one, so that large buffers stay for what needs them.
@@ -291,18 +337,17 @@ impl Pool {
     /// Frames that are somewhere in the switch.
     #[must_use]
     pub fn in_use(&self) -> usize {
-        self.slots.len() - self.free.iter().map(Vec::len).sum::<usize>()
+        self.slots.len() - self.free.iter().map(Vec::len).sum::<usize>() - self.bare.len()
     }
 
     /// Buffers that can still be had, in each class.
     #[must_use]
     pub fn available(&self) -> PoolLimits {
-        let left = |class: usize, limit: u32| limit - self.made[class] + self.free[class].len() as u32;
-        let PoolLimits { small, medium, large } = self.limits;
-        PoolLimits { small: left(0, small), medium: left(1, medium), large: left(2, large) }
+        let left = |class: usize| self.most(class).saturating_sub(self.made[class]) + self.free[class].len() as u32;
+        PoolLimits { small: left(0), medium: left(1), large: left(2) }
     }
 
-    /// The bounds given to [`Pool::new`].
+    /// The bounds given to [`Pool::new`], or last to [`Pool::set_limits`].
     #[must_use]
     pub fn limits(&self) -> PoolLimits {
         self.limits
@@ -325,20 +370,18 @@ impl Pool {
 
     #[cold]
     fn make(&mut self, class: usize) -> Option<u32> {
-        let limit = [self.limits.small, self.limits.medium, self.limits.large][class];
-        if self.made[class] >= limit {
+        if self.made[class] >= self.most(class) {
             return None;
         }
         self.made[class] += 1;
-        self.data.push(vec![0; SIZES[class]].into_boxed_slice());
-        self.slots.push(Slot {
-            start: 0,
-            len: 0,
-            next: NONE,
-            class: class as u8,
-            in_use: false,
-            meta: Meta::default(),
-        });
+        let buffer = vec![0; SIZES[class]].into_boxed_slice();
+        let slot = Slot { start: 0, len: 0, next: NONE, class: class as u8, in_use: false, meta: Meta::default() };
+        if let Some(index) = self.bare.pop() {
+            (self.data[index as usize], self.slots[index as usize]) = (buffer, slot);
+            return Some(index);
+        }
+        self.data.push(buffer);
+        self.slots.push(slot);
         Some(self.slots.len() as u32 - 1)
     }
 
@@ -530,5 +573,41 @@ mod tests {
         assert_eq!(limits.bytes_for(MEDIUM as u32), limits.bytes_for(LARGE as u32) + (8 << 20));
         assert_eq!(limits.without(MEDIUM as u32).medium, limits.medium - 1);
         assert!(PoolLimits::within(u64::MAX).small <= u32::MAX / 4);
+    }
+
+    /// Bytes of all buffers that there are.
+    fn memory(pool: &Pool) -> usize {
+        pool.data.iter().map(|buffer| buffer.len()).sum()
+    }
+
+    #[test]
+    fn bounds_shrink_and_grow_under_frames_in_use() {
+        let mut pool = Pool::new(PoolLimits { small: 4, medium: 0, large: 2 });
+        let mut small: Vec<Frame> = (0..4).map(|n| pool.alloc_from(&[n; 60]).unwrap()).collect();
+        let large: Vec<Frame> = (0..2).map(|n| pool.alloc_from(&[10 + n; 60_000]).unwrap()).collect();
+        assert!(pool.alloc(60).is_none(), "both classes are full");
+        pool.free(small.pop().unwrap());
+        // One small buffer is free and goes at once; the others go with their frames.
+        let spare = pool.set_limits(PoolLimits { small: 1, medium: 0, large: 1 });
+        assert_eq!(spare.iter().map(|buffer| buffer.len()).collect::<Vec<_>>(), [SMALL]);
+        assert_eq!((pool.in_use(), pool.available()), (5, PoolLimits { small: 0, medium: 0, large: 0 }));
+        assert!(pool.alloc(60).is_none());
+        for (n, frame) in small.iter().enumerate() {
+            assert_eq!(pool.bytes(frame), [n as u8; 60], "what is in use is not touched");
+        }
+        for frame in small.into_iter().chain(large) {
+            pool.free(frame);
+        }
+        assert_eq!((pool.in_use(), memory(&pool)), (0, SMALL + LARGE));
+        assert_eq!(pool.available(), PoolLimits { small: 1, medium: 0, large: 1 });
+        // More than before: slots without a buffer are used first.
+        assert!(pool.set_limits(PoolLimits { small: 6, medium: 0, large: 3 }).is_empty());
+        let frames: Vec<Frame> = (0..6).map(|n| pool.alloc_from(&[n; 60]).unwrap()).collect();
+        let large: Vec<Frame> = (0..3).map(|n| pool.alloc_from(&[n; 60_000]).unwrap()).collect();
+        assert!(pool.alloc(60).is_none());
+        assert_eq!((pool.in_use(), pool.slots.len(), memory(&pool)), (9, 9, 6 * SMALL + 3 * LARGE));
+        assert!(frames.iter().enumerate().all(|(n, frame)| pool.bytes(frame) == [n as u8; 60]));
+        frames.into_iter().chain(large).for_each(|frame| pool.free(frame));
+        assert_eq!(pool.in_use(), 0);
     }
 }

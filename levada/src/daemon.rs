@@ -9,7 +9,7 @@
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
 //! | `levada-vde` | lets clients into VDE directories (`plugs`) |
 
-use crate::desk::Desk;
+use crate::desk::{self, Desk};
 use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
 use crate::http;
 use crate::log::{Level, Log};
@@ -145,17 +145,6 @@ fn take_rundir(name: &str) -> Result<RunDir, Failure> {
     })
 }
 
-/// The number of the group that may look at the daemon.
-fn group(config: &Config) -> Result<Option<u32>, Failure> {
-    let Some(name) = &config.daemon.socket_group else { return Ok(None) };
-    match ports::group::number(name).map_err(failed("cannot read the system's groups"))? {
-        Some(number) => Ok(Some(number)),
-        None => Err(Failure::Failed(format!(
-            "there is no group \"{name}\": make it (groupadd {name}), or correct [daemon] socket_group"
-        ))),
-    }
-}
-
 /// The threads of a running daemon.
 struct Running {
     worker: JoinHandle<()>,
@@ -198,19 +187,22 @@ impl Running {
             chores: chores.clone(),
         };
         let mut worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
-        let group = group(config)?;
+        let group =
+            desk::group(&config.daemon).map_err(|(what, remedy)| Failure::Failed(format!("{what}: {remedy}")))?;
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).map_err(failed("cannot watch VDE clients"))?;
         let mut site = Site::new(plan, inbox.clone(), bell.clone(), chores.clone(), plugs.clone());
         let begun = site.begin(plan.clone(), inheritance.descriptors, log).map_err(Failure::Failed)?;
         let Beginning { edits, chore, plugs: joins, facts, adopted } = begun;
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = chores.send(chore);
-        let listener =
-            http::listen(&rundir.coming(SOCKET), group).map_err(failed("cannot listen on the control socket"))?;
+        let opened = http::Door::open(&rundir.coming(SOCKET), rundir.place(SOCKET), group);
+        let (visitors, listener) = opened.map_err(failed("cannot listen on the control socket"))?;
+        let visitors = Arc::new(visitors);
         let door = UnixListener::bind(rundir.coming(HANDOVER)).map_err(failed("cannot listen for a takeover"))?;
         let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let lock = rundir.lock().map_err(failed("cannot keep the lock"))?;
-        let desk = Arc::new(Desk::new(config, site, facts, inbox.clone(), bell.clone(), log.clone()));
+        let (mail, ring, admitted) = (inbox.clone(), bell.clone(), Arc::clone(&visitors));
+        let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted));
         let giver = Giver {
             lock,
             desk: Arc::clone(&desk),
@@ -257,7 +249,7 @@ impl Running {
         }
         let (served, complaint) = (Arc::clone(&desk), log.clone());
         spawn("levada-http", move || {
-            if let Err(error) = http::serve(listener, served, group) {
+            if let Err(error) = http::serve(listener, served, visitors) {
                 complaint.line(Level::Warning, &format!("the control socket is not served: {error}"));
             }
         })?;
@@ -318,7 +310,8 @@ impl Running {
             return Vec::new();
         }
         self.bell.ring();
-        answer.recv_timeout(LENDING).unwrap_or_default()
+        let devices = answer.recv_timeout(LENDING).unwrap_or_default();
+        devices.into_iter().map(|(_, fd)| fd).collect()
     }
 
     /// Ends the threads; devices that are not persistent end with the worker, unless another process has them. True: it had crashed.

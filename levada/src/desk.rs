@@ -3,6 +3,7 @@
 mod trace;
 
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
+use crate::http::Door;
 use crate::log::{Level, Log};
 use crate::recipe::settle;
 use crate::report::{Facts, Report};
@@ -53,6 +54,15 @@ impl fmt::Display for Fault {
     }
 }
 
+impl Fault {
+    /// With all that is wrong, for the log.
+    pub fn in_full(&self) -> String {
+        let Fault::Refused(problems) = self else { return self.to_string() };
+        let texts = problems.iter().map(|problem| ProblemReply::from(problem).text("error"));
+        format!("{self}{}", texts.collect::<String>())
+    }
+}
+
 /// What runs, as clients see it.
 struct Running {
     config: Config,
@@ -71,6 +81,8 @@ pub struct Desk {
     bell: Bell,
     /// The numbers' memory, used again by the next request.
     spare: Mutex<Option<Box<Snapshot>>>,
+    /// Who may look.
+    door: Arc<Door>,
 }
 
 /// A poisoned lock is taken all the same: what it guards is replaced whole.
@@ -80,10 +92,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Desk {
     /// The desk of the worker behind `inbox` and `bell`, which runs `config` at `site`.
-    pub fn new(config: &Config, site: Site, facts: Facts, inbox: SyncSender<Order>, bell: Bell, log: Log) -> Desk {
+    pub fn new(
+        config: &Config,
+        site: Site,
+        facts: Facts,
+        inbox: SyncSender<Order>,
+        bell: Bell,
+        log: Log,
+        door: Arc<Door>,
+    ) -> Desk {
         let running = Running { config: config.clone(), revision: 1, facts: Arc::new(facts) };
         let (running, site, spare) = (Mutex::new(running), Mutex::new(site), Mutex::new(None));
-        Desk { running, site, log, inbox, bell, spare }
+        Desk { running, site, log, inbox, bell, spare, door }
     }
 
     /// What runs, compiled.
@@ -121,15 +141,15 @@ impl Desk {
             if request.revision.is_some_and(|wanted| wanted != revision) {
                 return Err(Fault::Conflict { revision });
             }
-            let changed = apply(&running.config, &request.actions).map_err(Fault::Refused)?;
-            needs_restart(&running.config.daemon, &changed.config.daemon)?;
-            changed
+            apply(&running.config, &request.actions).map_err(Fault::Refused)?
         };
+        let group =
+            group(&changed.config.daemon).map_err(|(what, remedy)| daemon_problem("socket_group", &what, &remedy))?;
         if !request.dry_run {
             for warning in &changed.warnings {
                 self.log.line(Level::Warning, &format!("{}: {}", warning.key, warning.message));
             }
-            self.make(&mut site, changed.config)?;
+            self.make(&mut site, changed.config, group)?;
         }
         let warnings = changed.warnings.iter().map(ProblemReply::from).collect();
         let revision = lock(&self.running).revision;
@@ -155,22 +175,25 @@ impl Desk {
         let request = ChangeRequest { actions, revision: Some(revision), dry_run: false };
         match self.change(&request) {
             Ok(reply) => Ok((count, reply.revision)),
-            Err(fault) => Err(match &fault {
-                Fault::Refused(problems) => {
-                    let texts = problems.iter().map(|problem| ProblemReply::from(problem).text("error"));
-                    format!("{fault}{}", texts.collect::<String>())
-                }
-                _ => fault.to_string(),
-            }),
+            Err(fault) => Err(fault.in_full()),
         }
     }
 
-    fn make(&self, site: &mut Site, config: Config) -> Result<(), Fault> {
+    fn make(&self, site: &mut Site, config: Config, group: Option<u32>) -> Result<(), Fault> {
         let mut plan = compile(&config, Some(site.plan()));
         if let Some(why) = settle(&mut plan) {
             self.log.line(Level::Warning, &why);
         }
-        let facts = site.change(plan, &self.log).map_err(Fault::Failed)?;
+        let before = self.door.group();
+        let admit = |group| if self.door.group() == group { Ok(()) } else { self.door.admit(group) };
+        let facts = admit(group)
+            .map_err(|error| format!("the control socket cannot be given to its group: {error}"))
+            .and_then(|()| site.change(plan, &self.log));
+        let facts = facts.map_err(|why| {
+            // It was so before.
+            let _ = admit(before);
+            Fault::Failed(why)
+        })?;
         let mut running = lock(&self.running);
         *running = Running { config, revision: running.revision + 1, facts: Arc::new(facts) };
         Ok(())
@@ -186,18 +209,24 @@ impl Desk {
     }
 }
 
-/// Settings that a running daemon cannot change.
-fn needs_restart(old: &Daemon, new: &Daemon) -> Result<(), Fault> {
-    let keys =
-        [("memory", old.memory_bytes != new.memory_bytes), ("socket_group", old.socket_group != new.socket_group)];
-    let changed = keys.iter().filter(|(_, changed)| *changed);
-    let problem = |(key, _): &(&'static str, bool)| {
-        let message = format!("`{key}` cannot change while the daemon runs");
-        let remedy = "restart the daemon with another file, or leave it as it is";
-        let mut problem = Problem::error(Place::root().key(*key), message, remedy);
-        problem.key = format!("daemon, {key}");
-        problem
-    };
-    let problems: Vec<Problem> = changed.map(problem).collect();
-    if problems.is_empty() { Ok(()) } else { Err(Fault::Refused(problems)) }
+/// The number of the group that may look at the daemon.
+///
+/// # Errors
+/// What is wrong, and what helps.
+pub fn group(daemon: &Daemon) -> Result<Option<u32>, (String, String)> {
+    let Some(name) = &daemon.socket_group else { return Ok(None) };
+    match ports::group::number(name) {
+        Ok(Some(number)) => Ok(Some(number)),
+        Ok(None) => Err((
+            format!("there is no group \"{name}\""),
+            format!("make it (groupadd {name}), or correct [daemon] socket_group"),
+        )),
+        Err(error) => Err((format!("cannot read the system's groups: {error}"), "give the group's number".to_owned())),
+    }
+}
+
+fn daemon_problem(key: &'static str, message: &str, remedy: &str) -> Fault {
+    let mut problem = Problem::error(Place::root().key(key), message, remedy);
+    problem.key = format!("daemon, {key}");
+    Fault::Refused(vec![problem])
 }

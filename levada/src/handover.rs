@@ -204,8 +204,8 @@ impl Giver {
         };
         let (reply, answer) = sync_channel(1);
         self.order(Order::Lend { reply })?;
-        let mut devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
-        devices.extend(self.plugs.lend());
+        let devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
+        let devices: Vec<OwnedFd> = devices.into_iter().map(|(_, fd)| fd).chain(self.plugs.lend()).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         send(stream, &Message::Offer { version, pid: std::process::id(), descriptors: devices.len() + 1 })?;
         let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();

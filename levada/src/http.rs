@@ -5,6 +5,7 @@
 //! (SO_PEERCRED, unix(7)): the daemon's user and root may change things, members of `socket_group` may look, nobody else gets an answer.
 //! The two have places of their own, so that those who may only look cannot keep those away who may do something.
 
+mod door;
 mod openapi;
 mod peer;
 mod routes;
@@ -14,6 +15,7 @@ mod tests;
 
 use crate::desk::Desk;
 use crate::os;
+pub use door::Door;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::server::conn::http1;
@@ -23,9 +25,7 @@ pub use openapi::document;
 use peer::Rights;
 use std::convert::Infallible;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -49,8 +49,7 @@ const HANDS: usize = 8;
 /// What every client meets.
 struct House {
     desk: Arc<Desk>,
-    /// The group that may look.
-    group: Option<u32>,
+    door: Arc<Door>,
     changers: Arc<Semaphore>,
     lookers: Arc<Semaphore>,
     /// Those who are told that there is no place, or no right.
@@ -63,30 +62,11 @@ struct House {
     traces: Semaphore,
 }
 
-/// Listens at `path`. `group` may look at everything; without one, only the daemon's own user can connect.
-///
-/// # Errors
-/// The path is too long, the directory cannot be written, or the group is not to be had.
-pub fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
-    let listener = UnixListener::bind(path)?;
-    let mode = |mode| std::fs::Permissions::from_mode(mode);
-    std::fs::set_permissions(path, mode(0o600))?;
-    if let Some(gid) = group {
-        std::os::unix::fs::chown(path, None, Some(gid))?;
-        std::fs::set_permissions(path, mode(0o660))?;
-        let directory = path.parent().unwrap_or(path);
-        std::os::unix::fs::chown(directory, None, Some(gid))?;
-        std::fs::set_permissions(directory, mode(0o710))?;
-    }
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
 /// Serves clients until the process ends.
 ///
 /// # Errors
 /// The kernel has no descriptor left.
-pub fn serve(listener: UnixListener, desk: Arc<Desk>, group: Option<u32>) -> io::Result<()> {
+pub fn serve(listener: UnixListener, desk: Arc<Desk>, door: Arc<Door>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(HANDS)
@@ -96,7 +76,7 @@ pub fn serve(listener: UnixListener, desk: Arc<Desk>, group: Option<u32>) -> io:
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let house = Arc::new(House {
             desk,
-            group,
+            door,
             changers: Arc::new(Semaphore::new(CLIENTS)),
             lookers: Arc::new(Semaphore::new(CLIENTS)),
             refused: Arc::new(Semaphore::new(REFUSALS)),
@@ -116,7 +96,7 @@ pub fn serve(listener: UnixListener, desk: Arc<Desk>, group: Option<u32>) -> io:
 
 /// Gives a client its place, or says why not.
 fn receive(house: &Arc<House>, stream: UnixStream) {
-    let rights = peer::rights(&stream, house.group);
+    let rights = peer::rights(&stream, house.door.group());
     let places = match rights {
         Rights::Change => &house.changers,
         Rights::Look => &house.lookers,

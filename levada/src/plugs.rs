@@ -172,6 +172,14 @@ impl Plugs {
         }
     }
 
+    /// Makes a plug what `plan` says, of the same directory and number; its clients stay.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; or it has several clients and is to be no hub.
+    pub fn change(&self, id: PlugId, plan: &VdePlan) -> Result<(), String> {
+        self.board().change(id, plan)
+    }
+
     /// Closes a plug: its clients are unplugged, and with the last plug of a directory that is closed. To be called before the worker's device is another's.
     pub fn close(&self, id: PlugId) {
         self.board().close(id);
@@ -225,8 +233,7 @@ impl Board {
     }
 
     fn open(&mut self, plan: &VdePlan, label: String, survey: &Survey) -> Result<PlugId, OpenError> {
-        let options =
-            DirectoryOptions { path: PathBuf::from(&plan.directory), mode: plan.mode, group: plan.group.clone() };
+        let options = options(plan);
         let watch = self.number();
         match self.directories.iter_mut().find(|place| place.name == plan.directory) {
             Some(Place { coming: Some(coming), .. }) => *coming = options,
@@ -252,6 +259,25 @@ impl Board {
         });
         self.plugs.sort_by_key(|plug| plug.plan.plug);
         Ok(id)
+    }
+
+    fn change(&mut self, id: PlugId, plan: &VdePlan) -> Result<(), String> {
+        let Some(index) = self.plugs.iter().position(|plug| plug.id == id) else { return Ok(()) };
+        let clients = self.plugs[index].clients.len();
+        if clients > 1 && !plan.hub {
+            return Err(format!(
+                "{}: it has {clients} clients, and without `hub` it takes one; unplug the others first",
+                self.plugs[index].label
+            ));
+        }
+        if let Some(place) = self.directories.iter_mut().find(|place| place.name == plan.directory) {
+            place.directory.change(&options(plan)).map_err(|error| error.to_string())?;
+        }
+        self.plugs[index].plan = plan.clone();
+        if clients > 0 {
+            self.hand_over(index);
+        }
+        Ok(())
     }
 
     fn close(&mut self, id: PlugId) {
@@ -480,6 +506,10 @@ impl Plug {
     fn has_room(&self) -> bool {
         self.clients.len() < if self.plan.hub { MAX_CLIENTS } else { 1 }
     }
+}
+
+fn options(plan: &VdePlan) -> DirectoryOptions {
+    DirectoryOptions { path: PathBuf::from(&plan.directory), mode: plan.mode, group: plan.group.clone() }
 }
 
 impl Client {

@@ -6,7 +6,7 @@ use datapath::program::{EndpointId, PortId};
 use ports::Survey;
 use ports::netns::Netns;
 use ports::packet::{self, Host, HostOptions, Packet, PacketOptions};
-use ports::tap::{Tag, Tap, TapOptions};
+use ports::tap::{self, Tag, Tap, TapOptions};
 use std::os::fd::BorrowedFd;
 
 /// How a device is opened.
@@ -62,6 +62,19 @@ impl Recipe {
                 let host = Host::open_among(options, survey).map_err(|error| error.to_string())?;
                 Ok(Fresh { is_adopted: host.is_adopted(), port: Box::new(host), notes: Vec::new() })
             }
+        }
+    }
+
+    /// Makes a device that was opened by `old`, and of which `fd` is the descriptor, what this recipe says. Both are of one kind and name.
+    ///
+    /// # Errors
+    /// What is wrong and what helps, as a sentence for people.
+    pub fn change(&self, old: &Recipe, fd: BorrowedFd<'_>) -> Result<(), String> {
+        match (old, self) {
+            (Recipe::Tap(old), Recipe::Tap(options)) => {
+                tap::reconfigure(old, options, fd).map_err(|error| error.to_string())
+            }
+            _ => self.settle(fd),
         }
     }
 

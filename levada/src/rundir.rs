@@ -97,6 +97,12 @@ impl RunDir {
         coming
     }
 
+    /// Where a socket of the instance is.
+    #[must_use]
+    pub fn place(&self, socket: &str) -> PathBuf {
+        self.path.join(socket)
+    }
+
     /// From now on this process is the instance: its sockets are in their places, and its pid is in the lock.
     ///
     /// # Errors

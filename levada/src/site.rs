@@ -15,10 +15,9 @@ use control::scale::scale;
 use datapath::link::Side;
 use datapath::program::{PortFeatures, PortId, Program};
 use datapath::switch::Switch;
-use ports::tap::{self, TapOptions};
 use ports::{Features, Survey, netns};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
@@ -135,8 +134,16 @@ struct Ready {
     /// By the worker's number, as it will be.
     devices: Vec<Option<Held>>,
     fresh: Vec<Fresh>,
-    /// Devices that were set up otherwise, as they were.
-    altered: Vec<TapOptions>,
+    /// Devices that stay and were set up otherwise.
+    altered: Vec<Altered>,
+}
+
+/// How a device that stays was set up otherwise.
+enum Altered {
+    /// Its number, as it was and as it is, its name, and a descriptor.
+    Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: OwnedFd },
+    /// A plug, as it was.
+    Plug(PlugId, VdePlan),
 }
 
 impl Site {
@@ -187,7 +194,7 @@ impl Site {
             }
         };
         let facts = facts(&plan, &ready.devices);
-        self.carry_out(&plan, edits, ready.fresh, &ready.devices)?;
+        self.carry_out(&plan, edits, ready.fresh, ready.altered, &ready.devices)?;
         self.plan = plan;
         self.programs = programs;
         self.devices = ready.devices;
@@ -212,7 +219,7 @@ impl Site {
                 Want::Plug(plan) => Key::of_plug(plan),
             };
             let made = match held.get(&key).and_then(|&number| Some((number, self.devices[number].as_ref()?))) {
-                Some((number, before)) => keep(number, before, wanted, &mut ready),
+                Some((number, before)) => self.keep(number, before, wanted, &mut ready),
                 None => self.open(free.next().unwrap_or(usize::MAX), wanted, survey, log, &mut ready),
             };
             if let Err(why) = made {
@@ -248,6 +255,45 @@ impl Site {
         Ok(())
     }
 
+    /// A second descriptor of device `number`, where it is open.
+    fn descriptor(&self, number: usize) -> Option<OwnedFd> {
+        let (reply, answer) = sync_channel(1);
+        self.inbox.send(Order::Lend { reply }).ok()?;
+        self.bell.ring();
+        let all = answer.recv_timeout(PATIENCE).ok()?;
+        all.into_iter().find(|(of, _)| *of == number).map(|(_, fd)| fd)
+    }
+
+    /// A device that is open stays, maybe set up otherwise.
+    fn keep(&self, number: usize, before: &Held, wanted: Wanted, ready: &mut Ready) -> Result<(), String> {
+        let Wanted { kind, place, weight, label } = wanted;
+        let kind = match (&before.kind, kind) {
+            (Kind::Opened(old, features), Want::Opened(recipe)) => {
+                if *old != recipe {
+                    let gone = || format!("{label} is gone for now; try again when it is back");
+                    let fd = self.descriptor(number).ok_or_else(gone)?;
+                    // Before the attempt, so that one that fails half way is undone, too.
+                    let second = fd.try_clone().map_err(|error| format!("{label}: {error}"))?;
+                    let recipes = Box::new([old.clone(), recipe.clone()]);
+                    ready.altered.push(Altered::Device { number, recipes, label, fd: second });
+                    recipe.change(old, fd.as_fd())?;
+                }
+                Kind::Opened(recipe, *features)
+            }
+            (Kind::Absent(_), Want::Absent(owner)) => Kind::Absent(owner),
+            (Kind::Plug(old, id), Want::Plug(plan)) => {
+                if *old != plan {
+                    ready.altered.push(Altered::Plug(*id, old.clone()));
+                    self.plugs.change(*id, &plan)?;
+                }
+                Kind::Plug(plan, *id)
+            }
+            _ => return Err(format!("{label} is something else than what is open; this is a fault of levada")),
+        };
+        put(&mut ready.devices, number, Held { kind, place, weight });
+        Ok(())
+    }
+
     /// Closes the plugs that were opened and sets up devices as they were. Other devices are closed when they are dropped.
     fn undo(&self, ready: &Ready) {
         for fresh in &ready.fresh {
@@ -255,9 +301,12 @@ impl Site {
                 self.plugs.close(*id);
             }
         }
-        for options in &ready.altered {
-            // It was so before; where it cannot be so again, the device's loss will show.
-            let _ = tap::reconfigure(options);
+        // It was so before; where it cannot be so again, the device's loss will show.
+        for altered in &ready.altered {
+            let _ = match altered {
+                Altered::Device { recipes, fd, .. } => recipes[0].change(&recipes[1], fd.as_fd()),
+                Altered::Plug(id, plan) => self.plugs.change(*id, plan),
+            };
         }
     }
 
@@ -295,6 +344,7 @@ impl Site {
         }
         self.removals(plan, ready, &mut edits)?;
         edits.extend((plan.spin != self.plan.spin).then_some(Edit::Spin(plan.spin)));
+        edits.extend((plan.pool != self.plan.pool).then_some(Edit::Memory(plan.pool)));
         Ok(edits)
     }
 
@@ -326,9 +376,18 @@ impl Site {
         plan: &Plan,
         edits: Vec<Edit>,
         fresh: Vec<Fresh>,
+        altered: Vec<Altered>,
         devices: &[Option<Held>],
     ) -> Result<(), String> {
-        let List { edits, new, plugs } = list(edits, fresh, devices);
+        let List { edits, mut new, plugs } = list(edits, fresh, devices);
+        // What was set up otherwise is to be opened again in that way where it is lost.
+        new.extend(altered.into_iter().filter_map(|altered| match altered {
+            Altered::Device { number, recipes, label, .. } => {
+                let [_, recipe] = *recipes;
+                Some((number, Reopen { recipe: Some(recipe), label }, None))
+            }
+            Altered::Plug(..) => None,
+        }));
         // From here on nothing can be refused. Plugs that go are closed first, so that no client's port comes to a number that is another's.
         for number in self.gone(devices) {
             if let Some(Some(Held { kind: Kind::Plug(_, id), .. })) = self.devices.get(number) {
@@ -385,35 +444,6 @@ fn adopted(fresh: &Fresh, ready: &Ready) -> Option<(Recipe, OwnedFd)> {
     }
     let fd = fresh.port.as_ref()?.fd()?.try_clone_to_owned().ok()?;
     Some((recipe.clone(), fd))
-}
-
-/// A device that is open stays, maybe set up otherwise.
-fn keep(number: usize, before: &Held, wanted: Wanted, ready: &mut Ready) -> Result<(), String> {
-    let Wanted { kind, place, weight, .. } = wanted;
-    let kind = match (&before.kind, kind) {
-        (Kind::Opened(Recipe::Tap(old), features), Want::Opened(Recipe::Tap(options))) => {
-            if (old.persistent, old.without_ipv6) != (options.persistent, options.without_ipv6) {
-                return Err(format!(
-                    "tap {}: `persistent` and `ipv6` cannot change while it is open; delete its endpoint, then add it anew",
-                    options.name
-                ));
-            }
-            if *old != options {
-                tap::reconfigure(&options).map_err(|error| error.to_string())?;
-                ready.altered.push(old.clone());
-            }
-            Kind::Opened(Recipe::Tap(options), *features)
-        }
-        (Kind::Opened(old, features), Want::Opened(recipe)) if *old == recipe => Kind::Opened(recipe, *features),
-        (Kind::Opened(..), _) => {
-            return Err("an interface in use cannot be used otherwise while it is; restart the daemon".to_owned());
-        }
-        (Kind::Absent(_), Want::Absent(owner)) => Kind::Absent(owner),
-        (Kind::Plug(old, id), Want::Plug(plan)) if *old == plan => Kind::Plug(plan, *id),
-        _ => return Err("a VDE plug cannot change while it is open; delete its endpoint, then add it anew".to_owned()),
-    };
-    put(&mut ready.devices, number, Held { kind, place, weight });
-    Ok(())
 }
 
 fn put(devices: &mut Vec<Option<Held>>, number: usize, held: Held) {

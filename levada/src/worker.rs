@@ -91,10 +91,10 @@ pub enum Order {
         /// The port.
         port: AnyPort,
     },
-    /// Send back second descriptors of the devices.
+    /// Send back second descriptors of the devices, with their numbers.
     Lend {
         /// Where to. Has room for one.
-        reply: SyncSender<Vec<OwnedFd>>,
+        reply: SyncSender<Vec<(usize, OwnedFd)>>,
     },
     /// Stop reading, send what can be sent, and say when that is done.
     Yield {

@@ -9,6 +9,7 @@ use crate::report::Facts;
 use crate::site::Site;
 use crate::worker::Wake;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream as Plain;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -23,7 +24,8 @@ impl Bed {
         let directory = std::env::temp_dir().join(format!("levada-http-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("s");
-        let listener = listen(&path, None).unwrap();
+        let (door, listener) = Door::open(&path, path.clone(), None).unwrap();
+        let door = Arc::new(door);
         let checked = control::load(FILE);
         let (inbox, orders) = std::sync::mpsc::sync_channel(1);
         let (chores, errands) = std::sync::mpsc::sync_channel(1);
@@ -32,10 +34,10 @@ impl Bed {
         let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs);
         let plan = site.plan().clone();
         let facts = Facts { plan, uplinks: Default::default(), devices: Default::default() };
-        let desk = Arc::new(Desk::new(&checked.config, site, facts, inbox, bell, log));
+        let desk = Arc::new(Desk::new(&checked.config, site, facts, inbox, bell, log, Arc::clone(&door)));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
-            serve(listener, desk, None).unwrap();
+            serve(listener, desk, door).unwrap();
         });
         Bed(path)
     }

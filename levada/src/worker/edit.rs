@@ -5,6 +5,7 @@
 //! the worker opens, closes, makes and frees nothing large.
 
 use super::{AnyPort, Cable, Device, Unit, Way, Worker};
+use datapath::frame::PoolLimits;
 use datapath::link::{Link, LinkConfig};
 use datapath::program::{Change, PortId};
 use datapath::switch::Switch;
@@ -17,6 +18,8 @@ const ROUND_NS: u64 = 50_000;
 pub enum Edit {
     /// Whether never to sleep.
     Spin(bool),
+    /// Other bounds of the frame memory.
+    Memory(PoolLimits),
     /// A switch is put in place of another, with nothing behind its ports: an empty one where a switch is taken away.
     Switch(usize, Box<Switch>),
     /// A link is put in place between two ports, or taken away with what is on it.
@@ -39,6 +42,8 @@ pub enum Edit {
 pub enum Rest {
     /// An edit with what it does not need any more.
     Edit(#[expect(dead_code, reason = "only to be dropped")] Edit),
+    /// Frame memory beyond its new bounds.
+    Buffers(#[expect(dead_code, reason = "only to be dropped")] Vec<Box<[u8]>>),
     /// A device's port.
     Port(#[expect(dead_code, reason = "only to be dropped")] AnyPort),
 }
@@ -109,6 +114,7 @@ impl Worker {
         let now = self.outside.now;
         match edit {
             Edit::Spin(spin) => self.spin = spin,
+            Edit::Memory(limits) => return Ok(Some(Rest::Buffers(self.pool.set_limits(limits)))),
             Edit::Switch(index, switch) => return Ok(self.put_switch(index, switch)),
             Edit::Cable(index, cable) => return Ok(self.put_cable(index, cable)),
             Edit::Link(index, config) => {

@@ -11,11 +11,13 @@ use std::sync::mpsc::SyncSender;
 const FINISH_NS: u64 = 200_000_000;
 
 impl Worker {
-    /// Second descriptors of all devices that are open.
-    pub(super) fn lend(&self) -> Vec<OwnedFd> {
-        let ports = self.outside.devices.iter().filter_map(|device| device.port.as_ref());
+    /// Second descriptors of all devices that are open, with the devices' numbers.
+    pub(super) fn lend(&self) -> Vec<(usize, OwnedFd)> {
+        let devices = self.outside.devices.iter().enumerate();
+        let ports = devices.filter_map(|(number, device)| Some((number, device.port.as_ref()?)));
+        let lent = ports.flat_map(|(number, port)| port.lent().into_iter().map(move |fd| (number, fd)));
         // Out of descriptors: the new process opens what it does not get, and says so where it cannot.
-        ports.flat_map(|port| port.lent()).filter_map(|fd| fd.try_clone_to_owned().ok()).collect()
+        lent.filter_map(|(number, fd)| Some((number, fd.try_clone_to_owned().ok()?))).collect()
     }
 
     /// Goes on where another worker's switch number `switch` stood `away_ns` ago. To be called before [`Worker::run`].

@@ -2,6 +2,7 @@
 
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
+use crate::{interfaces, vde};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::net::UdpSocket;
@@ -174,8 +175,8 @@ fn what_is_refused_changes_nothing_and_says_why() {
         (&["set", "endpoint", "s1/home/x", "limit=5 Mbit/s"], "there is no endpoint \"x\""),
         (&["set", "endpoint", "s1/home/c", "guarantee=1 Mbit/s"], "no uplink"),
         (&["set", "endpoint", "s1/home/c", "mac=02:00:00:00:07:01"], "endpoint \"a\"'s in the same network"),
-        (&["set", "endpoint", "s1/home/c", "ipv6=true"], "delete its endpoint"),
-        (&["set", "daemon", "memory=64 MiB"], "cannot change while the daemon runs"),
+        (&["set", "daemon", "name=other"], "a name cannot be changed"),
+        (&["set", "daemon", "socket_group=levada-never-made"], "groupadd"),
         (&["add", "endpoint", "s1/home/d", "port=tap://foreign", &d], "is not Levada's"),
         (&["add", "endpoint", "s1/home/d", "port=tap://tap0", &nowhere], "make it first"),
         (&["del", "switch", "s1"], "there is no switch"),
@@ -192,6 +193,147 @@ fn what_is_refused_changes_nothing_and_says_why() {
     assert_eq!(good(&bed.run(&["show", "config", "--json"])), before);
     for endpoint in ["a", "b", "c"] {
         assert_eq!(daemon.endpoint(endpoint)["state"], "up");
+    }
+}
+
+#[test]
+fn keys_of_the_daemon_and_of_open_devices_change_while_frames_go_on() {
+    let Some(_turn) = turn("keys_of_the_daemon_and_of_open_devices_change_while_frames_go_on") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(NEIGHBOURS);
+    let stream = Stream::start(&bed);
+    let index = |bed: &Bed| bed.ip("c", "-o link show dev tap0").map(|text| text.split(':').next().unwrap().to_owned());
+    let first = index(&bed).unwrap();
+    let has_ipv6 = || bed.ip("c", "-6 address show dev tap0").unwrap().contains("inet6");
+    // IPv6 on and off again, on the device that is open.
+    assert!(!has_ipv6());
+    good(&bed.run(&[
+        "set",
+        "endpoint",
+        "s1/home/c",
+        "ipv6=true",
+        "ip=[\"10.7.0.3\", \"fd07::3\"]",
+        "address=[\"10.7.0.3/24\", \"fd07::3/64\"]",
+    ]));
+    assert!(has_ipv6() && bed.ip("c", "-6 address show dev tap0").unwrap().contains("fd07::3/64"));
+    good(&bed.run(&["set", "endpoint", "s1/home/c", "ipv6=false", "ip=10.7.0.3", "address=10.7.0.3/24"]));
+    assert!(!has_ipv6());
+    // Frame memory: less than is in use by now, then more than at first.
+    for memory in ["4 MiB", "96 MiB", "48 MiB"] {
+        good(&bed.run(&["set", "daemon", &format!("memory={memory}")]));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // What is persistent outlives the daemon; what is not any more does not.
+    good(&bed.run(&["set", "endpoint", "s1/home/a", "persistent=true"]));
+    good(&bed.run(&["set", "endpoint", "s1/home/a", "persistent=false"]));
+    good(&bed.run(&["set", "endpoint", "s1/home/c", "persistent=true"]));
+    assert_eq!(index(&bed).as_ref(), Ok(&first), "it is the same device");
+    // A change that fails at another device is taken back on this one.
+    let text = NEIGHBOURS.replacen("ip = \"10.7.0.3\"", "ip = \"10.7.0.3\"\nring = 77", 1)
+        + "[[switch.tenant.endpoint]]\nname = \"d\"\nport = \"tap://tap0\"\nnetns = \"NS-nowhere\"\n";
+    assert!(!bed.run(&["apply", bed.configuration(&text).to_str().unwrap()]).status.success());
+    stream.end();
+    assert!(daemon.end(Signal::TERM).success());
+    assert_eq!(index(&bed).as_ref(), Ok(&first), "what was to become transient is persistent as before");
+    assert!(bed.ip("a", "link show dev tap0").is_err());
+    bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+    assert!(index(&bed).is_err());
+}
+
+#[test]
+fn a_device_that_was_set_up_otherwise_returns_as_it_was_last() {
+    let Some(_turn) = turn("a_device_that_was_set_up_otherwise_returns_as_it_was_last") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(NEIGHBOURS);
+    good(&bed.run(&["set", "endpoint", "s1/home/c", "mtu=1300"]));
+    bed.ip("c", "link delete dev tap0").unwrap();
+    soon("it is back", || daemon.log().contains("is back"));
+    assert!(bed.ip("c", "link show dev tap0").unwrap().contains("mtu 1300"));
+}
+
+#[test]
+fn the_host_joins_and_leaves_a_taken_interface_while_it_is_in_use() {
+    let Some(_turn) = turn("the_host_joins_and_leaves_a_taken_interface_while_it_is_in_use") else { return };
+    if let Err(why) = ports::packet::probe() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let bed = interfaces::bed();
+    let _daemon = bed.start(interfaces::TAKEN);
+    let session = interfaces::Session::begin(&bed);
+    let programs = || {
+        let hooks = interfaces::hooks_of(&bed);
+        (hooks.ingress, hooks.egress)
+    };
+    let space = format!("netns={}", bed.name("host"));
+    for _ in 0..2 {
+        session.step("the host is an endpoint", 10);
+        assert_eq!(programs(), (1, 1));
+        good(&bed.run(&["del", "endpoint", "s1/ops/host"]));
+        assert_eq!(programs(), (0, 0));
+        session.step("the host goes past the switch", 10);
+        good(&bed.run(&["set", "uplink", "s1", "ring=64"]));
+        good(&bed.run(&["add", "endpoint", "s1/ops/host", "port=host://up0", &space, "guarantee=8 Mbit/s"]));
+    }
+    session.step("the host is an endpoint again", 10);
+    good(&bed.run(&["set", "endpoint", "s1/ops/host", "ring=100"]));
+    assert!(bed.ip("host", "link show type tun").unwrap().contains("qlen 100"));
+    session.end();
+}
+
+#[test]
+fn keys_of_an_open_vde_plug_change_and_its_clients_stay() {
+    let name = "keys_of_an_open_vde_plug_change_and_its_clients_stay";
+    let Some(_turn) = vde::vde_turn(name, &["vde_plug2tap"]) else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(&vde::here(&bed, vde::THREE));
+    let mut plugs = vec![vde::plug(&bed, "a", 1, &["-p", "1"]), vde::plug(&bed, "b", 12, &["-p", "3"])];
+    let _echo = bed.echo("a", A);
+    assert_eq!(bed.ask("b", A, 3), 3);
+    good(&bed.run(&["set", "endpoint", "s1/home/c", "hub=true", "mtu=1400"]));
+    plugs.push(vde::plug(&bed, "c", 13, &["-p", "3"]));
+    assert_eq!(["b", "c"].map(|space| bed.ask(space, A, 3)), [3, 3]);
+    let refused = bed.run(&["set", "endpoint", "s1/home/c", "hub=false"]);
+    assert!(!refused.status.success() && text(&refused).contains("it has 2 clients"), "{}", text(&refused));
+    assert_eq!(["b", "c"].map(|space| bed.ask(space, A, 3)), [3, 3]);
+    let ctl = || {
+        let status = std::fs::metadata(vde::directory(&bed).join("ctl")).unwrap();
+        std::os::unix::fs::PermissionsExt::mode(&status.permissions()) & 0o777
+    };
+    assert_eq!(ctl(), 0o600);
+    let applied = vde::THREE
+        .replace("name = \"b\"", "name = \"b\"\nmode = \"0660\"")
+        .replace("name = \"a\"", "name = \"a\"\nmode = \"0660\"");
+    let applied = format!("{applied}hub = true\nmode = \"0660\"\nmtu = 1400\n");
+    good(&bed.run(&["apply", bed.configuration(&vde::here(&bed, &applied)).to_str().unwrap()]));
+    assert_eq!(ctl(), 0o660);
+    drop(plugs.pop());
+    soon("one client is left", || bed.run(&["set", "endpoint", "s1/home/c", "hub=false"]).status.success());
+    assert_eq!(bed.ask("b", A, 3), 3);
+    assert_eq!(daemon.log().matches("plugged in by").count(), 3, "nobody had to come again: {}", daemon.log());
+}
+
+#[test]
+fn the_group_that_may_look_changes_while_the_daemon_runs() {
+    let Some(_turn) = turn("the_group_that_may_look_changes_while_the_daemon_runs") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let _daemon = bed.start(NEIGHBOURS);
+    let program = bed.directory.join("levada");
+    std::fs::copy(env!("CARGO_BIN_EXE_levada"), &program).unwrap();
+    let name = bed.name("");
+    let name = name.trim_end_matches('-');
+    let looks = |group: &str| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "54000", "--regid", "54000", "--groups", group]).arg(&program);
+        command.args(["show", "--name", name]).env("LEVADA_RUN_DIR", bed.directory.join("run"));
+        command.output().unwrap().status.success()
+    };
+    assert_eq!(["54321", "54322"].map(looks), [false, false]);
+    for (group, expected) in
+        [("54321", [true, false]), ("54322", [false, true]), ("", [false, false]), ("54321", [true, false])]
+    {
+        good(&bed.run(&["set", "daemon", &format!("socket_group={group}")]));
+        assert_eq!(["54321", "54322"].map(looks), expected, "{group:?}");
     }
 }
 

@@ -88,9 +88,7 @@ impl Host {
         let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
         let pinned = pin(&place)?;
         let opened = within(&place, || find(&place))??;
-        if let Some(mac) = opened.mac.map(Mac).filter(|mac| !options.macs.is_empty() && !options.macs.contains(mac)) {
-            return Err(OpenError::OtherAddress(place, mac));
-        }
+        check_address(options, &place, &opened)?;
         let tap = Tap::open_among(&tap_options(options, &opened), survey).map_err(OpenError::Tap)?;
         let kernel = |error| OpenError::Kernel(place.clone(), "attaching the programs that take it", error);
         let look = || -> io::Result<(i32, AtHooks)> {
@@ -112,14 +110,23 @@ impl Host {
         self.tap.is_adopted()
     }
 
-    /// Brings an adopted port, of which `tap` is the descriptor, to what the options say.
+    /// Brings a port that is open, of which `tap` is the descriptor, to what the options say.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn settle(options: &HostOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
         let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
         let opened = within(&place, || find(&place))??;
+        check_address(options, &place, &opened)?;
         Tap::settle(&tap_options(options, &opened), tap).map_err(OpenError::Tap)
+    }
+}
+
+/// Where the switch does not know the host by the interface's address, it would drop all that the host sends.
+fn check_address(options: &HostOptions, place: &Place, opened: &Link) -> Result<(), OpenError> {
+    match opened.mac.map(Mac).filter(|mac| !options.macs.is_empty() && !options.macs.contains(mac)) {
+        Some(mac) => Err(OpenError::OtherAddress(place.clone(), mac)),
+        None => Ok(()),
     }
 }
 

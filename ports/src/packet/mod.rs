@@ -198,7 +198,7 @@ impl Packet {
         self.is_adopted
     }
 
-    /// Brings an adopted port, of which `socket` is the descriptor, to what the options say.
+    /// Brings a port that is open, of which `socket` is the descriptor, to what the options say.
     ///
     /// # Errors
     /// See [`OpenError`].

@@ -354,13 +354,31 @@ fn move_to(options: &TapOptions, from: Option<&Netns>, index: i32, target: &Netn
     })
 }
 
-/// Sets up an open device otherwise: MAC address, MTU, ring, tag; addresses are added, none is taken away. `persistent`, and IPv6 where it was
-/// off, stay as they are.
+/// Sets up an open device, of which `tap` is a descriptor, otherwise than it was by `old`; addresses are added, none is taken away, except that
+/// the kernel takes those of IPv6 where that is not wanted any more.
 ///
 /// # Errors
 /// See [`OpenError`]: the device is not there, or the kernel refused.
-pub fn reconfigure(options: &TapOptions) -> Result<(), OpenError> {
-    within(options, options.netns.as_ref(), || configure(options, &options.name))?
+pub fn reconfigure(old: &TapOptions, options: &TapOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
+    let failed = |step| move |error| kernel(options, step, error);
+    within(options, options.netns.as_ref(), || {
+        if old.without_ipv6 && !options.without_ipv6 {
+            disable_ipv6(&options.name, false).map_err(failed("enabling IPv6"))?;
+        }
+        configure(options, &options.name)
+    })??;
+    if old.persistent == options.persistent {
+        return Ok(());
+    }
+    ioctl::set_persistent(tap, options.persistent).map_err(|error| failed("making it persistent or not")(error.into()))
+}
+
+/// In the device's namespace. A kernel without IPv6 has nothing to disable.
+fn disable_ipv6(name: &str, disable: bool) -> io::Result<()> {
+    match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), if disable { "1" } else { "0" }) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Sets what the options say, inside the device's namespace, and sets it up.
@@ -372,11 +390,7 @@ fn configure(options: &TapOptions, name: &str) -> Result<(), OpenError> {
         .and_then(|link| link.ok_or_else(|| io::ErrorKind::NotFound.into()))
         .map_err(failed("finding it where it should be"))?;
     if options.without_ipv6 {
-        match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
-            // A kernel without IPv6 has no such file.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("disabling IPv6")(error)),
-            _ => {}
-        }
+        disable_ipv6(name, true).map_err(failed("disabling IPv6"))?;
     }
     if options.persistent {
         // While no process has it, it has no carrier. The endpoint is to keep its neighbours meanwhile (ip-sysctl.rst; Linux 5.16): asking
