@@ -1,0 +1,99 @@
+//! The pool: which buffer a frame gets, and what compacting moves.
+
+use super::*;
+
+/// The longest frames that small and medium buffers hold.
+const SHORT: usize = SMALL - HEADROOM;
+const MIDDLE: usize = MEDIUM - HEADROOM;
+
+#[test]
+fn a_frame_gets_the_smallest_buffer_that_is_left_and_holds_it() {
+    let mut pool = Pool::new(PoolLimits { small: 2, medium: 2, large: 2 });
+    let mut frames = Vec::new();
+    for (len, size) in [(SHORT, SMALL), (SHORT + 1, MEDIUM), (MIDDLE + 1, LARGE), (0, SMALL), (60, MEDIUM), (60, LARGE)]
+    {
+        assert_eq!(pool.truesize_of(len), Some(size as u32), "{len}");
+        let frame = pool.alloc(len).unwrap();
+        assert_eq!((pool.len(&frame), pool.truesize(&frame)), (len, size as u32));
+        frames.push(frame);
+    }
+    assert_eq!(pool.available(), PoolLimits { small: 0, medium: 0, large: 0 });
+    assert!(pool.alloc(1).is_none() && pool.truesize_of(1).is_none());
+    assert_eq!(pool.in_use(), 6);
+    frames.drain(..).for_each(|frame| pool.free(frame));
+    assert_eq!((pool.in_use(), pool.available()), (0, pool.limits()));
+    assert!(pool.alloc(MAX_FRAME + 1).is_none() && pool.truesize_of(MAX_FRAME + 1).is_none());
+    let longest = pool.alloc(MAX_FRAME).unwrap();
+    assert_eq!(pool.len(&longest), MAX_FRAME);
+    pool.free(longest);
+}
+
+#[test]
+fn compacting_moves_a_frame_to_the_smallest_buffer_that_is_free() {
+    let mut pool = Pool::new(PoolLimits { small: 1, medium: 1, large: 3 });
+    let mut kept = Vec::new();
+    for (len, size) in [(100, SMALL), (100, MEDIUM), (MIDDLE, LARGE), (MIDDLE + 1, LARGE)] {
+        let frame = pool.alloc(MAX_FRAME).unwrap();
+        pool.bytes_mut(&frame)[..len].fill(7);
+        pool.set_len(&frame, len);
+        pool.meta_mut(&frame).out = 5;
+        let frame = pool.compact(frame);
+        assert_eq!(pool.truesize(&frame), size as u32, "{len}");
+        assert_eq!((pool.meta(&frame).out, pool.bytes(&frame)), (5, &vec![7; len][..]));
+        if len == MIDDLE + 1 {
+            pool.free(frame);
+        } else {
+            kept.push(frame);
+        }
+    }
+    kept.into_iter().for_each(|frame| pool.free(frame));
+    assert_eq!(pool.available(), pool.limits());
+}
+
+#[test]
+fn memory_becomes_buffers_of_each_class() {
+    let limits = PoolLimits::within(48 << 20);
+    assert_eq!(limits.small as usize * SMALL, 16 << 20);
+    assert_eq!(limits.medium as usize * MEDIUM, 8 << 20);
+    assert!((23 << 20..=24 << 20).contains(&(limits.large as usize * LARGE)));
+    assert_eq!(limits.bytes_for(LARGE as u32), u64::from(limits.large) * LARGE as u64);
+    assert_eq!(limits.bytes_for(MEDIUM as u32), limits.bytes_for(LARGE as u32) + (8 << 20));
+    assert_eq!(limits.without(MEDIUM as u32).medium, limits.medium - 1);
+    assert!(PoolLimits::within(u64::MAX).small <= u32::MAX / 4);
+}
+
+/// Bytes of all buffers that there are.
+fn memory(pool: &Pool) -> usize {
+    pool.data.iter().map(|buffer| buffer.len()).sum()
+}
+
+#[test]
+fn bounds_shrink_and_grow_under_frames_in_use() {
+    let mut pool = Pool::new(PoolLimits { small: 4, medium: 0, large: 2 });
+    let mut small: Vec<Frame> = (0..4).map(|n| pool.alloc_from(&[n; 60]).unwrap()).collect();
+    let large: Vec<Frame> = (0..2).map(|n| pool.alloc_from(&[10 + n; 60_000]).unwrap()).collect();
+    assert!(pool.alloc(60).is_none(), "both classes are full");
+    pool.free(small.pop().unwrap());
+    // One small buffer is free and goes at once; the others go with their frames.
+    let spare = pool.set_limits(PoolLimits { small: 1, medium: 0, large: 1 });
+    assert_eq!(spare.iter().map(|buffer| buffer.len()).collect::<Vec<_>>(), [SMALL]);
+    assert_eq!((pool.in_use(), pool.available()), (5, PoolLimits { small: 0, medium: 0, large: 0 }));
+    assert!(pool.alloc(60).is_none());
+    for (n, frame) in small.iter().enumerate() {
+        assert_eq!(pool.bytes(frame), [n as u8; 60], "what is in use is not touched");
+    }
+    for frame in small.into_iter().chain(large) {
+        pool.free(frame);
+    }
+    assert_eq!((pool.in_use(), memory(&pool)), (0, SMALL + LARGE));
+    assert_eq!(pool.available(), PoolLimits { small: 1, medium: 0, large: 1 });
+    // More than before: slots without a buffer are used first.
+    assert!(pool.set_limits(PoolLimits { small: 6, medium: 0, large: 3 }).is_empty());
+    let frames: Vec<Frame> = (0..6).map(|n| pool.alloc_from(&[n; 60]).unwrap()).collect();
+    let large: Vec<Frame> = (0..3).map(|n| pool.alloc_from(&[n; 60_000]).unwrap()).collect();
+    assert!(pool.alloc(60).is_none());
+    assert_eq!((pool.in_use(), pool.slots.len(), memory(&pool)), (9, 9, 6 * SMALL + 3 * LARGE));
+    assert!(frames.iter().enumerate().all(|(n, frame)| pool.bytes(frame) == [n as u8; 60]));
+    frames.into_iter().chain(large).for_each(|frame| pool.free(frame));
+    assert_eq!(pool.in_use(), 0);
+}
