@@ -16,16 +16,19 @@
 //! does not: before the old one gives up waiting for it, it shuts the socket, so that a late `taken` fails where it is sent, and the
 //! new process ends.
 
+mod message;
+
 use crate::descriptors;
 use crate::desk::Desk;
 use crate::log::{Level, Log};
-use crate::plugs::{Papers, Plugs};
+use crate::plugs::Plugs;
 use crate::state::State;
 use crate::worker::{Bell, Order};
+pub use message::{ClientPaper, DirectoryPaper, Papers};
+use message::{Message, receive, send};
 use rustix::net::sockopt::socket_peercred;
-use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -39,59 +42,10 @@ use std::time::Duration;
 pub const PROTOCOL: u32 = 1;
 /// How long the old worker goes on sending what it holds before the new one starts, in nanoseconds: a queue under CoDel is about that long.
 pub const DRAIN_NS: u64 = 5_000_000;
-/// Longest message, in bytes.
-const MESSAGE_BYTES: u32 = 64 << 20;
 /// How long each side waits for the next message. The new one makes its switches between `offer` and `ready`.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the old one waits for `taken` while nobody reads.
 const SHORT: Duration = Duration::from_millis(500);
-
-#[derive(Serialize, Deserialize, Debug)]
-#[serde(tag = "message", rename_all = "kebab-case")]
-enum Message {
-    Hello {
-        protocol: u32,
-        version: String,
-        pid: u32,
-    },
-    Offer {
-        version: String,
-        pid: u32,
-        descriptors: usize,
-    },
-    Refusal {
-        why: String,
-    },
-    Ready {},
-    State {
-        state: State,
-        #[serde(default)]
-        plugs: Papers,
-    },
-    Taken {
-        #[serde(default)]
-        directories: Vec<PathBuf>,
-    },
-}
-
-fn send(mut stream: &UnixStream, message: &Message) -> io::Result<()> {
-    let text = serde_json::to_vec(message)?;
-    let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
-    bytes.extend(text);
-    stream.write_all(&bytes)
-}
-
-fn receive(mut stream: &UnixStream) -> io::Result<Message> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length);
-    if length > MESSAGE_BYTES {
-        return Err(io::Error::other(format!("a message of {length} bytes is none")));
-    }
-    let mut text = Vec::new();
-    stream.take(u64::from(length)).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
-}
 
 fn send_descriptors(stream: &UnixStream, all: &[BorrowedFd<'_>]) -> io::Result<()> {
     all.chunks(descriptors::MOST).try_for_each(|some| descriptors::send(stream, b"d", some))
@@ -312,6 +266,7 @@ impl Taker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     #[test]
     fn what_is_unknown_in_a_message_is_ignored_and_what_is_none_is_an_error() {

@@ -13,7 +13,6 @@ mod handover;
 use crate::log::{Level, Log};
 use crate::worker::{Bell, Order};
 use control::plan::VdePlan;
-pub use handover::Papers;
 use ports::Survey;
 use ports::vde::request::{MOST_BYTES, Request};
 use ports::vde::{Counts, Directory, DirectoryOptions, MAX_CLIENTS, OpenError, Plugged, VdePort};

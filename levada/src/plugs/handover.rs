@@ -6,52 +6,14 @@
 //! asked for a plug yet is sent away.
 
 use super::{Board, Client, Place, Plugs};
+use crate::handover::{ClientPaper, DirectoryPaper, Papers};
 use crate::log::Level;
 use ports::vde::Plugged;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-
-/// What is to be known of directories and clients beside their descriptors.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-pub struct Papers {
-    directories: Vec<DirectoryPaper>,
-    /// Two descriptors each, in this order: stream and data socket.
-    clients: Vec<ClientPaper>,
-}
-
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-struct DirectoryPaper {
-    /// Where, with links followed.
-    path: PathBuf,
-    /// It is to be removed in the end.
-    made: bool,
-}
-
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-struct ClientPaper {
-    directory: PathBuf,
-    plug: u32,
-    /// Where the data socket is bound.
-    data: PathBuf,
-    /// Where the client's own is.
-    own: PathBuf,
-    name: String,
-}
-
-impl Papers {
-    /// How many descriptors belong to them.
-    #[must_use]
-    pub fn descriptors(&self) -> usize {
-        2 * self.clients.len()
-    }
-}
 
 impl Plugs {
     /// Second descriptors of the directories and of what listens in them, as far as the process has any left.

@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PORT: u16 = 7008;
 /// Bytes written at a time; a few milliseconds apart, so that a transfer lasts as long as a test needs it.
@@ -302,6 +302,58 @@ fn a_takeover_of_a_vde_directory_keeps_its_clients_plugged_in() {
     assert_eq!(vde::names(&vde::directory(&bed)), ["ctl"]);
     assert!(second.end(Signal::TERM).success());
     assert!(!vde::directory(&bed).exists());
+}
+
+/// What `a` may send: a frame of 9000 bytes takes 3.6 s, of which a second may have been saved up.
+const TRICKLE: &str = "20 kbit/s";
+/// When such a frame is paid for at the earliest, less what the clocks differ by. A new burst would come at once.
+const PAID: Duration = Duration::from_millis(2300);
+
+#[test]
+fn what_is_learned_counted_and_owed_goes_along_with_a_takeover_and_not_over_a_kill() {
+    let name = "what_is_learned_counted_and_owed_goes_along_with_a_takeover_and_not_over_a_kill";
+    let Some(_turn) = turn(name) else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    // The addresses of b are learned; a may send little.
+    let text = NEIGHBOURS
+        .replace("mac = \"02:00:00:00:07:02\"\nip = \"10.7.0.2\"\n", "")
+        .replace("name = \"a\"", &format!("name = \"a\"\nlimit = {{ egress = \"{TRICKLE}\" }}"))
+        .replace("ipv6 = false", "ipv6 = false\nmtu = 9000");
+    let mut daemon = bed.start(&text);
+    let _echo = bed.echo("a", A);
+    assert_eq!(bed.ask("b", A, 1), 1);
+    // c lies, and is counted.
+    bed.ip("c", "address add 10.7.0.66/24 dev tap0").unwrap();
+    bed.ip("c", "route change 10.7.0.0/24 dev tap0 src 10.7.0.66").unwrap();
+    assert_eq!(bed.ask("c", A, 1), 0);
+    let lies = |daemon: &Daemon| daemon.endpoint("c")["drops"]["spoofed-arp"].as_u64().unwrap_or(0);
+    let learned = |daemon: &Daemon| daemon.show()["switches"][0]["learned"].as_u64().unwrap();
+    let frames =
+        |daemon: &Daemon| ["a", "b"].map(|name| daemon.endpoint(name)["local_egress"]["frames"].as_u64().unwrap());
+    assert!(lies(&daemon) > 0 && learned(&daemon) > 0);
+    let sink = bed.space("b").run(|| UdpSocket::bind((B, PORT)).unwrap()).unwrap();
+    let source = bed.space("a").run(|| UdpSocket::bind((A, 0)).unwrap()).unwrap();
+    sink.set_read_timeout(Some(crate::testbed::PATIENCE)).unwrap();
+    let mut bytes = [0; 9000];
+    source.send_to(&[1; 8900], (B, PORT)).unwrap();
+    assert_eq!(sink.recv(&mut bytes).unwrap(), 8900);
+    // From here on a owes.
+    let sent = Instant::now();
+    let before = (lies(&daemon), learned(&daemon), frames(&daemon));
+    let next = bed.take_over(&text);
+    assert!(daemon.wait().success());
+    daemon = next;
+    source.send_to(&[2], (B, PORT)).unwrap();
+    let after = (lies(&daemon), learned(&daemon), frames(&daemon));
+    assert!(after.0 >= before.0 && std::iter::zip(after.2, before.2).all(|(now, then)| now >= then), "{after:?}");
+    assert_eq!(after.1, before.1, "learned addresses are known without having been seen again");
+    assert_eq!(sink.recv(&mut bytes).unwrap(), 1);
+    assert!(sent.elapsed() >= PAID, "a new burst after {:?}", sent.elapsed());
+    // A process that was killed has told nobody.
+    daemon.end(Signal::KILL);
+    let daemon = bed.start(&text);
+    assert_eq!(lies(&daemon), 0);
+    assert!(frames(&daemon)[0] < after.2[0]);
 }
 
 /// A client that says `messages` and goes; the daemon must live on.

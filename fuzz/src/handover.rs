@@ -1,0 +1,109 @@
+//! Any bytes as what the other process of a takeover says: no panic, what is understood is written as it was read, and a state that lies
+//! about a switch leaves one that works: it can be exported, imported again and run.
+
+// The very modules of the daemon, which is no library.
+#[path = "../../levada/src/handover/message.rs"]
+mod message;
+#[path = "../../levada/src/state.rs"]
+mod state;
+
+use datapath::frame::{Pool, PoolLimits};
+use datapath::program::PortId;
+use datapath::switch::Switch;
+use datapath::units::Instant;
+use message::{Message, receive, send};
+use state::State;
+
+/// What goes on after the takeover.
+const HOST: &str = r#"
+[daemon]
+name = "t"
+[[switch]]
+name = "s1"
+[switch.uplink]
+port = "tap://up"
+rate = "1 Gbit/s"
+[[switch.tenant]]
+name = "red"
+vlan = 10
+limit = "400 Mbit/s"
+[[switch.tenant.endpoint]]
+name = "red1"
+port = "tap://red1"
+limit = "10 Mbit/s"
+[[switch.tenant.endpoint]]
+name = "red2"
+port = "tap://red2"
+trunk = true
+[[switch]]
+name = "s2"
+ingress = "police"
+[switch.uplink]
+port = "tap://up2"
+rate = "1 Gbit/s"
+[[switch.tenant]]
+name = "blue"
+vlan = "untagged"
+[[switch.tenant.endpoint]]
+name = "blue1"
+port = "tap://blue1"
+guarantee = "10 Mbit/s"
+"#;
+
+/// A broadcast frame, as short as can be.
+const FRAME: [u8; 60] = {
+    let mut frame = [0xff; 60];
+    frame[6] = 2;
+    frame
+};
+
+/// `data` is what comes over the socket.
+pub fn run(data: &[u8]) {
+    let mut rest = data;
+    while let Ok(message) = receive(&mut rest) {
+        let mut written = Vec::new();
+        send(&mut written, &message).expect("memory takes everything");
+        assert_eq!(receive(&mut &written[..]).expect("what was written is read"), message);
+        if let Message::State { state, plugs } = &message {
+            assert_eq!(plugs.descriptors(), 2 * plugs.clients.len());
+            goes_on(state);
+        }
+    }
+}
+
+fn goes_on(state: &State) {
+    let plan = control::load(HOST).plan.expect("a good configuration");
+    let now = Instant(1_000_000_000);
+    let away_ns = state.at_ns;
+    let mut switches: Vec<Switch> =
+        plan.switches.values().map(|switch| Switch::new(&switch.program, 7).expect("a sound program")).collect();
+    for (number, known) in state.known(&plan) {
+        let _other_version = switches[number].import(now, away_ns, &known);
+    }
+    let exported: Vec<_> = switches.iter().map(|switch| switch.export(now)).collect();
+    let again = State::new(now.0, &plan, &exported);
+    let known = again.known(&plan);
+    assert_eq!(known.len(), switches.len(), "every switch is known by its name");
+    for (number, known) in known {
+        let mut next = Switch::new(&plan.switches[number].program, 7).expect("a sound program");
+        let imported = next.import(now, 0, &known).expect("the own version");
+        assert_eq!(imported.ignored, 0, "what a switch exports fits its program");
+    }
+    let mut pool = Pool::new(PoolLimits { small: 64, medium: 0, large: 4 });
+    for switch in &mut switches {
+        for port in 0..3 {
+            let frame = pool.alloc_from(&FRAME).expect("there is room");
+            switch.rx(&mut pool, now, PortId(port), frame);
+        }
+        let mut now = now;
+        for _ in 0..8 {
+            while let Some((_, frame)) = switch.tx(&mut pool, now) {
+                pool.free(frame);
+            }
+            let Some(due) = switch.poll_timeout() else { break };
+            now = due.max(now);
+        }
+        switch.clear(&mut pool);
+    }
+    assert_eq!(pool.in_use(), 0, "no frame is lost");
+}

@@ -1,0 +1,108 @@
+//! The messages of a takeover: a length (four bytes, the lowest first) and JSON.
+
+use super::State;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+/// Longest message, in bytes.
+const MESSAGE_BYTES: u32 = 64 << 20;
+
+/// What the two processes say to each other. A key that is missing has its default, one that is unknown is ignored.
+#[derive(Serialize, Deserialize, PartialEq, Debug)]
+#[serde(tag = "message", rename_all = "kebab-case")]
+pub enum Message {
+    Hello {
+        protocol: u32,
+        version: String,
+        pid: u32,
+    },
+    Offer {
+        version: String,
+        pid: u32,
+        descriptors: usize,
+    },
+    Refusal {
+        why: String,
+    },
+    Ready {},
+    State {
+        state: State,
+        #[serde(default)]
+        plugs: Papers,
+    },
+    Taken {
+        #[serde(default)]
+        directories: Vec<PathBuf>,
+    },
+}
+
+/// What is to be known of VDE directories and clients beside their descriptors.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+pub struct Papers {
+    pub directories: Vec<DirectoryPaper>,
+    /// Two descriptors each, in this order: stream and data socket.
+    pub clients: Vec<ClientPaper>,
+}
+
+/// Of a directory.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+pub struct DirectoryPaper {
+    /// Where, with links followed.
+    pub path: PathBuf,
+    /// It is to be removed in the end.
+    pub made: bool,
+}
+
+/// Of a client.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+pub struct ClientPaper {
+    /// The directory's path.
+    pub directory: PathBuf,
+    /// Its plug there.
+    pub plug: u32,
+    /// Where the data socket is bound.
+    pub data: PathBuf,
+    /// Where the client's own is.
+    pub own: PathBuf,
+    /// What it is called in the log.
+    pub name: String,
+}
+
+impl Papers {
+    /// How many descriptors belong to them.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        2 * self.clients.len()
+    }
+}
+
+/// Writes a message.
+///
+/// # Errors
+/// The other end is gone.
+pub fn send(mut to: impl Write, message: &Message) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(text);
+    to.write_all(&bytes)
+}
+
+/// Reads a message; takes no more memory than comes.
+///
+/// # Errors
+/// The other end is gone, or says something that is no message.
+pub fn receive(mut from: impl Read) -> io::Result<Message> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > MESSAGE_BYTES {
+        return Err(io::Error::other(format!("a message of {length} bytes is none")));
+    }
+    let mut text = Vec::new();
+    from.take(u64::from(length)).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
