@@ -113,6 +113,7 @@ fn switch(
         tenants: tenant_names,
         endpoints: names,
         ports: ports.plans,
+        line: None,
     }
 }
 

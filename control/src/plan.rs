@@ -35,12 +35,15 @@ impl Plan {
         Plan { name: self.name.clone(), switches: Slots::default(), links: Slots::default(), ..*self }
     }
 
-    /// What the uplink of a switch can carry: over a link of this daemon, no more than the link. `None` without uplink.
+    /// What the uplink of a switch can carry: no more than the link of this daemon that it goes over, or than its line does now. `None` without
+    /// uplink.
     #[must_use]
     pub fn uplink_rate(&self, switch: &SwitchPlan) -> Option<Both<Rate>> {
         let uplink = switch.program.uplink.as_ref()?;
-        let PortKind::Link { link, .. } = switch.ports[uplink.port.0 as usize].kind else { return Some(uplink.rate) };
-        let rate = self.links[link].1.rate;
+        let rate = match switch.ports[uplink.port.0 as usize].kind {
+            PortKind::Link { link, .. } => self.links[link].1.rate,
+            _ => switch.line.unwrap_or(Rate(u64::MAX)),
+        };
         Some(Both { egress: uplink.rate.egress.min(rate), ingress: uplink.rate.ingress.min(rate) })
     }
 
@@ -74,6 +77,8 @@ pub struct SwitchPlan {
     pub endpoints: Slots<String>,
     /// The ports, by [`datapath::program::PortId`].
     pub ports: Slots<PortPlan>,
+    /// What the uplink's interface carries now, where it once carried more. The shell puts it in.
+    pub line: Option<Rate>,
 }
 
 impl SwitchPlan {

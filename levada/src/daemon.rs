@@ -5,6 +5,7 @@
 //! | main | starts and ends the others, waits for signals |
 //! | `levada-worker` | moves every frame (`worker`) |
 //! | `levada-upkeep` | closes and opens devices, logs (`upkeep`) |
+//! | `levada-news` | changes the switch with the interfaces that upkeep saw change (`desk`) |
 //! | `levada-door` | another process that takes over (`handover`) |
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
 //! | `levada-vde` | lets clients into VDE directories (`plugs`) |
@@ -79,7 +80,7 @@ pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
     check::complain(&warnings);
     let mut plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
     let log = Log::new(&plan.name);
-    if let Some(why) = settle(&mut plan) {
+    if let Some(why) = settle(&mut plan, None) {
         log.line(Level::Warning, &why);
     }
     // Before any other thread, so that all of them leave the signals to this one.
@@ -212,7 +213,8 @@ impl Running {
             log: log.clone(),
             left,
         };
-        let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone());
+        let (news, heard) = sync_channel(CHORES);
+        let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news);
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let from = inheritance.taker.as_ref().map(|taker| taker.from);
         // From here on nobody else reads the devices.
@@ -237,6 +239,9 @@ impl Running {
         }
         settle_adopted(adopted, log);
         let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
+        let follower = Arc::clone(&desk);
+        // Ends with upkeep.
+        spawn("levada-news", move || heard.iter().for_each(|news| follower.follow(&news)))?;
         let vde = spawn("levada-vde", {
             let plugs = plugs.clone();
             move || plugs.run()

@@ -8,6 +8,7 @@ use crate::log::{Level, Log};
 use crate::recipe::settle;
 use crate::report::{Facts, Report};
 use crate::site::Site;
+use crate::upkeep::News;
 use crate::worker::{Bell, Order, Snapshot};
 use control::action::{apply, between};
 use control::compile;
@@ -149,7 +150,7 @@ impl Desk {
             for warning in &changed.warnings {
                 self.log.line(Level::Warning, &format!("{}: {}", warning.key, warning.message));
             }
-            self.make(&mut site, changed.config, group)?;
+            self.make(&mut site, changed.config, group, 1)?;
         }
         let warnings = changed.warnings.iter().map(ProblemReply::from).collect();
         let revision = lock(&self.running).revision;
@@ -179,9 +180,22 @@ impl Desk {
         }
     }
 
-    fn make(&self, site: &mut Site, config: Config, group: Option<u32>) -> Result<(), Fault> {
+    /// Follows what has become of an interface that is somebody else's.
+    pub fn follow(&self, news: &News) {
+        let mut site = lock(&self.site);
+        if !site.learn(news) {
+            return;
+        }
+        let config = lock(&self.running).config.clone();
+        if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
+            self.log.line(Level::Warning, &format!("what has changed outside cannot be followed: {fault}"));
+        }
+    }
+
+    /// Becomes what `config` says at this time; it is so many revisions further.
+    fn make(&self, site: &mut Site, config: Config, group: Option<u32>, revisions: u64) -> Result<(), Fault> {
         let mut plan = compile(&config, Some(site.plan()));
-        if let Some(why) = settle(&mut plan) {
+        if let Some(why) = settle(&mut plan, Some(site.plan())) {
             self.log.line(Level::Warning, &why);
         }
         let before = self.door.group();
@@ -195,7 +209,7 @@ impl Desk {
             Fault::Failed(why)
         })?;
         let mut running = lock(&self.running);
-        *running = Running { config, revision: running.revision + 1, facts: Arc::new(facts) };
+        *running = Running { config, revision: running.revision + revisions, facts: Arc::new(facts) };
         Ok(())
     }
 

@@ -150,15 +150,24 @@ fn host_options(plan: &Plan, switch: usize, id: PortId, host: &HostPlan) -> Host
 }
 
 /// Fills in what only this host knows of its own traffic: whether it can be scheduled (if not, interfaces are shared, and the answer says
-/// why), and its address.
-pub fn settle(plan: &mut Plan) -> Option<String> {
-    for switch in plan.switches.values_mut() {
-        for endpoint in switch.program.endpoints.values_mut().filter(|e| e.identity.macs.is_empty()) {
-            let PortKind::Host(host) = &switch.ports[endpoint.port.0 as usize].kind else { continue };
+/// why), and its address. While an interface is gone, its address is that in the plan `before`.
+pub fn settle(plan: &mut Plan, before: Option<&Plan>) -> Option<String> {
+    let mut places = Vec::new();
+    for (index, switch) in plan.switches.iter() {
+        let nameless = switch.program.endpoints.iter().filter(|(_, e)| e.identity.macs.is_empty());
+        places.extend(nameless.map(|(id, _)| (index, id)));
+    }
+    for (index, id) in places {
+        if let Some(switch) = plan.switches.get_mut(index)
+            && let Some(endpoint) = switch.program.endpoints.get_mut(id)
+            && let PortKind::Host(host) = &switch.ports[endpoint.port.0 as usize].kind
+        {
             // Without an address of its own it would be one of those to whom what is unknown is flooded. Where there is no such
             // interface, opening it says so.
             let netns = host.netns.as_deref().map(Netns::new);
-            endpoint.identity.macs.extend(packet::address(&host.interface, netns.as_ref()).ok());
+            let earlier = || before?.switches.get(index)?.program.endpoints.get(id)?.identity.macs.first().copied();
+            let address = packet::address(&host.interface, netns.as_ref()).ok().or_else(earlier);
+            endpoint.identity.macs.extend(address);
         }
     }
     share(plan, packet::probe)

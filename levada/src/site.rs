@@ -8,13 +8,14 @@ use crate::log::{Level, Log};
 use crate::plugs::{PlugId, Plugs};
 use crate::recipe::{Recipe, owner};
 use crate::report::Facts;
-use crate::upkeep::Reopen;
+use crate::upkeep::{News, Reopen};
 use crate::worker::{AnyPort, Bell, Cable, Chore, Device, Edit, Edits, Order, Way};
 use control::plan::{Plan, PortKind, SwitchPlan, VdePlan};
 use control::scale::scale;
 use datapath::link::Side;
 use datapath::program::{PortFeatures, PortId, Program};
 use datapath::switch::Switch;
+use datapath::units::Rate;
 use ports::{Features, Survey, netns};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -47,6 +48,8 @@ struct Held {
     kind: Kind,
     place: Place,
     weight: u32,
+    /// What its line carries, where it once carried more.
+    slower: Option<Rate>,
 }
 
 /// What kind of device it is, and what it was opened with.
@@ -140,8 +143,8 @@ struct Ready {
 
 /// How a device that stays was set up otherwise.
 enum Altered {
-    /// Its number, as it was and as it is, its name, and a descriptor.
-    Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: OwnedFd },
+    /// Its number, as it was and as it is, its name, and a descriptor; none where it is lost, and will return as it is to be.
+    Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: Option<OwnedFd> },
     /// A plug, as it was.
     Plug(PlugId, VdePlan),
 }
@@ -183,8 +186,9 @@ impl Site {
     ///
     /// # Errors
     /// What could not be had, in words; nothing was changed.
-    pub fn change(&mut self, plan: Plan, log: &Log) -> Result<Facts, String> {
+    pub fn change(&mut self, mut plan: Plan, log: &Log) -> Result<Facts, String> {
         let ready = netns::roaming(|| self.prepare(&plan, &Survey::default(), log))?;
+        slow_down(&mut plan, &ready.devices);
         let programs = programs(&plan, &ready);
         let edits = match self.edits(&plan, &programs, &ready) {
             Ok(edits) => edits,
@@ -199,6 +203,19 @@ impl Site {
         self.programs = programs;
         self.devices = ready.devices;
         Ok(facts)
+    }
+
+    /// Takes note of what an interface is like now. True: the plan, made anew, would have another outcome.
+    pub fn learn(&mut self, news: &News) -> bool {
+        let Some(Some(held)) = self.devices.get_mut(news.device) else { return false };
+        let Kind::Opened(recipe, features) = &mut held.kind else { return false };
+        if Key::of(recipe) != Key::of(&news.recipe) {
+            return false;
+        }
+        let Some((seen, slower)) = news.seen else { return true };
+        let differs = (*features, held.slower) != (seen, slower);
+        (*features, held.slower) = (seen, slower);
+        differs
     }
 
     /// Opens what is new and sets up what changes.
@@ -250,7 +267,7 @@ impl Site {
                 Kind::Plug(plan, id)
             }
         };
-        put(&mut ready.devices, number, Held { kind, place, weight });
+        put(&mut ready.devices, number, Held { kind, place, weight, slower: None });
         ready.fresh.push(fresh);
         Ok(())
     }
@@ -270,13 +287,13 @@ impl Site {
         let kind = match (&before.kind, kind) {
             (Kind::Opened(old, features), Want::Opened(recipe)) => {
                 if *old != recipe {
-                    let gone = || format!("{label} is gone for now; try again when it is back");
-                    let fd = self.descriptor(number).ok_or_else(gone)?;
+                    let fd = self.descriptor(number);
                     // Before the attempt, so that one that fails half way is undone, too.
-                    let second = fd.try_clone().map_err(|error| format!("{label}: {error}"))?;
+                    let second = fd.as_ref().map(OwnedFd::try_clone).transpose();
+                    let second = second.map_err(|error| format!("{label}: {error}"))?;
                     let recipes = Box::new([old.clone(), recipe.clone()]);
                     ready.altered.push(Altered::Device { number, recipes, label, fd: second });
-                    recipe.change(old, fd.as_fd())?;
+                    fd.map_or(Ok(()), |fd| recipe.change(old, fd.as_fd()))?;
                 }
                 Kind::Opened(recipe, *features)
             }
@@ -290,7 +307,7 @@ impl Site {
             }
             _ => return Err(format!("{label} is something else than what is open; this is a fault of levada")),
         };
-        put(&mut ready.devices, number, Held { kind, place, weight });
+        put(&mut ready.devices, number, Held { kind, place, weight, slower: before.slower });
         Ok(())
     }
 
@@ -304,7 +321,9 @@ impl Site {
         // It was so before; where it cannot be so again, the device's loss will show.
         for altered in &ready.altered {
             let _ = match altered {
-                Altered::Device { recipes, fd, .. } => recipes[0].change(&recipes[1], fd.as_fd()),
+                Altered::Device { recipes, fd, .. } => {
+                    fd.as_ref().map_or(Ok(()), |fd| recipes[0].change(&recipes[1], fd.as_fd()))
+                }
                 Altered::Plug(id, plan) => self.plugs.change(*id, plan),
             };
         }
@@ -417,7 +436,7 @@ fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -> Li
     let mut places = Vec::new();
     let mut plugs = Vec::new();
     for Fresh { number, port, watched, label, .. } in fresh {
-        let Some(Some(Held { kind, place: (switch, id), weight })) = devices.get(number) else { continue };
+        let Some(Some(Held { kind, place: (switch, id), weight, .. })) = devices.get(number) else { continue };
         let recipe = match kind {
             Kind::Opened(recipe, _) => Some(recipe.clone()),
             Kind::Absent(_) => None,
@@ -509,6 +528,16 @@ fn adapt(port: &mut PortFeatures, recipe: &Recipe, opened: &Features) {
     port.offload = opened.offload;
     if let Recipe::Packet(..) | Recipe::Host(_) = recipe {
         port.max_frame = u32::try_from(opened.max_frame).unwrap_or(u32::MAX);
+    }
+}
+
+/// Writes into the plan which uplinks carry less than they did.
+fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
+    for Held { place: (switch, port), slower, .. } in devices.iter().flatten() {
+        let switch = plan.switches.get_mut(*switch as u32);
+        if let Some(switch) = switch.filter(|s| s.program.uplink.as_ref().is_some_and(|u| u.port == *port)) {
+            switch.line = *slower;
+        }
     }
 }
 

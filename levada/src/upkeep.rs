@@ -1,5 +1,5 @@
 //! Upkeep: what the worker has no time for. A thread that asks devices for what they dropped, closes those that are lost, opens them again,
-//! and writes the log. All of these may wait for the kernel's lock on network devices, which is taken for as long as namespaces are deleted.
+//! writes the log, and tells when an interface that is somebody else's is not what it was. All of these may wait for the kernel's lock on network devices, which is taken for as long as namespaces are deleted.
 
 use crate::log::{Level, Log};
 use crate::recipe::Recipe;
@@ -8,8 +8,9 @@ use control::names::show_mac;
 use control::plan::Plan;
 use datapath::program::EndpointId;
 use datapath::switch::Event;
-use ports::{PortError, Survey};
-use std::collections::BTreeMap;
+use datapath::units::Rate;
+use ports::{Features, Line, PortError, Survey};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
@@ -32,11 +33,52 @@ pub struct Reopen {
     pub label: String,
 }
 
-/// A device that is watched: a second handle on it, and the drops already told.
+/// What has become of an interface that is somebody else's.
+pub struct News {
+    /// The device's number.
+    pub device: usize,
+    /// How it was opened.
+    pub recipe: Recipe,
+    /// What it can do now, and what its line carries where that once was more. `None`: it is gone, or cannot be used as it was.
+    pub seen: Option<(Features, Option<Rate>)>,
+}
+
+/// A device that is watched: a second handle on it, the drops already told, and what it was like.
 struct Watched {
     device: usize,
     port: AnyPort,
     told: u64,
+    features: Features,
+    line: Line,
+}
+
+impl Watched {
+    fn new(device: usize, port: AnyPort) -> Watched {
+        let (features, line) = (port.features(), port.line());
+        Watched { device, port, told: 0, features, line }
+    }
+
+    /// What is different from the last call, for the log; `None` where nothing is.
+    fn changes(&mut self) -> Option<String> {
+        let before = (self.features, self.line);
+        (self.features, self.line) = (self.port.features(), self.port.line());
+        let mut texts = Vec::new();
+        if self.features.max_frame != before.0.max_frame {
+            texts.push(format!("frames of {} bytes instead of {}", self.features.max_frame, before.0.max_frame));
+        }
+        if self.line.mac != before.1.mac {
+            texts.push(format!("address {}", self.line.mac.map_or("none".to_owned(), show_mac)));
+        }
+        if self.line.bits_per_second != before.1.bits_per_second {
+            let mbit = |bits: Option<u64>| bits.map_or("unknown".to_owned(), |b| format!("{} Mbit/s", b / 1_000_000));
+            texts.push(format!(
+                "speed {} instead of {}",
+                mbit(self.line.bits_per_second),
+                mbit(before.1.bits_per_second)
+            ));
+        }
+        (!texts.is_empty()).then(|| texts.join(", "))
+    }
 }
 
 /// A device that is gone.
@@ -56,6 +98,11 @@ pub struct Upkeep {
     inbox: SyncSender<Order>,
     bell: Bell,
     watched: Vec<Watched>,
+    news: SyncSender<News>,
+    /// Devices of which there is news that found the queue full.
+    untold: BTreeSet<usize>,
+    /// The most that a device's line has carried, in bit/s.
+    fastest: BTreeMap<usize, u64>,
     ask: Instant,
     lost: Vec<Lost>,
     /// Lines about events in the second that began then.
@@ -63,12 +110,23 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Upkeep for the worker behind `inbox` and `bell`, with no devices yet ([`Chore::Devices`]).
-    pub fn new(plan: Plan, log: Log, inbox: SyncSender<Order>, bell: Bell) -> Upkeep {
+    /// Upkeep for the worker behind `inbox` and `bell`, with no devices yet ([`Chore::Devices`]), which sends `news`.
+    pub fn new(plan: Plan, log: Log, inbox: SyncSender<Order>, bell: Bell, news: SyncSender<News>) -> Upkeep {
         let now = Instant::now();
-        let (watched, lost) = (Vec::new(), Vec::new());
-        let devices = BTreeMap::new();
-        Upkeep { plan: Arc::new(plan), devices, log, inbox, bell, watched, ask: now + ASK, lost, lines: (now, 0) }
+        Upkeep {
+            plan: Arc::new(plan),
+            devices: BTreeMap::new(),
+            log,
+            inbox,
+            bell,
+            watched: Vec::new(),
+            news,
+            untold: BTreeSet::new(),
+            fastest: BTreeMap::new(),
+            ask: now + ASK,
+            lost: Vec::new(),
+            lines: (now, 0),
+        }
     }
 
     /// Works until told to stop.
@@ -84,13 +142,8 @@ impl Upkeep {
                 Ok(Chore::Event { switch, event }) => self.event(switch, event),
                 Ok(Chore::Devices { plan, gone, new, done }) => {
                     self.plan = plan;
-                    self.watched.retain(|watched| !gone.contains(&watched.device));
-                    self.lost.retain(|lost| !gone.contains(&lost.device));
-                    self.devices.retain(|device, _| !gone.contains(device));
-                    for (device, reopen, port) in new {
-                        self.devices.insert(device, reopen);
-                        self.watched.extend(port.map(|port| Watched { device, port, told: 0 }));
-                    }
+                    self.forget(&gone);
+                    new.into_iter().for_each(|(device, reopen, port)| self.attend(device, reopen, port));
                     let _ = done.try_send(());
                 }
                 Ok(Chore::Stop) | Err(RecvTimeoutError::Disconnected) => return,
@@ -98,6 +151,66 @@ impl Upkeep {
                     self.retry();
                     self.ask_for_drops();
                 }
+            }
+        }
+    }
+
+    fn forget(&mut self, gone: &[usize]) {
+        self.watched.retain(|watched| !gone.contains(&watched.device));
+        self.lost.retain(|lost| !gone.contains(&lost.device));
+        self.devices.retain(|device, _| !gone.contains(device));
+        self.untold.retain(|device| !gone.contains(device));
+        self.fastest.retain(|device, _| !gone.contains(device));
+    }
+
+    /// Has an eye on a device from now on, or has it on one in another way.
+    fn attend(&mut self, device: usize, reopen: Reopen, port: Option<AnyPort>) {
+        self.devices.insert(device, reopen);
+        match port {
+            Some(port) => self.watch(device, port),
+            None => self.bring_in_line(device),
+        }
+        for lost in self.lost.iter_mut().filter(|lost| lost.device == device) {
+            lost.next = Instant::now();
+        }
+    }
+
+    fn watch(&mut self, device: usize, port: AnyPort) {
+        let watched = Watched::new(device, port);
+        self.note_speed(device, watched.line);
+        self.watched.push(watched);
+    }
+
+    fn note_speed(&mut self, device: usize, line: Line) {
+        if let Some(bits) = line.bits_per_second {
+            let fastest = self.fastest.entry(device).or_default();
+            *fastest = bits.max(*fastest);
+        }
+    }
+
+    /// Uses an open device as its recipe says, where that or the device has changed.
+    fn bring_in_line(&mut self, device: usize) {
+        let Some(Reopen { recipe: Some(recipe), .. }) = self.devices.get(&device) else { return };
+        let Some(watched) = self.watched.iter().find(|watched| watched.device == device) else { return };
+        if let Some(Err(why)) = watched.port.fd().map(|fd| recipe.settle(fd)) {
+            self.order(Order::Gone { device, why });
+        }
+    }
+
+    /// Tells of devices that are not what they were; of those that it cannot, later.
+    fn tell(&mut self) {
+        for device in std::mem::take(&mut self.untold) {
+            let Some(Reopen { recipe: Some(recipe @ (Recipe::Packet(..) | Recipe::Host(_))), .. }) =
+                self.devices.get(&device)
+            else {
+                continue;
+            };
+            let fastest = self.fastest.get(&device).copied().unwrap_or_default();
+            let slower = |line: Line| line.bits_per_second.filter(|&bits| bits < fastest).map(Rate);
+            let watched = self.watched.iter().find(|watched| watched.device == device);
+            let seen = watched.map(|watched| (watched.features, slower(watched.line)));
+            if self.news.try_send(News { device, recipe: recipe.clone(), seen }).is_err() {
+                self.untold.insert(device);
             }
         }
     }
@@ -112,21 +225,32 @@ impl Upkeep {
         if Instant::now() < self.ask {
             return;
         }
-        let mut orders = Vec::new();
+        let (mut orders, mut changed) = (Vec::new(), Vec::new());
         for watched in &mut self.watched {
             let device = watched.device;
             match watched.port.drops_before_us() {
-                Ok(total) if total > watched.told => {
-                    orders.push(Order::Drops { device, frames: total - watched.told });
+                Ok(total) => {
+                    let frames = total.saturating_sub(watched.told);
+                    orders.extend((frames > 0).then_some(Order::Drops { device, frames }));
                     watched.told = total;
+                    changed.extend(watched.changes().map(|how| (device, watched.line, how)));
                 }
-                Ok(_) | Err(PortError::Io(_)) => {}
+                Err(PortError::Io(_)) => {}
                 Err(PortError::Gone(why)) => orders.push(Order::Gone { device, why }),
             }
         }
         for order in orders {
             self.order(order);
         }
+        for (device, line, how) in changed {
+            if let Some(Reopen { label, .. }) = self.devices.get(&device) {
+                self.log.line(Level::Info, &format!("{label} has changed: {how}"));
+            }
+            self.note_speed(device, line);
+            self.bring_in_line(device);
+            self.untold.insert(device);
+        }
+        self.tell();
         self.ask = Instant::now() + ASK;
     }
 
@@ -137,6 +261,8 @@ impl Upkeep {
         self.log.line(Level::Warning, &text);
         let next = Instant::now() + FIRST_RETRY;
         self.lost.push(Lost { device, next, pause: FIRST_RETRY, failure: String::new() });
+        self.untold.insert(device);
+        self.tell();
     }
 
     fn retry(&mut self) {
@@ -152,14 +278,16 @@ impl Upkeep {
                 Ok(fresh) => {
                     self.log.line(Level::Info, &format!("{} is back", reopen.label));
                     fresh.notes.iter().for_each(|note| self.log.line(Level::Warning, note));
-                    let watched = fresh.port.second().map(|port| Watched { device: lost.device, port, told: 0 });
-                    self.watched.extend(watched);
+                    let second = fresh.port.second();
                     self.order(Order::Restore { device: lost.device, port: fresh.port });
+                    second.into_iter().for_each(|port| self.watch(lost.device, port));
+                    self.untold.insert(lost.device);
                 }
                 Err(failure) => {
                     if failure != lost.failure {
                         self.log.line(Level::Warning, &format!("{}: {failure}", reopen.label));
                         lost.failure = failure;
+                        self.untold.insert(lost.device);
                     }
                     lost.pause = (lost.pause * 2).min(LAST_RETRY);
                     lost.next = Instant::now() + lost.pause;
@@ -167,6 +295,7 @@ impl Upkeep {
                 }
             }
         }
+        self.tell();
     }
 
     fn event(&mut self, switch: usize, event: Event) {

@@ -148,7 +148,8 @@ pub enum Chore {
         plan: Arc<Plan>,
         /// Numbers of those that are to be forgotten.
         gone: Vec<usize>,
-        /// New ones: their numbers, how they are opened again, and second handles on them.
+        /// New ones: their numbers, how they are opened again, and second handles on them; and such as are to be opened otherwise from now on,
+        /// without a handle.
         new: Vec<(usize, Reopen, Option<AnyPort>)>,
         /// Told when it is done.
         done: SyncSender<()>,

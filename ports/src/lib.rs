@@ -24,6 +24,7 @@ use std::os::fd::BorrowedFd;
 use datapath::frame::{Frame, Pool};
 use datapath::offload::OffloadSupport;
 use datapath::verdict::Reason;
+use datapath::wire::Mac;
 
 pub mod group;
 pub mod netns;
@@ -51,6 +52,15 @@ pub struct Features {
     pub max_frame: usize,
 }
 
+/// What an interface that is somebody else's says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Line {
+    /// Its own address.
+    pub mac: Option<Mac>,
+    /// What it carries, in bit/s, where it knows. Virtual ones may say anything.
+    pub bits_per_second: Option<u64>,
+}
+
 /// Bytes after which a driver may end a burst before it has as many frames as asked for: what is read is still in the second-level cache
 /// (512 KiB and up on servers) when it is written. With bursts of 64 frames of 64 KiB a plain copy loop took a fifth more time for each
 /// byte than with ones of 1 to 8.
@@ -61,8 +71,13 @@ pub const BURST_BYTES: usize = 256 << 10;
 /// Call order: [`Port::fd`] is waited on; while it is readable (or in error), [`Port::rx`]; [`Port::tx`] at any time;
 /// [`Port::drops_before_us`] about once a second, on the handle that [`Port::second`] gives, from a thread that may wait.
 pub trait Port {
-    /// What this port can do. Does not change while the port lives.
+    /// What this port can do. Of a device that is somebody else's, as of the last [`Port::drops_before_us`]; else it does not change.
     fn features(&self) -> Features;
+
+    /// What its owner may change besides, as of the last [`Port::drops_before_us`]; nothing where Levada is the owner.
+    fn line(&self) -> Line {
+        Line::default()
+    }
 
     /// The descriptor that becomes readable when frames wait, and shows an error when the device is gone. `None` where there is nothing
     /// to wait for: such a port is asked at every turn of the loop.

@@ -2,6 +2,7 @@
 
 mod faults;
 mod interfaces;
+mod lines;
 mod management;
 mod restart;
 mod testbed;

@@ -5,7 +5,7 @@ use crate::traffic::{A, B, C, NEIGHBOURS};
 use crate::{interfaces, vde};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,8 @@ use std::time::Duration;
 const STREAM_PAUSE: Duration = Duration::from_micros(500);
 const STREAM_PORT: u16 = 7008;
 
-/// Numbered datagrams from A to B until it is ended.
-struct Stream {
+/// Numbered datagrams from one endpoint to another until it is ended.
+pub struct Stream {
     stop: Arc<AtomicBool>,
     sender: std::thread::JoinHandle<u64>,
     receiver: std::thread::JoinHandle<Vec<u64>>,
@@ -24,9 +24,14 @@ struct Stream {
 
 impl Stream {
     fn start(bed: &Bed) -> Stream {
+        Stream::between(bed, "a", "b", B)
+    }
+
+    /// From namespace `from` to `to`, which has `address`.
+    pub fn between(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) -> Stream {
         let stop = Arc::new(AtomicBool::new(false));
-        let sink = bed.space("b").run(|| UdpSocket::bind((B, STREAM_PORT)).unwrap()).unwrap();
-        let source = bed.space("a").run(|| UdpSocket::bind((A, 0)).unwrap()).unwrap();
+        let sink = bed.space(to).run(|| UdpSocket::bind((address, STREAM_PORT)).unwrap()).unwrap();
+        let source = bed.space(from).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
         sink.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         let receiver = std::thread::spawn(move || {
             let mut numbers = Vec::new();
@@ -41,7 +46,7 @@ impl Stream {
             move || {
                 let mut sent = 0u64;
                 while !stop.load(Ordering::Relaxed) {
-                    source.send_to(&sent.to_le_bytes(), (B, STREAM_PORT)).unwrap();
+                    source.send_to(&sent.to_le_bytes(), (address, STREAM_PORT)).unwrap();
                     sent += 1;
                     std::thread::sleep(STREAM_PAUSE);
                 }
@@ -52,7 +57,7 @@ impl Stream {
     }
 
     /// How many were sent. All must have arrived, in order.
-    fn end(self) -> u64 {
+    pub fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.sender.join().unwrap();
         let numbers = self.receiver.join().unwrap();

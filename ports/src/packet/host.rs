@@ -26,7 +26,7 @@ use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
 use crate::survey::Survey;
 use crate::tap::{Tag, Tap, TapOptions};
-use crate::{Features, Port, PortError, Refused};
+use crate::{Features, Line, Port, PortError, Refused};
 
 /// The host's side of which interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,7 +51,8 @@ pub struct Host {
     tap: Tap,
     place: Place,
     pinned: Option<Identity>,
-    opened: Link,
+    /// The interface as it was when last looked at.
+    link: Link,
 }
 
 /// Whether an interface can be taken for the switch alone here.
@@ -87,21 +88,20 @@ impl Host {
     pub fn open_among(options: &HostOptions, survey: &Survey) -> Result<Host, OpenError> {
         let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
         let pinned = pin(&place)?;
-        let opened = within(&place, || find(&place))??;
-        check_address(options, &place, &opened)?;
-        let tap = Tap::open_among(&tap_options(options, &opened), survey).map_err(OpenError::Tap)?;
+        let link = find_known(options, &place)?;
+        let tap = Tap::open_among(&tap_options(options, &link), survey).map_err(OpenError::Tap)?;
         let kernel = |error| OpenError::Kernel(place.clone(), "attaching the programs that take it", error);
         let look = || -> io::Result<(i32, AtHooks)> {
             let device = Netlink::open()?.link(Which::Name(tap.name()))?.ok_or(io::ErrorKind::NotFound)?;
-            Ok((device.index, AtHooks::look(opened.index, device.index)?))
+            Ok((device.index, AtHooks::look(link.index, device.index)?))
         };
         let (device, at_hooks) = within(&place, look)?.map_err(kernel)?;
         let inherited = if tap.is_adopted() { Links::inherit(&at_hooks, survey) } else { None };
         let links = match inherited {
             Some(links) => links,
-            None => within(&place, || Links::attach(opened.index, device))?.map_err(kernel)?,
+            None => within(&place, || Links::attach(link.index, device))?.map_err(kernel)?,
         };
-        Ok(Host { links: Arc::new(links), tap, place, pinned, opened })
+        Ok(Host { links: Arc::new(links), tap, place, pinned, link })
     }
 
     /// Whether it was inherited and is still as another process left it: [`Host::settle`] is to be called when that process has ended.
@@ -116,27 +116,27 @@ impl Host {
     /// See [`OpenError`].
     pub fn settle(options: &HostOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
         let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
-        let opened = within(&place, || find(&place))??;
-        check_address(options, &place, &opened)?;
-        Tap::settle(&tap_options(options, &opened), tap).map_err(OpenError::Tap)
+        let link = find_known(options, &place)?;
+        Tap::settle(&tap_options(options, &link), tap).map_err(OpenError::Tap)
     }
 }
 
-/// Where the switch does not know the host by the interface's address, it would drop all that the host sends.
-fn check_address(options: &HostOptions, place: &Place, opened: &Link) -> Result<(), OpenError> {
-    match opened.mac.map(Mac).filter(|mac| !options.macs.is_empty() && !options.macs.contains(mac)) {
+/// The interface, where the switch knows the host by its address.
+fn find_known(options: &HostOptions, place: &Place) -> Result<Link, OpenError> {
+    let link = within(place, || find(place))??;
+    match link.mac.map(Mac).filter(|mac| !options.macs.is_empty() && !options.macs.contains(mac)) {
         Some(mac) => Err(OpenError::OtherAddress(place.clone(), mac)),
-        None => Ok(()),
+        None => Ok(link),
     }
 }
 
-/// The TAP for the host's traffic over the interface `opened`.
-fn tap_options(options: &HostOptions, opened: &Link) -> TapOptions {
+/// The TAP for the host's traffic over the interface `link`.
+fn tap_options(options: &HostOptions, link: &Link) -> TapOptions {
     TapOptions {
-        name: format!("levada.{}", opened.index),
+        name: format!("levada.{}", link.index),
         netns: options.netns.clone(),
         mac: None,
-        mtu: Some(opened.mtu),
+        mtu: Some(link.mtu),
         addresses: Vec::new(),
         persistent: false,
         txqueuelen: options.ring,
@@ -147,7 +147,11 @@ fn tap_options(options: &HostOptions, opened: &Link) -> TapOptions {
 
 impl Port for Host {
     fn features(&self) -> Features {
-        Features { max_frame: self.opened.max_frame(), ..self.tap.features() }
+        Features { max_frame: self.link.max_frame(), ..self.tap.features() }
+    }
+
+    fn line(&self) -> Line {
+        Line { mac: self.link.mac.map(Mac), bits_per_second: None }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -163,7 +167,9 @@ impl Port for Host {
     }
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {
-        inspect(&self.place, self.pinned, &self.opened)?;
+        if let Some(link) = inspect(&self.place, self.pinned, self.link.index)? {
+            self.link = link;
+        }
         if !self.links.hold() {
             return Err(PortError::Gone(format!("{}: the programs that take it were taken off", self.place)));
         }
@@ -180,7 +186,7 @@ impl Port for Host {
             tap: self.tap.twin()?,
             place: self.place.clone(),
             pinned: self.pinned,
-            opened: self.opened.clone(),
+            link: self.link.clone(),
         }))
     }
 }

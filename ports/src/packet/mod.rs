@@ -30,7 +30,7 @@ use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
 use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
-use crate::{BURST_BYTES, Features, Port, PortError, Refused};
+use crate::{BURST_BYTES, Features, Line, Port, PortError, Refused};
 
 pub(crate) use bpf::link_id;
 pub use bpf::{Hooks, hooks};
@@ -138,8 +138,9 @@ pub struct Packet {
     features: Features,
     /// The namespace as it was: the socket keeps it alive, so its deletion shows only in its name.
     pinned: Option<Identity>,
-    /// The interface as it was when it was opened.
-    opened: Link,
+    /// The interface as it was when last looked at.
+    link: Link,
+    bits_per_second: Option<u64>,
     drops: Arc<Drops>,
     /// What the operator should know.
     notes: Vec<String>,
@@ -179,13 +180,15 @@ impl Packet {
             Some((socket, link)) => (socket, link, Vec::new()),
             None => within(&place, || open_here(&place, room(options), options.is_exclusive))??,
         };
+        let bits_per_second = socket::bits_per_second(socket.as_fd(), &link.name);
         let offload = OffloadSupport { uso: has_udp_segmentation(), ..OffloadSupport::ALL };
         Ok(Packet {
             socket,
             place,
             features: Features { offload, can_pause: false, reports_drops: true, max_frame: link.max_frame() },
             pinned,
-            opened: link,
+            link,
+            bits_per_second,
             drops: Arc::default(),
             notes,
             is_adopted,
@@ -214,7 +217,7 @@ impl Packet {
     /// The interface's MTU when it was opened, in bytes.
     #[must_use]
     pub fn mtu(&self) -> u32 {
-        self.opened.mtu
+        self.link.mtu
     }
 
     /// What works less well than it could, each as a sentence for the log.
@@ -330,24 +333,20 @@ fn within<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, 
     }
 }
 
-/// What has become of an interface: an error where it is to be opened anew. It may have another name by now.
-fn inspect(place: &Place, pinned: Option<Identity>, opened: &Link) -> Result<(), PortError> {
+/// What has become of an interface: an error where it is to be opened anew, `None` where the kernel is busy. It may have another name by now.
+fn inspect(place: &Place, pinned: Option<Identity>, index: i32) -> Result<Option<Link>, PortError> {
     let gone = |how: String| Err(PortError::Gone(format!("{place}: {how}")));
     if place.netns.as_ref().is_some_and(|netns| netns.identity().ok() != pinned) {
         return gone("its namespace was deleted".to_owned());
     }
-    let look = || Netlink::open()?.link(Which::Index(opened.index));
+    let look = || Netlink::open()?.link(Which::Index(index));
     let Ok(link) = within(place, look).unwrap_or_else(|_| Err(io::ErrorKind::NotFound.into())) else {
-        // The kernel is busy: the next call will tell.
-        return Ok(());
+        // The next call will tell.
+        return Ok(None);
     };
     match link {
         None => gone("it was deleted, or moved to another namespace".to_owned()),
-        Some(link) if link.mtu != opened.mtu => {
-            gone(format!("its MTU is {} bytes now, it was {}", link.mtu, opened.mtu))
-        }
-        Some(link) if link.mac != opened.mac => gone("its address has changed".to_owned()),
-        Some(_) => Ok(()),
+        Some(link) => Ok(Some(link)),
     }
 }
 
@@ -380,6 +379,10 @@ fn has_udp_segmentation() -> bool {
 impl Port for Packet {
     fn features(&self) -> Features {
         self.features
+    }
+
+    fn line(&self) -> Line {
+        Line { mac: self.link.mac.map(Mac), bits_per_second: self.bits_per_second }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -427,7 +430,11 @@ impl Port for Packet {
         if !socket::is_bound(self.socket.as_fd()) {
             return Err(self.deleted());
         }
-        inspect(&self.place, self.pinned, &self.opened)?;
+        if let Some(link) = inspect(&self.place, self.pinned, self.link.index)? {
+            self.bits_per_second = socket::bits_per_second(self.socket.as_fd(), &link.name);
+            self.features.max_frame = link.max_frame();
+            self.link = link;
+        }
         let now = socket::drops(self.socket.as_fd()).unwrap_or(0);
         let full = self.drops.full.fetch_add(now, Ordering::Relaxed) + now;
         Ok(full + self.drops.cut.load(Ordering::Relaxed))
@@ -439,7 +446,8 @@ impl Port for Packet {
             place: self.place.clone(),
             features: self.features,
             pinned: self.pinned,
-            opened: self.opened.clone(),
+            link: self.link.clone(),
+            bits_per_second: self.bits_per_second,
             drops: Arc::clone(&self.drops),
             notes: Vec::new(),
             is_adopted: self.is_adopted,

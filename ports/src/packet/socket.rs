@@ -26,6 +26,11 @@ const TPID_8021Q: u16 = 0x8100;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
 const ETH_FLAG_LRO: u32 = 1 << 15;
+/// `ETHTOOL_GSET`, and the words of `struct ethtool_cmd`.
+const ETHTOOL_GSET: u32 = 0x01;
+const ETHTOOL_CMD_WORDS: usize = 11;
+/// `SPEED_UNKNOWN`.
+const SPEED_UNKNOWN: u32 = u32::MAX;
 
 /// The code of classic BPF instructions (bpf(4), `linux/bpf_common.h`): load a word or half word at a constant, jump if equal, return.
 const LOAD_WORD: u16 = 0x20;
@@ -258,8 +263,19 @@ pub(super) fn set_lro_off(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> 
     ethtool(socket, name, &mut [ETHTOOL_SFLAGS, value[1] & !ETH_FLAG_LRO])
 }
 
-/// `value` is a `struct ethtool_value`: command and data.
-fn ethtool(socket: BorrowedFd<'_>, name: &str, value: &mut [u32; 2]) -> io::Result<()> {
+/// What the interface carries, in bit/s; `None` where it does not know.
+pub(super) fn bits_per_second(socket: BorrowedFd<'_>, name: &str) -> Option<u64> {
+    let mut value = [0; ETHTOOL_CMD_WORDS];
+    value[0] = ETHTOOL_GSET;
+    ethtool(socket, name, &mut value).ok()?;
+    // In Mbit/s, its lower half the first half word of word 3, its upper half that of word 7.
+    let half = |word: u32| u32::from(u16::from_ne_bytes([word.to_ne_bytes()[0], word.to_ne_bytes()[1]]));
+    let speed = half(value[7]) << 16 | half(value[3]);
+    (speed != 0 && speed != SPEED_UNKNOWN).then(|| u64::from(speed) * 1_000_000)
+}
+
+/// `value` is what the command in its first word reads or writes: a `struct ethtool_value` or a `struct ethtool_cmd`.
+fn ethtool<const WORDS: usize>(socket: BorrowedFd<'_>, name: &str, value: &mut [u32; WORDS]) -> io::Result<()> {
     // SAFETY: all bytes zero is a valid ifreq, a struct of numbers and a null pointer.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // Names are at most 15 bytes, which leaves the closing zero.
@@ -267,7 +283,8 @@ fn ethtool(socket: BorrowedFd<'_>, name: &str, value: &mut [u32; 2]) -> io::Resu
         *to = from as _;
     }
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    // SAFETY: SIOCETHTOOL reads `request`, and reads and writes the two words that it points to.
+    // SAFETY: SIOCETHTOOL reads `request`, and reads and writes the words that it points to: as many as the struct of
+    // the command has.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

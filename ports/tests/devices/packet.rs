@@ -241,18 +241,41 @@ fn an_interface_that_goes_down_comes_back_and_one_renamed_goes_on() {
 }
 
 #[test]
-fn an_interface_deleted_or_changed_is_to_be_opened_anew() {
-    let Some(_turn) = turn("an_interface_deleted_or_changed_is_to_be_opened_anew") else { return };
+fn an_interface_that_changes_says_so_and_goes_on() {
+    let Some(_turn) = turn("an_interface_that_changes_says_so_and_goes_on") else { return };
     let wires = Wires::new();
     let mut port = wires.open("w1");
+    let mut second = port.second().unwrap();
+    assert_eq!((second.features().max_frame, second.line()), (1514, port.line()));
     wires.middle.ip("link set dev w1 mtu 1400");
-    let Err(PortError::Gone(why)) = port.second().unwrap().drops_before_us() else { panic!("the change is not told") };
-    assert!(why.contains("MTU is 1400 bytes now, it was 1500"), "{why}");
-    port = wires.open("w1");
-    assert_eq!(port.features().max_frame, 1414);
     wires.middle.ip("link set dev w1 address 02:00:00:00:09:aa");
-    assert!(matches!(port.drops_before_us(), Err(PortError::Gone(_))));
-    port = wires.open("w1");
+    second.drops_before_us().unwrap();
+    assert_eq!(second.features().max_frame, 1414);
+    assert_eq!(second.line().mac, Some(Mac([2, 0, 0, 0, 9, 0xaa])));
+    assert_eq!(send(&mut port, 1414), Ok(()));
+    assert_eq!(send(&mut port, 1415), Err(Refused::Invalid));
+}
+
+#[test]
+fn a_line_says_what_it_carries() {
+    let Some(_turn) = turn("a_line_says_what_it_carries") else { return };
+    let wires = Wires::new();
+    // A veth says 10 Gbit/s, and a bridge what its fastest port says: nothing, without one.
+    assert_eq!(wires.open("w1").line().bits_per_second, Some(10_000_000_000));
+    wires.middle.ip("link add br0 type bridge");
+    wires.middle.ip("link set dev br0 up");
+    let mut bridge = wires.open("br0");
+    assert_eq!(bridge.line().bits_per_second, None);
+    wires.middle.ip("link set dev w2 master br0");
+    bridge.drops_before_us().unwrap();
+    assert_eq!(bridge.line().bits_per_second, Some(10_000_000_000));
+}
+
+#[test]
+fn an_interface_deleted_is_to_be_opened_anew() {
+    let Some(_turn) = turn("an_interface_deleted_is_to_be_opened_anew") else { return };
+    let wires = Wires::new();
+    let mut port = wires.open("w1");
     wires.middle.ip("link delete dev w1");
     assert_eq!(send(&mut port, 60), Err(Refused::Gone));
     let Err(PortError::Gone(why)) = port.drops_before_us() else { panic!("the loss is not told") };
