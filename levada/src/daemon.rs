@@ -308,10 +308,10 @@ impl Running {
         text.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// Second descriptors of the devices; none where the worker does not answer.
+    /// Second descriptors of the devices that may wait for the next process; none where the worker does not answer.
     fn lend(&self) -> Vec<OwnedFd> {
         let (reply, answer) = sync_channel(1);
-        if self.inbox.try_send(Order::Lend { reply }).is_err() {
+        if self.inbox.try_send(Order::Lend { waiting: true, reply }).is_err() {
             return Vec::new();
         }
         self.bell.ring();

@@ -157,7 +157,7 @@ impl Giver {
             other => return Err(unexpected(&other)),
         };
         let (reply, answer) = sync_channel(1);
-        self.order(Order::Lend { reply })?;
+        self.order(Order::Lend { waiting: false, reply })?;
         let devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
         let devices: Vec<OwnedFd> = devices.into_iter().map(|(_, fd)| fd).chain(self.plugs.lend()).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();

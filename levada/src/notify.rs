@@ -3,7 +3,8 @@
 //!
 //! A planned restart by the manager (`systemctl restart`) is a stop and a start. At the stop the devices' descriptors go into the manager's
 //! store (`FDSTORE=1`); the next process finds them in `LISTEN_FDS`, goes on with the same devices, and empties the store. They are not in
-//! it while the daemon runs, so a device whose endpoint is deleted is gone at once.
+//! it while the daemon runs, so a device whose endpoint is deleted is gone at once. Interfaces that are taken are not among them: if the next
+//! process did not come, the host would be cut off for as long as the manager keeps them. VDE clients are unplugged.
 
 use crate::descriptors;
 use crate::worker::{Bell, Order};

@@ -275,7 +275,7 @@ impl Site {
     /// A second descriptor of device `number`, where it is open.
     fn descriptor(&self, number: usize) -> Option<OwnedFd> {
         let (reply, answer) = sync_channel(1);
-        self.inbox.send(Order::Lend { reply }).ok()?;
+        self.inbox.send(Order::Lend { waiting: false, reply }).ok()?;
         self.bell.ring();
         let all = answer.recv_timeout(PATIENCE).ok()?;
         all.into_iter().find(|(of, _)| *of == number).map(|(_, fd)| fd)

@@ -93,6 +93,8 @@ pub enum Order {
     },
     /// Send back second descriptors of the devices, with their numbers.
     Lend {
+        /// Only of those that may wait until somebody serves them again.
+        waiting: bool,
         /// Where to. Has room for one.
         reply: SyncSender<Vec<(usize, OwnedFd)>>,
     },
@@ -598,8 +600,8 @@ impl Worker {
                 let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
             }
             Order::Edit(edits) => self.edits.push_back(edits),
-            Order::Lend { reply } => {
-                let _ = reply.try_send(self.lend());
+            Order::Lend { waiting, reply } => {
+                let _ = reply.try_send(self.lend(waiting));
             }
             Order::Yield { reply } => return self.give_way(&reply),
             Order::Ping { reply } => {

@@ -111,6 +111,11 @@ pub trait Port {
         self.fd().into_iter().collect()
     }
 
+    /// Whether it may be kept while no process serves it. Not an interface that others use as well: they would be cut off.
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     /// A second handle on the same device, for another thread to ask for drops. `None` where there is none to be had: such a port answers
     /// at once. The device stays until both are dropped.
     fn second(&self) -> Option<Box<dyn Port + Send>> {

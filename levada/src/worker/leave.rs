@@ -11,10 +11,11 @@ use std::sync::mpsc::SyncSender;
 const FINISH_NS: u64 = 200_000_000;
 
 impl Worker {
-    /// Second descriptors of all devices that are open, with the devices' numbers.
-    pub(super) fn lend(&self) -> Vec<(usize, OwnedFd)> {
+    /// Second descriptors of the devices that are open, with the devices' numbers.
+    pub(super) fn lend(&self, waiting: bool) -> Vec<(usize, OwnedFd)> {
         let devices = self.outside.devices.iter().enumerate();
         let ports = devices.filter_map(|(number, device)| Some((number, device.port.as_ref()?)));
+        let ports = ports.filter(|(_, port)| !waiting || port.may_wait());
         let lent = ports.flat_map(|(number, port)| port.lent().into_iter().map(move |fd| (number, fd)));
         // Out of descriptors: the new process opens what it does not get, and says so where it cannot.
         lent.filter_map(|(number, fd)| Some((number, fd.try_clone_to_owned().ok()?))).collect()

@@ -532,7 +532,11 @@ impl Manager {
 
     /// Starts a daemon as a manager does, which stays the same process when it becomes the daemon.
     fn start(&self, bed: &Bed) -> Daemon {
-        bed.start_with(NEIGHBOURS, |command| {
+        self.start_as(bed, NEIGHBOURS)
+    }
+
+    fn start_as(&self, bed: &Bed, text: &str) -> Daemon {
+        bed.start_with(text, |command| {
             let number = |(at, fd): (usize, &OwnedFd)| format!("{}<&{}", at + 3, fd.as_raw_fd());
             let words: Vec<String> = self.store.iter().enumerate().map(number).collect();
             let environment = format!("LISTEN_PID=$$ LISTEN_FDS={} WATCHDOG_USEC=200000", self.store.len());
@@ -545,6 +549,32 @@ impl Manager {
             *command = shell;
         })
     }
+}
+
+#[test]
+fn a_service_manager_is_not_left_with_an_interface_that_the_host_needs() {
+    let Some(_turn) = turn("a_service_manager_is_not_left_with_an_interface_that_the_host_needs") else { return };
+    if let Err(why) = ports::packet::probe() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let bed = crate::interfaces::bed();
+    let mut manager = Manager::new(&bed);
+    let mut daemon = manager.start_as(&bed, TAKEN);
+    let session = Session::begin(&bed);
+    for _ in 0..2 {
+        session.step("with a switch", 10);
+        daemon.signal(Signal::TERM);
+        manager.hears("BARRIER=1");
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        assert_eq!(manager.store.len(), 2, "the endpoints' devices");
+        let hooks = hooks_of(&bed);
+        assert_eq!((hooks.ingress, hooks.egress), (0, 0));
+        session.step("without one", 10);
+        daemon = manager.start_as(&bed, TAKEN);
+        manager.hears("FDSTOREREMOVE=1");
+    }
+    session.end();
 }
 
 #[test]

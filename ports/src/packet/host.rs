@@ -176,6 +176,10 @@ impl Port for Host {
         self.tap.drops_before_us()
     }
 
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     fn lent(&self) -> Vec<BorrowedFd<'_>> {
         self.tap.fd().into_iter().chain(self.links.descriptors()).collect()
     }

@@ -440,6 +440,10 @@ impl Port for Packet {
         Ok(full + self.drops.cut.load(Ordering::Relaxed))
     }
 
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     fn second(&self) -> Option<Box<dyn Port + Send>> {
         Some(Box::new(Packet {
             socket: self.socket.try_clone().ok()?,
