@@ -7,7 +7,7 @@
 
 use crate::cli::Instance;
 use crate::client::Client;
-use crate::os::Signals;
+use crate::os::{Signals, terminal_size};
 use crate::report::{LaneReport, Report, SharedReport, SojournReport};
 use crate::{Failure, print};
 use clap::Args;
@@ -18,10 +18,13 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
-/// Lines and columns of the smallest terminal that it is made for, and of `--once`.
-const LINES: usize = 24;
-const COLUMNS: usize = 80;
+/// Lines and columns of a terminal that does not say its size: DEC's VT100, and the smallest that this is made for.
+const LINES: u16 = 24;
+const COLUMNS: u16 = 80;
+/// How often the terminal is asked for its size between two looks, so that a resized window is soon filled again.
+const SIZE_NS: u32 = 200_000_000;
 
 /// `levada top`.
 #[derive(Args, Debug)]
@@ -198,6 +201,16 @@ fn blame(rows: &mut [Row]) {
     }
 }
 
+/// Lines and columns of the terminal at standard output.
+fn size() -> (u16, u16) {
+    terminal_size().unwrap_or((LINES, COLUMNS))
+}
+
+/// The comparison for a terminal, which keeps its last line for the cursor.
+fn paint(seen: &Comparison, (lines, columns): (u16, u16)) -> Result<(), Failure> {
+    print(&format!("\x1b[H\x1b[J{}", screen(seen, usize::from(lines).saturating_sub(1), columns.into())))
+}
+
 /// The comparison on so many lines of so many columns.
 fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
     let rate = |bps: u64| if bps == 0 { "-".to_owned() } else { show_rate(Rate(round(bps))) };
@@ -211,11 +224,15 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
         let cost = row.at_cost_of.iter();
         out.extend(cost.map(|(path, bps)| format!("      most beyond its own: {path}, by {}", rate(*bps))));
     }
+    // What is wider than the smallest terminal goes to the names, as far as they need it, and the rest to the drops.
+    let longest = seen.rows.iter().map(|row| row.path.chars().count()).max().unwrap_or(0);
+    let path = longest.min(20 + columns.saturating_sub(COLUMNS.into())).max(20);
+    let width = path + 4;
     // Without the unit: every column of rates is in bits a second.
     let brief = |bps: u64| rate(bps).replace("bit/s", "").replace(' ', "");
     let way = |row: &Row| if row.direction == "egress" { "out" } else { "in" };
     out.push(format!(
-        "{:<24} {:>8} {:>8} {:>8} {:>6} {:>7} drops",
+        "{:<width$} {:>8} {:>8} {:>8} {:>6} {:>7} drops",
         "bit/s", "promised", "wants", "got", "unmet", "waited"
     ));
     for row in &seen.rows {
@@ -223,8 +240,8 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
         let drops: Vec<String> = row.drops.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
         let waited = row.sojourn_p99_ns.map_or(String::new(), |ns| show_time(round(ns / 1000 * 1000)));
         out.push(format!(
-            "{:<20} {:<3} {:>8} {:>8} {:>8} {:>6} {:>7} {}",
-            tail(&row.path, 20),
+            "{:<path$} {:<3} {:>8} {:>8} {:>8} {:>6} {:>7} {}",
+            tail(&row.path, path),
             way(row),
             brief(row.promised_bps),
             format!("{more}{}", brief(row.wants_bps)),
@@ -284,19 +301,33 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
     let mut before: Report = client.get("/v1/report")?;
     let mut unmet = Unmet::new();
     let _screen = if arguments.once || arguments.json { None } else { Some(Screen::enter()?) };
+    let (mut drawn, mut shown): (Option<Comparison>, _) = (None, size());
     loop {
-        let wait = Timespec { tv_sec: arguments.interval.into(), tv_nsec: 0 };
-        let signalled = poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&wait)).unwrap_or(0);
-        if signalled > 0 {
-            return Ok(());
+        let start = Instant::now();
+        let interval = Duration::from_secs(arguments.interval.into());
+        while let Some(left) = interval.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+            let wait = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(SIZE_NS.into()) as i64 };
+            if poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&wait)).unwrap_or(0) > 0 {
+                return Ok(());
+            }
+            if let Some(seen) = drawn.as_ref().filter(|_| size() != shown) {
+                shown = size();
+                paint(seen, shown)?;
+            }
         }
         let now: Report = client.get("/v1/report")?;
         let seen = compare(&before, &now, &mut unmet);
-        print(&match (arguments.json, arguments.once) {
-            (true, _) => serde_json::to_string(&seen).map_err(|error| Failure::Failed(error.to_string()))? + "\n",
-            (false, true) => screen(&seen, usize::MAX, 200),
-            (false, false) => format!("\x1b[H\x1b[J{}", screen(&seen, LINES - 1, COLUMNS)),
-        })?;
+        match (arguments.json, arguments.once) {
+            (true, _) => {
+                print(&(serde_json::to_string(&seen).map_err(|error| Failure::Failed(error.to_string()))? + "\n"))?;
+            }
+            (false, true) => print(&screen(&seen, usize::MAX, 200))?,
+            (false, false) => {
+                shown = size();
+                paint(&seen, shown)?;
+                drawn = Some(seen);
+            }
+        }
         if arguments.once {
             return Ok(());
         }
@@ -377,11 +408,21 @@ mod tests {
         assert_eq!(first.drops, BTreeMap::from([("queue-full".to_owned(), 2)]));
         assert_eq!(seen.rows.iter().filter(|row| row.short_bps > 0).count(), 1, "neither who is idle nor who is met");
         assert_eq!(seen.busy_permille, 250);
-        let text = screen(&seen, LINES, COLUMNS);
+        let text = screen(&seen, LINES.into(), COLUMNS.into());
         assert!(text.contains("SHORT s1/red/poor egress: 4 Mbit/s of 10 Mbit/s\n"), "{text}");
         assert!(text.contains("most beyond its own: s1/red/greedy, by 7 Mbit/s\n"), "{text}");
         assert!(text.contains(" 10M   >4.01M       4M  0.9 s 4.19 ms queue-full 2\n"), "{text}");
-        assert!(text.lines().count() <= LINES && text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        assert!(
+            text.lines().count() <= LINES.into() && text.lines().all(|line| line.chars().count() <= COLUMNS.into()),
+            "{text}"
+        );
+        // A smaller terminal gets less, a wider one whole names.
+        let small = screen(&seen, 5, 40);
+        assert!(small.lines().count() == 5 && small.lines().all(|line| line.chars().count() <= 40), "{small}");
+        let mut long = compare(&before, &now, &mut Unmet::new());
+        long.rows[0].path = format!("s1/red/{}", "x".repeat(50));
+        assert!(!screen(&long, LINES.into(), COLUMNS.into()).contains("s1/red/xxxxx egress"));
+        assert!(screen(&long, 60, 150).contains(&format!("\n{} out", long.rows[0].path)));
         // It adds up, and stays when the shortage ends; after a restart it does not run backwards.
         let later = report(
             13,
@@ -395,7 +436,7 @@ mod tests {
         assert_eq!(compare(&now, &later, &mut unmet).rows[0].unmet_ns, 3_000_000_000);
         let calm = compare(&later, &report(14, &[("poor", 10, 500_001, 0, 8000)]), &mut unmet);
         assert_eq!((calm.rows[0].short_bps, calm.rows[0].unmet_ns), (0, 3_000_000_000));
-        assert!(screen(&calm, LINES, COLUMNS).contains("nobody is short"));
+        assert!(screen(&calm, LINES.into(), COLUMNS.into()).contains("nobody is short"));
         assert_eq!(compare(&later, &report(15, &[("poor", 10, 0, 0, 0)]), &mut unmet).rows[0].unmet_ns, 0);
     }
 }
