@@ -262,12 +262,28 @@ impl Fdb {
         Some(self.age_ns.saturating_sub(left_ns))
     }
 
-    /// What `endpoint` has learned and not forgotten: VLAN, address, and for how many nanoseconds yet.
+    /// How many addresses `endpoint` has learned, those included that are yet to be forgotten.
+    #[must_use]
+    pub fn count_by(&self, endpoint: EndpointId) -> u32 {
+        self.quotas.get(endpoint.0 as usize).map_or(0, |quota| quota.count)
+    }
+
+    /// What `endpoint` has learned and not forgotten, what it learned last first: VLAN, address, and for how many nanoseconds yet.
     pub fn learned_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = (u16, Mac, u64)> + '_ {
+        self.newest_by(now, endpoint, usize::MAX)
+    }
+
+    /// The same among the `most` addresses that it learned last.
+    pub fn newest_by(
+        &self,
+        now: Instant,
+        endpoint: EndpointId,
+        most: usize,
+    ) -> impl Iterator<Item = (u16, Mac, u64)> + '_ {
         let entry = |index: u32| self.entries.get(index as usize);
         let head = self.quotas.get(endpoint.0 as usize).and_then(move |quota| entry(quota.head));
         let all = std::iter::successors(head, move |found| entry(found.next));
-        all.filter(move |found| now < found.expires).map(move |found| {
+        all.take(most).filter(move |found| now < found.expires).map(move |found| {
             let [_, _, mac @ ..] = found.key.0.to_be_bytes();
             (found.key.1 as u16, Mac(mac), found.expires.since(now))
         })

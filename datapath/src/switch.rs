@@ -216,6 +216,17 @@ impl Switch {
         self.fdb.learned()
     }
 
+    /// Addresses learned behind an endpoint: how many, and those not forgotten among the `most` that were learned last.
+    pub fn learned_by(
+        &self,
+        now: Instant,
+        endpoint: EndpointId,
+        most: usize,
+    ) -> (u32, impl Iterator<Item = Learned> + '_) {
+        let newest = self.fdb.newest_by(now, endpoint, most);
+        (self.fdb.count_by(endpoint), newest.map(|(vlan, mac, left_ns)| Learned { mac, vlan, left_ns }))
+    }
+
     /// Frames that the switch holds: it looks at every queue, so this is for tests and the simulator.
     #[must_use]
     pub fn frames(&self) -> usize {

@@ -135,7 +135,7 @@ pub enum What {
     Ports,
     /// The links between switches of the daemon
     Links,
-    /// Learned addresses
+    /// The addresses that are declared and learned, by tenant: whose they are, when they were last seen
     Tables,
     /// What was dropped, by reason
     Drops,

@@ -1,5 +1,6 @@
 //! The desk: where what clients ask for is answered. It knows the configuration that runs, and asks the worker for its numbers.
 
+mod tables;
 mod trace;
 
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};

@@ -23,6 +23,7 @@ mod rundir;
 mod show;
 mod site;
 mod state;
+mod tables;
 mod top;
 mod trace;
 mod upkeep;

@@ -6,6 +6,7 @@ use crate::api::ConfigReply;
 use crate::cli::{Show, What};
 use crate::client::Client;
 use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SwitchReport, UplinkDirection};
+use crate::tables::TablesReply;
 use crate::{Failure, print};
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
@@ -30,6 +31,10 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     if show.what == What::Config {
         let config: ConfigReply = client.get("/v1/config")?;
         return if show.json { json(show, &config) } else { json(show, &config.config) };
+    }
+    if show.what == What::Tables {
+        let tables: TablesReply = client.get("/v1/tables")?;
+        return if show.json { json(show, &tables) } else { Ok(columns(&part::table_rows(&tables))) };
     }
     let report: Report = client.get("/v1/report")?;
     if show.what == What::All {

@@ -12,6 +12,7 @@ mod edit;
 mod histogram;
 mod leave;
 mod snapshot;
+mod tables;
 mod trace;
 mod wake;
 
@@ -39,6 +40,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
+pub use tables::LearnedPart;
 use trace::Armed;
 pub use trace::Trace;
 pub use wake::{Bell, Clock, Wake};
@@ -69,6 +71,15 @@ pub enum Order {
         into: Box<Snapshot>,
         /// Where to send it. Has room for one.
         reply: SyncSender<Box<Snapshot>>,
+    },
+    /// Say what endpoints of a switch have learned.
+    Learned {
+        /// The switch.
+        switch: usize,
+        /// The endpoint to begin at.
+        from: u32,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<LearnedPart>,
     },
     /// A device lost frames before they could be read.
     Drops {
@@ -586,6 +597,9 @@ impl Worker {
             Order::Snapshot { mut into, reply } => {
                 self.fill(&mut into);
                 let _ = reply.try_send(into);
+            }
+            Order::Learned { switch, from, reply } => {
+                let _ = reply.try_send(self.learned(switch, from));
             }
             Order::Drops { device, frames } => self.count_drops(device, frames),
             Order::Gone { device, why } => self.lose(device, why),

@@ -23,7 +23,7 @@ impl Desk {
         Ok(TraceReply { version: VERSION, frames })
     }
 
-    fn order(&self, order: Order) -> Result<(), Fault> {
+    pub(super) fn order(&self, order: Order) -> Result<(), Fault> {
         self.inbox.try_send(order).map_err(|_| Fault::Busy("the worker is busy or has ended"))?;
         self.bell.ring();
         Ok(())

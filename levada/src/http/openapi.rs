@@ -4,6 +4,7 @@
 use super::routes::BODY_BYTES;
 use crate::api::{ChangeReply, ConfigReply, ErrorReply};
 use crate::report::Report;
+use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};
 use control::action::Kind;
 use control::schema;
@@ -18,6 +19,7 @@ pub fn document() -> Value {
         .with(|settings| settings.definitions_path = "/components/schemas".into())
         .into_generator();
     let report = generator.subschema_for::<Report>();
+    let tables = generator.subschema_for::<TablesReply>();
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
@@ -78,6 +80,7 @@ pub fn document() -> Value {
         "servers": [{"url": "http://levada", "description": "over the Unix socket; the host is not looked at"}],
         "paths": {
             "/v1/report": get("report", "What was promised, carried and dropped since the daemon's start", json!(report)),
+            "/v1/tables": get("tables", "The addresses that are declared and learned, by tenant", json!(tables)),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",
                 "summary": "The report as OpenMetrics text",

@@ -22,8 +22,9 @@ const TRACE_BYTES: usize = 256 << 10;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
-pub const ROUTES: [(&str, Method); 7] = [
+pub const ROUTES: [(&str, Method); 8] = [
     ("/v1/report", Method::GET),
+    ("/v1/tables", Method::GET),
     ("/v1/metrics", Method::GET),
     ("/v1/config", Method::GET),
     ("/v1/schema", Method::GET),
@@ -47,6 +48,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
     }
     match path.as_str() {
         "/v1/report" => with_desk(house, &house.reports, |house| house.desk.report()).await,
+        "/v1/tables" => with_desk(house, &house.reports, |house| house.desk.tables()).await,
         "/v1/metrics" => {
             with_desk_as(
                 house,

@@ -214,6 +214,11 @@ fn answers_are_as_described() {
     assert!(!validator("ConfigReply").is_valid(&serde_json::json!({"version": 1})));
     let reply = body(bed.post("{\"actions\": [], \"dry_run\": true}"));
     validator("ChangeReply").validate(&reply).unwrap();
+    let table = serde_json::json!({"path": "s1/red", "declared": 1, "learned": 0, "addresses": [{"mac": "02:00:00:00:00:01",
+        "vlan": null, "endpoint": "a", "declared": true, "seen_ns": null, "left_ns": null}]});
+    let tables: crate::tables::TablesReply =
+        serde_json::from_value(serde_json::json!({"version": 1, "tenants": [table]})).unwrap();
+    validator("TablesReply").validate(&serde_json::to_value(&tables).unwrap()).unwrap();
     for wrong in ["", "{\"actions\": [{\"action\": \"del\", \"kind\": \"switch\", \"path\": \"s1\"}]}"] {
         validator("ErrorReply").validate(&body(bed.post(wrong))).unwrap();
     }

@@ -4,6 +4,7 @@
 use super::{bytes, reasons};
 use crate::cli::What;
 use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SojournReport, SwitchReport, TenantReport};
+use crate::tables::TablesReply;
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
 use serde::Serialize;
@@ -48,8 +49,7 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
         What::Ports => port_rows(report),
         What::Links => link_rows(report),
         What::Drops => drop_rows(report),
-        What::Tables => table_rows(report),
-        What::All | What::Config => Vec::new(),
+        What::All | What::Config | What::Tables => Vec::new(),
     }
 }
 
@@ -155,9 +155,26 @@ fn all_drops(report: &Report) -> impl Iterator<Item = (String, &BTreeMap<String,
     uplinks.chain(endpoints).filter(|(_, drops)| !drops.is_empty())
 }
 
-fn table_rows(report: &Report) -> Vec<Row> {
-    let mut rows = vec![row(["switch", "learned addresses"])];
-    rows.extend(report.switches.iter().map(|switch| row([&switch.name, &switch.learned.to_string()])));
+/// The addresses, tenant by tenant.
+pub fn table_rows(tables: &TablesReply) -> Vec<Row> {
+    let mut rows = vec![row(["tenant", "address", "vlan", "endpoint", "", "last seen", "forgotten in"])];
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| show_time(ns / 1_000_000_000 * 1_000_000_000));
+    for tenant in &tables.tenants {
+        for (n, address) in tenant.addresses.iter().enumerate() {
+            rows.push(row([
+                if n == 0 { tenant.path.as_str() } else { "" },
+                &address.mac,
+                &address.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string()),
+                &address.endpoint,
+                if address.declared { "declared" } else { "learned" },
+                &time(address.seen_ns),
+                &time(address.left_ns),
+            ]));
+        }
+        if tenant.left_out() > 0 {
+            rows.push(row([&tenant.path, &format!("and {} more", tenant.left_out())]));
+        }
+    }
     rows
 }
 
@@ -196,10 +213,7 @@ pub fn json(report: &Report, what: What) -> Value {
         }
         What::Links => report.links.iter().map(|link| named(&link.name, link)).collect(),
         What::Drops => all_drops(report).map(|(path, drops)| json!({"path": path, "drops": drops})).collect(),
-        What::Tables => {
-            report.switches.iter().map(|switch| json!({"path": switch.name, "learned": switch.learned})).collect()
-        }
-        What::All | What::Config => Vec::new(),
+        What::All | What::Config | What::Tables => Vec::new(),
     };
     let word = match what {
         What::Switches => "switches",
@@ -208,8 +222,7 @@ pub fn json(report: &Report, what: What) -> Value {
         What::Ports => "ports",
         What::Links => "links",
         What::Drops => "drops",
-        What::Tables => "tables",
-        What::All | What::Config => "all",
+        What::All | What::Config | What::Tables => "all",
     };
     json!({"version": report.version, "name": report.name, "now_ns": report.now_ns, word: list})
 }

@@ -244,3 +244,24 @@ fn what_is_sent_to_a_device_or_link_that_is_not_there_yet_is_counted_and_harms_n
         bed.stop();
     }
 }
+
+#[test]
+fn learned_addresses_are_told_in_parts() {
+    let mut bed = Bed::new(2);
+    let learned = |bed: &Bed| {
+        let (reply, answer) = sync_channel(1);
+        bed.inbox.send(Order::Learned { switch: 0, from: 0, reply }).unwrap();
+        bed.bell.ring();
+        answer.recv_timeout(Duration::from_secs(10)).unwrap()
+    };
+    // Endpoints of this bed have declared their addresses.
+    assert!(bed.send(0, 1));
+    soon("it arrives", || bed.receive(1) > 0);
+    let part = learned(&bed);
+    assert!(part.endpoints.is_empty() && part.next.is_none() && part.age_ns == 1_000_000_000, "{part:?}");
+    let (reply, answer) = sync_channel(1);
+    bed.inbox.send(Order::Learned { switch: 7, from: 0, reply }).unwrap();
+    bed.bell.ring();
+    assert!(answer.recv_timeout(Duration::from_secs(10)).unwrap().next.is_none(), "no such switch");
+    bed.stop();
+}

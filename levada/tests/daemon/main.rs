@@ -8,3 +8,4 @@ mod restart;
 mod testbed;
 mod traffic;
 mod vde;
+mod watching;
