@@ -1,11 +1,14 @@
 //! `levada trace`: what becomes of real frames, or would become of a described one, stage by stage, with what decided (`docs/watching.md`).
 
+mod capture;
 mod described;
 
 use crate::Failure;
 use crate::cli::Instance;
 use crate::client::Client;
 use crate::print;
+pub use capture::SNAP_BYTES;
+use capture::hex;
 use clap::Args;
 use control::plan::Plan;
 use datapath::journey::{Journey, Names};
@@ -15,6 +18,9 @@ pub use described::Described;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
 
 /// Most frames of one trace.
 pub const MOST_FRAMES: u32 = 1000;
@@ -34,6 +40,9 @@ pub enum TraceRequest {
         count: u32,
         /// For how many seconds at most, 1 to 60.
         seconds: u32,
+        /// Whether their bytes are wanted too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        bytes: bool,
     },
     /// What would happen to a frame.
     Frame(Described),
@@ -46,6 +55,9 @@ pub struct TraceReply {
     pub version: u32,
     /// What became of each frame.
     pub frames: Vec<Traced>,
+    /// When `at_ns` was zero, in nanoseconds since 1970.
+    #[serde(default)]
+    pub epoch_unix_ns: Option<u64>,
 }
 
 /// What became of a frame.
@@ -61,6 +73,12 @@ pub struct Traced {
     pub reason: Option<String>,
     /// What each stage saw and decided, in order.
     pub steps: Vec<TracedStep>,
+    /// Its bytes in all, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<u32>,
+    /// The first 2048 of them, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<String>,
 }
 
 /// One stage.
@@ -106,7 +124,15 @@ impl Traced {
             fate: fate.to_owned(),
             reason,
             steps: steps.collect(),
+            length: None,
+            bytes: None,
         }
+    }
+
+    /// The same with the frame itself: how long it is, and the bytes that were kept.
+    #[must_use]
+    pub fn with_bytes(self, length: usize, bytes: &[u8]) -> Traced {
+        Traced { length: Some(length as u32), bytes: Some(hex(bytes)), ..self }
     }
 
     fn text(&self) -> String {
@@ -160,6 +186,9 @@ pub struct Arguments {
     /// End after so many seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SECONDS)))]
     pub seconds: u32,
+    /// Write the frames to a file too, which Wireshark and tshark read (pcapng): what became of each is its comment
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    pub pcap: Option<PathBuf>,
     #[command(flatten)]
     pub instance: Instance,
     /// Print JSON (version 1: keys may be added, none changes its meaning)
@@ -170,7 +199,8 @@ pub struct Arguments {
 impl Arguments {
     fn request(&self) -> TraceRequest {
         let Some(from) = &self.from else {
-            return TraceRequest::Frames { filter: self.words.join(" "), count: self.count, seconds: self.seconds };
+            let (filter, bytes) = (self.words.join(" "), self.pcap.is_some());
+            return TraceRequest::Frames { filter, count: self.count, seconds: self.seconds, bytes };
         };
         TraceRequest::Frame(Described {
             from: from.clone(),
@@ -185,14 +215,38 @@ impl Arguments {
     }
 }
 
-/// Traces, and prints what was seen.
+/// Traces, prints what was seen, and writes it to a file. What cannot be written is printed all the same.
 pub fn trace(arguments: &Arguments) -> Result<(), Failure> {
     let client = Client::new(arguments.instance.name.as_deref())?;
+    // Before any frame is waited for.
+    let file = arguments.pcap.as_ref().map(|path| File::create(path).map_err(|error| unwritable(path, &error)));
+    let file = file.transpose()?;
     let reply: TraceReply = client.post("/v1/trace", &arguments.request())?;
-    if arguments.json {
+    let saved = match (&arguments.pcap, file) {
+        (Some(path), Some(file)) => save(path, file, &reply),
+        _ => Ok(()),
+    };
+    let printed = if arguments.json {
         let text = serde_json::to_string_pretty(&reply).map_err(|error| Failure::Failed(error.to_string()))?;
-        return print(&(text + "\n"));
-    }
-    let texts: Vec<String> = reply.frames.iter().map(Traced::text).collect();
-    print(&if texts.is_empty() { "no such frame came\n".to_owned() } else { texts.join("\n") })
+        print(&(text + "\n"))
+    } else {
+        let texts: Vec<String> = reply.frames.iter().map(Traced::text).collect();
+        print(&if texts.is_empty() { "no such frame came\n".to_owned() } else { texts.join("\n") })
+    };
+    saved.and(printed)
+}
+
+fn save(path: &Path, file: File, reply: &TraceReply) -> Result<(), Failure> {
+    let mut file = BufWriter::new(file);
+    let written = capture::write(&mut file, reply.epoch_unix_ns.unwrap_or(0), &reply.frames);
+    // What is left in the buffer after an error is not written again.
+    let _ = file.into_parts();
+    written.map(|_| ()).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    Failure::Failed(format!(
+        "cannot write the capture to {path}: {error}; give --pcap a place that has room and may be written"
+    ))
 }

@@ -2,12 +2,12 @@
 
 use super::{Desk, Fault, PATIENCE};
 use crate::api::VERSION;
-use crate::trace::{Described, MOST_FRAMES, MOST_SECONDS, TraceReply, TraceRequest, Traced};
+use crate::trace::{Described, MOST_FRAMES, MOST_SECONDS, SNAP_BYTES, TraceReply, TraceRequest, Traced};
 use crate::worker::{Order, Trace};
 use control::filter::Filter;
 use control::plan::Plan;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 impl Desk {
     /// Traces frames, or explains one.
@@ -16,11 +16,15 @@ impl Desk {
     /// The request is wrong, another trace runs, or the worker does not answer.
     pub fn trace(&self, request: &TraceRequest) -> Result<TraceReply, Fault> {
         let facts = self.facts();
-        let frames = match request {
-            TraceRequest::Frames { filter, count, seconds } => self.sight(&facts.plan, filter, *count, *seconds)?,
-            TraceRequest::Frame(described) => vec![self.explain(&facts.plan, described)?],
-        };
-        Ok(TraceReply { version: VERSION, frames })
+        match request {
+            TraceRequest::Frames { filter, count, seconds, bytes } => {
+                self.sight(&facts.plan, filter, *count, *seconds, *bytes)
+            }
+            TraceRequest::Frame(described) => {
+                let frames = vec![self.explain(&facts.plan, described)?];
+                Ok(TraceReply { version: VERSION, frames, epoch_unix_ns: None })
+            }
+        }
     }
 
     pub(super) fn order(&self, order: Order) -> Result<(), Fault> {
@@ -29,21 +33,25 @@ impl Desk {
         Ok(())
     }
 
-    fn sight(&self, plan: &Plan, filter: &str, count: u32, seconds: u32) -> Result<Vec<Traced>, Fault> {
+    fn sight(&self, plan: &Plan, filter: &str, count: u32, seconds: u32, bytes: bool) -> Result<TraceReply, Fault> {
         if !(1..=MOST_FRAMES).contains(&count) || !(1..=MOST_SECONDS).contains(&seconds) {
             return Err(Fault::Wrong(format!("a trace has 1 to {MOST_FRAMES} frames and 1 to {MOST_SECONDS} seconds")));
         }
         let filter = Filter::parse(filter, plan).map_err(|error| Fault::Wrong(error.to_string()))?;
         let (out, sightings) = sync_channel(count as usize);
         let time_ns = u64::from(seconds) * 1_000_000_000;
+        let snap = if bytes { SNAP_BYTES } else { 0 };
         let (start, time) = (Instant::now(), Duration::from_secs(seconds.into()));
-        self.order(Order::Trace(Box::new(Trace { filter, count: count as usize, time_ns, out })))?;
-        let mut frames = Vec::new();
+        self.order(Order::Trace(Box::new(Trace { filter, count: count as usize, time_ns, snap, out })))?;
+        let (mut frames, mut epoch_unix_ns) = (Vec::new(), None);
         while frames.len() < count as usize {
             match sightings.recv_timeout(time.saturating_sub(start.elapsed())) {
                 // A change may have taken the switch away since.
                 Ok(seen) if plan.switches.get(seen.switch as u32).is_some() => {
-                    frames.push(Traced::new(plan, seen.switch, Some(seen.at.0), &seen.journey));
+                    // The first is told at once, so this is when it came, by the calendar.
+                    epoch_unix_ns = epoch_unix_ns.or_else(|| Some(unix_ns()?.saturating_sub(seen.at.0)));
+                    let traced = Traced::new(plan, seen.switch, Some(seen.at.0), &seen.journey);
+                    frames.push(if bytes { traced.with_bytes(seen.length, &seen.bytes) } else { traced });
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) if frames.is_empty() && start.elapsed() < time => {
@@ -52,7 +60,7 @@ impl Desk {
                 Err(_) => break,
             }
         }
-        Ok(frames)
+        Ok(TraceReply { version: VERSION, frames, epoch_unix_ns })
     }
 
     fn explain(&self, plan: &Plan, described: &Described) -> Result<Traced, Fault> {
@@ -64,4 +72,9 @@ impl Desk {
         let journey = journey.ok_or(Fault::Busy("the worker has no buffer for the frame"))?;
         Ok(Traced::new(plan, switch, None, &journey))
     }
+}
+
+/// Now, in nanoseconds since 1970.
+fn unix_ns() -> Option<u64> {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }

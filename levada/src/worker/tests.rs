@@ -196,7 +196,7 @@ fn a_trace_shows_the_frames_that_are_meant_and_ends_by_itself() {
     let trace = |bed: &Bed, filter: &str, count| {
         let filter = control::filter::Filter::parse(filter, &plan).unwrap();
         let (out, sightings) = sync_channel(count);
-        let trace = Trace { filter, count, time_ns: 60_000_000_000, out };
+        let trace = Trace { filter, count, time_ns: 60_000_000_000, snap: 20, out };
         bed.inbox.send(Order::Trace(Box::new(trace))).unwrap();
         bed.bell.ring();
         sightings

@@ -17,6 +17,8 @@ pub struct Trace {
     pub count: usize,
     /// For how long at most, in nanoseconds.
     pub time_ns: u64,
+    /// How many bytes of each are kept.
+    pub snap: usize,
     /// Where they go. Has room for all of them.
     pub out: SyncSender<Sighting>,
 }
@@ -29,6 +31,10 @@ pub struct Sighting {
     pub switch: usize,
     /// What was explained beforehand, and then done.
     pub journey: Journey,
+    /// Its length, and the bytes that were kept.
+    pub length: usize,
+    /// See [`Trace::snap`].
+    pub bytes: Vec<u8>,
 }
 
 /// A trace that runs.
@@ -61,13 +67,16 @@ impl Armed {
             return;
         }
         let journey = switch.explain(pool, at, port, &frame);
+        let meant = self.trace.filter.matches(index, &journey);
+        let length = pool.len(&frame);
+        let bytes = if meant { pool.bytes(&frame)[..length.min(self.trace.snap)].to_vec() } else { Vec::new() };
         let verdict = switch.rx(pool, at, port, frame);
         debug_assert_eq!(verdict, journey.verdict);
-        if !self.trace.filter.matches(index, &journey) {
+        if !meant {
             return;
         }
         self.trace.count -= 1;
-        if self.trace.out.try_send(Sighting { at, switch: index, journey }).is_err() {
+        if self.trace.out.try_send(Sighting { at, switch: index, journey, length, bytes }).is_err() {
             // Who asked is gone.
             self.trace.count = 0;
         }

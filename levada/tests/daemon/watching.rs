@@ -39,3 +39,48 @@ fn the_tables_have_declared_and_learned_addresses() {
     assert!(bed.run(&["del", "endpoint", "s1/home/a"]).status.success());
     soon("it is forgotten", || tables(&bed)["tenants"][0]["learned"] == 0);
 }
+
+#[test]
+fn a_trace_is_written_to_a_file_and_a_full_disk_harms_nobody() {
+    let Some(_turn) = turn("a_trace_is_written_to_a_file_and_a_full_disk_harms_nobody") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 1), 1);
+    let path = bed.directory.join("trace.pcapng");
+    let path = path.to_str().unwrap();
+    let good = traced(&bed, path);
+    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
+    let reply: Value = serde_json::from_slice(&good.stdout).unwrap();
+    assert_eq!(reply["frames"].as_array().unwrap().len(), 3);
+    let file = std::fs::read(path).unwrap();
+    // A section's and an interface's header, and what became of the frames in their comments.
+    assert_eq!(file[..4], 0x0a0d_0d0a_u32.to_le_bytes());
+    let told = file.windows(9).filter(|part| part == b"forwarded").count();
+    assert!(told >= 3, "{told}");
+    assert!(file.windows(10).any(|part| part == b"datagram 0"), "the frames' own bytes");
+    // Where nothing can be written, it is said, and what was seen is printed all the same.
+    let full = traced(&bed, "/dev/full");
+    let error = String::from_utf8_lossy(&full.stderr).into_owned();
+    assert!(full.status.code() == Some(1) && error.contains("/dev/full: No space left"), "{error}");
+    let reply: Value = serde_json::from_slice(&full.stdout).unwrap();
+    assert_eq!(reply["frames"].as_array().unwrap().len(), 3);
+    // A place that is none is an error before any frame is waited for.
+    let nowhere = bed.run(&["trace", "--seconds", "60", "--pcap", "/nowhere/x"]);
+    let error = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+    assert!(nowhere.status.code() == Some(1) && error.contains("cannot write the capture to /nowhere/x"), "{error}");
+    assert_eq!(bed.ask("a", B, 3), 3, "the daemon goes on");
+    assert_eq!(daemon.endpoint("a")["drops"], serde_json::json!({}));
+}
+
+/// Traces three datagrams of endpoint a to a file.
+fn traced(bed: &Bed, file: &str) -> std::process::Output {
+    let arguments = ["trace", "endpoint a and udp", "--count", "3", "--seconds", "60", "--json", "--pcap", file];
+    std::thread::scope(|scope| {
+        let trace = scope.spawn(|| bed.run(&arguments));
+        while !trace.is_finished() {
+            bed.ask("a", B, 1);
+        }
+        trace.join().unwrap()
+    })
+}
