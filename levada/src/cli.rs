@@ -37,6 +37,9 @@ pub enum Command {
         /// Devices and learned state pass to the new process, and the old one ends. Where that fails, the old one goes on.
         #[arg(long)]
         takeover: bool,
+        /// How the log is written to standard error
+        #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+        log: crate::log::Format,
     },
     /// Read a configuration and say what is wrong with it, or what it promises
     Check {
@@ -303,6 +306,7 @@ mod tests {
     fn commands_take_their_options_and_no_others() {
         for good in [
             &["run", "-c", "f"][..],
+            &["run", "-c", "f", "--log", "json"],
             &["show", "--json", "-nx"],
             &["show", "drops", "--watch", "5"],
             &["show", "--watch"],
@@ -321,6 +325,7 @@ mod tests {
             &["run"][..],
             &["run", "f"],
             &["run", "-c", "f", "--json"],
+            &["run", "-c", "f", "--log", "xml"],
             &["check"],
             &["check", "f", "g"],
             &["show", "f"],

@@ -13,7 +13,7 @@
 use crate::desk::{self, Desk};
 use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
 use crate::http;
-use crate::log::{Level, Log};
+use crate::log::{Format, Level, Log};
 use crate::notify::{self, Notifier};
 use crate::os::{self, Signal, Signals};
 use crate::plugs::Plugs;
@@ -74,12 +74,12 @@ enum End {
 }
 
 /// Runs the configuration in `file` until a signal ends it. With `takeover`, takes the work from the process that runs the instance.
-pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
+pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let stored = os::take_descriptors(notify::inherited());
     let (checked, warnings) = check::load(file)?;
-    check::complain(&warnings);
     let mut plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
-    let log = Log::new(&plan.name);
+    let log = Log::new(&plan.name, format);
+    complain(&log, &warnings);
     if let Some(why) = settle(&mut plan, None) {
         log.line(Level::Warning, &why);
     }
@@ -110,6 +110,13 @@ pub fn run(file: &Path, takeover: bool) -> Result<(), Failure> {
         rundir.leave();
     }
     if crashed { Err(Failure::Failed("the worker has crashed; this is a fault of levada".to_owned())) } else { Ok(()) }
+}
+
+/// Says what is doubtful in a configuration.
+fn complain(log: &Log, warnings: &str) {
+    if !warnings.trim().is_empty() {
+        log.line(Level::Warning, &format!("the configuration has warnings:\n{}", warnings.trim_end()));
+    }
 }
 
 fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
@@ -293,7 +300,7 @@ impl Running {
     fn reload(&self, file: &Path, log: &Log) -> String {
         let outcome = match check::load(file) {
             Ok((checked, warnings)) => {
-                check::complain(&warnings);
+                complain(log, &warnings);
                 self.desk.become_what(&checked.config)
             }
             Err(Failure::Failed(why) | Failure::Usage(why)) => Err(format!("nothing was changed: {why}")),

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run { config, takeover } => daemon::run(&config, takeover),
+        Command::Run { config, takeover, log } => daemon::run(&config, takeover, log),
         Command::Check { file, json } => check::check(&file, json).and_then(|text| print(&text)),
         Command::Show(what) => show::show(&what),
         Command::Add(edit) => edit::change(vec![edit.add().map_err(Failure::Usage)?], &edit.how),

@@ -29,7 +29,7 @@ impl Bed {
         let checked = control::load(FILE);
         let (inbox, orders) = std::sync::mpsc::sync_channel(1);
         let (chores, errands) = std::sync::mpsc::sync_channel(1);
-        let (bell, log) = (Wake::new().unwrap().bell(), Log::new("t"));
+        let (bell, log) = (Wake::new().unwrap().bell(), Log::new("t", crate::log::Format::Text));
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).unwrap();
         let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs);
         let plan = site.plan().clone();

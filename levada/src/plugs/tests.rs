@@ -25,7 +25,7 @@ impl Bed {
         std::fs::create_dir(&scratch).unwrap();
         let scratch = std::fs::canonicalize(scratch).unwrap();
         let (inbox, orders) = sync_channel(64);
-        let plugs = Plugs::new(Log::new("test"), inbox, Wake::new().unwrap().bell()).unwrap();
+        let plugs = Plugs::new(Log::new("test", crate::log::Format::Text), inbox, Wake::new().unwrap().bell()).unwrap();
         let thread = std::thread::spawn({
             let plugs = plugs.clone();
             move || plugs.run()

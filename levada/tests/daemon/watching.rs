@@ -84,3 +84,25 @@ fn traced(bed: &Bed, file: &str) -> std::process::Output {
         trace.join().unwrap()
     })
 }
+
+#[test]
+fn the_log_can_be_json() {
+    let Some(_turn) = turn("the_log_can_be_json") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let file = bed.configuration(NEIGHBOURS);
+    let mut command = bed.levada(&["run", "--log", "json", "-c"]);
+    let mut child = command.arg(file).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let (told, lines) = std::sync::mpsc::channel();
+    let stderr = child.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        use std::io::BufRead as _;
+        std::io::BufReader::new(stderr).lines().map_while(Result::ok).for_each(|line| drop(told.send(line)));
+    });
+    let ready = lines.iter().find(|line| line.contains("ready"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap();
+    let record: Value = serde_json::from_str(&ready.expect("a record")).unwrap();
+    assert_eq!((&record["level"], &record["message"]), (&"info".into(), &"ready".into()));
+    assert!(record["time"].as_str().unwrap().ends_with('Z') && record["instance"].is_string(), "{record}");
+}
