@@ -15,8 +15,12 @@ no reason to discard its cells; for Levada's it is.
 
 Byte fairness: the same flows at 100 Mbit/s, but c1 floods 64-byte UDP frames, 1.6 times its
 share. Counting packets, as published (`vtrr`), c1 loses nearly everything; counting bytes it must
-get its share. On ingress the wire is twice as fast as what host 1 drains: a wire that drops
-a flood's frames before the switch sees them is a matter for congestion control between hosts.
+get its share.
+
+On ingress the wire is twice as fast as what host 1 drains, so that host 1 decides: what a wire
+drops or lets wait before the switch sees it is a matter for congestion control between hosts
+(`gatekeeper-one-host` plays that). Where both are alike, and the host holds back 1.5 %, the one
+connection of c2 had 98.5 to 100 % of its share: after a stall its frames wait at the sender's link.
 
 A client's share is what its frames took on the wire (`levada show`) over the ideal:
 its part by weight of what both took, from the oracle, `lab.fluid`.
@@ -142,7 +146,7 @@ class Kind:
 def _kinds() -> list[Kind]:
     kinds = []
     for direction in FLOWS:
-        tables = topology(direction, TABLE_LINK_BPS, wire_bps=TABLE_LINK_BPS)
+        tables = topology(direction, TABLE_LINK_BPS, wire_bps=SPARE * TABLE_LINK_BPS)
         small = topology(direction, BYTES_LINK_BPS, wire_bps=SPARE * BYTES_LINK_BPS)
         tcp = tcp_flows(direction)
         kinds.append(Kind("table", direction, "vde", None, _vde(tables), tcp))
