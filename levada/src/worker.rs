@@ -7,10 +7,12 @@
 //! The worker takes no lock, writes no file and no log: other threads ask it by [`Order`], which it answers between two rounds, and it
 //! hands what may take long (closing and opening devices, log lines) to `upkeep` as a [`Chore`].
 
+mod chore;
 mod device;
 mod edit;
 mod histogram;
 mod leave;
+mod order;
 mod snapshot;
 mod tables;
 mod trace;
@@ -19,27 +21,22 @@ mod wake;
 #[cfg(test)]
 mod tests;
 
-use crate::upkeep::Reopen;
-use control::plan::Plan;
+pub use chore::Chore;
 use datapath::frame::{Frame, Pool};
-use datapath::journey::Journey;
 use datapath::link::{Link, Side};
-use datapath::offload::Offload;
 use datapath::program::PortId;
-use datapath::switch::{Event, State, Switch};
+use datapath::switch::Switch;
 use datapath::turns::{Turn, Turns};
 use datapath::units::Instant;
-use datapath::verdict::Reason;
 use device::Costs;
 pub use device::{AnyPort, Device};
 pub use edit::{Edit, Edits};
 pub use histogram::Histogram;
+pub use order::Order;
 use ports::{BURST_BYTES, PortError, Refused};
 pub use snapshot::{Snapshot, SwitchNumbers};
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
+use std::sync::mpsc::{Receiver, SyncSender};
 pub use tables::LearnedPart;
 use trace::Armed;
 pub use trace::Trace;
@@ -60,123 +57,6 @@ const STARVED_NS: u64 = 50_000;
 const PAUSE_NS: u64 = 1_000_000;
 /// How often events in switches are handed on, in nanoseconds.
 const EVENTS_NS: u64 = 1_000_000_000;
-/// Switch events handed on at a time: a storm of them must not fill the queue of chores.
-const EVENTS: usize = 16;
-
-/// What another thread wants of the worker.
-pub enum Order {
-    /// Fill in the numbers and send them back.
-    Snapshot {
-        /// What to fill: made by who asks, so that the worker allocates nothing.
-        into: Box<Snapshot>,
-        /// Where to send it. Has room for one.
-        reply: SyncSender<Box<Snapshot>>,
-    },
-    /// Say what endpoints of a switch have learned.
-    Learned {
-        /// The switch.
-        switch: usize,
-        /// The endpoint to begin at.
-        from: u32,
-        /// Where to send the answer. Has room for one.
-        reply: SyncSender<LearnedPart>,
-    },
-    /// A device lost frames before they could be read.
-    Drops {
-        /// Its number.
-        device: usize,
-        /// How many since the last such order.
-        frames: u64,
-    },
-    /// A device is gone.
-    Gone {
-        /// Its number.
-        device: usize,
-        /// How.
-        why: String,
-    },
-    /// A device that was lost, or was yet to come, is open; or its port is to be replaced by another.
-    Restore {
-        /// Its number.
-        device: usize,
-        /// The port.
-        port: AnyPort,
-    },
-    /// Send back second descriptors of the devices, with their numbers.
-    Lend {
-        /// Only of those that may wait until somebody serves them again.
-        waiting: bool,
-        /// Where to. Has room for one.
-        reply: SyncSender<Vec<(usize, OwnedFd)>>,
-    },
-    /// Stop reading, send what can be sent, and say when that is done.
-    Yield {
-        /// To whom. Has room for one.
-        reply: SyncSender<Vec<State>>,
-    },
-    /// Say that the worker answers.
-    Ping {
-        /// To whom. Has room for one.
-        reply: SyncSender<()>,
-    },
-    /// Go on after [`Order::Yield`].
-    Resume,
-    /// Send what is left after [`Order::Yield`], and end.
-    Finish,
-    /// Trace frames. Where a trace runs already, this one is dropped, and with it its channel.
-    Trace(Box<Trace>),
-    /// Say what would become of a frame.
-    Explain {
-        /// Its switch.
-        switch: usize,
-        /// The port it would come in by.
-        port: PortId,
-        /// The frame.
-        bytes: Vec<u8>,
-        /// What is yet to be done with it.
-        offload: Offload,
-        /// Where to send the answer: `None` where there is no buffer. Has room for one.
-        reply: SyncSender<Option<Journey>>,
-    },
-    /// Do these, while frames go on.
-    Edit(Edits),
-    /// End.
-    Stop,
-}
-
-/// What the worker wants of `upkeep`.
-pub enum Chore {
-    /// A device is gone.
-    Lost {
-        /// Its number.
-        device: usize,
-        /// Its port, to be closed.
-        port: AnyPort,
-        /// How it went, for the log.
-        why: String,
-    },
-    /// Other devices are to be watched, and opened again when they are lost.
-    Devices {
-        /// What they belong to.
-        plan: Arc<Plan>,
-        /// Numbers of those that are to be forgotten.
-        gone: Vec<usize>,
-        /// New ones: their numbers, how they are opened again, and second handles on them; and such as are to be opened otherwise from now on,
-        /// without a handle.
-        new: Vec<(usize, Reopen, Option<AnyPort>)>,
-        /// Told when it is done.
-        done: SyncSender<()>,
-    },
-    /// Something happened in a switch.
-    Event {
-        /// Its number.
-        switch: usize,
-        /// What.
-        event: Event,
-    },
-    /// End.
-    Stop,
-}
 
 /// What is behind a port of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -542,109 +422,6 @@ impl Worker {
             self.events_due = now.plus_ns(EVENTS_NS);
             self.report_events();
         }
-    }
-
-    fn count_drops(&mut self, index: usize, frames: u64) {
-        let device = &self.outside.devices[index];
-        let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
-        if let Some(unit) = self.units.get_mut(device.switch).filter(|_| device.port.is_some()) {
-            unit.switch.port_drops(device.id, reason, frames);
-        }
-    }
-
-    fn report_events(&mut self) {
-        for chore in std::mem::take(&mut self.waiting) {
-            self.hand_over(chore);
-        }
-        for (switch, unit) in self.units.iter_mut().enumerate() {
-            for _ in 0..EVENTS {
-                let Some(event) = unit.switch.poll_event() else { break };
-                // A full queue of chores has enough to log.
-                let _ = self.chores.try_send(Chore::Event { switch, event });
-            }
-        }
-    }
-
-    fn lose(&mut self, index: usize, why: String) {
-        self.turns.sleep(index);
-        self.paused.retain(|&paused| paused != index);
-        if let Some(port) = self.outside.devices[index].lose() {
-            self.hand_over(Chore::Lost { device: index, port, why });
-        }
-    }
-
-    /// Hands a chore to upkeep that must not be lost: where its queue is full, it is tried again later.
-    fn hand_over(&mut self, chore: Chore) {
-        if let Err(TrySendError::Full(chore)) = self.chores.try_send(chore) {
-            self.waiting.push(chore);
-        }
-    }
-
-    /// Does what other threads asked for. True: stop.
-    fn obey(&mut self) -> bool {
-        while let Ok(order) = self.inbox.try_recv() {
-            if self.carry_out(order) {
-                return true;
-            }
-        }
-        self.outside.look();
-        false
-    }
-
-    /// Does one order. True: stop.
-    fn carry_out(&mut self, order: Order) -> bool {
-        match order {
-            Order::Snapshot { mut into, reply } => {
-                self.fill(&mut into);
-                let _ = reply.try_send(into);
-            }
-            Order::Learned { switch, from, reply } => {
-                let _ = reply.try_send(self.learned(switch, from));
-            }
-            Order::Drops { device, frames } => self.count_drops(device, frames),
-            Order::Gone { device, why } => self.lose(device, why),
-            Order::Restore { device, port } => self.restore(device, port),
-            Order::Trace(trace) => {
-                let now = self.outside.now;
-                if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {
-                    self.trace = Some(Box::new(Armed::new(*trace, now)));
-                }
-            }
-            Order::Explain { switch, port, bytes, offload, reply } => {
-                let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
-            }
-            Order::Edit(edits) => self.edits.push_back(edits),
-            Order::Lend { waiting, reply } => {
-                let _ = reply.try_send(self.lend(waiting));
-            }
-            Order::Yield { reply } => return self.give_way(&reply),
-            Order::Ping { reply } => {
-                let _ = reply.try_send(());
-            }
-            Order::Resume => {}
-            Order::Finish | Order::Stop => return true,
-        }
-        false
-    }
-
-    fn explain(&mut self, switch: usize, port: PortId, bytes: &[u8], offload: Offload) -> Option<Journey> {
-        let frame = self.pool.alloc_from(bytes)?;
-        self.pool.meta_mut(&frame).offload = offload;
-        let journey =
-            self.units.get(switch).map(|unit| unit.switch.explain(&self.pool, self.outside.now, port, &frame));
-        self.pool.free(frame);
-        journey
-    }
-
-    fn restore(&mut self, index: usize, port: AnyPort) {
-        let watched = port.fd().map(|fd| self.wake.watch(index, fd));
-        if let Some(Err(error)) = watched {
-            let why = format!("it cannot be watched: {error}");
-            self.hand_over(Chore::Lost { device: index, port, why });
-            return;
-        }
-        self.outside.devices[index].restore(port);
-        self.turns.wake(index);
     }
 }
 

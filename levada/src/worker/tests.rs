@@ -6,6 +6,7 @@ use datapath::guard::Identity;
 use datapath::offload::{Offload, OffloadSupport};
 use datapath::program::{Endpoint, PortFeatures, Program, Share, Tenant, TenantId};
 use datapath::units::Both;
+use datapath::verdict::Reason;
 use datapath::wire::{Mac, build};
 use ports::Port;
 use ports::pair::{PairPort, pair};

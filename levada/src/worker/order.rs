@@ -1,0 +1,175 @@
+//! Orders: what other threads want of the worker, which it does between two rounds.
+//!
+//! None may take long: what does is done a part at a time, either in as many orders ([`Order::Learned`]) or in as many rounds
+//! ([`Order::Edit`], see `edit`).
+
+use super::edit::Edits;
+use super::snapshot::Snapshot;
+use super::tables::LearnedPart;
+use super::trace::{Armed, Trace};
+use super::{AnyPort, Chore, Worker};
+use datapath::journey::Journey;
+use datapath::offload::Offload;
+use datapath::program::PortId;
+use datapath::switch::State;
+use datapath::verdict::Reason;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::SyncSender;
+
+/// What another thread wants of the worker.
+pub enum Order {
+    /// Fill in the numbers and send them back.
+    Snapshot {
+        /// What to fill: made by who asks, so that the worker allocates nothing.
+        into: Box<Snapshot>,
+        /// Where to send it. Has room for one.
+        reply: SyncSender<Box<Snapshot>>,
+    },
+    /// Say what endpoints of a switch have learned.
+    Learned {
+        /// The switch.
+        switch: usize,
+        /// The endpoint to begin at.
+        from: u32,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<LearnedPart>,
+    },
+    /// A device lost frames before they could be read.
+    Drops {
+        /// Its number.
+        device: usize,
+        /// How many since the last such order.
+        frames: u64,
+    },
+    /// A device is gone.
+    Gone {
+        /// Its number.
+        device: usize,
+        /// How.
+        why: String,
+    },
+    /// A device that was lost, or was yet to come, is open; or its port is to be replaced by another.
+    Restore {
+        /// Its number.
+        device: usize,
+        /// The port.
+        port: AnyPort,
+    },
+    /// Send back second descriptors of the devices, with their numbers.
+    Lend {
+        /// Only of those that may wait until somebody serves them again.
+        waiting: bool,
+        /// Where to. Has room for one.
+        reply: SyncSender<Vec<(usize, OwnedFd)>>,
+    },
+    /// Stop reading, send what can be sent, and say when that is done.
+    Yield {
+        /// To whom. Has room for one.
+        reply: SyncSender<Vec<State>>,
+    },
+    /// Say that the worker answers.
+    Ping {
+        /// To whom. Has room for one.
+        reply: SyncSender<()>,
+    },
+    /// Go on after [`Order::Yield`].
+    Resume,
+    /// Send what is left after [`Order::Yield`], and end.
+    Finish,
+    /// Trace frames. Where a trace runs already, this one is dropped, and with it its channel.
+    Trace(Box<Trace>),
+    /// Say what would become of a frame.
+    Explain {
+        /// Its switch.
+        switch: usize,
+        /// The port it would come in by.
+        port: PortId,
+        /// The frame.
+        bytes: Vec<u8>,
+        /// What is yet to be done with it.
+        offload: Offload,
+        /// Where to send the answer: `None` where there is no buffer. Has room for one.
+        reply: SyncSender<Option<Journey>>,
+    },
+    /// Do these, while frames go on.
+    Edit(Edits),
+    /// End.
+    Stop,
+}
+
+impl Worker {
+    /// Does what other threads asked for. True: stop.
+    pub(super) fn obey(&mut self) -> bool {
+        while let Ok(order) = self.inbox.try_recv() {
+            if self.carry_out(order) {
+                return true;
+            }
+        }
+        self.outside.look();
+        false
+    }
+
+    /// Does one order. True: stop.
+    pub(super) fn carry_out(&mut self, order: Order) -> bool {
+        match order {
+            Order::Snapshot { mut into, reply } => {
+                self.fill(&mut into);
+                let _ = reply.try_send(into);
+            }
+            Order::Learned { switch, from, reply } => {
+                let _ = reply.try_send(self.learned(switch, from));
+            }
+            Order::Drops { device, frames } => self.count_drops(device, frames),
+            Order::Gone { device, why } => self.lose(device, why),
+            Order::Restore { device, port } => self.restore(device, port),
+            Order::Trace(trace) => {
+                let now = self.outside.now;
+                if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {
+                    self.trace = Some(Box::new(Armed::new(*trace, now)));
+                }
+            }
+            Order::Explain { switch, port, bytes, offload, reply } => {
+                let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
+            }
+            Order::Edit(edits) => self.edits.push_back(edits),
+            Order::Lend { waiting, reply } => {
+                let _ = reply.try_send(self.lend(waiting));
+            }
+            Order::Yield { reply } => return self.give_way(&reply),
+            Order::Ping { reply } => {
+                let _ = reply.try_send(());
+            }
+            Order::Resume => {}
+            Order::Finish | Order::Stop => return true,
+        }
+        false
+    }
+
+    fn count_drops(&mut self, index: usize, frames: u64) {
+        let device = &self.outside.devices[index];
+        let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
+        if let Some(unit) = self.units.get_mut(device.switch).filter(|_| device.port.is_some()) {
+            unit.switch.port_drops(device.id, reason, frames);
+        }
+    }
+
+    fn explain(&mut self, switch: usize, port: PortId, bytes: &[u8], offload: Offload) -> Option<Journey> {
+        let frame = self.pool.alloc_from(bytes)?;
+        self.pool.meta_mut(&frame).offload = offload;
+        let journey =
+            self.units.get(switch).map(|unit| unit.switch.explain(&self.pool, self.outside.now, port, &frame));
+        self.pool.free(frame);
+        journey
+    }
+
+    fn restore(&mut self, index: usize, port: AnyPort) {
+        let watched = port.fd().map(|fd| self.wake.watch(index, fd));
+        if let Some(Err(error)) = watched {
+            let why = format!("it cannot be watched: {error}");
+            self.hand_over(Chore::Lost { device: index, port, why });
+            return;
+        }
+        self.outside.devices[index].restore(port);
+        self.turns.wake(index);
+    }
+}
