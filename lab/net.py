@@ -139,12 +139,8 @@ class Namespace:
     def received(self, device: str) -> Received:
         """What a device inside has received so far. Read by this process itself, which visits
         the namespace for it: quick, so that many can be read at one moment."""
-        with (NETNS_DIR / self.name).open() as there, Path("/proc/self/ns/net").open() as here:
-            _setns(there)
-            try:
-                table = Path("/proc/self/net/dev").read_text()
-            finally:
-                _setns(here)
+        with inside(self.name):
+            table = Path("/proc/self/net/dev").read_text()
         for line in table.splitlines():
             name, _, fields = line.partition(":")
             if name.strip() == device:
@@ -273,6 +269,18 @@ def run(*command: str, check: bool = True, env: dict[str, str] | None = None) ->
         complaint = (done.stderr or done.stdout).strip()
         raise Failed(f"{' '.join(command)}: status {done.returncode}: {complaint}")
     return done.stdout
+
+
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """The calling thread, its program's only one, is in a network namespace meanwhile. Sockets
+    that it makes there stay there."""
+    with (NETNS_DIR / namespace).open() as there, Path("/proc/self/ns/net").open() as here:
+        _setns(there)
+        try:
+            yield
+        finally:
+            _setns(here)
 
 
 def veth(a: Namespace, a_device: str, b: Namespace, b_device: str, mtu: int = 1500) -> None:
