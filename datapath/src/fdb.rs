@@ -33,7 +33,13 @@ impl Network {
 
 /// Builds hashers under one secret key.
 #[derive(Clone, Copy, Debug)]
-struct Keyed(u64, u64);
+pub(crate) struct Keyed(u64, u64);
+
+impl Keyed {
+    pub(crate) fn new(seed: u64) -> Keyed {
+        Keyed(seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)
+    }
+}
 
 impl BuildHasher for Keyed {
     type Hasher = SipHasher13;
@@ -110,7 +116,7 @@ impl Fdb {
     /// An empty database that forgets after `age_ns`, hashed under `seed`.
     #[must_use]
     pub fn new(age_ns: u64, seed: u64) -> Self {
-        let keyed = Keyed(seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15);
+        let keyed = Keyed::new(seed);
         Fdb {
             declared: HashMap::with_hasher(keyed),
             learned: HashMap::with_hasher(keyed),

@@ -5,6 +5,7 @@
 
 use crate::guard::Finding;
 use crate::offload::Gso;
+use crate::pair;
 use crate::program::{EndpointId, PortId, Share};
 use crate::sched::lane::Admission;
 use crate::sched::limits::Plane;
@@ -155,6 +156,8 @@ pub enum Step {
     Flood(u64),
     /// The flood budget is used up, and what may be outside goes there alone.
     OnlyOutside,
+    /// The queue before a limit on what this endpoint sends toward its destination, or in all.
+    Pair(EndpointId, pair::Found),
     /// A lane.
     Queue(Queue),
     /// The ingress policer: for whom, segments that pass, and of how many.
@@ -177,6 +180,7 @@ impl Step {
             Step::Enter(_) => "enter",
             Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) => "forward",
             Step::Flood(_) | Step::OnlyOutside => "flood",
+            Step::Pair(..) => "pair",
             Step::Queue(_) => "queue",
             Step::Police(..) => "police",
             Step::Emit(_) => "emit",
@@ -191,6 +195,7 @@ impl Step {
             | Step::Learn(_, Err(reason), _)
             | Step::Enter(Err(reason))
             | Step::Refuse(reason)
+            | Step::Pair(_, pair::Found { admission: Admission::Refused(reason), .. })
             | Step::Queue(Queue { admission: Admission::Refused(reason), .. })
             | Step::Emit(Emit { refused: Some(reason), .. }) => Some(reason),
             Step::Guard(ref finding) => finding.verdict.err(),
@@ -281,6 +286,7 @@ impl fmt::Display for Words<'_> {
             }
             Step::Refuse(reason) => write!(f, "refused ({})", reason.name()),
             Step::Flood(left) => write!(f, "passes: {left} frames are left of the sender's flood budget"),
+            Step::Pair(from, found) => pair_words(f, *from, found, names),
             Step::Queue(queue) => queue_words(f, queue, names),
             Step::Police(endpoint, passed, of) => {
                 write!(f, "the bucket of {} lets {passed} of {of} segments pass", names.endpoint(*endpoint))
@@ -310,17 +316,36 @@ fn forward(f: &mut fmt::Formatter<'_>, mac: Mac, found: Found, names: &dyn Names
     }
 }
 
+fn admission_words(f: &mut fmt::Formatter<'_>, admission: Admission) -> fmt::Result {
+    match admission {
+        Admission::Whole => write!(f, "waits in "),
+        Admission::Trimmed(surplus) => write!(f, "waits, less {surplus} segments that do not fit, in "),
+        Admission::Refused(reason) => write!(f, "refused ({}) by ", reason.name()),
+    }
+}
+
+fn pair_words(f: &mut fmt::Formatter<'_>, from: EndpointId, found: &pair::Found, names: &dyn Names) -> fmt::Result {
+    admission_words(f, found.admission)?;
+    let pair::Found { pair: pair::PairStats { to, rate, stats }, bound, wait_ns, .. } = found;
+    write!(f, "the queue from {} toward {to} ", names.endpoint(from))?;
+    write!(f, "behind {} frames, {} of {bound} bytes; at most {rate}", stats.backlog_frames, stats.backlog_bytes)?;
+    wait_words(f, *wait_ns)
+}
+
+fn wait_words(f: &mut fmt::Formatter<'_>, wait_ns: u64) -> fmt::Result {
+    match wait_ns {
+        0 => Ok(()),
+        ns => write!(f, "; over a limit, which opens in {} us", ns.div_ceil(1000)),
+    }
+}
+
 fn queue_words(f: &mut fmt::Formatter<'_>, queue: &Queue, names: &dyn Names) -> fmt::Result {
     let (way, whose) = match queue.direction {
         Direction::Egress => ("egress", "sender"),
         Direction::Ingress => ("ingress", "receiver"),
     };
     let plane = if queue.plane == Plane::Local { " between neighbours" } else { "" };
-    match queue.admission {
-        Admission::Whole => write!(f, "waits in ")?,
-        Admission::Trimmed(surplus) => write!(f, "waits, less {surplus} segments that do not fit, in ")?,
-        Admission::Refused(reason) => write!(f, "refused ({}) by ", reason.name())?,
-    }
+    admission_words(f, queue.admission)?;
     let bound = queue.bound;
     write!(f, "the {whose}'s {way} queue{plane} ({}) ", names.endpoint(queue.endpoint))?;
     write!(f, "behind {} frames, {} of {bound} bytes; ", queue.frames, queue.bytes)?;
@@ -332,10 +357,7 @@ fn queue_words(f: &mut fmt::Formatter<'_>, queue: &Queue, names: &dyn Names) -> 
         write!(f, "at most {limit}, ")?;
     }
     write!(f, "weight {weight}")?;
-    if queue.wait_ns > 0 {
-        write!(f, "; over a limit, which opens in {} us", queue.wait_ns.div_ceil(1000))?;
-    }
-    Ok(())
+    wait_words(f, queue.wait_ns)
 }
 
 fn emit_words(f: &mut fmt::Formatter<'_>, emit: &Emit, names: &dyn Names) -> fmt::Result {

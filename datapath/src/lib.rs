@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+pub mod arrivals;
 pub mod checksum;
 pub mod codel;
 pub mod fdb;
@@ -11,6 +12,7 @@ pub mod guard;
 pub mod journey;
 pub mod link;
 pub mod offload;
+pub mod pair;
 pub mod police;
 pub mod program;
 pub mod sched;

@@ -1,34 +1,39 @@
 //! The switch: the stages, called in the order of a frame's journey.
 //!
-//! From an endpoint: look (headers, offloads) -> guard -> learn -> forward -> egress queue, or straight to the neighbour.
-//! From the uplink: look -> network -> forward -> ingress queue, or the policer.
+//! From an endpoint: look (headers, offloads) -> guard -> learn -> forward -> pair limit, where there is one -> egress queue; or straight to the
+//! neighbour. From the uplink: look -> network -> forward -> arrivals, where they are watched -> ingress queue, or the policer.
 //! What leaves a queue is fitted to its port: tag, segmentation, checksums.
 
+use crate::arrivals::Arrivals;
 use crate::fdb::{Fdb, Learning, Network};
 use crate::flood::FloodBudget;
 use crate::forward::{Forward, Target};
 use crate::frame::{Frame, Pool, PoolLimits};
 use crate::guard;
-use crate::offload::Gso;
+use crate::pair::Pairs;
 use crate::police::Policer;
 use crate::program::{ChangeError, EndpointId, IngressMode, PortId, Program, Slots, TenantId};
 use crate::sched::limits::Plane;
 use crate::sched::{Scheduler, earlier};
 use crate::segment;
-use crate::stats::{EndpointStats, LaneStats, Traffic};
+use crate::stats::Traffic;
 use crate::units::{Both, Direction, Instant};
 use crate::verdict::{DropCounters, Reason, Verdict};
-use crate::wire::{self, Mac, vlan};
+use crate::wire::{Mac, vlan};
 use change::Gone;
+use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use std::collections::VecDeque;
 
 mod change;
 #[cfg(test)]
 mod chaos;
+mod counters;
 mod explain;
+mod feedback;
 mod handover;
+mod look;
 
-pub use handover::{EndpointState, Imported, Learned, OtherVersion, State, TenantState};
+pub use handover::{EndpointState, Imported, Learned, OtherVersion, PairState, State, TenantState};
 
 /// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
 const EVERYONE: u32 = u32::MAX;
@@ -80,7 +85,10 @@ pub struct Switch {
     roles: Vec<Role>,
     forward: Forward,
     fdb: Fdb,
+    /// What congestion agents hold back on the way to the egress queues.
+    pairs: Pairs,
     egress: Scheduler,
+    arrivals: Arrivals,
     ingress: Scheduler,
     floods: Vec<FloodBudget>,
     uplink_flood: FloodBudget,
@@ -119,7 +127,9 @@ impl Switch {
             roles: Vec::new(),
             forward: Forward::new(),
             fdb: Fdb::new(program.fdb_age_ns, seed),
+            pairs: Pairs::new(),
             egress: Scheduler::new(&empty, Direction::Egress),
+            arrivals: Arrivals::new(seed),
             ingress: Scheduler::new(&empty, Direction::Ingress),
             floods: Vec::new(),
             uplink_flood: FloodBudget::new(UPLINK_FLOOD),
@@ -149,88 +159,10 @@ impl Switch {
         &self.program
     }
 
-    /// Counters of one endpoint; zero where the slot is vacant.
-    #[must_use]
-    pub fn endpoint_stats(&self, endpoint: EndpointId) -> EndpointStats {
-        if self.program.endpoints.get(endpoint.0).is_none() {
-            return EndpointStats::default();
-        }
-        let tally = &self.tallies[endpoint.0 as usize];
-        let mut drops = tally.drops.clone();
-        let mut lane = |scheduler: &Scheduler, plane| {
-            let tree = scheduler.tree(plane);
-            drops.add(Reason::Aqm, tree.lane(endpoint).aqm_drops());
-            tree.endpoint_stats(endpoint)
-        };
-        let mut stats = EndpointStats {
-            egress: lane(&self.egress, Plane::Wire),
-            ingress: lane(&self.ingress, Plane::Wire),
-            local_egress: lane(&self.egress, Plane::Local),
-            local_ingress: lane(&self.ingress, Plane::Local),
-            sojourn: Both { egress: self.egress.sojourn(endpoint), ingress: self.ingress.sojourn(endpoint) },
-            drops: DropCounters::default(),
-        };
-        stats.drops = drops;
-        stats.local_egress.traffic = tally.local.egress;
-        stats.local_ingress.traffic = tally.local.ingress;
-        if let Some(policer) = &self.policer {
-            stats.ingress.traffic = policer.endpoint_passed(endpoint);
-        }
-        stats
-    }
-
-    /// Counters of one tenant's traffic over the uplink, endpoints that are gone included.
-    #[must_use]
-    pub fn tenant_stats(&self, tenant: TenantId) -> Both<LaneStats> {
-        let mut stats = Both {
-            egress: self.egress.tree(Plane::Wire).tenant_stats(tenant),
-            ingress: self.ingress.tree(Plane::Wire).tenant_stats(tenant),
-        };
-        if let Some(policer) = &self.policer {
-            stats.ingress.traffic = policer.tenant_passed(tenant);
-        }
-        stats
-    }
-
-    /// Counters of the uplink: the sum of all tenants.
-    #[must_use]
-    pub fn uplink_stats(&self) -> Both<LaneStats> {
-        let mut sum = Both::<LaneStats>::default();
-        for (tenant, _) in self.program.tenants.iter() {
-            let stats = self.tenant_stats(TenantId(tenant));
-            sum.egress.sum(&stats.egress);
-            sum.ingress.sum(&stats.ingress);
-        }
-        sum
-    }
-
-    /// Drops of frames that belong to no endpoint: from the uplink, for nobody.
-    #[must_use]
-    pub fn uplink_drops(&self) -> &DropCounters {
-        &self.uplink_drops
-    }
-
-    /// Addresses learned and not yet forgotten.
-    #[must_use]
-    pub fn learned(&self) -> usize {
-        self.fdb.learned()
-    }
-
-    /// Addresses learned behind an endpoint: how many, and those not forgotten among the `most` that were learned last.
-    pub fn learned_by(
-        &self,
-        now: Instant,
-        endpoint: EndpointId,
-        most: usize,
-    ) -> (u32, impl Iterator<Item = Learned> + '_) {
-        let newest = self.fdb.newest_by(now, endpoint, most);
-        (self.fdb.count_by(endpoint), newest.map(|(vlan, mac, left_ns)| Learned { mac, vlan, left_ns }))
-    }
-
     /// Frames that the switch holds: it looks at every queue, so this is for tests and the simulator.
     #[must_use]
     pub fn frames(&self) -> usize {
-        self.egress.frames() + self.ingress.frames() + self.out.len()
+        self.pairs.frames() + self.egress.frames() + self.ingress.frames() + self.out.len()
     }
 
     /// Whether the shell should stop reading `port` for now: its endpoint does not react to anything, and what is read would only be
@@ -280,7 +212,11 @@ impl Switch {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
             }
-            if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Local) {
+            if let Some((from, toward, frame)) =
+                self.pairs.dequeue(pool, now, |e| self.egress.tree(Plane::Wire).longest(e))
+            {
+                self.let_go(pool, now, from, toward, frame);
+            } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Local) {
                 let meta = pool.meta(&frame);
                 if self.gone.get(meta.out as usize).is_some_and(|gone| gone.had(meta.queued)) {
                     pool.free(frame);
@@ -293,10 +229,12 @@ impl Switch {
                     self.emit(pool, port, endpoint, frame);
                 }
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Wire) {
+                self.note_losses();
                 self.deliver(pool, endpoint, frame);
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
                 self.deliver_local(pool, endpoint, frame);
             } else {
+                self.note_losses();
                 return self.out.pop_front();
             }
         }
@@ -313,11 +251,12 @@ impl Switch {
         if !self.out.is_empty() {
             return Some(Instant::ZERO);
         }
-        earlier(self.egress.poll_timeout(), self.ingress.poll_timeout())
+        earlier(self.pairs.poll_timeout(), earlier(self.egress.poll_timeout(), self.ingress.poll_timeout()))
     }
 
     /// Frees every frame that the switch holds.
     pub fn clear(&mut self, pool: &mut Pool) {
+        self.pairs.clear(pool);
         self.egress.clear(pool);
         self.ingress.clear(pool);
         while let Some((_, frame)) = self.out.pop_front() {
@@ -440,7 +379,7 @@ impl Switch {
         }
     }
 
-    /// To the uplink: tagged, and into the sender's egress lane.
+    /// To the uplink: tagged, and into the sender's egress lane, or where the limit toward its destination lets it wait first.
     fn send_wire(
         &mut self,
         pool: &mut Pool,
@@ -455,7 +394,10 @@ impl Switch {
             }
             count_wire_bytes(pool, &frame);
         }
-        self.egress.enqueue(pool, now, Plane::Wire, from, frame)
+        match self.pairs.hold(pool, now, from, frame)? {
+            Some(frame) => self.egress.enqueue(pool, now, Plane::Wire, from, frame),
+            None => Ok(()),
+        }
     }
 
     /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
@@ -507,20 +449,27 @@ impl Switch {
 
     /// From the uplink, for `to`: queued, or policed.
     fn arrive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
+        if self.arrivals.is_watched() {
+            self.arrivals.arrive(to, source(pool.bytes(&frame)), pool.meta(&frame).wire_bytes);
+        }
         let Some(policer) = &mut self.policer else {
             if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Wire, to, frame) {
                 self.count_drop(to, reason);
             }
-            return;
+            return self.note_losses();
         };
         let segments = segments(pool, &frame);
         let passed = policer.take(now, to, segments);
         if passed < segments {
-            let cut = segments - passed;
+            let (cut, before) = (segments - passed, pool.meta(&frame).wire_bytes);
             self.tallies[to.0 as usize].drops.add(Reason::Policed, u64::from(cut));
-            if passed == 0 || segment::trim(pool, &frame, cut) != cut {
-                pool.free(frame);
-                return;
+            let trimmed = passed > 0 && segment::trim(pool, &frame, cut) == cut;
+            if self.arrivals.is_watched() {
+                let left = if trimmed { pool.meta(&frame).wire_bytes } else { 0 };
+                self.arrivals.lose(to, source(pool.bytes(&frame)), before - left);
+            }
+            if !trimmed {
+                return pool.free(frame);
             }
         }
         let (of_endpoint, of_tenant) = policer.passed_mut(to);
@@ -615,52 +564,6 @@ impl Switch {
     fn count_drop(&mut self, endpoint: EndpointId, reason: Reason) {
         self.tallies[endpoint.0 as usize].drops.add(reason, 1);
     }
-}
-
-/// Reads a frame's headers and checks its offload metadata; fills in its layout and wire bytes.
-fn look(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
-    let (bytes, meta) = pool.parts_mut(frame);
-    meta.layout = wire::parse(bytes)?;
-    segment::check_offload(bytes, &meta.layout, &meta.offload)?;
-    meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
-    Ok(())
-}
-
-fn count_wire_bytes(pool: &mut Pool, frame: &Frame) {
-    let (bytes, meta) = pool.parts_mut(frame);
-    meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
-}
-
-fn count_traffic(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {
-    traffic.add(segments(pool, frame), pool.len(frame), pool.meta(frame).wire_bytes);
-}
-
-fn segments(pool: &Pool, frame: &Frame) -> u32 {
-    let meta = pool.meta(frame);
-    segment::segments(&meta.layout, &meta.offload)
-}
-
-/// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
-fn longest_segment(pool: &Pool, frame: &Frame) -> u32 {
-    let meta = pool.meta(frame);
-    let whole = match meta.offload.gso {
-        Gso::None => pool.len(frame) as u32,
-        _ => u32::from(meta.layout.payload_offset) + u32::from(meta.offload.gso_size),
-    };
-    whole - if meta.layout.vlan.is_some() { vlan::TAG as u32 } else { 0 }
-}
-
-fn drop_for(pool: &mut Pool, frame: Frame, reason: Reason) -> Result<(), Reason> {
-    pool.free(frame);
-    Err(reason)
-}
-
-fn destination(bytes: &[u8]) -> Mac {
-    Mac(bytes[..6].try_into().unwrap_or_default())
-}
-
-fn source(bytes: &[u8]) -> Mac {
-    Mac(bytes[6..12].try_into().unwrap_or_default())
 }
 
 #[cfg(test)]

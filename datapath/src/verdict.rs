@@ -63,6 +63,8 @@ reasons! {
     NoBuffer = "no-buffer",
     /// The queue is full.
     QueueFull = "queue-full",
+    /// The queue toward its destination is full, which a limit on the way there holds back.
+    PairLimit = "pair-limit",
     /// The queue's active management dropped it (CoDel, RFC 8289), as a signal to the sender.
     Aqm = "aqm",
     /// The ingress policer had no token left.

@@ -2,12 +2,13 @@
 //! configuration may count differently, and with every key optional, because its version may know others.
 
 use control::plan::Plan;
+use datapath::pair::Toward;
 use datapath::police::Tokens;
 use datapath::program::{EndpointId, TenantId};
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
-use datapath::switch::{EndpointState, Learned, State as Known, TenantState};
-use datapath::units::Both;
+use datapath::switch::{EndpointState, Learned, PairState, State as Known, TenantState};
+use datapath::units::{Both, Rate};
 use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
@@ -62,6 +63,17 @@ struct Endpoint {
     flood: u64,
     /// Packets, and nanoseconds since.
     tokens: Option<(u64, u64)>,
+    pairs: Vec<Pair>,
+}
+
+/// A limit toward a destination.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Pair {
+    /// Everyone where there is none.
+    to: Option<[u8; 6]>,
+    bits_per_second: u64,
+    owed_ns: u64,
 }
 
 /// Counters of a lane.
@@ -77,6 +89,23 @@ struct Lane {
     trims: u64,
     sojourn_max_ns: u64,
     unmet_ns: u64,
+}
+
+impl From<&PairState> for Pair {
+    fn from(pair: &PairState) -> Pair {
+        let to = match pair.to {
+            Toward::Address(mac) => Some(mac.0),
+            Toward::Everyone => None,
+        };
+        Pair { to, bits_per_second: pair.rate.0, owed_ns: pair.owed_ns }
+    }
+}
+
+impl From<&Pair> for PairState {
+    fn from(pair: &Pair) -> PairState {
+        let to = pair.to.map_or(Toward::Everyone, |mac| Toward::Address(Mac(mac)));
+        PairState { to, rate: Rate(pair.bits_per_second), owed_ns: pair.owed_ns }
+    }
 }
 
 /// By the reason's name.
@@ -185,6 +214,7 @@ fn endpoint_out(state: &EndpointState) -> Endpoint {
         owed_ingress_ns: state.owed_ns.ingress,
         flood: state.flood,
         tokens: state.tokens.map(|tokens| (tokens.packets, tokens.since_ns)),
+        pairs: state.pairs.iter().map(Pair::from).collect(),
     }
 }
 
@@ -206,5 +236,6 @@ fn endpoint_in(written: &Endpoint) -> EndpointState {
         owed_ns: Both { egress: written.owed_egress_ns, ingress: written.owed_ingress_ns },
         flood: written.flood,
         tokens: written.tokens.map(|(packets, since_ns)| Tokens { packets, since_ns }),
+        pairs: written.pairs.iter().map(PairState::from).collect(),
     }
 }

@@ -12,6 +12,7 @@ use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::Instant;
 use crate::verdict::Reason;
+use crate::wire::Mac;
 
 /// How long a lane must have been full before its sender is paused: far longer than any congestion control needs to react.
 const STUCK_NS: u64 = 50_000_000;
@@ -102,23 +103,30 @@ impl Lane {
         self.fifo.front(pool).map_or(0, |meta| meta.wire_bytes.min(max_frame))
     }
 
-    /// Appends a frame, or as many of its segments as fit.
+    /// Appends a frame, or as many of its segments as fit. What does not fit is told to `lost`.
     ///
     /// # Errors
     /// The frame is freed and the reason given where nothing of it fits.
-    pub fn enqueue(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+    pub fn enqueue(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: Frame,
+        lost: &mut impl FnMut(Mac, u32),
+    ) -> Result<(), Reason> {
         let meta = pool.meta(&frame);
         let segments = || segment::segments(&meta.layout, &meta.offload);
         match self.admit(|| pool.available(), meta.wire_bytes, pool.truesize(&frame), segments) {
             Admission::Whole => {}
             Admission::Trimmed(surplus) => {
                 self.fills(now);
-                self.trims += u64::from(segment::trim(pool, &frame, surplus));
+                self.trim(pool, &frame, surplus, lost);
             }
             Admission::Refused(reason) => {
                 if reason == Reason::QueueFull {
                     self.fills(now);
                 }
+                lost(sender(pool, &frame), pool.meta(&frame).wire_bytes);
                 pool.free(frame);
                 return Err(reason);
             }
@@ -165,8 +173,15 @@ impl Lane {
     }
 
     /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment). Counts it as served, and how long it waited.
-    /// `None` where nothing is left, which the queue's management may have caused just now.
-    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, max_frame: u32) -> Option<Served> {
+    /// `None` where nothing is left, which the queue's management may have caused just now. What that takes away is told to `lost`: the
+    /// sender's address and wire bytes.
+    pub fn dequeue(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        max_frame: u32,
+        lost: &mut impl FnMut(Mac, u32),
+    ) -> Option<Served> {
         loop {
             let mut frame = self.fifo.pop(pool)?;
             if pool.meta(&frame).wire_bytes > max_frame {
@@ -175,7 +190,8 @@ impl Lane {
             let sojourn_ns = now.since(pool.meta(&frame).queued);
             let last = self.fifo.wire_bytes() < u64::from(max_frame);
             let signals = self.codel.signals(now, sojourn_ns, last);
-            if signals > 0 && !self.signal(pool, &frame, signals) {
+            if signals > 0 && !self.signal(pool, &frame, signals, lost) {
+                lost(sender(pool, &frame), pool.meta(&frame).wire_bytes);
                 pool.free(frame);
                 self.aqm_drops += 1;
                 continue;
@@ -188,6 +204,11 @@ impl Lane {
             self.served.add(segments, pool.len(&frame), meta.wire_bytes);
             return Some(Served { frame, segments, full: self.waits.record(sojourn_ns) });
         }
+    }
+
+    /// Takes the first frame as it is, to let it wait elsewhere.
+    pub fn give_up(&mut self, pool: &mut Pool) -> Option<Frame> {
+        self.fifo.pop(pool)
     }
 
     /// What it keeps of how long frames waited.
@@ -210,6 +231,18 @@ impl Lane {
     #[must_use]
     pub fn served_bytes(&self) -> u64 {
         self.served.wire_bytes
+    }
+
+    /// Memory of the buffers that wait, in bytes.
+    #[must_use]
+    pub fn truesize(&self) -> u64 {
+        self.fifo.truesize()
+    }
+
+    /// Wire bytes that wait.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        self.fifo.wire_bytes()
     }
 
     /// Frames that wait.
@@ -273,14 +306,28 @@ impl Lane {
     }
 
     /// Tells the sender; false where the only way is to drop the frame.
-    fn signal(&mut self, pool: &mut Pool, frame: &Frame, signals: u32) -> bool {
+    fn signal(&mut self, pool: &mut Pool, frame: &Frame, signals: u32, lost: &mut impl FnMut(Mac, u32)) -> bool {
         let (bytes, meta) = pool.parts_mut(frame);
         if segment::mark_ce(bytes, &meta.layout) {
             self.marks += 1;
             return true;
         }
-        let trimmed = segment::trim(pool, frame, signals);
-        self.trims += u64::from(trimmed);
-        trimmed > 0
+        self.trim(pool, frame, signals, lost) > 0
     }
+
+    /// Takes segments off a frame's tail; returns how many.
+    fn trim(&mut self, pool: &mut Pool, frame: &Frame, segments: u32, lost: &mut impl FnMut(Mac, u32)) -> u32 {
+        let before = pool.meta(frame).wire_bytes;
+        let trimmed = segment::trim(pool, frame, segments);
+        if trimmed > 0 {
+            lost(sender(pool, frame), before - pool.meta(frame).wire_bytes);
+        }
+        self.trims += u64::from(trimmed);
+        trimmed
+    }
+}
+
+/// The source address of a frame.
+fn sender(pool: &Pool, frame: &Frame) -> Mac {
+    pool.bytes(frame).get(6..12).map_or(Mac::default(), |mac| Mac(mac.try_into().unwrap_or_default()))
 }

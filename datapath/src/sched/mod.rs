@@ -7,6 +7,7 @@
 pub mod lane;
 pub mod level;
 pub mod limits;
+pub mod losses;
 pub mod order;
 pub mod tag;
 pub mod tree;
@@ -22,6 +23,7 @@ use crate::sojourn::Sojourn;
 use crate::units::{Direction, Instant, Rate};
 use crate::verdict::Reason;
 use limits::{Limit, Limits, Plane};
+use losses::Losses;
 use tag::Pace;
 use tree::{Capacity, Leaf, Tree};
 
@@ -35,6 +37,7 @@ pub struct Scheduler {
     limited: Vec<bool>,
     /// By endpoint: how long its frames waited in either tree, but for what the lanes keep.
     sojourns: Vec<Sojourn>,
+    losses: Losses,
     direction: Direction,
 }
 
@@ -48,6 +51,7 @@ impl Scheduler {
             limits: Limits::default(),
             limited: Vec::new(),
             sojourns: Vec::new(),
+            losses: Losses::default(),
             direction,
         };
         for (id, tenant) in program.tenants.iter() {
@@ -175,7 +179,7 @@ impl Scheduler {
             Plane::Wire => &mut self.wire,
             Plane::Local => &mut self.local,
         };
-        tree.enqueue(pool, now, &mut self.limits, endpoint, frame)
+        tree.enqueue(pool, now, &mut self.limits, endpoint, frame, &mut self.losses)
     }
 
     /// The next frame of one plane that may go at `now`, and whose lane it was in.
@@ -184,7 +188,12 @@ impl Scheduler {
             Plane::Wire => &mut self.wire,
             Plane::Local => &mut self.local,
         };
-        tree.dequeue(pool, now, &mut self.limits, &mut self.sojourns)
+        tree.dequeue(pool, now, &mut self.limits, &mut self.sojourns, &mut self.losses)
+    }
+
+    /// What was lost on the way to or from the uplink, where it is watched.
+    pub fn losses(&mut self) -> &mut Losses {
+        &mut self.losses
     }
 
     /// How long frames of an endpoint waited.

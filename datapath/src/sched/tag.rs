@@ -49,6 +49,13 @@ impl Pace {
         ((u128::from(self.0) * u128::from(bytes) + (1 << (PACE_BITS - 1))) >> PACE_BITS) as u64
     }
 
+    /// How long what takes `owed` at this pace takes at another one.
+    #[must_use]
+    pub fn at(self, other: Pace, owed: Tag) -> Tag {
+        let units = u128::from(owed) * u128::from(other.0) / u128::from(self.0.max(1));
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
     /// Whether this is a bound at all.
     #[must_use]
     pub const fn is_limited(self) -> bool {

@@ -14,6 +14,7 @@ use super::earlier;
 use super::lane::{Lane, Served};
 use super::level::{Level, Pick};
 use super::limits::{Limits, Plane};
+use super::losses::Losses;
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::unmet::Unmet;
 use super::wheel::Wheel;
@@ -28,9 +29,9 @@ use node::{NOBODY, Node, Tenant};
 /// Wire time that one frame may take before it is split: what a neighbour's frame has to wait at most.
 const QUANTUM_NS: u64 = 25_000;
 /// The least that is not split: a frame of a 1500-byte MTU with a VLAN tag, preamble, FCS and gap.
-const QUANTUM_MIN: u64 = 1542;
+pub(crate) const QUANTUM_MIN: u64 = 1542;
 /// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes), headers included.
-pub(super) const QUANTUM_MAX: u32 = 80_000;
+pub(crate) const QUANTUM_MAX: u32 = 80_000;
 /// Lateness of the link that is made good, in maximum frames: 100 us; the loop is late by 10 us in the median, by 40 in one case of a hundred.
 /// What is made good stands in the queue of the link from then on, so that a neighbour's ping waits for it (with 8 its median was 270 us).
 const CATCH_UP_FRAMES: u64 = 4;
@@ -302,10 +303,11 @@ impl Tree {
         limits: &mut Limits,
         endpoint: EndpointId,
         frame: Frame,
+        losses: &mut Losses,
     ) -> Result<(), Reason> {
-        let node = &mut self.nodes[endpoint.0 as usize];
+        let (node, plane) = (&mut self.nodes[endpoint.0 as usize], self.plane);
         let was_empty = node.lane.is_empty();
-        node.lane.enqueue(pool, now, frame)?;
+        node.lane.enqueue(pool, now, frame, &mut |from, bytes| losses.note(plane, endpoint, from, bytes))?;
         if was_empty {
             node.stretch.begin(now, node.lane.served_bytes(), node.span);
             self.activate(pool, now, limits, endpoint.0);
@@ -313,14 +315,17 @@ impl Tree {
         Ok(())
     }
 
-    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is. How long it waited is counted in `sojourns`.
+    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is. How long it waited is counted in `sojourns`,
+    /// and what its lane lost meanwhile in `losses`.
     pub fn dequeue(
         &mut self,
         pool: &mut Pool,
         now: Instant,
         limits: &mut Limits,
         sojourns: &mut [Sojourn],
+        losses: &mut Losses,
     ) -> Option<(EndpointId, Frame)> {
+        let plane = self.plane;
         self.seen = now;
         while let Some(node) = self.wheel.expire(now) {
             self.wake(pool, now, limits, WheelNode::of(node));
@@ -357,7 +362,8 @@ impl Tree {
                 self.wheel.insert(WheelNode::Endpoint(e).number(), now, instant(until));
                 continue;
             }
-            match node.lane.dequeue(pool, now, node.max_frame) {
+            let lost = &mut |from, bytes| losses.note(plane, EndpointId(e), from, bytes);
+            match node.lane.dequeue(pool, now, node.max_frame, lost) {
                 Some(Served { frame, segments, full }) => {
                     if let Some(full) = full {
                         sojourns[e as usize].carry(full);
@@ -393,6 +399,12 @@ impl Tree {
     #[must_use]
     pub fn lane(&self, endpoint: EndpointId) -> &Lane {
         &self.nodes[endpoint.0 as usize].lane
+    }
+
+    /// The longest frame that an endpoint sends at once, in wire bytes.
+    #[must_use]
+    pub fn longest(&self, endpoint: EndpointId) -> u32 {
+        self.nodes[endpoint.0 as usize].max_frame
     }
 
     /// Frames that wait.

@@ -6,9 +6,12 @@
 //! which concerns every queue.
 //!
 //! A slot may have another owner at once. What may still carry the number of the one before, and where that is dealt with:
-//! - frames in its queues: freed here, as [`Reason::Removed`], and so are frames that left the queues for its port;
+//! - frames in its queues, those before a pair limit included: freed here, as [`Reason::Removed`], and so are frames that left the queues
+//!   for its port;
 //! - frames in a neighbour's queue that were sent to it: `Gone` tells them by when they were queued, and `tx` drops them;
-//! - learned addresses, lists of members, limits that wait, events: taken out here.
+//! - learned addresses, lists of members, limits that wait, pair limits, arrivals, events: taken out here.
+//!
+//! An endpoint that is only changed keeps its pair limits, and so does one whose uplink comes and goes: whoever set them lifts them.
 
 use super::{Event, Role, Switch, Tally};
 use crate::fdb::{Network, network_of};
@@ -92,7 +95,9 @@ impl Switch {
         if after.is_none() {
             for (id, _) in self.program.endpoints.iter() {
                 let id = EndpointId(id);
-                let freed = self.egress.clear_wire(pool, id) + self.ingress.clear_wire(pool, id);
+                let freed = self.pairs.clear_endpoint(pool, id)
+                    + self.egress.clear_wire(pool, id)
+                    + self.ingress.clear_wire(pool, id);
                 self.tallies[id.0 as usize].drops.add(Reason::Removed, u64::from(freed));
             }
         }
@@ -144,6 +149,7 @@ impl Switch {
         let (macs, learning) = (&endpoint.identity.macs, endpoint.identity.macs.is_empty());
         if let Some(before) = self.program.endpoints.get(id.0) {
             let port = before.port;
+            self.pairs.set_queue(id, endpoint.queue_bytes);
             self.egress.set_endpoint(pool, id, &endpoint);
             self.ingress.set_endpoint(pool, id, &endpoint);
             self.fdb.undeclare(network, &before.identity.macs);
@@ -183,7 +189,10 @@ impl Switch {
         self.fdb.undeclare(network, &endpoint.identity.macs);
         self.fdb.set(id, network, &[], 0);
         self.forward.remove(id);
-        let freed = self.egress.remove_endpoint(pool, id) + self.ingress.remove_endpoint(pool, id);
+        let freed = self.remove_pairs(pool, id)
+            + self.egress.remove_endpoint(pool, id)
+            + self.ingress.remove_endpoint(pool, id);
+        self.arrivals.forget(id);
         self.uplink_drops.add(Reason::Removed, u64::from(freed));
         self.move_role(pool, Some(port), None, Role::Endpoint(id));
         self.tallies[id.0 as usize] = Tally::default();

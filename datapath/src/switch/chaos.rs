@@ -2,6 +2,7 @@
 
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
+use crate::pair::{PairError, Toward};
 use crate::program::{
     Attachment, Change, ChangeError, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program,
     Share, Tenant, TenantId, Uplink,
@@ -188,6 +189,8 @@ pub struct Chaos {
     sent: u32,
     /// The last number that got from one to another, and from whom it is in the frame's last bytes.
     seen: HashMap<(Owner, Owner), u32>,
+    /// The same for what left by the uplink, toward an address.
+    left: HashMap<(Owner, Mac), u32>,
 }
 
 impl Chaos {
@@ -205,12 +208,15 @@ impl Chaos {
             learned: HashSet::new(),
             sent: 0,
             seen: HashMap::new(),
+            left: HashMap::new(),
         }
     }
 
     pub fn step(&mut self) {
-        match self.dice.below(16) {
+        match self.dice.below(18) {
             0..=2 => self.change(),
+            16 => self.limit_pair(),
+            17 => self.watch(),
             3 => self.rig.now = self.rig.now.plus_ns(self.dice.below(3) * self.dice.below(40 * MS)),
             4 => self.take(usize::MAX),
             5 | 6 => self.take(2),
@@ -286,6 +292,58 @@ impl Chaos {
         self.rig.now = now.plus_ns(self.dice.below(2));
     }
 
+    /// Limits what an endpoint sends to somebody or to all, or lifts that.
+    fn limit_pair(&mut self) {
+        let id = EndpointId(self.dice.below(8) as u32);
+        let to = match self.dice.below(4) {
+            0 => Toward::Everyone,
+            1 => Toward::Address(mac(OUTSIDE)),
+            _ => Toward::Address(self.anyone()),
+        };
+        let rate = self.dice.of(&[None, Some(Rate(MBIT)), Some(Rate(20 * MBIT)), Some(Rate(900 * MBIT))]);
+        let Rig { switch, pool, now } = &mut self.rig;
+        let before = switch.pairs(id).count();
+        let had = switch.pairs(id).any(|pair| pair.to == to);
+        match switch.limit_pair(pool, *now, id, to, rate) {
+            Ok(()) => {
+                let has = switch.pairs(id).find(|pair| pair.to == to).map(|pair| pair.rate);
+                assert_eq!(has, rate);
+            }
+            Err(PairError::Vacant(_)) => assert!(!self.endpoints.contains_key(&id.0)),
+            Err(PairError::NotAnAddress(mac)) => assert!(mac.is_group() && !had),
+            Err(error) => panic!("{before} pairs: {error}"),
+        }
+    }
+
+    /// Lifts every limit on pairs.
+    pub fn lift_all(&mut self) {
+        let Rig { switch, pool, now } = &mut self.rig;
+        for id in (0..12).map(EndpointId) {
+            let limited: Vec<Toward> = switch.pairs(id).map(|pair| pair.to).collect();
+            for to in limited {
+                switch.limit_pair(pool, *now, id, to, None).expect("an endpoint");
+            }
+        }
+    }
+
+    /// Looks at what arrived; sometimes for the first or the last time.
+    fn watch(&mut self) {
+        let (mut arrivals, mut queues) = (vec![], vec![]);
+        self.rig.switch.take_arrivals(&mut arrivals, &mut queues);
+        assert!(arrivals.iter().all(|arrival| self.endpoints.contains_key(&arrival.to.0)), "for one who is gone");
+        assert!(queues.iter().all(|queue| self.endpoints.contains_key(&queue.endpoint.0)), "for one who is gone");
+        assert!(arrivals.iter().all(|arrival| arrival.from == Some(mac(OUTSIDE))));
+        let sum = |to| {
+            arrivals
+                .iter()
+                .filter(|a| a.to == to)
+                .fold((0, 0), |sum, a| (sum.0 + a.wire_bytes, sum.1 + a.dropped_bytes))
+        };
+        assert!(queues.iter().all(|queue| sum(queue.endpoint) == (queue.arrived_bytes, queue.dropped_bytes)));
+        let on = self.dice.below(4) > 0;
+        self.rig.switch.watch_arrivals(on);
+    }
+
     fn network(&self, tenant: TenantId) -> Owner {
         match self.rig.switch.program().tenants[tenant.0 as usize].attachment {
             Attachment::Untagged => UNTAGGED,
@@ -356,6 +414,9 @@ impl Chaos {
                 None => Attachment::Untagged,
             };
             assert_eq!(program.tenants[tenant.0 as usize].attachment, attachment);
+            let to = Mac(bytes[..6].try_into().unwrap());
+            let last = self.left.insert((from, to), number);
+            assert!(last.is_none_or(|last| last < number), "overtaken on its way out");
             return;
         }
         let (id, _) = program.endpoints.iter().find(|(_, e)| e.port == port).expect("somebody has the port");
@@ -370,6 +431,7 @@ impl Chaos {
 
     /// What changed any number of times is as good as new: each frame goes where it goes through a new switch.
     pub fn compare(mut self) {
+        self.lift_all();
         self.rig.run(60_000_000_000);
         assert_eq!(self.rig.pool.in_use(), 0, "all that waits is sent in a minute");
         let program = self.rig.switch.program().clone();

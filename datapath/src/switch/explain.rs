@@ -254,16 +254,39 @@ impl Switch {
             return refuse(steps, Reason::NoBuffer);
         }
         let wire_bytes = if tag.is_some() { seen.tagged_wire_bytes() } else { seen.wire_bytes };
-        let queue =
-            self.queue(&self.egress, Direction::Egress, Plane::Wire, from, now, &Traveller { wire_bytes, ..*seen });
+        let tagged = Traveller { wire_bytes, ..*seen };
+        let waits = self.explain_pairs(now, from, &tagged, steps)?;
+        let queue = self.queue(&self.egress, Direction::Egress, Plane::Wire, from, now, &tagged);
         steps.push(Step::Queue(queue));
-        if let Admission::Refused(reason) = queue.admission {
-            return Err(reason);
+        match queue.admission {
+            // It comes here later; then it may be otherwise.
+            Admission::Refused(_) if waits => return Ok(()),
+            Admission::Refused(reason) => return Err(reason),
+            _ => {}
         }
         if let Some(uplink) = &self.program.uplink {
             self.explain_emit(uplink.port, seen, tag, None, steps);
         }
         Ok(())
+    }
+
+    /// The limits toward its destination; says whether there are any.
+    fn explain_pairs(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<bool, Reason> {
+        let size = (seen.wire_bytes, seen.truesize, seen.segments());
+        let mut met = self.pairs.on_the_way(now, from, destination(seen.bytes), seen.free, size);
+        let Some(first) = met.next() else { return Ok(false) };
+        steps.push(Step::Pair(from, first));
+        if let Admission::Refused(reason) = first.admission {
+            return Err(reason);
+        }
+        steps.extend(met.map(|next| Step::Pair(from, next)));
+        Ok(true)
     }
 
     /// To neighbours: the sender's lane, where it has a limit.

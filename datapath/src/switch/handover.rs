@@ -6,11 +6,12 @@
 //! runs is left out and counted, and no value, however wrong, does more than a full budget or an empty one would.
 
 use super::Switch;
+use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
 use crate::program::{EndpointId, TenantId};
 use crate::sched::limits::Plane;
 use crate::stats::{EndpointStats, LaneStats};
-use crate::units::{Both, Direction, Instant};
+use crate::units::{Both, Direction, Instant, Rate};
 use crate::verdict::DropCounters;
 use crate::wire::{Mac, vlan};
 use std::error::Error;
@@ -49,6 +50,19 @@ pub struct EndpointState {
     pub flood: u64,
     /// What its policer's bucket held, where ingress is policed and anything has arrived.
     pub tokens: Option<Tokens>,
+    /// Its pair limits.
+    pub pairs: Vec<PairState>,
+}
+
+/// A limit on what an endpoint sends toward a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PairState {
+    /// Toward whom.
+    pub to: Toward,
+    /// At most so much.
+    pub rate: Rate,
+    /// Nanoseconds until what was sent is paid for.
+    pub owed_ns: u64,
 }
 
 /// An address that was learned.
@@ -80,7 +94,9 @@ pub struct Imported {
     pub tenants: usize,
     /// Addresses that are known again.
     pub learned: usize,
-    /// Endpoints, tenants and addresses that do not fit the program, or are there twice.
+    /// Pairs that are limited again.
+    pub pairs: usize,
+    /// Endpoints, tenants, addresses and pairs that do not fit the program, or are there twice.
     pub ignored: usize,
 }
 
@@ -101,6 +117,9 @@ impl Switch {
     #[must_use]
     pub fn export(&self, now: Instant) -> State {
         let (egress, ingress) = (self.egress.limits(), self.ingress.limits());
+        let pair = |from: EndpointId| {
+            move |PairStats { to, rate, .. }| PairState { to, rate, owed_ns: self.pairs.wait_ns(now, from, to) }
+        };
         let endpoint = |id: u32| {
             let (at, id) = (id as usize, EndpointId(id));
             let learned = self.fdb.learned_by(now, id);
@@ -113,6 +132,7 @@ impl Switch {
                 },
                 flood: self.floods[at].saved(now),
                 tokens: self.policer.as_ref().and_then(|policer| policer.tokens(now, id)),
+                pairs: self.pairs.of(id).map(pair(id)).collect(),
             };
             (id, state)
         };
@@ -133,7 +153,7 @@ impl Switch {
     }
 
     /// Goes on where another switch exported `state`, `away_ns` ago. For a new switch, before its first frame; on one that has counted
-    /// already, counters are added.
+    /// already, counters are added. Pair limits hold on: whoever would have lifted them finds them with [`Switch::pairs`].
     ///
     /// # Errors
     /// The state has another version; nothing was imported.
@@ -152,6 +172,13 @@ impl Switch {
             for learned in &endpoint.learned {
                 if self.import_learned(now, away_ns, *id, learned) {
                     imported.learned += 1;
+                } else {
+                    imported.ignored += 1;
+                }
+            }
+            for pair in &endpoint.pairs {
+                if self.import_pair(now, away_ns, *id, pair) {
+                    imported.pairs += 1;
                 } else {
                     imported.ignored += 1;
                 }
@@ -202,6 +229,17 @@ impl Switch {
                 policer.restore(now, away_ns, id, held);
             }
         }
+    }
+
+    /// Whether a pair is limited again.
+    fn import_pair(&mut self, now: Instant, away_ns: u64, id: EndpointId, pair: &PairState) -> bool {
+        let Some(endpoint) = self.program.endpoints.get(id.0) else { return false };
+        let limits = pair.rate >= Rate::MIN && pair.rate.is_limited();
+        let done = limits && self.pairs.limit(now, id, pair.to, pair.rate, endpoint.queue_bytes).is_ok();
+        if done {
+            self.pairs.restore(now, id, pair.to, pair.owed_ns.saturating_sub(away_ns));
+        }
+        done
     }
 
     /// Whether an address is known again.

@@ -31,7 +31,7 @@ fn addresses_stay_known_for_as_long_as_they_would_have_been() {
     rig.rx(1, &udp(22, OUTSIDE, vec![]));
     rig.run(0);
     let (mut next, imported) = restarted(&rig, 2 * SECOND);
-    assert_eq!(imported, Imported { endpoints: 3, tenants: 1, learned: 3, ignored: 0 });
+    assert_eq!(imported, Imported { endpoints: 3, tenants: 1, learned: 3, pairs: 0, ignored: 0 });
     next.rx(3, &udp(2, 20, vec![]));
     assert_eq!(next.ports(), [1]);
     next.run(3 * SECOND + SECOND / 2);
@@ -104,7 +104,7 @@ fn what_is_not_there_any_more_is_ignored_and_counted() {
     // Of the endpoints the shell knows one by name; the others are gone, and so is a tenant.
     assert_eq!(
         next.switch.import(next.now, 0, &state),
-        Ok(Imported { endpoints: 1, tenants: 1, learned: 1, ignored: 3 })
+        Ok(Imported { endpoints: 1, tenants: 1, learned: 1, pairs: 0, ignored: 3 })
     );
     assert_eq!(next.switch.learned(), 1);
     state.version += 1;
@@ -145,6 +145,13 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn wild_pair()(everyone in any::<bool>(), any in any::<[u8; 6]>(), rate in wild(), owed_ns in wild()) -> PairState {
+        let to = if everyone { Toward::Everyone } else { Toward::Address(Mac(any)) };
+        PairState { to, rate: Rate(rate), owed_ns }
+    }
+}
+
+prop_compose! {
     fn wild_endpoint()(
         lanes in prop::collection::vec(wild_lane(), 4),
         sojourns in prop::collection::vec(wild_sojourn(), 2),
@@ -152,6 +159,7 @@ prop_compose! {
         learned in prop::collection::vec(wild_learned(), 0..20),
         n in prop::collection::vec(wild(), 5),
         tokens in any::<bool>(),
+        pairs in prop::collection::vec(wild_pair(), 0..6),
     ) -> EndpointState {
         let mut counters = DropCounters::default();
         Reason::ALL.iter().for_each(|&reason| counters.add(reason, drops));
@@ -168,6 +176,7 @@ prop_compose! {
             owed_ns: Both { egress: n[0], ingress: n[1] },
             flood: n[2],
             tokens: tokens.then_some(Tokens { packets: n[3], since_ns: n[4] }),
+            pairs,
         }
     }
 }
@@ -215,6 +224,39 @@ fn plain(mut state: State, age_ns: u64) -> State {
     state
 }
 
+#[test]
+fn pair_limits_go_along() {
+    let mut rig = Rig::new(&program(&[endpoint(0, 0), endpoint(1, 0)]));
+    let (peer, frame) = (Toward::Address(mac(OUTSIDE)), udp(0, OUTSIDE, vec![0; 1000]));
+    for (to, mbit) in [(peer, 1), (Toward::Everyone, 50)] {
+        let rate = Some(Rate(mbit * 1_000_000));
+        rig.switch.limit_pair(&mut rig.pool, rig.now, EndpointId(0), to, rate).expect("room");
+    }
+    rig.rx(1, &frame);
+    assert_eq!(rig.due().len(), 1);
+    let (mut next, imported) = restarted(&rig, 0);
+    assert_eq!((imported.pairs, imported.ignored), (2, 0));
+    assert!(
+        next.switch
+            .pairs(EndpointId(0))
+            .map(|pair| (pair.to, pair.rate))
+            .eq(rig.switch.pairs(EndpointId(0)).map(|pair| (pair.to, pair.rate)))
+    );
+    // A frame takes 8.6 ms, and the last one is not paid for.
+    next.rx(1, &frame);
+    assert_eq!((next.run(8 * MS).len(), next.run(MS).len()), (0, 1));
+    let nonsense = [
+        PairState { to: Toward::Address(Mac([0xff; 6])), rate: Rate(9000), owed_ns: 0 },
+        PairState { to: peer, rate: Rate(0), owed_ns: 0 },
+        PairState { to: peer, rate: Rate::UNLIMITED, owed_ns: 0 },
+    ];
+    let mut state = rig.switch.export(rig.now);
+    state.endpoints[1].1.pairs = nonsense.to_vec();
+    let (mut other, now) = (Rig::new(rig.switch.program()), rig.now);
+    let imported = other.switch.import(now, 0, &state).expect("the same version");
+    assert_eq!((imported.pairs, imported.ignored), (2, 3));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -243,11 +285,13 @@ proptest! {
             }
             let quota: u32 = chaos.rig.switch.program().endpoints.values().map(|e| e.max_learned).sum();
             let imported = chaos.rig.switch.import(chaos.rig.now, away_ns, &state).expect("the same version");
-            let all: usize = state.endpoints.iter().map(|(_, e)| 1 + e.learned.len()).sum();
-            prop_assert!(imported.endpoints + imported.tenants + imported.learned + imported.ignored <= all + state.tenants.len());
+            let all: usize = state.endpoints.iter().map(|(_, e)| 1 + e.learned.len() + e.pairs.len()).sum();
+            let Imported { endpoints, tenants, learned, pairs, ignored } = imported;
+            prop_assert!(endpoints + tenants + learned + pairs + ignored <= all + state.tenants.len());
             prop_assert!(chaos.rig.switch.learned() <= quota as usize);
         }
-        // Read, counted on, and nobody is silenced: all that waits is sent in a minute.
+        // Read, counted on, and nobody is silenced: once limits are lifted, all that waits is sent in a minute.
+        chaos.lift_all();
         let _ = (chaos.rig.switch.uplink_stats(), chaos.rig.switch.export(chaos.rig.now));
         chaos.rig.run(60 * SECOND);
         prop_assert_eq!(chaos.rig.pool.in_use(), 0);

@@ -1,0 +1,91 @@
+//! The table of sources: what is told of each, its bounds, and what is given up.
+
+use super::*;
+
+fn mac(n: u32) -> Mac {
+    let [a, b, c, d] = n.to_be_bytes();
+    Mac([2, 0, a, b, c, d])
+}
+
+const ME: EndpointId = EndpointId(4);
+
+fn watched() -> Arrivals {
+    let mut arrivals = Arrivals::new(7);
+    arrivals.watch(true);
+    arrivals
+}
+
+fn take(table: &mut Arrivals) -> (Vec<Arrival>, Vec<QueueSample>) {
+    let (mut arrivals, mut queues) = (vec![], vec![]);
+    table.take(&mut arrivals, &mut queues, |_| 0);
+    (arrivals, queues)
+}
+
+#[test]
+fn a_sample_is_what_came_since_the_last() {
+    let mut table = watched();
+    table.arrive(ME, mac(1), 100);
+    table.arrive(ME, mac(2), 60);
+    table.arrive(ME, mac(1), 11);
+    table.lose(ME, mac(2), 60);
+    let (arrivals, queues) = take(&mut table);
+    let of = |n, wire_bytes, dropped_bytes| Arrival { to: ME, from: Some(mac(n)), wire_bytes, dropped_bytes };
+    assert_eq!(arrivals, [of(1, 111, 0), of(2, 60, 60)]);
+    let queue = QueueSample {
+        endpoint: ME,
+        arrived_bytes: 171,
+        dropped_bytes: 60,
+        last_dropped: Some(mac(2)),
+        backlog_bytes: 0,
+    };
+    assert_eq!(queues, [queue]);
+    assert_eq!(take(&mut table), (vec![], vec![]));
+    table.lose(ME, mac(9), 5);
+    assert_eq!(take(&mut table).0, [of(9, 0, 5)], "what was lost later than it came has its sender too");
+}
+
+#[test]
+fn a_full_table_still_counts_for_the_endpoint() {
+    let mut table = watched();
+    for n in 0..2000 {
+        table.arrive(ME, mac(n), 10);
+    }
+    table.lose(ME, mac(1999), 10);
+    table.arrive(EndpointId(5), mac(1), 1);
+    let (arrivals, queues) = take(&mut table);
+    assert_eq!(arrivals.len(), MOST_OF_ENDPOINT as usize + 2, "one's flood takes no room from another's");
+    let others = arrivals.iter().find(|arrival| arrival.from.is_none()).expect("others");
+    assert_eq!((others.to, others.wire_bytes, others.dropped_bytes), (ME, 9760, 10));
+    assert_eq!((queues[0].arrived_bytes, queues[0].last_dropped), (20_000, Some(mac(1999))));
+    let mut table = watched();
+    for endpoint in 0..100 {
+        for n in 0..1000 {
+            table.arrive(EndpointId(endpoint), mac(n), 1);
+        }
+    }
+    let (arrivals, queues) = take(&mut table);
+    assert_eq!(arrivals.iter().filter(|arrival| arrival.from.is_some()).count(), MOST);
+    assert_eq!(arrivals.iter().map(|arrival| arrival.wire_bytes).sum::<u64>(), 100_000);
+    assert_eq!(queues.len(), 100);
+}
+
+#[test]
+fn silent_sources_are_given_up_and_make_room() {
+    let mut table = watched();
+    for n in 0..MOST_OF_ENDPOINT {
+        table.arrive(ME, mac(n), 10);
+    }
+    take(&mut table);
+    table.arrive(ME, mac(7), 1);
+    table.arrive(ME, mac(5000), 1);
+    assert_eq!(take(&mut table).0.iter().filter(|arrival| arrival.from.is_none()).count(), 1, "no room yet");
+    table.arrive(ME, mac(5000), 1);
+    table.arrive(ME, mac(7), 1);
+    let mut sources: Vec<Option<Mac>> = take(&mut table).0.iter().map(|arrival| arrival.from).collect();
+    sources.sort_unstable();
+    assert_eq!(sources, [Some(mac(7)), Some(mac(5000))]);
+    assert_eq!((table.sources.len(), table.index.len()), (2, 2));
+    table.forget(ME);
+    assert_eq!((table.sources.len(), table.index.len(), table.receivers[4].sources), (0, 0, 0));
+    assert_eq!(take(&mut table), (vec![], vec![]));
+}

@@ -1,0 +1,47 @@
+//! The table of pairs: its bounds, and that it is as good as new when all of them are lifted.
+
+use super::*;
+
+fn mac(n: u32) -> Mac {
+    let [a, b, c, d] = n.to_be_bytes();
+    Mac([2, 0, a, b, c, d])
+}
+
+#[test]
+fn a_switch_has_so_many_and_each_place_is_used_again() {
+    let mut pairs = Pairs::new();
+    let mut limit = |from: u32, n: u32| {
+        pairs.limit(Instant(1), EndpointId(from), Toward::Address(mac(n)), Rate(1_000_000), 1 << 20)
+    };
+    for from in 0..MOST / MOST_OF_ENDPOINT {
+        assert_eq!(limit(from, MOST_OF_ENDPOINT), Ok(()));
+        assert!((1..MOST_OF_ENDPOINT).all(|n| limit(from, n).is_ok()));
+        assert_eq!(limit(from, MOST_OF_ENDPOINT + 1), Err(PairError::TooManyOfEndpoint(EndpointId(from))));
+    }
+    assert_eq!(limit(99, 1), Err(PairError::TooMany));
+    assert_eq!(limit(99, 1).unwrap_err().to_string(), "the switch limits 16384 pairs already; lift one first");
+    let from = EndpointId(3);
+    while let Some(to) = pairs.any(from) {
+        assert!(pairs.lift(from, to).is_some());
+    }
+    assert!(pairs.lift(from, Toward::Everyone).is_none());
+    assert_eq!((pairs.of(from).count(), pairs.pairs.len(), pairs.vacant.len()), (0, MOST as usize, 1024));
+    assert_eq!(pairs.limit(Instant(2), EndpointId(99), Toward::Everyone, Rate(1000), 1 << 20), Ok(()));
+    assert_eq!(pairs.pairs.len(), MOST as usize, "no new place");
+    assert_eq!(pairs.poll_timeout(), None);
+}
+
+#[test]
+fn what_is_owed_is_owed_in_bytes() {
+    let mut pair = Pair::new(EndpointId(0), Toward::Everyone, Rate(8_000_000), 1 << 20);
+    let now = Instant(1_000_000_000);
+    pair.free_at = tag(now);
+    pair.charge(now, 1000);
+    assert_eq!(pair.wait_ns(now), 1_000_000);
+    pair.set_rate(now, Rate(80_000_000));
+    assert_eq!(pair.wait_ns(now), 100_000);
+    pair.set_rate(now.plus_ns(50_000), Rate(8_000));
+    assert_eq!(pair.wait_ns(now.plus_ns(50_000)), 500_000_000);
+    pair.restore(now, u64::MAX);
+    assert_eq!(pair.wait_ns(now), 80_000 * 1_000_000, "no more than the longest frame takes");
+}

@@ -1,0 +1,95 @@
+//! What the switch has counted, to be read at any time.
+
+use super::{Learned, Switch};
+use crate::program::{EndpointId, TenantId};
+use crate::sched::Scheduler;
+use crate::sched::limits::Plane;
+use crate::stats::{EndpointStats, LaneStats};
+use crate::units::{Both, Instant};
+use crate::verdict::{DropCounters, Reason};
+
+impl Switch {
+    /// Counters of one endpoint; zero where the slot is vacant.
+    #[must_use]
+    pub fn endpoint_stats(&self, endpoint: EndpointId) -> EndpointStats {
+        if self.program.endpoints.get(endpoint.0).is_none() {
+            return EndpointStats::default();
+        }
+        let tally = &self.tallies[endpoint.0 as usize];
+        let mut drops = tally.drops.clone();
+        let mut lane = |scheduler: &Scheduler, plane| {
+            let tree = scheduler.tree(plane);
+            drops.add(Reason::Aqm, tree.lane(endpoint).aqm_drops());
+            tree.endpoint_stats(endpoint)
+        };
+        let mut stats = EndpointStats {
+            egress: lane(&self.egress, Plane::Wire),
+            ingress: lane(&self.ingress, Plane::Wire),
+            local_egress: lane(&self.egress, Plane::Local),
+            local_ingress: lane(&self.ingress, Plane::Local),
+            sojourn: Both { egress: self.egress.sojourn(endpoint), ingress: self.ingress.sojourn(endpoint) },
+            drops: DropCounters::default(),
+        };
+        let (signals, dropped) = self.pairs.signals(endpoint);
+        stats.egress.sum(&signals);
+        drops.add(Reason::Aqm, dropped);
+        stats.drops = drops;
+        stats.local_egress.traffic = tally.local.egress;
+        stats.local_ingress.traffic = tally.local.ingress;
+        if let Some(policer) = &self.policer {
+            stats.ingress.traffic = policer.endpoint_passed(endpoint);
+        }
+        stats
+    }
+
+    /// Counters of one tenant's traffic over the uplink, endpoints that are gone included.
+    #[must_use]
+    pub fn tenant_stats(&self, tenant: TenantId) -> Both<LaneStats> {
+        let mut stats = Both {
+            egress: self.egress.tree(Plane::Wire).tenant_stats(tenant),
+            ingress: self.ingress.tree(Plane::Wire).tenant_stats(tenant),
+        };
+        for endpoint in self.egress.tree(Plane::Wire).endpoints_of(tenant) {
+            stats.egress.sum(&self.pairs.signals(EndpointId(endpoint)).0);
+        }
+        if let Some(policer) = &self.policer {
+            stats.ingress.traffic = policer.tenant_passed(tenant);
+        }
+        stats
+    }
+
+    /// Counters of the uplink: the sum of all tenants.
+    #[must_use]
+    pub fn uplink_stats(&self) -> Both<LaneStats> {
+        let mut sum = Both::<LaneStats>::default();
+        for (tenant, _) in self.program.tenants.iter() {
+            let stats = self.tenant_stats(TenantId(tenant));
+            sum.egress.sum(&stats.egress);
+            sum.ingress.sum(&stats.ingress);
+        }
+        sum
+    }
+
+    /// Drops of frames that belong to no endpoint: from the uplink, for nobody.
+    #[must_use]
+    pub fn uplink_drops(&self) -> &DropCounters {
+        &self.uplink_drops
+    }
+
+    /// Addresses learned and not yet forgotten.
+    #[must_use]
+    pub fn learned(&self) -> usize {
+        self.fdb.learned()
+    }
+
+    /// Addresses learned behind an endpoint: how many, and those not forgotten among the `most` that were learned last.
+    pub fn learned_by(
+        &self,
+        now: Instant,
+        endpoint: EndpointId,
+        most: usize,
+    ) -> (u32, impl Iterator<Item = Learned> + '_) {
+        let newest = self.fdb.newest_by(now, endpoint, most);
+        (self.fdb.count_by(endpoint), newest.map(|(vlan, mac, left_ns)| Learned { mac, vlan, left_ns }))
+    }
+}
