@@ -93,6 +93,12 @@ class Flow(ABC):
     def end(self) -> FlowResult:
         """Waits until it has ended."""
 
+    def abort(self) -> None:
+        """Ends it now. It will have no result."""
+        for process in (self._sender, self._receiver):
+            if process is not None:
+                process.popen.kill()
+
     def _report(self, process: Process | None, seconds: float) -> str:
         """Standard output of a process that must end by itself within `seconds`."""
         assert process is not None

@@ -8,6 +8,8 @@ EXPERIMENTS = {
     "bystander": "lab.experiments.bystander",
     "fs-vde": "lab.experiments.fs_vde",
     "fs-vde-vde": "lab.experiments.fs_vde_vde",
+    "gatekeeper-fig6": "lab.experiments.gatekeeper_fig6",
+    "gatekeeper-fig7": "lab.experiments.gatekeeper_fig7",
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",

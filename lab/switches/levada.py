@@ -20,9 +20,14 @@ from lab.topology import Endpoint, Host, Tenant, Topology
 _STOP_GRACE_S = 5.0
 
 
+#: What the one daemon is called among hosts.
+_CLUSTER_HOST = "lab"
+
+
 class Levada(Switch):
-    """`order` and `ingress` are the configuration's; so is `headroom`, in percent, and whether the
-    endpoints' devices are `persistent`."""
+    """`order` and `ingress` are the configuration's; so is `headroom`, in percent, whether the
+    endpoints' devices are `persistent`, and the `controller` of the switches' congestion agents,
+    None for switches that do not talk to each other."""
 
     name = "levada"
 
@@ -34,8 +39,10 @@ class Levada(Switch):
         ingress: str = "queue",
         headroom_percent: float | None = None,
         persistent: bool = False,
+        controller: str | None = None,
     ) -> None:
         super().__init__(lab, topology)
+        self.controller = controller
         self.persistent = persistent
         self.order = order
         self.ingress = ingress
@@ -85,6 +92,9 @@ class Levada(Switch):
         if len(hosts) > 2:
             parts += [self._link(h.name, h.link_bps) for h in hosts]
             parts.append(_fabric(hosts))
+        if self.controller is not None:
+            # All hosts are switches of this daemon, whose agents need no network between them.
+            parts.append(toml_table("cluster", host=_CLUSTER_HOST, controller=self.controller))
         return "\n".join(parts)
 
     def _host(self, host: Host, uplink: dict[str, str] | None) -> str:
