@@ -1,0 +1,265 @@
+//! The sending side: limits that other hosts' agents asked for, for as long as they do.
+//!
+//! A limit for a pair holds under a *lease*. One that is not renewed, or whose receiver said that it is over, is relaxed: doubled every
+//! [`RELAX_NS`] until it is as fast as the link, then lifted. So whatever becomes of a receiver, its host, or its messages, a sender is free
+//! again at most [`free_within_ns`] after the last that was heard.
+//!
+//! Gatekeeper's limit of all that an endpoint sends (`LIM`) is halved by each notification and grows back linearly by itself.
+
+use super::Settings;
+use super::events::{Toward, Tuning};
+use datapath::program::EndpointId;
+use datapath::units::{Instant, Rate};
+use datapath::wire::Mac;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most pairs of one switch that are limited at a time.
+pub const MOST_LEASES: usize = 4096;
+/// Longest lease that is believed, in milliseconds.
+pub const MAX_LEASE_MS: u16 = 2000;
+/// Time between two doublings of a limit whose lease ran out: some round trips, in which a receiver that is still in need asks again.
+pub const RELAX_NS: u64 = 10_000_000;
+/// The slowest limit that is set, whatever is asked for: doubling from here to 400 Gbit/s takes 22 steps.
+pub const SLOWEST: Rate = Rate(128_000);
+
+/// After how long nothing is left of a limit that was heard of last with this lease, on a link of this rate.
+#[must_use]
+pub fn free_within_ns(lease_ms: u16, link: Rate) -> u64 {
+    let doublings = (link.0 / SLOWEST.0).max(1).ilog2() + 1;
+    u64::from(lease_ms.min(MAX_LEASE_MS)) * 1_000_000 + u64::from(doublings) * RELAX_NS
+}
+
+/// A limit for a pair.
+#[derive(Clone, Debug)]
+struct Lease {
+    /// Who asked for it.
+    host: Arc<str>,
+    /// The datagram that asked last.
+    asked: (u64, u64),
+    rate: Rate,
+    /// When it runs out; of one that is relaxed, its next step.
+    due: Instant,
+    relaxing: bool,
+}
+
+/// Gatekeeper's limit of an endpoint.
+#[derive(Clone, Debug)]
+struct Brake {
+    host: Arc<str>,
+    rate: Rate,
+    /// When it grows next.
+    due: Instant,
+}
+
+/// A limit that is in force, for reports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Obeyed {
+    /// The own endpoint.
+    pub from: EndpointId,
+    /// Which of its traffic.
+    pub to: Toward,
+    /// At most this much now.
+    pub rate: Rate,
+    /// The host that asked for it.
+    pub host: Arc<str>,
+    /// Whether it is on the way to being lifted.
+    pub relaxing: bool,
+}
+
+/// All limits that are in force at the own endpoints.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    pairs: BTreeMap<(EndpointId, Mac), Lease>,
+    brakes: BTreeMap<EndpointId, Brake>,
+    /// What the switch is to be told.
+    tunings: BTreeMap<(EndpointId, Toward), Option<Rate>>,
+    /// Nothing is due before.
+    next: Option<Instant>,
+}
+
+/// What became of what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Done,
+    /// A newer datagram has spoken of it.
+    Old,
+    /// There is no room.
+    Full,
+}
+
+impl Leases {
+    /// `host` asks that `from` send at most `rate` to `to`.
+    #[expect(clippy::too_many_arguments, reason = "a sentence of a message, and when and by whom it was said")]
+    pub fn limit(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        asked: (u64, u64),
+        from: EndpointId,
+        to: Mac,
+        rate: Rate,
+        lease_ms: u16,
+    ) -> Asked {
+        let rate = rate.max(SLOWEST);
+        let due = now.plus_ns(u64::from(lease_ms.min(MAX_LEASE_MS)) * 1_000_000);
+        let full = self.pairs.len() >= MOST_LEASES;
+        let known = self.pairs.get_mut(&(from, to));
+        let changed = match known {
+            Some(lease) if lease.host == *host && lease.asked >= asked => return Asked::Old,
+            None if full => return Asked::Full,
+            Some(lease) => {
+                let changed = lease.rate != rate;
+                *lease = Lease { host: host.clone(), asked, rate, due, relaxing: false };
+                changed
+            }
+            None => {
+                self.pairs.insert((from, to), Lease { host: host.clone(), asked, rate, due, relaxing: false });
+                true
+            }
+        };
+        if changed {
+            self.tunings.insert((from, Toward::Address(to)), Some(rate));
+        }
+        self.due(due);
+        Asked::Done
+    }
+
+    /// `host` says that its limit is over.
+    pub fn lift(&mut self, now: Instant, host: &Arc<str>, asked: (u64, u64), from: EndpointId, to: Mac) -> Asked {
+        let Some(lease) = self.pairs.get_mut(&(from, to)) else { return Asked::Done };
+        if lease.host != *host || lease.asked >= asked {
+            return Asked::Old;
+        }
+        lease.asked = asked;
+        lease.relax(now);
+        self.due(now);
+        Asked::Done
+    }
+
+    /// `host` notifies that `from` causes drops: halve all that it sends.
+    pub fn halve(&mut self, now: Instant, host: &Arc<str>, from: EndpointId, link: Rate, settings: &Settings) -> Asked {
+        if self.brakes.len() >= MOST_LEASES && !self.brakes.contains_key(&from) {
+            return Asked::Full;
+        }
+        let due = now.plus_ns(settings.gatekeeper.sample_ns);
+        let brake = self.brakes.entry(from).or_insert(Brake { host: host.clone(), rate: link, due });
+        brake.rate = Rate(brake.rate.0.min(link.0) / 2).max(SLOWEST);
+        brake.host = host.clone();
+        self.tunings.insert((from, Toward::Everyone), Some(brake.rate));
+        self.due(due);
+        Asked::Done
+    }
+
+    fn due(&mut self, at: Instant) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    /// Relaxes what has run out, lets brakes grow, and lifts what is as fast as the link.
+    pub fn advance(&mut self, now: Instant, link: Rate, settings: &Settings) {
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        let (tunings, mut next) = (&mut self.tunings, None::<Instant>);
+        self.pairs.retain(|&(from, to), lease| {
+            if now >= lease.due {
+                lease.relax(now);
+                lease.rate = Rate(lease.rate.0.saturating_mul(2));
+                lease.due = now.plus_ns(RELAX_NS);
+                let rate = Some(lease.rate).filter(|&rate| rate < link);
+                tunings.insert((from, Toward::Address(to)), rate);
+                if rate.is_none() {
+                    return false;
+                }
+            }
+            next = Some(next.map_or(lease.due, |next| next.min(lease.due)));
+            true
+        });
+        let step = settings.gatekeeper.growth(link);
+        self.brakes.retain(|&from, brake| {
+            if now >= brake.due {
+                brake.rate = Rate(brake.rate.0.saturating_add(step));
+                brake.due = now.plus_ns(settings.gatekeeper.sample_ns);
+                let rate = Some(brake.rate).filter(|&rate| rate < link);
+                tunings.insert((from, Toward::Everyone), rate);
+                if rate.is_none() {
+                    return false;
+                }
+            }
+            next = Some(next.map_or(brake.due, |next| next.min(brake.due)));
+            true
+        });
+        self.next = next;
+    }
+
+    /// The world has changed: limits whose receiver is elsewhere now are relaxed, those of endpoints that are gone forgotten. `place` says
+    /// where a pair's receiver is, `is_own` whether an endpoint is still here.
+    pub fn revise(
+        &mut self,
+        now: Instant,
+        is_own: impl Fn(EndpointId) -> bool,
+        place: impl Fn(EndpointId, Mac) -> Option<Arc<str>>,
+    ) {
+        let tunings = &mut self.tunings;
+        let mut relaxed = false;
+        self.pairs.retain(|&(from, to), lease| {
+            let stays = is_own(from);
+            if !stays {
+                tunings.insert((from, Toward::Address(to)), None);
+            } else if !lease.relaxing && place(from, to).as_ref() != Some(&lease.host) {
+                lease.relax(now);
+                relaxed = true;
+            }
+            stays
+        });
+        self.brakes.retain(|&from, _| {
+            let stays = is_own(from);
+            if !stays {
+                tunings.insert((from, Toward::Everyone), None);
+            }
+            stays
+        });
+        if relaxed {
+            self.due(now);
+        }
+    }
+
+    /// The next thing that the switch is to be told.
+    pub fn poll(&mut self) -> Option<Tuning> {
+        let ((from, to), rate) = self.tunings.pop_first()?;
+        Some(Tuning { from, to, rate })
+    }
+
+    /// When [`Leases::advance`] has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// What is in force.
+    pub fn report(&self) -> impl Iterator<Item = Obeyed> + '_ {
+        let pairs = self.pairs.iter().map(|(&(from, to), lease)| Obeyed {
+            from,
+            to: Toward::Address(to),
+            rate: lease.rate,
+            host: lease.host.clone(),
+            relaxing: lease.relaxing,
+        });
+        let brakes = self.brakes.iter().map(|(&from, brake)| Obeyed {
+            from,
+            to: Toward::Everyone,
+            rate: brake.rate,
+            host: brake.host.clone(),
+            relaxing: true,
+        });
+        pairs.chain(brakes)
+    }
+}
+
+impl Lease {
+    fn relax(&mut self, now: Instant) {
+        if !self.relaxing {
+            self.relaxing = true;
+            self.due = now;
+        }
+    }
+}

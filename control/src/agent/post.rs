@@ -1,0 +1,259 @@
+//! The agents of other hosts: what is said to each and how often, and which of their datagrams are new.
+//!
+//! Datagrams may be lost, doubled, late and out of order, and a peer may start anew. Each carries its speaker's life and a sequence number; a window
+//! of the last 64 (as IPsec has it, RFC 4303 section 3.4.3) lets each through once. A speaker whose life is older than what was heard (its
+//! clock was set back) is believed when nothing was heard of it for longer than any lease.
+
+use super::leases::MAX_LEASE_MS;
+use super::message::{Pair, Writer};
+use datapath::units::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Datagrams a second that are sent to all peers together, when it goes on for long: what issue 4 allows a host with 50 peers.
+const SEND_PER_SECOND: u64 = 500;
+/// Datagrams that may be sent at once: a few words to each of many senders when a flood begins.
+const SEND_BURST: u64 = 1024;
+/// Of these, how many only what is urgent may use.
+const SEND_RESERVE: u64 = 256;
+/// Datagrams a second that are heard of one peer: four times what an agent may send to all.
+const HEAR_PER_SECOND: u64 = 2000;
+/// Datagrams of one peer that may come at once.
+const HEAR_BURST: u64 = 256;
+/// Datagrams that wait for the shell to send them.
+const MAX_OUTBOX: usize = 1024;
+/// Nothing heard for so long, and an older life counts as a new one: twice the longest lease, so that nothing of the other is in force.
+const FORGET_NS: u64 = 2 * MAX_LEASE_MS as u64 * 1_000_000;
+
+/// So many a second, and so many at once.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    /// Nanoseconds that one costs.
+    cost_ns: u64,
+    /// The most that can be saved.
+    most_ns: u64,
+    saved_ns: u64,
+    at: Instant,
+}
+
+impl Allowance {
+    const fn new(per_second: u64, burst: u64) -> Allowance {
+        let cost_ns = 1_000_000_000 / per_second;
+        Allowance { cost_ns, most_ns: burst * cost_ns, saved_ns: burst * cost_ns, at: Instant::ZERO }
+    }
+
+    /// Takes one, unless that would leave less than `reserve`.
+    fn take(&mut self, now: Instant, reserve: u64) -> bool {
+        self.saved_ns = self.saved_ns.saturating_add(now.since(self.at)).min(self.most_ns);
+        self.at = self.at.max(now);
+        let enough = self.saved_ns >= (reserve + 1) * self.cost_ns;
+        if enough {
+            self.saved_ns -= self.cost_ns;
+        }
+        enough
+    }
+}
+
+/// What was heard of a peer, for reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PeerCounts {
+    /// Datagrams to it.
+    pub sent: u64,
+    /// Datagrams of it that were understood and new.
+    pub heard: u64,
+    /// Datagrams and pairs of it that were refused.
+    pub refused: u64,
+    /// When it was heard last.
+    pub heard_at: Option<Instant>,
+}
+
+/// One other host.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub name: Arc<str>,
+    pub counts: PeerCounts,
+    /// When it was last told something.
+    pub sent_at: Option<Instant>,
+    sequence: u64,
+    hearing: Allowance,
+    life: u64,
+    /// Highest number heard in this life, and which of the 64 before it were.
+    highest: u64,
+    window: u64,
+}
+
+impl Peer {
+    fn new(name: Arc<str>) -> Peer {
+        let hearing = Allowance::new(HEAR_PER_SECOND, HEAR_BURST);
+        let counts = PeerCounts::default();
+        Peer { name, counts, sent_at: None, sequence: 0, hearing, life: 0, highest: 0, window: 0 }
+    }
+
+    /// Whether it may be heard now: it has not said too much.
+    pub fn may_speak(&mut self, now: Instant) -> bool {
+        self.hearing.take(now, 0)
+    }
+
+    /// Whether a datagram of it is new; it is not from then on.
+    pub fn is_new(&mut self, now: Instant, life: u64, sequence: u64) -> bool {
+        let silent = self.counts.heard_at.is_none_or(|at| now.since(at) > FORGET_NS);
+        if life > self.life || (life < self.life && silent) {
+            (self.life, self.highest, self.window) = (life, sequence, 1);
+            return true;
+        }
+        if life < self.life {
+            return false;
+        }
+        if sequence > self.highest {
+            let ahead = sequence - self.highest;
+            self.window = if ahead < 64 { self.window << ahead | 1 } else { 1 };
+            self.highest = sequence;
+            return true;
+        }
+        let behind = self.highest - sequence;
+        let is_new = behind < 64 && self.window & 1 << behind == 0;
+        if is_new {
+            self.window |= 1 << behind;
+        }
+        is_new
+    }
+}
+
+/// All peers that were spoken to or heard, and what is to be sent.
+#[derive(Debug)]
+pub(super) struct Post {
+    /// Which start of this agent it is.
+    life: u64,
+    peers: Vec<Peer>,
+    numbers: BTreeMap<Arc<str>, u32>,
+    sending: Allowance,
+    outbox: VecDeque<(Arc<str>, Vec<u8>)>,
+}
+
+impl Post {
+    pub fn new(life: u64) -> Post {
+        Post {
+            life,
+            peers: Vec::new(),
+            numbers: BTreeMap::new(),
+            sending: Allowance::new(SEND_PER_SECOND, SEND_BURST),
+            outbox: VecDeque::new(),
+        }
+    }
+
+    /// The number of a peer, which must be a host of the cluster.
+    pub fn number(&mut self, name: &Arc<str>) -> u32 {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        let number = self.peers.len() as u32;
+        self.peers.push(Peer::new(name.clone()));
+        self.numbers.insert(name.clone(), number);
+        number
+    }
+
+    pub fn peer(&mut self, number: u32) -> &mut Peer {
+        &mut self.peers[number as usize]
+    }
+
+    pub fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// Forgets hosts that are no more. Numbers are other ones then.
+    pub fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.peers.retain(|peer| is_there(&peer.name));
+        self.numbers = self.peers.iter().enumerate().map(|(at, peer)| (peer.name.clone(), at as u32)).collect();
+        self.outbox.retain(|(host, _)| is_there(host));
+    }
+
+    /// Whether a datagram may be sent now, which is then as good as sent. Only what is urgent uses the reserve.
+    pub fn may_send(&mut self, now: Instant, urgent: bool) -> bool {
+        self.outbox.len() < MAX_OUTBOX && self.sending.take(now, if urgent { 0 } else { SEND_RESERVE })
+    }
+
+    /// Writes datagrams to one peer: as few as hold what `pairs` gives, and no more than may be sent. Returns how many pairs were said.
+    pub fn write<'a>(
+        &mut self,
+        now: Instant,
+        to: u32,
+        lease_ms: u16,
+        urgent: bool,
+        pairs: impl Iterator<Item = Pair<'a>>,
+    ) -> usize {
+        let (mut said, mut open) = (0, None::<Writer>);
+        for pair in pairs {
+            if open.as_mut().is_some_and(|writer| writer.add(&pair)) {
+                said += 1;
+                continue;
+            }
+            if let Some(full) = open.take() {
+                self.put(now, to, full);
+            }
+            if !self.may_send(now, urgent) {
+                break;
+            }
+            let peer = &mut self.peers[to as usize];
+            peer.sequence += 1;
+            let mut writer = Writer::new(lease_ms, self.life, peer.sequence);
+            if writer.add(&pair) {
+                said += 1;
+            }
+            open = Some(writer);
+        }
+        if let Some(writer) = open.filter(|writer| !writer.is_empty()) {
+            self.put(now, to, writer);
+        }
+        said
+    }
+
+    fn put(&mut self, now: Instant, to: u32, writer: Writer) {
+        let peer = &mut self.peers[to as usize];
+        peer.sent_at = Some(now);
+        peer.counts.sent += 1;
+        self.outbox.push_back((peer.name.clone(), writer.finish()));
+    }
+
+    /// The next datagram, and the host that it is for.
+    pub fn poll(&mut self) -> Option<(Arc<str>, Vec<u8>)> {
+        self.outbox.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_is_new_once_whatever_the_order() {
+        let mut peer = Peer::new("h".into());
+        let now = Instant(1);
+        let heard = |peer: &mut Peer, now, life, sequence| {
+            let is_new = peer.is_new(now, life, sequence);
+            if is_new {
+                peer.counts.heard_at = Some(now);
+            }
+            is_new
+        };
+        for sequence in [1, 3, 2, 70] {
+            assert!(heard(&mut peer, now, 5, sequence), "{sequence}");
+            assert!(!heard(&mut peer, now, 5, sequence), "{sequence} again");
+        }
+        assert!(heard(&mut peer, now, 5, 7), "late");
+        assert!(!heard(&mut peer, now, 5, 6), "too late");
+        assert!(heard(&mut peer, now, 6, 1), "a new life");
+        assert!(!heard(&mut peer, now, 5, 71), "of the life before");
+        assert!(heard(&mut peer, now.plus_ns(FORGET_NS + 1), 4, 1), "its clock was set back");
+    }
+
+    #[test]
+    fn an_allowance_bounds_bursts_and_the_long_run() {
+        let mut allowance = Allowance::new(500, 10);
+        let now = Instant(7_000_000_000);
+        assert_eq!((0..100).filter(|_| allowance.take(now, 0)).count(), 10);
+        let later = now.plus_ns(10_000_000);
+        assert_eq!((0..100).filter(|_| allowance.take(later, 0)).count(), 5);
+        let long = later.plus_ns(60_000_000_000);
+        assert_eq!((0..100).filter(|_| allowance.take(long, 4)).count(), 6, "the reserve is left");
+    }
+}

@@ -1,0 +1,284 @@
+//! One sender of an endpoint, and its limit.
+
+use super::super::fill::{Child, fill};
+use super::super::meter::Meter;
+use super::super::report::{Ignores, Limited};
+use super::{Controller, Directory, Instant, Post, Receiver, SLOW_NS};
+use crate::agent::Counters;
+use crate::agent::leases::SLOWEST;
+use datapath::program::EndpointId;
+use datapath::units::Rate;
+use datapath::wire::Mac;
+
+/// After a limit was lowered, what had been allowed before may arrive for so long: a sample, a round trip, a network queue of 256 KiB, and the
+/// two samples over which arrivals are measured.
+pub(super) const GRACE_NS: u64 = 6_000_000;
+/// A limit that is not used up counts as such only so long after it was raised: senders need to grow into it, and the average to follow.
+const RAISED_NS: u64 = 2 * SLOW_NS;
+/// Who sends more than it may for so long ignores its limit; who does not for so long does not any more.
+const IGNORES_NS: u64 = 50_000_000;
+/// A sender that uses less than this part of its limit (of 8) for so long gets none.
+const UNUSED: u64 = 6;
+const UNUSED_NS: u64 = 100_000_000;
+
+/// A sender of an endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub from: Mac,
+    pub meter: Meter,
+    /// When something arrived last, and up to when the meter is fed.
+    pub seen: Instant,
+    pub fed: Instant,
+    pub limit: Option<Box<Limit>>,
+    /// The number of its host; `Some(None)` where no host of the cluster has it, `None` where it was not asked yet.
+    pub host: Option<Option<u32>>,
+}
+
+/// What a sender may send.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    /// As it should be, and as it was told last, in bits a second.
+    pub rate: u64,
+    pub told: Option<u64>,
+    told_at: Instant,
+    /// When it was told something, be it the same.
+    pub said_at: Instant,
+    /// The highest of what was told before, until the sender can have heard of `told`.
+    before: u64,
+    raised_at: Instant,
+    /// Whether it uses the limit up.
+    pub wants_more: bool,
+    /// Since when less is used.
+    unused_since: Option<Instant>,
+    /// Since when it has been as `ignores` does not say.
+    otherwise_since: Option<Instant>,
+    pub ignores: bool,
+}
+
+/// Memory that is used again.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    children: Vec<Child>,
+    rates: Vec<u64>,
+    order: Vec<(u64, u32)>,
+}
+
+impl Pair {
+    pub fn new(from: Mac, now: Instant) -> Pair {
+        Pair { from, meter: Meter::default(), seen: now, fed: now, limit: None, host: None }
+    }
+
+    /// In the sample that ends now, it sent `bps`.
+    pub fn arrive(&mut self, now: Instant, bps: u64, span_ns: u64) {
+        let silent = now.since(self.fed).saturating_sub(span_ns);
+        if silent > 0 {
+            self.meter.feed(0, silent);
+        }
+        self.meter.feed(bps, span_ns);
+        (self.seen, self.fed) = (now, now);
+    }
+
+    /// Nothing has come since it was fed.
+    pub fn catch_up(&mut self, now: Instant) {
+        let silent = now.since(self.fed);
+        if silent > 0 {
+            self.meter.feed(0, silent);
+            self.fed = now;
+        }
+    }
+
+    pub fn report(&self, to: EndpointId, share: u64) -> Option<Limited> {
+        let limit = self.limit.as_ref()?;
+        let known = self.host.is_some_and(|host| host.is_some());
+        Some(Limited {
+            to,
+            from: self.from,
+            rate: Rate(limit.rate),
+            share: Rate(share),
+            arriving: Rate(self.meter.slow),
+            host: None,
+            ignores: limit.ignores.then_some(if known { Ignores::Limit } else { Ignores::Unreachable }),
+        })
+    }
+}
+
+impl Limit {
+    /// The limit of a sender that had none.
+    fn new(now: Instant) -> Limit {
+        Limit {
+            rate: u64::MAX,
+            told: None,
+            told_at: now,
+            said_at: now,
+            before: u64::MAX,
+            raised_at: now,
+            wants_more: true,
+            unused_since: None,
+            otherwise_since: None,
+            ignores: false,
+        }
+    }
+
+    /// What may arrive without its sender being at fault.
+    pub fn allowed(&self, now: Instant) -> u64 {
+        match self.told {
+            Some(told) if now.since(self.told_at) > GRACE_NS => told,
+            Some(told) => told.max(self.before),
+            None => u64::MAX,
+        }
+    }
+
+    /// The sender is told the rate now.
+    pub fn tell(&mut self, now: Instant) {
+        let told = self.told.unwrap_or(u64::MAX);
+        if self.rate < told {
+            self.before = self.allowed(now);
+            self.told_at = now;
+        } else if self.rate - told > told / 16 {
+            self.raised_at = now;
+        }
+        self.told = Some(self.rate);
+        self.said_at = now;
+    }
+
+    /// Judges by what arrives whether the sender would send more.
+    pub fn judge(&mut self, now: Instant, meter: &Meter, arrives: u64) {
+        let told = self.told.unwrap_or(self.rate);
+        if arrives >= told - told / 16 {
+            self.wants_more = true;
+            self.unused_since = None;
+        } else if meter.slow < told - told / 8 && now.since(self.raised_at) >= RAISED_NS {
+            self.wants_more = false;
+        }
+        if meter.slow.max(meter.fast) < told / 8 * UNUSED && !self.wants_more {
+            self.unused_since.get_or_insert(now);
+        } else {
+            self.unused_since = None;
+        }
+    }
+
+    fn is_unused(&self, now: Instant) -> bool {
+        self.unused_since.is_some_and(|since| now.since(since) >= UNUSED_NS)
+    }
+
+    /// Whether more arrives than may.
+    pub fn exceeds(&self, now: Instant, arrives: u64, noise: u64) -> bool {
+        let allowed = self.allowed(now);
+        arrives > allowed.saturating_add(allowed / 4).saturating_add(noise)
+    }
+
+    /// Follows whether the sender heeds its limit; true where it has just been found out.
+    fn watch(&mut self, now: Instant, exceeds: bool) -> bool {
+        if exceeds == self.ignores {
+            self.otherwise_since = None;
+            return false;
+        }
+        let since = *self.otherwise_since.get_or_insert(now);
+        if now.since(since) < IGNORES_NS {
+            return false;
+        }
+        self.ignores = exceeds;
+        self.otherwise_since = None;
+        exceeds
+    }
+}
+
+impl Controller {
+    /// Limits the largest senders of the receivers that have more than their share, and gives those that are limited their new rates.
+    /// `tolerance` is what a link that is not quite divided can bear, `held_back` a part in 2^16 that is taken off for a while.
+    pub(super) fn limit(
+        &mut self,
+        now: Instant,
+        tolerance: u64,
+        noise: u64,
+        held_back: u64,
+        directory: &Directory,
+        post: &mut Post,
+    ) {
+        let is_draining = self.state.drained_at.is_some_and(|at| now.since(at) < SLOW_NS);
+        for at in 0..self.active.len() {
+            let receiver = &mut self.receivers[self.active[at] as usize];
+            let spare = tolerance.min(receiver.share / 64);
+            // What comes out of a queue that drains is not what is sent now, but what it was filled with.
+            let spare = if is_draining { receiver.share / 2 } else { spare };
+            let exceeds = receiver.meter.estimate(noise) > receiver.share.saturating_add(spare);
+            if !exceeds && receiver.limited == 0 {
+                continue;
+            }
+            let before = receiver.limited;
+            let lifted = receiver.limit(now, exceeds, noise, held_back, &mut self.scratch);
+            self.limited = self.limited + receiver.limited as usize - before as usize;
+            if lifted {
+                let index = self.active[at];
+                self.lift_unused(now, index, directory, post);
+            }
+        }
+    }
+
+    /// Finds who ignores its limit.
+    pub(super) fn watch(&mut self, now: Instant, noise: u64, counters: &mut Counters) {
+        for &index in &self.active {
+            let receiver = &mut self.receivers[index as usize];
+            if receiver.limited == 0 {
+                continue;
+            }
+            for pair in &mut receiver.pairs {
+                let Some(limit) = &mut pair.limit else { continue };
+                let exceeds = limit.exceeds(now, pair.meter.slow.min(pair.meter.fast), noise / 8);
+                counters.ignored += u64::from(limit.watch(now, exceeds));
+            }
+        }
+    }
+}
+
+impl Receiver {
+    /// Divides the share among the senders, max-min. True where there are limits that nobody needs any more.
+    fn limit(&mut self, now: Instant, exceeds: bool, noise: u64, held_back: u64, scratch: &mut Scratch) -> bool {
+        scratch.children.clear();
+        for pair in &mut self.pairs {
+            pair.catch_up(now);
+            let arrives = pair.meter.estimate(noise);
+            let (floor, ceiling) = match &pair.limit {
+                // It has what it takes.
+                Some(limit) if limit.ignores => (pair.meter.slow, pair.meter.slow),
+                Some(limit) if limit.wants_more => (0, u64::MAX),
+                _ => (0, arrives),
+            };
+            scratch.children.push(Child { floor, ceiling, weight: 1 });
+        }
+        // One that ignores its limit does not take everything from the others to the same endpoint.
+        let total = self.share.max(self.ignoring + self.share / 4 * u64::from(self.ignoring > 0));
+        let water = fill(total, &scratch.children, &mut scratch.rates, &mut scratch.order);
+        let free = total.saturating_sub(scratch.rates.iter().sum());
+        let mut is_unused = false;
+        for (pair, (&rate, child)) in self.pairs.iter_mut().zip(scratch.rates.iter().zip(&scratch.children)) {
+            if pair.limit.is_none() {
+                if !exceeds || child.ceiling <= rate {
+                    continue;
+                }
+                pair.limit = Some(Box::new(Limit::new(now)));
+                self.limited += 1;
+            }
+            let Some(limit) = &mut pair.limit else { continue };
+            let level = if water.is_bounded() { water.level(0, 1) } else { rate.saturating_add(free) };
+            let held_back = if limit.told.is_some() && limit.wants_more { held_back } else { 0 };
+            let level = level - ((u128::from(level) * u128::from(held_back)) >> 16) as u64;
+            limit.rate = level.max(SLOWEST.0);
+            is_unused |= limit.is_unused(now);
+        }
+        is_unused
+    }
+
+    /// Takes the limits off that nobody needs; what they were for.
+    pub(super) fn take_unused(&mut self, now: Instant) -> Vec<(Mac, Option<u32>)> {
+        let mut taken = Vec::new();
+        for pair in &mut self.pairs {
+            if pair.limit.as_ref().is_some_and(|limit| limit.is_unused(now)) {
+                pair.limit = None;
+                self.limited -= 1;
+                taken.push((pair.from, pair.host.flatten()));
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,198 @@
+//! Telling the senders' hosts: what at once, what gathered, and again before it is forgotten.
+
+use super::super::message::{Pair as Word, Say};
+use super::super::post::Post;
+use super::pair::{GRACE_NS, Limit};
+use super::{Controller, Directory, Instant, SAMPLE_NS};
+use datapath::units::Rate;
+use std::sync::Arc;
+
+/// Hosts a second that are told again what they know. With 100 more for what changes it makes the 500 datagrams a second of a host.
+const AGAIN_PER_SECOND: u64 = 400;
+/// What is told holds for four times as long as until it is told again: with 30 % of loss fewer than one in a hundred run out.
+const LEASE_OF_AGAIN: u64 = 4;
+/// The shortest and longest times until something is told again: leases from 240 ms on, with up to 24 hosts, to 2 s, with 200.
+const AGAIN_MIN_NS: u64 = 60_000_000;
+const AGAIN_MAX_NS: u64 = 500_000_000;
+/// Large changes are gathered for this long, small ones for that.
+const SOON_NS: u64 = 2_000_000;
+const LATER_NS: u64 = 20_000_000;
+
+/// How soon a host is to be told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Urgency {
+    /// If it is told something else anyway.
+    Passing,
+    /// A change of 1.6 %.
+    Later,
+    /// A change of an eighth, a cut of 3 %.
+    Soon,
+    /// Its lease would run out.
+    Again,
+    /// A new limit, a cut by an eighth, or one that has no effect: the word was lost.
+    Now,
+}
+
+/// Memory that is used again.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Host, receiver, place among its senders, urgency.
+    due: Vec<(u32, u32, u32, Urgency)>,
+    /// By host: the last count in which it had a limit.
+    counted: Vec<u64>,
+    count: u64,
+    /// Hosts that have limits.
+    hosts: u64,
+}
+
+impl Scratch {
+    fn again_ns(&self) -> u64 {
+        (self.hosts * 1_000_000_000 / AGAIN_PER_SECOND).clamp(AGAIN_MIN_NS, AGAIN_MAX_NS)
+    }
+
+    fn lease_ms(&self) -> u16 {
+        (self.again_ns() * LEASE_OF_AGAIN / 1_000_000) as u16
+    }
+
+    fn count(&mut self, host: u32) {
+        if self.counted.len() <= host as usize {
+            self.counted.resize(host as usize + 1, 0);
+        }
+        if self.counted[host as usize] != self.count {
+            self.counted[host as usize] = self.count;
+            self.hosts += 1;
+        }
+    }
+}
+
+impl Limit {
+    fn urgency(&self, now: Instant, fast: u64, noise: u64, again_ns: u64) -> Option<Urgency> {
+        let Some(told) = self.told else { return Some(Urgency::Now) };
+        let silent = now.since(self.said_at);
+        let changed = self.rate.abs_diff(told);
+        if self.rate < told - told / 8 || (!self.ignores && silent > GRACE_NS && self.exceeds(now, fast, noise)) {
+            Some(Urgency::Now)
+        } else if silent >= again_ns {
+            Some(Urgency::Again)
+        } else if changed > told / 8 || self.rate < told - told / 32 {
+            Some(Urgency::Soon)
+        } else if changed > told / 64 {
+            Some(Urgency::Later)
+        } else {
+            (changed > told / 256 || silent > again_ns / 2).then_some(Urgency::Passing)
+        }
+    }
+}
+
+impl Controller {
+    /// Tells the hosts what they must know now.
+    pub(super) fn tell(&mut self, now: Instant, noise: u64, directory: &Directory, post: &mut Post) {
+        let again_ns = self.post.again_ns();
+        self.post.due.clear();
+        self.post.count += 1;
+        self.post.hosts = 0;
+        for &index in self.active.iter() {
+            let receiver = &mut self.receivers[index as usize];
+            if receiver.limited == 0 {
+                continue;
+            }
+            let tenant = directory.tenants.get(receiver.tenant);
+            for (at, pair) in receiver.pairs.iter_mut().enumerate() {
+                let Some(limit) = &mut pair.limit else { continue };
+                let host = *pair.host.get_or_insert_with(|| {
+                    let host = tenant.and_then(|tenant| directory.cluster().host_of(&tenant.name, pair.from));
+                    host.map(|host| post.number(host))
+                });
+                let Some(host) = host else {
+                    // Nobody can be told; what it ought to heed is the scheduler.
+                    limit.tell(now);
+                    continue;
+                };
+                self.post.count(host);
+                if let Some(urgency) = limit.urgency(now, pair.meter.fast, noise, again_ns) {
+                    self.post.due.push((host, index, at as u32, urgency));
+                }
+            }
+        }
+        self.say(now, directory, post);
+    }
+
+    /// Writes to the hosts for which it is time.
+    fn say(&mut self, now: Instant, directory: &Directory, post: &mut Post) {
+        let mut due = std::mem::take(&mut self.post.due);
+        due.sort_unstable();
+        let lease_ms = self.post.lease_ms();
+        for group in due.chunk_by(|a, b| a.0 == b.0) {
+            let host = group[0].0;
+            let Some(most) = group.iter().map(|&(.., urgency)| urgency).max() else { continue };
+            let silent = post.peer(host).sent_at.map_or(u64::MAX, |at| now.since(at));
+            let spacing = match most {
+                Urgency::Passing => continue,
+                Urgency::Later => LATER_NS,
+                Urgency::Soon => SOON_NS,
+                Urgency::Again | Urgency::Now => SAMPLE_NS / 2,
+            };
+            if silent < spacing {
+                continue;
+            }
+            let receivers = &self.receivers;
+            let words = group.iter().flat_map(|&(_, index, at, _)| {
+                let pair = &receivers[index as usize].pairs[at as usize];
+                let say = Say::Rate(Rate(pair.limit.as_ref().map_or(u64::MAX, |limit| limit.rate)));
+                words(directory, index, pair.from, say)
+            });
+            let mut said = post.write(now, host, lease_ms, most >= Urgency::Soon, words);
+            for &(_, index, at, _) in group {
+                let addresses = directory.endpoints.get(index).map_or(0, |endpoint| endpoint.addresses.len());
+                let Some(left) = said.checked_sub(addresses) else { break };
+                said = left;
+                let pair = &mut self.receivers[index as usize].pairs[at as usize];
+                if let Some(limit) = &mut pair.limit {
+                    limit.tell(now);
+                }
+            }
+        }
+        self.post.due = due;
+    }
+
+    /// Tells all that have limits that these are over. What is lost of this is made good by leases.
+    pub(super) fn say_lifted(&mut self, now: Instant, directory: &Directory, post: &mut Post) {
+        let mut lifted = Vec::new();
+        for &index in &self.active {
+            let pairs = self.receivers[index as usize].pairs.iter().filter(|pair| pair.limit.is_some());
+            lifted.extend(pairs.filter_map(|pair| Some((pair.host??, index, pair.from))));
+        }
+        lifted.sort_unstable();
+        for group in lifted.chunk_by(|a, b| a.0 == b.0) {
+            let words = group.iter().flat_map(|&(_, index, from)| words(directory, index, from, Say::Lift));
+            post.write(now, group[0].0, self.post.lease_ms(), true, words);
+        }
+    }
+
+    /// Lifts the limits of a receiver that nobody needs any more.
+    pub(super) fn lift_unused(&mut self, now: Instant, index: u32, directory: &Directory, post: &mut Post) {
+        let receiver = &mut self.receivers[index as usize];
+        let before = receiver.limited;
+        let mut taken = receiver.take_unused(now);
+        self.limited -= (before - receiver.limited) as usize;
+        taken.sort_unstable_by_key(|&(_, host)| host);
+        for group in taken.chunk_by(|a, b| a.1 == b.1) {
+            let Some(host) = group[0].1 else { continue };
+            let words = group.iter().flat_map(|&(from, _)| words(directory, index, from, Say::Lift));
+            post.write(now, host, self.post.lease_ms(), false, words);
+        }
+    }
+}
+
+/// What is said of a sender to an own endpoint: for each of the endpoint's addresses.
+fn words(
+    directory: &Directory,
+    index: u32,
+    from: datapath::wire::Mac,
+    say: Say,
+) -> impl Iterator<Item = Word<'_>> + use<'_> {
+    let endpoint = directory.endpoints.get(index);
+    let tenant: Option<&Arc<str>> = endpoint.and_then(|e| Some(&directory.tenants.get(e.tenant.0)?.name));
+    let addresses = endpoint.map_or(&[][..], |endpoint| &endpoint.addresses);
+    tenant.into_iter().flat_map(move |tenant| addresses.iter().map(move |&to| Word { tenant, to, from, say }))
+}

@@ -1,0 +1,7 @@
+//! The agents in closed loop: a fluid model of network, senders and victims is driven by them under a virtual clock.
+
+mod fault;
+mod flood;
+mod gatekeeper;
+mod share;
+mod world;

@@ -1,0 +1,494 @@
+//! A small world as fluids: senders on hosts of their own, the network's queue before one receiving host, and the real agents of all, which
+//! talk over a network that may lose, double and delay what they say. It moves in steps of [`STEP_NS`]; the packets are `sim`'s business.
+
+use control::agent::Agent;
+use control::agent::directory::{Cluster, Directory};
+use control::agent::events::{Arrival, QueueSample, Toward, Tuning};
+use control::agent::settings::{ControllerKind, Settings};
+use datapath::guard::Identity;
+use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program, Share, Slots, Tenant, TenantId, Uplink};
+use datapath::units::{Both, Instant, Rate};
+use datapath::wire::Mac;
+use sim::random::Random;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Bits a second in one Mbit/s.
+pub const MBIT: f64 = 1e6;
+/// The receiving host's link.
+pub const LINK: f64 = 1000.0 * MBIT;
+/// Part of it that is held back under contention, in millionths.
+pub const HEADROOM_PPM: u32 = 20_000;
+/// The network's queue before it, in bytes.
+pub const FABRIC: f64 = 262_144.0;
+/// One step.
+pub const STEP_NS: u64 = 50_000;
+/// The least that arrives at once: a full frame with preamble, FCS and gap.
+const FRAME: f64 = 1538.0;
+/// Round trip of TCP without queues.
+const RTT_NS: u64 = 500_000;
+/// One millisecond.
+pub const MS: u64 = 1_000_000;
+
+/// What a sender would send.
+#[derive(Clone, Copy, Debug)]
+pub enum Load {
+    /// So much, whatever becomes of it.
+    Open(f64),
+    /// As much as gets through: doubles each round trip until something is lost, then grows by a segment, and halves where something is lost.
+    Tcp,
+    /// So many bytes at line rate, then a pause, so that the mean is this rate.
+    Bursts { rate: f64, bytes: f64 },
+}
+
+/// A sender to one of the receiving host's endpoints.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Number of its host, from 1 on.
+    pub host: usize,
+    /// Number of the endpoint that it sends to.
+    pub to: u32,
+    pub load: Load,
+    /// Whether its host's switch does what its agent says.
+    pub heeds: bool,
+    pub mac: Mac,
+    /// Bytes that it sent, that arrived, and that were lost in the network.
+    pub sent: f64,
+    pub arrived: f64,
+    pub lost: f64,
+    carry: f64,
+    counted: f64,
+    tcp: Tcp,
+}
+
+#[derive(Clone, Debug)]
+struct Tcp {
+    rate: f64,
+    slow_start: bool,
+    turn: u64,
+    lost: bool,
+}
+
+/// What agents' messages suffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    pub loss_ppm: u32,
+    pub double_ppm: u32,
+    pub delay_ns: u64,
+    pub jitter_ns: u64,
+    /// Nothing passes.
+    pub parted: bool,
+}
+
+/// One endpoint of the receiving host: its tenant's name, and guarantee, limit, weight in Mbit/s.
+#[derive(Clone, Copy, Debug)]
+pub struct Receiver {
+    pub tenant: &'static str,
+    pub guarantee: f64,
+    pub limit: f64,
+    pub weight: u32,
+}
+
+impl Receiver {
+    pub fn of(tenant: &'static str, guarantee: f64) -> Receiver {
+        Receiver { tenant, guarantee, limit: f64::INFINITY, weight: 1 }
+    }
+}
+
+/// The world.
+pub struct World {
+    pub now: u64,
+    pub flows: Vec<Flow>,
+    pub agents: Vec<Agent>,
+    pub faults: Faults,
+    pub settings: Settings,
+    pub receivers: Vec<Receiver>,
+    /// Limits in force, by host, sending endpoint.
+    pub limits: BTreeMap<(usize, EndpointId, Toward), f64>,
+    /// Datagrams by the host that sent them, and the longest.
+    pub datagrams: Vec<u64>,
+    pub longest: usize,
+    /// Bytes that wait in the network.
+    pub standing: f64,
+    fabric: VecDeque<(f64, Vec<f64>)>,
+    mail: Vec<(u64, usize, usize, Vec<u8>)>,
+    /// Bytes in each ingress queue, dropped since the last sample, and whose were dropped last.
+    queues: Vec<(f64, f64, Option<Mac>)>,
+    sampled: u64,
+    random: Random,
+    lives: u64,
+}
+
+/// The address of a receiving endpoint.
+pub fn receiver_mac(endpoint: u32) -> Mac {
+    Mac([2, 0, 0, 1, (endpoint >> 8) as u8, endpoint as u8])
+}
+
+fn sender_mac(flow: usize) -> Mac {
+    Mac([2, 0, 0, 2, (flow >> 8) as u8, flow as u8])
+}
+
+/// The name of a host; the receiving one is number 0.
+pub fn host_name(host: usize) -> String {
+    format!("h{host}")
+}
+
+fn both<T: Copy>(value: T) -> Both<T> {
+    Both { egress: value, ingress: value }
+}
+
+fn rate(mbit: f64) -> Rate {
+    if mbit.is_finite() { Rate((mbit * MBIT) as u64) } else { Rate::UNLIMITED }
+}
+
+impl World {
+    /// A world in which `flows` (host, receiving endpoint, load) send to `receivers`.
+    pub fn new(receivers: &[Receiver], flows: &[(usize, u32, Load)]) -> World {
+        World::with(Settings::default(), receivers, flows)
+    }
+
+    /// The same under a controller.
+    pub fn under(controller: ControllerKind, receivers: &[Receiver], flows: &[(usize, u32, Load)]) -> World {
+        World::with(Settings { controller, ..Settings::default() }, receivers, flows)
+    }
+
+    fn with(settings: Settings, receivers: &[Receiver], flows: &[(usize, u32, Load)]) -> World {
+        let hosts = flows.iter().map(|flow| flow.0).max().unwrap_or(0) + 1;
+        let tcp = Tcp { rate: 10.0 * FRAME * 8e9 / RTT_NS as f64, slow_start: true, turn: 0, lost: false };
+        let flow = |(index, &(host, to, load)): (usize, &(usize, u32, Load))| Flow {
+            host,
+            to,
+            load,
+            heeds: true,
+            mac: sender_mac(index),
+            sent: 0.0,
+            arrived: 0.0,
+            lost: 0.0,
+            // So that frames of many equal senders do not arrive in the same step.
+            carry: (index * 619 % 1538) as f64,
+            counted: 0.0,
+            tcp: tcp.clone(),
+        };
+        let mut world = World {
+            now: 1_000_000_000,
+            flows: flows.iter().enumerate().map(flow).collect(),
+            agents: Vec::new(),
+            faults: Faults { loss_ppm: 0, double_ppm: 0, delay_ns: 200_000, jitter_ns: 100_000, parted: false },
+            settings,
+            receivers: receivers.to_vec(),
+            limits: BTreeMap::new(),
+            datagrams: vec![0; hosts],
+            longest: 0,
+            standing: 0.0,
+            fabric: VecDeque::new(),
+            mail: Vec::new(),
+            queues: vec![(0.0, 0.0, None); receivers.len()],
+            sampled: 1_000_000_000,
+            random: Random::new(7),
+            lives: 1,
+        };
+        world.agents = (0..hosts).map(|host| world.agent(host)).collect();
+        world
+    }
+
+    fn agent(&self, host: usize) -> Agent {
+        Agent::new(self.settings, &host_name(host), self.lives, self.directory(host, &self.cluster()))
+    }
+
+    /// Where everyone is.
+    pub fn cluster(&self) -> Cluster {
+        let mut cluster = Cluster::default();
+        for (index, receiver) in self.receivers.iter().enumerate() {
+            cluster.place(&host_name(0), receiver.tenant, receiver_mac(index as u32));
+        }
+        for flow in &self.flows {
+            cluster.place(&host_name(flow.host), self.receivers[flow.to as usize].tenant, flow.mac);
+        }
+        cluster
+    }
+
+    /// What a host's agent knows.
+    pub fn directory(&self, host: usize, cluster: &Cluster) -> Directory {
+        let mut program = Program::default();
+        let mut names: Slots<String> = Slots::default();
+        program.uplink = Some(Uplink { port: PortId(0), rate: both(rate(LINK / MBIT)), headroom_ppm: HEADROOM_PPM });
+        let mut tenants: Vec<&str> = self.receivers.iter().map(|receiver| receiver.tenant).collect();
+        tenants.dedup();
+        for name in &tenants {
+            let guarantee = self.receivers.iter().filter(|r| r.tenant == *name).map(|r| r.guarantee).sum();
+            let share =
+                if host == 0 { Share { guarantee: rate(guarantee), ..Share::default() } } else { Share::default() };
+            program.tenants.push(Tenant { attachment: Attachment::Untagged, share: both(share) });
+            names.push((*name).to_string());
+        }
+        let endpoint = |mac, receiver: &Receiver, share| Endpoint {
+            tenant: TenantId(tenants.iter().position(|name| *name == receiver.tenant).unwrap() as u32),
+            port: PortId(1),
+            identity: Identity { macs: vec![mac], ..Identity::default() },
+            trunk: false,
+            share: both(share),
+            queue_bytes: 1 << 20,
+            flood_per_second: 1000,
+            max_learned: 64,
+        };
+        if host == 0 {
+            for (index, receiver) in self.receivers.iter().enumerate() {
+                let share =
+                    Share { guarantee: rate(receiver.guarantee), limit: rate(receiver.limit), weight: receiver.weight };
+                program.endpoints.push(endpoint(receiver_mac(index as u32), receiver, share));
+            }
+        }
+        for flow in self.flows.iter().filter(|flow| flow.host == host) {
+            let receiver = &self.receivers[flow.to as usize];
+            program.endpoints.push(endpoint(flow.mac, receiver, Share::default()));
+        }
+        Directory::new(Arc::new(cluster.clone()), &program, &names)
+    }
+
+    /// The receiving host's agent dies and a new one starts.
+    pub fn restart_receiver(&mut self) {
+        self.lives += 1;
+        self.agents[0] = self.agent(0);
+    }
+
+    /// The number of a flow's endpoint at its host.
+    pub fn sender(&self, flow: usize) -> EndpointId {
+        let host = self.flows[flow].host;
+        EndpointId(self.flows[..flow].iter().filter(|other| other.host == host).count() as u32)
+    }
+
+    /// What holds a flow back, in bits a second.
+    pub fn limit(&self, flow: usize) -> Option<f64> {
+        let (host, from, to) = (self.flows[flow].host, self.sender(flow), receiver_mac(self.flows[flow].to));
+        let pair = self.limits.get(&(host, from, Toward::Address(to)));
+        let all = self.limits.get(&(host, from, Toward::Everyone));
+        pair.into_iter().chain(all).copied().reduce(f64::min)
+    }
+
+    /// Lets `ns` pass.
+    pub fn run(&mut self, ns: u64) {
+        let until = self.now + ns;
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    /// Lets `ns` pass; what arrived of each flow meanwhile, in bits a second.
+    pub fn measure(&mut self, ns: u64) -> Vec<f64> {
+        let before: Vec<f64> = self.flows.iter().map(|flow| flow.arrived).collect();
+        self.run(ns);
+        let arrived = |(flow, before): (&Flow, f64)| (flow.arrived - before) * 8e9 / ns as f64;
+        self.flows.iter().zip(before).map(arrived).collect()
+    }
+
+    /// The same by receiving endpoint.
+    pub fn shares(&mut self, ns: u64) -> Vec<f64> {
+        let rates = self.measure(ns);
+        let mut shares = vec![0.0; self.receivers.len()];
+        for (flow, rate) in self.flows.iter().zip(rates) {
+            shares[flow.to as usize] += rate;
+        }
+        shares
+    }
+
+    fn step(&mut self) {
+        self.now += STEP_NS;
+        let offered: Vec<f64> = (0..self.flows.len()).map(|flow| self.offer(flow)).collect();
+        self.forward(&offered);
+        if self.settings.controller == ControllerKind::Gatekeeper {
+            self.drain();
+        }
+        if self.now - self.sampled >= MS {
+            self.sample();
+        }
+        self.deliver();
+        for host in 1..self.agents.len() {
+            if self.agents[host].poll_timeout().is_some_and(|at| at.0 <= self.now) {
+                self.agents[host].advance(Instant(self.now));
+            }
+        }
+        for host in 0..self.agents.len() {
+            self.collect(host);
+        }
+    }
+
+    /// Bytes that a flow sends in this step.
+    fn offer(&mut self, index: usize) -> f64 {
+        let limit = self.limit(index).unwrap_or(f64::INFINITY).min(LINK);
+        let now = self.now;
+        let flow = &mut self.flows[index];
+        let limit = if flow.heeds { limit } else { LINK };
+        let wanted = match flow.load {
+            Load::Open(rate) => rate,
+            Load::Bursts { rate, bytes } => {
+                let period = bytes * 8e9 / rate;
+                let burst = bytes * 8e9 / LINK;
+                if (now as f64) % period < burst { LINK } else { 0.0 }
+            }
+            Load::Tcp => {
+                if now >= flow.tcp.turn {
+                    flow.tcp.turn = now + RTT_NS;
+                    if std::mem::take(&mut flow.tcp.lost) {
+                        flow.tcp.rate = (flow.tcp.rate / 2.0).max(FRAME * 8e9 / RTT_NS as f64);
+                        flow.tcp.slow_start = false;
+                    } else if flow.tcp.slow_start {
+                        flow.tcp.rate *= 2.0;
+                    } else {
+                        flow.tcp.rate += FRAME * 8e9 / RTT_NS as f64 / 10.0;
+                    }
+                }
+                if flow.tcp.rate > limit {
+                    (flow.tcp.rate, flow.tcp.slow_start) = (limit, false);
+                }
+                flow.tcp.rate
+            }
+        };
+        let bytes = wanted.min(limit) * STEP_NS as f64 / 8e9;
+        flow.sent += bytes;
+        bytes
+    }
+
+    /// The network: one queue, first come first served, which drops what does not fit, of everyone alike.
+    fn forward(&mut self, offered: &[f64]) {
+        let drains = LINK * STEP_NS as f64 / 8e9;
+        let total: f64 = offered.iter().sum();
+        let room = (FABRIC + drains - self.standing).max(0.0);
+        let passes = if total > room { room / total } else { 1.0 };
+        for (flow, bytes) in self.flows.iter_mut().zip(offered) {
+            flow.lost += bytes * (1.0 - passes);
+            flow.tcp.lost |= passes < 1.0 && *bytes > 0.0;
+        }
+        let parcel: Vec<f64> = offered.iter().map(|bytes| bytes * passes).collect();
+        self.standing += total * passes;
+        self.fabric.push_back((total * passes, parcel));
+        let mut left = drains;
+        while left > 0.0 {
+            let Some((bytes, parcel)) = self.fabric.front_mut() else { break };
+            let part = if *bytes > left { left / *bytes } else { 1.0 };
+            let gone = *bytes * part;
+            for (flow, bytes) in self.flows.iter_mut().zip(parcel.iter_mut()) {
+                flow.carry += *bytes * part;
+                let frames = (flow.carry / FRAME).floor() * FRAME;
+                flow.carry -= frames;
+                flow.arrived += *bytes * part;
+                flow.counted += frames;
+                let queue = &mut self.queues[flow.to as usize];
+                queue.0 += *bytes * part;
+                *bytes *= 1.0 - part;
+            }
+            *bytes -= gone;
+            self.standing -= gone;
+            left -= gone;
+            if part < 1.0 {
+                break;
+            }
+            self.fabric.pop_front();
+        }
+    }
+
+    /// The ingress queues: drained by the ideal, bounded as Gatekeeper's.
+    fn drain(&mut self) {
+        const BOUND: f64 = 160.0 * FRAME;
+        let as_rate = 8e9 / STEP_NS as f64;
+        let tenants: Vec<sim::fluid::Tenant> = self
+            .receivers
+            .iter()
+            .zip(&self.queues)
+            .map(|(receiver, queue)| {
+                let claim = sim::fluid::Claim {
+                    guarantee: receiver.guarantee * MBIT,
+                    demand: queue.0 * as_rate,
+                    ..Default::default()
+                };
+                sim::fluid::Tenant { claim, endpoints: vec![claim] }
+            })
+            .collect();
+        let capacity = LINK * (1.0 - f64::from(HEADROOM_PPM) / 1e6);
+        for (at, shares) in sim::fluid::solve(capacity, &tenants).iter().enumerate() {
+            let queue = &mut self.queues[at];
+            queue.0 = (queue.0 - shares.rate / as_rate).max(0.0);
+            if queue.0 > BOUND {
+                queue.1 += queue.0 - BOUND;
+                queue.0 = BOUND;
+                let senders: Vec<Mac> =
+                    self.flows.iter().filter(|f| f.to as usize == at && f.sent > 0.0).map(|f| f.mac).collect();
+                queue.2 = Some(*self.random.pick(&senders));
+            }
+        }
+    }
+
+    fn sample(&mut self) {
+        let span = self.now - self.sampled;
+        self.sampled = self.now;
+        let mut arrivals = Vec::new();
+        for flow in &mut self.flows {
+            let bytes = std::mem::take(&mut flow.counted) as u64;
+            if bytes > 0 {
+                let to = EndpointId(flow.to);
+                arrivals.push(Arrival { to, from: Some(flow.mac), wire_bytes: bytes, dropped_bytes: 0 });
+            }
+        }
+        let queues = self.queues.iter_mut().enumerate().map(|(at, queue)| QueueSample {
+            endpoint: EndpointId(at as u32),
+            arrived_bytes: 1,
+            dropped_bytes: std::mem::take(&mut queue.1) as u64,
+            last_dropped: queue.2,
+            backlog_bytes: queue.0 as u64,
+        });
+        let queues: Vec<QueueSample> = queues.collect();
+        self.agents[0].sample(Instant(self.now), span, &arrivals, &queues);
+    }
+
+    /// Takes what an agent wants done.
+    fn collect(&mut self, host: usize) {
+        while let Some(Tuning { from, to, rate }) = self.agents[host].poll_tuning() {
+            match rate {
+                Some(rate) => self.limits.insert((host, from, to), rate.0 as f64),
+                None => self.limits.remove(&(host, from, to)),
+            };
+        }
+        while let Some((to, bytes)) = self.agents[host].poll_message() {
+            self.datagrams[host] += 1;
+            self.longest = self.longest.max(bytes.len());
+            let to: usize = to[1..].parse().unwrap();
+            let Faults { loss_ppm, double_ppm, delay_ns, jitter_ns, parted } = self.faults;
+            if parted || self.random.happens_ppm(loss_ppm) {
+                continue;
+            }
+            for _ in 0..=u32::from(self.random.happens_ppm(double_ppm)) {
+                let at = self.now + delay_ns + self.random.range(0, jitter_ns);
+                self.mail.push((at, host, to, bytes.clone()));
+            }
+        }
+    }
+
+    /// Delivers what has travelled long enough.
+    fn deliver(&mut self) {
+        let now = self.now;
+        let (mut due, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.mail).into_iter().partition(|m| m.0 <= now);
+        self.mail = rest;
+        due.sort_by_key(|mail| mail.0);
+        for (_, from, to, bytes) in due {
+            // What is doubled or late is an error, and that is all.
+            let _counted = self.agents[to].hear(Instant(now), &host_name(from), &bytes);
+        }
+    }
+
+    /// Until when in windows of 5 ms, on from now, `wanted` arrives of a flow at 99 %: how long it took, in nanoseconds.
+    pub fn time_until_restored(&mut self, flow: usize, wanted: f64, at_most_ns: u64) -> Option<u64> {
+        let begin = self.now;
+        let mut arrived = vec![self.flows[flow].arrived];
+        let window = (5 * MS / STEP_NS) as usize;
+        while self.now < begin + at_most_ns {
+            self.step();
+            arrived.push(self.flows[flow].arrived);
+            if let Some(first) = arrived.len().checked_sub(window + 1) {
+                let rate = (arrived[arrived.len() - 1] - arrived[first]) * 8e9 / (5 * MS) as f64;
+                if rate >= 0.99 * wanted {
+                    return Some(first as u64 * STEP_NS);
+                }
+            }
+        }
+        None
+    }
+}
