@@ -36,6 +36,10 @@ from lab.machine import cpu_use, sample_cpu
 from lab.net import Failed, Lab, missing_tools
 from lab.programs import Missing, program
 from lab.report import Claim, Report, at_least, at_most
+from lab.shuffle import mremu
+from lab.shuffle.generate import Shape, generate
+from lab.shuffle.job import Job, floor
+from lab.shuffle.mremu import BadFile
 from lab.stats import Mean, mean, table
 from lab.switches import Bridge, Htb, Levada, Rigid, Switch
 from lab.topology import Endpoint, Host, Tenant, Topology
@@ -49,15 +53,16 @@ LINK_BPS = 30 * MBIT
 #: What the job's bytes are multiplied by for links of that rate instead of the published.
 LINK_FACTOR = LINK_BPS / (1000 * MBIT)
 #: What the whole job, bytes and times, is made smaller by.
-JOB_FACTOR = 0.4
+JOB_FACTOR = 0.25
 #: What a port of the network between holds: 17 ms at that rate. A queue scaled like the link
 #: would hold five frames.
 FABRIC_QUEUE_BYTES = 64 << 10
 SEED = 6
 #: A trace to play instead of the job of that seed.
 TRACE_VARIABLE = "SHUFFLE_TRACE"
-#: A job is given up after this: three times what rigid limits at a quarter of the link need.
-BOUND_S = 120.0
+#: A job is given up after so many times its floor at the least guarantee: who keeps that
+#: guarantee needs half of it.
+PATIENCE = 3
 #: Neighbours have so long to fill the links before the job begins.
 LEAD_S = 2.0
 #: Neighbours would stop by themselves so long after the job was given up.
@@ -148,7 +153,7 @@ class Cell:
     labels: dict[str, Any]
     #: What `lab.shuffle` told.
     job: dict[str, Any]
-    #: How long the job took; where it was given up, `BOUND_S`, which it would have exceeded.
+    #: How long the job took; where it was given up, how long it was played.
     job_s: float
     finished: bool
     #: What each pair of `net` got meanwhile, in bits a second on the wire.
@@ -182,12 +187,39 @@ FULL = Plan(5, GUARANTEES_PERCENT)
 QUICK = Plan(1, (75,))
 
 
+@dataclass(frozen=True)
+class Work:
+    """The job as all cells play it: `options` of `lab.shuffle`, and when it is given up."""
+
+    job: Job
+    options: tuple[str, ...]
+    bound_s: float
+
+
+def work(plan: Plan) -> Work:
+    """The job of the seed, or of the trace that the environment names."""
+    trace = os.environ.get(TRACE_VARIABLE)
+    nbytes = LINK_FACTOR * JOB_FACTOR
+    source = ["--trace", trace] if trace else ["--generate", str(SEED), "--hosts", str(HOSTS)]
+    try:
+        job = mremu.read(Path(trace)) if trace else generate(SEED, Shape(hosts=HOSTS))
+    except BadFile as error:
+        raise Failed(f"${TRACE_VARIABLE}: {error}") from error
+    job = job.scaled(nbytes, JOB_FACTOR)
+    least = floor(job, guarantee_bps(min(plan.guarantees)))
+    if least is None:
+        raise Failed(f"job {job.name} copies nothing between hosts")
+    factors = ["--bytes-factor", repr(nbytes), "--time-factor", repr(JOB_FACTOR)]
+    return Work(job, (*source, *factors), PATIENCE * least.job_s)
+
+
 def play(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
     """Plays all cells, peers in turn, and judges them."""
     program()  # before minutes are spent on the others
     if missing_tools(["ethtool"]):
         raise Missing(f"{figure.name} needs ethtool: apt install ethtool")
     plan = QUICK if quick else FULL
+    played = work(plan)
     report = Report(figure.name, quick)
     report.machine = machine.describe(["iperf3", "ip", "tc", "ethtool", str(program())])
     cells: list[Cell] = []
@@ -196,10 +228,10 @@ def play(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
         # There and back: what drifts with time falls on all alike.
         for peer, guarantee in rounds if repetition % 2 == 0 else reversed(rounds):
             labels = {"peer": peer, "guarantee": guarantee, "repetition": repetition}
-            for cell in _play(figure, lab, labels):
+            for cell in _play(figure, played, lab, labels):
                 cells.append(cell)
                 print(f"  {_progress(cell)}", file=sys.stderr)
-    report.parameters = _parameters(figure, plan, cells)
+    report.parameters = _parameters(figure, plan, played)
     report.cells = [asdict(cell) for cell in cells]
     report.tables = [jobs_table(figure, cells, plan.guarantees)]
     report.tables.append(pairs_table(cells, plan.guarantees))
@@ -219,7 +251,7 @@ def _rounds(plan: Plan) -> Iterator[tuple[str, int | None]]:
                 yield peer, guarantee
 
 
-def _play(figure: Figure, lab: Lab, labels: dict[str, Any]) -> Iterator[Cell]:
+def _play(figure: Figure, played: Work, lab: Lab, labels: dict[str, Any]) -> Iterator[Cell]:
     """A cell, again until it is valid, at most `ATTEMPTS` times."""
     peer, guarantee = labels["peer"], labels["guarantee"]
     if peer in (ALONE, AT_RATE):
@@ -232,7 +264,8 @@ def _play(figure: Figure, lab: Lab, labels: dict[str, Any]) -> Iterator[Cell]:
         for attempt in range(ATTEMPTS):
             with lab.stage():
                 flows = [] if peer in (ALONE, AT_RATE) else neighbours(figure)
-                cell = measure(lab, switch, figure, flows, {**labels, "attempt": attempt})
+                told = {**labels, "attempt": attempt}
+                cell = measure(lab, switch, figure.protocol, played, flows, told)
             yield cell
             if cell.valid:
                 return
@@ -282,10 +315,15 @@ def neighbours(figure: Figure) -> list[Flow]:
 
 
 def measure(
-    lab: Lab, switch: Switch, figure: Figure, flows: Sequence[Flow], labels: dict[str, Any]
+    lab: Lab,
+    switch: Switch,
+    protocol: wire.Protocol,
+    played: Work,
+    flows: Sequence[Flow],
+    labels: dict[str, Any],
 ) -> Cell:
     """Plays the job beside `flows`, and ends them."""
-    seconds = int(LEAD_S + BOUND_S) + TAIL_S
+    seconds = int(LEAD_S + played.bound_s) + TAIL_S
     begun = time.monotonic()
     for port, flow in enumerate(flows, start=FIRST_PORT):
         flow.begin(switch.guests[flow.src], switch.guests[flow.dst], port, seconds)
@@ -294,7 +332,7 @@ def measure(
     shown_first, cpu_first = switch.sample(), sample_cpu(switch.processes)
     first = {f.dst: switch.guests[f.dst].namespace.received(f.dst) for f in flows}
     start = time.monotonic()
-    job = _play_job(lab, switch)
+    job = _play_job(lab, switch, played)
     window_s = time.monotonic() - start
     last = {f.dst: switch.guests[f.dst].namespace.received(f.dst) for f in flows}
     shown_last, cpu_last = switch.sample(), sample_cpu(switch.processes)
@@ -307,11 +345,10 @@ def measure(
     return Cell(
         labels=labels,
         job=job,
-        job_s=job["completion_s"] if job["finished"] else BOUND_S,
+        job_s=job["completion_s"] if job["finished"] else job["played_s"],
         finished=job["finished"],
         pairs_bps=[
-            wire.wire_bits(last[f.dst].since(first[f.dst]), figure.protocol) / window_s
-            for f in flows
+            wire.wire_bits(last[f.dst].since(first[f.dst]), protocol) / window_s for f in flows
         ],
         window_s=window_s,
         idle=use.idle,
@@ -324,7 +361,7 @@ def measure(
     )
 
 
-def _play_job(lab: Lab, switch: Switch) -> dict[str, Any]:
+def _play_job(lab: Lab, switch: Switch, played: Work) -> dict[str, Any]:
     """`lab.shuffle` among the job's endpoints; what it told."""
     places = [
         {"name": guest.name, "netns": guest.namespace.name, "address": guest.address}
@@ -332,18 +369,15 @@ def _play_job(lab: Lab, switch: Switch) -> dict[str, Any]:
     ]
     path = lab.dir / "places.json"
     path.write_text(json.dumps(places))
-    trace = os.environ.get(TRACE_VARIABLE)
-    source = ["--trace", trace] if trace else ["--generate", str(SEED), "--hosts", str(HOSTS)]
     root = Path(__file__).resolve().parents[1]
     process = lab.spawn(
         "shuffle",
-        *("env", f"PYTHONPATH={root}", sys.executable, "-m", "lab.shuffle", *source),
-        *("--places", str(path), "--timeout", str(BOUND_S)),
-        *("--bytes-factor", repr(LINK_FACTOR * JOB_FACTOR), "--time-factor", repr(JOB_FACTOR)),
+        *("env", f"PYTHONPATH={root}", sys.executable, "-m", "lab.shuffle", *played.options),
+        *("--places", str(path), "--timeout", str(played.bound_s)),
         *("--link-rate", str(switch.topology.hosts[0].link_bps)),
         stdout=subprocess.PIPE,
     )
-    text, _ = process.popen.communicate(timeout=2 * BOUND_S)
+    text, _ = process.popen.communicate(timeout=2 * played.bound_s + TAIL_S)
     if process.popen.returncode not in (0, 1) or not text:
         raise Failed(f"the job was not played:\n{process.output()[-2000:]}")
     told: dict[str, Any] = json.loads(text)
@@ -493,7 +527,8 @@ def _progress(cell: Cell) -> str:
     return f"{labels}: {took}, pairs {cell.net_bps / MBIT:.1f} Mbit/s, {idle}{state}"
 
 
-def _parameters(figure: Figure, plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
+def _parameters(figure: Figure, plan: Plan, played: Work) -> dict[str, Any]:
+    least = floor(played.job, LINK_BPS)
     return {
         "repetitions": plan.repetitions,
         "hosts": HOSTS,
@@ -501,13 +536,13 @@ def _parameters(figure: Figure, plan: Plan, cells: Sequence[Cell]) -> dict[str, 
         "link_bps": LINK_BPS,
         "link_and_bytes_factor": LINK_FACTOR,
         "job_factor": JOB_FACTOR,
-        "job": cells[0].job["job"] if cells else None,
-        "floor": cells[0].job["floor"] if cells else None,
+        "job": {"name": played.job.name, "options": played.options},
+        "floor": None if least is None else asdict(least),
         "fabric_queue_bytes": FABRIC_QUEUE_BYTES,
         "given_up_percent": GIVEN_UP_PERCENT,
         "headroom_percent": HEADROOM_PERCENT,
         "guarantees_percent": plan.guarantees,
         "neighbour": figure.title,
-        "bound_s": BOUND_S,
+        "bound_s": played.bound_s,
         "congestion_control": "cubic",
     }

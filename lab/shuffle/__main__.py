@@ -16,15 +16,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from lab import wire
 from lab.shuffle import mremu
 from lab.shuffle.generate import Shape, generate
 from lab.shuffle.job import Job, floor
 from lab.shuffle.mremu import BadFile, Fields
 from lab.shuffle.replay import Place, Replay, Unplayable
-
-#: What TCP's payload takes on the wire in full frames, VLAN tag included.
-WIRE_OVER_PAYLOAD = wire.FULL_BYTES / wire.TCP.payload_bytes
 
 _EPILOG = """
 PLACES is a JSON file that says where the job's hosts are: network namespaces of `ip netns`, or
@@ -111,7 +107,7 @@ def _describe(job: Job) -> dict[str, Any]:
 
 
 def _floor(job: Job, link_bps: float | None) -> dict[str, Any] | None:
-    least = None if link_bps is None else floor(job, link_bps, WIRE_OVER_PAYLOAD)
+    least = None if link_bps is None else floor(job, link_bps)
     return None if least is None else asdict(least)
 
 

@@ -14,6 +14,11 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from lab import wire
+
+#: What TCP's payload takes on the wire in full frames, VLAN tag included.
+WIRE_OVER_PAYLOAD = wire.FULL_BYTES / wire.TCP.payload_bytes
+
 
 @dataclass(frozen=True)
 class Map:
@@ -101,7 +106,7 @@ class Floor:
     job_s: float
 
 
-def floor(job: Job, link_bps: float, wire_over_payload: float) -> Floor | None:
+def floor(job: Job, link_bps: float, wire_over_payload: float = WIRE_OVER_PAYLOAD) -> Floor | None:
     """The floor that links of a rate set, in both directions each; copies within a host take no
     link. None where nothing crosses the network. Acknowledgements are not counted."""
     where = job.host_of()
