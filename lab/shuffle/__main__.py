@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         places = None if args.places is None else read_places(args.places)
         told = {"job": _describe(job), "floor": _floor(job, args.link_rate)}
         if places is not None:
+            _allow_files()
             told |= Replay(job, spread(job, places)).play(args.timeout, _Stop())
     except (BadFile, Unplayable) as error:
         print(f"lab.shuffle: {error}", file=sys.stderr)
@@ -76,6 +78,12 @@ def spread(job: Job, places: Sequence[Place]) -> dict[str, Place]:
         have = f"{len(job.hosts)} hosts, but there are {len(places)} places"
         raise Unplayable(f"job {job.name} has {have}: name more of them")
     return {host: places[i * len(places) // len(job.hosts)] for i, host in enumerate(job.hosts)}
+
+
+def _allow_files() -> None:
+    """A copy has two sockets: as many files as one may have, instead of the usual 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Stop:

@@ -58,6 +58,8 @@ class Progress:
         #: (when, number, what, name or copy): what ends by itself.
         self._events: list[tuple[float, int, str, str | Copy]] = []
         self._numbers = 0
+        #: Reducers that may have something to begin since they were last looked at, in order.
+        self._changed: dict[str, Reducer] = {}
         for host in job.hosts:
             for _ in range(job.map_slots):
                 self._next_map(host, 0.0)
@@ -80,6 +82,7 @@ class Progress:
                 self.map_end_s[who] = when
                 self._next_map(self._where[who], when)
                 self._start_reducers(when)
+                self._changed |= self.reducers
             elif what == "waited":
                 assert isinstance(who, str)
                 self._begin_fetching(self.reducers[who], when)
@@ -87,11 +90,13 @@ class Progress:
                 assert isinstance(who, Copy)
                 self.reducers[who.reducer].wanted.insert(0, who)
                 self.reducers[who.reducer].waiting -= 1
+                self._changed[who.reducer] = self.reducers[who.reducer]
             else:
                 assert isinstance(who, str)
                 self._end_reducer(self.reducers[who], when)
         begun = []
-        for reducer in self.reducers.values():
+        changed, self._changed = self._changed, {}
+        for reducer in changed.values():
             if reducer.fetching:
                 copies = self._fetchable(reducer)
                 if copies and reducer.first_copy_s is None:
@@ -105,6 +110,7 @@ class Progress:
         self.bytes_done += copy.nbytes
         reducer = self.reducers[copy.reducer]
         reducer.sources.remove(self._where[copy.mapper])
+        self._changed[copy.reducer] = reducer
         self._maybe_shuffled(reducer, now)
 
     def failed(self, now: float, copy: Copy) -> None:
@@ -113,6 +119,7 @@ class Progress:
         reducer = self.reducers[copy.reducer]
         reducer.sources.remove(self._where[copy.mapper])
         reducer.waiting += 1
+        self._changed[copy.reducer] = reducer
         self._at(now + RETRY_S, "retry", copy)
 
     def _fetchable(self, reducer: Reducer) -> list[Copy]:
@@ -144,6 +151,7 @@ class Progress:
 
     def _begin_fetching(self, reducer: Reducer, when: float) -> None:
         reducer.fetching = True
+        self._changed[reducer.task.name] = reducer
         self._maybe_shuffled(reducer, when)
 
     def _maybe_shuffled(self, reducer: Reducer, now: float) -> None:

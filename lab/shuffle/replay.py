@@ -176,9 +176,13 @@ class Replay:
 
     def _fetch(self, copy: Copy) -> None:
         place = self._places[self._where[copy.reducer]]
-        with self._inside(place):
-            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         fetch = _Fetch(copy, self._now(), copy.nbytes)
+        try:
+            with self._inside(place):
+                sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError:  # too many open files: others will end
+            self._progress.failed(self._now(), copy)
+            return
         try:
             # The endpoint's own address, also where one namespace has several.
             sock.bind((place.address, 0))
