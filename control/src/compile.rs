@@ -109,6 +109,7 @@ fn switch(
             endpoints,
             ports: ports.features,
             fdb_age_ns: switch.fdb_age_ns,
+            ..Program::default()
         },
         tenants: tenant_names,
         endpoints: names,

@@ -142,6 +142,7 @@ pub fn tenant(tenant: &Tenant) -> Keys {
         Attachment::Isolated => {}
         Attachment::Vlan(id) => w.put("vlan", id),
         Attachment::Untagged => w.put("vlan", "untagged"),
+        Attachment::Vxlan(vni) => w.put("vni", vni),
     }
     knobs(&mut w, &tenant.knobs);
     w.0

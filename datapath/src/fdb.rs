@@ -408,6 +408,6 @@ impl Fdb {
 pub fn network_of(tenant: TenantId, attachment: Attachment) -> Network {
     match attachment {
         Attachment::Untagged => Network::UNTAGGED,
-        Attachment::Isolated | Attachment::Vlan(_) => Network(tenant.0),
+        Attachment::Isolated | Attachment::Vlan(_) | Attachment::Vxlan(_) => Network(tenant.0),
     }
 }

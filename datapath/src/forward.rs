@@ -12,6 +12,8 @@ pub enum Target {
     Endpoint(EndpointId),
     /// To the uplink.
     Uplink,
+    /// Through tunnels to another host: which one, the overlay's table says.
+    Tunnels,
     /// To everyone in the network but its source: a group address.
     Group,
     /// Wherever the address may be: the uplink and endpoints whose addresses are learned.
@@ -20,14 +22,25 @@ pub enum Target {
     Nowhere,
 }
 
+/// How a network reaches the uplink.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outside {
+    /// Without a tag.
+    Untagged,
+    /// Under a VLAN.
+    Vlan(u16),
+    /// Through tunnels.
+    Tunnels,
+}
+
 /// Who is in a network.
 #[derive(Clone, Debug, Default)]
 struct Members {
     all: Vec<EndpointId>,
     /// Those whose addresses are not declared.
     learning: Vec<EndpointId>,
-    /// VLAN on the uplink, if the network reaches it.
-    uplink: Option<Option<u16>>,
+    /// How it reaches the uplink, if it does.
+    outside: Option<Outside>,
 }
 
 /// Where an endpoint is: its network, and its places among its members.
@@ -71,18 +84,22 @@ impl Forward {
         if self.members.len() <= slot {
             self.members.resize(slot + 1, Members::default());
         }
-        if let Some(Some(vlan)) = self.members[slot].uplink.take() {
+        if let Some(Outside::Vlan(vlan)) = self.members[slot].outside.take() {
             self.vlans[usize::from(vlan) & 4095] = None;
         }
-        if let Some(Attachment::Vlan(vlan)) = attachment {
-            self.members[slot].uplink = Some(Some(vlan));
-            self.vlans[usize::from(vlan) & 4095] = Some(Network(tenant.0));
+        match attachment {
+            Some(Attachment::Vlan(vlan)) => {
+                self.members[slot].outside = Some(Outside::Vlan(vlan));
+                self.vlans[usize::from(vlan) & 4095] = Some(Network(tenant.0));
+            }
+            Some(Attachment::Vxlan(_)) => self.members[slot].outside = Some(Outside::Tunnels),
+            Some(Attachment::Isolated | Attachment::Untagged) | None => {}
         }
     }
 
     /// Whether the untagged network reaches the uplink: some tenant is attached so.
     pub fn attach_untagged(&mut self, attached: bool) {
-        self.members[slot(Network::UNTAGGED)].uplink = attached.then_some(None);
+        self.members[slot(Network::UNTAGGED)].outside = attached.then_some(Outside::Untagged);
     }
 
     /// Puts an endpoint into a network, which its tenant must be attached to; `learning` where its addresses are not declared.
@@ -136,15 +153,15 @@ impl Forward {
     #[must_use]
     pub fn network_of_vlan(&self, vlan: Option<u16>) -> Option<Network> {
         match vlan {
-            None | Some(0) => self.members[slot(Network::UNTAGGED)].uplink.map(|_| Network::UNTAGGED),
+            None | Some(0) => self.members[slot(Network::UNTAGGED)].outside.map(|_| Network::UNTAGGED),
             Some(vlan) => self.vlans[usize::from(vlan) & 4095],
         }
     }
 
-    /// Whether a network reaches the uplink, and under which VLAN.
+    /// Whether a network reaches the uplink, and how.
     #[must_use]
-    pub fn uplink_vlan(&self, network: Network) -> Option<Option<u16>> {
-        self.members[slot(network)].uplink
+    pub fn outside(&self, network: Network) -> Option<Outside> {
+        self.members[slot(network)].outside
     }
 
     /// Those to whom a flooded frame is copied: everyone, or only endpoints whose addresses are learned.
@@ -164,10 +181,11 @@ impl Forward {
             return Target::Endpoint(endpoint);
         }
         let members = &self.members[slot(network)];
-        match (members.uplink.is_some(), members.learning.is_empty()) {
-            (true, true) => Target::Uplink,
-            (false, true) => Target::Nowhere,
-            _ => Target::Unknown,
+        match (members.outside, members.learning.is_empty()) {
+            (Some(Outside::Tunnels), _) => Target::Tunnels,
+            (Some(_), true) => Target::Uplink,
+            (None, true) => Target::Nowhere,
+            (_, false) => Target::Unknown,
         }
     }
 

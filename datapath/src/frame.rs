@@ -44,6 +44,8 @@ pub struct Meta {
     pub out: u32,
     /// When it entered its queue.
     pub queued: Instant,
+    /// Bytes of a tunnel's headers that each of its segments has around it on the wire, beside what lies in the buffer.
+    pub outer: u8,
 }
 
 /// All but the bytes: one cache line, since a queue that waited long finds nothing of its frames cached.

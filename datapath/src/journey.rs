@@ -13,7 +13,7 @@ use crate::units::{Direction, Rate};
 use crate::verdict::{Reason, Verdict};
 use crate::wire::Mac;
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 /// What became, or would become, of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +77,8 @@ pub enum Found {
     Learned(EndpointId, u64),
     /// Nobody here has it: the uplink.
     Uplink,
+    /// This other host has it.
+    Host(Ipv4Addr),
     /// A group address: everyone, the uplink included where `uplink` says so.
     Group {
         /// Endpoints that get a copy.
@@ -127,6 +129,8 @@ pub struct Emit {
     pub tag: Option<u16>,
     /// The tag that is taken off before.
     pub untag: Option<u16>,
+    /// The tunnel whose headers are put around: its network identifier, and the host at its other end.
+    pub tunnel: Option<(u32, Ipv4Addr)>,
     /// Frames that the switch cuts it into because the port cannot; 1 where it leaves whole.
     pub cut: u32,
     /// Whether the switch finishes its checksum because the port cannot.
@@ -146,6 +150,10 @@ pub enum Step {
     Guard(Box<Finding>),
     /// Its source address is learned, or why not; and the endpoint that has it.
     Learn(Mac, Result<(), Reason>, Option<EndpointId>),
+    /// From the uplink, out of a tunnel: its network identifier and the host that sent it; or why it is refused.
+    Open(Result<(u32, Ipv4Addr), Reason>),
+    /// So many datagrams of tunnels, which are cut from each other and not followed further.
+    Train(u32),
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared its source.
     Enter(Result<Option<u16>, Reason>),
     /// Where it goes.
@@ -164,6 +172,8 @@ pub enum Step {
     Police(EndpointId, u32, u32),
     /// The copies that neighbours get, which are not followed further.
     Copies(u32),
+    /// The copies that other hosts get through tunnels, which are not followed further.
+    Hosts(u32),
     /// The port.
     Emit(Emit),
 }
@@ -178,7 +188,8 @@ impl Step {
             Step::Guard(_) => "guard",
             Step::Learn(..) => "learn",
             Step::Enter(_) => "enter",
-            Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) => "forward",
+            Step::Open(_) | Step::Train(_) => "tunnel",
+            Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) | Step::Hosts(_) => "forward",
             Step::Flood(_) | Step::OnlyOutside => "flood",
             Step::Pair(..) => "pair",
             Step::Queue(_) => "queue",
@@ -194,6 +205,7 @@ impl Step {
             Step::Look(Err(reason))
             | Step::Learn(_, Err(reason), _)
             | Step::Enter(Err(reason))
+            | Step::Open(Err(reason))
             | Step::Refuse(reason)
             | Step::Pair(_, pair::Found { admission: Admission::Refused(reason), .. })
             | Step::Queue(Queue { admission: Admission::Refused(reason), .. })
@@ -278,7 +290,9 @@ impl fmt::Display for Words<'_> {
             }
             Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
-            Step::Enter(Err(reason)) => write!(f, "refused ({})", reason.name()),
+            Step::Enter(Err(reason)) | Step::Open(Err(reason)) => write!(f, "refused ({})", reason.name()),
+            Step::Open(Ok((vni, from))) => write!(f, "out of VXLAN {vni}, from {from}"),
+            Step::Train(datagrams) => write!(f, "cut into {datagrams} datagrams, each of which goes its own way"),
             Step::Forward(mac, found) => forward(f, *mac, *found, names),
             Step::OnlyOutside => write!(f, "to the uplink alone: the sender's flood budget is used up"),
             Step::Refuse(Reason::FloodLimit) => {
@@ -292,6 +306,7 @@ impl fmt::Display for Words<'_> {
                 write!(f, "the bucket of {} lets {passed} of {of} segments pass", names.endpoint(*endpoint))
             }
             Step::Copies(receivers) => write!(f, "a copy for each of {receivers} neighbours"),
+            Step::Hosts(hosts) => write!(f, "a copy for each of {hosts} hosts that have the tenant"),
             Step::Emit(emit) => emit_words(f, emit, names),
         }
     }
@@ -305,6 +320,7 @@ fn forward(f: &mut fmt::Formatter<'_>, mac: Mac, found: Found, names: &dyn Names
             let seconds = age_ns / 1_000_000_000;
             write!(f, "to {}, from which {mac} was learned; last seen {seconds} s ago", names.endpoint(to))
         }
+        Found::Host(host) => write!(f, "to the host {host}, which has {mac}"),
         Found::Uplink => write!(f, "to the uplink: nobody here has {mac}"),
         Found::Group { receivers, uplink } => {
             write!(f, "{mac} is a group: to {receivers} neighbours{}", out(uplink))
@@ -375,6 +391,9 @@ fn emit_words(f: &mut fmt::Formatter<'_>, emit: &Emit, names: &dyn Names) -> fmt
     }
     if let Some(tag) = emit.untag {
         write!(f, ", the tag of VLAN {tag} taken off")?;
+    }
+    if let Some((vni, host)) = emit.tunnel {
+        write!(f, ", in VXLAN {vni} to {host}")?;
     }
     if emit.cut > 1 {
         write!(f, ", cut into {} frames by the switch", emit.cut)?;

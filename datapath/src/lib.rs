@@ -12,6 +12,7 @@ pub mod guard;
 pub mod journey;
 pub mod link;
 pub mod offload;
+pub mod overlay;
 pub mod pair;
 pub mod police;
 pub mod program;

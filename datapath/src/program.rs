@@ -7,11 +7,13 @@
 use crate::fdb::{Network, network_of};
 use crate::guard::Identity;
 use crate::offload::OffloadSupport;
+use crate::overlay::{Overlay, OverlayChange};
 use crate::units::{Both, Rate};
 use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::ops::{Index, IndexMut};
 
 /// A port, by its slot in [`Program::ports`].
@@ -79,6 +81,8 @@ pub enum Attachment {
     Vlan(u16),
     /// In the untagged network, which all such tenants share, here and outside.
     Untagged,
+    /// Through tunnels to the hosts that [`Program::overlay`] says have it, with VXLAN network identifier 1 to 16777215.
+    Vxlan(u32),
 }
 
 /// The owner of endpoints.
@@ -261,6 +265,8 @@ pub struct Program {
     pub ports: Slots<PortFeatures>,
     /// Nanoseconds after which a learned address that was not seen again is forgotten.
     pub fdb_age_ns: u64,
+    /// Where tenants are on other hosts.
+    pub overlay: Overlay,
 }
 
 impl Program {
@@ -337,6 +343,7 @@ impl Program {
         if self.fdb_age_ns != from.fdb_age_ns {
             changes.push(Change::FdbAge(self.fdb_age_ns));
         }
+        changes.extend(self.overlay.changes_from(&from.overlay).into_iter().map(Change::Overlay));
         Some(changes)
     }
 }
@@ -354,6 +361,8 @@ pub enum Change {
     Endpoint(EndpointId, Option<Endpoint>),
     /// How long learned addresses live from when they are next seen, in nanoseconds.
     FdbAge(u64),
+    /// Where tenants are on other hosts.
+    Overlay(OverlayChange),
 }
 
 /// Why a change was refused. Nothing of it was done.
@@ -377,6 +386,16 @@ pub enum ChangeError {
     BadVlan(u16),
     /// The VLAN is this other tenant's.
     VlanInUse(u16, TenantId),
+    /// Not a VXLAN network identifier that a tenant may have: 1 to 16777215.
+    BadVni(u32),
+    /// The VXLAN network identifier is this other tenant's.
+    VniInUse(u32, TenantId),
+    /// There is no host with this address.
+    UnknownPeer(Ipv4Addr),
+    /// Addresses are at the host: remove them first.
+    PeerInUse(Ipv4Addr),
+    /// There are [`crate::overlay::MOST_PEERS`] hosts or [`crate::overlay::MOST_REMOTES`] addresses on them already.
+    OverlayFull,
     /// This other endpoint of the same network has declared the address.
     AddressInUse(Mac, EndpointId),
 }
@@ -384,8 +403,8 @@ pub enum ChangeError {
 impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use ChangeError::{
-            AddressInUse, BadVlan, NoSuchSlot, OtherTenant, PortInUse, TenantInUse, UnknownPort, UnknownTenant, Vacant,
-            VlanInUse,
+            AddressInUse, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse, TenantInUse,
+            UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse, VniInUse,
         };
         match self {
             NoSuchSlot(id) => write!(f, "number {id} is too large: {} is the most", Slots::<()>::MOST - 1),
@@ -397,6 +416,11 @@ impl fmt::Display for ChangeError {
             OtherTenant(id) => write!(f, "endpoint {} belongs to another tenant: remove it first", id.0),
             BadVlan(vlan) => write!(f, "VLAN {vlan} is not in 1 to 4094"),
             VlanInUse(vlan, id) => write!(f, "VLAN {vlan} is tenant {}'s", id.0),
+            BadVni(vni) => write!(f, "VXLAN network {vni} is not in 1 to 16777215"),
+            VniInUse(vni, id) => write!(f, "VXLAN network {vni} is tenant {}'s", id.0),
+            UnknownPeer(address) => write!(f, "host {address} is not known: add it first"),
+            PeerInUse(address) => write!(f, "addresses are at host {address}: remove them first"),
+            OverlayFull => write!(f, "too many hosts, or too many addresses on them"),
             AddressInUse(mac, id) => write!(f, "address {mac} is endpoint {}'s", id.0),
         }
     }

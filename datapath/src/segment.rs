@@ -84,13 +84,20 @@ pub fn segments(layout: &Layout, offload: &Offload) -> u32 {
 #[must_use]
 #[inline]
 pub fn wire_bytes(len: usize, layout: &Layout, offload: &Offload) -> u32 {
-    let len = len as u32;
+    tunnelled_wire_bytes(len, layout, offload, 0)
+}
+
+/// The same where each segment has `outer` bytes of a tunnel's headers around it.
+#[must_use]
+#[inline]
+pub fn tunnelled_wire_bytes(len: usize, layout: &Layout, offload: &Offload, outer: u8) -> u32 {
+    let (len, outer) = (len as u32, u32::from(outer));
     if offload.gso == Gso::None {
-        return len.max(MIN_FRAME) + WIRE_OVERHEAD;
+        return (len + outer).max(MIN_FRAME) + WIRE_OVERHEAD;
     }
-    let headers = u32::from(layout.payload_offset);
+    let headers = u32::from(layout.payload_offset) + outer;
     let full = segments(layout, offload) - 1;
-    let last = len - full * u32::from(offload.gso_size);
+    let last = len + outer - full * u32::from(offload.gso_size);
     full * full_segment(headers, offload) + last.max(MIN_FRAME) + WIRE_OVERHEAD
 }
 
@@ -102,11 +109,11 @@ fn full_segment(headers: u32, offload: &Offload) -> u32 {
 /// Cuts off as many segments as take at most `max_bytes` on the wire, at least one. Gives that part and the rest, if there is one.
 /// Where the pool has no buffer for the cut, the frame stays whole.
 pub fn split(pool: &mut Pool, frame: Frame, max_bytes: u32) -> (Frame, Option<Frame>) {
-    let Meta { layout, offload, .. } = *pool.meta(&frame);
-    if offload.gso == Gso::None || wire_bytes(pool.len(&frame), &layout, &offload) <= max_bytes {
+    let Meta { layout, offload, outer, .. } = *pool.meta(&frame);
+    if offload.gso == Gso::None || tunnelled_wire_bytes(pool.len(&frame), &layout, &offload, outer) <= max_bytes {
         return (frame, None);
     }
-    let fit = max_bytes / full_segment(u32::from(layout.payload_offset), &offload);
+    let fit = max_bytes / full_segment(u32::from(layout.payload_offset) + u32::from(outer), &offload);
     match cut(pool, frame, fit.max(1)) {
         Ok((first, rest)) => (first, Some(rest)),
         Err(frame) => (frame, None),
@@ -194,7 +201,7 @@ fn correct(pool: &mut Pool, part: &Frame, skipped: u32, last: bool) {
     if segments(layout, offload) == 1 {
         (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, false);
     }
-    meta.wire_bytes = wire_bytes(bytes.len(), &meta.layout, &meta.offload);
+    meta.wire_bytes = tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
 }
 
 /// TCP flags that belong to other segments than these: the end of the data to the last, and CWR to the first where the sender said

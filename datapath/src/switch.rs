@@ -7,9 +7,10 @@
 use crate::arrivals::Arrivals;
 use crate::fdb::{Fdb, Learning, Network};
 use crate::flood::FloodBudget;
-use crate::forward::{Forward, Target};
+use crate::forward::{Forward, Outside, Target};
 use crate::frame::{Frame, Pool, PoolLimits};
 use crate::guard;
+use crate::overlay::Tunnels;
 use crate::pair::Pairs;
 use crate::police::Policer;
 use crate::program::{ChangeError, EndpointId, IngressMode, PortId, Program, Slots, TenantId};
@@ -19,7 +20,7 @@ use crate::segment;
 use crate::stats::Traffic;
 use crate::units::{Both, Direction, Instant};
 use crate::verdict::{DropCounters, Reason, Verdict};
-use crate::wire::{Mac, vlan};
+use crate::wire::{Mac, vlan, vxlan};
 use change::Gone;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use std::collections::VecDeque;
@@ -32,6 +33,7 @@ mod explain;
 mod feedback;
 mod handover;
 mod look;
+mod tunnel;
 
 pub use handover::{EndpointState, Imported, Learned, OtherVersion, PairState, State, TenantState};
 
@@ -85,6 +87,7 @@ pub struct Switch {
     roles: Vec<Role>,
     forward: Forward,
     fdb: Fdb,
+    tunnels: Tunnels,
     /// What congestion agents hold back on the way to the egress queues.
     pairs: Pairs,
     egress: Scheduler,
@@ -127,6 +130,7 @@ impl Switch {
             roles: Vec::new(),
             forward: Forward::new(),
             fdb: Fdb::new(program.fdb_age_ns, seed),
+            tunnels: Tunnels::new(seed),
             pairs: Pairs::new(),
             egress: Scheduler::new(&empty, Direction::Egress),
             arrivals: Arrivals::new(seed),
@@ -225,8 +229,11 @@ impl Switch {
                     self.reach_neighbours(pool, now, endpoint, frame);
                 }
             } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire) {
-                if let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) {
+                let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) else { continue };
+                if pool.meta(&frame).outer == 0 {
                     self.emit(pool, port, endpoint, frame);
+                } else {
+                    self.emit_tunnel(pool, port, endpoint, frame);
                 }
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Wire) {
                 self.note_losses();
@@ -275,6 +282,7 @@ impl Switch {
             Target::Endpoint(to) if to == from => drop_for(pool, frame, Reason::Hairpin),
             Target::Endpoint(to) => self.send_local(pool, now, from, to.0, frame),
             Target::Uplink => self.send_wire(pool, now, from, network, frame),
+            Target::Tunnels => self.send_away(pool, now, from, frame),
             Target::Nowhere => drop_for(pool, frame, Reason::Unreachable),
             target => self.flood(pool, now, from, target == Target::Group, frame),
         }
@@ -291,8 +299,11 @@ impl Switch {
         frame: Frame,
     ) -> Result<(), Reason> {
         let network = self.forward.network(from);
+        if self.is_tunnelled(network) {
+            return self.flood_away(pool, now, from, everyone, frame);
+        }
         let others = self.forward.members(network, everyone).iter().any(|&e| e != from);
-        let outside = self.forward.uplink_vlan(network).is_some();
+        let outside = self.forward.outside(network).is_some();
         let perhaps_outside = outside && !everyone;
         if (perhaps_outside && !others) || !self.floods[from.0 as usize].take(now) {
             return if perhaps_outside {
@@ -316,10 +327,15 @@ impl Switch {
             pool.free(frame);
             return Ok(());
         }
-        self.send_local(pool, now, from, if everyone { EVERYONE } else { LEARNING }, frame)
+        self.send_members(pool, now, from, everyone, frame)
     }
 
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        if let Some(local) = self.tunnels.local()
+            && vxlan::is_for(pool.bytes(&frame), local.address, local.mac)
+        {
+            return self.rx_tunnel(pool, now, frame);
+        }
         let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
         if let Err(reason) = looked {
             return drop_for(pool, frame, reason);
@@ -327,6 +343,11 @@ impl Switch {
         let Some(network) = self.forward.network_of_vlan(pool.meta(&frame).layout.vlan) else {
             return drop_for(pool, frame, Reason::BadVlan);
         };
+        self.enter(pool, now, network, frame)
+    }
+
+    /// From outside, into a network.
+    fn enter(&mut self, pool: &mut Pool, now: Instant, network: Network, frame: Frame) -> Result<(), Reason> {
         if self.fdb.declared(network, source(pool.bytes(&frame))).is_some() {
             return drop_for(pool, frame, Reason::Loop);
         }
@@ -344,7 +365,7 @@ impl Switch {
                 });
                 Ok(())
             }
-            Target::Nowhere | Target::Uplink => drop_for(pool, frame, Reason::Unreachable),
+            Target::Nowhere | Target::Uplink | Target::Tunnels => drop_for(pool, frame, Reason::Unreachable),
         }
     }
 
@@ -388,16 +409,33 @@ impl Switch {
         network: Network,
         frame: Frame,
     ) -> Result<(), Reason> {
-        if let Some(Some(vlan)) = self.forward.uplink_vlan(network) {
+        if let Some(Outside::Vlan(vlan)) = self.forward.outside(network) {
             if !vlan::push(pool, &frame, vlan) {
                 return drop_for(pool, frame, Reason::NoBuffer);
             }
             count_wire_bytes(pool, &frame);
         }
+        self.enqueue_wire(pool, now, from, frame)
+    }
+
+    /// Into the sender's egress lane, or where the limit toward its destination lets it wait first.
+    fn enqueue_wire(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {
         match self.pairs.hold(pool, now, from, frame)? {
             Some(frame) => self.egress.enqueue(pool, now, Plane::Wire, from, frame),
             None => Ok(()),
         }
+    }
+
+    /// To everyone of the network who is here, or to those whose addresses are learned.
+    fn send_members(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        everyone: bool,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        self.send_local(pool, now, from, if everyone { EVERYONE } else { LEARNING }, frame)
     }
 
     /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
@@ -515,12 +553,16 @@ impl Switch {
         }
     }
 
-    /// To an endpoint's port; the uplink's tag comes off.
+    /// To an endpoint's port; the uplink's tag comes off, and a tunnel's headers, which are gone already, count no more.
     fn deliver(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return pool.free(frame) };
         let port = endpoint.port;
         if !endpoint.trunk && pool.meta(&frame).layout.vlan.is_some() {
             vlan::pop(pool, &frame);
+        }
+        if pool.meta(&frame).outer != 0 {
+            pool.meta_mut(&frame).outer = 0;
+            count_wire_bytes(pool, &frame);
         }
         self.emit(pool, port, to, frame);
     }

@@ -53,8 +53,18 @@ reasons! {
     Flapping = "flapping",
     /// The endpoint has more source addresses than it may have.
     FdbFull = "fdb-full",
+    /// It came through a tunnel with a network identifier (VNI) that no tenant has.
+    BadVni = "bad-vni",
+    /// It came through a tunnel from a host that is not known to have the tenant.
+    UnknownVtep = "unknown-vtep",
+    /// It met congestion in a tunnel, and is not of a kind that could bear the mark (RFC 6040).
+    Congestion = "congestion",
     /// Nobody has the destination address, and there is no way out.
     Unreachable = "unreachable",
+    /// The host that has the destination is known, but not the next hop on the way there.
+    NoRoute = "no-route",
+    /// With a tunnel's headers around it, longer than the network between hosts takes; a sender that wants to know is told.
+    PathMtu = "path-mtu",
     /// The destination is the endpoint it came from.
     Hairpin = "hairpin",
     /// The endpoint's budget for broadcast, multicast and unknown destinations is used up.

@@ -11,6 +11,8 @@ mod offload;
 mod parse;
 #[path = "../../fuzz/src/switch.rs"]
 mod switch;
+#[path = "../../fuzz/src/vxlan.rs"]
+mod vxlan;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use datapath::offload::{Gso, Offload, OffloadSupport};
@@ -158,6 +160,46 @@ fn switch_seeds() -> Vec<(String, Vec<u8>)> {
         bytes.extend([2, 0, 9, 7, how]);
         seeds.push((format!("all-ports-{how}"), bytes));
     }
+    seeds.push(("tunnels".into(), tunnel_seed()));
+    seeds
+}
+
+/// A switch with tunnels, frames that go into them and come out of them, and a host that goes.
+fn tunnel_seed() -> Vec<u8> {
+    let (host, nic) = (|n| Ipv4Addr::new(192, 0, 2, n), Mac([2, 0, 0, 0, 0, 0]));
+    let own = Mac([2, 0, 0, 0, 0, 3]);
+    let away = |to| eth(own, to).ipv4(IPV4, PEER4).udp(1, 2).payload(vec![7; 30]);
+    let from_there = eth(nic, own).ipv4(PEER4, IPV4).udp(1, 2).payload(vec![7; 30]);
+    let tunnelled = |inner: &Build<'_>| {
+        let payload = [&[8, 0, 0, 0, 0, 0, 7, 0][..], &inner.bytes()].concat();
+        eth(nic, nic).ipv4(host(2), host(1)).udp(50_000, 4789).payload(payload)
+    };
+    let mut bytes = vec![0, 8];
+    for (port, frame) in [(3, away(nic)), (3, away(PEER)), (3, away(Mac::BROADCAST)), (0, tunnelled(&from_there))] {
+        let frame = frame.bytes();
+        bytes.extend([4, port, 0, frame.len() as u8]);
+        bytes.extend(frame);
+        bytes.extend([0, 0, 200]);
+    }
+    bytes.extend([2, 0x80 | 4, 1, 64]);
+    bytes
+}
+
+/// Frames of every kind in tunnels: whole, with an unfinished inner checksum, and to be cut.
+fn vxlan_seeds() -> Vec<(String, Vec<u8>)> {
+    let case = |flags, csum_start, gso_size, inner: &[u8]| {
+        let payload = [&[8, 0, 0, 0, 0, 0, 77, 0][..], inner].concat();
+        let nic = Mac([2, 0, 0, 0, 0xff, 1]);
+        let host = |n| Ipv4Addr::new(192, 0, 2, n);
+        let outer = eth(PEER, nic).ipv4(host(2), host(1)).tos(3).udp(50_000, 4789).payload(payload).bytes();
+        vxlan::Case { flags, csum_start, gso_size, frame: &outer }.write()
+    };
+    let mut seeds: Vec<_> =
+        frames().into_iter().map(|(name, build)| (name.to_owned(), case(0, 0, 0, &build.bytes()))).collect();
+    let long = v4().tos(1).tcp(1, 2, 3).payload(vec![7; 200]).bytes();
+    seeds.push(("partial".into(), case(4, 84, 0, &long)));
+    seeds.push(("tso".into(), case(5, 84, 48, &long)));
+    seeds.push(("train".into(), case(7, 34, 100, &long)));
     seeds
 }
 
@@ -165,13 +207,14 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     match target {
         "offload" => offload_seeds(),
         "switch" => switch_seeds(),
+        "vxlan" => vxlan_seeds(),
         _ => frames().into_iter().map(|(name, build)| (name.to_owned(), build.bytes())).collect(),
     }
 }
 
 #[test]
 fn the_seeds_are_what_is_built() {
-    for target in ["parse", "offload", "guard", "switch"] {
+    for target in ["parse", "offload", "guard", "switch", "vxlan"] {
         for (name, bytes) in seeds(target) {
             let file = corpus(target).join(&name);
             if std::env::var_os("LEVADA_REGENERATE").is_some() {
@@ -187,8 +230,13 @@ fn the_seeds_are_what_is_built() {
 #[test]
 fn everything_holds_for_the_whole_corpus() {
     type Run = fn(&[u8]);
-    let targets: [(&str, Run); 4] =
-        [("parse", parse::run), ("offload", offload::run), ("guard", guard::run), ("switch", switch::run)];
+    let targets: [(&str, Run); 5] = [
+        ("parse", parse::run),
+        ("offload", offload::run),
+        ("guard", guard::run),
+        ("switch", switch::run),
+        ("vxlan", vxlan::run),
+    ];
     for (target, run) in targets {
         let mut files = 0;
         for entry in std::fs::read_dir(corpus(target)).expect("there is a corpus") {

@@ -5,6 +5,7 @@ use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::journey::{Journey, Step};
 use datapath::offload::OffloadSupport;
+use datapath::overlay::{Overlay, Peer, Vtep};
 use datapath::program::{
     Attachment, Endpoint, EndpointId, IngressMode, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,
 };
@@ -18,6 +19,7 @@ use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
 const ENDPOINTS: u32 = 6;
+const VNI: u32 = 7;
 
 fn mac(n: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, n])
@@ -37,9 +39,9 @@ fn program(choices: [u8; 8]) -> Program {
         fdb_age_ns: 50_000_000,
         ..Program::default()
     };
-    let attachments = [Attachment::Vlan(10), Attachment::Isolated, Attachment::Untagged];
+    let attachments = [Attachment::Vlan(10), Attachment::Isolated, Attachment::Untagged, Attachment::Vxlan(VNI)];
     for t in 0..2 {
-        let attachment = attachments[(usize::from(choices[2]) + t) % 3];
+        let attachment = attachments[(usize::from(choices[2]) + t) % 4];
         let limit = if choices[3] & 1 << t == 0 { Rate::UNLIMITED } else { Rate(5_000_000) };
         let share = Share { limit, ..Share::default() };
         program.tenants.push(Tenant { attachment, share: Both { egress: share, ingress: share } });
@@ -66,7 +68,20 @@ fn program(choices: [u8; 8]) -> Program {
             max_learned: 2,
         });
     }
+    let next_hop = (choices[3] & 4 == 0).then_some(mac(0xf2));
+    program.overlay = Overlay {
+        local: Some(Vtep { address: host(1), mac: mac(0xf1) }),
+        peers: (2..=3).map(|n| (host(n), Peer { next_hop, tenants: vec![TenantId(u32::from(n) - 2)] })).collect(),
+        remotes: (0..2).map(|t| ((TenantId(t), mac(ENDPOINTS as u8 + 1)), host(2 + t as u8))).collect(),
+    };
+    if choices[3] & 8 != 0 {
+        program.ports[0].max_frame = 1200;
+    }
     program
+}
+
+fn host(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, n)
 }
 
 /// One frame of the traffic.
@@ -94,10 +109,16 @@ impl Sent {
             3 => eth(mac(self.from), to).ethertype(0x88b5).payload(payload),
             _ => eth(mac(self.from), to).ipv4(source, destination).udp(9, 9).payload(payload),
         };
-        match self.vlan {
+        let frame = match self.vlan {
             Some(vlan) => frame.vlan(vlan),
             None => frame,
+        };
+        if self.port != 0 || self.kind < 4 {
+            return frame;
         }
+        let header = [&[8, 0, 0, 0][..], &(VNI << 8).to_be_bytes()].concat();
+        let outer = eth(mac(0xf2), mac(0xf1)).ipv4(host(self.kind - 2), host(1)).tos(self.kind & 3).udp(9, 4789);
+        outer.payload([header, frame.bytes()].concat())
     }
 }
 

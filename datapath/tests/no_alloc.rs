@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Offload, OffloadSupport};
+use datapath::overlay::{Overlay, Peer, Vtep};
 use datapath::program::{
     Attachment, Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant,
     TenantId, Uplink,
@@ -90,6 +91,11 @@ fn ip(n: u32) -> Ipv4Addr {
 const RED: [u32; 3] = [0, 1, 2];
 const BLUE: [u32; 3] = [3, 4, 5];
 const GREY: [u32; 2] = [6, 7];
+/// Of a tenant that is on other hosts as well, over tunnels.
+const GREEN: [u32; 2] = [8, 9];
+/// An address of green's on another host.
+const REMOTE: u32 = 0xfffe;
+const VNI: u32 = 5001;
 const BLUE_NETWORK: Attachment = Attachment::Vlan(20);
 /// Of red: has a limit in both directions.
 const LIMITED: u32 = 1;
@@ -101,7 +107,7 @@ const TRUNK: u32 = 4;
 fn program(order: OrderKind, ingress: IngressMode) -> Program {
     let both = |share: Share| Both { egress: share, ingress: share };
     let rate = Rate(400 * MBIT);
-    let tenants = [Attachment::Vlan(10), BLUE_NETWORK, Attachment::Isolated];
+    let tenants = [Attachment::Vlan(10), BLUE_NETWORK, Attachment::Isolated, Attachment::Vxlan(VNI)];
     let endpoint = |index: u32, tenant: u32| {
         let learned = BLUE.contains(&index);
         let mut share = Share { guarantee: Rate(MBIT), weight: 1 + 10 * index, ..Share::default() };
@@ -119,7 +125,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             max_learned: MAX_LEARNED,
         }
     };
-    let groups = [&RED[..], &BLUE, &GREY];
+    let groups = [&RED[..], &BLUE, &GREY, &GREEN];
     let mut ports = vec![PortFeatures::default(); 1 + groups.concat().len()];
     ports[PLAIN as usize + 1].offload = OffloadSupport::NONE;
     Program {
@@ -143,7 +149,26 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             .collect(),
         ports: ports.into(),
         fdb_age_ns: AGE_NS,
+        overlay: Overlay {
+            local: Some(Vtep { address: host(1), mac: nic(1) }),
+            peers: [2, 3].map(|n| (host(n), Peer { next_hop: Some(nic(n)), tenants: vec![TenantId(3)] })).into(),
+            remotes: [((TenantId(3), mac(REMOTE)), host(2))].into(),
+        },
     }
+}
+
+fn host(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, n)
+}
+
+fn nic(n: u8) -> Mac {
+    Mac([2, 0, 0, 1, 0, n])
+}
+
+/// What another host sends through a tunnel.
+fn tunnelled(vni: u32, inner: &Build<'_>) -> Build<'static> {
+    let payload = [&[8, 0, 0, 0][..], &(vni << 8).to_be_bytes(), &inner.bytes()].concat();
+    eth(nic(2), nic(1)).ipv4(host(2), host(1)).udp(50_000, 4789).payload(payload)
 }
 
 /// A frame that arrives now and then.
@@ -166,7 +191,18 @@ fn udp(from: u32, to: Mac, payload: usize) -> Build<'static> {
 }
 
 fn tcp(from: u32, to: u32, payload: usize, tos: u8) -> Build<'static> {
-    eth(mac(from), mac(to)).ipv4(ip(from), ip(to)).tos(tos).tcp(1000, 2000, 1).payload(vec![7; payload]).gso(1448)
+    tcp_of(from, to, payload, tos, 1448)
+}
+
+fn tcp_of(from: u32, to: u32, payload: usize, tos: u8, size: u16) -> Build<'static> {
+    eth(mac(from), mac(to)).ipv4(ip(from), ip(to)).tos(tos).tcp(1000, 2000, 1).payload(vec![7; payload]).gso(size)
+}
+
+/// A frame that may not be fragmented, so that its sender is told that it is too long.
+fn too_long(port: u32, rarity: u32, frame: &Build<'_>) -> Arrival {
+    let mut arrival = arrival(port, rarity, frame);
+    arrival.bytes[20] |= 0x40;
+    arrival
 }
 
 /// What everybody sends: together far more than the uplink carries.
@@ -188,6 +224,15 @@ fn arrivals() -> Vec<Arrival> {
         arrival(RED[0] + 1, 2, &udp(RED[0], mac(LIMITED), 1400)),
         arrival(LIMITED + 1, 2, &udp(LIMITED, mac(RED[0]), 1400)),
         arrival(GREY[0] + 1, 2, &udp(GREY[0], mac(GREY[1]), 100)),
+        // Through tunnels.
+        arrival(GREEN[0] + 1, 8, &tcp_of(GREEN[0], REMOTE, 40_000, ECT, 1398)),
+        arrival(GREEN[1] + 1, 4, &udp(GREEN[1], mac(REMOTE), 18)),
+        arrival(GREEN[1] + 1, 8, &arp_request(mac(GREEN[1]), ip(GREEN[1]), ip(9))),
+        arrival(GREEN[1] + 1, 8, &udp(GREEN[1], mac(OUTSIDE), 100)),
+        arrival(0, 2, &tunnelled(VNI, &udp(REMOTE, mac(GREEN[0]), 1400))),
+        arrival(0, 8, &tunnelled(VNI, &udp(REMOTE, everyone, 100))),
+        arrival(0, 16, &tunnelled(VNI + 1, &udp(REMOTE, mac(GREEN[0]), 1400))),
+        too_long(GREEN[0] + 1, 8, &udp(GREEN[0], mac(REMOTE), 1472)),
         // Floods, and what is to be dropped.
         arrival(RED[0] + 1, 4, &arp_request(mac(RED[0]), ip(RED[0]), ip(9))),
         arrival(GREY[0] + 1, 4, &udp(GREY[0], everyone, 100)),
@@ -335,12 +380,14 @@ fn runs_without_allocating(order: OrderKind, ingress: IngressMode, reasons: &[Re
 }
 
 /// Ways to be dropped that these runs must have met.
-const REASONS: [Reason; 8] = [
+const REASONS: [Reason; 10] = [
     Reason::Malformed,
     Reason::SpoofedMac,
     Reason::Flapping,
     Reason::FdbFull,
     Reason::Unreachable,
+    Reason::PathMtu,
+    Reason::BadVni,
     Reason::FloodLimit,
     Reason::QueueFull,
     Reason::Aqm,

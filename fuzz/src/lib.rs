@@ -12,3 +12,4 @@ pub mod offload;
 pub mod parse;
 pub mod switch;
 pub mod vde;
+pub mod vxlan;

@@ -4,6 +4,7 @@
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Gso, Offload, OffloadSupport};
+use datapath::overlay::{Overlay, OverlayChange, Peer, Vtep};
 use datapath::program::{
     Attachment, Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant,
     TenantId, Uplink,
@@ -12,11 +13,15 @@ use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::Reason;
 use datapath::wire::Mac;
+use std::net::Ipv4Addr;
 
 /// Ports of the endpoints of each tenant; port 0 is the uplink.
 const PORTS: [&[u32]; 3] = [&[1, 2], &[3, 4], &[5, 6]];
 /// Frames, steps and changes a run: longer inputs find nothing new.
 const MOST: usize = 200;
+/// The switch's end of tunnels, and the network of the tenant that has one.
+const VTEP: Vtep = Vtep { address: Ipv4Addr::new(192, 0, 2, 1), mac: Mac([2, 0, 0, 0, 0, 0]) };
+const VNI: u32 = 7;
 
 /// The bytes, one after the other.
 struct Bytes<'a>(&'a [u8]);
@@ -154,18 +159,46 @@ fn program(how: u8, which: u8) -> Program {
             });
         }
     }
+    if which & 8 != 0 {
+        program.tenants[1].attachment = Attachment::Vxlan(VNI);
+        program.overlay = Overlay {
+            local: Some(VTEP),
+            peers: [(host(2), Peer { next_hop: Some(VTEP.mac), tenants: vec![TenantId(1)] })].into(),
+            remotes: [((TenantId(1), Mac([2, 0, 0, 0, 0, 0])), host(2))].into(),
+        };
+    }
     program
+}
+
+fn host(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, n)
+}
+
+/// Any change of few hosts and addresses.
+fn overlay_change(id: u8, more: u8) -> OverlayChange {
+    let at = host(2 + more % 3);
+    let tenant = TenantId(u32::from(id >> 2 & 3));
+    match id % 4 {
+        0 => OverlayChange::Local((more & 1 == 0).then_some(VTEP)),
+        1 if more & 64 != 0 => OverlayChange::Peer(at, None),
+        1 => {
+            let next_hop = (more & 128 == 0).then_some(VTEP.mac);
+            OverlayChange::Peer(at, Some(Peer { next_hop, tenants: vec![tenant] }))
+        }
+        _ => OverlayChange::Remote(tenant, Mac([2, 0, 0, 0, 0, id >> 4]), (more & 128 == 0).then_some(at)),
+    }
 }
 
 /// Any change, mostly of what is there or could be.
 fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
     let (what, id) = (bytes.byte()?, bytes.byte()?);
     if what & 0x80 != 0 {
-        return Some(match what % 4 {
+        return Some(match what % 5 {
             0 => Change::Uplink(None),
             1 => Change::Tenant(TenantId(u32::from(id % 5)), None),
             2 => Change::Port(PortId(u32::from(id % 10)), None),
-            _ => Change::Endpoint(EndpointId(u32::from(id % 10)), None),
+            3 => Change::Endpoint(EndpointId(u32::from(id % 10)), None),
+            _ => Change::Overlay(overlay_change(id, bytes.byte()?)),
         });
     }
     let rate = Rate(1_000 + (u64::from(bytes.word()?) << 20));
@@ -187,7 +220,7 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
                 Attachment::Isolated,
                 Attachment::Untagged,
                 Attachment::Vlan(u16::from(knobs >> 2) / 2 * 10),
-                Attachment::Vlan(30),
+                if knobs & 4 == 0 { Attachment::Vlan(30) } else { Attachment::Vxlan(VNI) },
             ][usize::from(id >> 6)];
             Change::Tenant(TenantId(u32::from(id % 5)), Some(Tenant { attachment, share }))
         }

@@ -169,6 +169,7 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             Attachment::Isolated => "local".to_owned(),
             Attachment::Vlan(id) => format!("vlan {id}"),
             Attachment::Untagged => "untagged".to_owned(),
+            Attachment::Vxlan(vni) => format!("vni {vni}"),
         },
         endpoints: plan.program.endpoints.values().filter(|e| e.tenant == TenantId(id)).count(),
         egress: ShareSummary::new(&tenant.share.egress),

@@ -237,6 +237,7 @@ impl Site {
             endpoints: endpoints.into(),
             ports: ports.into(),
             fdb_age_ns: FDB_AGE_NS,
+            ..Program::default()
         }
     }
 }

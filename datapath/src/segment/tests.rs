@@ -194,6 +194,9 @@ proptest! {
         let (bytes, offload) = whole.offloaded(0, whole.segments());
         let sum: u32 = (0..whole.segments()).map(|i| whole.part(i, 1).bytes().len().max(60) as u32 + 24).sum();
         prop_assert_eq!(wire_bytes(bytes.len(), &parse(&bytes).unwrap(), &offload), sum);
+        let outer = |i| (whole.part(i, 1).bytes().len() as u32 + 50).max(60) + 24;
+        let sum: u32 = (0..whole.segments()).map(outer).sum();
+        prop_assert_eq!(tunnelled_wire_bytes(bytes.len(), &parse(&bytes).unwrap(), &offload, 50), sum);
     }
 }
 

@@ -17,6 +17,7 @@ use super::{Event, Role, Switch, Tally};
 use crate::fdb::{Network, network_of};
 use crate::flood::FloodBudget;
 use crate::frame::Pool;
+use crate::overlay::OverlayChange;
 use crate::program::{
     Attachment, Change, ChangeError, Endpoint, EndpointId, PortFeatures, PortId, Slots, Tenant, TenantId, Uplink,
 };
@@ -36,12 +37,26 @@ impl Switch {
             Change::Tenant(id, None) => self.remove_tenant(id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
+            Change::Overlay(change) => self.change_overlay(change),
             Change::FdbAge(age_ns) => {
                 self.program.fdb_age_ns = age_ns;
                 self.fdb.set_age(age_ns);
                 Ok(())
             }
         }
+    }
+
+    fn change_overlay(&mut self, change: OverlayChange) -> Result<(), ChangeError> {
+        self.tunnels.change(&change)?;
+        let overlay = &mut self.program.overlay;
+        match change {
+            OverlayChange::Local(local) => overlay.local = local,
+            OverlayChange::Peer(address, Some(peer)) => drop(overlay.peers.insert(address, peer)),
+            OverlayChange::Peer(address, None) => drop(overlay.peers.remove(&address)),
+            OverlayChange::Remote(tenant, mac, Some(at)) => drop(overlay.remotes.insert((tenant, mac), at)),
+            OverlayChange::Remote(tenant, mac, None) => drop(overlay.remotes.remove(&(tenant, mac))),
+        }
+        Ok(())
     }
 
     /// Makes room for endpoints 0..`endpoints`, and a port for each.
@@ -112,6 +127,7 @@ impl Switch {
                 return Err(ChangeError::TenantInUse(id));
             }
             self.check_vlan(id, tenant.attachment)?;
+            self.tunnels.check(id, tenant.attachment)?;
         }
         self.egress.set_tenant(id, &tenant);
         self.ingress.set_tenant(id, &tenant);
@@ -264,6 +280,7 @@ impl Switch {
         if let Some(Attachment::Vlan(vlan)) = after {
             self.vlans.set(u32::from(vlan), Some(id));
         }
+        self.tunnels.attach(id, after);
         self.untagged -= u32::from(before == Some(Attachment::Untagged));
         self.untagged += u32::from(after == Some(Attachment::Untagged));
         self.forward.attach(id, after.filter(|_| self.program.uplink.is_some()));

@@ -2,6 +2,7 @@
 
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
+use crate::overlay::{Overlay, Peer, Vtep};
 use crate::pair::{PairError, Toward};
 use crate::program::{
     Attachment, Change, ChangeError, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program,
@@ -10,9 +11,9 @@ use crate::program::{
 use crate::switch::Switch;
 use crate::units::{Both, Instant, Rate};
 use crate::verdict::{Reason, Verdict};
-use crate::wire::Mac;
 use crate::wire::build::{Build, eth};
-use std::collections::{HashMap, HashSet};
+use crate::wire::{Mac, vxlan};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
 
 pub const MBIT: u64 = 1_000_000;
@@ -21,6 +22,8 @@ pub const NOW: Instant = Instant(1_000_000_000);
 pub const ORDERS: [OrderKind; 4] = [OrderKind::Fair, OrderKind::Wf2q, OrderKind::Vtrr, OrderKind::VtrrBytes];
 /// An address that is nobody's here.
 pub const OUTSIDE: u32 = 0xff_0000;
+/// The uplink's own address.
+const NIC: u32 = 0xff_0001;
 
 pub fn mac(n: u32) -> Mac {
     let [a, b, c, d] = n.to_be_bytes();
@@ -29,6 +32,10 @@ pub fn mac(n: u32) -> Mac {
 
 pub fn ip() -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, 1)
+}
+
+pub fn host(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, n)
 }
 
 pub fn udp(from: u32, to: u32, payload: Vec<u8>) -> Build<'static> {
@@ -197,7 +204,12 @@ impl Chaos {
     pub fn new(seed: u64) -> Chaos {
         let mut dice = Dice(seed);
         let modes = [IngressMode::Queue, IngressMode::Queue, IngressMode::Police, IngressMode::PolicePublished];
-        let program = Program { order: dice.of(&ORDERS), ingress: dice.of(&modes), ..Program::default() };
+        let overlay = Overlay {
+            local: Some(Vtep { address: host(1), mac: mac(NIC) }),
+            peers: [(host(2), Peer { next_hop: Some(mac(OUTSIDE)), tenants: (0..4).map(TenantId).collect() })].into(),
+            remotes: BTreeMap::new(),
+        };
+        let program = Program { order: dice.of(&ORDERS), ingress: dice.of(&modes), overlay, ..Program::default() };
         Chaos {
             rig: Rig::new(&program),
             dice,
@@ -246,8 +258,13 @@ impl Chaos {
             }
             2 => Change::FdbAge(self.dice.below(100) * MS),
             3..=5 => {
-                let attachments =
-                    [Attachment::Isolated, Attachment::Untagged, Attachment::Vlan(10), Attachment::Vlan(20)];
+                let attachments = [
+                    Attachment::Isolated,
+                    Attachment::Untagged,
+                    Attachment::Vlan(10),
+                    Attachment::Vlan(20),
+                    Attachment::Vxlan(30),
+                ];
                 let tenant = Tenant { attachment: self.dice.of(&attachments), share: self.share() };
                 Change::Tenant(TenantId(id % 4), (!gone).then_some(tenant))
             }
@@ -381,12 +398,21 @@ impl Chaos {
     fn send_from_outside(&mut self) {
         let program = self.rig.switch.program();
         let Some(port) = program.uplink.as_ref().map(|uplink| uplink.port.0) else { return };
-        let tagged = |vlan| program.tenants.iter().find(|(_, t)| t.attachment == Attachment::Vlan(vlan));
-        let vlan = self.dice.of(&[0, 10, 20]);
-        let network = tagged(vlan).map_or(UNTAGGED, |(id, _)| self.tenants[&id]);
+        let attachments = [Attachment::Untagged, Attachment::Vlan(10), Attachment::Vlan(20), Attachment::Vxlan(30)];
+        let attachment = self.dice.of(&attachments);
+        let owner = program.tenants.iter().find(|(_, t)| t.attachment == attachment).map(|(id, _)| self.tenants[&id]);
+        let network = owner.filter(|_| attachment != Attachment::Untagged).unwrap_or(UNTAGGED);
         let payload = self.stamp(network);
         let frame = eth(mac(OUTSIDE), self.anyone()).ipv4(ip(), ip()).udp(3, 4).payload(payload);
-        self.rig.rx(port, &if vlan == 0 { frame } else { frame.vlan(vlan) });
+        let frame = match attachment {
+            Attachment::Vlan(vlan) => frame.vlan(vlan),
+            Attachment::Vxlan(vni) => {
+                let payload = [&[8, 0, 0, 0][..], &(vni << 8).to_be_bytes(), &frame.bytes()].concat();
+                eth(mac(OUTSIDE), mac(NIC)).ipv4(host(2), host(1)).udp(50_000, 4789).payload(payload)
+            }
+            Attachment::Isolated | Attachment::Untagged => frame,
+        };
+        self.rig.rx(port, &frame);
     }
 
     /// Takes out what is due, and looks whether it may be where it is.
@@ -409,12 +435,16 @@ impl Chaos {
         if program.uplink.as_ref().is_some_and(|uplink| uplink.port == port) {
             let (id, _) = self.endpoints.iter().find(|&(_, &owner)| owner == from).expect("its sender is still there");
             let tenant = program.endpoints[*id as usize].tenant;
-            let attachment = match tag {
-                Some(vlan) => Attachment::Vlan(vlan),
-                None => Attachment::Untagged,
+            let (attachment, inner) = match tag {
+                Some(vlan) => (Attachment::Vlan(vlan), bytes),
+                None if vxlan::is_for(bytes, host(2), mac(OUTSIDE)) => {
+                    let vni = u32::from_be_bytes(bytes[46..50].try_into().unwrap()) >> 8;
+                    (Attachment::Vxlan(vni), &bytes[vxlan::OUTER..])
+                }
+                None => (Attachment::Untagged, bytes),
             };
             assert_eq!(program.tenants[tenant.0 as usize].attachment, attachment);
-            let to = Mac(bytes[..6].try_into().unwrap());
+            let to = Mac(inner[..6].try_into().unwrap());
             let last = self.left.insert((from, to), number);
             assert!(last.is_none_or(|last| last < number), "overtaken on its way out");
             return;

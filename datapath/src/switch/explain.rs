@@ -3,13 +3,15 @@
 //! Every decision is asked of the same function that decides for real frames, or of its twin that changes nothing (`would_learn`,
 //! `would_take`, `admit`). The fuzz target `switch` explains each frame before it is received, and compares.
 
+use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
 use crate::fdb::{Learning, Network};
-use crate::forward::Target;
+use crate::forward::{Outside, Target};
 use crate::frame::{Frame, HEADROOM, Pool, PoolLimits};
 use crate::guard::{self, Finding};
 use crate::journey::{Emit, Found, Headers, Journey, Queue, Step, Transport};
 use crate::offload::{Gso, Offload};
+use crate::overlay::Vtep;
 use crate::program::{EndpointId, PortId};
 use crate::sched::Scheduler;
 use crate::sched::lane::Admission;
@@ -17,7 +19,9 @@ use crate::sched::limits::Plane;
 use crate::segment;
 use crate::units::{Direction, Instant};
 use crate::verdict::{Reason, Verdict};
-use crate::wire::{self, Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, vlan};
+use crate::wire::{self, Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, vlan, vxlan};
+
+mod tunnel;
 
 /// A frame on its journey: what the stages look at.
 struct Traveller<'a> {
@@ -71,13 +75,18 @@ impl Switch {
             }
         };
         steps.push(Step::Arrive(port, from));
-        let result = see(pool, frame).and_then(|seen| {
-            steps.push(Step::Look(Ok(headers(&seen))));
-            match from {
-                Some(from) => self.explain_endpoint(now, from, &seen, &mut steps),
-                None => self.explain_uplink(now, &seen, &mut steps),
-            }
-        });
+        let is_for = |local: Vtep| vxlan::is_for(pool.bytes(frame), local.address, local.mac);
+        let result = if from.is_none() && self.tunnels.local().is_some_and(is_for) {
+            self.explain_tunnelled(pool, now, frame, &mut steps)
+        } else {
+            see(pool, frame).and_then(|seen| {
+                steps.push(Step::Look(Ok(headers(&seen))));
+                match from {
+                    Some(from) => self.explain_endpoint(now, from, &seen, &mut steps),
+                    None => self.explain_uplink(now, &seen, &mut steps),
+                }
+            })
+        };
         if let (Err(reason), 1) = (result, steps.len()) {
             steps.push(Step::Look(Err(reason)));
         }
@@ -109,6 +118,7 @@ impl Switch {
                 Ok(())
             }
             Target::Uplink => self.explain_wire(now, from, network, seen, steps),
+            Target::Tunnels => self.explain_away(now, from, network, seen, steps),
             Target::Nowhere => refuse(steps, Reason::Unreachable),
             target => self.explain_flood(now, from, target == Target::Group, seen, steps),
         }
@@ -123,8 +133,11 @@ impl Switch {
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
         let network = self.forward.network(from);
+        if self.is_tunnelled(network) {
+            return self.explain_flood_away(now, from, network, everyone, seen, steps);
+        }
         let others = self.forward.members(network, everyone).iter().filter(|&&e| e != from).count();
-        let outside = self.forward.uplink_vlan(network).is_some();
+        let outside = self.forward.outside(network).is_some();
         if outside && !everyone && others == 0 {
             return self.explain_wire(now, from, network, seen, steps);
         }
@@ -165,7 +178,17 @@ impl Switch {
             }
         });
         steps.push(Step::Enter(network.map(|_| seen.layout.vlan.filter(|&vlan| vlan != 0))));
-        let network = network?;
+        self.explain_inside(now, network?, seen, steps)
+    }
+
+    /// From outside, for a network.
+    fn explain_inside(
+        &self,
+        now: Instant,
+        network: Network,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
         let mac = destination(seen.bytes);
         let target = self.forward.target_inside(&self.fdb, now, network, mac);
         steps.push(Step::Forward(mac, self.found(now, network, 0, mac, target, None)));
@@ -184,7 +207,7 @@ impl Switch {
                 steps.push(Step::Copies(receivers as u32));
                 Ok(())
             }
-            Target::Nowhere | Target::Uplink => refuse(steps, Reason::Unreachable),
+            Target::Nowhere | Target::Uplink | Target::Tunnels => refuse(steps, Reason::Unreachable),
         }
     }
 
@@ -229,11 +252,18 @@ impl Switch {
             let members = self.forward.members(network, everyone);
             members.iter().filter(|&&endpoint| Some(endpoint) != from).count() as u32
         };
-        let uplink = from.is_some() && self.forward.uplink_vlan(network).is_some();
+        let uplink = from.is_some() && self.forward.outside(network).is_some();
         match target {
             Target::Endpoint(to) if self.fdb.declared(network, mac) == Some(to) => Found::Declared(to),
             Target::Endpoint(to) => Found::Learned(to, self.fdb.seen_ns(now, network, vlan, mac).unwrap_or(0)),
             Target::Uplink => Found::Uplink,
+            Target::Tunnels => {
+                let peer = self.tunnels.find(tenant_of(network), mac);
+                match peer.and_then(|peer| self.tunnels.address(peer)) {
+                    Some(host) => Found::Host(host),
+                    None => Found::Unknown { receivers: receivers(false), uplink },
+                }
+            }
             Target::Group => Found::Group { receivers: receivers(true), uplink },
             Target::Unknown => Found::Unknown { receivers: receivers(false), uplink },
             Target::Nowhere => Found::Nowhere,
@@ -249,25 +279,39 @@ impl Switch {
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
-        let tag = self.forward.uplink_vlan(network).flatten();
+        let tag = match self.forward.outside(network) {
+            Some(Outside::Vlan(vlan)) => Some(vlan),
+            _ => None,
+        };
         if tag.is_some() && seen.headroom < vlan::TAG {
             return refuse(steps, Reason::NoBuffer);
         }
         let wire_bytes = if tag.is_some() { seen.tagged_wire_bytes() } else { seen.wire_bytes };
-        let tagged = Traveller { wire_bytes, ..*seen };
-        let waits = self.explain_pairs(now, from, &tagged, steps)?;
-        let queue = self.queue(&self.egress, Direction::Egress, Plane::Wire, from, now, &tagged);
-        steps.push(Step::Queue(queue));
-        match queue.admission {
-            // It comes here later; then it may be otherwise.
-            Admission::Refused(_) if waits => return Ok(()),
-            Admission::Refused(reason) => return Err(reason),
-            _ => {}
-        }
-        if let Some(uplink) = &self.program.uplink {
+        if self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)?
+            && let Some(uplink) = &self.program.uplink
+        {
             self.explain_emit(uplink.port, seen, tag, None, steps);
         }
         Ok(())
+    }
+
+    /// The sender's lane; says whether it can be told what comes behind it.
+    fn explain_enqueue(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<bool, Reason> {
+        let waits = self.explain_pairs(now, from, seen, steps)?;
+        let queue = self.queue(&self.egress, Direction::Egress, Plane::Wire, from, now, seen);
+        steps.push(Step::Queue(queue));
+        match queue.admission {
+            // It comes here later; then it may be otherwise.
+            Admission::Refused(_) if waits => Ok(false),
+            Admission::Refused(reason) => Err(reason),
+            _ => Ok(true),
+        }
     }
 
     /// The limits toward its destination; says whether there are any.
@@ -357,7 +401,7 @@ impl Switch {
         let whole = features.offload.takes(&seen.offload);
         let checksum = !whole && seen.offload.needs_csum && !features.offload.csum;
         let cut = if whole { 1 } else { seen.segments() };
-        steps.push(Step::Emit(Emit { port, tag, untag, cut, checksum, refused }));
+        steps.push(Step::Emit(Emit { port, tag, untag, tunnel: None, cut, checksum, refused }));
     }
 
     fn queue(

@@ -12,13 +12,13 @@ pub(super) fn look(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
     let (bytes, meta) = pool.parts_mut(frame);
     meta.layout = wire::parse(bytes)?;
     segment::check_offload(bytes, &meta.layout, &meta.offload)?;
-    meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
+    meta.wire_bytes = segment::tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
     Ok(())
 }
 
 pub(super) fn count_wire_bytes(pool: &mut Pool, frame: &Frame) {
     let (bytes, meta) = pool.parts_mut(frame);
-    meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
+    meta.wire_bytes = segment::tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
 }
 
 pub(super) fn count_traffic(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {

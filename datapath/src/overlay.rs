@@ -1,0 +1,346 @@
+//! The overlay: which host has which address of which tenant, and how to get there.
+//!
+//! A tenant whose attachment is VXLAN reaches its endpoints on other hosts through tunnels (`wire/vxlan.rs`). Where they are is told, not
+//! learned ([`Overlay`], a part of the program): for each host its tunnel endpoint's address (VTEP), the next hop on the way there and
+//! the tenants it has, and for each address of a tenant its host. What is for everyone, or for an address that is not in the table, goes
+//! to each host that has the tenant (head-end replication). [`Tunnels`] is the same as tables to look up while frames pass: a bounded
+//! number of hosts and addresses, no allocation but by changes. Addresses and identifiers in frames are chosen by strangers, so the
+//! tables are hashed under a key from the seed.
+//!
+//! The table is believed: what comes out of a tunnel must come from a host that has the tenant.
+
+use crate::fdb::Keyed;
+use crate::program::{Attachment, ChangeError, Slots, TenantId};
+use crate::wire::Mac;
+use crate::wire::vxlan::{self, Tunnel};
+use core::net::Ipv4Addr;
+use std::collections::{BTreeMap, HashMap};
+
+/// Most hosts: four times the 1000 that a cluster is designed for, and what fits in a [`PeerId`].
+pub const MOST_PEERS: usize = 1 << SLOT_BITS;
+/// Most addresses on other hosts: 1000 hosts with 20 endpoints of six addresses each.
+pub const MOST_REMOTES: usize = 1 << 17;
+/// Bits of a [`PeerId`] that are the slot; the others count its owners.
+const SLOT_BITS: u32 = 12;
+
+/// This host's end of all tunnels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Vtep {
+    /// Its address on the underlay.
+    pub address: Ipv4Addr,
+    /// The uplink's own address.
+    pub mac: Mac,
+}
+
+/// Another host.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Peer {
+    /// Address of the next hop on the way there; `None` while it is not known.
+    pub next_hop: Option<Mac>,
+    /// The tenants it has.
+    pub tenants: Vec<TenantId>,
+}
+
+/// Where the tenants of this switch are besides.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Overlay {
+    /// Without it, nothing goes into a tunnel or comes out of one.
+    pub local: Option<Vtep>,
+    /// Other hosts, by the addresses of their VTEPs.
+    pub peers: BTreeMap<Ipv4Addr, Peer>,
+    /// Where the addresses are that are not here: VTEPs that are in `peers`.
+    pub remotes: BTreeMap<(TenantId, Mac), Ipv4Addr>,
+}
+
+/// One step from an overlay to another. `Some` adds or replaces, `None` removes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OverlayChange {
+    /// This host's end.
+    Local(Option<Vtep>),
+    /// Another host. One that addresses are at cannot be removed.
+    Peer(Ipv4Addr, Option<Peer>),
+    /// The host where an address of a tenant is.
+    Remote(TenantId, Mac, Option<Ipv4Addr>),
+}
+
+impl Overlay {
+    /// What turns `from` into this, in an order in which every step fits; nothing of what is the same in both.
+    #[must_use]
+    pub fn changes_from(&self, from: &Overlay) -> Vec<OverlayChange> {
+        let mut changes = Vec::new();
+        if self.local != from.local {
+            changes.push(OverlayChange::Local(self.local));
+        }
+        let gone = from.remotes.keys().filter(|key| !self.remotes.contains_key(key));
+        changes.extend(gone.map(|&(tenant, mac)| OverlayChange::Remote(tenant, mac, None)));
+        let peers = self.peers.iter().filter(|&(address, peer)| from.peers.get(address) != Some(peer));
+        changes.extend(peers.map(|(&address, peer)| OverlayChange::Peer(address, Some(peer.clone()))));
+        let remotes = self.remotes.iter().filter(|&(key, at)| from.remotes.get(key) != Some(at));
+        changes.extend(remotes.map(|(&(tenant, mac), &at)| OverlayChange::Remote(tenant, mac, Some(at))));
+        let gone = from.peers.keys().filter(|address| !self.peers.contains_key(address));
+        changes.extend(gone.map(|&address| OverlayChange::Peer(address, None)));
+        changes
+    }
+}
+
+/// Another host, for as long as it is in the table. In `Meta::out` of a frame that waits to go there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerId(pub u32);
+
+/// A tenant's address, in one word each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Key(u64, u64);
+
+impl Key {
+    fn new(tenant: TenantId, mac: Mac) -> Key {
+        let [a, b, c, d, e, f] = mac.0;
+        Key(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), u64::from(tenant.0))
+    }
+}
+
+/// A place in the table of hosts.
+#[derive(Clone, Debug)]
+struct Place {
+    address: Ipv4Addr,
+    next_hop: Option<Mac>,
+    /// Of whom it was and is, so that what waits for one host does not go to the next.
+    id: PeerId,
+    tenants: Vec<TenantId>,
+    /// Addresses that are there.
+    remotes: u32,
+    vacant: bool,
+}
+
+/// A tenant's slot.
+#[derive(Clone, Debug, Default)]
+struct Network {
+    vni: Option<u32>,
+    /// Hosts that have it.
+    peers: Vec<PeerId>,
+}
+
+/// The overlay as tables.
+#[derive(Debug)]
+pub struct Tunnels {
+    local: Option<Vtep>,
+    places: Vec<Place>,
+    vacant: Vec<u32>,
+    by_address: HashMap<Ipv4Addr, u32, Keyed>,
+    remotes: HashMap<Key, u32, Keyed>,
+    by_vni: HashMap<u32, TenantId, Keyed>,
+    /// By tenant.
+    networks: Vec<Network>,
+}
+
+impl Tunnels {
+    /// No tunnels. `seed` keys the hash tables.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let keyed = Keyed::new(seed);
+        Tunnels {
+            local: None,
+            places: Vec::new(),
+            vacant: Vec::new(),
+            by_address: HashMap::with_hasher(keyed),
+            remotes: HashMap::with_hasher(keyed),
+            by_vni: HashMap::with_hasher(keyed),
+            networks: Vec::new(),
+        }
+    }
+
+    /// This host's end.
+    #[must_use]
+    #[inline]
+    pub fn local(&self) -> Option<Vtep> {
+        self.local
+    }
+
+    /// The host that has an address of a tenant.
+    #[must_use]
+    pub fn find(&self, tenant: TenantId, mac: Mac) -> Option<PeerId> {
+        self.remotes.get(&Key::new(tenant, mac)).map(|&slot| self.places[slot as usize].id)
+    }
+
+    /// The hosts that have a tenant.
+    #[must_use]
+    pub fn peers_of(&self, tenant: TenantId) -> &[PeerId] {
+        self.networks.get(tenant.0 as usize).map_or(&[], |network| &network.peers)
+    }
+
+    /// The address of a host that is still in the table.
+    #[must_use]
+    pub fn address(&self, peer: PeerId) -> Option<Ipv4Addr> {
+        self.place(peer).map(|place| place.address)
+    }
+
+    /// The tunnel for a tenant's frames to a host; `None` where the host is gone, the next hop unknown, or there is no end here.
+    #[must_use]
+    pub fn to(&self, tenant: TenantId, peer: PeerId) -> Option<Tunnel> {
+        let place = self.place(peer)?;
+        let local = self.local?;
+        let vni = self.networks.get(tenant.0 as usize)?.vni?;
+        Some(Tunnel { from: (local.address, local.mac), to: (place.address, place.next_hop?), vni })
+    }
+
+    /// The tenant with a network identifier.
+    #[must_use]
+    pub fn tenant_of(&self, vni: u32) -> Option<TenantId> {
+        self.by_vni.get(&vni).copied()
+    }
+
+    /// Whether there is a host with this address that has the tenant.
+    #[must_use]
+    pub fn has_tenant(&self, address: Ipv4Addr, tenant: TenantId) -> bool {
+        let place = self.by_address.get(&address).map(|&slot| &self.places[slot as usize]);
+        place.is_some_and(|place| place.tenants.contains(&tenant))
+    }
+
+    /// Whether a tenant may have this attachment.
+    ///
+    /// # Errors
+    /// No such identifier can be, or another tenant has it.
+    pub fn check(&self, tenant: TenantId, attachment: Attachment) -> Result<(), ChangeError> {
+        let Attachment::Vxlan(vni) = attachment else { return Ok(()) };
+        if vni == 0 || vni > vxlan::MOST {
+            return Err(ChangeError::BadVni(vni));
+        }
+        match self.tenant_of(vni) {
+            Some(owner) if owner != tenant => Err(ChangeError::VniInUse(vni, owner)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A tenant's slot has another owner or attachment, which passed [`Tunnels::check`]; `None` where it is vacant.
+    pub fn attach(&mut self, tenant: TenantId, attachment: Option<Attachment>) {
+        let vni = match attachment {
+            Some(Attachment::Vxlan(vni)) => Some(vni),
+            _ => None,
+        };
+        let before = self.networks.get(tenant.0 as usize).and_then(|network| network.vni);
+        if before == vni {
+            return;
+        }
+        if let Some(before) = before {
+            self.by_vni.remove(&before);
+        }
+        if let Some(vni) = vni {
+            self.by_vni.insert(vni, tenant);
+        }
+        self.network(tenant).vni = vni;
+    }
+
+    /// Takes one step.
+    ///
+    /// # Errors
+    /// It does not fit what there is; nothing was done.
+    pub fn change(&mut self, change: &OverlayChange) -> Result<(), ChangeError> {
+        match *change {
+            OverlayChange::Local(local) => self.local = local,
+            OverlayChange::Peer(address, Some(ref peer)) => return self.set_peer(address, peer),
+            OverlayChange::Peer(address, None) => return self.remove_peer(address),
+            OverlayChange::Remote(tenant, mac, at) => return self.set_remote(tenant, mac, at),
+        }
+        Ok(())
+    }
+
+    fn set_peer(&mut self, address: Ipv4Addr, peer: &Peer) -> Result<(), ChangeError> {
+        if let Some(tenant) = peer.tenants.iter().find(|tenant| tenant.0 >= Slots::<()>::MOST) {
+            return Err(ChangeError::NoSuchSlot(tenant.0));
+        }
+        let slot = match self.by_address.get(&address) {
+            Some(&slot) => slot,
+            None => self.settle(address)?,
+        };
+        self.leave(slot);
+        for &tenant in &peer.tenants {
+            let id = self.places[slot as usize].id;
+            let peers = &mut self.network(tenant).peers;
+            if !peers.contains(&id) {
+                peers.push(id);
+            }
+        }
+        let place = &mut self.places[slot as usize];
+        place.next_hop = peer.next_hop;
+        place.tenants.clone_from(&peer.tenants);
+        Ok(())
+    }
+
+    fn remove_peer(&mut self, address: Ipv4Addr) -> Result<(), ChangeError> {
+        let &slot = self.by_address.get(&address).ok_or(ChangeError::UnknownPeer(address))?;
+        if self.places[slot as usize].remotes > 0 {
+            return Err(ChangeError::PeerInUse(address));
+        }
+        self.leave(slot);
+        let place = &mut self.places[slot as usize];
+        (place.vacant, place.next_hop) = (true, None);
+        place.tenants.clear();
+        place.id = PeerId(place.id.0.wrapping_add(MOST_PEERS as u32));
+        self.by_address.remove(&address);
+        self.vacant.push(slot);
+        Ok(())
+    }
+
+    fn set_remote(&mut self, tenant: TenantId, mac: Mac, at: Option<Ipv4Addr>) -> Result<(), ChangeError> {
+        let key = Key::new(tenant, mac);
+        let before = self.remotes.get(&key).copied();
+        let after = match at {
+            Some(address) => Some(*self.by_address.get(&address).ok_or(ChangeError::UnknownPeer(address))?),
+            None if before.is_none() => return Err(ChangeError::Vacant(tenant.0)),
+            None => None,
+        };
+        match after {
+            Some(_) if before.is_none() && self.remotes.len() >= MOST_REMOTES => return Err(ChangeError::OverlayFull),
+            Some(slot) => {
+                self.remotes.insert(key, slot);
+                self.places[slot as usize].remotes += 1;
+            }
+            None => drop(self.remotes.remove(&key)),
+        }
+        if let Some(slot) = before {
+            self.places[slot as usize].remotes -= 1;
+        }
+        Ok(())
+    }
+
+    /// Finds a place for a new host.
+    fn settle(&mut self, address: Ipv4Addr) -> Result<u32, ChangeError> {
+        let slot = match self.vacant.pop() {
+            Some(slot) => slot,
+            None if self.places.len() < MOST_PEERS => {
+                let id = PeerId(self.places.len() as u32);
+                self.places.push(Place { address, next_hop: None, id, tenants: Vec::new(), remotes: 0, vacant: true });
+                id.0
+            }
+            None => return Err(ChangeError::OverlayFull),
+        };
+        let place = &mut self.places[slot as usize];
+        (place.address, place.vacant) = (address, false);
+        self.by_address.insert(address, slot);
+        Ok(slot)
+    }
+
+    /// Takes a host out of the lists of its tenants.
+    fn leave(&mut self, slot: u32) {
+        let Tunnels { places, networks, .. } = self;
+        let place = &places[slot as usize];
+        for tenant in &place.tenants {
+            networks[tenant.0 as usize].peers.retain(|peer| *peer != place.id);
+        }
+    }
+
+    fn place(&self, peer: PeerId) -> Option<&Place> {
+        let place = self.places.get(peer.0 as usize % MOST_PEERS)?;
+        (place.id == peer && !place.vacant).then_some(place)
+    }
+
+    fn network(&mut self, tenant: TenantId) -> &mut Network {
+        let at = tenant.0 as usize;
+        if self.networks.len() <= at {
+            self.networks.resize_with(at + 1, Network::default);
+        }
+        &mut self.networks[at]
+    }
+}
+
+#[cfg(test)]
+mod tests;

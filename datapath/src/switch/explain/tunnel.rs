@@ -1,0 +1,165 @@
+//! What the switch would do with a frame that goes into a tunnel or comes out of one.
+
+use super::{Switch, Traveller, headers, refuse};
+use crate::fdb::Network;
+use crate::frame::{Frame, HEADROOM, Pool};
+use crate::guard;
+use crate::journey::{Emit, Step};
+use crate::overlay::PeerId;
+use crate::program::EndpointId;
+use crate::segment;
+use crate::switch::OUT;
+use crate::switch::tunnel::tenant_of;
+use crate::units::Instant;
+use crate::verdict::Reason;
+use crate::wire::vxlan::{self, OUTER};
+use crate::wire::{self, destination};
+
+impl Switch {
+    /// To the host that has the destination, or to each that may have it.
+    pub(super) fn explain_away(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        network: Network,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        let Some(peer) = self.tunnels.find(tenant_of(network), destination(seen.bytes)) else {
+            return self.explain_flood_away(now, from, network, false, seen, steps);
+        };
+        if !self.fits_path(seen.longest_segment()) {
+            return refuse(steps, Reason::PathMtu);
+        }
+        self.explain_tunnel(now, from, network, peer, seen, steps)
+    }
+
+    pub(super) fn explain_flood_away(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        network: Network,
+        everyone: bool,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        let others = self.forward.members(network, everyone).iter().filter(|&&e| e != from).count();
+        let hosts = self.tunnels.peers_of(tenant_of(network)).len();
+        if !everyone && others == 0 && hosts == 0 {
+            return refuse(steps, Reason::Unreachable);
+        }
+        let left = self.floods[from.0 as usize].left(now);
+        if left == 0 {
+            return refuse(steps, Reason::FloodLimit);
+        }
+        steps.push(Step::Flood(left));
+        let mut result = Ok(());
+        if others > 0 {
+            result = match seen.copy_truesize {
+                None => refuse(steps, Reason::NoBuffer),
+                Some(truesize) => {
+                    let free = seen.free.without(truesize);
+                    self.explain_local(now, from, &Traveller { truesize, headroom: HEADROOM, free, ..*seen }, steps)
+                }
+            };
+            if result.is_ok() {
+                steps.push(Step::Copies(others as u32));
+            }
+        }
+        if hosts > 0 && !self.fits_path(seen.longest_segment()) {
+            steps.push(Step::Refuse(Reason::PathMtu));
+            return if others > 0 { result } else { Err(Reason::PathMtu) };
+        }
+        if hosts > 0 {
+            steps.push(Step::Hosts(hosts as u32));
+        }
+        result
+    }
+
+    /// The sender's lane, then the uplink.
+    fn explain_tunnel(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        network: Network,
+        peer: PeerId,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        if let Err(reason) = self.may_enter(tenant_of(network), peer, seen.layout.vlan) {
+            return refuse(steps, reason);
+        }
+        let wire_bytes = segment::tunnelled_wire_bytes(seen.bytes.len(), &seen.layout, &seen.offload, OUTER as u8);
+        if !self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)? {
+            return Ok(());
+        }
+        let (Some(uplink), Some(tunnel)) = (&self.program.uplink, self.tunnels.to(tenant_of(network), peer)) else {
+            return Ok(());
+        };
+        let Some(&features) = self.program.ports.get(uplink.port.0) else { return Ok(()) };
+        steps.push(Step::Emit(Emit {
+            port: uplink.port,
+            tag: None,
+            untag: None,
+            tunnel: Some((tunnel.vni, tunnel.to.0)),
+            cut: seen.segments(),
+            checksum: seen.offload.needs_csum && !features.offload.csum,
+            refused: (self.out.len() >= OUT).then_some(Reason::NoBuffer),
+        }));
+        Ok(())
+    }
+
+    /// A frame from the uplink that is for this host's end of the tunnels.
+    pub(super) fn explain_tunnelled(
+        &self,
+        pool: &Pool,
+        now: Instant,
+        frame: &Frame,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        let (bytes, offload) = (pool.bytes(frame), pool.meta(frame).offload);
+        if vxlan::is_train(bytes, &offload) {
+            let seen = super::see(pool, frame)?;
+            steps.push(Step::Look(Ok(headers(&seen))));
+            steps.push(Step::Train(seen.segments()));
+            return Ok(());
+        }
+        let opened = vxlan::open(bytes, &offload).and_then(|(received, inner, offload)| {
+            let network = self.tunnel_network(&received)?;
+            let headroom = pool.headroom(frame) + inner.start;
+            let bytes = &bytes[inner];
+            let layout = wire::parse(bytes)?;
+            segment::check_offload(bytes, &layout, &offload)?;
+            if layout.vlan.is_some() {
+                return Err(Reason::BadVlan);
+            }
+            guard::check_transit(bytes)?;
+            vxlan::would_merge(bytes, &layout, received.ecn)?;
+            let seen = Traveller {
+                bytes,
+                layout,
+                offload,
+                wire_bytes: segment::tunnelled_wire_bytes(bytes.len(), &layout, &offload, OUTER as u8),
+                truesize: pool.truesize(frame),
+                headroom,
+                free: pool.available(),
+                copy_truesize: pool.truesize_of(bytes.len()),
+            };
+            Ok((received, network, seen))
+        });
+        match opened {
+            Err(reason) => {
+                steps.push(Step::Open(Err(reason)));
+                Err(reason)
+            }
+            Ok((received, network, seen)) => {
+                steps.push(Step::Open(Ok((received.vni, received.from))));
+                steps.push(Step::Look(Ok(headers(&seen))));
+                if self.fdb.declared(network, wire::source(seen.bytes)).is_some() {
+                    return refuse(steps, Reason::Loop);
+                }
+                self.explain_inside(now, network, &seen, steps)
+            }
+        }
+    }
+}

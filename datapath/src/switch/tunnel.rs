@@ -1,0 +1,252 @@
+//! Tunnels: how a tenant that is on other hosts too gets out of this one, and in.
+//!
+//! Out: forward finds the host -> egress queue, where the frame counts with a tunnel's headers around each of its segments -> cut into
+//! segments -> headers put around each -> uplink. The headers come last, so a frame that is queued is the endpoint's own: limits toward
+//! its destination, marks and trims are as for any other, and where it is sent is looked up again when it goes. In: the headers come off
+//! first, and what was inside goes the way of every frame from the uplink.
+//!
+//! What is too long with the headers around it is dropped under a name of its own, and the sender told, if it wants to be
+//! (`wire/too_big.rs`).
+
+use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look};
+use super::{OUT, Switch};
+use crate::fdb::Network;
+use crate::forward::Outside;
+use crate::frame::{Frame, MAX_FRAME, Pool};
+use crate::guard;
+use crate::offload::OffloadSupport;
+use crate::overlay::PeerId;
+use crate::program::{EndpointId, PortId, TenantId};
+use crate::segment;
+use crate::units::Instant;
+use crate::verdict::Reason;
+use crate::wire::vxlan::{self, OUTER};
+use crate::wire::{ETHERNET_HEADER, too_big};
+
+impl Switch {
+    /// To the host that has the destination, or to each that may have it.
+    pub(super) fn send_away(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let tenant = tenant_of(self.forward.network(from));
+        let Some(peer) = self.tunnels.find(tenant, destination(pool.bytes(&frame))) else {
+            return self.flood_away(pool, now, from, false, frame);
+        };
+        if !self.fits_path(longest_segment(pool, &frame)) {
+            self.tell_path(pool, now, from, &frame);
+            return drop_for(pool, frame, Reason::PathMtu);
+        }
+        self.send_tunnel(pool, now, from, tenant, peer, frame)
+    }
+
+    /// To everyone in the network, or wherever an unknown address may be: neighbours first, then a copy for each host that has the tenant.
+    pub(super) fn flood_away(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        everyone: bool,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let network = self.forward.network(from);
+        let others = self.forward.members(network, everyone).iter().any(|&e| e != from);
+        let hosts = self.tunnels.peers_of(tenant_of(network)).len();
+        if !everyone && !others && hosts == 0 {
+            return drop_for(pool, frame, Reason::Unreachable);
+        }
+        if !self.floods[from.0 as usize].take(now) {
+            return drop_for(pool, frame, Reason::FloodLimit);
+        }
+        let mut result = Ok(());
+        if others {
+            result = match pool.duplicate(&frame) {
+                Some(copy) => self.send_members(pool, now, from, everyone, copy),
+                None => Err(Reason::NoBuffer),
+            };
+        }
+        if hosts > 0 && !self.fits_path(longest_segment(pool, &frame)) {
+            self.tell_path(pool, now, from, &frame);
+            if others {
+                self.count_drop(from, Reason::PathMtu);
+            } else {
+                result = Err(Reason::PathMtu);
+            }
+        } else {
+            self.copy_to_hosts(pool, now, from, tenant_of(network), &frame);
+        }
+        pool.free(frame);
+        result
+    }
+
+    /// What a copy dies of is counted by itself.
+    fn copy_to_hosts(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, tenant: TenantId, frame: &Frame) {
+        for index in 0..self.tunnels.peers_of(tenant).len() {
+            let peer = self.tunnels.peers_of(tenant)[index];
+            let sent = match pool.duplicate(frame) {
+                Some(copy) => self.send_tunnel(pool, now, from, tenant, peer, copy),
+                None => Err(Reason::NoBuffer),
+            };
+            if let Err(reason) = sent {
+                self.count_drop(from, reason);
+            }
+        }
+    }
+
+    /// Into the sender's egress lane, for one host.
+    fn send_tunnel(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        tenant: TenantId,
+        peer: PeerId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        if let Err(reason) = self.may_enter(tenant, peer, pool.meta(&frame).layout.vlan) {
+            return drop_for(pool, frame, reason);
+        }
+        let meta = pool.meta_mut(&frame);
+        (meta.out, meta.outer) = (peer.0, OUTER as u8);
+        count_wire_bytes(pool, &frame);
+        self.enqueue_wire(pool, now, from, frame)
+    }
+
+    /// Whether there is a tunnel for a frame with this tag. In a tunnel, frames have none (RFC 7348, section 6.1).
+    pub(super) fn may_enter(&self, tenant: TenantId, peer: PeerId, vlan: Option<u16>) -> Result<(), Reason> {
+        if vlan.is_some() {
+            return Err(Reason::BadVlan);
+        }
+        self.tunnels.to(tenant, peer).map(drop).ok_or(Reason::NoRoute)
+    }
+
+    /// Whether segments of `longest` bytes, Ethernet header included, fit through the uplink with a tunnel's headers.
+    pub(super) fn fits_path(&self, longest: u32) -> bool {
+        longest + OUTER as u32 <= self.path_frame()
+    }
+
+    /// The longest frame that the uplink takes.
+    fn path_frame(&self) -> u32 {
+        let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port.0));
+        port.map_or(0, |features| features.max_frame)
+    }
+
+    /// Tells the sender of a frame how long its packets may be. Such answers are taken from its flood budget, so that they are no flood
+    /// themselves.
+    fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
+        let mtu = self.path_frame().saturating_sub((OUTER + ETHERNET_HEADER) as u32);
+        let Ok(mtu) = u16::try_from(mtu) else { return };
+        if !self.floods[from.0 as usize].take(now) {
+            return;
+        }
+        let Some(answer) = too_big::answer(pool, frame, mtu) else { return };
+        match look(pool, &answer) {
+            Ok(()) => self.arrive_local(pool, now, from, answer),
+            Err(_) => pool.free(answer),
+        }
+    }
+
+    /// To the uplink: cut into segments, each with a tunnel's headers. Drops are counted for `endpoint`.
+    pub(super) fn emit_tunnel(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
+        let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
+        let (peer, tenant) = (PeerId(pool.meta(&frame).out), tenant_of(self.forward.network(endpoint)));
+        let tunnel = match self.tunnels.to(tenant, peer) {
+            Some(_) if self.out.len() >= OUT => Err(Reason::NoBuffer),
+            tunnel => tunnel.ok_or(Reason::NoRoute),
+        };
+        let tunnel = match tunnel {
+            Ok(tunnel) => tunnel,
+            Err(reason) => {
+                pool.free(frame);
+                return self.count_drop(endpoint, reason);
+            }
+        };
+        let source_port = vxlan::source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
+        let support = OffloadSupport { csum: features.offload.csum, ..OffloadSupport::NONE };
+        let max = (features.max_frame as usize).saturating_sub(OUTER);
+        let (out, mut lost) = (&mut self.out, 0);
+        let done = segment::software(pool, frame, support, max, &mut |pool, part| {
+            pool.meta_mut(&part).outer = 0;
+            if vxlan::push(pool, &part, &tunnel, source_port) {
+                out.push_back((port, part));
+            } else {
+                pool.free(part);
+                lost += 1;
+            }
+        });
+        self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, lost);
+        match done {
+            Err(Reason::TooLong) => self.count_drop(endpoint, Reason::PathMtu),
+            Err(reason) => self.count_drop(endpoint, reason),
+            Ok(()) => {}
+        }
+    }
+
+    /// A frame from the uplink that is for this host's end of the tunnels: out of its headers, and on.
+    pub(super) fn rx_tunnel(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        if !vxlan::is_train(pool.bytes(&frame), &pool.meta(&frame).offload) {
+            return self.rx_datagram(pool, now, frame);
+        }
+        if let Err(reason) = look(pool, &frame) {
+            return drop_for(pool, frame, reason);
+        }
+        let support = OffloadSupport { csum: true, ..OffloadSupport::NONE };
+        let done = segment::software(pool, frame, support, MAX_FRAME, &mut |pool, part| {
+            if let Err(reason) = self.rx_datagram(pool, now, part) {
+                self.uplink_drops.add(reason, 1);
+            }
+        });
+        // Of many, some may have arrived: what is lost of them is counted, and no verdict on all.
+        if let Err(reason) = done {
+            self.uplink_drops.add(reason, 1);
+        }
+        Ok(())
+    }
+
+    fn rx_datagram(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        match self.open_tunnel(pool, &frame) {
+            Ok(network) => self.enter(pool, now, network, frame),
+            Err(reason) => drop_for(pool, frame, reason),
+        }
+    }
+
+    /// Takes the outer headers off; says into which network.
+    fn open_tunnel(&self, pool: &mut Pool, frame: &Frame) -> Result<Network, Reason> {
+        let received = vxlan::pop(pool, frame)?;
+        let network = self.tunnel_network(&received)?;
+        pool.meta_mut(frame).outer = OUTER as u8;
+        look(pool, frame)?;
+        let (bytes, meta) = pool.parts_mut(frame);
+        if meta.layout.vlan.is_some() {
+            return Err(Reason::BadVlan);
+        }
+        guard::check_transit(bytes)?;
+        vxlan::merge_ecn(bytes, &meta.layout, received.ecn)?;
+        Ok(network)
+    }
+
+    /// The network that a frame from a tunnel is for.
+    pub(super) fn tunnel_network(&self, received: &vxlan::Received) -> Result<Network, Reason> {
+        let tenant = self.tunnels.tenant_of(received.vni).ok_or(Reason::BadVni)?;
+        if !self.tunnels.has_tenant(received.from, tenant) {
+            return Err(Reason::UnknownVtep);
+        }
+        Ok(Network(tenant.0))
+    }
+
+    /// Whether a network reaches the uplink through tunnels.
+    pub(super) fn is_tunnelled(&self, network: Network) -> bool {
+        self.forward.outside(network) == Some(Outside::Tunnels)
+    }
+}
+
+/// The tenant whose own network it is.
+pub(super) fn tenant_of(network: Network) -> TenantId {
+    TenantId(network.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! Two hosts with a tenant each has a part of: what leaves one through a tunnel arrives at the other as it was.
+
+use super::*;
+use crate::offload::{Gso, Offload};
+use crate::overlay::{Overlay, OverlayChange, Peer, Vtep};
+use crate::program::{Attachment, Change, PortFeatures, Program, Share, Tenant};
+use crate::switch::chaos::{MBIT, Rig, both, endpoint, host, ip, learning, mac, program, tenant, uplink};
+use crate::units::Rate;
+use crate::verdict::Verdict;
+use crate::wire::build::{Build, arp_request, eth};
+use crate::wire::{Ipv4, Mac, Udp, be16, parse};
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+const VNI: u32 = 5001;
+const SECOND: u64 = 1_000_000_000;
+
+fn nic(n: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0xff, n])
+}
+
+fn peer(n: u8, tenants: &[u32]) -> Peer {
+    Peer { next_hop: Some(nic(n)), tenants: tenants.iter().map(|&t| TenantId(t)).collect() }
+}
+
+/// Host `n` of two: endpoint 0 on port 1 has address 10 `n`, endpoint 1 on port 2 has 10 `n` + 1, both of tenant 0; the host of the other has the same
+/// of its own number. Tenant 1, with endpoint 2 on port 3, is in a VLAN.
+fn half(n: u8) -> Program {
+    let other = 3 - n;
+    let (here, there) = (u32::from(n) * 10, u32::from(other) * 10);
+    let mut endpoints = [endpoint(0, 0), endpoint(1, 0), endpoint(2, 1)];
+    endpoints[0].identity.macs = vec![mac(here)];
+    endpoints[1].identity.macs = vec![mac(here + 1)];
+    let mut half = program(&endpoints);
+    half.tenants[0] = tenant(Attachment::Vxlan(VNI));
+    half.overlay = Overlay {
+        local: Some(Vtep { address: host(n), mac: nic(n) }),
+        peers: [(host(other), peer(other, &[0]))].into(),
+        remotes: [there, there + 1].map(|a| ((TenantId(0), mac(a)), host(other))).into(),
+    };
+    half
+}
+
+/// With a longer frame for the uplink, so that endpoints' longest fit.
+fn roomy(n: u8) -> Program {
+    let mut half = half(n);
+    half.ports[0].max_frame = 1564;
+    half
+}
+
+fn udp(from: u32, to: u32, bytes: usize) -> Build<'static> {
+    eth(mac(from), mac(to)).ipv4(ip(), Ipv4Addr::new(10, 0, 0, 2)).udp(1000, 2000).payload(vec![7; bytes])
+}
+
+fn tcp(from: u32, to: u32, bytes: usize) -> Build<'static> {
+    eth(mac(from), mac(to)).ipv4(ip(), Ipv4Addr::new(10, 0, 0, 2)).tcp(1000, 80, 7).payload(vec![7; bytes])
+}
+
+impl Rig {
+    /// Receives bytes as they are, with offload metadata.
+    fn rx_bytes(&mut self, port: u32, bytes: &[u8], offload: Offload) -> Verdict {
+        let frame = self.pool.alloc_from(bytes).expect("a buffer");
+        self.pool.meta_mut(&frame).offload = offload;
+        let told = self.switch.explain(&self.pool, self.now, PortId(port), &frame);
+        let verdict = self.switch.rx(&mut self.pool, self.now, PortId(port), frame);
+        assert_eq!(told.verdict, verdict, "{told}");
+        verdict
+    }
+
+    fn rx_told(&mut self, port: u32, build: &Build<'_>) -> Verdict {
+        let mut bytes = Vec::new();
+        let offload = build.write(&mut bytes);
+        self.rx_bytes(port, &bytes, offload)
+    }
+
+    fn uplink_drops(&self, reason: Reason) -> u64 {
+        self.switch.uplink_drops().get(reason)
+    }
+}
+
+/// Sets IPv4's don't-fragment flag in a frame without tag.
+fn dont_fragment(build: &Build<'_>) -> Vec<u8> {
+    let mut bytes = build.bytes();
+    bytes[20] |= 0x40;
+    let sum = crate::checksum::update(be16(&bytes, 24), 0, 0x4000);
+    crate::wire::put16(&mut bytes, 24, sum);
+    bytes
+}
+
+#[test]
+fn a_frame_goes_through_the_tunnel_to_the_other_host() {
+    let (mut one, mut two) = (Rig::new(&roomy(1)), Rig::new(&roomy(2)));
+    let frame = udp(10, 21, 100);
+    assert_eq!(one.rx_told(1, &frame), Verdict::Forwarded);
+    let out = one.run(SECOND);
+    let [(0, bytes)] = &out[..] else { panic!("{out:?}") };
+    assert_eq!(bytes[OUTER..], frame.bytes());
+    assert_eq!((destination(bytes), bytes[30..34].to_vec()), (nic(2), host(2).octets().to_vec()));
+    let stats = one.switch.endpoint_stats(EndpointId(0)).egress.traffic;
+    assert_eq!(stats.wire_bytes, bytes.len() as u64 + 24, "the outer headers count");
+    assert_eq!(two.rx_bytes(0, bytes, Offload::default()), Verdict::Forwarded);
+    assert_eq!(two.run(SECOND), [(2, frame.bytes())]);
+    let stats = two.switch.endpoint_stats(EndpointId(1)).ingress.traffic;
+    assert_eq!(stats.wire_bytes, bytes.len() as u64 + 24);
+    assert_eq!((one.pool.in_use(), two.pool.in_use()), (0, 0));
+}
+
+#[test]
+fn an_offloaded_frame_leaves_in_segments_each_with_its_headers() {
+    let (mut one, mut two) = (Rig::new(&roomy(1)), Rig::new(&roomy(2)));
+    one.rx_told(1, &tcp(10, 20, 14_000).gso(1400));
+    let out = one.run(SECOND);
+    assert_eq!(out.len(), 10);
+    let wire: usize = out.iter().map(|(_, bytes)| bytes.len() + 24).sum();
+    assert_eq!(one.switch.endpoint_stats(EndpointId(0)).egress.traffic.wire_bytes, wire as u64);
+    let ports: Vec<u16> = out.iter().map(|(_, bytes)| be16(bytes, 34)).collect();
+    assert!(ports.iter().all(|port| *port == ports[0]), "one flow, one way: {ports:?}");
+    for (i, (_, bytes)) in out.iter().enumerate() {
+        // Ports take partial checksums, which then start in the inner packet.
+        let offload = Offload { needs_csum: true, csum_start: 84, csum_offset: 16, ..Offload::default() };
+        assert_eq!(two.rx_bytes(0, bytes, offload), Verdict::Forwarded);
+        let inner = parse(&bytes[OUTER..]).expect("sound");
+        assert_eq!(crate::wire::Tcp::of(&bytes[OUTER..], &inner).expect("TCP").sequence(), 7 + 1400 * i as u32);
+    }
+    assert_eq!(two.run(SECOND).len(), 10);
+    assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire as u64);
+}
+
+/// Linux's vxlan device hands offloaded frames over whole, in their tunnel.
+#[test]
+fn an_offloaded_frame_in_its_tunnel_arrives_whole() {
+    let mut fast = roomy(2);
+    // So fast that the scheduler cuts nothing.
+    fast.uplink = Some(uplink(100_000));
+    let mut two = Rig::new(&fast);
+    let inner = tcp(10, 20, 14_000).gso(1400);
+    let mut pool = Pool::new(crate::frame::PoolLimits { small: 1, medium: 1, large: 1 });
+    let frame = inner.frame(&mut pool).expect("a buffer");
+    pool.meta_mut(&frame).layout = parse(pool.bytes(&frame)).expect("sound");
+    let tunnel = vxlan::Tunnel { from: (host(1), nic(1)), to: (host(2), nic(2)), vni: VNI };
+    assert!(vxlan::push(&mut pool, &frame, &tunnel, 50_000));
+    let offload = pool.meta(&frame).offload;
+    assert_eq!(offload.gso, Gso::Tcp4);
+    assert_eq!(two.rx_bytes(0, pool.bytes(&frame), offload), Verdict::Forwarded);
+    let [(1, bytes)] = &two.run(SECOND)[..] else { panic!("one frame") };
+    assert_eq!(*bytes, inner.bytes());
+    let wire = 10 * (1400 + 54 + OUTER as u64 + 24);
+    assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire);
+}
+
+/// Many datagrams of one flow in one frame, as UDP_SEGMENT makes them.
+#[test]
+fn a_train_of_datagrams_is_cut_before_it_is_opened() {
+    let (mut one, mut two) = (Rig::new(&roomy(1)), Rig::new(&roomy(2)));
+    one.rx_told(1, &udp(10, 20, 300));
+    let [(0, datagram)] = &one.run(SECOND)[..] else { panic!("one frame") };
+    let payload = datagram[42..].repeat(3);
+    let (from, to) = (host(1), host(2));
+    let train =
+        eth(nic(1), nic(2)).ipv4(from, to).udp(50_000, 4789).payload(&payload).gso((datagram.len() - 42) as u16);
+    assert_eq!(two.rx_told(0, &train), Verdict::Forwarded);
+    assert_eq!(two.run(SECOND), vec![(1, udp(10, 20, 300).bytes()); 3]);
+}
+
+#[test]
+fn everyone_and_unknown_addresses_are_asked_for_at_each_host_within_the_budget() {
+    let mut half = roomy(1);
+    half.overlay.peers.insert(host(3), peer(3, &[0]));
+    half.overlay.peers.insert(host(4), peer(4, &[1]));
+    half.endpoints[0].flood_per_second = 1;
+    let mut one = Rig::new(&half);
+    // The last byte of the host's address, or a hundred and the neighbour's port.
+    let hosts = |out: Vec<(u32, Vec<u8>)>| {
+        let mut hosts: Vec<u32> =
+            out.iter().map(|(port, bytes)| if *port == 0 { bytes[33].into() } else { 100 + port }).collect();
+        hosts.sort_unstable();
+        hosts
+    };
+    one.rx_told(1, &arp_request(mac(10), ip(), ip()));
+    assert_eq!(hosts(one.run(SECOND / 1000)), [2, 3, 102]);
+    one.rx_told(1, &udp(10, 77, 100));
+    assert_eq!(hosts(one.run(SECOND / 1000)), [2, 3], "not the neighbour, whose address is declared");
+    // A bucket of 32, of which two are used.
+    let passed = (0..40).filter(|_| one.rx_told(1, &udp(10, 77, 100)) == Verdict::Forwarded).count();
+    assert_eq!((passed, one.drops(0, Reason::FloodLimit)), (30, 10));
+    let known = one.rx_told(1, &udp(10, 20, 100));
+    assert_eq!(known, Verdict::Forwarded, "what is known needs no budget");
+}
+
+#[test]
+fn what_is_too_long_for_the_path_is_named_and_its_sender_told() {
+    let mut one = Rig::new(&half(1));
+    // 1514 bytes, of which 1464 fit.
+    let refused = Verdict::Dropped(Reason::PathMtu);
+    assert_eq!(one.rx_bytes(1, &dont_fragment(&udp(10, 20, 1472)), Offload::default()), refused);
+    let [(1, answer)] = &one.run(SECOND)[..] else { panic!("an answer") };
+    let layout = parse(answer).expect("sound");
+    assert_eq!((destination(answer), Ipv4::of(answer, &layout).expect("IPv4").destination()), (mac(10), ip()));
+    assert_eq!((answer[34], answer[35], be16(answer, 40)), (3, 4, 1450));
+    assert_eq!(one.rx_told(1, &udp(10, 20, 1472)), refused, "may be fragmented, which a switch does not");
+    assert_eq!(one.run(SECOND), []);
+    let (a, b) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
+    let v6 = eth(mac(10), mac(20)).ipv6(a, b).tcp(1, 2, 3).payload(vec![7; 14_000]).gso(1440);
+    assert_eq!(one.rx_told(1, &v6), refused);
+    let [(1, answer)] = &one.run(SECOND)[..] else { panic!("an answer") };
+    assert_eq!((answer[54], be16(answer, 60)), (2, 1450));
+    assert_eq!(one.rx_told(1, &udp(10, 20, 1422)), Verdict::Forwarded, "1464 bytes");
+    let [(0, bytes)] = &one.run(SECOND)[..] else { panic!("one frame") };
+    assert_eq!(bytes.len(), 1514);
+    assert_eq!(one.drops(0, Reason::PathMtu), 3);
+    // For everyone: the neighbours take it.
+    assert_eq!(
+        one.rx_told(1, &eth(mac(10), Mac::BROADCAST).ipv4(ip(), ip()).udp(1, 2).payload(vec![1; 1472])),
+        Verdict::Forwarded
+    );
+    assert_eq!((one.ports(), one.drops(0, Reason::PathMtu)), (vec![2], 4));
+}
+
+#[test]
+fn a_path_that_shrinks_while_frames_wait_is_named_too() {
+    let mut one = Rig::new(&roomy(1));
+    one.rx_told(1, &udp(10, 20, 1472));
+    one.change(Change::Port(PortId(0), Some(PortFeatures::default()))).expect("there");
+    assert_eq!((one.run(SECOND), one.drops(0, Reason::PathMtu)), (vec![], 1));
+}
+
+#[test]
+fn without_a_next_hop_nothing_goes_and_what_waits_goes_where_its_host_is() {
+    let mut one = Rig::new(&roomy(1));
+    let set = |rig: &mut Rig, next_hop| {
+        let peer = Peer { next_hop, tenants: vec![TenantId(0)] };
+        rig.change(Change::Overlay(OverlayChange::Peer(host(2), Some(peer)))).expect("there");
+    };
+    one.rx_told(1, &udp(10, 20, 100));
+    set(&mut one, Some(nic(9)));
+    let [(0, bytes)] = &one.run(SECOND)[..] else { panic!("one frame") };
+    assert_eq!(destination(bytes), nic(9), "by the hop that is next when it goes");
+    one.rx_told(1, &udp(10, 20, 100));
+    set(&mut one, None);
+    assert_eq!((one.run(SECOND), one.drops(0, Reason::NoRoute)), (vec![], 1));
+    assert_eq!(one.rx_told(1, &udp(10, 20, 100)), Verdict::Dropped(Reason::NoRoute));
+}
+
+#[test]
+fn a_tunnel_is_no_way_round_anything() {
+    let mut two = Rig::new(&roomy(2));
+    let outer = |from: u8, vni: u32, inner: &Build<'_>| {
+        let payload = [&[8, 0, 0, 0][..], &(vni << 8).to_be_bytes(), &inner.bytes()].concat();
+        eth(nic(from), nic(2)).ipv4(host(from), host(2)).udp(50_000, 4789).payload(payload)
+    };
+    let inner = udp(10, 20, 100);
+    let refusals = [
+        (outer(1, 5002, &inner), Reason::BadVni, "no tenant's"),
+        (outer(3, VNI, &inner), Reason::UnknownVtep, "not a host of the table"),
+        (outer(1, VNI, &udp(21, 20, 100)), Reason::Loop, "from an address that is here"),
+        (outer(1, VNI, &udp(10, 99, 100)), Reason::Unreachable, "for an address that is not here"),
+        (outer(1, VNI, &udp(10, 2, 100)), Reason::Unreachable, "for another tenant's"),
+        (outer(1, VNI, &udp(10, 20, 100).vlan(11)), Reason::BadVlan, "with a tag"),
+        (outer(1, VNI, &eth(Mac::BROADCAST, mac(20))), Reason::BadSource, "from a group"),
+        (outer(1, VNI, &inner).tos(3), Reason::Congestion, "marked on the way, and not able to bear it"),
+        (
+            outer(1, VNI, &eth(mac(10), mac(20)).ipv4(ip(), ip()).protocol(6).payload(vec![0; 4])),
+            Reason::Malformed,
+            "cut off",
+        ),
+    ];
+    for (frame, reason, why) in refusals {
+        let before = two.uplink_drops(reason);
+        assert_eq!((two.rx_told(0, &frame), two.run(SECOND)), (Verdict::Dropped(reason), vec![]), "{why}");
+        assert_eq!(two.uplink_drops(reason), before + 1, "{why}");
+    }
+    assert_eq!(two.rx_told(0, &outer(1, VNI, &inner)), Verdict::Forwarded);
+    assert_eq!(two.run(SECOND), [(1, inner.bytes())]);
+    // Behind the tenant's VLAN, or from an endpoint, a datagram is a datagram.
+    assert_eq!(two.rx_told(0, &outer(1, VNI, &inner).vlan(11)), Verdict::Dropped(Reason::Unreachable));
+    assert_eq!(two.rx_told(1, &outer(1, VNI, &inner)), Verdict::Dropped(Reason::SpoofedMac));
+}
+
+#[test]
+fn other_datagrams_stay_with_the_host() {
+    let mut half = roomy(2);
+    half.tenants.push(tenant(Attachment::Untagged));
+    let mut own = endpoint(3, 2);
+    own.identity.macs = vec![nic(2)];
+    half.endpoints.push(own);
+    let mut two = Rig::new(&half);
+    let to = |port| eth(nic(1), nic(2)).ipv4(host(1), host(2)).udp(50_000, port).payload(vec![8; 60]);
+    two.rx_told(0, &to(4790));
+    assert_eq!(two.run(SECOND), [(4, to(4790).bytes())]);
+    assert_eq!(two.rx_told(0, &to(4789)), Verdict::Dropped(Reason::BadVni), "0x080808");
+    two.change(Change::Overlay(OverlayChange::Local(None))).expect("always");
+    two.rx_told(0, &to(4789));
+    assert_eq!(two.run(SECOND), [(4, to(4789).bytes())], "without an end of tunnels, the host's as well");
+}
+
+#[test]
+fn congestion_goes_through_the_tunnel() {
+    let (mut one, mut two) = (Rig::new(&roomy(1)), Rig::new(&roomy(2)));
+    one.rx_told(1, &udp(10, 20, 100).tos(2));
+    let [(0, bytes)] = &one.run(SECOND)[..] else { panic!("one frame") };
+    let mut marked = bytes.clone();
+    assert_eq!(marked[15], 2, "the outer field is the inner one's");
+    marked[15] = 3;
+    let sum = crate::checksum::update(be16(&marked, 24), 0x4502, 0x4503);
+    crate::wire::put16(&mut marked, 24, sum);
+    two.rx_bytes(0, &marked, Offload::default());
+    assert_eq!(two.run(SECOND), [(1, udp(10, 20, 100).tos(3).bytes())]);
+}
+
+#[test]
+fn limits_hold_what_goes_through_tunnels_with_its_headers() {
+    let mut half = roomy(1);
+    half.endpoints[0].share = both(Share { limit: Rate(8 * MBIT), ..Share::default() });
+    let mut one = Rig::new(&half);
+    for _ in 0..400 {
+        one.rx_told(1, &udp(10, 20, 1000));
+    }
+    // What an idle limit has saved goes first.
+    one.run(SECOND / 20);
+    let wire: usize = one.run(SECOND / 5).iter().map(|(_, bytes)| bytes.len() + 24).sum();
+    assert!((198_000..=202_000).contains(&wire), "8 Mbit/s for 0.2 s: {wire} bytes");
+}
+
+#[test]
+fn a_tenant_comes_and_goes_with_its_network() {
+    let mut one = Rig::new(&roomy(1));
+    one.remove(0);
+    one.remove(1);
+    let isolated = Tenant { attachment: Attachment::Isolated, ..Tenant::default() };
+    one.change(Change::Tenant(TenantId(0), Some(isolated))).expect("no endpoints");
+    let taken = one.change(Change::Tenant(TenantId(5), Some(tenant(Attachment::Vxlan(VNI)))));
+    assert_eq!(taken, Ok(()), "the number is free again");
+    let mut stranger = learning(4, 5);
+    stranger.port = PortId(5);
+    one.add(4, stranger);
+    one.rx(5, &udp(10, 20, 100));
+    assert_eq!(one.ports(), [], "the addresses are another tenant's");
+    assert_eq!(one.drops(4, Reason::Unreachable), 1);
+}
+
+/// A datagram is what it seems to others: UDP with a length that fits.
+#[test]
+fn the_outer_packet_is_sound() {
+    let mut one = Rig::new(&roomy(1));
+    one.rx_told(1, &arp_request(mac(10), ip(), ip()));
+    for (_, bytes) in one.run(SECOND).iter().filter(|(port, _)| *port == 0) {
+        let layout = parse(bytes).expect("sound");
+        assert_eq!(layout.end as usize, bytes.len());
+        assert_eq!(Udp::of(bytes, &layout).expect("UDP").destination(), vxlan::PORT);
+    }
+}

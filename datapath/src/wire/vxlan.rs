@@ -1,0 +1,263 @@
+//! VXLAN (RFC 7348): a tenant's frame inside UDP over IPv4, from the tunnel endpoint (VTEP) of one host to another's.
+//!
+//! [`push`] puts the outer headers into a frame's headroom, [`pop`] takes them off. Outside, a frame has don't-fragment (a VTEP may not
+//! fragment, section 4.3), no UDP checksum (what is inside has its own; section 4.1 wants zero), a time to live of [`TTL`], and no
+//! priority but the default: a guest is not to choose how the network between hosts treats it. The outer ECN field is the inner one's,
+//! and a mark that the frame met on its way is carried over to the inner header (RFC 6040, section 4, normal mode). The source port is
+//! made of the inner flow, so that the network spreads flows over its paths and keeps each in order.
+
+use super::{
+    ETHERNET_HEADER, L3, L4, Layout, Mac, be16, be32, ethertype, ipv4, parse, protocol, put16, put32, transport,
+};
+use crate::checksum;
+use crate::frame::{Frame, Pool};
+use crate::offload::{Gso, Offload};
+use crate::verdict::Reason;
+use core::net::Ipv4Addr;
+
+/// The UDP port of VXLAN (IANA).
+pub const PORT: u16 = 4789;
+/// The largest network identifier.
+pub const MOST: u32 = 0x00ff_ffff;
+/// Bytes of an IPv4 header without options.
+const IP: usize = 20;
+/// Bytes of a UDP header.
+const UDP: usize = 8;
+/// Bytes of a VXLAN header.
+const VXLAN: usize = 8;
+/// Bytes of all outer headers: Ethernet, IPv4, UDP, VXLAN.
+pub const OUTER: usize = ETHERNET_HEADER + IP + UDP + VXLAN;
+/// The outer time to live: IANA's recommended default.
+pub const TTL: u8 = 64;
+/// The flag that says that the identifier counts.
+const HAS_VNI: u8 = 0x08;
+/// The ephemeral ports, from which RFC 7348 has the source port come: the first, and how many there are.
+const EPHEMERAL: (u16, u16) = (49_152, 16_384);
+/// IPv4's flags and fragment offset: don't fragment; more fragments or an offset.
+const DONT_FRAGMENT: u16 = 0x4000;
+const FRAGMENT: u16 = 0x3fff;
+
+/// What differs between the outer headers of two tunnels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tunnel {
+    /// Addresses of the host that sends: its own on the underlay, and its interface's.
+    pub from: (Ipv4Addr, Mac),
+    /// Addresses of the host that receives, and of the next hop on the way there.
+    pub to: (Ipv4Addr, Mac),
+    /// The tenant's network.
+    pub vni: u32,
+}
+
+/// What the outer headers said of a frame that was taken out of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// The host that sent it.
+    pub from: Ipv4Addr,
+    /// The tenant's network.
+    pub vni: u32,
+    /// The two ECN bits, to be given to [`merge_ecn`].
+    pub ecn: u8,
+}
+
+/// Puts the outer headers before a frame of one segment, whose layout must be known. The layout is then theirs. False, and nothing
+/// changed, where there is no headroom left or no IPv4 packet could be so long.
+#[must_use = "the frame may be as it was"]
+pub fn push(pool: &mut Pool, frame: &Frame, tunnel: &Tunnel, source_port: u16) -> bool {
+    let inner = pool.len(frame);
+    let Ok(packet) = u16::try_from(inner + OUTER - ETHERNET_HEADER) else { return false };
+    if !pool.push_front(frame, OUTER) {
+        return false;
+    }
+    let (bytes, meta) = pool.parts_mut(frame);
+    let (outer, inside) = bytes.split_at_mut(OUTER);
+    outer.fill(0);
+    outer[..6].copy_from_slice(&tunnel.to.1.0);
+    outer[6..12].copy_from_slice(&tunnel.from.1.0);
+    put16(outer, 12, ethertype::IPV4);
+    let ip = &mut outer[ETHERNET_HEADER..];
+    ip[0] = 0x45;
+    ip[ipv4::TOS] = ecn(inside, &meta.layout);
+    put16(ip, ipv4::TOTAL_LEN, packet);
+    put16(ip, 6, DONT_FRAGMENT);
+    ip[8] = TTL;
+    ip[9] = protocol::UDP;
+    ip[12..16].copy_from_slice(&tunnel.from.0.octets());
+    ip[16..20].copy_from_slice(&tunnel.to.0.octets());
+    let sum = !checksum::sum(&ip[..IP]);
+    put16(ip, ipv4::CHECKSUM, sum);
+    let udp = &mut ip[IP..];
+    put16(udp, 0, source_port);
+    put16(udp, 2, PORT);
+    put16(udp, transport::UDP_LENGTH, packet - IP as u16);
+    udp[UDP] = HAS_VNI;
+    put32(udp, UDP + 4, tunnel.vni << 8);
+    if meta.offload.needs_csum {
+        meta.offload.csum_start += OUTER as u16;
+    }
+    meta.layout = Layout {
+        ethertype: ethertype::IPV4,
+        l3: L3::Ipv4,
+        l4: L4::Udp,
+        l3_offset: ETHERNET_HEADER as u16,
+        l4_offset: (ETHERNET_HEADER + IP) as u16,
+        payload_offset: (ETHERNET_HEADER + IP + UDP) as u16,
+        end: (inner + OUTER) as u32,
+        ..Layout::default()
+    };
+    true
+}
+
+/// Whether a frame is a VXLAN datagram for the VTEP with these addresses, the first fragment of one included. It may be anything else,
+/// and of any length.
+#[must_use]
+#[inline]
+pub fn is_for(bytes: &[u8], address: Ipv4Addr, mac: Mac) -> bool {
+    let Some(head) = bytes.first_chunk::<{ ETHERNET_HEADER + IP + 4 }>() else { return false };
+    if head[..6] != mac.0 || be16(head, 12) != ethertype::IPV4 {
+        return false;
+    }
+    let ip = &head[ETHERNET_HEADER..];
+    let later = be16(ip, 6) & (FRAGMENT >> 1) != 0;
+    if ip[16..20] != address.octets() || ip[9] != protocol::UDP || later {
+        return false;
+    }
+    let ports = ETHERNET_HEADER + usize::from(ip[0] & 0x0f) * 4;
+    bytes.len() >= ports + 4 && be16(bytes, ports + 2) == PORT
+}
+
+/// Whether a frame that [`is_for`] the VTEP holds many datagrams, to be cut from each other (UDP_SEGMENT), before each is taken out of
+/// its headers.
+#[must_use]
+pub fn is_train(bytes: &[u8], offload: &Offload) -> bool {
+    let l4 = ETHERNET_HEADER + usize::from(bytes[ETHERNET_HEADER] & 0x0f) * 4;
+    offload.gso == Gso::Udp && usize::from(offload.csum_start) == l4
+}
+
+/// Where the inner frame lies in a frame that [`is_for`] the VTEP, and its offload metadata; and what the outer headers say.
+///
+/// The metadata that came with the whole are the inner frame's own where they speak of its checksum: Linux hands over a
+/// segmentation-offloaded frame in its tunnel so. An outer checksum that is yet to be finished is of no interest. A finished one is not
+/// looked at: section 4.1 leaves that to the receiver, and what is inside has its own.
+///
+/// # Errors
+/// [`Reason::Malformed`] where the outer headers contradict themselves, are a fragment's or are not VXLAN's; [`Reason::BadOffload`].
+pub fn open(bytes: &[u8], offload: &Offload) -> Result<(Received, core::ops::Range<usize>, Offload), Reason> {
+    let layout = parse(bytes)?;
+    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+    let (vxlan, inner) = (l4 + UDP, l4 + UDP + VXLAN);
+    if layout.fragment || layout.l4 != L4::Udp || checksum::sum(&bytes[l3..l4]) != 0xffff {
+        return Err(Reason::Malformed);
+    }
+    let end = l4 + usize::from(be16(bytes, l4 + transport::UDP_LENGTH));
+    if end < inner + ETHERNET_HEADER || bytes[vxlan] & HAS_VNI == 0 {
+        return Err(Reason::Malformed);
+    }
+    let source: [u8; 4] = [bytes[l3 + 12], bytes[l3 + 13], bytes[l3 + 14], bytes[l3 + 15]];
+    let received = Received { from: source.into(), vni: be32(bytes, vxlan + 4) >> 8, ecn: bytes[l3 + ipv4::TOS] & 3 };
+    // What was checked may have been the outer checksum alone.
+    let mut offload = Offload { csum_valid: false, ..*offload };
+    let start = usize::from(offload.csum_start);
+    if offload.needs_csum && start >= inner {
+        offload.csum_start -= inner as u16;
+    } else if offload.gso != Gso::None || (offload.needs_csum && start != l4) {
+        return Err(Reason::BadOffload);
+    } else {
+        offload = Offload::default();
+    }
+    Ok((received, inner..end, offload))
+}
+
+/// Takes the outer headers off a frame that [`is_for`] the VTEP: see [`open`]. Its layout is not known then.
+///
+/// # Errors
+/// Those of [`open`]; nothing was changed.
+pub fn pop(pool: &mut Pool, frame: &Frame) -> Result<Received, Reason> {
+    let (bytes, meta) = pool.parts_mut(frame);
+    let (received, inner, offload) = open(bytes, &meta.offload)?;
+    meta.offload = offload;
+    pool.set_len(frame, inner.end);
+    pool.pull_front(frame, inner.start);
+    Ok(received)
+}
+
+/// What becomes of a packet that came out of a tunnel with `outer` ECN bits (RFC 6040, figure 4).
+///
+/// # Errors
+/// [`Reason::Congestion`] where it met congestion and cannot be told: it must be dropped.
+pub fn merge_ecn(bytes: &mut [u8], layout: &Layout, outer: u8) -> Result<(), Reason> {
+    let merged = would_merge(bytes, layout, outer)?;
+    let before = ecn(bytes, layout);
+    let l3 = usize::from(layout.l3_offset);
+    if merged == before {
+        return Ok(());
+    }
+    match layout.l3 {
+        L3::Ipv4 => {
+            let (old, sum) = (be16(bytes, l3), be16(bytes, l3 + ipv4::CHECKSUM));
+            let new = old & !3 | u16::from(merged);
+            put16(bytes, l3, new);
+            put16(bytes, l3 + ipv4::CHECKSUM, checksum::update(sum, old, new));
+        }
+        _ => bytes[l3 + 1] = bytes[l3 + 1] & !0x30 | merged << 4,
+    }
+    Ok(())
+}
+
+/// The inner ECN bits after [`merge_ecn`].
+///
+/// # Errors
+/// As there.
+pub fn would_merge(bytes: &[u8], layout: &Layout, outer: u8) -> Result<u8, Reason> {
+    const NOT_CAPABLE: u8 = 0;
+    const ECT_1: u8 = 1;
+    const ECT_0: u8 = 2;
+    const CE: u8 = 3;
+    match (ecn(bytes, layout), outer & 3) {
+        // What is not IP has no one to tell, and was sent as not capable.
+        (NOT_CAPABLE, CE) if matches!(layout.l3, L3::Ipv4 | L3::Ipv6) => Err(Reason::Congestion),
+        (NOT_CAPABLE, _) => Ok(NOT_CAPABLE),
+        (_, CE) => Ok(CE),
+        (ECT_0, ECT_1) => Ok(ECT_1),
+        (inner, _) => Ok(inner),
+    }
+}
+
+/// The ECN bits of a packet; zero where it is not IP.
+#[inline]
+fn ecn(bytes: &[u8], layout: &Layout) -> u8 {
+    let at = usize::from(layout.l3_offset) + 1;
+    match layout.l3 {
+        L3::Ipv4 => bytes[at] & 3,
+        L3::Ipv6 => bytes[at] >> 4 & 3,
+        _ => 0,
+    }
+}
+
+/// The outer source port: the same for all packets of a flow. Fragments have no ports, or only the first does: there only the addresses
+/// count.
+#[must_use]
+pub fn source_port(bytes: &[u8], layout: &Layout) -> u16 {
+    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+    let mut hash = 0;
+    let addresses = match layout.l3 {
+        L3::Ipv4 => l3 + 12..l3 + 20,
+        L3::Ipv6 => l3 + 8..l3 + 40,
+        _ => 0..12,
+    };
+    for word in bytes[addresses].chunks_exact(4) {
+        hash = mix(hash, be32(word, 0));
+    }
+    if matches!(layout.l4, L4::Tcp | L4::Udp) && !layout.fragment {
+        hash = mix(hash, be32(bytes, l4));
+    }
+    // The upper bits depend on all of the lower.
+    EPHEMERAL.0 + ((hash >> 48) as u16) % EPHEMERAL.1
+}
+
+/// One step of a multiplicative hash (Knuth, TAOCP 6.4: the golden ratio). Who finds flows that collide harms his own.
+fn mix(hash: u64, word: u32) -> u64 {
+    ((hash ^ hash >> 29) ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests;
