@@ -73,6 +73,15 @@ pub struct LaneStats {
 }
 
 impl LaneStats {
+    /// Adds what the queue of an endpoint has counted to what its tenant has by itself ([`crate::switch::Switch::tenant_own_stats`]).
+    pub fn add_queue(&mut self, lane: &LaneStats) {
+        self.marks = self.marks.saturating_add(lane.marks);
+        self.trims = self.trims.saturating_add(lane.trims);
+        self.backlog_bytes += lane.backlog_bytes;
+        self.backlog_frames += lane.backlog_frames;
+        self.sojourn_max_ns = self.sojourn_max_ns.max(lane.sojourn_max_ns);
+    }
+
     /// Adds another lane's counters to this one's; of the waits, the longest stays.
     pub fn sum(&mut self, other: &LaneStats) {
         self.traffic.sum(&other.traffic);

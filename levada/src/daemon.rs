@@ -23,7 +23,7 @@ use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
 use crate::site::{Beginning, Site};
 use crate::state::State;
 use crate::upkeep::Upkeep;
-use crate::worker::{Bell, Chore, Clock, Order, Parts, Wake, Worker};
+use crate::worker::{Bell, Chore, Clock, Lent, Order, Parts, Wake, Worker};
 use crate::{Failure, check};
 use control::config::Config;
 use control::plan::Plan;
@@ -318,7 +318,7 @@ impl Running {
     /// Second descriptors of the devices that may wait for the next process; none where the worker does not answer.
     fn lend(&self) -> Vec<OwnedFd> {
         let (reply, answer) = sync_channel(1);
-        if self.inbox.try_send(Order::Lend { waiting: true, reply }).is_err() {
+        if self.inbox.try_send(Order::Lend { which: Lent::MayWait, reply }).is_err() {
             return Vec::new();
         }
         self.bell.ring();

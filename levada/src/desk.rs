@@ -119,7 +119,7 @@ impl Desk {
     /// The worker does not answer.
     pub fn report(&self) -> Result<Report, Fault> {
         let facts = self.facts();
-        let shot = self.snapshot()?;
+        let shot = self.snapshot(&facts)?;
         let report = facts.report(&shot);
         *lock(&self.spare) = Some(shot);
         Ok(report)
@@ -214,8 +214,9 @@ impl Desk {
         Ok(())
     }
 
-    fn snapshot(&self) -> Result<Box<Snapshot>, Fault> {
-        let into = lock(&self.spare).take().unwrap_or_default();
+    fn snapshot(&self, facts: &Facts) -> Result<Box<Snapshot>, Fault> {
+        let mut into = lock(&self.spare).take().unwrap_or_default();
+        into.make_room(&facts.plan);
         let (reply, answer) = sync_channel(1);
         let order = Order::Snapshot { into, reply };
         self.inbox.try_send(order).map_err(|_| Fault::Busy("the worker is busy or has ended"))?;

@@ -23,7 +23,7 @@ use crate::desk::Desk;
 use crate::log::{Level, Log};
 use crate::plugs::Plugs;
 use crate::state::State;
-use crate::worker::{Bell, Order};
+use crate::worker::{Bell, Lent, Order};
 pub use message::{ClientPaper, DirectoryPaper, Papers};
 use message::{Message, receive, send};
 use rustix::net::sockopt::socket_peercred;
@@ -157,7 +157,7 @@ impl Giver {
             other => return Err(unexpected(&other)),
         };
         let (reply, answer) = sync_channel(1);
-        self.order(Order::Lend { waiting: false, reply })?;
+        self.order(Order::Lend { which: Lent::All, reply })?;
         let devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
         let devices: Vec<OwnedFd> = devices.into_iter().map(|(_, fd)| fd).chain(self.plugs.lend()).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();

@@ -28,6 +28,9 @@ pub struct Report {
     pub pid: u32,
     /// Time since the daemon's start.
     pub now_ns: u64,
+    /// How long after that the last counter was read: those of many endpoints are read in parts, while frames go on.
+    #[serde(default)]
+    pub span_ns: u64,
     /// The thread that moves frames.
     pub worker: WorkerReport,
     /// Frame memory.
@@ -331,6 +334,7 @@ impl Facts {
             name: self.plan.name.clone(),
             pid: std::process::id(),
             now_ns: shot.now.0,
+            span_ns: shot.span_ns,
             worker: WorkerReport {
                 loop_lag_ns: percentiles(&effort.lag),
                 round_ns: percentiles(&effort.round),
@@ -353,8 +357,13 @@ impl Facts {
     }
 
     fn switch(&self, index: u32, plan: &SwitchPlan, shot: &Snapshot) -> SwitchReport {
-        let numbers = of(&shot.switches, index);
-        let part = Part { facts: self, index, plan, numbers: &numbers, shot };
+        let none = SwitchNumbers::default();
+        let numbers = shot.switches.get(index as usize).unwrap_or(&none);
+        let mut endpoints = BTreeMap::<u32, Vec<_>>::new();
+        for (id, endpoint) in plan.program.endpoints.iter() {
+            endpoints.entry(endpoint.tenant.0).or_default().push((id, endpoint));
+        }
+        let part = Part { facts: self, index, plan, numbers, shot, endpoints };
         SwitchReport {
             name: plan.name.clone(),
             order: name_of(&names::ORDERS, plan.program.order).to_owned(),
@@ -378,6 +387,8 @@ struct Part<'a> {
     plan: &'a SwitchPlan,
     numbers: &'a SwitchNumbers,
     shot: &'a Snapshot,
+    /// By tenant.
+    endpoints: BTreeMap<u32, Vec<(u32, &'a Endpoint)>>,
 }
 
 impl Part<'_> {
@@ -406,12 +417,12 @@ impl Part<'_> {
         let program = &self.plan.program;
         let share = &program.tenants[id.0 as usize].share;
         let stats = of(&self.numbers.tenants, id.0);
-        let endpoints = program.endpoints.iter().filter(|(_, e)| e.tenant == id);
+        let endpoints = self.endpoints.get(&id.0).into_iter().flatten();
         TenantReport {
             name: name.to_owned(),
             egress: shared(&share.egress, &stats.egress),
             ingress: shared(&share.ingress, &stats.ingress),
-            endpoints: endpoints.map(|(id, endpoint)| self.endpoint(id, endpoint)).collect(),
+            endpoints: endpoints.map(|&(id, endpoint)| self.endpoint(id, endpoint)).collect(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::plugs::{PlugId, Plugs};
 use crate::recipe::{Recipe, owner};
 use crate::report::Facts;
 use crate::upkeep::{News, Reopen};
-use crate::worker::{AnyPort, Bell, Cable, Chore, Device, Edit, Edits, Order, Way};
+use crate::worker::{AnyPort, Bell, Cable, Chore, Device, Edit, Edits, Lent, Order, Way};
 use control::plan::{Plan, PortKind, SwitchPlan, VdePlan};
 use control::scale::scale;
 use datapath::link::Side;
@@ -275,7 +275,7 @@ impl Site {
     /// A second descriptor of device `number`, where it is open.
     fn descriptor(&self, number: usize) -> Option<OwnedFd> {
         let (reply, answer) = sync_channel(1);
-        self.inbox.send(Order::Lend { waiting: false, reply }).ok()?;
+        self.inbox.send(Order::Lend { which: Lent::Of(number), reply }).ok()?;
         self.bell.ring();
         let all = answer.recv_timeout(PATIENCE).ok()?;
         all.into_iter().find(|(of, _)| *of == number).map(|(_, fd)| fd)

@@ -32,8 +32,10 @@ use device::Costs;
 pub use device::{AnyPort, Device};
 pub use edit::{Edit, Edits};
 pub use histogram::Histogram;
+pub use leave::Lent;
 pub use order::Order;
 use ports::{BURST_BYTES, PortError, Refused};
+use snapshot::Count;
 pub use snapshot::{Snapshot, SwitchNumbers};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -162,6 +164,8 @@ pub struct Worker {
     starved: bool,
     /// What is to be done to switches, links and devices.
     edits: VecDeque<Edits>,
+    /// Snapshots that were asked for.
+    counts: VecDeque<Count>,
     /// Chores that found the queue full.
     waiting: Vec<Chore>,
     /// When events are handed on again.
@@ -212,6 +216,7 @@ impl Worker {
             polled,
             starved: false,
             edits: VecDeque::new(),
+            counts: VecDeque::new(),
             waiting: Vec::new(),
             events_due: Instant::ZERO,
             place: 0,
@@ -233,8 +238,11 @@ impl Worker {
             if rung && self.obey() {
                 return;
             }
+            // Between two edits nothing is as it will be.
             if self.has_edits() {
                 self.edit();
+            } else if self.has_counts() {
+                self.count();
             }
             self.do_what_is_due();
             self.pump();
@@ -250,6 +258,7 @@ impl Worker {
         if self.spin
             || (self.turns.any_ready() && !self.starved)
             || self.has_edits()
+            || self.has_counts()
             || self.units.iter().any(|u| u.touched)
         {
             return Some(0);

@@ -422,8 +422,18 @@ impl Tree {
     /// What one tenant's endpoints sent in all, and what waits.
     #[must_use]
     pub fn tenant_stats(&self, tenant: TenantId) -> LaneStats {
+        let mut sum = self.tenant_own_stats(tenant);
+        for endpoint in self.endpoints_of(tenant) {
+            sum.add_queue(&self.nodes[endpoint as usize].lane.stats());
+        }
+        sum
+    }
+
+    /// As [`Tree::tenant_stats`], without what the queues of its endpoints have counted ([`LaneStats::add_queue`]).
+    #[must_use]
+    pub fn tenant_own_stats(&self, tenant: TenantId) -> LaneStats {
         let Some(node) = self.tenants.get(tenant.0 as usize) else { return LaneStats::default() };
-        let mut sum = LaneStats {
+        LaneStats {
             traffic: node.traffic,
             guaranteed_bytes: node.guaranteed_bytes,
             marks: node.marks,
@@ -431,16 +441,7 @@ impl Tree {
             sojourn_max_ns: node.sojourn_max_ns,
             unmet_ns: node.unmet_ns(self.seen),
             ..LaneStats::default()
-        };
-        for endpoint in self.endpoints_of(tenant) {
-            let lane = self.nodes[endpoint as usize].lane.stats();
-            sum.marks = sum.marks.saturating_add(lane.marks);
-            sum.trims = sum.trims.saturating_add(lane.trims);
-            sum.backlog_bytes += lane.backlog_bytes;
-            sum.backlog_frames += lane.backlog_frames;
-            sum.sojourn_max_ns = sum.sojourn_max_ns.max(lane.sojourn_max_ns);
         }
-        sum
     }
 
     /// Frees everything that waits.

@@ -10,12 +10,24 @@ use std::sync::mpsc::SyncSender;
 /// How long what is held after a handover may still be sent, in nanoseconds: beyond it nobody waits for it any more.
 const FINISH_NS: u64 = 200_000_000;
 
+/// Which devices' descriptors are wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lent {
+    /// All that are open.
+    All,
+    /// Those that may wait until somebody serves them again.
+    MayWait,
+    /// One device's, by its number.
+    Of(usize),
+}
+
 impl Worker {
-    /// Second descriptors of the devices that are open, with the devices' numbers.
-    pub(super) fn lend(&self, waiting: bool) -> Vec<(usize, OwnedFd)> {
+    /// Second descriptors of devices that are open, with the devices' numbers.
+    pub(super) fn lend(&self, which: Lent) -> Vec<(usize, OwnedFd)> {
         let devices = self.outside.devices.iter().enumerate();
-        let ports = devices.filter_map(|(number, device)| Some((number, device.port.as_ref()?)));
-        let ports = ports.filter(|(_, port)| !waiting || port.may_wait());
+        let (skip, take) = if let Lent::Of(number) = which { (number, 1) } else { (0, usize::MAX) };
+        let ports = devices.skip(skip).take(take).filter_map(|(number, device)| Some((number, device.port.as_ref()?)));
+        let ports = ports.filter(|(_, port)| which != Lent::MayWait || port.may_wait());
         let lent = ports.flat_map(|(number, port)| port.lent().into_iter().map(move |fd| (number, fd)));
         // Out of descriptors: the new process opens what it does not get, and says so where it cannot.
         lent.filter_map(|(number, fd)| Some((number, fd.try_clone_to_owned().ok()?))).collect()
@@ -36,6 +48,8 @@ impl Worker {
         let now = self.outside.look();
         let _ = reply.send(self.units.iter().map(|unit| unit.switch.export(now)).collect());
         loop {
+            // Nothing moves now, so nothing waits for it.
+            self.count_all();
             match self.inbox.recv() {
                 Ok(Order::Resume) => return false,
                 Ok(Order::Finish) => {

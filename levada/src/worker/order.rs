@@ -1,13 +1,13 @@
 //! Orders: what other threads want of the worker, which it does between two rounds.
 //!
-//! None may take long: what does is done a part at a time, either in as many orders ([`Order::Learned`]) or in as many rounds
-//! ([`Order::Edit`], see `edit`).
+//! None may take long: what does is done a part at a time, in as many orders ([`Order::Learned`]) or in as many rounds ([`Order::Snapshot`],
+//! [`Order::Edit`]).
 
 use super::edit::Edits;
-use super::snapshot::Snapshot;
+use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
-use super::{AnyPort, Chore, Worker};
+use super::{AnyPort, Chore, Lent, Worker};
 use datapath::journey::Journey;
 use datapath::offload::Offload;
 use datapath::program::PortId;
@@ -18,9 +18,9 @@ use std::sync::mpsc::SyncSender;
 
 /// What another thread wants of the worker.
 pub enum Order {
-    /// Fill in the numbers and send them back.
+    /// Fill in the numbers, a part in each round, and send them back.
     Snapshot {
-        /// What to fill: made by who asks, so that the worker allocates nothing.
+        /// What to fill: made by who asks, with room for all, so that the worker allocates nothing.
         into: Box<Snapshot>,
         /// Where to send it. Has room for one.
         reply: SyncSender<Box<Snapshot>>,
@@ -57,8 +57,8 @@ pub enum Order {
     },
     /// Send back second descriptors of the devices, with their numbers.
     Lend {
-        /// Only of those that may wait until somebody serves them again.
-        waiting: bool,
+        /// Of which.
+        which: Lent,
         /// Where to. Has room for one.
         reply: SyncSender<Vec<(usize, OwnedFd)>>,
     },
@@ -112,10 +112,7 @@ impl Worker {
     /// Does one order. True: stop.
     pub(super) fn carry_out(&mut self, order: Order) -> bool {
         match order {
-            Order::Snapshot { mut into, reply } => {
-                self.fill(&mut into);
-                let _ = reply.try_send(into);
-            }
+            Order::Snapshot { into, reply } => self.counts.push_back(Count::new(into, reply)),
             Order::Learned { switch, from, reply } => {
                 let _ = reply.try_send(self.learned(switch, from));
             }
@@ -131,9 +128,12 @@ impl Worker {
             Order::Explain { switch, port, bytes, offload, reply } => {
                 let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
             }
-            Order::Edit(edits) => self.edits.push_back(edits),
-            Order::Lend { waiting, reply } => {
-                let _ = reply.try_send(self.lend(waiting));
+            Order::Edit(edits) => {
+                self.edits.push_back(edits);
+                self.counts.iter_mut().for_each(Count::begin_again);
+            }
+            Order::Lend { which, reply } => {
+                let _ = reply.try_send(self.lend(which));
             }
             Order::Yield { reply } => return self.give_way(&reply),
             Order::Ping { reply } => {

@@ -1,7 +1,9 @@
-//! What the worker shows of itself: plain numbers, copied between two rounds.
+//! What the worker shows of itself: plain numbers, copied between two rounds. Of many endpoints a part is copied in each round, so that no
+//! frame waits for all of them; up to a hundred or so are copied in one round, and so at one moment.
 
 use super::device::Use;
-use super::{Cable, Effort, Worker};
+use super::{Cable, Effort, Unit, Worker};
+use control::plan::Plan;
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
@@ -9,12 +11,21 @@ use datapath::stats::{EndpointStats, LaneStats};
 use datapath::units::{Both, Instant};
 use datapath::verdict::DropCounters;
 use rustix::time::{ClockId, clock_gettime};
+use std::ops::Range;
+use std::sync::mpsc::SyncSender;
+
+/// How long copying may take in a round, in nanoseconds: as edits.
+const ROUND_NS: u64 = 50_000;
+/// How many numbers of a kind are copied between two looks at the clock: of endpoints that nobody has looked at lately, some 10 us.
+const STEP: usize = 8;
 
 /// All counters of a daemon at one moment.
 #[derive(Clone, Default)]
 pub struct Snapshot {
     /// When.
     pub now: Instant,
+    /// How long after that the last number was copied, in nanoseconds.
+    pub span_ns: u64,
     /// What the worker has spent its time on.
     pub effort: Effort,
     /// Processor time of the worker's thread.
@@ -48,9 +59,161 @@ pub struct SwitchNumbers {
     pub learned: usize,
 }
 
+/// A snapshot being made.
+pub(super) struct Count {
+    into: Box<Snapshot>,
+    reply: SyncSender<Box<Snapshot>>,
+    stage: Stage,
+    /// What of the stage comes next.
+    next: usize,
+}
+
+/// What is read, in this order.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// All that is few.
+    Begin,
+    /// The tenants of a switch.
+    Tenants(usize),
+    /// Its endpoints, whose queues are added to their tenants'.
+    Endpoints(usize),
+    /// The devices.
+    Devices,
+    /// Nothing is left.
+    End,
+}
+
+impl Snapshot {
+    /// Empties it, and makes room for the numbers of what `plan` has.
+    pub fn make_room(&mut self, plan: &Plan) {
+        let numbers = plan.switches.iter().map(|(id, _)| id as usize + 1).max().unwrap_or(0);
+        self.switches.resize_with(numbers, SwitchNumbers::default);
+        for (id, switch) in plan.switches.iter() {
+            let numbers = &mut self.switches[id as usize];
+            numbers.clear();
+            numbers.tenants.reserve(switch.program.tenants.len());
+            numbers.endpoints.reserve(switch.program.endpoints.len());
+        }
+        self.devices.clear();
+        self.devices.reserve(plan.switches.values().map(|switch| switch.ports.len()).sum());
+        self.links.clear();
+        self.links.reserve(plan.links.len());
+    }
+}
+
+impl SwitchNumbers {
+    /// Forgets all numbers and keeps their memory.
+    fn clear(&mut self) {
+        self.endpoints.clear();
+        self.tenants.clear();
+        self.uplink = Both::default();
+    }
+
+    /// Adds what the queues of an endpoint have counted to its tenant's numbers and the uplink's.
+    fn add_queues(&mut self, tenant: TenantId, stats: &EndpointStats) {
+        let sums = [self.tenants.get_mut(tenant.0 as usize), Some(&mut self.uplink)];
+        for sum in sums.into_iter().flatten() {
+            sum.egress.add_queue(&stats.egress);
+            sum.ingress.add_queue(&stats.ingress);
+        }
+    }
+}
+
+impl Count {
+    /// Nothing has been read yet.
+    pub(super) fn new(into: Box<Snapshot>, reply: SyncSender<Box<Snapshot>>) -> Count {
+        Count { into, reply, stage: Stage::Begin, next: 0 }
+    }
+
+    /// What was read is not so any more: a slot may be another's.
+    pub(super) fn begin_again(&mut self) {
+        (self.stage, self.next) = (Stage::Begin, 0);
+    }
+
+    /// The next [`STEP`] of `all`, or the `then` stage after them.
+    fn step(&mut self, all: usize, then: Stage) -> Range<usize> {
+        let step = self.next..all.min(self.next + STEP);
+        self.next = step.end;
+        if step.end == all {
+            (self.stage, self.next) = (then, 0);
+        }
+        step
+    }
+}
+
 impl Worker {
-    /// Fills in the numbers of this moment. What `into` has room for is not allocated again.
-    pub(super) fn fill(&self, into: &mut Snapshot) {
+    /// Whether a snapshot is to be made.
+    pub(super) fn has_counts(&self) -> bool {
+        !self.counts.is_empty()
+    }
+
+    /// Goes on with a snapshot for a while.
+    pub(super) fn count(&mut self) {
+        let Some(mut count) = self.counts.pop_front() else { return };
+        let start = self.outside.look();
+        while !matches!(count.stage, Stage::End) {
+            self.count_some(&mut count);
+            if self.outside.look().since(start) > ROUND_NS {
+                return self.counts.push_front(count);
+            }
+        }
+        count.into.span_ns = self.outside.now.since(count.into.now);
+        let _ = count.reply.try_send(count.into);
+    }
+
+    /// Makes all snapshots that were asked for.
+    pub(super) fn count_all(&mut self) {
+        while self.has_counts() {
+            self.count();
+        }
+    }
+
+    fn count_some(&self, count: &mut Count) {
+        match count.stage {
+            Stage::Begin => {
+                self.count_few(&mut count.into);
+                count.stage = Stage::Tenants(0);
+            }
+            Stage::Tenants(index) => {
+                let Some(Unit { switch, .. }) = self.units.get(index) else {
+                    count.stage = Stage::Devices;
+                    return;
+                };
+                let tenants = &switch.program().tenants;
+                let step = count.step(tenants.len(), Stage::Endpoints(index));
+                let numbers = &mut count.into.switches[index];
+                for id in step.map(|id| id as u32) {
+                    let stats = switch.tenant_own_stats(TenantId(id));
+                    if tenants.get(id).is_some() {
+                        numbers.uplink.egress.sum(&stats.egress);
+                        numbers.uplink.ingress.sum(&stats.ingress);
+                    }
+                    numbers.tenants.push(stats);
+                }
+            }
+            Stage::Endpoints(index) => {
+                let switch = &self.units[index].switch;
+                let endpoints = &switch.program().endpoints;
+                let step = count.step(endpoints.len(), Stage::Tenants(index + 1));
+                let numbers = &mut count.into.switches[index];
+                for id in step.map(|id| id as u32) {
+                    let stats = switch.endpoint_stats(EndpointId(id));
+                    if let Some(endpoint) = endpoints.get(id) {
+                        numbers.add_queues(endpoint.tenant, &stats);
+                    }
+                    numbers.endpoints.push(stats);
+                }
+            }
+            Stage::Devices => {
+                let step = count.step(self.outside.devices.len(), Stage::End);
+                count.into.devices.extend(self.outside.devices[step].iter().map(|device| device.use_));
+            }
+            Stage::End => {}
+        }
+    }
+
+    /// What is read at once, and so at one moment.
+    fn count_few(&self, into: &mut Snapshot) {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         into.now = self.outside.now;
         into.effort.clone_from(&self.effort);
@@ -60,14 +223,8 @@ impl Worker {
         into.frames_in_use = self.pool.in_use();
         into.available = Some(self.pool.available());
         into.switches.resize_with(self.units.len(), SwitchNumbers::default);
-        for (numbers, unit) in into.switches.iter_mut().zip(&self.units) {
-            let switch = &unit.switch;
-            let program = switch.program();
-            numbers.endpoints.clear();
-            numbers.endpoints.extend((0..program.endpoints.len() as u32).map(|e| switch.endpoint_stats(EndpointId(e))));
-            numbers.tenants.clear();
-            numbers.tenants.extend((0..program.tenants.len() as u32).map(|t| switch.tenant_stats(TenantId(t))));
-            numbers.uplink = switch.uplink_stats();
+        for (numbers, Unit { switch, .. }) in into.switches.iter_mut().zip(&self.units) {
+            numbers.clear();
             numbers.uplink_drops.clone_from(switch.uplink_drops());
             numbers.learned = switch.learned();
         }
@@ -77,6 +234,8 @@ impl Worker {
         into.links.clear();
         into.links.extend(self.outside.cables.iter().map(stats));
         into.devices.clear();
-        into.devices.extend(self.outside.devices.iter().map(|device| device.use_));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Snapshots of many endpoints, made in many rounds, against what the switch itself says.
+
+use super::*;
+use crate::worker::{Chore, Clock, Edit, Edits, Order, Parts, Wake};
+use datapath::frame::Pool;
+use datapath::guard::Identity;
+use datapath::program::{Change, Endpoint, PortId};
+use datapath::switch::Switch;
+use datapath::wire::{Mac, build};
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+/// So many that one round is not enough on the fastest machine, at 1 ns for each.
+const ENDPOINTS: u32 = 60_000;
+
+fn mac(port: PortId) -> Mac {
+    let [_, _, high, low] = port.0.to_be_bytes();
+    Mac([2, 0, 0, 0, high, low])
+}
+
+/// A worker that runs only as far as a test lets it, with one switch of so many endpoints of three tenants behind a slow uplink.
+fn worker(endpoints: u32) -> (Worker, Plan, Receiver<Chore>) {
+    let head = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\nport = \"tap://up\"\nrate = \"1 Mbit/s\"\n";
+    let tenant = "[[switch.tenant]]\nname = \"t0\"\nvlan = \"untagged\"\n[[switch.tenant.endpoint]]\nname = \"e0\"\nport = \"tap://e0\"\n";
+    let mut plan = control::load(&format!("{head}{tenant}")).plan.unwrap();
+    let switch = &mut plan.switches[0];
+    let (tenant, endpoint) = (switch.program.tenants[0].clone(), switch.program.endpoints[0].clone());
+    for _ in 1..3 {
+        switch.program.tenants.push(tenant.clone());
+    }
+    switch.program.endpoints[0].identity.macs = vec![mac(endpoint.port)];
+    for e in 1..endpoints {
+        let port = PortId(switch.program.ports.push(switch.program.ports[0]));
+        let (tenant, identity) = (TenantId(e % 3), Identity { macs: vec![mac(port)], ..Identity::default() });
+        switch.program.endpoints.push(Endpoint { port, tenant, identity, ..endpoint.clone() });
+    }
+    let wake = Wake::new().unwrap();
+    let (_, inbox) = sync_channel(1);
+    let (sender, chores) = sync_channel(16);
+    let parts = Parts {
+        pool: Pool::new(PoolLimits::default()),
+        units: vec![Unit::new(Switch::new(&switch.program, 1).unwrap(), Vec::new())],
+        cables: Vec::new(),
+        devices: Vec::new(),
+        spin: false,
+        wake,
+        clock: Clock::start(),
+        inbox,
+        chores: sender,
+    };
+    (Worker::new(parts).unwrap(), plan, chores)
+}
+
+/// Three hundred endpoints, or all, send something to the uplink, most of which waits.
+fn send(worker: &mut Worker) {
+    let now = worker.outside.look();
+    let (pool, switch) = (&mut worker.pool, &mut worker.units[0].switch);
+    let program = switch.program();
+    let every = (program.endpoints.len() / 300).max(1);
+    let ports: Vec<PortId> = program.endpoints.iter().step_by(every).map(|(_, endpoint)| endpoint.port).collect();
+    for port in ports {
+        let frame = build::eth(mac(port), Mac([2, 1, 0, 0, 0, 1]))
+            .ipv4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 1, 0, 1))
+            .udp(1, 2)
+            .payload(vec![0; 400])
+            .bytes();
+        let frame = pool.alloc_from(&frame).unwrap();
+        switch.rx(pool, now, port, frame);
+    }
+    // One takes 4 ms.
+    std::thread::sleep(Duration::from_millis(5));
+    let now = worker.outside.look();
+    if let Some((_, frame)) = worker.units[0].switch.tx(&mut worker.pool, now) {
+        worker.pool.free(frame);
+    }
+}
+
+fn ask(worker: &mut Worker, plan: &Plan) -> Receiver<Box<Snapshot>> {
+    let (reply, answer) = sync_channel(1);
+    let mut into = Box::<Snapshot>::default();
+    into.make_room(plan);
+    worker.carry_out(Order::Snapshot { into, reply });
+    answer
+}
+
+fn assert_right(worker: &Worker, shot: &Snapshot) {
+    let (switch, numbers) = (&worker.units[0].switch, &shot.switches[0]);
+    assert_eq!(numbers.endpoints.len(), switch.program().endpoints.len());
+    assert!(numbers.endpoints.iter().any(|stats| stats.egress.backlog_bytes > 0), "something waits");
+    for (id, stats) in numbers.endpoints.iter().enumerate() {
+        assert_eq!(*stats, switch.endpoint_stats(EndpointId(id as u32)));
+    }
+    for (id, stats) in numbers.tenants.iter().enumerate() {
+        assert_eq!(*stats, switch.tenant_stats(TenantId(id as u32)));
+    }
+    assert_eq!((numbers.tenants.len(), numbers.uplink), (3, switch.uplink_stats()));
+    assert!(numbers.uplink.egress.traffic.frames > 0 && numbers.uplink.egress.backlog_frames > 0);
+}
+
+#[test]
+fn few_are_copied_in_one_round_and_many_in_many_and_the_sums_are_right() {
+    let (mut one, plan, _chores) = worker(3);
+    send(&mut one);
+    let (answer, mut rounds) = (ask(&mut one, &plan), 0);
+    while one.has_counts() {
+        one.count();
+        rounds += 1;
+    }
+    // The machine may take the processor away in the middle.
+    assert!(rounds < 10, "{rounds}");
+    assert_right(&one, &answer.try_recv().unwrap());
+    let (mut many, plan, _chores) = worker(ENDPOINTS);
+    send(&mut many);
+    let answer = ask(&mut many, &plan);
+    assert!(many.has_counts() && answer.try_recv().is_err());
+    let (start, mut rounds, mut longest) = (many.outside.look(), 0, 0);
+    while many.has_counts() {
+        let before = many.outside.look();
+        many.count();
+        longest = many.outside.look().since(before).max(longest);
+        rounds += 1;
+    }
+    let shot = answer.try_recv().unwrap();
+    assert!(rounds > 1 && shot.span_ns > 0);
+    assert_right(&many, &shot);
+    // Shown with --nocapture: what it takes depends on the machine.
+    let took = many.outside.look().since(start);
+    println!("{ENDPOINTS} endpoints in {rounds} rounds, the longest {} us of {} us", longest / 1000, took / 1000);
+}
+
+#[test]
+fn a_change_begins_a_snapshot_anew_and_a_worker_that_gives_way_finishes_it() {
+    let (mut worker, plan, _chores) = worker(ENDPOINTS);
+    send(&mut worker);
+    let answer = ask(&mut worker, &plan);
+    worker.count();
+    assert!(answer.try_recv().is_err(), "only a part is copied");
+    // The first has been copied; what it has queued goes with it.
+    let (reply, edited) = sync_channel(1);
+    let gone = Edit::Change(0, Change::Endpoint(EndpointId(0), None));
+    worker.carry_out(Order::Edit(Edits::new(vec![gone], reply)));
+    worker.edit();
+    assert_eq!(edited.try_recv().unwrap().failed, None);
+    worker.count_all();
+    let shot = answer.try_recv().unwrap();
+    assert_eq!(shot.switches[0].endpoints[0], EndpointStats::default());
+    assert_right(&worker, &shot);
+}
