@@ -303,7 +303,7 @@ impl Running {
                 complain(log, &warnings);
                 self.desk.become_what(&checked.config)
             }
-            Err(Failure::Failed(why) | Failure::Usage(why)) => Err(format!("nothing was changed: {why}")),
+            Err(failure) => Err(format!("nothing was changed: {}", failure.text())),
         };
         let (level, text) = match outcome {
             Ok((0, revision)) => (Level::Info, format!("reloaded: nothing differs; revision {revision}")),

@@ -41,11 +41,23 @@ enum Failure {
     Usage(String),
     /// What was asked for could not be done: exit code 1.
     Failed(String),
+    /// The reader of standard output went away (`levada show | head`): there is nothing more to do, and nothing went wrong.
+    Unread,
+}
+
+impl Failure {
+    /// What went wrong.
+    fn text(&self) -> &str {
+        match self {
+            Failure::Usage(why) | Failure::Failed(why) => why,
+            Failure::Unread => "nobody reads what is printed",
+        }
+    }
 }
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::Unread) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => {
             eprintln!("levada: {message}\nTry levada --help.");
             ExitCode::from(2)
@@ -76,13 +88,13 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Prints to standard output; a reader that went away (`levada show | head`) is no failure.
+/// Prints to standard output.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write as _;
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Failed(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    let mut output = std::io::stdout();
+    // What has no line's end yet is for a terminal, which is to show it now.
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Failure::Unread,
+        _ => Failure::Failed(format!("cannot write to standard output: {error}")),
+    })
 }

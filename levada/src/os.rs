@@ -134,15 +134,6 @@ fn set_scheduling(nice: i32, slice_ns: u64) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lines and columns of the terminal at standard output (TIOCGWINSZ, ioctl_tty(2)); `None` where it is none, or does not know.
-#[must_use]
-pub fn terminal_size() -> Option<(u16, u16)> {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the kernel writes a winsize to the address given, where one is, for as long as the call lasts.
-    let done = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0;
-    (done && size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
-}
-
 /// What is said to a process that has no right to the control socket.
 #[must_use]
 pub fn stranger() -> String {

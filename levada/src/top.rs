@@ -5,26 +5,22 @@
 //! measures (`datapath/src/sched/unmet.rs`). Frames that the queue or its management dropped meanwhile are shown beside it by their reasons. Who
 //! takes most beyond its own guarantee on the same switch in the same direction is named as the one at whose cost.
 
+mod terminal;
+
 use crate::cli::Instance;
 use crate::client::Client;
-use crate::os::{Signals, terminal_size};
+use crate::os::Signals;
 use crate::report::{LaneReport, Report, SharedReport, SojournReport};
 use crate::{Failure, print};
 use clap::Args;
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
-
-/// Lines and columns of a terminal that does not say its size: DEC's VT100, and the smallest that this is made for.
-const LINES: u16 = 24;
-const COLUMNS: u16 = 80;
-/// How often the terminal is asked for its size between two looks, so that a resized window is soon filled again.
-const SIZE_NS: u32 = 200_000_000;
+use terminal::{COLUMNS, Terminal, size};
 
 /// `levada top`.
 #[derive(Args, Debug)]
@@ -104,15 +100,16 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     let interval_ns = now.now_ns.saturating_sub(before.now_ns).max(1);
     let mut rows: Vec<(Row, u64)> = Vec::new();
     for switch in &now.switches {
-        let old = before.switches.iter().find(|s| s.name == switch.name);
+        let Some(old) = before.switches.iter().find(|s| s.name == switch.name) else { continue };
+        let tenants = by_name(&old.tenants, |tenant| &tenant.name);
         for tenant in &switch.tenants {
-            let old = old.and_then(|s| s.tenants.iter().find(|t| t.name == tenant.name));
             let path = format!("{}/{}", switch.name, tenant.name);
-            let Some(old) = old else { continue };
+            let Some(old) = tenants.get(&*tenant.name) else { continue };
+            let endpoints = by_name(&old.endpoints, |endpoint| &endpoint.name);
             rows.push(row(&path, "egress", &old.egress, &tenant.egress, interval_ns));
             rows.push(row(&path, "ingress", &old.ingress, &tenant.ingress, interval_ns));
             for endpoint in &tenant.endpoints {
-                let Some(old) = old.endpoints.iter().find(|e| e.name == endpoint.name) else { continue };
+                let Some(old) = endpoints.get(&*endpoint.name) else { continue };
                 let path = format!("{path}/{}", endpoint.name);
                 let mut out = row(&path, "egress", &old.egress, &endpoint.egress, interval_ns);
                 let (was, is) = (&old.sojourn, &endpoint.sojourn);
@@ -151,6 +148,11 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     });
     let busy_ns = now.worker.busy_ns.saturating_sub(before.worker.busy_ns);
     Comparison { version: 1, name: now.name.clone(), interval_ns, busy_permille: busy_ns * 1000 / interval_ns, rows }
+}
+
+/// There may be a hundred thousand.
+fn by_name<T>(all: &[T], name: impl Fn(&T) -> &str) -> HashMap<&str, &T> {
+    all.iter().map(|one| (name(one), one)).collect()
 }
 
 /// The row, and by how much its unmet time grew.
@@ -199,11 +201,6 @@ fn blame(rows: &mut [Row]) {
     for row in rows.iter_mut().filter(|row| row.is_short) {
         row.at_cost_of = most.get(&place(row)).filter(|(path, _)| !path.starts_with(&row.path)).cloned();
     }
-}
-
-/// Lines and columns of the terminal at standard output.
-fn size() -> (u16, u16) {
-    terminal_size().unwrap_or((LINES, COLUMNS))
 }
 
 /// The comparison for a terminal, which keeps its last line for the cursor.
@@ -278,36 +275,21 @@ fn round(n: u64) -> u64 {
     n / unit * unit
 }
 
-/// The terminal, as it is to be left: on its own screen without a cursor while this lives (ECMA-48, xterm's alternate screen).
-struct Screen;
-
-impl Screen {
-    fn enter() -> Result<Screen, Failure> {
-        print("\x1b[?1049h\x1b[?25l").map(|()| Screen)
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ = print("\x1b[?25h\x1b[?1049l");
-    }
-}
-
-/// Shows it until a signal comes; with `--once`, once.
+/// Shows it until a signal comes, or `q`; with `--once`, once.
 pub fn top(arguments: &Arguments) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait for signals: {error}"));
     let signals = Signals::block().map_err(failed)?;
     let client = Client::new(arguments.instance.name.as_deref())?;
     let mut before: Report = client.get("/v1/report")?;
     let mut unmet = Unmet::new();
-    let _screen = if arguments.once || arguments.json { None } else { Some(Screen::enter()?) };
+    let plain = arguments.once || arguments.json;
+    let terminal = if plain { None } else { Some(Terminal::enter()?) };
     let (mut drawn, mut shown): (Option<Comparison>, _) = (None, size());
     loop {
         let start = Instant::now();
         let interval = Duration::from_secs(arguments.interval.into());
         while let Some(left) = interval.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
-            let wait = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(SIZE_NS.into()) as i64 };
-            if poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&wait)).unwrap_or(0) > 0 {
+            if terminal::is_to_end(&signals, terminal.as_ref(), left) {
                 return Ok(());
             }
             if let Some(seen) = drawn.as_ref().filter(|_| size() != shown) {
@@ -337,6 +319,7 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use super::terminal::LINES;
     use super::*;
 
     /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and unmet milliseconds of its egress.

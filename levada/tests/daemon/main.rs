@@ -5,6 +5,7 @@ mod interfaces;
 mod lines;
 mod management;
 mod restart;
+mod terminal;
 mod testbed;
 mod traffic;
 mod vde;
