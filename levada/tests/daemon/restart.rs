@@ -151,9 +151,13 @@ fn a_takeover_may_change_the_configuration() {
     transfer.end();
     assert_eq!(daemon.endpoint("c")["state"], "up");
     assert!(bed.ip("a", "link show dev tap0").unwrap().contains("mtu 1500"));
-    let mut last = bed.take_over(two);
+    let inet6 = |space: &str| bed.ip(space, "addr show dev tap0").unwrap().contains("inet6");
+    assert!(!inet6("a") && !inet6("b"));
+    let mut last = bed.take_over(&two.replacen("ipv6 = false", "ipv6 = true", 1));
     assert!(daemon.wait().success());
     assert!(bed.ip("c", "link show dev tap0").is_err(), "what is not wanted any more is gone");
+    soon("it has IPv6 again", || inet6("a"));
+    assert!(!inet6("b"));
     assert!(last.end(Signal::TERM).success());
 }
 

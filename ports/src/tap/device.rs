@@ -1,6 +1,7 @@
 //! Making TAP devices, finding them again, and removing them.
 //!
-//! Levada's devices carry a tag in their alias (`ip link` shows it): `levada:INSTANCE:ENDPOINT`. A device without it is never touched.
+//! Levada's devices carry a tag in their alias (`ip link` shows it): `levada:INSTANCE:ENDPOINT`. A device without it is never touched. Where
+//! Levada took IPv6 from a device, the tag says so, so that whoever takes the device up later knows that it may give it back.
 //!
 //! A new device for another namespace is made in our own under a passing name and then moved, tagged. The other way, opening `/dev/net/tun`
 //! inside that namespace, would let our descriptor keep the namespace alive: deleting it would then neither end the device nor tell us.
@@ -59,8 +60,12 @@ pub struct Tag {
     pub endpoint: String,
 }
 
+/// Behind the tag of a device that Levada took IPv6 from.
+const WITHOUT_IPV6: &str = " (without IPv6)";
+
 impl Tag {
     fn parse(alias: &str) -> Option<Tag> {
+        let alias = alias.strip_suffix(WITHOUT_IPV6).unwrap_or(alias);
         let (instance, endpoint) = alias.strip_prefix("levada:")?.split_once(':')?;
         Some(Tag { instance: instance.to_owned(), endpoint: endpoint.to_owned() })
     }
@@ -360,17 +365,12 @@ fn move_to(options: &TapOptions, from: Option<&Netns>, index: i32, target: &Netn
 /// # Errors
 /// See [`OpenError`]: the device is not there, or the kernel refused.
 pub fn reconfigure(old: &TapOptions, options: &TapOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
-    let failed = |step| move |error| kernel(options, step, error);
-    within(options, options.netns.as_ref(), || {
-        if old.without_ipv6 && !options.without_ipv6 {
-            disable_ipv6(&options.name, false).map_err(failed("enabling IPv6"))?;
-        }
-        configure(options, &options.name)
-    })??;
+    within(options, options.netns.as_ref(), || configure(options, &options.name))??;
     if old.persistent == options.persistent {
         return Ok(());
     }
-    ioctl::set_persistent(tap, options.persistent).map_err(|error| failed("making it persistent or not")(error.into()))
+    ioctl::set_persistent(tap, options.persistent)
+        .map_err(|error| kernel(options, "making it persistent or not", error.into()))
 }
 
 /// In the device's namespace. A kernel without IPv6 has nothing to disable.
@@ -389,8 +389,9 @@ fn configure(options: &TapOptions, name: &str) -> Result<(), OpenError> {
         .link(Which::Name(name))
         .and_then(|link| link.ok_or_else(|| io::ErrorKind::NotFound.into()))
         .map_err(failed("finding it where it should be"))?;
-    if options.without_ipv6 {
-        disable_ipv6(name, true).map_err(failed("disabling IPv6"))?;
+    // Before the tag says that it has IPv6, and below, after the tag says that it has none: so a death in between leaves no lie.
+    if !options.without_ipv6 && link.alias.ends_with(WITHOUT_IPV6) {
+        disable_ipv6(name, false).map_err(failed("enabling IPv6"))?;
     }
     if options.persistent {
         // While no process has it, it has no carrier. The endpoint is to keep its neighbours meanwhile (ip-sysctl.rst; Linux 5.16): asking
@@ -401,7 +402,7 @@ fn configure(options: &TapOptions, name: &str) -> Result<(), OpenError> {
         }
     }
     // What is so already is left alone: setting a MAC address again would make the endpoint's kernel forget its neighbours.
-    let tag = options.tag.to_string();
+    let tag = format!("{}{}", options.tag, if options.without_ipv6 { WITHOUT_IPV6 } else { "" });
     let change = Change {
         alias: Some(&*tag).filter(|tag| *tag != link.alias),
         mac: options.mac.map(|mac| mac.0).filter(|mac| Some(*mac) != link.mac),
@@ -411,6 +412,10 @@ fn configure(options: &TapOptions, name: &str) -> Result<(), OpenError> {
     };
     if change.alias.is_some() || change.mac.is_some() || change.mtu.is_some() || change.txqueuelen.is_some() {
         netlink.change(link.index, &change).map_err(failed("setting its MAC address, MTU and queue length"))?;
+    }
+    // Before it is up, so that it never has a link-local address.
+    if options.without_ipv6 {
+        disable_ipv6(name, true).map_err(failed("disabling IPv6"))?;
     }
     if !link.is_up {
         netlink.change(link.index, &Change { up: true, ..Change::default() }).map_err(failed("setting it up"))?;
@@ -472,6 +477,7 @@ mod tests {
     #[test]
     fn a_tag_is_read_as_it_was_written() {
         let tag = Tag { instance: "demo".into(), endpoint: "red:1".into() };
+        assert_eq!(Tag::parse(&format!("{tag}{WITHOUT_IPV6}")).as_ref(), Some(&tag));
         assert_eq!(Tag::parse(&tag.to_string()), Some(tag));
         for alias in ["", "levada", "levada:", "levada:demo", "xlevada:demo:red", "uplink of levada:demo:red"] {
             assert_eq!(Tag::parse(alias), None, "{alias:?}");

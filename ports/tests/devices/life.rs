@@ -42,8 +42,30 @@ fn a_device_is_configured_as_asked_and_goes_with_its_descriptor() {
     assert!(!space.has("tap0"));
     wanted.without_ipv6 = true;
     wanted.addresses.pop();
-    let _tap = Tap::open(&wanted).unwrap();
+    let tap = Tap::open(&wanted).unwrap();
     assert!(!space.ip("addr show dev tap0").contains("inet6"));
+    drop(tap);
+}
+
+#[test]
+fn ipv6_that_was_taken_is_given_back_and_nobody_elses_choice_is_changed() {
+    let Some(_turn) = turn("ipv6_that_was_taken_is_given_back_and_nobody_elses_choice_is_changed") else { return };
+    let space = Space::new();
+    let with = persistent("tap0", &space, &[]);
+    let without = TapOptions { without_ipv6: true, ..with.clone() };
+    let has = || space.ip("addr show dev tap0").contains("inet6");
+    for (wanted, expected) in [(&without, false), (&without, false), (&with, true), (&without, false)] {
+        drop(Tap::open(wanted).unwrap());
+        assert_eq!(has(), expected);
+    }
+    assert!(space.ip("link show dev tap0").contains("(without IPv6)"));
+    drop(Tap::open(&with).unwrap());
+    assert!(has() && !space.ip("link show dev tap0").contains("(without IPv6)"));
+    let disable = || std::fs::write("/proc/sys/net/ipv6/conf/tap0/disable_ipv6", "1");
+    space.0.run(disable).unwrap().unwrap();
+    drop(Tap::open(&with).unwrap());
+    assert!(!has(), "it was not Levada that took it");
+    drop(Tap::open(&TapOptions { persistent: false, ..with }).unwrap());
 }
 
 #[test]
