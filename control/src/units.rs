@@ -218,6 +218,12 @@ fn decimal(number: &str, one: u64) -> Result<u64, &'static str> {
     u64::try_from(u128::from(whole) * u128::from(one) + rest / scale).map_err(|_| "is too large")
 }
 
+/// A number of things, as it is said: `1 switch`, `2 switches`.
+#[must_use]
+pub fn show_count(count: usize, one: &str, more: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {more}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,6 +276,7 @@ mod tests {
         assert_eq!(show_size(65_536), "64 KiB");
         assert_eq!(show_size(1_600), "1.5625 KiB");
         assert_eq!(show_time(50_000), "50 us");
+        assert_eq!([0, 1, 2].map(|n| show_count(n, "switch", "switches")), ["0 switches", "1 switch", "2 switches"]);
         assert_eq!(rate(&show_rate(Rate(64_000))), Ok(Rate(64_000)));
     }
 }

@@ -6,7 +6,7 @@ use control::config::{Config, Switch};
 use control::names::name_of;
 use control::plan::PortKind;
 use control::problem::Severity;
-use control::units::show_rate;
+use control::units::{show_count, show_rate};
 use control::{Checked, names};
 use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId};
 use datapath::units::{Direction, Rate};
@@ -23,7 +23,7 @@ pub fn load(file: &Path) -> Result<(Checked, String), Failure> {
     let errors = checked.problems.iter().filter(|p| p.severity == Severity::Error).count();
     let mut shown = shown.join("\n");
     if errors > 0 {
-        let _ = write!(shown, "\n{name}: {errors} error{}", if errors == 1 { "" } else { "s" });
+        let _ = write!(shown, "\n{name}: {}", show_count(errors, "error", "errors"));
         return Err(Failure::Failed(format!("the configuration is not good\n\n{shown}")));
     }
     Ok((checked, shown))

@@ -27,6 +27,7 @@ use crate::worker::{Bell, Chore, Clock, Lent, Order, Parts, Wake, Worker};
 use crate::{Failure, check};
 use control::config::Config;
 use control::plan::Plan;
+use control::units::show_count;
 use datapath::frame::{MAX_FRAME, Pool};
 use ports::netns;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -96,7 +97,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     };
     let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance)?;
     log.ready();
-    notifier.ready(&format!("{} switches, all ports are up", plan.switches.values().count()));
+    notifier.ready(&status(&plan));
     notifier.forget();
     let watched = notifier.watch(running.inbox.clone(), running.bell.clone());
     watched.map_err(failed("cannot start a thread"))?;
@@ -110,6 +111,11 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
         rundir.leave();
     }
     if crashed { Err(Failure::Failed("the worker has crashed; this is a fault of levada".to_owned())) } else { Ok(()) }
+}
+
+/// What the service manager shows of a daemon that has started.
+fn status(plan: &Plan) -> String {
+    format!("{}, all ports are up", show_count(plan.switches.values().count(), "switch", "switches"))
 }
 
 /// Says what is doubtful in a configuration.
@@ -307,7 +313,9 @@ impl Running {
         };
         let (level, text) = match outcome {
             Ok((0, revision)) => (Level::Info, format!("reloaded: nothing differs; revision {revision}")),
-            Ok((n, revision)) => (Level::Info, format!("reloaded: {n} changes made; revision {revision}")),
+            Ok((n, revision)) => {
+                (Level::Info, format!("reloaded: {} made; revision {revision}", show_count(n, "change", "changes")))
+            }
             Err(why) => (Level::Warning, format!("not reloaded, {why}")),
         };
         log.line(level, &text);

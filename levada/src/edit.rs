@@ -6,6 +6,7 @@ use crate::cli::How;
 use crate::client::Client;
 use crate::{Failure, print};
 use control::action::{Action, between};
+use control::units::show_count;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -66,8 +67,7 @@ fn send(client: &Client, actions: Vec<Action>, revision: Option<u64>, how: &How)
     }
     let count = match actions.len() {
         0 => "nothing differs".to_owned(),
-        1 => "1 change".to_owned(),
-        n => format!("{n} changes"),
+        n => show_count(n, "change", "changes"),
     };
     let done = match (actions.is_empty(), how.dry_run) {
         (true, _) => "",

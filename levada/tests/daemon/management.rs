@@ -367,7 +367,7 @@ fn a_hangup_reloads_the_file_and_a_bad_one_changes_nothing() {
     let stream = Stream::start(&bed);
     bed.configuration(&NEIGHBOURS.replace("name = \"c\"", "limit = \"7 Mbit/s\"\nname = \"c\""));
     daemon.signal(Signal::HUP);
-    soon("it is reloaded", || daemon.log().contains("reloaded: 1 changes made; revision 2"));
+    soon("it is reloaded", || daemon.log().contains("reloaded: 1 change made; revision 2"));
     assert_eq!(daemon.endpoint("c")["egress"]["limit_bps"], 7_000_000);
     bed.configuration(&NEIGHBOURS.replace("name = \"c\"", "limmit = \"7 Mbit/s\"\nname = \"c\""));
     daemon.signal(Signal::HUP);
