@@ -123,6 +123,7 @@ fn another_interface_of_the_same_name_is_taken_as_it_is() {
     }
     let bed = bed();
     let daemon = bed.start(TAKEN);
+    let stream = Stream::between(&bed, "a", "b", B);
     bed.ip("host", "link delete dev up0").unwrap();
     soon("the loss is noticed", || uplink(&daemon)["state"] == "down" && daemon.endpoint("host")["state"] == "down");
     plug_in(&bed);
@@ -135,6 +136,7 @@ fn another_interface_of_the_same_name_is_taken_as_it_is() {
     assert_eq!(bed.ask("host", REMOTE, 3), 3);
     soon("its MTU is known", || !passes(&bed, 1472) && daemon.endpoint("a")["drops"]["too-long"].as_u64() > Some(0));
     assert!(passes(&bed, 1372));
+    assert!(stream.end() > 100);
 }
 
 #[test]
