@@ -1,4 +1,5 @@
-//! `levada clean`: removes what instances that do not run any more have left: devices (also those declared persistent) and run directories.
+//! `levada clean`: removes what instances that do not run any more have left: devices (also those declared persistent), VDE directories and
+//! run directories.
 
 use crate::Failure;
 use crate::rundir::{self, RunDir, Taken};
@@ -44,10 +45,17 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
         let removed = Netns::reachable().and_then(|all| remove_tagged(&name, &all)).map_err(|error| {
             Failure::Failed(format!("cannot remove the devices of \"{name}\": {error}; run as root"))
         })?;
+        let directories = held.remove_directories();
         drop(held);
         for device in &removed {
             let place = device.netns.as_ref().map_or_else(String::new, |netns| format!(" in {netns}"));
             let _ = writeln!(out, "removed tap {}{place} of {name}/{}", device.name, device.endpoint);
+        }
+        for directory in directories {
+            let _ = match directory {
+                Ok(path) => writeln!(out, "removed the VDE directory {} of {name}", path.display()),
+                Err(why) => writeln!(out, "a VDE directory of {name} cannot be removed: {why}"),
+            };
         }
         if left_directory {
             let _ = writeln!(out, "removed the run directory of {name}");

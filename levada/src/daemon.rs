@@ -93,7 +93,11 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let (mut rundir, inheritance) = if takeover {
         inherit(&plan.name)?
     } else {
-        (take_rundir(&plan.name)?, Inheritance { descriptors: stored, taker: None })
+        let rundir = take_rundir(&plan.name)?;
+        for why in rundir.remove_directories().into_iter().filter_map(Result::err) {
+            log.line(Level::Warning, &format!("what a killed process left cannot be removed: {why}"));
+        }
+        (rundir, Inheritance { descriptors: stored, taker: None })
     };
     let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance)?;
     log.ready();
@@ -247,6 +251,7 @@ impl Running {
             }
         })?;
         rundir.announce().map_err(failed("cannot put the sockets in their place"))?;
+        plugs.write_down(rundir.ledger());
         if let Some(from) = from {
             log.line(Level::Info, &format!("has taken over from process {from}"));
         }

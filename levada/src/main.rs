@@ -59,14 +59,20 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) | Err(Failure::Unread) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => {
-            eprintln!("levada: {message}\nTry levada --help.");
+            complain(&format!("{message}\nTry levada --help."));
             ExitCode::from(2)
         }
         Err(Failure::Failed(message)) => {
-            eprintln!("levada: {message}");
+            complain(&message);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what went wrong, where anybody can be told: `eprintln` would end in a panic on a full disk.
+fn complain(message: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "levada: {message}");
 }
 
 fn run(command: Command) -> Result<(), Failure> {

@@ -24,6 +24,7 @@ use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
@@ -80,6 +81,8 @@ struct Board {
     lines: (Instant, [u32; 2]),
     /// Another process is about to take over: nothing changes until it has, or has failed.
     is_frozen: bool,
+    /// Where the directories are written down, for who cleans up after a kill.
+    ledger: Option<PathBuf>,
 }
 
 /// A directory that is open.
@@ -146,6 +149,7 @@ impl Plugs {
             next: STOP + 1,
             lines: (Instant::now(), [0; 2]),
             is_frozen: false,
+            ledger: None,
         };
         Ok(Plugs { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop) })
     }
@@ -219,6 +223,13 @@ impl Plugs {
         }
     }
 
+    /// From now on the directories that are open are written down in `ledger`, one a line.
+    pub fn write_down(&self, ledger: PathBuf) {
+        let mut board = self.board();
+        board.ledger = Some(ledger);
+        board.note();
+    }
+
     /// Ends [`Plugs::run`].
     pub fn stop(&self) {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
@@ -244,6 +255,7 @@ impl Board {
                 let watched = epoll::add(&*self.epoll, directory.fd(), EventData::new_u64(watch), EventFlags::IN);
                 watched.map_err(|error| OpenError::Kernel(options.path, "watching it", error.into()))?;
                 self.directories.push(Place { watch, name: plan.directory.clone(), directory, coming });
+                self.note();
             }
         }
         let id = PlugId(self.number());
@@ -293,7 +305,23 @@ impl Board {
         if self.plugs.iter().all(|plug| plug.plan.directory != directory) {
             self.waiting.retain(|waiting| waiting.directory != directory);
             self.directories.retain(|place| place.name != directory);
+            self.note();
         }
+    }
+
+    /// Writes down what is open. Where that cannot be, less is cleaned up after a kill, and nothing else is harmed.
+    fn note(&self) {
+        let Some(ledger) = &self.ledger else { return };
+        if self.directories.is_empty() {
+            let _ = std::fs::remove_file(ledger);
+            return;
+        }
+        let mut lines = Vec::new();
+        for place in &self.directories {
+            lines.extend_from_slice(place.directory.path().as_os_str().as_bytes());
+            lines.push(b'\n');
+        }
+        let _ = std::fs::write(ledger, lines);
     }
 
     fn close_all(&mut self) {

@@ -1,11 +1,15 @@
-//! The run directory of an instance: `BASE/NAME/` with the lock, the control socket and, in the lock, the daemon's pid.
+//! The run directory of an instance: `BASE/NAME/` with the lock, the control socket, in the lock the daemon's pid, and which VDE directories it
+//! has open.
 //!
 //! Who holds the lock (flock(2)) is the instance. The kernel gives the lock back at any death of the process, so that a directory whose lock is
 //! free is a leftover, whatever else is in it.
 
+use ports::vde;
 use rustix::fs::FlockOperation;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +20,8 @@ pub const SOCKET: &str = "control.sock";
 /// The socket by which a new process takes over, in the run directory.
 pub const HANDOVER: &str = "handover.sock";
 const LOCK: &str = "lock";
+/// VDE directories that the daemon has open, one a line: what is left of them after a kill can be found without the configuration.
+const LEDGER: &str = "vde-directories";
 
 /// The directory that holds all run directories.
 #[must_use]
@@ -115,6 +121,30 @@ impl RunDir {
         write_pid(&mut self.lock)
     }
 
+    /// Where VDE directories are written down.
+    #[must_use]
+    pub fn ledger(&self) -> PathBuf {
+        self.path.join(LEDGER)
+    }
+
+    /// Removes what a daemon that was killed left in VDE directories. Which these were, or why not.
+    #[must_use]
+    pub fn remove_directories(&self) -> Vec<Result<PathBuf, String>> {
+        let ledger = fs::read(self.ledger()).unwrap_or_default();
+        let lines = ledger.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+        let removed = lines.filter_map(|line| {
+            let path = PathBuf::from(OsStr::from_bytes(line));
+            match vde::remove_left(&path) {
+                Ok(true) => Some(Ok(path)),
+                Ok(false) => None,
+                Err(error) => Some(Err(error.to_string())),
+            }
+        });
+        let removed = removed.collect();
+        let _ = fs::remove_file(self.ledger());
+        removed
+    }
+
     /// A second descriptor of the lock, to be handed over.
     ///
     /// # Errors
@@ -160,6 +190,7 @@ impl Drop for RunDir {
             // Unlocking would take the lock from the other process, too.
             return;
         }
+        let _ = fs::remove_file(self.ledger());
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);

@@ -44,6 +44,8 @@ impl Plugs {
     /// Forgets the directories at these paths, which another process has taken over, with all their clients.
     pub fn leave(&self, paths: &[PathBuf]) {
         let mut board = self.board();
+        // What is to be known of directories is the other process's affair now.
+        board.ledger = None;
         let Board { directories, plugs, .. } = &mut *board;
         for place in directories.iter_mut().filter(|place| paths.iter().any(|path| path == place.directory.path())) {
             place.directory.leave();

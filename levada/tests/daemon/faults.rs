@@ -2,7 +2,9 @@
 
 use crate::testbed::{Bed, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
-use rustix::process::Signal;
+use crate::vde;
+use rustix::process::{Resource, Rlimit, Signal};
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
@@ -229,4 +231,69 @@ fn clean_finds_devices_in_namespaces_that_have_only_a_path() {
     assert_eq!(spaces.each_ref().map(|space| has(space)), [false; 3], "{said}");
     assert_eq!(said.matches("removed tap tap0 in ").count(), 3, "{said}");
     assert!(said.contains(&format!("removed tap tap0 in {} of", spaces[0])), "{said}");
+}
+
+#[test]
+fn a_full_disk_for_the_log_harms_nothing_else() {
+    let Some(_turn) = turn("a_full_disk_for_the_log_harms_nothing_else") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let file = bed.configuration(NEIGHBOURS);
+    let mut daemon = Ended(bed.levada(&["run", "-c", file.to_str().unwrap()]).stderr(full()).spawn().unwrap());
+    soon("it answers", || bed.run(&["show"]).status.success());
+    let pid = rustix::process::Pid::from_child(&daemon.0);
+    let _echo = bed.echo("b", B);
+    for _ in 0..3 {
+        rustix::process::kill_process(pid, Signal::HUP).unwrap();
+        assert_eq!(bed.ask("a", B, 3), 3);
+    }
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    assert!(daemon.0.wait().unwrap().success());
+    // Nor is what cannot be said a panic.
+    let status = bed.levada(&["run", "-c", "/nowhere"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+/// A process that is killed at the end of its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What is left of a daemon: its run directory, and the VDE directory that it had open.
+fn remains(bed: &Bed) -> [bool; 2] {
+    let run = bed.directory.join("run");
+    [run.exists() && run.read_dir().unwrap().next().is_some(), vde::directory(bed).exists()]
+}
+
+#[test]
+fn what_a_watchdogs_signal_leaves_is_removed_by_the_next_start_and_by_clean() {
+    let Some(_turn) = turn("what_a_watchdogs_signal_leaves_is_removed_by_the_next_start_and_by_clean") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    // First the one that systemd sends when the watchdog has waited long enough (WatchdogSignal=), then the one after that.
+    for signal in [Signal::ABORT, Signal::KILL] {
+        let die = || {
+            let mut daemon = vde::start(&bed, vde::THREE);
+            let pid = rustix::process::Pid::from_raw(daemon.pid() as i32);
+            let none = Rlimit { current: Some(0), maximum: Some(0) };
+            rustix::process::prlimit(pid, Resource::Core, none).unwrap();
+            assert!(!daemon.end(signal).success());
+            assert_eq!(remains(&bed), [true, true]);
+        };
+        die();
+        // The next one has no VDE directory, and does not need what the last one had.
+        let mut daemon = bed.start(NEIGHBOURS);
+        assert_eq!(remains(&bed), [true, false]);
+        assert!(daemon.end(Signal::TERM).success());
+        assert_eq!(remains(&bed), [false, false]);
+        die();
+        let cleaned = bed.run(&["clean"]);
+        let text = String::from_utf8(cleaned.stdout).unwrap();
+        assert!(cleaned.status.success() && text.contains("removed the VDE directory"), "{text}");
+        assert_eq!(remains(&bed), [false, false]);
+    }
 }

@@ -436,6 +436,23 @@ impl Drop for Directory {
     }
 }
 
+/// Removes what a switch that was killed left at `path`: its sockets, and the directory. False: nothing was left there, or another switch has it
+/// open now.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn remove_left(path: &Path) -> Result<bool, OpenError> {
+    if fs::symlink_metadata(path.join(CTL)).is_err() {
+        return Ok(false);
+    }
+    match Directory::open(&DirectoryOptions { path: path.to_owned(), mode: None, group: None }) {
+        // What was taken over from a switch that was killed is removed when it is closed.
+        Ok(_left) => Ok(true),
+        Err(OpenError::InUse(..)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes a directory and those above it. False: it was there.
 fn make(path: &Path) -> io::Result<bool> {
     if let Some(parent) = path.parent() {

@@ -24,5 +24,5 @@ mod directory;
 mod port;
 pub mod request;
 
-pub use directory::{Directory, DirectoryOptions, OpenError, Plugged, Refusal};
+pub use directory::{Directory, DirectoryOptions, OpenError, Plugged, Refusal, remove_left};
 pub use port::{Counts, MAX_CLIENTS, VdePort};
