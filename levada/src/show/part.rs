@@ -42,7 +42,8 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
         }
         What::Endpoints => {
             let shares = endpoints(report).map(|(path, e)| {
-                (path, [(&e.egress, Some(&e.sojourn.egress)), (&e.ingress, Some(&e.sojourn.ingress))])
+                let waited = [(&e.sojourn.egress, &e.local_egress), (&e.sojourn.ingress, &e.local_ingress)];
+                (path, [(&e.egress, Some(waited[0])), (&e.ingress, Some(waited[1]))])
             });
             share_rows("endpoint", shares)
         }
@@ -82,8 +83,8 @@ fn switch_rows(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// One direction of something with a share: of an endpoint, how long its frames waited too.
-type Direction<'a> = (&'a SharedReport, Option<&'a SojournReport>);
+/// One direction of something with a share: of an endpoint, how long its frames waited too, and what it exchanged with neighbours.
+type Direction<'a> = (&'a SharedReport, Option<(&'a SojournReport, &'a LaneReport)>);
 
 fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, [Direction<'a>; 2])>) -> Vec<Row> {
     let mut rows =
@@ -91,7 +92,7 @@ fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, [Direction<'
     let rate = |bps: Option<u64>| bps.filter(|&bps| bps > 0).map_or_else(|| "-".to_owned(), |bps| show_rate(Rate(bps)));
     let time = |ns: u64| show_time(ns / 1_000 * 1_000);
     for (path, directions) in shares {
-        for ((name, word), (share, sojourn)) in [(path.as_str(), "egress"), ("", "ingress")].into_iter().zip(directions)
+        for ((name, word), (share, waited)) in [(path.as_str(), "egress"), ("", "ingress")].into_iter().zip(directions)
         {
             let LaneReport { wire_bytes, backlog_bytes, sojourn_max_ns, .. } = share.traffic;
             rows.push(row([
@@ -102,8 +103,8 @@ fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, [Direction<'
                 &share.weight.to_string(),
                 &bytes(wire_bytes),
                 &bytes(backlog_bytes),
-                &sojourn.map_or_else(|| "-".to_owned(), |sojourn| time(sojourn.p99_ns)),
-                &time(sojourn_max_ns),
+                &waited.map_or_else(|| "-".to_owned(), |(sojourn, _)| time(sojourn.p99_ns)),
+                &time(waited.map_or(0, |(_, local)| local.sojourn_max_ns).max(sojourn_max_ns)),
                 &if share.unmet_ns == 0 { "-".to_owned() } else { show_time(share.unmet_ns / 1_000_000 * 1_000_000) },
             ]));
         }
