@@ -198,7 +198,7 @@ impl Controller {
         if is_full && now < self.state.suspect_until {
             self.state.suspect_until = now.plus_ns(SUSPECT_NS);
         }
-        let bounded = self.divide(now, capacity, total, may_lose, directory);
+        let bounded = self.divide(now, capacity, total, may_lose.then_some(slack), directory);
         if !bounded {
             self.calm(now, directory, post, counters);
         } else {
@@ -303,13 +303,15 @@ impl Controller {
         }
     }
 
-    /// Computes every receiver's share of `capacity`. False where nobody wants more than there is.
-    fn divide(&mut self, now: Instant, capacity: u64, total: u64, may_lose: bool, directory: &Directory) -> bool {
+    /// Computes every receiver's share of `capacity`. False where nobody wants more than there is. Where losses in the network are possible,
+    /// senders without limits that take more than `slack` beyond the shares are a flood.
+    fn divide(&mut self, now: Instant, capacity: u64, total: u64, slack: Option<u64>, directory: &Directory) -> bool {
         let mut suspect = now < self.state.suspect_until;
-        if may_lose && !suspect {
+        if let Some(slack) = slack.filter(|_| !suspect) {
             self.divider.divide(capacity, true, &self.active, &mut self.receivers, directory);
-            let floods = |receiver: &Receiver| receiver.loose > receiver.share + receiver.share / 64;
-            suspect = self.active.iter().any(|&index| floods(&self.receivers[index as usize]));
+            let receivers = self.active.iter().map(|&index| &self.receivers[index as usize]);
+            let beyond: u64 = receivers.map(|receiver| receiver.loose.saturating_sub(receiver.share)).sum();
+            suspect = beyond > slack;
             if suspect {
                 self.state.suspect_until = now.plus_ns(SUSPECT_NS);
                 self.state.total = self.state.total.max(total);

@@ -3,5 +3,6 @@
 mod fault;
 mod flood;
 mod gatekeeper;
+mod scale;
 mod share;
 mod world;

@@ -35,7 +35,7 @@ fn bursts_of_a_slow_one_do_not_cost_the_others_much() {
 }
 
 /// What the fluid model gives, with all of one tenant's endpoints beside each other.
-fn ideal(receivers: &[Receiver], demands: &[f64]) -> Vec<f64> {
+pub fn ideal(receivers: &[Receiver], demands: &[f64]) -> Vec<f64> {
     let mut tenants: Vec<(&str, sim::fluid::Tenant)> = Vec::new();
     for (receiver, &demand) in receivers.iter().zip(demands) {
         let claim = sim::fluid::Claim {

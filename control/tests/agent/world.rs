@@ -52,6 +52,11 @@ pub struct Flow {
     /// Whether its host's switch does what its agent says.
     pub heeds: bool,
     pub mac: Mac,
+    /// The number of its endpoint at its host.
+    pub id: EndpointId,
+    /// What its host's switch was told to hold it to, of what it sends to this receiver and to everyone, in bits a second.
+    pair: f64,
+    all: f64,
     /// Bytes that it sent, that arrived, and that were lost in the network.
     pub sent: f64,
     pub arrived: f64,
@@ -111,6 +116,8 @@ pub struct World {
     /// Bytes that wait in the network.
     pub standing: f64,
     fabric: VecDeque<(f64, Vec<f64>)>,
+    /// Bytes that have arrived and are no whole frame yet.
+    uncounted: f64,
     mail: Vec<(u64, usize, usize, Vec<u8>)>,
     /// Bytes in each ingress queue, dropped since the last sample, and whose were dropped last.
     queues: Vec<(f64, f64, Option<Mac>)>,
@@ -161,11 +168,13 @@ impl World {
             load,
             heeds: true,
             mac: sender_mac(index),
+            id: EndpointId(flows[..index].iter().filter(|other| other.0 == host).count() as u32),
+            pair: f64::INFINITY,
+            all: f64::INFINITY,
             sent: 0.0,
             arrived: 0.0,
             lost: 0.0,
-            // So that frames of many equal senders do not arrive in the same step.
-            carry: (index * 619 % 1538) as f64,
+            carry: 0.0,
             counted: 0.0,
             tcp: tcp.clone(),
         };
@@ -181,6 +190,7 @@ impl World {
             longest: 0,
             standing: 0.0,
             fabric: VecDeque::new(),
+            uncounted: 0.0,
             mail: Vec::new(),
             queues: vec![(0.0, 0.0, None); receivers.len()],
             sampled: 1_000_000_000,
@@ -251,18 +261,10 @@ impl World {
         self.agents[0] = self.agent(0);
     }
 
-    /// The number of a flow's endpoint at its host.
-    pub fn sender(&self, flow: usize) -> EndpointId {
-        let host = self.flows[flow].host;
-        EndpointId(self.flows[..flow].iter().filter(|other| other.host == host).count() as u32)
-    }
-
     /// What holds a flow back, in bits a second.
     pub fn limit(&self, flow: usize) -> Option<f64> {
-        let (host, from, to) = (self.flows[flow].host, self.sender(flow), receiver_mac(self.flows[flow].to));
-        let pair = self.limits.get(&(host, from, Toward::Address(to)));
-        let all = self.limits.get(&(host, from, Toward::Everyone));
-        pair.into_iter().chain(all).copied().reduce(f64::min)
+        let flow = &self.flows[flow];
+        Some(flow.pair.min(flow.all)).filter(|rate| rate.is_finite())
     }
 
     /// Lets `ns` pass.
@@ -368,10 +370,7 @@ impl World {
             let gone = *bytes * part;
             for (flow, bytes) in self.flows.iter_mut().zip(parcel.iter_mut()) {
                 flow.carry += *bytes * part;
-                let frames = (flow.carry / FRAME).floor() * FRAME;
-                flow.carry -= frames;
                 flow.arrived += *bytes * part;
-                flow.counted += frames;
                 let queue = &mut self.queues[flow.to as usize];
                 queue.0 += *bytes * part;
                 *bytes *= 1.0 - part;
@@ -383,6 +382,14 @@ impl World {
                 break;
             }
             self.fabric.pop_front();
+        }
+        // Frames come one after the other, and are counted when they are whole.
+        self.uncounted += drains - left;
+        while self.uncounted >= FRAME {
+            self.uncounted -= FRAME;
+            let fullest = self.flows.iter_mut().max_by(|a, b| a.carry.total_cmp(&b.carry)).expect("something arrived");
+            fullest.carry -= FRAME;
+            fullest.counted += FRAME;
         }
     }
 
@@ -442,6 +449,14 @@ impl World {
     /// Takes what an agent wants done.
     fn collect(&mut self, host: usize) {
         while let Some(Tuning { from, to, rate }) = self.agents[host].poll_tuning() {
+            let held = rate.map_or(f64::INFINITY, |rate| rate.0 as f64);
+            for flow in self.flows.iter_mut().filter(|flow| flow.host == host && flow.id == from) {
+                match to {
+                    Toward::Address(to) if to == receiver_mac(flow.to) => flow.pair = held,
+                    Toward::Address(_) => {}
+                    Toward::Everyone => flow.all = held,
+                }
+            }
             match rate {
                 Some(rate) => self.limits.insert((host, from, to), rate.0 as f64),
                 None => self.limits.remove(&(host, from, to)),

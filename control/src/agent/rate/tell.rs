@@ -5,6 +5,8 @@ use super::super::post::Post;
 use super::pair::{GRACE_NS, Limit};
 use super::{Controller, Directory, Instant, SAMPLE_NS};
 use datapath::units::Rate;
+use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Hosts a second that are told again what they know. With 100 more for what changes it makes the 500 datagrams a second of a host.
@@ -14,9 +16,13 @@ const LEASE_OF_AGAIN: u64 = 4;
 /// The shortest and longest times until something is told again: leases from 240 ms on, with up to 24 hosts, to 2 s, with 200.
 const AGAIN_MIN_NS: u64 = 60_000_000;
 const AGAIN_MAX_NS: u64 = 500_000_000;
-/// Large changes are gathered for this long, small ones for that.
+/// Large changes are gathered for this long, small ones until the host would be told again.
 const SOON_NS: u64 = 2_000_000;
-const LATER_NS: u64 = 20_000_000;
+
+/// Cuts that make together less than this part of the link (one in) are small: half of the usual headroom. So are raises: what noise makes of
+/// a few hundred limits.
+const SMALL_CUTS_PART: u64 = 100;
+const SMALL_RAISES_PART: u64 = 32;
 
 /// How soon a host is to be told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,6 +44,8 @@ enum Urgency {
 pub(super) struct Scratch {
     /// Host, receiver, place among its senders, urgency.
     due: Vec<(u32, u32, u32, Urgency)>,
+    /// The hosts to be told: how urgent, when they were told last, and which of `due` are theirs.
+    turns: Vec<(Reverse<Urgency>, Option<Instant>, Range<usize>)>,
     /// By host: the last count in which it had a limit.
     counted: Vec<u64>,
     count: u64,
@@ -88,6 +96,7 @@ impl Controller {
     /// Tells the hosts what they must know now.
     pub(super) fn tell(&mut self, now: Instant, noise: u64, directory: &Directory, post: &mut Post) {
         let again_ns = self.post.again_ns();
+        let (mut cut, mut raised) = (0, 0);
         self.post.due.clear();
         self.post.count += 1;
         self.post.hosts = 0;
@@ -109,26 +118,48 @@ impl Controller {
                     continue;
                 };
                 self.post.count(host);
+                let told = limit.told.unwrap_or(pair.meter.fast);
+                cut += told.saturating_sub(limit.rate);
+                raised += limit.rate.saturating_sub(told);
                 if let Some(urgency) = limit.urgency(now, pair.meter.fast, noise, again_ns) {
                     self.post.due.push((host, index, at as u32, urgency));
                 }
             }
         }
-        self.say(now, directory, post);
+        // What is large for one pair can be small for the link.
+        let link = directory.link.map_or(0, |link| link.ingress.0);
+        if cut < link / SMALL_CUTS_PART && raised < link / SMALL_RAISES_PART {
+            for (.., urgency) in &mut self.post.due {
+                if matches!(urgency, Urgency::Soon | Urgency::Now) {
+                    *urgency = Urgency::Later;
+                }
+            }
+        }
+        self.say(now, again_ns, directory, post);
     }
 
     /// Writes to the hosts for which it is time.
-    fn say(&mut self, now: Instant, directory: &Directory, post: &mut Post) {
+    fn say(&mut self, now: Instant, again_ns: u64, directory: &Directory, post: &mut Post) {
         let mut due = std::mem::take(&mut self.post.due);
+        let mut turns = std::mem::take(&mut self.post.turns);
         due.sort_unstable();
-        let lease_ms = self.post.lease_ms();
+        turns.clear();
+        let mut from = 0;
         for group in due.chunk_by(|a, b| a.0 == b.0) {
+            let most = group.iter().map(|&(.., urgency)| urgency).max().unwrap_or(Urgency::Passing);
+            turns.push((Reverse(most), post.peer(group[0].0).sent_at, from..from + group.len()));
+            from += group.len();
+        }
+        // Where not all can be told, who has waited longest is.
+        turns.sort_unstable_by_key(|turn| (turn.0, turn.1));
+        let lease_ms = self.post.lease_ms();
+        for (Reverse(most), sent_at, range) in turns.drain(..) {
+            let group = &due[range];
             let host = group[0].0;
-            let Some(most) = group.iter().map(|&(.., urgency)| urgency).max() else { continue };
-            let silent = post.peer(host).sent_at.map_or(u64::MAX, |at| now.since(at));
+            let silent = sent_at.map_or(u64::MAX, |at| now.since(at));
             let spacing = match most {
                 Urgency::Passing => continue,
-                Urgency::Later => LATER_NS,
+                Urgency::Later => again_ns,
                 Urgency::Soon => SOON_NS,
                 Urgency::Again | Urgency::Now => SAMPLE_NS / 2,
             };
@@ -152,7 +183,7 @@ impl Controller {
                 }
             }
         }
-        self.post.due = due;
+        (self.post.due, self.post.turns) = (due, turns);
     }
 
     /// Tells all that have limits that these are over. What is lost of this is made good by leases.
