@@ -5,6 +5,8 @@
 
 #[path = "../../fuzz/src/action.rs"]
 mod action;
+#[path = "../../fuzz/src/agent.rs"]
+mod agent;
 #[path = "../../fuzz/src/config.rs"]
 mod config;
 #[path = "../../fuzz/src/filter.rs"]
@@ -63,5 +65,14 @@ fn everything_holds_for_all_actions() {
     assert!(files.len() >= 5);
     for file in files {
         action::run(&std::fs::read(file).unwrap());
+    }
+}
+
+#[test]
+fn no_datagram_of_the_corpus_does_harm() {
+    let files = files(&here("../fuzz/corpus/agent"));
+    assert!(files.len() >= 5);
+    for file in files {
+        agent::run(&std::fs::read(file).unwrap());
     }
 }

@@ -4,6 +4,7 @@
 //! `ports/tests/corpus.rs`, `levada/tests/corpus.rs`).
 
 pub mod action;
+pub mod agent;
 pub mod config;
 pub mod filter;
 pub mod guard;
