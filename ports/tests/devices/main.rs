@@ -4,3 +4,4 @@ mod life;
 mod packet;
 mod testbed;
 mod traffic;
+mod tunnel;

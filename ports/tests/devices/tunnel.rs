@@ -1,0 +1,223 @@
+//! A switch's tunnels against Linux's vxlan device: a guest on a TAP here, a host of the same tenant there, TCP with all offloads in both directions.
+
+use crate::testbed::{AnyPort, Space, options, turn};
+use crate::traffic::bulk;
+use datapath::frame::{Pool, PoolLimits};
+use datapath::guard::Identity;
+use datapath::overlay::{Overlay, Peer, Vtep};
+use datapath::program::{
+    Attachment, Endpoint, EndpointId, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,
+};
+use datapath::stats::EndpointStats;
+use datapath::switch::Switch;
+use datapath::units::{Both, Instant, Rate};
+use datapath::verdict::{DropCounters, Reason};
+use datapath::wire::Mac;
+use ports::packet::{Packet, PacketOptions};
+use ports::tap::Tap;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant as Clock;
+
+const VNI: u32 = 5001;
+const GUEST: Mac = Mac([2, 0, 0, 0, 9, 1]);
+const REMOTE: Mac = Mac([2, 0, 0, 0, 9, 2]);
+/// The switch's end, whose address is not the interface's own (of a shared interface, frames to that are the host's), and the other host.
+const HERE: (Ipv4Addr, Mac) = (Ipv4Addr::new(192, 0, 2, 1), Mac([2, 0, 0, 0, 8, 1]));
+const THERE: (Ipv4Addr, Mac) = (Ipv4Addr::new(192, 0, 2, 2), Mac([2, 0, 0, 0, 8, 2]));
+const BYTES: usize = 16 << 20;
+/// An Ethernet header.
+const HEADER: u32 = 14;
+const BURST: usize = 64;
+
+/// The tenant has the guest here and the remote address there.
+fn program(ports: &[AnyPort]) -> Program {
+    let both = |share| Both { egress: share, ingress: share };
+    let rate = Rate(10_000_000_000);
+    let features = |port: &AnyPort| PortFeatures { offload: port.features().offload, max_frame: 1500 + HEADER };
+    let tenant = TenantId(0);
+    Program {
+        uplink: Some(Uplink { port: PortId(0), rate: Both { egress: rate, ingress: rate }, headroom_ppm: 0 }),
+        tenants: vec![Tenant { attachment: Attachment::Vxlan(VNI), share: both(Share::default()) }].into(),
+        endpoints: vec![Endpoint {
+            tenant,
+            port: PortId(1),
+            identity: Identity { macs: vec![GUEST], ..Identity::default() },
+            trunk: false,
+            share: both(Share::default()),
+            queue_bytes: 1 << 20,
+            flood_per_second: 1000,
+            max_learned: 0,
+        }]
+        .into(),
+        ports: ports.iter().map(features).collect(),
+        fdb_age_ns: 1_000_000_000,
+        overlay: Overlay {
+            local: Some(Vtep { address: HERE.0, mac: HERE.1 }),
+            peers: [(THERE.0, Peer { next_hop: Some(THERE.1), tenants: vec![tenant] })].into(),
+            remotes: [((tenant, REMOTE), THERE.0)].into(),
+        },
+        ..Program::default()
+    }
+}
+
+/// What a switch counted.
+struct Counted {
+    guest: EndpointStats,
+    uplink_drops: DropCounters,
+    frames_lost: usize,
+}
+
+/// A thread that runs a switch on two ports: the uplink and the guest's.
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Counted>>,
+}
+
+impl Running {
+    fn start(ports: Vec<AnyPort>) -> Running {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        Running { stop, thread: Some(std::thread::spawn(move || run(ports, &seen))) }
+    }
+
+    fn finish(mut self) -> Counted {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(mut ports: Vec<AnyPort>, stop: &AtomicBool) -> Counted {
+    let mut switch = Switch::new(&program(&ports), 1).unwrap();
+    let mut pool = Pool::new(PoolLimits::default());
+    let start = Clock::now();
+    let now = || Instant(1 + start.elapsed().as_nanos() as u64);
+    let mut burst = Vec::with_capacity(BURST);
+    while !stop.load(Ordering::Relaxed) {
+        let wait_ns = switch.poll_timeout().map_or(10_000_000, |at| at.since(now()).min(10_000_000));
+        let mut fds: Vec<_> =
+            ports.iter().map(|port| PollFd::from_borrowed_fd(port.fd().unwrap(), PollFlags::IN)).collect();
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: wait_ns as _ })).unwrap();
+        drop(fds);
+        for (number, port) in ports.iter_mut().enumerate() {
+            port.rx(&mut pool, BURST, &mut burst).unwrap();
+            for frame in burst.drain(..) {
+                switch.rx(&mut pool, now(), PortId(number as u32), frame);
+            }
+        }
+        while let Some((port, frame)) = switch.tx(&mut pool, now()) {
+            // What a full ring refuses is freed, and TCP sends it again.
+            let _ = ports[port.0 as usize].tx(&mut pool, frame);
+        }
+    }
+    switch.clear(&mut pool);
+    Counted {
+        guest: switch.endpoint_stats(EndpointId(0)),
+        uplink_drops: switch.uplink_drops().clone(),
+        frames_lost: pool.in_use(),
+    }
+}
+
+/// A guest, a switch whose uplink is an interface of its own namespace, and another host with Linux's vxlan device.
+struct Hosts {
+    guest: Space,
+    there: Space,
+    _here: Space,
+    switch: Running,
+}
+
+impl Hosts {
+    /// `device` is what the vxlan device is told beside its addresses, and `mtu` the guest's.
+    fn new(device: &str, mtu: u32) -> Hosts {
+        let (guest, here, there) = (Space::new(), Space::new(), Space::new());
+        let (one, other) = (HERE, THERE);
+        here.command("sysctl -qw net.ipv6.conf.default.disable_ipv6=1").unwrap();
+        let far = format!("peer name eth0 address {} netns {}", other.1, there.0);
+        here.ip(&format!("link add name w1 type veth {far}"));
+        here.ip("link set dev w1 up");
+        there.ip(&format!("addr add {}/24 dev eth0", other.0));
+        there.ip("link set dev eth0 up");
+        there.ip(&format!("neigh replace {} lladdr {} dev eth0 nud permanent", one.0, one.1));
+        let ends = format!("id {VNI} local {} remote {} dstport 4789 dev eth0", other.0, one.0);
+        there.ip(&format!("link add name vx0 address {REMOTE} type vxlan {ends} {device}"));
+        there.ip("addr add 10.9.0.2/24 dev vx0");
+        there.ip("addr add fd09::2/64 dev vx0 nodad");
+        there.ip("link set dev vx0 up");
+        let mut tap = options("tap0", &guest, &["10.9.0.1/24"]);
+        (tap.mac, tap.mtu) = (Some(GUEST), Some(mtu));
+        let tap = Tap::open(&tap).unwrap();
+        guest.ip("addr add fd09::1/64 dev tap0 nodad");
+        let wanted = PacketOptions { name: "w1".into(), netns: Some(here.0.clone()), room: None, is_exclusive: false };
+        let switch = Running::start(vec![Box::new(Packet::open(&wanted).unwrap()), Box::new(tap)]);
+        Hosts { guest, there, _here: here, switch }
+    }
+}
+
+fn is_there_no_vxlan(test: &str) -> bool {
+    let space = Space::new();
+    let missing = space.command("ip link add name vx0 type vxlan id 1 dstport 4789").err();
+    if let Some(why) = &missing {
+        // Not eprintln, which the test harness would hide.
+        writeln!(io::stderr(), "SKIPPED {test}: the kernel has no vxlan device: {why}").expect("standard error");
+    }
+    missing.is_some()
+}
+
+#[test]
+fn linux_and_the_switch_are_ends_of_one_tunnel() {
+    const TEST: &str = "linux_and_the_switch_are_ends_of_one_tunnel";
+    let Some(_turn) = turn(TEST) else { return };
+    if is_there_no_vxlan(TEST) {
+        return;
+    }
+    for checksum in ["noudpcsum", "udpcsum"] {
+        let hosts = Hosts::new(checksum, 1450);
+        for (guest, there) in [("10.9.0.1", "10.9.0.2"), ("fd09::1", "fd09::2")] {
+            hosts.guest.command(&format!("ping -c 3 -i 0.05 -W 10 {there}")).unwrap();
+            hosts.there.command(&format!("ping -c 3 -i 0.05 -W 10 {guest}")).unwrap();
+            bulk(&hosts.guest, &hosts.there, there, BYTES);
+            bulk(&hosts.there, &hosts.guest, guest, BYTES);
+        }
+        let counted = hosts.switch.finish();
+        let (out, back) = (counted.guest.egress.traffic, counted.guest.ingress.traffic);
+        assert_eq!(counted.frames_lost, 0);
+        assert!(out.segments > 2 * out.frames, "{checksum}: {out:?} went out in offloaded frames");
+        assert!(back.segments > 2 * back.frames, "{checksum}: {back:?} came in offloaded frames");
+        for reason in [Reason::Malformed, Reason::BadOffload, Reason::BadVni, Reason::UnknownVtep] {
+            assert_eq!(counted.uplink_drops.get(reason), 0, "{checksum}: {}", reason.name());
+        }
+        assert_eq!(counted.guest.drops.get(Reason::PathMtu), 0);
+    }
+}
+
+/// A guest that believes in 1500 bytes learns that 1450 fit.
+#[test]
+fn a_guest_is_told_what_fits_into_the_tunnel() {
+    const TEST: &str = "a_guest_is_told_what_fits_into_the_tunnel";
+    let Some(_turn) = turn(TEST) else { return };
+    if is_there_no_vxlan(TEST) {
+        return;
+    }
+    let hosts = Hosts::new("noudpcsum", 1500);
+    for (there, long) in [("10.9.0.2", 1472), ("fd09::2", 1452)] {
+        hosts.guest.command(&format!("ping -c 1 -W 10 {there}")).unwrap();
+        let _ = hosts.guest.command(&format!("ping -c 1 -W 1 -M do -s {long} {there}"));
+        let route = hosts.guest.ip(&format!("route get {there}"));
+        assert!(route.contains("mtu 1450"), "{route}");
+        hosts.guest.command(&format!("ping -c 1 -W 10 -M do -s {} {there}", long - 50)).unwrap();
+    }
+    assert!(hosts.switch.finish().guest.drops.get(Reason::PathMtu) >= 2);
+}
