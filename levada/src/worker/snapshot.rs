@@ -77,6 +77,8 @@ enum Stage {
     Tenants(usize),
     /// Its endpoints, whose queues are added to their tenants'.
     Endpoints(usize),
+    /// The links.
+    Links,
     /// The devices.
     Devices,
     /// Nothing is left.
@@ -176,7 +178,7 @@ impl Worker {
             }
             Stage::Tenants(index) => {
                 let Some(Unit { switch, .. }) = self.units.get(index) else {
-                    count.stage = Stage::Devices;
+                    count.stage = Stage::Links;
                     return;
                 };
                 let tenants = &switch.program().tenants;
@@ -204,6 +206,13 @@ impl Worker {
                     numbers.endpoints.push(stats);
                 }
             }
+            Stage::Links => {
+                let stats = |cable: &Option<Box<Cable>>| {
+                    Side::ALL.map(|side| cable.as_ref().map_or_else(LinkStats::default, |cable| cable.link.stats(side)))
+                };
+                let step = count.step(self.outside.cables.len(), Stage::Devices);
+                count.into.links.extend(self.outside.cables[step].iter().map(stats));
+            }
             Stage::Devices => {
                 let step = count.step(self.outside.devices.len(), Stage::End);
                 count.into.devices.extend(self.outside.devices[step].iter().map(|device| device.use_));
@@ -228,11 +237,7 @@ impl Worker {
             numbers.uplink_drops.clone_from(switch.uplink_drops());
             numbers.learned = switch.learned();
         }
-        let stats = |cable: &Option<Box<Cable>>| {
-            Side::ALL.map(|side| cable.as_ref().map_or_else(LinkStats::default, |cable| cable.link.stats(side)))
-        };
         into.links.clear();
-        into.links.extend(self.outside.cables.iter().map(stats));
         into.devices.clear();
     }
 }

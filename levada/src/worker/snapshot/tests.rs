@@ -4,6 +4,7 @@ use super::*;
 use crate::worker::{Chore, Clock, Edit, Edits, Order, Parts, Wake};
 use datapath::frame::Pool;
 use datapath::guard::Identity;
+use datapath::link::LinkConfig;
 use datapath::program::{Change, Endpoint, PortId};
 use datapath::switch::Switch;
 use datapath::wire::{Mac, build};
@@ -41,7 +42,7 @@ fn worker(endpoints: u32) -> (Worker, Plan, Receiver<Chore>) {
     let parts = Parts {
         pool: Pool::new(PoolLimits::default()),
         units: vec![Unit::new(Switch::new(&switch.program, 1).unwrap(), Vec::new())],
-        cables: Vec::new(),
+        cables: (0..20).map(|_| Cable::new(LinkConfig::default(), [(0, PortId(0)); 2])).collect(),
         devices: Vec::new(),
         spin: false,
         wake,
@@ -68,6 +69,8 @@ fn send(worker: &mut Worker) {
         let frame = pool.alloc_from(&frame).unwrap();
         switch.rx(pool, now, port, frame);
     }
+    let frame = pool.alloc_from(&[0; 60]).unwrap();
+    worker.outside.cables[13].as_mut().unwrap().link.send(pool, now, Side::B, frame);
     // One takes 4 ms.
     std::thread::sleep(Duration::from_millis(5));
     let now = worker.outside.look();
@@ -94,6 +97,10 @@ fn assert_right(worker: &Worker, shot: &Snapshot) {
     for (id, stats) in numbers.tenants.iter().enumerate() {
         assert_eq!(*stats, switch.tenant_stats(TenantId(id as u32)));
     }
+    let cables = worker.outside.cables.iter().flatten();
+    let links: Vec<_> = cables.map(|cable| Side::ALL.map(|side| cable.link.stats(side))).collect();
+    assert_eq!(shot.links, links);
+    assert_ne!(links[13], links[12]);
     assert_eq!((numbers.tenants.len(), numbers.uplink), (3, switch.uplink_stats()));
     assert!(numbers.uplink.egress.traffic.frames > 0 && numbers.uplink.egress.backlog_frames > 0);
 }
