@@ -46,6 +46,8 @@ pub(super) struct Scratch {
     due: Vec<(u32, u32, u32, Urgency)>,
     /// The hosts to be told: how urgent, when they were told last, and which of `due` are theirs.
     turns: Vec<(Reverse<Urgency>, Option<Instant>, Range<usize>)>,
+    /// By host: how urgent.
+    most: Vec<Urgency>,
     /// By host: the last count in which it had a limit.
     counted: Vec<u64>,
     count: u64,
@@ -142,6 +144,15 @@ impl Controller {
     fn say(&mut self, now: Instant, again_ns: u64, directory: &Directory, post: &mut Post) {
         let mut due = std::mem::take(&mut self.post.due);
         let mut turns = std::mem::take(&mut self.post.turns);
+        // Most have nothing that is worth a datagram yet: these are not even sorted.
+        let hosts = self.post.counted.len();
+        self.post.most.clear();
+        self.post.most.resize(hosts, Urgency::Passing);
+        for &(host, .., urgency) in &due {
+            let most = &mut self.post.most[host as usize];
+            *most = urgency.max(*most);
+        }
+        due.retain(|due| self.post.most[due.0 as usize] > Urgency::Passing);
         due.sort_unstable();
         turns.clear();
         let mut from = 0;
