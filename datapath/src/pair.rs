@@ -15,6 +15,7 @@ mod queue;
 use crate::frame::{Frame, Pool, PoolLimits};
 use crate::program::EndpointId;
 use crate::sched::lane::{Admission, Lane};
+use crate::sched::losses::Losses;
 use crate::sched::tag::{instant, tag};
 use crate::sched::wheel::Wheel;
 use crate::stats::LaneStats;
@@ -116,6 +117,8 @@ pub struct Pairs {
     senders: Vec<Sender>,
     wheel: Wheel,
     ready: VecDeque<u32>,
+    /// Nobody watches them.
+    losses: Losses,
     /// Pairs for which something waits.
     queued: u32,
 }
@@ -131,6 +134,7 @@ impl Pairs {
             senders: Vec::new(),
             wheel: Wheel::new(0),
             ready: VecDeque::new(),
+            losses: Losses::default(),
             queued: 0,
         }
     }
@@ -223,25 +227,18 @@ impl Pairs {
         }
     }
 
+    /// Whether anything that an endpoint sends over the uplink is limited.
+    #[inline]
+    #[must_use]
+    pub fn concern(&self, from: EndpointId) -> bool {
+        self.senders.get(from.0 as usize).is_some_and(|sender| sender.pairs > 0)
+    }
+
     /// Lets a frame wait for the limit toward its destination, or toward everyone; gives it back where there is none.
     ///
     /// # Errors
     /// The frame is freed and the reason given where nothing of it may wait.
-    #[inline]
     pub fn hold(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        frame: Frame,
-    ) -> Result<Option<Frame>, Reason> {
-        match self.senders.get(from.0 as usize) {
-            Some(sender) if sender.pairs > 0 => self.look_up(pool, now, from, frame),
-            _ => Ok(Some(frame)),
-        }
-    }
-
-    fn look_up(
         &mut self,
         pool: &mut Pool,
         now: Instant,
@@ -273,18 +270,15 @@ impl Pairs {
         }
     }
 
-    /// The next frame that its limit lets go at `now`, whose it is, and which limit it was. `fits` says how long a frame its endpoint sends.
+    /// Whether nothing waits.
     #[inline]
-    pub fn dequeue(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        fits: impl Fn(EndpointId) -> u32,
-    ) -> Option<(EndpointId, Toward, Frame)> {
-        if self.queued == 0 { None } else { self.next(pool, now, fits) }
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queued == 0
     }
 
-    fn next(
+    /// The next frame that its limit lets go at `now`, whose it is, and which limit it was. `fits` says how long a frame its endpoint sends.
+    pub fn dequeue(
         &mut self,
         pool: &mut Pool,
         now: Instant,
@@ -296,7 +290,7 @@ impl Pairs {
         while let Some(slot) = self.ready.pop_front() {
             let pair = &mut self.pairs[slot as usize];
             let (from, to, before) = (pair.from, pair.to, pair.lane.truesize());
-            let served = pair.lane.dequeue(pool, now, pair.longest.min(fits(from)), &mut |_, _| {});
+            let served = pair.lane.dequeue(pool, now, pair.longest.min(fits(from)), &mut self.losses);
             if let Some(served) = &served {
                 pair.charge(now, pool.meta(&served.frame).wire_bytes);
             }
@@ -348,7 +342,7 @@ impl Pairs {
     #[must_use]
     pub fn signals(&self, from: EndpointId) -> (LaneStats, u64) {
         let (mut sum, mut drops) = (LaneStats::default(), 0);
-        if self.senders.get(from.0 as usize).is_some_and(|sender| sender.pairs > 0) {
+        if self.concern(from) {
             for slot in self.slots(from) {
                 let lane = &self.pairs[slot as usize].lane;
                 let LaneStats { marks, trims, .. } = lane.stats();
@@ -436,7 +430,7 @@ impl Pairs {
             pool.free(frame);
             return Err(Reason::PairLimit);
         }
-        pair.lane.enqueue(pool, now, frame, &mut |_, _| {}).map_err(named)?;
+        pair.lane.enqueue(pool, now, frame, &mut self.losses).map_err(named)?;
         sender.memory += pair.lane.truesize() - before;
         if pair.state == State::Idle {
             // Time in which nobody wanted to send is nobody's credit.

@@ -163,12 +163,6 @@ impl Switch {
         &self.program
     }
 
-    /// Frames that the switch holds: it looks at every queue, so this is for tests and the simulator.
-    #[must_use]
-    pub fn frames(&self) -> usize {
-        self.pairs.frames() + self.egress.frames() + self.ingress.frames() + self.out.len()
-    }
-
     /// Whether the shell should stop reading `port` for now: its endpoint does not react to anything, and what is read would only be
     /// dropped. What the port's own ring drops meanwhile is reported with `port_drops`.
     #[must_use]
@@ -216,11 +210,10 @@ impl Switch {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
             }
-            if let Some((from, toward, frame)) =
-                self.pairs.dequeue(pool, now, |e| self.egress.tree(Plane::Wire).longest(e))
-            {
-                self.let_go(pool, now, from, toward, frame);
-            } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Local) {
+            if !self.pairs.is_empty() {
+                self.let_pairs_go(pool, now);
+            }
+            if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Local) {
                 let meta = pool.meta(&frame);
                 if self.gone.get(meta.out as usize).is_some_and(|gone| gone.had(meta.queued)) {
                     pool.free(frame);
@@ -236,12 +229,11 @@ impl Switch {
                     self.emit_tunnel(pool, port, endpoint, frame);
                 }
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Wire) {
-                self.note_losses();
+                self.note_losses(endpoint);
                 self.deliver(pool, endpoint, frame);
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
                 self.deliver_local(pool, endpoint, frame);
             } else {
-                self.note_losses();
                 return self.out.pop_front();
             }
         }
@@ -418,14 +410,6 @@ impl Switch {
         self.enqueue_wire(pool, now, from, frame)
     }
 
-    /// Into the sender's egress lane, or where the limit toward its destination lets it wait first.
-    fn enqueue_wire(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {
-        match self.pairs.hold(pool, now, from, frame)? {
-            Some(frame) => self.egress.enqueue(pool, now, Plane::Wire, from, frame),
-            None => Ok(()),
-        }
-    }
-
     /// To everyone of the network who is here, or to those whose addresses are learned.
     fn send_members(
         &mut self,
@@ -494,7 +478,7 @@ impl Switch {
             if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Wire, to, frame) {
                 self.count_drop(to, reason);
             }
-            return self.note_losses();
+            return self.note_losses(to);
         };
         let segments = segments(pool, &frame);
         let passed = policer.take(now, to, segments);

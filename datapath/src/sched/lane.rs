@@ -5,6 +5,7 @@
 //! queue of single frames would have lost only those. An endpoint that keeps its lane full for long does not react to any of this:
 //! [`Lane::is_stuck`] lets the shell stop reading from it.
 
+use super::losses::Losses;
 use crate::codel::Codel;
 use crate::frame::{Fifo, Frame, LARGE, Pool, PoolLimits, SMALL};
 use crate::segment;
@@ -103,30 +104,24 @@ impl Lane {
         self.fifo.front(pool).map_or(0, |meta| meta.wire_bytes.min(max_frame))
     }
 
-    /// Appends a frame, or as many of its segments as fit. What does not fit is told to `lost`.
+    /// Appends a frame, or as many of its segments as fit. What does not fit is told to `losses`.
     ///
     /// # Errors
     /// The frame is freed and the reason given where nothing of it fits.
-    pub fn enqueue(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        frame: Frame,
-        lost: &mut impl FnMut(Mac, u32),
-    ) -> Result<(), Reason> {
+    pub fn enqueue(&mut self, pool: &mut Pool, now: Instant, frame: Frame, losses: &mut Losses) -> Result<(), Reason> {
         let meta = pool.meta(&frame);
         let segments = || segment::segments(&meta.layout, &meta.offload);
         match self.admit(|| pool.available(), meta.wire_bytes, pool.truesize(&frame), segments) {
             Admission::Whole => {}
             Admission::Trimmed(surplus) => {
                 self.fills(now);
-                self.trim(pool, &frame, surplus, lost);
+                self.trim(pool, &frame, surplus, losses);
             }
             Admission::Refused(reason) => {
                 if reason == Reason::QueueFull {
                     self.fills(now);
                 }
-                lost(sender(pool, &frame), pool.meta(&frame).wire_bytes);
+                losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
                 pool.free(frame);
                 return Err(reason);
             }
@@ -173,15 +168,8 @@ impl Lane {
     }
 
     /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment). Counts it as served, and how long it waited.
-    /// `None` where nothing is left, which the queue's management may have caused just now. What that takes away is told to `lost`: the
-    /// sender's address and wire bytes.
-    pub fn dequeue(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        max_frame: u32,
-        lost: &mut impl FnMut(Mac, u32),
-    ) -> Option<Served> {
+    /// `None` where nothing is left, which the queue's management may have caused just now. What that takes away is told to `losses`.
+    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, max_frame: u32, losses: &mut Losses) -> Option<Served> {
         loop {
             let mut frame = self.fifo.pop(pool)?;
             if pool.meta(&frame).wire_bytes > max_frame {
@@ -190,8 +178,8 @@ impl Lane {
             let sojourn_ns = now.since(pool.meta(&frame).queued);
             let last = self.fifo.wire_bytes() < u64::from(max_frame);
             let signals = self.codel.signals(now, sojourn_ns, last);
-            if signals > 0 && !self.signal(pool, &frame, signals, lost) {
-                lost(sender(pool, &frame), pool.meta(&frame).wire_bytes);
+            if signals > 0 && !self.signal(pool, &frame, signals, losses) {
+                losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
                 pool.free(frame);
                 self.aqm_drops += 1;
                 continue;
@@ -306,21 +294,21 @@ impl Lane {
     }
 
     /// Tells the sender; false where the only way is to drop the frame.
-    fn signal(&mut self, pool: &mut Pool, frame: &Frame, signals: u32, lost: &mut impl FnMut(Mac, u32)) -> bool {
+    fn signal(&mut self, pool: &mut Pool, frame: &Frame, signals: u32, losses: &mut Losses) -> bool {
         let (bytes, meta) = pool.parts_mut(frame);
         if segment::mark_ce(bytes, &meta.layout) {
             self.marks += 1;
             return true;
         }
-        self.trim(pool, frame, signals, lost) > 0
+        self.trim(pool, frame, signals, losses) > 0
     }
 
     /// Takes segments off a frame's tail; returns how many.
-    fn trim(&mut self, pool: &mut Pool, frame: &Frame, segments: u32, lost: &mut impl FnMut(Mac, u32)) -> u32 {
+    fn trim(&mut self, pool: &mut Pool, frame: &Frame, segments: u32, losses: &mut Losses) -> u32 {
         let before = pool.meta(frame).wire_bytes;
         let trimmed = segment::trim(pool, frame, segments);
         if trimmed > 0 {
-            lost(sender(pool, frame), before - pool.meta(frame).wire_bytes);
+            losses.note(sender(pool, frame), before - pool.meta(frame).wire_bytes);
         }
         self.trims += u64::from(trimmed);
         trimmed

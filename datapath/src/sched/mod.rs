@@ -23,7 +23,6 @@ use crate::sojourn::Sojourn;
 use crate::units::{Direction, Instant, Rate};
 use crate::verdict::Reason;
 use limits::{Limit, Limits, Plane};
-use losses::Losses;
 use tag::Pace;
 use tree::{Capacity, Leaf, Tree};
 
@@ -37,7 +36,6 @@ pub struct Scheduler {
     limited: Vec<bool>,
     /// By endpoint: how long its frames waited in either tree, but for what the lanes keep.
     sojourns: Vec<Sojourn>,
-    losses: Losses,
     direction: Direction,
 }
 
@@ -51,7 +49,6 @@ impl Scheduler {
             limits: Limits::default(),
             limited: Vec::new(),
             sojourns: Vec::new(),
-            losses: Losses::default(),
             direction,
         };
         for (id, tenant) in program.tenants.iter() {
@@ -179,7 +176,7 @@ impl Scheduler {
             Plane::Wire => &mut self.wire,
             Plane::Local => &mut self.local,
         };
-        tree.enqueue(pool, now, &mut self.limits, endpoint, frame, &mut self.losses)
+        tree.enqueue(pool, now, &mut self.limits, endpoint, frame)
     }
 
     /// The next frame of one plane that may go at `now`, and whose lane it was in.
@@ -188,12 +185,7 @@ impl Scheduler {
             Plane::Wire => &mut self.wire,
             Plane::Local => &mut self.local,
         };
-        tree.dequeue(pool, now, &mut self.limits, &mut self.sojourns, &mut self.losses)
-    }
-
-    /// What was lost on the way to or from the uplink, where it is watched.
-    pub fn losses(&mut self) -> &mut Losses {
-        &mut self.losses
+        tree.dequeue(pool, now, &mut self.limits, &mut self.sojourns)
     }
 
     /// How long frames of an endpoint waited.

@@ -110,6 +110,7 @@ pub struct Tree {
     last_tenant: u32,
     /// When `dequeue` was called last.
     seen: Instant,
+    losses: Losses,
 }
 
 /// The longest frame that is sent at once at `rate`, in wire bytes.
@@ -141,6 +142,7 @@ impl Tree {
             contended_until: Instant::ZERO,
             last_tenant: 0,
             seen: Instant::ZERO,
+            losses: Losses::default(),
         };
         tree.set_capacity(capacity);
         tree
@@ -303,11 +305,10 @@ impl Tree {
         limits: &mut Limits,
         endpoint: EndpointId,
         frame: Frame,
-        losses: &mut Losses,
     ) -> Result<(), Reason> {
-        let (node, plane) = (&mut self.nodes[endpoint.0 as usize], self.plane);
+        let node = &mut self.nodes[endpoint.0 as usize];
         let was_empty = node.lane.is_empty();
-        node.lane.enqueue(pool, now, frame, &mut |from, bytes| losses.note(plane, endpoint, from, bytes))?;
+        node.lane.enqueue(pool, now, frame, &mut self.losses)?;
         if was_empty {
             node.stretch.begin(now, node.lane.served_bytes(), node.span);
             self.activate(pool, now, limits, endpoint.0);
@@ -315,17 +316,14 @@ impl Tree {
         Ok(())
     }
 
-    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is. How long it waited is counted in `sojourns`,
-    /// and what its lane lost meanwhile in `losses`.
+    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is. How long it waited is counted in `sojourns`.
     pub fn dequeue(
         &mut self,
         pool: &mut Pool,
         now: Instant,
         limits: &mut Limits,
         sojourns: &mut [Sojourn],
-        losses: &mut Losses,
     ) -> Option<(EndpointId, Frame)> {
-        let plane = self.plane;
         self.seen = now;
         while let Some(node) = self.wheel.expire(now) {
             self.wake(pool, now, limits, WheelNode::of(node));
@@ -362,8 +360,7 @@ impl Tree {
                 self.wheel.insert(WheelNode::Endpoint(e).number(), now, instant(until));
                 continue;
             }
-            let lost = &mut |from, bytes| losses.note(plane, EndpointId(e), from, bytes);
-            match node.lane.dequeue(pool, now, node.max_frame, lost) {
+            match node.lane.dequeue(pool, now, node.max_frame, &mut self.losses) {
                 Some(Served { frame, segments, full }) => {
                     if let Some(full) = full {
                         sojourns[e as usize].carry(full);
@@ -386,6 +383,11 @@ impl Tree {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         earlier(self.wheel.next_due(), (self.root.active() > 0).then(|| instant(self.busy_until)))
+    }
+
+    /// What its lanes lost, where that is watched.
+    pub fn losses(&mut self) -> &mut Losses {
+        &mut self.losses
     }
 
     /// Counters of one endpoint, as they were when `dequeue` was last called.

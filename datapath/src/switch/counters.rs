@@ -101,4 +101,10 @@ impl Switch {
         let newest = self.fdb.newest_by(now, endpoint, most);
         (self.fdb.count_by(endpoint), newest.map(|(vlan, mac, left_ns)| Learned { mac, vlan, left_ns }))
     }
+
+    /// Frames that the switch holds: it looks at every queue, so this is for tests and the simulator.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.pairs.frames() + self.egress.frames() + self.ingress.frames() + self.out.len()
+    }
 }

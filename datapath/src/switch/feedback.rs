@@ -53,7 +53,7 @@ impl Switch {
             return;
         }
         self.arrivals.watch(on);
-        self.ingress.losses().watch(on);
+        self.ingress.tree_mut(Plane::Wire).losses().watch(on);
         if on {
             for (id, _) in self.program.endpoints.iter() {
                 self.arrivals.expect(EndpointId(id));
@@ -66,6 +66,32 @@ impl Switch {
     pub fn take_arrivals(&mut self, arrivals: &mut Vec<Arrival>, queues: &mut Vec<QueueSample>) {
         let tree = self.ingress.tree(Plane::Wire);
         self.arrivals.take(arrivals, queues, |endpoint| tree.lane(endpoint).backlog());
+    }
+
+    /// Into the sender's egress lane, or where the limit toward its destination lets it wait first.
+    pub(super) fn enqueue_wire(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        if !self.pairs.concern(from) {
+            return self.egress.enqueue(pool, now, Plane::Wire, from, frame);
+        }
+        match self.pairs.hold(pool, now, from, frame)? {
+            Some(frame) => self.egress.enqueue(pool, now, Plane::Wire, from, frame),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets everything go on that the limits of pairs allow now.
+    pub(super) fn let_pairs_go(&mut self, pool: &mut Pool, now: Instant) {
+        while let Some((from, limit, frame)) =
+            self.pairs.dequeue(pool, now, |endpoint| self.egress.tree(Plane::Wire).longest(endpoint))
+        {
+            self.let_go(pool, now, from, limit, frame);
+        }
     }
 
     /// A frame that a pair's limit lets go, on its way: to the limit toward everyone, if that comes next, or into the sender's egress lane.
@@ -90,11 +116,15 @@ impl Switch {
         freed
     }
 
-    /// What the ingress queues have just lost, for the sources that had sent it.
+    /// What an ingress queue has just lost, for the sources that had sent it.
     #[inline]
-    pub(super) fn note_losses(&mut self) {
-        while let Some(loss) = self.ingress.losses().take() {
-            self.arrivals.lose(loss.endpoint, loss.from, loss.wire_bytes);
+    pub(super) fn note_losses(&mut self, endpoint: EndpointId) {
+        let losses = self.ingress.tree_mut(Plane::Wire).losses();
+        if losses.is_empty() {
+            return;
+        }
+        while let Some(loss) = losses.take() {
+            self.arrivals.lose(endpoint, loss.from, loss.wire_bytes);
         }
     }
 
