@@ -5,10 +5,11 @@
 
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::offload::{Gso, OffloadSupport};
+use datapath::pair::Toward;
 use datapath::program::{EndpointId, PortId};
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
 use datapath::switch::Switch;
-use datapath::units::Instant;
+use datapath::units::{Instant, Rate};
 use datapath::verdict::{DropCounters, Verdict};
 use datapath::wire::Mac;
 use datapath::wire::build::{self, Build, eth};
@@ -104,11 +105,13 @@ struct Case {
     config: String,
     /// Ports without any offload.
     plain_ports: &'static [u32],
+    /// Limits on what the first endpoint sends over the uplink: toward whom, and kbit/s. They are lifted at the end.
+    pairs: &'static [(Toward, u64)],
     frames: Vec<(u32, &'static str, Build<'static>)>,
 }
 
 fn case(name: &'static str, frames: Vec<(u32, &'static str, Build<'static>)>) -> Case {
-    Case { name, config: HOST.into(), plain_ports: &[], frames }
+    Case { name, config: HOST.into(), plain_ports: &[], pairs: &[], frames }
 }
 
 fn cases() -> Vec<Case> {
@@ -250,6 +253,21 @@ fn cases() -> Vec<Case> {
             )
         },
         Case {
+            pairs: &[(Toward::Address(Mac([2, 0, 0, 0, 0, 9])), 100), (Toward::Everyone, 1000)],
+            ..case(
+                "pairs",
+                vec![
+                    (RED1, "toward a limited address: the first goes at once", udp(1, 9)),
+                    (RED1, "the next one waits", udp(1, 9)),
+                    (RED1, "offloaded: it waits as well", tcp(1, 9, 300).gso(100)),
+                    (RED1, "elsewhere", udp(1, 8)),
+                    (RED1, "to a neighbour", udp(1, 2)),
+                    (RED1, "a broadcast", build::arp_request(mac(1), v4(1), v4(9))),
+                    (RED2, "another endpoint, toward the same address", udp(2, 9)),
+                ],
+            )
+        },
+        Case {
             config: HOST
                 .replace("headroom", "ingress = \"police\"\nheadroom")
                 .replace("1 Gbit/s", "1 Mbit/s")
@@ -271,6 +289,10 @@ fn play(case: &Case) -> String {
     let mut switch = Switch::new(&program, 1).expect("a sound program");
     let mut pool = Pool::new(PoolLimits { small: 512, medium: 0, large: 32 });
     let mut now = Instant(1_000_000_000);
+    let me = EndpointId(0);
+    for &(to, kbit) in case.pairs {
+        switch.limit_pair(&mut pool, now, me, to, Some(Rate(kbit * 1000))).expect("room");
+    }
     let name = |port: u32| plan.ports[port as usize].locator.to_string();
     let mut text = format!("# {}\n\n## configuration\n{}\n## frames\n", case.name, case.config.trim_start());
     for (port, what, frame) in &case.frames {
@@ -287,13 +309,18 @@ fn play(case: &Case) -> String {
         let _ = writeln!(text, "  {verdict}");
         let end = now.plus_ns(1_000_000);
         while now < end {
-            while let Some((to, frame)) = switch.tx(&mut pool, now) {
-                let _ = writeln!(text, "  out  {} {}", name(to.0), show(&pool, &frame));
-                pool.free(frame);
-            }
+            text.push_str(&leave(&mut switch, &mut pool, now, name));
             now = switch.poll_timeout().map_or(end, |at| at.max(now.plus_ns(1)).min(end));
         }
     }
+    for &(to, _) in case.pairs {
+        let pair = switch.pairs(me).find(|pair| pair.to == to).expect("a limit");
+        let _ = write!(text, "the limit toward {to} of {} is lifted\n{}", pair.rate, lane("waited", &pair.stats));
+        switch.limit_pair(&mut pool, now, me, to, None).expect("an endpoint");
+        text.push_str(&leave(&mut switch, &mut pool, now, name));
+    }
+    now = now.plus_ns(1_000_000);
+    text.push_str(&leave(&mut switch, &mut pool, now, name));
     assert_eq!(pool.in_use(), 0, "{}: a frame was lost", case.name);
     text.push_str("\n## counters\n");
     for index in 0..plan.endpoints.len() as u32 {
@@ -305,6 +332,16 @@ fn play(case: &Case) -> String {
         );
     }
     let _ = write!(text, "uplink\n{}", drops(switch.uplink_drops()));
+    text
+}
+
+/// What leaves now.
+fn leave(switch: &mut Switch, pool: &mut Pool, now: Instant, name: impl Fn(u32) -> String) -> String {
+    let mut text = String::new();
+    while let Some((to, frame)) = switch.tx(pool, now) {
+        let _ = writeln!(text, "  out  {} {}", name(to.0), show(pool, &frame));
+        pool.free(frame);
+    }
     text
 }
 
@@ -327,17 +364,17 @@ fn counters(stats: &EndpointStats) -> String {
         ("local out", stats.local_egress),
         ("local in", stats.local_ingress),
     ];
-    let mut text = String::new();
-    for (name, lane) in lanes {
-        let LaneStats { traffic, guaranteed_bytes, marks, trims, backlog_bytes, backlog_frames, .. } = lane;
-        let Traffic { frames, segments, bytes, wire_bytes } = traffic;
-        let _ = writeln!(
-            text,
-            "  {name:<9} frames {frames} segments {segments} bytes {bytes} wire {wire_bytes} guaranteed {guaranteed_bytes} \
-             marks {marks} trims {trims} backlog {backlog_frames}/{backlog_bytes}"
-        );
-    }
+    let text: String = lanes.iter().map(|(name, stats)| lane(name, stats)).collect();
     text + &drops(&stats.drops)
+}
+
+fn lane(name: &str, stats: &LaneStats) -> String {
+    let LaneStats { traffic, guaranteed_bytes, marks, trims, backlog_bytes, backlog_frames, .. } = stats;
+    let Traffic { frames, segments, bytes, wire_bytes } = traffic;
+    format!(
+        "  {name:<9} frames {frames} segments {segments} bytes {bytes} wire {wire_bytes} guaranteed {guaranteed_bytes} \
+         marks {marks} trims {trims} backlog {backlog_frames}/{backlog_bytes}\n"
+    )
 }
 
 fn drops(drops: &DropCounters) -> String {

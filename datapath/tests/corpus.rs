@@ -136,11 +136,17 @@ fn offload_seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// A switch of each order, and of each way to treat ingress, with frames from every port, time between them and a change.
+/// A switch of each order, and of each way to treat ingress, with frames from every port, time between them and a change;
+/// and one with limits on pairs.
 fn switch_seeds() -> Vec<(String, Vec<u8>)> {
     let mut seeds = Vec::new();
-    for how in 0..8u8 {
+    for how in 0..9u8 {
         let mut bytes = vec![how | (how << 5), how];
+        if how == 8 {
+            // Every endpoint is limited, toward its neighbour's address and in all, while arrivals are watched.
+            bytes.push(0x43);
+            (0..6).for_each(|from| bytes.extend([0x83, from, from + 2, 1, 0, 0x83, from, 0xff, 0, 200]));
+        }
         for port in 0..7u8 {
             let (from, to) = (Mac([2, 0, 0, 0, 0, port]), Mac([2, 0, 0, 0, 0, (port + 1) % 7]));
             let tcp = eth(from, to).ipv4(IPV4, PEER4).tcp(1, 2, 3).payload(vec![port; 200]).gso(48);
@@ -158,6 +164,9 @@ fn switch_seeds() -> Vec<(String, Vec<u8>)> {
             bytes.extend([0, 0, 200]);
         }
         bytes.extend([2, 0, 9, 7, how]);
+        if how == 8 {
+            bytes.extend([0x43, 0x83, 0, 2, 0, 0]);
+        }
         seeds.push((format!("all-ports-{how}"), bytes));
     }
     seeds.push(("tunnels".into(), tunnel_seed()));

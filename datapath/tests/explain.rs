@@ -6,6 +6,7 @@ use datapath::guard::Identity;
 use datapath::journey::{Journey, Step};
 use datapath::offload::OffloadSupport;
 use datapath::overlay::{Overlay, Peer, Vtep};
+use datapath::pair::Toward;
 use datapath::program::{
     Attachment, Endpoint, EndpointId, IngressMode, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,
 };
@@ -147,7 +148,12 @@ fn dropped(switch: &Switch, reason: Reason) -> u64 {
 
 /// Whether it is decided at once what becomes of the frame: it does not wait anywhere.
 fn at_once(journey: &Journey) -> bool {
-    !journey.steps.iter().any(|step| matches!(step, Step::Queue(q) if !matches!(q.admission, Admission::Refused(_))))
+    let waits = |admission| !matches!(admission, Admission::Refused(_));
+    !journey.steps.iter().any(|step| match step {
+        Step::Queue(queue) => waits(queue.admission),
+        Step::Pair(_, pair) => waits(pair.admission),
+        _ => false,
+    })
 }
 
 proptest! {
@@ -158,6 +164,14 @@ proptest! {
         let mut switch = Switch::new(&program(choices), 3).expect("a sound program");
         let mut pool = Pool::new(PoolLimits { small: 200, medium: 10, large: 20 });
         let mut now = Instant(1_000_000_000);
+        // Toward some of those who may be outside, and sometimes toward all.
+        for e in 0..ENDPOINTS {
+            let to = [Toward::Address(mac(choices[e as usize] % 8 + 1)), Toward::Everyone];
+            for to in &to[usize::from(choices[e as usize] >> 6).min(2)..] {
+                let rate = Some(Rate(1_000_000));
+                switch.limit_pair(&mut pool, now, EndpointId(e), *to, rate).expect("room");
+            }
+        }
         for sent in traffic {
             now = now.plus_ns(u64::from(sent.later_us) * 100);
             let Some(frame) = sent.build().frame(&mut pool) else { continue };
@@ -219,4 +233,20 @@ guard   refused (spoofed-ipv4): 02:00:00:00:00:01 is declared, 10.0.0.7 is not i
 dropped (spoofed-ipv4)"
     );
     assert!(tell(1, to(3).udp(1, 2).payload(vec![0; 60])).contains("to endpoint 2, which has declared"));
+    switch
+        .limit_pair(&mut pool, Instant(9), EndpointId(2), Toward::Address(mac(9)), Some(Rate(1_000_000)))
+        .expect("room");
+    let mut last = String::new();
+    for _ in 0..2 {
+        let frame = eth(mac(3), mac(9)).ipv4(ip(3), ip(9)).udp(1, 2).payload(vec![0; 1000]).frame(&mut pool);
+        let frame = frame.expect("a buffer");
+        last = switch.explain(&pool, Instant(9), PortId(3), &frame).to_string();
+        assert_eq!(switch.rx(&mut pool, Instant(9), PortId(3), frame), Verdict::Forwarded);
+        while let Some((_, frame)) = switch.tx(&mut pool, Instant(9)) {
+            pool.free(frame);
+        }
+    }
+    let pair = "pair    waits in the queue from endpoint 2 toward 02:00:00:00:00:09 behind 0 frames, 0 of 6000 bytes; \
+                at most 1.000 Mbit/s; over a limit, which opens in 8560 us";
+    assert!(last.contains(pair), "{last}");
 }

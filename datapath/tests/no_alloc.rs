@@ -1,14 +1,16 @@
 //! After a warm-up the switch allocates nothing, whatever comes: learning and forgetting, floods, splitting, software segmentation, limits,
-//! full queues, marks, trims and drops. The allocator of this test counts for each thread, so that the test harness does not disturb.
+//! limits on pairs, arrivals, full queues, marks, trims and drops. The allocator of this test counts for each thread, so that the test harness does not disturb.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::net::Ipv4Addr;
 
+use datapath::arrivals::{Arrival as Seen, QueueSample};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Offload, OffloadSupport};
 use datapath::overlay::{Overlay, Peer, Vtep};
+use datapath::pair::Toward;
 use datapath::program::{
     Attachment, Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant,
     TenantId, Uplink,
@@ -171,6 +173,10 @@ fn tunnelled(vni: u32, inner: &Build<'_>) -> Build<'static> {
     eth(nic(2), nic(1)).ipv4(host(2), host(1)).udp(50_000, 4789).payload(payload)
 }
 
+/// Pairs whose rates change at each look: from which endpoint, toward whom, and about how many Mbit/s. The first two are overwhelmed.
+const PAIRS: [(u32, Option<u32>, u64); 4] =
+    [(RED[0], Some(OUTSIDE), 40), (PLAIN, Some(OUTSIDE), 100), (BLUE[0], None, 2), (LIMITED, Some(1), 10)];
+
 /// A frame that arrives now and then.
 struct Arrival {
     port: u32,
@@ -258,6 +264,9 @@ struct Rig {
     switch: Switch,
     pool: Pool,
     arrivals: Vec<Arrival>,
+    /// Lists of the agent, and what it saw dropped.
+    seen: (Vec<Seen>, Vec<QueueSample>),
+    dropped: u64,
     random: u64,
     now: Instant,
 }
@@ -271,10 +280,14 @@ impl Rig {
             frames.push(frame);
         }
         frames.into_iter().for_each(|frame| pool.free(frame));
+        let mut switch = Switch::new(&program, 1).expect("a sound program");
+        switch.watch_arrivals(true);
         Rig {
-            switch: Switch::new(&program, 1).expect("a sound program"),
+            switch,
             pool,
             arrivals: arrivals(),
+            seen: (Vec::new(), Vec::new()),
+            dropped: 0,
             random: 0x2545_f491_4f6c_dd1d,
             now: Instant(1_000_000_000),
         }
@@ -309,9 +322,21 @@ impl Rig {
                 }
             }
             self.send_until(self.now.plus_ns(STEP_NS));
+            self.agent();
             while self.switch.poll_event().is_some() {}
         }
         let _ = self.switch.uplink_stats();
+    }
+
+    /// What a congestion agent does at each look: it reads what arrived, and changes the rates of pairs.
+    fn agent(&mut self) {
+        self.switch.take_arrivals(&mut self.seen.0, &mut self.seen.1);
+        self.dropped += self.seen.0.iter().map(|arrival| arrival.dropped_bytes).sum::<u64>();
+        for (from, to, mbit) in PAIRS {
+            let to = to.map_or(Toward::Everyone, |to| Toward::Address(mac(to)));
+            let rate = Rate(MBIT * (mbit + u64::from(self.below(4))));
+            self.switch.limit_pair(&mut self.pool, self.now, EndpointId(from), to, Some(rate)).expect("room");
+        }
     }
 
     fn send_until(&mut self, end: Instant) {
@@ -369,6 +394,7 @@ fn runs_without_allocating(order: OrderKind, ingress: IngressMode, reasons: &[Re
     assert_eq!(allocations() - before, 0, "{order:?} {ingress:?}: allocations in {STEPS} looks");
 
     let after = rig.lanes();
+    assert!(rig.dropped > 1_000_000, "{order:?} {ingress:?}: hardly anything was lost on arrival");
     assert!(after.traffic.segments > lanes.traffic.segments + 10_000, "{order:?} {ingress:?}: hardly any traffic");
     assert!(after.traffic.frames < after.traffic.segments, "{order:?} {ingress:?}: nothing offloaded");
     assert!(after.marks > lanes.marks, "{order:?} {ingress:?}: no marks");
@@ -380,7 +406,7 @@ fn runs_without_allocating(order: OrderKind, ingress: IngressMode, reasons: &[Re
 }
 
 /// Ways to be dropped that these runs must have met.
-const REASONS: [Reason; 10] = [
+const REASONS: [Reason; 11] = [
     Reason::Malformed,
     Reason::SpoofedMac,
     Reason::Flapping,
@@ -390,6 +416,7 @@ const REASONS: [Reason; 10] = [
     Reason::BadVni,
     Reason::FloodLimit,
     Reason::QueueFull,
+    Reason::PairLimit,
     Reason::Aqm,
 ];
 
