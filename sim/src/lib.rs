@@ -3,14 +3,20 @@
 
 pub mod attack;
 pub mod chaos;
+pub mod crowd;
+pub mod fabric;
 pub mod flow;
 pub mod fluid;
 pub mod host;
+pub mod mail;
 pub mod meter;
+pub mod node;
 pub mod packet;
+pub mod rack;
 pub mod random;
 pub mod scenario;
 pub mod site;
+pub mod steering;
 pub mod tcp;
 pub mod topology;
 pub mod world;

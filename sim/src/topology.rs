@@ -1,13 +1,17 @@
 //! Topology: what a simulated network consists of, as plain data.
 
 use core::net::Ipv4Addr;
+use std::sync::Arc;
 
+use control::agent::{Directory, Settings};
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkConfig, Side};
 use datapath::program::{Change, PortId, Program};
 use datapath::units::Rate;
 use datapath::wire::Mac;
 
+use crate::fabric::FabricConfig;
+use crate::mail::MailConfig;
 use crate::packet::{Address, Nic};
 use crate::tcp::congestion::Algorithm;
 use crate::tcp::receiver::AckPolicy;
@@ -32,6 +36,8 @@ pub enum Plug {
     Switch(usize, PortId),
     /// A link's end.
     Link(usize, Side),
+    /// A fabric's port.
+    Fabric(usize, usize),
 }
 
 /// What a flow sends.
@@ -146,6 +152,43 @@ pub enum Fault {
         /// What.
         change: Change,
     },
+    /// The way between agents is another from now on.
+    Mail {
+        /// What it is like.
+        config: MailConfig,
+    },
+    /// The agents of some switches and those of all others hear nothing of each other; of none, and it is over.
+    Partition {
+        /// The switches.
+        apart: Vec<usize>,
+    },
+    /// A switch's agent is killed and starts anew. What the switch was told to limit stays.
+    AgentRestart {
+        /// Which switch.
+        switch: usize,
+    },
+    /// The clock that a switch's agent reads jumps, as when its machine was suspended.
+    ClockStep {
+        /// Which switch.
+        switch: usize,
+        /// How far, in nanoseconds.
+        ahead_ns: u64,
+    },
+}
+
+/// The agent of a switch.
+#[derive(Clone, Debug)]
+pub struct AgentSpec {
+    /// What it is told.
+    pub settings: Settings,
+    /// The name of every switch's host.
+    pub names: Arc<[Arc<str>]>,
+    /// Its own switch, among them.
+    pub place: usize,
+    /// What it knows of the others.
+    pub directory: Directory,
+    /// What its clock shows at the start, in nanoseconds.
+    pub ahead_ns: u64,
 }
 
 /// A network and what happens in it.
@@ -157,8 +200,14 @@ pub struct Topology {
     pub hosts: Vec<HostSpec>,
     /// Switches.
     pub switches: Vec<Program>,
+    /// Their agents, as many as switches; or none at all.
+    pub agents: Vec<Option<AgentSpec>>,
+    /// The way between agents.
+    pub mail: MailConfig,
     /// Links.
     pub links: Vec<LinkConfig>,
+    /// Fabrics.
+    pub fabrics: Vec<FabricConfig>,
     /// What is plugged into what. Each end once; a switch's port or a link's end may stay open, and what is sent there is lost.
     pub cables: Vec<(Plug, Plug)>,
     /// Flows.
@@ -175,7 +224,10 @@ impl Default for Topology {
             seed: 1,
             hosts: Vec::new(),
             switches: Vec::new(),
+            agents: Vec::new(),
+            mail: MailConfig::default(),
             links: Vec::new(),
+            fabrics: Vec::new(),
             cables: Vec::new(),
             flows: Vec::new(),
             faults: Vec::new(),

@@ -1,6 +1,6 @@
 //! World: the network that a topology describes, running under a virtual clock.
 //!
-//! Hosts, switches and links are components. What touches one makes it dirty; dirty ones are worked off in order until none is left,
+//! Hosts, switches with their agents, links and the agents' mail are components. What touches one makes it dirty; dirty ones are worked off in order until none is left,
 //! then the clock jumps to the earliest deadline. Nothing else moves, so a run is a function of its topology. At every step safety is
 //! checked: the pool holds exactly the frames that the components hold, queues are within their bounds, an uplink is not
 //! sent more than its rate, the clock moves on. Hosts check what reaches them. A breach ends the run with a [`Violation`].
@@ -11,23 +11,23 @@ use std::fmt;
 
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, LinkStats, Side};
-use datapath::program::{EndpointId, PortId};
+use datapath::program::PortId;
 use datapath::switch::Switch;
 use datapath::units::Instant;
-use datapath::verdict::Reason;
 
+use crate::fabric::Fabric;
 use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, TcpSink, TcpSource, UdpSource};
 use crate::host::Host;
-use crate::meter::{MAX_FRAME_MOST, Meter};
+use crate::mail::{Mail, MailStats};
+use crate::node::Node;
 use crate::packet::{Envelope, UDP_HEADERS};
 use crate::random::Random;
+use crate::steering::Steering;
 use crate::tcp::SenderConfig;
 use crate::topology::{Fault, FlowSpec, Plug, Topology, Traffic};
 
 /// Steps between two looks into every queue of a switch: it is the one check that costs too much for each step.
 const LANE_CHECK: u64 = 256;
-/// Frames that wait at a switch whose loop lags; more are lost, as in a TAP's ring.
-const LAG_FRAMES: usize = 1000;
 /// Times that one component may ask to be called again at the same instant before the clock counts as stuck.
 const STUCK_ROUNDS: u32 = 10_000;
 
@@ -48,18 +48,8 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// A component, by its place among all: hosts first, then switches, then links.
+/// A component, by its place among all: hosts first, then switches, links, fabrics, and the mail last.
 type Component = usize;
-
-#[derive(Debug)]
-struct Node {
-    switch: Switch,
-    peers: Vec<Option<Plug>>,
-    lags_until: Instant,
-    waiting: VecDeque<(PortId, Frame)>,
-    /// What has left by the uplink.
-    meter: Option<(PortId, Meter)>,
-}
 
 /// A running network.
 #[derive(Debug)]
@@ -70,6 +60,8 @@ pub struct World {
     hosts: Vec<(Host, Option<Plug>)>,
     nodes: Vec<Node>,
     links: Vec<(Link, [Option<Plug>; 2])>,
+    fabrics: Vec<Fabric>,
+    mail: Mail,
     /// Where each flow's ends are: place at the sending host, place at the receiving host.
     flows: Vec<(usize, Option<usize>)>,
     faults: VecDeque<(u64, Fault)>,
@@ -94,18 +86,23 @@ impl World {
     #[must_use]
     pub fn new(topology: Topology) -> World {
         let mut random = Random::new(topology.seed);
-        let components = topology.hosts.len() + topology.switches.len() + topology.links.len();
+        // Of their own, so that networks without them repeat as they did.
+        let mut aside = Random::new(!topology.seed);
+        let components =
+            topology.hosts.len() + topology.switches.len() + topology.links.len() + topology.fabrics.len() + 1;
         let hosts = topology.hosts.iter().enumerate();
         let mut world = World {
             now: Instant::ZERO,
             pool: Pool::new(topology.pool),
             hosts: hosts.map(|(i, &spec)| (Host::new(spec, topology.address(i)), None)).collect(),
-            nodes: topology.switches.iter().map(|program| Node::new(program.clone(), random.word())).collect(),
+            nodes: nodes(&topology, &mut random),
             links: topology
                 .links
                 .iter()
                 .map(|config| (Link::new(datapath::link::LinkConfig { seed: random.word(), ..*config }), [None; 2]))
                 .collect(),
+            fabrics: topology.fabrics.iter().map(|config| Fabric::new(config, aside.split())).collect(),
+            mail: Mail::new(topology.mail, topology.switches.len(), aside.split()),
             flows: Vec::new(),
             faults: VecDeque::new(),
             heap: BinaryHeap::new(),
@@ -171,6 +168,18 @@ impl World {
     #[must_use]
     pub fn switch(&self, switch: usize) -> &Switch {
         &self.nodes[switch].switch
+    }
+
+    /// What steers a switch, where there is an agent.
+    #[must_use]
+    pub fn steering(&self, switch: usize) -> Option<&Steering> {
+        self.nodes[switch].steering.as_ref()
+    }
+
+    /// What a switch's agent sent.
+    #[must_use]
+    pub fn mailed(&self, switch: usize) -> MailStats {
+        self.mail.sent(switch)
     }
 
     /// What a side of a link sent.
@@ -256,8 +265,13 @@ impl World {
             self.work_host(component)
         } else if component < hosts + nodes {
             self.work_switch(component - hosts)
-        } else {
+        } else if component < hosts + nodes + self.links.len() {
             self.work_link(component - hosts - nodes)
+        } else if component < self.post_office() {
+            self.work_fabric(component - hosts - nodes - self.links.len())
+        } else {
+            self.work_mail();
+            Ok(())
         }
     }
 
@@ -276,20 +290,17 @@ impl World {
     }
 
     fn work_switch(&mut self, index: usize) -> Result<(), String> {
-        if self.now < self.nodes[index].lags_until {
+        let World { nodes, mail, pool, now, .. } = self;
+        if !nodes[index].on_time(pool, *now, mail) {
             return Ok(());
         }
-        let node = &mut self.nodes[index];
-        while let Some((port, frame)) = node.waiting.pop_front() {
-            node.switch.rx(&mut self.pool, self.now, port, frame);
+        if self.nodes[index].steering.is_some() {
+            self.touch(self.post_office());
         }
         loop {
             let node = &mut self.nodes[index];
-            let Some((port, frame)) = node.switch.tx(&mut self.pool, self.now) else { break };
-            if let Some((_, meter)) = node.meter.as_mut().filter(|(uplink, _)| *uplink == port) {
-                let bytes = self.pool.meta(&frame).wire_bytes;
-                meter.count(self.now, bytes).map_err(|what| format!("switch {index}: {what}"))?;
-            }
+            let sent = node.tx(&mut self.pool, self.now).map_err(|what| format!("switch {index}: {what}"))?;
+            let Some((port, frame)) = sent else { break };
             let peer = node.peers.get(port.0 as usize).copied().flatten();
             self.hand_over(peer, frame)?;
         }
@@ -303,6 +314,20 @@ impl World {
             self.hand_over(peer, frame)?;
         }
         Ok(())
+    }
+
+    fn work_fabric(&mut self, index: usize) -> Result<(), String> {
+        while let Some((peer, frame)) = self.fabrics[index].poll(self.now) {
+            self.hand_over(peer, frame)?;
+        }
+        Ok(())
+    }
+
+    fn work_mail(&mut self) {
+        while let Some(letter) = self.mail.deliver(self.now) {
+            self.nodes[letter.to].hear(self.now, &letter);
+            self.touch(self.component(Plug::Switch(letter.to, PortId(0))));
+        }
     }
 
     /// Gives a frame to what is plugged in.
@@ -320,21 +345,9 @@ impl World {
                 let result = self.hosts[host].0.rx(&mut self.pool, self.now, frame);
                 result.map_err(|what| format!("host {host}: {what}"))?;
             }
-            Plug::Switch(index, port) => {
-                let node = &mut self.nodes[index];
-                if node.switch.is_paused(port, self.now) {
-                    node.switch.port_drops(port, Reason::Paused, 1);
-                    self.pool.free(frame);
-                } else if self.now >= node.lags_until {
-                    node.switch.rx(&mut self.pool, self.now, port, frame);
-                } else if node.waiting.len() < LAG_FRAMES {
-                    node.waiting.push_back((port, frame));
-                } else {
-                    node.switch.port_drops(port, Reason::PortRing, 1);
-                    self.pool.free(frame);
-                }
-            }
+            Plug::Switch(index, port) => self.nodes[index].rx(&mut self.pool, self.now, port, frame),
             Plug::Link(link, side) => self.links[link].0.send(&mut self.pool, self.now, side, frame),
+            Plug::Fabric(fabric, port) => self.fabrics[fabric].rx(&mut self.pool, self.now, port, frame),
         }
         self.touch(component);
         Ok(())
@@ -367,8 +380,7 @@ impl World {
                 self.touch(self.component(Plug::Host(host)));
             }
             Fault::Lag { switch, for_ns } => {
-                let node = &mut self.nodes[switch];
-                node.lags_until = node.lags_until.max(self.now.plus_ns(for_ns));
+                self.nodes[switch].lag(self.now.plus_ns(for_ns));
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));
             }
             Fault::Change { switch, change } => {
@@ -376,7 +388,16 @@ impl World {
                 let _ = self.nodes[switch].switch.change(&mut self.pool, self.now, change);
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));
             }
+            Fault::Mail { config } => self.mail.set_config(config),
+            Fault::Partition { apart } => self.mail.partition(&apart),
+            Fault::AgentRestart { switch } => self.steer(switch, Steering::restart),
+            Fault::ClockStep { switch, ahead_ns } => self.steer(switch, |steering| steering.step(ahead_ns)),
         }
+    }
+
+    fn steer(&mut self, switch: usize, with: impl FnOnce(&mut Steering)) {
+        self.nodes[switch].steering.as_mut().map(with);
+        self.touch(self.component(Plug::Switch(switch, PortId(0))));
     }
 
     /// What must hold between any two steps.
@@ -384,10 +405,11 @@ impl World {
         let hosts: usize = self.hosts.iter().map(|(host, _)| host.frames()).sum();
         let switches: usize = self.nodes.iter().map(Node::frames).sum();
         let links: usize = self.links.iter().map(|(link, _)| link.frames()).sum();
-        let held = hosts + switches + links;
+        let fabrics: usize = self.fabrics.iter().map(Fabric::frames).sum();
+        let held = hosts + switches + links + fabrics;
         if held != self.pool.in_use() {
             return Err(format!(
-                "{} frames in the pool, but {held} held: {hosts} by hosts, {switches} by switches, {links} by links",
+                "{} frames in the pool, but {held} held: {hosts} by hosts, {switches} by switches, {links} by links, {fabrics} by fabrics",
                 self.pool.in_use()
             ));
         }
@@ -415,7 +437,13 @@ impl World {
             Plug::Host(host) => host,
             Plug::Switch(switch, _) => self.hosts.len() + switch,
             Plug::Link(link, _) => self.hosts.len() + self.nodes.len() + link,
+            Plug::Fabric(fabric, _) => self.hosts.len() + self.nodes.len() + self.links.len() + fabric,
         }
+    }
+
+    /// Where the mail stands among the components.
+    fn post_office(&self) -> Component {
+        self.armed.len() - 1
     }
 
     fn name(&self, component: Component) -> String {
@@ -424,8 +452,12 @@ impl World {
             format!("host {component}")
         } else if component < hosts + nodes {
             format!("switch {}", component - hosts)
-        } else {
+        } else if component < hosts + nodes + self.links.len() {
             format!("link {}", component - hosts - nodes)
+        } else if component < self.post_office() {
+            format!("fabric {}", component - hosts - nodes - self.links.len())
+        } else {
+            "the mail".into()
         }
     }
 
@@ -443,8 +475,12 @@ impl World {
             self.hosts[component].0.deadline()
         } else if component < hosts + nodes {
             self.nodes[component - hosts].deadline(self.now)
-        } else {
+        } else if component < hosts + nodes + self.links.len() {
             self.links[component - hosts - nodes].0.poll_timeout()
+        } else if component < self.post_office() {
+            self.fabrics[component - hosts - nodes - self.links.len()].deadline()
+        } else {
+            self.mail.deadline()
         };
         if let Some(at) = deadline
             && self.armed[component] != Some(at)
@@ -461,6 +497,7 @@ impl World {
                     Plug::Host(host) => &mut self.hosts[host].1,
                     Plug::Switch(switch, port) => &mut self.nodes[switch].peers[port.0 as usize],
                     Plug::Link(link, side) => &mut self.links[link].1[side as usize],
+                    Plug::Fabric(fabric, port) => self.fabrics[fabric].peer_mut(port),
                 };
                 assert!(place.is_none(), "{end:?} is plugged in twice");
                 *place = Some(peer);
@@ -535,40 +572,8 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
     }
 }
 
-impl Node {
-    fn new(program: datapath::program::Program, seed: u64) -> Self {
-        let uplink = program.uplink.as_ref();
-        Node {
-            peers: vec![None; program.ports.len()],
-            meter: uplink.map(|uplink| (uplink.port, Meter::new(uplink.rate.egress))),
-            switch: Switch::new(&program, seed).expect("a topology's programs are sound"),
-            lags_until: Instant::ZERO,
-            waiting: VecDeque::new(),
-        }
-    }
-
-    fn frames(&self) -> usize {
-        self.waiting.len() + self.switch.frames()
-    }
-
-    /// An endpoint's queues hold at most their bound, or one frame.
-    fn check_lanes(&self) -> Result<(), String> {
-        let endpoints = &self.switch.program().endpoints;
-        for (index, endpoint) in endpoints.iter() {
-            let stats = self.switch.endpoint_stats(EndpointId(index));
-            let bound = u64::from(endpoint.queue_bytes).max(MAX_FRAME_MOST);
-            for lane in [stats.egress, stats.ingress, stats.local_egress, stats.local_ingress] {
-                if lane.backlog_bytes > bound {
-                    return Err(format!("endpoint {index}: {} bytes wait where {bound} may", lane.backlog_bytes));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn deadline(&self, now: Instant) -> Option<Instant> {
-        let waiting = (!self.waiting.is_empty()).then_some(now);
-        let due = [waiting, self.switch.poll_timeout()].into_iter().flatten().min();
-        due.map(|at| at.max(self.lags_until).max(now))
-    }
+fn nodes(topology: &Topology, random: &mut Random) -> Vec<Node> {
+    let agent = |switch: usize| topology.agents.get(switch).and_then(Option::as_ref);
+    let programs = topology.switches.iter().enumerate();
+    programs.map(|(switch, program)| Node::new(program, agent(switch).map(Steering::new), random.word())).collect()
 }

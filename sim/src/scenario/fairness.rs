@@ -14,6 +14,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "fairness",
     about: "a tenant with n TCP connections against a tenant with one, without isolation and with",
     seconds: 5,
+    warms_up: true,
     repeats: true,
     run,
 };

@@ -17,6 +17,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "fs-vde",
     about: "FS-VDE's published flows, clients c1:c2 = 1:2: Mbit/s of each client, and the worse client's part of its ideal",
     seconds: 5,
+    warms_up: true,
     repeats: true,
     run,
 };

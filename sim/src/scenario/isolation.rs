@@ -16,6 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "isolation",
     about: "a victim with one TCP connection and a ping beside an aggressor, without isolation and with",
     seconds: 5,
+    warms_up: true,
     repeats: true,
     run,
 };
@@ -59,12 +60,12 @@ fn run(options: &Options) -> Result<Table, Violation> {
             "ping p50 ms",
             "p99",
         ],
-        rows: Vec::new(),
         notes: vec![
             "Mbit/s of payload. Ingress beside a flood: the network's queue drops the victim's frames before Levada sees them; \
              that is the congestion agent's to solve."
                 .into(),
         ],
+        ..Table::default()
     };
     for direction in Direction::ALL {
         for aggressor in AGGRESSORS {

@@ -3,13 +3,19 @@
 //! A scenario is a function from [`Options`] to a [`Table`]. What it prints is committed under `sim/snapshots`, so that a change of behaviour
 //! is a diff to review.
 
+pub mod convergence;
 pub mod fairness;
+pub mod faults;
+pub mod fig5;
 pub mod fsvde;
 pub mod isolation;
 pub mod measure;
+pub mod queue_size;
+pub mod scale;
 pub mod sizes;
 pub mod speed;
 pub mod throughput;
+pub mod watch;
 pub mod weights;
 
 use std::fmt::Write as _;
@@ -34,6 +40,8 @@ pub struct Scenario {
     pub about: &'static str,
     /// Measured seconds where nobody says otherwise.
     pub seconds: u64,
+    /// Whether each cell's first second is left out.
+    pub warms_up: bool,
     /// Whether it prints the same every time; what measures the machine does not.
     pub repeats: bool,
     /// Runs it.
@@ -48,6 +56,11 @@ pub const ALL: &[Scenario] = &[
     sizes::SCENARIO,
     weights::SCENARIO,
     fsvde::SCENARIO,
+    convergence::SCENARIO,
+    fig5::SCENARIO,
+    faults::SCENARIO,
+    queue_size::SCENARIO,
+    scale::SCENARIO,
     speed::SCENARIO,
 ];
 
@@ -85,6 +98,63 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
     /// How to read it.
     pub notes: Vec<String>,
+    /// What of it is promised.
+    pub claims: Vec<Claim>,
+}
+
+/// A number, and what it has to be.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Claim {
+    /// What it is of.
+    pub id: String,
+    /// The number; none where there is nothing to take it from, and then it does not hold.
+    pub value: Option<f64>,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it has to be.
+    pub target: Target,
+}
+
+/// What a number has to be.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Target {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Claim {
+    /// Whether the number is what it has to be.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.value.is_some_and(|value| match self.target {
+            Target::AtLeast(least) => value >= least,
+            Target::AtMost(most) => value <= most,
+        })
+    }
+
+    fn target(&self) -> String {
+        match self.target {
+            Target::AtLeast(least) => format!(">= {least}"),
+            Target::AtMost(most) => format!("<= {most}"),
+        }
+    }
+
+    fn text(&self) -> String {
+        let value = self.value.map_or("nothing".into(), |value| format!("{value:.3}"));
+        let holds = if self.holds() { "holds" } else { "DOES NOT HOLD" };
+        format!("{holds}: {}: {value} {} ({})", self.id, self.unit, self.target())
+    }
+
+    fn json(&self) -> String {
+        let value = self.value.map_or("null".into(), |value| format!("{value:.4}"));
+        let (id, unit, target) = (quoted(&self.id), quoted(self.unit), quoted(&self.target()));
+        format!(
+            "{{\"id\": {id}, \"value\": {value}, \"unit\": {unit}, \"target\": {target}, \"holds\": {}}}",
+            self.holds()
+        )
+    }
 }
 
 impl Table {
@@ -92,7 +162,8 @@ impl Table {
     #[must_use]
     pub fn text(&self, scenario: &Scenario, options: &Options) -> String {
         let mut text = format!("{}: {}\n", scenario.name, scenario.about);
-        let _ = writeln!(text, "seed {}, {} s a cell after the first second", options.seed, options.seconds);
+        let after = if scenario.warms_up { " after the first second" } else { "" };
+        let _ = writeln!(text, "seed {}, {} s a cell{after}", options.seed, options.seconds);
         for (what, value) in &self.config {
             let _ = writeln!(text, "{what}: {value}");
         }
@@ -115,6 +186,11 @@ impl Table {
         for note in &self.notes {
             let _ = write!(text, "\n{note}");
         }
+        if !self.claims.is_empty() {
+            let claims: Vec<String> = self.claims.iter().map(Claim::text).collect();
+            let end = if self.notes.is_empty() { "" } else { "\n" };
+            let _ = write!(text, "{end}\n{}", claims.join("\n"));
+        }
         text.truncate(text.trim_end().len());
         text.push('\n');
         text
@@ -128,13 +204,15 @@ impl Table {
             self.config.iter().map(|(what, value)| format!("{}: {}", quoted(what), quoted(value))).collect();
         let rows = self.rows.iter().map(|row| list(row.iter().map(Cell::json).collect()));
         format!(
-            "{{\"scenario\": {}, \"seed\": {}, \"seconds\": {}, \"config\": {{{}}},\n \"columns\": {},\n \"rows\": [\n  {}\n ]}}\n",
+            "{{\"scenario\": {}, \"seed\": {}, \"seconds\": {}, \"config\": {{{}}},\n \"columns\": {},\n \"rows\": [\n  {}\n ],\n \"notes\": {},\n \"claims\": [\n  {}\n ]}}\n",
             quoted(scenario.name),
             options.seed,
             options.seconds,
             config.join(", "),
             list(self.columns.iter().map(|name| quoted(name)).collect()),
-            rows.collect::<Vec<_>>().join(",\n  ")
+            rows.collect::<Vec<_>>().join(",\n  "),
+            list(self.notes.iter().map(|note| quoted(note)).collect()),
+            self.claims.iter().map(Claim::json).collect::<Vec<_>>().join(",\n  ")
         )
     }
 

@@ -17,6 +17,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "sizes",
     about: "two equal tenants whose frames differ in size, under every order",
     seconds: 2,
+    warms_up: true,
     repeats: true,
     run,
 };

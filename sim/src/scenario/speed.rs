@@ -15,6 +15,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "speed",
     about: "virtual seconds in a second of this machine, 20 endpoints with a TCP connection each",
     seconds: 3,
+    warms_up: true,
     repeats: false,
     run,
 };

@@ -16,6 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "throughput",
     about: "one TCP connection over a link, by buffer and random loss: percent of the link's payload rate",
     seconds: 20,
+    warms_up: true,
     repeats: true,
     run,
 };

@@ -16,6 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "weights",
     about: "weights up to 1000:1, guarantees and limits: the endpoint furthest from its ideal share",
     seconds: 5,
+    warms_up: true,
     repeats: true,
     run,
 };
