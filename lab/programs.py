@@ -26,3 +26,11 @@ def example(name: str) -> str:
     if not path.is_file():
         raise Missing(f"no program at {path}: `cargo build --release --workspace --examples`")
     return str(path)
+
+
+def simulator() -> str:
+    """The path of levada-sim, which lies beside the levada binary. Raises `Missing`."""
+    path = program().parent / "levada-sim"
+    if not path.is_file():
+        raise Missing(f"no program at {path}: `cargo build --release --workspace --bins`")
+    return str(path)

@@ -6,11 +6,14 @@ A module has `SUMMARY`, a line, and `run(lab, quick, out) -> Report`, which may 
 
 EXPERIMENTS = {
     "bystander": "lab.experiments.bystander",
+    "convergence": "lab.experiments.convergence",
     "fs-vde": "lab.experiments.fs_vde",
     "fs-vde-vde": "lab.experiments.fs_vde_vde",
     "gatekeeper-fig6": "lab.experiments.gatekeeper_fig6",
     "gatekeeper-fig7": "lab.experiments.gatekeeper_fig7",
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
+    "queue-size": "lab.experiments.queue_size",
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
+    "scale": "lab.experiments.scale",
 }

@@ -1,0 +1,44 @@
+"""Experiments that are simulated: `levada-sim` plays them, and its claims are taken over.
+
+A simulated number depends on nothing but the code and the seed, so nothing is repeated and no cell
+can be disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from lab import machine
+from lab.net import Failed
+from lab.programs import simulator
+from lab.report import Claim, Report
+from lab.stats import table
+
+
+def play(experiment: str, quick: bool, seconds: int) -> Report:
+    """Runs the scenario of the experiment's name, for `seconds` simulated a cell, or quickly for
+    one."""
+    command = [simulator(), experiment, "--json", "--seconds", "1" if quick else str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
+    return report(experiment, quick, json.loads(done.stdout))
+
+
+def report(experiment: str, quick: bool, result: dict[str, Any]) -> Report:
+    """What the simulator printed, as a report."""
+    rows = [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]
+    parameters = {"seed": result["seed"], "seconds": result["seconds"], **result["config"]}
+    made = Report(experiment, quick, parameters=parameters)
+    made.machine = machine.describe([])
+    made.cells = [{"labels": row, "valid": True} for row in rows]
+    made.tables = [table(result["columns"], [[_text(v) for v in row] for row in result["rows"]])]
+    made.tables += result["notes"]
+    made.claims = [Claim(**claim) for claim in result["claims"]]
+    return made
+
+
+def _text(value: float | str | None) -> str:
+    return "" if value is None else str(value)
