@@ -5,6 +5,7 @@ use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, OverlayChange, Peer, Vtep};
+use datapath::pair::Toward;
 use datapath::program::{
     Attachment, Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant,
     TenantId, Uplink,
@@ -81,7 +82,11 @@ fn operate(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: &mu
             // What does not fit is refused.
             let _ = switch.change(pool, *now, change(bytes)?);
         }
-        3 => switch.port_drops(PortId(u32::from(bytes.byte()?)), Reason::PortRing, 1),
+        3 => match operation >> 6 {
+            0 => switch.port_drops(PortId(u32::from(bytes.byte()?)), Reason::PortRing, 1),
+            1 => watch(switch, operation & 8 == 0),
+            _ => limit(bytes, switch, pool, *now)?,
+        },
         _ => {
             let port = u32::from(bytes.byte()? % 8);
             let offload = if operation & 0x80 == 0 { Offload::default() } else { offload(bytes)? };
@@ -100,6 +105,29 @@ fn operate(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: &mu
             }
         }
     }
+    Some(())
+}
+
+/// Looks at what arrived, and says whether to go on: what is told must add up.
+fn watch(switch: &mut Switch, on: bool) {
+    let (mut arrivals, mut queues) = (vec![], vec![]);
+    switch.take_arrivals(&mut arrivals, &mut queues);
+    let told: u64 = arrivals.iter().map(|arrival| arrival.wire_bytes).sum();
+    assert_eq!(told, queues.iter().map(|queue| queue.arrived_bytes).sum::<u64>());
+    assert!(queues.iter().all(|queue| switch.program().endpoints.get(queue.endpoint.0).is_some()));
+    switch.watch_arrivals(on);
+}
+
+/// Limits what an endpoint sends to an address or to everyone, or lifts that.
+fn limit(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: Instant) -> Option<()> {
+    let (from, to, rate) = (bytes.byte()?, bytes.byte()?, bytes.word()?);
+    let to = match to {
+        0xff => Toward::Everyone,
+        // A group address among them, which is refused.
+        n => Toward::Address(Mac([2 | n >> 7, 0, 0, 0, 0, n & 0x7f])),
+    };
+    let rate = (rate > 0).then_some(Rate(u64::from(rate) << 12));
+    let _ = switch.limit_pair(pool, now, EndpointId(u32::from(from % 10)), to, rate);
     Some(())
 }
 
