@@ -157,6 +157,11 @@ impl Identity {
         let status = file.metadata()?;
         Ok(Identity { device: status.dev(), inode: status.ino() })
     }
+
+    /// A number that no other namespace has while this one is there: the kernel gives them 32 bits (`ns_common::inum`).
+    pub(crate) fn number(self) -> u32 {
+        self.inode as u32
+    }
 }
 
 /// As [`Netns::run`], in the namespace that `netns` is open on.

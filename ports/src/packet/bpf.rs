@@ -1,7 +1,8 @@
-//! Three programs of a few instructions each, held at their hooks by links: bpf(2), `linux/bpf.h`, and Documentation/bpf/ on TCX (Linux 6.6).
+//! Programs of a few instructions each, held at their hooks by links: bpf(2), `linux/bpf.h`, and Documentation/bpf/ on TCX (Linux 6.6).
 //!
-//! They are assembled here and loaded by plain system calls: nothing needs a compiler on the user's machine, and a library for eleven
-//! instructions would be larger than what it replaces. A link is a descriptor: when its last copy is closed, be it by kill -9, the kernel
+//! They are assembled by hand and loaded by plain system calls: nothing needs a compiler on the user's machine, and a library for some
+//! instructions would be larger than what it replaces. The three that make an interface the switch's alone are here; those of shortcuts are
+//! in `shortcut/`. A link is a descriptor: when its last copy is closed, be it by kill -9, the kernel
 //! takes the program off its hook.
 
 use std::ffi::{c_int, c_long};
@@ -21,17 +22,22 @@ const BPF_LINK_CREATE: c_int = 28;
 const TCX_LINK: u32 = 11;
 /// Programs at one hook at most (`BPF_MPROG_MAX`).
 const MOST_PROGRAMS: usize = 64;
-/// `BPF_PROG_TYPE_SCHED_CLS`.
-const SCHED_CLS: u32 = 3;
+/// What a program is for: `BPF_PROG_TYPE_SOCKET_FILTER` and `BPF_PROG_TYPE_SCHED_CLS`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    SocketFilter = 1,
+    SchedCls = 3,
+}
+
 /// Before the programs that are there (`BPF_F_BEFORE`).
-const BEFORE: u32 = 1 << 3;
+pub(super) const BEFORE: u32 = 1 << 3;
 /// Where `struct __sk_buff` has the mark.
-const SKB_MARK: i16 = 8;
+pub(super) const SKB_MARK: i16 = 8;
 /// `TCX_NEXT` and `TCX_DROP`: what a program says of a frame.
-const NEXT: i32 = -1;
+pub(super) const NEXT: i32 = -1;
 const DROP: i32 = 2;
 /// Number of the helper `bpf_redirect(interface, flags)`, and its flag for the interface's ingress.
-const REDIRECT: i32 = 23;
+pub(super) const REDIRECT: i32 = 23;
 const TO_INGRESS: i32 = 1;
 
 /// A hook of an interface: `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`.
@@ -44,27 +50,27 @@ pub(super) enum Hook {
 /// One instruction: operation, registers (destination in the lower half), offset, constant.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Instruction {
-    operation: u8,
-    registers: u8,
-    offset: i16,
-    constant: i32,
+pub(super) struct Instruction {
+    pub operation: u8,
+    pub registers: u8,
+    pub offset: i16,
+    pub constant: i32,
 }
 
 /// Operations, of the instruction set's standard (RFC 9669).
-const MOVE: u8 = 0xb7;
-const LOAD_WORD: u8 = 0x61;
-const STORE_WORD: u8 = 0x63;
-const JUMP_EQUAL: u8 = 0x15;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
+pub(super) const MOVE: u8 = 0xb7;
+pub(super) const LOAD_WORD: u8 = 0x61;
+pub(super) const STORE_WORD: u8 = 0x63;
+pub(super) const JUMP_EQUAL: u8 = 0x15;
+pub(super) const CALL: u8 = 0x85;
+pub(super) const EXIT: u8 = 0x95;
 
-const fn op(operation: u8, to: u8, from: u8, offset: i16, constant: i32) -> Instruction {
+pub(super) const fn op(operation: u8, to: u8, from: u8, offset: i16, constant: i32) -> Instruction {
     Instruction { operation, registers: to | from << 4, offset, constant }
 }
 
 /// Register `to` becomes `value`.
-const fn set(to: u8, value: i32) -> Instruction {
+pub(super) const fn set(to: u8, value: i32) -> Instruction {
     op(MOVE, to, 0, 0, value)
 }
 
@@ -140,7 +146,7 @@ impl AtHooks {
 
 /// Whether this kernel and these rights allow it: loads a program, and attaches it nowhere.
 pub(super) fn probe() -> io::Result<()> {
-    load(&only_marked()).map(drop)
+    load(&only_marked(), Kind::SchedCls).map(drop)
 }
 
 /// `struct` of BPF_PROG_LOAD, as far as it is used; the kernel takes the rest for zero.
@@ -208,7 +214,7 @@ struct Query {
 
 /// # Safety
 /// `T` must be the layout of `command`'s attributes, and what it points to must be valid for what the command does with it.
-unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> io::Result<c_long> {
+pub(super) unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> io::Result<c_long> {
     // SAFETY: the kernel reads and writes at most size_of::<T>() bytes of the attributes; the rest is the caller's promise.
     let result = unsafe {
         let at: *mut T = attributes;
@@ -219,16 +225,17 @@ unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> io::Result<c_long> {
 
 /// # Safety
 /// As for [`bpf`], and the command must return a new descriptor.
-unsafe fn bpf_fd<T>(command: c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+pub(super) unsafe fn bpf_fd<T>(command: c_int, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise; the kernel made the descriptor for us, and nobody else has it.
     unsafe { bpf(command, attributes).map(|fd| OwnedFd::from_raw_fd(fd as RawFd)) }
 }
 
-fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
+/// Hands a program to the kernel, which looks through it.
+pub(super) fn load(program: &[Instruction], kind: Kind) -> io::Result<OwnedFd> {
     // bpf_redirect is not kept to programs under the GPL, so this project's own licence can be told.
     let licence = c"Apache-2.0";
     let mut load = Load {
-        kind: SCHED_CLS,
+        kind: kind as u32,
         instructions: program.len() as u32,
         program: program.as_ptr() as u64,
         licence: licence.as_ptr() as u64,
@@ -244,7 +251,11 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
 }
 
 fn link(program: &[Instruction], interface: i32, hook: Hook, flags: u32) -> io::Result<OwnedFd> {
-    let program = load(program)?;
+    attach(&load(program, Kind::SchedCls)?, interface, hook, flags)
+}
+
+/// Attaches a program that is loaded, in the calling thread's namespace. The link holds the program.
+pub(super) fn attach(program: &OwnedFd, interface: i32, hook: Hook, flags: u32) -> io::Result<OwnedFd> {
     let mut create = Create {
         program: program.as_raw_fd() as u32,
         interface: interface as u32,
@@ -253,7 +264,7 @@ fn link(program: &[Instruction], interface: i32, hook: Hook, flags: u32) -> io::
         relative: 0,
         revision: 0,
     };
-    // SAFETY: `Create` is BPF_LINK_CREATE's layout for TCX, and points to nothing. The link holds the program.
+    // SAFETY: `Create` is BPF_LINK_CREATE's layout for TCX, and points to nothing.
     unsafe { bpf_fd(BPF_LINK_CREATE, &mut create) }
 }
 

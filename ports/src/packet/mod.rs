@@ -12,6 +12,8 @@
 
 mod bpf;
 mod host;
+mod map;
+mod shortcut;
 mod socket;
 
 use std::error::Error;
@@ -35,6 +37,7 @@ use crate::{BURST_BYTES, Features, Line, Port, PortError, Refused};
 pub(crate) use bpf::link_id;
 pub use bpf::{Hooks, hooks};
 pub use host::{Host, HostOptions, probe};
+pub use shortcut::{Shortcuts, Way, takes};
 pub(crate) use socket::socket_on;
 
 /// Kernel memory of the longest frame, headers and bookkeeping included, in bytes: what `room` counts in.

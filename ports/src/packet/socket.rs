@@ -40,7 +40,7 @@ const RETURN: u16 = 0x06;
 /// Where `LOAD_WORD` finds the frame's mark: `SKF_AD_OFF + SKF_AD_MARK`.
 const AT_MARK: u32 = (-0x1000 + 20i32) as u32;
 /// What a filter returns to have the whole frame.
-const WHOLE: u32 = u32::MAX;
+pub(super) const WHOLE: u32 = u32::MAX;
 
 /// A step that the kernel refused.
 pub(super) type Refusal = (&'static str, io::Error);
@@ -98,6 +98,14 @@ pub(super) fn attach_filter(socket: BorrowedFd<'_>, leave: Option<[u8; 6]>) -> i
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
 }
 
+/// `SO_ATTACH_BPF` (`asm-generic/socket.h`; not on all architectures in the libc crate).
+const SO_ATTACH_BPF: c_int = 50;
+
+/// Lets a loaded program say which frames are read, in place of the filter that is there: each frame meets the one or the other.
+pub(super) fn attach_program(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, SO_ATTACH_BPF, &program.as_raw_fd())
+}
+
 /// Bounds the memory of frames that wait to be read, in bytes of the kernel's accounting. False: without the right, the kernel's limit
 /// (net.core.rmem_max) is all it got.
 pub(super) fn set_room(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<bool> {
@@ -149,14 +157,19 @@ const SIOCGSKNS: libc::Ioctl = 0x894c;
 
 /// The index of the interface that a packet socket is bound to, and its namespace; `None` where it is none, or bound to none.
 pub(crate) fn socket_on(fd: BorrowedFd<'_>) -> Option<(i32, Identity)> {
+    let netns = namespace_of(fd)?;
+    Some((bound_to(fd)?, Identity::of(&netns).ok()?))
+}
+
+/// The namespace that a socket belongs to.
+pub(super) fn namespace_of(fd: BorrowedFd<'_>) -> Option<File> {
     // SAFETY: SIOCGSKNS takes no argument and touches none of our memory.
     let netns = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCGSKNS) };
     if netns < 0 {
         return None;
     }
     // SAFETY: the kernel made this descriptor for us in the call above, and nobody else has it.
-    let netns = unsafe { File::from_raw_fd(netns) };
-    Some((bound_to(fd)?, Identity::of(&netns).ok()?))
+    Some(unsafe { File::from_raw_fd(netns) })
 }
 
 /// Whether the interface that the socket was bound to is still there. Takes none of the kernel's locks.

@@ -2,6 +2,7 @@
 
 mod life;
 mod packet;
+mod shortcut;
 mod testbed;
 mod traffic;
 mod tunnel;

@@ -11,20 +11,20 @@ use ports::{Port, PortError, Refused};
 use std::net::IpAddr;
 
 /// The addresses of the far ends.
-const ONE: &str = "10.9.0.1";
-const TWO: &str = "10.9.0.2";
+pub const ONE: &str = "10.9.0.1";
+pub const TWO: &str = "10.9.0.2";
 /// The host's own, on the interface that is taken.
 const HOST: &str = "10.9.0.9";
 
 /// Two hosts with a NIC each, wired to the interfaces `w1` and `w2` of a third namespace.
-struct Wires {
-    one: Space,
-    two: Space,
-    middle: Space,
+pub struct Wires {
+    pub one: Space,
+    pub two: Space,
+    pub middle: Space,
 }
 
 impl Wires {
-    fn new() -> Wires {
+    pub fn new() -> Wires {
         let wires = Wires { one: Space::new(), two: Space::new(), middle: Space::new() };
         for (space, near, number) in [(&wires.one, "w1", 1), (&wires.two, "w2", 2)] {
             // The switch's side says nothing by itself.
@@ -43,15 +43,15 @@ impl Wires {
         PacketOptions { name: name.into(), netns: Some(self.middle.0.clone()), room: None, is_exclusive: false }
     }
 
-    fn open(&self, name: &str) -> Packet {
+    pub fn open(&self, name: &str) -> Packet {
         Packet::open(&self.wanted(name)).unwrap()
     }
 
-    fn forward(&self) -> Forwarder {
+    pub fn forward(&self) -> Forwarder {
         Forwarder::start(self.open("w1"), self.open("w2"), Pool::new(PoolLimits::default()))
     }
 
-    fn hooks(&self, name: &str) -> Hooks {
+    pub fn hooks(&self, name: &str) -> Hooks {
         let index = self.middle.index(name);
         self.middle.0.run(|| hooks(index)).unwrap().unwrap()
     }
