@@ -115,6 +115,7 @@ fn switch(
         endpoints: names,
         ports: ports.plans,
         line: None,
+        shortcut: switch.shortcut,
     }
 }
 

@@ -103,6 +103,8 @@ pub struct Switch {
     pub headroom_ppm: Option<u32>,
     /// When learned addresses are forgotten.
     pub fdb_age_ns: u64,
+    /// Whether the kernel may take frames straight to a neighbour, past the switch, where nothing could hold them back.
+    pub shortcut: bool,
     /// The access link.
     pub uplink: Option<Uplink>,
     /// Its tenants.
@@ -117,6 +119,7 @@ impl Default for Switch {
             ingress: IngressMode::default(),
             headroom_ppm: None,
             fdb_age_ns: DEFAULT_FDB_AGE_NS,
+            shortcut: true,
             uplink: None,
             tenants: Vec::new(),
         }

@@ -26,6 +26,7 @@ pub mod problem;
 mod read;
 pub mod scale;
 pub mod schema;
+pub mod shortcut;
 pub mod units;
 pub mod write;
 

@@ -79,6 +79,8 @@ pub struct SwitchPlan {
     pub ports: Slots<PortPlan>,
     /// What the uplink's interface carries now, where it once carried more. The shell puts it in.
     pub line: Option<Rate>,
+    /// Whether there may be shortcuts; for whom, [`crate::shortcut`] says.
+    pub shortcut: bool,
 }
 
 impl SwitchPlan {

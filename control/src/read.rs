@@ -100,6 +100,7 @@ fn switch(r: &mut Reader, mut t: Table<'_>) -> Switch {
         ingress: r.get(&mut t, "ingress", values::ingress).unwrap_or_default(),
         headroom_ppm: r.get(&mut t, "headroom", values::headroom),
         fdb_age_ns: r.get(&mut t, "fdb_age", values::age).unwrap_or(default.fdb_age_ns),
+        shortcut: r.get(&mut t, "shortcut", values::flag).unwrap_or(default.shortcut),
         uplink: r.table(&mut t, "uplink").map(|u| uplink(r, u)),
         tenants: r.tables(&mut t, "tenant").into_iter().map(|u| tenant(r, u)).collect(),
     };

@@ -120,6 +120,7 @@ pub fn switch(switch: &Switch) -> Keys {
     w.put_unless_default("ingress", &switch.ingress, &default.ingress, |&v| name_of(&INGRESS_MODES, v).into());
     w.put_some("headroom", switch.headroom_ppm, |v| show_percent(v).into());
     w.put_unless_default("fdb_age", &switch.fdb_age_ns, &default.fdb_age_ns, |&v| show_time(v).into());
+    w.put_unless_default("shortcut", &switch.shortcut, &default.shortcut, |&v| v.into());
     w.0
 }
 

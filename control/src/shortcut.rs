@@ -1,0 +1,179 @@
+//! Shortcuts: which endpoints' frames the kernel may take straight to a neighbour, past the switch (`ports::packet::Shortcuts`).
+//!
+//! Between neighbours nothing is promised but limits. Where no limit of the sender, of the receiver or of their tenant can hold a frame back,
+//! the switch hands it over as soon as it has judged it, and nothing is lost by judging it in the kernel. So an endpoint may send that way
+//! where it and its tenant have no egress limit, and receive where they have no ingress limit. In both cases it is on an interface that exists
+//! and is not shared out with the host by the switch, its addresses are declared, and it is no trunk. The uplink has no part in
+//! it, so neither have guarantees, weights, headroom, and the ingress mode.
+
+use crate::plan::{PortKind, SwitchPlan};
+use datapath::program::{Endpoint, TenantId};
+use datapath::units::{Both, Direction};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Most Ethernet addresses of an endpoint with shortcuts, and most prefixes of either IP version: they are compared one after the other.
+pub const MOST_ADDRESSES: usize = 16;
+
+/// Why frames do not take shortcuts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Hindrance {
+    /// The configuration says so.
+    Unwanted,
+    /// The interface's host is an endpoint of the switch, too.
+    Exclusive,
+    /// It is a bridge port.
+    Trunk,
+    /// Its addresses are learned.
+    Learned,
+    /// It has more addresses than are compared.
+    Addresses,
+    /// It has a limit.
+    Limit,
+    /// Its tenant has one.
+    TenantLimit,
+    /// No neighbour of its tenant in the same namespace is at the other end.
+    Alone,
+}
+
+impl fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Hindrance::Unwanted => "`shortcut` is false",
+            Hindrance::Exclusive => "the host uses the interface through the switch",
+            Hindrance::Trunk => "it is a trunk",
+            Hindrance::Learned => "its addresses are learned: declare `mac`",
+            Hindrance::Addresses => "it has more than 16 addresses",
+            Hindrance::Limit => "it has a limit",
+            Hindrance::TenantLimit => "its tenant has a limit",
+            Hindrance::Alone => "no neighbour has one",
+        })
+    }
+}
+
+/// Whether what an endpoint sends may take shortcuts (egress), and what is for it (ingress).
+pub type Shortcut = Both<Result<(), Hindrance>>;
+
+/// Of all endpoints of a switch that are on interfaces that exist, by number.
+#[must_use]
+pub fn shortcuts(plan: &SwitchPlan) -> BTreeMap<u32, Shortcut> {
+    let mut all = BTreeMap::new();
+    for (id, endpoint) in plan.program.endpoints.iter() {
+        let Some(PortKind::Packet(packet)) = plan.ports.get(endpoint.port.0).map(|port| &port.kind) else { continue };
+        let may = alike(plan, endpoint, packet.is_exclusive);
+        let one = |direction| may.and_then(|()| unlimited(plan, endpoint, direction));
+        let shortcut = Both { egress: one(Direction::Egress), ingress: one(Direction::Ingress) };
+        all.insert(id, (endpoint.tenant, packet.netns.clone(), shortcut));
+    }
+    // By tenant and namespace: how many send and how many receive so, and one of each.
+    let mut ends: BTreeMap<(TenantId, Option<String>), Both<Vec<u32>>> = BTreeMap::new();
+    for (id, (tenant, netns, shortcut)) in &all {
+        let group = ends.entry((*tenant, netns.clone())).or_default();
+        for (list, may) in [(&mut group.egress, shortcut.egress), (&mut group.ingress, shortcut.ingress)] {
+            // Two say whether there is another.
+            if may.is_ok() && list.len() < 2 {
+                list.push(*id);
+            }
+        }
+    }
+    let with_another = |(id, (tenant, netns, shortcut)): (u32, (TenantId, Option<String>, Shortcut))| {
+        let group = &ends[&(tenant, netns)];
+        let met = |may: Result<(), Hindrance>, others: &[u32]| {
+            may.and_then(|()| if others.iter().any(|&other| other != id) { Ok(()) } else { Err(Hindrance::Alone) })
+        };
+        let egress = met(shortcut.egress, &group.ingress);
+        (id, Both { egress, ingress: met(shortcut.ingress, &group.egress) })
+    };
+    all.into_iter().map(with_another).collect()
+}
+
+/// What holds for both directions.
+fn alike(plan: &SwitchPlan, endpoint: &Endpoint, is_exclusive: bool) -> Result<(), Hindrance> {
+    let identity = &endpoint.identity;
+    let most = identity.macs.len().max(identity.ipv4.len()).max(identity.ipv6.len());
+    let hindrances = [
+        (!plan.shortcut, Hindrance::Unwanted),
+        (is_exclusive, Hindrance::Exclusive),
+        (endpoint.trunk, Hindrance::Trunk),
+        (identity.macs.is_empty(), Hindrance::Learned),
+        (most > MOST_ADDRESSES, Hindrance::Addresses),
+    ];
+    hindrances.into_iter().find(|(holds, _)| *holds).map_or(Ok(()), |(_, hindrance)| Err(hindrance))
+}
+
+fn unlimited(plan: &SwitchPlan, endpoint: &Endpoint, direction: Direction) -> Result<(), Hindrance> {
+    let tenant = plan.program.tenants.get(endpoint.tenant.0);
+    if endpoint.share.get(direction).limit.is_limited() {
+        Err(Hindrance::Limit)
+    } else if tenant.is_none_or(|tenant| tenant.share.get(direction).limit.is_limited()) {
+        Err(Hindrance::TenantLimit)
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(switch: &str, tenant: &str, endpoints: &[&str]) -> Vec<Shortcut> {
+        let endpoint = |(i, keys): (usize, &&str)| {
+            format!("[[switch.tenant.endpoint]]\nname = \"e{i}\"\nport = \"packet://v{i}\"\n{keys}\n")
+        };
+        let endpoints: String = endpoints.iter().enumerate().map(endpoint).collect();
+        let text = format!(
+            "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n{switch}\n[[switch.tenant]]\nname = \"t\"\n{tenant}\n{endpoints}"
+        );
+        let checked = crate::load(&text);
+        assert!(checked.plan.is_some(), "{:?}", checked.problems);
+        shortcuts(&checked.plan.unwrap().switches[0]).into_values().collect()
+    }
+
+    const A: &str = "mac = \"02:00:00:00:00:0a\"";
+    const B: &str = "mac = \"02:00:00:00:00:0b\"";
+    const FREE: Shortcut = Both { egress: Ok(()), ingress: Ok(()) };
+
+    fn both(hindrance: Hindrance) -> Shortcut {
+        Both { egress: Err(hindrance), ingress: Err(hindrance) }
+    }
+
+    #[test]
+    fn neighbours_without_limits_have_them_whatever_else_they_have() {
+        assert_eq!(of("", "", &[A, B]), [FREE, FREE]);
+        let knobs = "weight = 7\nvlan = \"untagged\"\n";
+        let uplink = "ingress = \"police\"\n[switch.uplink]\nport = \"tap://up\"\nrate = \"1 Gbit/s\"";
+        let with = format!("{A}\nip = [\"10.0.0.1\", \"fd00::/64\"]\nguarantee = \"10 Mbit/s\"\nallow = \"router\"");
+        assert_eq!(of(uplink, knobs, &[&with, B]), [FREE, FREE]);
+    }
+
+    #[test]
+    fn a_limit_hinders_its_direction_only() {
+        let egress = format!("{A}\nlimit = {{ egress = \"1 Gbit/s\" }}");
+        let limit = Err(Hindrance::Limit);
+        // Nobody sends to b, and a sends nothing so: what remains is from b to a.
+        let [a, b] = of("", "", &[&egress, B])[..] else { panic!() };
+        assert_eq!(a, Both { egress: limit, ingress: Ok(()) });
+        assert_eq!(b, Both { egress: Ok(()), ingress: Err(Hindrance::Alone) });
+        let c = "mac = \"02:00:00:00:00:0c\"";
+        let [a, b, c] = of("", "", &[&egress, B, c])[..] else { panic!() };
+        assert_eq!((a, b, c), (Both { egress: limit, ingress: Ok(()) }, FREE, FREE));
+        let tenant = of("", "limit = { ingress = \"1 Gbit/s\" }", &[A, B]);
+        let none = Both { egress: Err(Hindrance::Alone), ingress: Err(Hindrance::TenantLimit) };
+        assert_eq!(tenant, [none, none]);
+    }
+
+    #[test]
+    fn who_may_not_is_told_why() {
+        assert_eq!(of("shortcut = false", "", &[A, B]), [both(Hindrance::Unwanted); 2]);
+        assert_eq!(of("", "", &[A]), [both(Hindrance::Alone)]);
+        let elsewhere = format!("{B}\nnetns = \"other\"");
+        assert_eq!(of("", "", &[A, &elsewhere]), [both(Hindrance::Alone); 2], "redirecting stays in a namespace");
+        assert_eq!(of("", "", &[A, ""])[1], both(Hindrance::Learned));
+        assert_eq!(of("", "", &[A, "trunk = true"])[1], both(Hindrance::Trunk));
+        let many: Vec<String> = (0..17).map(|i| format!("\"10.0.0.{i}\"")).collect();
+        let many = format!("{B}\nip = [{}]", many.join(", "));
+        assert_eq!(of("", "", &[A, &many])[1], both(Hindrance::Addresses));
+        let host = "[[switch.tenant.endpoint]]\nname = \"host\"\nport = \"host://v1\"";
+        assert_eq!(of("", "", &[A, &format!("{B}\n{host}")])[1], both(Hindrance::Exclusive));
+    }
+}
