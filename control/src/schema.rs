@@ -58,7 +58,12 @@ const SWITCH: &[Key] = &[
     ("ingress", Form::Ingress, false, "what happens to frames from the uplink"),
     ("headroom", Form::Text(PERCENT), false, "part of the uplink's ingress rate held back while tenants contend"),
     ("fdb_age", Form::Text(TIME), false, "when learned addresses are forgotten"),
-    ("shortcut", Form::Flag, false, "the kernel takes frames between packet:// endpoints past the switch where nothing holds them back"),
+    (
+        "shortcut",
+        Form::Flag,
+        false,
+        "the kernel takes frames between packet:// endpoints past the switch where nothing holds them back",
+    ),
 ];
 const DEVICE: &[Key] = &[
     ("port", Form::Text(PORT), true, "where it is"),

@@ -204,6 +204,15 @@ impl Switch {
         }
     }
 
+    /// Frames went past the switch, from the endpoint at `port` to neighbours (egress) and for it from them.
+    pub fn count_past(&mut self, port: PortId, traffic: &Both<Traffic>) {
+        if let Role::Endpoint(endpoint) = self.role(port) {
+            let local = &mut self.tallies[endpoint.0 as usize].local;
+            local.egress.sum(&traffic.egress);
+            local.ingress.sum(&traffic.ingress);
+        }
+    }
+
     /// The next frame that is due, and the port it leaves by.
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         loop {

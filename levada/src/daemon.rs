@@ -256,6 +256,7 @@ impl Running {
             log.line(Level::Info, &format!("has taken over from process {from}"));
         }
         settle_adopted(adopted, log);
+        desk.begin_shortcuts();
         let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
         let follower = Arc::clone(&desk);
         // Ends with upkeep.

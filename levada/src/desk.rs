@@ -8,6 +8,7 @@ use crate::http::Door;
 use crate::log::{Level, Log};
 use crate::recipe::settle;
 use crate::report::{Facts, Report};
+use crate::shortcut::{Shortcuts, Suspended};
 use crate::site::Site;
 use crate::upkeep::News;
 use crate::worker::{Bell, Order, Snapshot};
@@ -78,6 +79,7 @@ pub struct Desk {
     running: Mutex<Running>,
     /// Held by who changes it.
     site: Mutex<Site>,
+    shortcuts: Shortcuts,
     log: Log,
     inbox: SyncSender<Order>,
     bell: Bell,
@@ -104,8 +106,9 @@ impl Desk {
         door: Arc<Door>,
     ) -> Desk {
         let running = Running { config: config.clone(), revision: 1, facts: Arc::new(facts) };
+        let shortcuts = site.shortcuts();
         let (running, site, spare) = (Mutex::new(running), Mutex::new(site), Mutex::new(None));
-        Desk { running, site, log, inbox, bell, spare, door }
+        Desk { running, site, shortcuts, log, inbox, bell, spare, door }
     }
 
     /// What runs, compiled.
@@ -185,12 +188,13 @@ impl Desk {
     pub fn follow(&self, news: &News) {
         let mut site = lock(&self.site);
         if !site.learn(news) {
-            return;
+            return site.renew_shortcut(news.device, &self.log);
         }
         let config = lock(&self.running).config.clone();
         if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
             self.log.line(Level::Warning, &format!("what has changed outside cannot be followed: {fault}"));
         }
+        site.renew_shortcut(news.device, &self.log);
     }
 
     /// Becomes what `config` says at this time; it is so many revisions further.
@@ -214,7 +218,24 @@ impl Desk {
         Ok(())
     }
 
+    /// The worker runs: frames may go past its switches.
+    pub fn begin_shortcuts(&self) {
+        lock(&self.site).put_in_shortcuts(&self.log);
+    }
+
+    /// No frames go past the switches any more, and those that did are counted.
+    pub fn suspend_shortcuts(&self) -> Suspended {
+        let suspended = self.shortcuts.suspend();
+        self.tell_shortcuts();
+        suspended
+    }
+
+    fn tell_shortcuts(&self) {
+        self.shortcuts.tell(|news| self.inbox.try_send(Order::Passed(news)).is_ok());
+    }
+
     fn snapshot(&self, facts: &Facts) -> Result<Box<Snapshot>, Fault> {
+        self.tell_shortcuts();
         let mut into = lock(&self.spare).take().unwrap_or_default();
         into.make_room(&facts.plan);
         let (reply, answer) = sync_channel(1);

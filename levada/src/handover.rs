@@ -169,11 +169,14 @@ impl Giver {
             Message::Ready {} => {}
             other => return Err(unexpected(&other)),
         }
+        // The next process has programs of its own; what ours count by then goes along.
+        let suspended = self.desk.suspend_shortcuts();
         let (papers, clients) = self.plugs.freeze();
         let given = self.stop_reading().and_then(|state| Self::pass(stream, state, papers, &clients));
         match given {
             Ok(directories) => {
                 self.plugs.leave(&directories);
+                suspended.stay();
                 Ok(pid)
             }
             Err(error) => {

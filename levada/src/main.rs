@@ -20,6 +20,7 @@ mod privileges;
 mod recipe;
 mod report;
 mod rundir;
+mod shortcut;
 mod show;
 mod site;
 mod state;

@@ -3,10 +3,12 @@
 //! Bytes called `wire` count preamble, FCS, gap and padding (`payload + segments x (headers + 24)`, short frames as 84). Counters
 //! run from the daemon's start; times are in nanoseconds.
 
+use crate::shortcut::{Inside, Shortcuts};
 use crate::worker::{Histogram, Snapshot, SwitchNumbers};
 use control::admission::Promise;
 use control::names::{self, name_of};
 use control::plan::{Plan, PortKind, SwitchPlan};
+use control::shortcut::{Hindrance, Shortcut, shortcuts};
 use datapath::link::LinkStats;
 use datapath::program::{Endpoint, PortId, Share, TenantId};
 use datapath::sojourn::Sojourn;
@@ -16,6 +18,9 @@ use datapath::verdict::DropCounters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// What [`ShortcutReport`] says where frames take them.
+pub const ON: &str = "on";
 
 /// The whole report.
 #[derive(Serialize, Deserialize, JsonSchema, Debug)]
@@ -210,8 +215,21 @@ pub struct EndpointReport {
     /// How long its frames waited.
     #[serde(default)]
     pub sojourn: BothSojourns,
+    /// Of an interface that exists: whether frames from and to neighbours take shortcuts past the switch. They do not wait, so they are not in
+    /// `sojourn`.
+    #[serde(default)]
+    pub shortcut: Option<ShortcutReport>,
     /// Frames dropped, by reason; those without drops are left out.
     pub drops: BTreeMap<String, u64>,
+}
+
+/// What of an endpoint's frames takes shortcuts past the switch: `on`, or why not.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ShortcutReport {
+    /// What it sends.
+    pub egress: String,
+    /// What is for it.
+    pub ingress: String,
 }
 
 /// Knobs and traffic of one direction.
@@ -322,6 +340,8 @@ pub struct Facts {
     pub uplinks: BTreeMap<u32, (Both<Rate>, Both<Promise>)>,
     /// By switch and port: the worker's device, where there is one.
     pub devices: BTreeMap<(usize, PortId), usize>,
+    /// The shortcuts past its switches.
+    pub shortcuts: Shortcuts,
 }
 
 impl Facts {
@@ -329,6 +349,7 @@ impl Facts {
     #[must_use]
     pub fn report(&self, shot: &Snapshot) -> Report {
         let effort = &shot.effort;
+        let inside = self.shortcuts.inside();
         Report {
             version: 1,
             name: self.plan.name.clone(),
@@ -352,18 +373,19 @@ impl Facts {
                 large_free: shot.available.map_or(0, |a| a.large),
             },
             links: self.plan.links.iter().map(|(id, (name, _))| link(name, of(&shot.links, id))).collect(),
-            switches: self.plan.switches.iter().map(|(id, plan)| self.switch(id, plan, shot)).collect(),
+            switches: self.plan.switches.iter().map(|(id, plan)| self.switch(id, plan, shot, &inside)).collect(),
         }
     }
 
-    fn switch(&self, index: u32, plan: &SwitchPlan, shot: &Snapshot) -> SwitchReport {
+    fn switch(&self, index: u32, plan: &SwitchPlan, shot: &Snapshot, inside: &Inside) -> SwitchReport {
         let none = SwitchNumbers::default();
         let numbers = shot.switches.get(index as usize).unwrap_or(&none);
         let mut endpoints = BTreeMap::<u32, Vec<_>>::new();
         for (id, endpoint) in plan.program.endpoints.iter() {
             endpoints.entry(endpoint.tenant.0).or_default().push((id, endpoint));
         }
-        let part = Part { facts: self, index, plan, numbers, shot, endpoints };
+        let shortcuts = shortcuts(plan);
+        let part = Part { facts: self, index, plan, numbers, shot, endpoints, inside, shortcuts };
         SwitchReport {
             name: plan.name.clone(),
             order: name_of(&names::ORDERS, plan.program.order).to_owned(),
@@ -389,6 +411,8 @@ struct Part<'a> {
     shot: &'a Snapshot,
     /// By tenant.
     endpoints: BTreeMap<u32, Vec<(u32, &'a Endpoint)>>,
+    inside: &'a Inside,
+    shortcuts: BTreeMap<u32, Shortcut>,
 }
 
 impl Part<'_> {
@@ -447,8 +471,22 @@ impl Part<'_> {
                 egress: sojourn(&stats.sojourn.egress, &stats.egress, &stats.local_egress),
                 ingress: sojourn(&stats.sojourn.ingress, &stats.ingress, &stats.local_ingress),
             },
+            shortcut: self.shortcut(id, endpoint),
             drops: drops(&stats.drops),
         }
+    }
+
+    fn shortcut(&self, id: u32, endpoint: &Endpoint) -> Option<ShortcutReport> {
+        let may = self.shortcuts.get(&id)?;
+        let device = self.facts.devices.get(&(self.index as usize, endpoint.port));
+        let is = device.and_then(|device| self.inside.ways.get(device)).copied().unwrap_or_default();
+        let one = |may: Result<(), Hindrance>, is: bool| match (may, is, &self.inside.why) {
+            (Err(hindrance), ..) => hindrance.to_string(),
+            (Ok(()), true, _) => ON.to_owned(),
+            (Ok(()), false, Some(why)) => why.clone(),
+            (Ok(()), false, None) => "not yet, or refused: see the log".to_owned(),
+        };
+        Some(ShortcutReport { egress: one(may.egress, is.egress), ingress: one(may.ingress, is.ingress) })
     }
 
     /// State of a port, how often it was lost, and the worker's time for it. The ends of links are always up.

@@ -5,15 +5,21 @@ mod part;
 use crate::api::ConfigReply;
 use crate::cli::{Show, What};
 use crate::client::Client;
-use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SwitchReport, UplinkDirection};
+use crate::report::{
+    EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
+};
 use crate::tables::TablesReply;
 use crate::{Failure, print};
+use control::shortcut::Hindrance;
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
+
+/// Names in a line; of more, how many.
+const NAMES: usize = 8;
 
 /// Shows it, once or again and again.
 pub fn show(show: &Show) -> Result<(), Failure> {
@@ -102,7 +108,37 @@ fn switch_table(switch: &SwitchReport) -> String {
             rows.extend(endpoint_rows(endpoint));
         }
     }
-    out + &columns(&rows)
+    out + &columns(&rows) + &shortcuts(switch)
+}
+
+/// Whose frames take shortcuts, and where they do in part or not at all, why. Those that have nobody to take one to are left out.
+fn shortcuts(switch: &SwitchReport) -> String {
+    let alone = Hindrance::Alone.to_string();
+    let mut groups: BTreeMap<&ShortcutReport, Vec<String>> = BTreeMap::new();
+    for tenant in &switch.tenants {
+        for endpoint in &tenant.endpoints {
+            if let Some(shortcut) = &endpoint.shortcut
+                && (shortcut.egress != alone || shortcut.ingress != alone)
+            {
+                groups.entry(shortcut).or_default().push(format!("{}/{}", tenant.name, endpoint.name));
+            }
+        }
+    }
+    let mut out = String::new();
+    for (ShortcutReport { egress, ingress }, names) in groups {
+        let all = names.len();
+        let names = names.into_iter().take(NAMES).collect::<Vec<_>>().join(", ");
+        let more = if all > NAMES { format!(" and {} more", all - NAMES) } else { String::new() };
+        let what = match (egress.as_str(), ingress.as_str()) {
+            (ON, ON) => "shortcut past the switch".to_owned(),
+            (ON, why) => format!("shortcut past the switch for what they send ({why})"),
+            (why, ON) => format!("shortcut past the switch for what they receive ({why})"),
+            (why, other) if why == other => format!("no shortcut ({why})"),
+            (why, other) => format!("no shortcut ({why}; {other})"),
+        };
+        let _ = writeln!(out, "  {what}: {names}{more}");
+    }
+    out
 }
 
 fn uplink_line(direction: &UplinkDirection) -> String {

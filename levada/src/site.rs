@@ -8,14 +8,17 @@ use crate::log::{Level, Log};
 use crate::plugs::{PlugId, Plugs};
 use crate::recipe::{Recipe, owner};
 use crate::report::Facts;
+use crate::shortcut::Shortcuts;
 use crate::upkeep::{News, Reopen};
 use crate::worker::{AnyPort, Bell, Cable, Chore, Device, Edit, Edits, Lent, Order, Way};
 use control::plan::{Plan, PortKind, SwitchPlan, VdePlan};
 use control::scale::scale;
+use control::shortcut::shortcuts;
 use datapath::link::Side;
 use datapath::program::{PortFeatures, PortId, Program};
 use datapath::switch::Switch;
-use datapath::units::Rate;
+use datapath::units::{Both, Rate};
+use ports::packet::Way as Shortcut;
 use ports::{Features, Survey, netns};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -37,6 +40,7 @@ pub struct Site {
     bell: Bell,
     chores: SyncSender<Chore>,
     plugs: Plugs,
+    shortcuts: Shortcuts,
 }
 
 /// A port of a switch, by their numbers.
@@ -152,12 +156,27 @@ enum Altered {
 impl Site {
     /// A site where nothing of `plan` runs yet, with the worker behind `inbox` and `bell` and upkeep behind `chores`.
     pub fn new(plan: &Plan, inbox: SyncSender<Order>, bell: Bell, chores: SyncSender<Chore>, plugs: Plugs) -> Site {
-        Site { plan: plan.empty(), programs: BTreeMap::new(), devices: Vec::new(), inbox, bell, chores, plugs }
+        let shortcuts = Shortcuts::default();
+        Site {
+            plan: plan.empty(),
+            programs: BTreeMap::new(),
+            devices: Vec::new(),
+            inbox,
+            bell,
+            chores,
+            plugs,
+            shortcuts,
+        }
     }
 
     /// What runs.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The shortcuts past its switches.
+    pub fn shortcuts(&self) -> Shortcuts {
+        self.shortcuts.clone()
     }
 
     /// Opens what `plan` names, what is not among `descriptors` that another process has left. The worker, which does not run yet, is to do the
@@ -175,7 +194,7 @@ impl Site {
         let programs = programs(&plan, &ready);
         let fresh = std::mem::take(&mut ready.fresh);
         let List { edits, new, plugs } = list(self.edits(&plan, &programs, &ready)?, fresh, &ready.devices);
-        let facts = facts(&plan, &ready.devices);
+        let facts = facts(&plan, &ready.devices, &self.shortcuts);
         let (done, _nobody_waits) = sync_channel(1);
         let chore = Chore::Devices { plan: Arc::new(plan.clone()), gone: Vec::new(), new, done };
         (self.plan, self.programs, self.devices) = (plan, programs, ready.devices);
@@ -187,22 +206,66 @@ impl Site {
     /// # Errors
     /// What could not be had, in words; nothing was changed.
     pub fn change(&mut self, mut plan: Plan, log: &Log) -> Result<Facts, String> {
-        let ready = netns::roaming(|| self.prepare(&plan, &Survey::default(), log))?;
+        let ready = netns::roaming(|| self.prepare(&plan, &Survey::default(), log)).inspect_err(|_| {
+            self.put_in_shortcuts(log);
+        })?;
         slow_down(&mut plan, &ready.devices);
         let programs = programs(&plan, &ready);
         let edits = match self.edits(&plan, &programs, &ready) {
             Ok(edits) => edits,
             Err(why) => {
                 self.undo(&ready);
+                self.put_in_shortcuts(log);
                 return Err(why);
             }
         };
-        let facts = facts(&plan, &ready.devices);
+        let facts = facts(&plan, &ready.devices, &self.shortcuts);
+        self.take_out_shortcuts(&plan, &ready);
         self.carry_out(&plan, edits, ready.fresh, ready.altered, &ready.devices)?;
         self.plan = plan;
         self.programs = programs;
         self.devices = ready.devices;
+        self.put_in_shortcuts(log);
         Ok(facts)
+    }
+
+    /// Takes out what does not hold in `plan`, after telling what was taken so far: a device's number may be another's then.
+    fn take_out_shortcuts(&self, plan: &Plan, ready: &Ready) {
+        self.shortcuts.tell(|news| self.inbox.send(Order::Passed(news)).is_ok());
+        let mut wanted = wanted_shortcuts(plan, &ready.devices);
+        // Their sockets have plain filters by now.
+        for altered in &ready.altered {
+            if let Altered::Device { number, .. } = altered {
+                wanted.remove(number);
+            }
+        }
+        self.shortcuts.keep(&wanted);
+    }
+
+    /// Puts in what may be and is not yet. The worker must run.
+    pub fn put_in_shortcuts(&self, log: &Log) {
+        let wanted = wanted_shortcuts(&self.plan, &self.devices);
+        let missing = self.shortcuts.missing(&wanted, log);
+        if missing.is_empty() {
+            return;
+        }
+        netns::roaming(|| {
+            // Those that are lost are put in when they return.
+            let open = missing.iter().filter_map(|&number| Some((number, self.descriptor(number)?)));
+            for (number, socket) in open {
+                if let Err(error) = self.shortcuts.put_in(number, &wanted[&number], socket) {
+                    let owner = self.devices[number].as_ref().map(|held| owner(&self.plan, held.place.0, held.place.1));
+                    let text = format!("{}: its frames take no shortcut: {error}", owner.unwrap_or_default());
+                    log.line(Level::Warning, &text);
+                }
+            }
+        });
+    }
+
+    /// An interface may be another, or have a plain filter.
+    pub fn renew_shortcut(&self, device: usize, log: &Log) {
+        self.shortcuts.forget(device);
+        self.put_in_shortcuts(log);
     }
 
     /// Takes note of what an interface is like now. True: the plan, made anew, would have another outcome.
@@ -321,7 +384,9 @@ impl Site {
         // It was so before; where it cannot be so again, the device's loss will show.
         for altered in &ready.altered {
             let _ = match altered {
-                Altered::Device { recipes, fd, .. } => {
+                Altered::Device { number, recipes, fd, .. } => {
+                    // Its socket has a plain filter by then.
+                    self.shortcuts.forget(*number);
                     fd.as_ref().map_or(Ok(()), |fd| recipes[0].change(&recipes[1], fd.as_fd()))
                 }
                 Altered::Plug(id, plan) => self.plugs.change(*id, plan),
@@ -569,11 +634,36 @@ fn ends(plan: &Plan, number: u32) -> Option<[Place; 2]> {
     Some([end(Side::A)?, end(Side::B)?])
 }
 
-fn facts(plan: &Plan, devices: &[Option<Held>]) -> Facts {
+/// What of the devices' traffic may take shortcuts.
+fn wanted_shortcuts(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<usize, Shortcut> {
+    let mut places = BTreeMap::new();
+    for (number, held) in devices.iter().enumerate() {
+        if let Some(Held { kind: Kind::Opened(Recipe::Packet(..), features), place, .. }) = held {
+            places.insert(*place, (number, u32::try_from(features.max_frame).unwrap_or(u32::MAX)));
+        }
+    }
+    let mut wanted = BTreeMap::new();
+    for (index, switch) in plan.switches.iter() {
+        for (id, shortcut) in shortcuts(switch) {
+            let may = Both { egress: shortcut.egress.is_ok(), ingress: shortcut.ingress.is_ok() };
+            let endpoint = &switch.program.endpoints[id as usize];
+            if let Some(&(number, max_frame)) = places.get(&(index as usize, endpoint.port))
+                && (may.egress || may.ingress)
+            {
+                let (place, identity) = ((index, endpoint.tenant.0), endpoint.identity.clone());
+                wanted.insert(number, Shortcut { place, identity, may, max_frame });
+            }
+        }
+    }
+    wanted
+}
+
+fn facts(plan: &Plan, devices: &[Option<Held>], shortcuts: &Shortcuts) -> Facts {
     let uplinks = plan.switches.iter().filter_map(|(id, switch)| {
         let rate = plan.uplink_rate(switch)?;
         Some((id, (rate, scale(&switch.program, rate)?.promise)))
     });
     let places = devices.iter().enumerate().filter_map(|(number, held)| Some((held.as_ref()?.place, number)));
-    Facts { plan: plan.clone(), uplinks: uplinks.collect(), devices: places.collect() }
+    let shortcuts = shortcuts.clone();
+    Facts { plan: plan.clone(), uplinks: uplinks.collect(), devices: places.collect(), shortcuts }
 }

@@ -84,7 +84,7 @@ pub struct Traced {
 /// One stage.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
 pub struct TracedStep {
-    /// Its name: `arrive`, `look`, `guard`, `learn`, `enter`, `forward`, `flood`, `queue`, `police` or `emit`.
+    /// Its name: `arrive`, `look`, `guard`, `learn`, `enter`, `forward`, `flood`, `queue`, `police`, `emit` or `shortcut`.
     pub stage: String,
     /// What it did, for people.
     pub text: String,
@@ -127,6 +127,15 @@ impl Traced {
             length: None,
             bytes: None,
         }
+    }
+
+    /// The same of a frame that the switch does not get to see.
+    #[must_use]
+    pub fn past_the_switch(mut self) -> Traced {
+        let text = "the switch does not read it: where a socket of the endpoint sends it, the kernel takes it straight to that port, \
+                    because all of this says yes";
+        self.steps.push(TracedStep { stage: "shortcut".to_owned(), text: text.to_owned() });
+        self
     }
 
     /// The same with the frame itself: how long it is, and the bytes that were kept.

@@ -6,6 +6,9 @@ use crate::trace::{Described, MOST_FRAMES, MOST_SECONDS, SNAP_BYTES, TraceReply,
 use crate::worker::{Order, Trace};
 use control::filter::Filter;
 use control::plan::Plan;
+use datapath::journey::{Journey, Step};
+use datapath::offload::Offload;
+use datapath::program::PortId;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -42,6 +45,8 @@ impl Desk {
         let time_ns = u64::from(seconds) * 1_000_000_000;
         let snap = if bytes { SNAP_BYTES } else { 0 };
         let (start, time) = (Instant::now(), Duration::from_secs(seconds.into()));
+        // All frames are to be seen.
+        let _suspended = self.suspend_shortcuts();
         self.order(Order::Trace(Box::new(Trace { filter, count: count as usize, time_ns, snap, out })))?;
         let (mut frames, mut epoch_unix_ns) = (Vec::new(), None);
         while frames.len() < count as usize {
@@ -65,12 +70,30 @@ impl Desk {
 
     fn explain(&self, plan: &Plan, described: &Described) -> Result<Traced, Fault> {
         let made = described.make(plan).map_err(Fault::Wrong)?;
+        let frame = (made.bytes.clone(), made.offload);
         let (reply, answer) = sync_channel(1);
         let switch = made.switch;
         self.order(Order::Explain { switch, port: made.port, bytes: made.bytes, offload: made.offload, reply })?;
         let journey = answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))?;
         let journey = journey.ok_or(Fault::Busy("the worker has no buffer for the frame"))?;
-        Ok(Traced::new(plan, switch, None, &journey))
+        let traced = Traced::new(plan, switch, None, &journey);
+        Ok(if self.goes_past(switch, &journey, &frame) { traced.past_the_switch() } else { traced })
+    }
+
+    /// Whether a frame with this journey takes a shortcut.
+    fn goes_past(&self, switch: usize, journey: &Journey, (bytes, offload): &(Vec<u8>, Offload)) -> bool {
+        let facts = self.facts();
+        let device = |port: PortId| facts.devices.get(&(switch, port)).copied();
+        let from = journey.steps.iter().find_map(|step| match step {
+            Step::Arrive(port, Some(_)) => device(*port),
+            _ => None,
+        });
+        let to = journey.steps.iter().find_map(|step| match step {
+            Step::Emit(emit) if emit.refused.is_none() => device(emit.port),
+            _ => None,
+        });
+        let ends = from.zip(to);
+        ends.is_some_and(|(from, to)| self.shortcuts.leads(from, to, bytes, offload))
     }
 }
 

@@ -11,7 +11,9 @@ use super::{AnyPort, Chore, Lent, Worker};
 use datapath::journey::Journey;
 use datapath::offload::Offload;
 use datapath::program::PortId;
+use datapath::stats::Traffic;
 use datapath::switch::State;
+use datapath::units::Both;
 use datapath::verdict::Reason;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
@@ -41,6 +43,8 @@ pub enum Order {
         /// How many since the last such order.
         frames: u64,
     },
+    /// Frames from and for these devices went past their switches.
+    Passed(Vec<(usize, Both<Traffic>)>),
     /// A device is gone.
     Gone {
         /// Its number.
@@ -117,6 +121,7 @@ impl Worker {
                 let _ = reply.try_send(self.learned(switch, from));
             }
             Order::Drops { device, frames } => self.count_drops(device, frames),
+            Order::Passed(all) => self.count_past(&all),
             Order::Gone { device, why } => self.lose(device, why),
             Order::Restore { device, port } => self.restore(device, port),
             Order::Trace(trace) => {
@@ -143,6 +148,15 @@ impl Worker {
             Order::Finish | Order::Stop => return true,
         }
         false
+    }
+
+    fn count_past(&mut self, all: &[(usize, Both<Traffic>)]) {
+        for (index, traffic) in all {
+            let device = self.outside.devices.get(*index).filter(|device| device.port.is_some());
+            if let Some((device, unit)) = device.and_then(|d| Some((d, self.units.get_mut(d.switch)?))) {
+                unit.switch.count_past(device.id, traffic);
+            }
+        }
     }
 
     fn count_drops(&mut self, index: usize, frames: u64) {

@@ -5,6 +5,7 @@ mod interfaces;
 mod lines;
 mod management;
 mod restart;
+mod shortcuts;
 mod terminal;
 mod testbed;
 mod traffic;

@@ -77,7 +77,7 @@ impl Map {
             numa_node: 0,
             name: *b"levada\0\0\0\0\0\0\0\0\0\0",
         };
-        if copies > 1 && value % 8 != 0 {
+        if copies > 1 && !value.is_multiple_of(8) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: `Create` is BPF_MAP_CREATE's layout as far as it goes, and points to nothing.

@@ -38,6 +38,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use datapath::guard::Identity;
+use datapath::offload::Offload;
 use datapath::stats::Traffic;
 use datapath::units::Both;
 use datapath::wire::Mac;
@@ -175,6 +176,14 @@ impl Shortcuts {
     #[must_use]
     pub fn way(&self, number: u32) -> Option<&Way> {
         self.members.get(&number).map(|member| &member.way)
+    }
+
+    /// Whether a frame from one interface for another would be taken, where a socket of IP sends it.
+    #[must_use]
+    pub fn leads(&self, from: u32, to: u32, bytes: &[u8], offload: &Offload) -> bool {
+        let (Some(from), Some(to)) = (self.members.get(&from), self.members.get(&to)) else { return false };
+        let may = from.way.may.egress && to.way.may.ingress && from.scope == to.scope;
+        may && takes(bytes, offload, &from.way.identity).is_some_and(|longest| longest <= to.way.max_frame)
     }
 
     /// A second descriptor of a port's socket; `None` where it has no shortcuts, or no more can be open.

@@ -122,7 +122,8 @@ fn what_is_not_the_senders_own_is_read_instead() {
     let mut pool = Pool::new(PoolLimits::default());
     let frame = datapath::wire::build::eth(Mac([2, 0, 0, 0, 9, 1]), Mac([2, 0, 0, 0, 9, 2]));
     let frame = frame.ipv4(ONE.parse().unwrap(), TWO.parse().unwrap());
-    let frame = pool.alloc_from(&frame.udp(9, to.local_addr().unwrap().port()).payload(b"by hand".to_vec()).bytes()).unwrap();
+    let frame =
+        pool.alloc_from(&frame.udp(9, to.local_addr().unwrap().port()).payload(b"by hand".to_vec()).bytes()).unwrap();
     far.tx(&mut pool, frame).unwrap();
     let mut buffer = [0; 64];
     assert_eq!(to.recv(&mut buffer).unwrap(), 7);
@@ -130,8 +131,8 @@ fn what_is_not_the_senders_own_is_read_instead() {
     one.ip("link set dev eth0 address 02:00:00:00:09:55");
     assert!(arrives(&udp(one, ONE), &to, b"not mine either"));
     assert_eq!(joined.taken(1), before, "none of these was taken");
-    // They all came by the loop: a datagram of each, two of them in three fragments, and pings.
-    assert!(joined.forwarder.finish().frames >= 2 + 1 + 1 + 3 + 1 + 1);
+    // They all came by the loop: two pings, a datagram of each, one of them in three fragments.
+    assert!(joined.forwarder.finish().frames > 8);
 }
 
 #[test]

@@ -39,9 +39,8 @@ fn is_plain(bytes: &[u8], layout: &Layout, offload: &Offload) -> bool {
     };
     let plain = match layout.l4 {
         L4::Tcp => true,
-        L4::Udp => Udp::of(bytes, layout).is_some_and(|udp| {
-            offload.gso == Gso::None && udp.source() != server && udp.destination() != client
-        }),
+        L4::Udp => Udp::of(bytes, layout)
+            .is_some_and(|udp| offload.gso == Gso::None && udp.source() != server && udp.destination() != client),
         _ => false,
     };
     plain && layout.l4_offset == headers
@@ -49,9 +48,8 @@ fn is_plain(bytes: &[u8], layout: &Layout, offload: &Offload) -> bool {
 
 /// From a declared prefix, or nothing is declared: a link-local address of the endpoint's own making is for the switch to judge.
 fn is_declared(bytes: &[u8], layout: &Layout, identity: &Identity) -> bool {
-    let differs = |address: u128, prefix: u128, host_bits: u32| {
-        (address ^ prefix).checked_shr(host_bits).unwrap_or(0) != 0
-    };
+    let differs =
+        |address: u128, prefix: u128, host_bits: u32| (address ^ prefix).checked_shr(host_bits).unwrap_or(0) != 0;
     let source = match layout.l3 {
         L3::Ipv4 => Ipv4::of(bytes, layout).map(|ip| IpAddr::V4(ip.source())),
         _ => Ipv6::of(bytes, layout).map(|ip| IpAddr::V6(ip.source())),
@@ -61,9 +59,10 @@ fn is_declared(bytes: &[u8], layout: &Layout, identity: &Identity) -> bool {
             Some(IpAddr::V4(source)) => identity.ipv4.iter().any(|&(prefix, len)| {
                 !differs(u32::from(source).into(), u32::from(prefix).into(), 32 - u32::from(len.min(32)))
             }),
-            Some(IpAddr::V6(source)) => identity.ipv6.iter().any(|&(prefix, len)| {
-                !differs(source.into(), prefix.into(), 128 - u32::from(len.min(128)))
-            }),
+            Some(IpAddr::V6(source)) => identity
+                .ipv6
+                .iter()
+                .any(|&(prefix, len)| !differs(source.into(), prefix.into(), 128 - u32::from(len.min(128)))),
             None => false,
         }
 }

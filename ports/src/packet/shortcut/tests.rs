@@ -97,7 +97,12 @@ impl Dice {
             0..4 => frame.tcp(source_port, destination_port, 7),
             4..6 => frame.udp(source_port, destination_port),
             6 => frame.icmp(if is_v4 { 8 } else { 128 }, 0, 1),
-            _ => return (arp_request(from, "10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap()).bytes(), Offload::default()),
+            _ => {
+                return (
+                    arp_request(from, "10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap()).bytes(),
+                    Offload::default(),
+                );
+            }
         };
         let mut frame = frame.payload((0..length).map(|i| i as u8).collect::<Vec<u8>>());
         if self.below(12) == 0 {
@@ -129,7 +134,8 @@ fn identities() -> Vec<Identity> {
     let ipv6 = vec![("fd09::1".parse().unwrap(), 128), ("fd09:0:0:80::".parse().unwrap(), 57)];
     let both = Identity { ipv4: ipv4.clone(), ipv6, ..any.clone() };
     let only_ipv4 = Identity { ipv4, allow: Allow { dhcp_server: true, router: true }, ..any.clone() };
-    let all = Identity { ipv4: vec![("0.0.0.0".parse().unwrap(), 0)], ipv6: vec![("::".parse().unwrap(), 0)], ..any.clone() };
+    let all =
+        Identity { ipv4: vec![("0.0.0.0".parse().unwrap(), 0)], ipv6: vec![("::".parse().unwrap(), 0)], ..any.clone() };
     vec![any, both, only_ipv4, all]
 }
 
@@ -168,7 +174,8 @@ fn the_filter_takes_what_the_guard_lets_pass_and_nothing_else() {
             empty(&maps);
             let answer = run(&program, &bytes, offload.gso_size);
             let slot = taken_in(&maps);
-            let right = takes(&bytes, &offload, &identity).is_some_and(|longest| longest <= LONGEST) && bytes[..6] == TO.0;
+            let right =
+                takes(&bytes, &offload, &identity).is_some_and(|longest| longest <= LONGEST) && bytes[..6] == TO.0;
             assert_eq!(slot.is_some(), right, "{offload:?} {:02x?} of {identity:?}", &bytes[..bytes.len().min(80)]);
             assert_eq!(answer, if right { 0 } else { u32::MAX });
             read += u32::from(!right);
@@ -190,7 +197,8 @@ fn the_filter_takes_what_the_guard_lets_pass_and_nothing_else() {
 fn the_filter_takes_nothing_from_strangers_to_itself_or_while_it_is_off() {
     let Some(maps) = maps() else { return };
     let identity = &identities()[0];
-    let bytes = |to: Mac| eth(FROM, to).ipv4([10, 9, 0, 1].into(), [10, 9, 0, 2].into()).udp(5, 6).payload(vec![7; 9]).bytes();
+    let bytes =
+        |to: Mac| eth(FROM, to).ipv4([10, 9, 0, 1].into(), [10, 9, 0, 2].into()).udp(5, 6).payload(vec![7; 9]).bytes();
     let answer = |scope: Scope, leave: Option<[u8; 6]>, to: Mac| {
         let sender = Sender { scope, identity, number: 8 };
         let program = bpf::load(&programs::filter(&maps, &sender, leave), Kind::SchedCls).unwrap();
