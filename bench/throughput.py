@@ -2,7 +2,9 @@
 
 Levada has its isolation on: sources are guarded, and both endpoints have a limit, far above what
 is reached, so that every frame is queued, scheduled and accounted in both directions. (Between
-neighbours without limits there is nothing to schedule; that row is shown beside it.)
+neighbours without limits there is nothing to schedule; that row is shown beside it. Between two
+packet:// endpoints without limits, which is the default, the kernel takes the frames past the
+switch: that is what the section `packet` compares with the bridge.)
 Nothing here has a link's rate. What limits is the CPU, for all alike: that is what is measured, and
 cells are marked as CPU-bound without being invalid. All switches stay up, idle, throughout.
 """
@@ -47,6 +49,8 @@ class Contest:
     peers: tuple[Peer, ...]
     targets: dict[str, float]
     flow: Callable[[str, str], Flow]
+    #: Peers with which Levada's endpoints without limits are compared.
+    unlimited: frozenset[str] = field(default=frozenset(), kw_only=True)
     #: How Levada's endpoints are attached.
     levada: type[Levada] = field(default=Levada, kw_only=True)
     #: Of a flow's payload rate in bit/s, the figure, and its unit.
@@ -68,7 +72,9 @@ def tcp(lab: Lab, report: Report, quick: bool) -> None:
 
 
 def packet(lab: Lab, report: Report, quick: bool) -> None:
-    """One TCP connection between two veths that exist, each taken with packet://."""
+    """One TCP connection between two veths that exist, each taken with packet://: as configured by
+    default, by a shortcut, next to the bridge; and with limits, through the switch, next to a bare
+    loop."""
     contest = Contest(
         "packet",
         (Bridge, PacketCopyLoop),
@@ -76,6 +82,7 @@ def packet(lab: Lab, report: Report, quick: bool) -> None:
         lambda src, dst: TcpFlow("flow", src, dst),
         lambda payload_bps: payload_bps / 1e9,
         "Gbit/s",
+        unlimited=frozenset({"bridge"}),
         levada=PacketLevada,
     )
     _play(lab, report, quick, contest)
@@ -111,11 +118,13 @@ def _play(lab: Lab, report: Report, quick: bool, contest: Contest) -> None:
 
             return once
 
-        ours = measured("levada", "levada")
+        ours, free = measured("levada", "levada"), measured("levada", "free")
         theirs = {peer.name: measured(peer.name, peer.name) for peer in contest.peers}
         judged = {name: theirs.pop(name) for name in targets}
+        unlimited = {name: judged.pop(name) for name in contest.unlimited}
         pairs = interleaved(ROUNDS[quick], ours, judged, rows)
-        beside = theirs | {_UNLIMITED: measured("levada", "free")}
+        pairs |= interleaved(ROUNDS[quick], free, unlimited, rows)
+        beside = theirs | {_UNLIMITED: free}
         if ROUNDS_BESIDE[quick]:
             pairs |= interleaved(ROUNDS_BESIDE[quick], ours, beside, rows)
     report.cells += [cell.as_row() for cell in rows]
@@ -124,7 +133,8 @@ def _play(lab: Lab, report: Report, quick: bool, contest: Contest) -> None:
         for name, least in targets.items()
     ]
     report.parameters[f"{section}_pairs"] = {n: [asdict(p) for p in ps] for n, ps in pairs.items()}
-    lines = [row(name, ps, ".3f") for name, ps in pairs.items()]
+    what = {name: f"{name} ({_UNLIMITED})" for name in contest.unlimited}
+    lines = [row(what.get(name, name), ps, ".3f") for name, ps in pairs.items()]
     title = f"{section}: Levada, isolation on, against others; {contest.unit}"
     report.tables.append(f"{title}\n" + table(["", *COLUMNS], lines))
 
