@@ -1,7 +1,7 @@
 //! Actions: the whole management surface. The command line, HTTP and the file only translate into them.
 //!
-//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a tenant, an endpoint or a link. Its keys are those of
-//! the file (`docs/configuration.md`), read by the same reader. [`apply`] does a list of actions to a configuration, all or none of
+//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a tenant, an endpoint, a link, the cluster or a member
+//! of it. Its keys are those of the file (`docs/configuration.md`), read by the same reader. [`apply`] does a list of actions to a configuration, all or none of
 //! them; [`between`] is the list that turns one configuration into another, so that a file is the list from nothing to what it says.
 //!
 //! ```
@@ -12,7 +12,7 @@
 //! assert_eq!(changed.config.switches[0].tenants[0].name, "red");
 //! ```
 
-use crate::config::{Config, Endpoint, Link, Switch, Tenant};
+use crate::config::{Cluster, Config, Endpoint, Link, Member, Switch, Tenant};
 use crate::names;
 use crate::place::Place;
 use crate::problem::{Problem, Severity, nearest};
@@ -40,11 +40,24 @@ pub enum Kind {
     Endpoint,
     /// `LINK`.
     Link,
+    /// The cluster that the host is in; its path is empty.
+    Cluster,
+    /// A host of the cluster: `HOST`.
+    Member,
 }
 
 impl Kind {
     /// All kinds, containers before what they contain.
-    pub const ALL: [Kind; 6] = [Kind::Daemon, Kind::Link, Kind::Switch, Kind::Uplink, Kind::Tenant, Kind::Endpoint];
+    pub const ALL: [Kind; 8] = [
+        Kind::Daemon,
+        Kind::Link,
+        Kind::Switch,
+        Kind::Uplink,
+        Kind::Tenant,
+        Kind::Endpoint,
+        Kind::Cluster,
+        Kind::Member,
+    ];
 
     /// How it is written.
     #[must_use]
@@ -56,6 +69,8 @@ impl Kind {
             Kind::Tenant => "tenant",
             Kind::Endpoint => "endpoint",
             Kind::Link => "link",
+            Kind::Cluster => "cluster",
+            Kind::Member => "member",
         }
     }
 
@@ -63,11 +78,12 @@ impl Kind {
     #[must_use]
     pub fn path_form(self) -> &'static str {
         match self {
-            Kind::Daemon => "",
+            Kind::Daemon | Kind::Cluster => "",
             Kind::Switch | Kind::Uplink => "SWITCH",
             Kind::Tenant => "SWITCH/TENANT",
             Kind::Endpoint => "SWITCH/TENANT/ENDPOINT",
             Kind::Link => "LINK",
+            Kind::Member => "HOST",
         }
     }
 }
@@ -213,7 +229,7 @@ fn names_in(kind: Kind, path: &str) -> Result<Vec<&str>, Refused> {
     let wanted = if form.is_empty() { 0 } else { form.split('/').count() };
     if names.len() != wanted {
         let (message, remedy) = match wanted {
-            0 => ("the daemon has no path".to_owned(), "leave it out".to_owned()),
+            0 => (format!("the {} has no path", kind.word()), "leave it out".to_owned()),
             _ => (format!("\"{path}\" is not the path of a {}", kind.word()), format!("write {form}")),
         };
         return Err(Refused::new(message, remedy));
@@ -239,6 +255,15 @@ fn add(config: &mut Config, kind: Kind, names: &[&str], keys: &Keys) -> Result<(
                 return Err(exists());
             }
             switch.uplink = Some(thing::uplink(keys).map_err(Fault::Keys)?);
+        }
+        Kind::Cluster if config.cluster.is_some() => return Err(exists()),
+        Kind::Cluster => config.cluster = Some(thing::cluster(keys).map_err(Fault::Keys)?),
+        Kind::Member => {
+            let cluster = cluster(config)?;
+            if find(&cluster.members, own_name).is_some() {
+                return Err(exists());
+            }
+            cluster.members.push(thing::member(own_name, keys).map_err(Fault::Keys)?);
         }
         Kind::Tenant => {
             let switch = switch(config, names)?;
@@ -298,6 +323,15 @@ fn set(config: &mut Config, kind: Kind, names: &[&str], keys: &Keys) -> Result<(
             let old = get(&mut config.links, Kind::Link, own_name)?;
             *old = thing::link(own_name, &merged(write::link(old))).map_err(Fault::Keys)?;
         }
+        Kind::Cluster => {
+            let old = cluster(config)?;
+            let new = thing::cluster(&merged(write::cluster(old))).map_err(Fault::Keys)?;
+            *old = Cluster { members: std::mem::take(&mut old.members), ..new };
+        }
+        Kind::Member => {
+            let old = get(&mut cluster(config)?.members, Kind::Member, own_name)?;
+            *old = thing::member(own_name, &merged(write::member(old))).map_err(Fault::Keys)?;
+        }
     }
     Ok(())
 }
@@ -317,6 +351,11 @@ fn delete(config: &mut Config, kind: Kind, names: &[&str]) -> Result<(), Refused
             let uplink = switch(config, names)?.uplink.take();
             uplink.map(drop).ok_or_else(|| missing(Kind::Uplink, "", None))
         }
+        Kind::Cluster => {
+            let cluster = config.cluster.take();
+            cluster.map(drop).ok_or_else(|| missing(Kind::Cluster, "", None))
+        }
+        Kind::Member => from(&mut cluster(config)?.members, kind, own_name),
         Kind::Tenant => from(&mut switch(config, names)?.tenants, kind, own_name),
         Kind::Endpoint => from(&mut tenant(config, names)?.endpoints, kind, own_name),
     }
@@ -324,6 +363,10 @@ fn delete(config: &mut Config, kind: Kind, names: &[&str]) -> Result<(), Refused
 
 fn switch<'a>(config: &'a mut Config, names: &[&str]) -> Result<&'a mut Switch, Refused> {
     get(&mut config.switches, Kind::Switch, names[0])
+}
+
+fn cluster(config: &mut Config) -> Result<&mut Cluster, Refused> {
+    config.cluster.as_mut().ok_or_else(|| missing(Kind::Cluster, "", None))
 }
 
 fn tenant<'a>(config: &'a mut Config, names: &[&str]) -> Result<&'a mut Tenant, Refused> {
@@ -338,7 +381,7 @@ trait Named {
 macro_rules! named {
     ($($thing:ty),*) => { $(impl Named for $thing { fn name(&self) -> &str { &self.name } })* };
 }
-named!(Switch, Tenant, Endpoint, Link);
+named!(Switch, Tenant, Endpoint, Link, Member);
 
 fn find<'a, T: Named>(list: &'a [T], name: &str) -> Option<&'a T> {
     list.iter().find(|one| one.name() == name)

@@ -1,6 +1,7 @@
 //! Checking a configuration for what no single value shows: names and addresses that clash, ports used twice, links with a loose end,
 //! keys that contradict each other, promises that do not fit.
 
+mod cluster;
 mod interfaces;
 mod ports;
 mod shares;
@@ -44,6 +45,7 @@ pub(crate) fn check(config: &Config) -> Vec<Problem> {
     ports::check(&mut findings, config);
     interfaces::check(&mut findings, config);
     shares::check(&mut findings, config);
+    cluster::check(&mut findings, config);
     findings.0
 }
 

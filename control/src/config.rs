@@ -2,6 +2,8 @@
 //!
 //! The same types whichever way it came (a file now). Rates are wire bits a second; see `units` for how they are written.
 
+mod cluster;
+
 use crate::names::{Locator, name};
 use datapath::guard::Identity;
 use datapath::link::Discipline;
@@ -9,6 +11,8 @@ use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
 use std::net::IpAddr;
+
+pub use cluster::{Cluster, DEFAULT_DIRECTORY, Member, Remote};
 
 /// Ethernet's usual MTU, in bytes (RFC 894).
 pub const DEFAULT_MTU: u32 = 1500;
@@ -57,6 +61,8 @@ pub struct Config {
     pub switches: Vec<Switch>,
     /// Links that join switches of this daemon.
     pub links: Vec<Link>,
+    /// The other hosts; `None`: this one is alone.
+    pub cluster: Option<Cluster>,
 }
 
 impl Config {

@@ -1,5 +1,6 @@
 //! Names: how values that are not numbers are written in configurations and shown to people. Each is written here once.
 
+use crate::agent::settings::ControllerKind;
 use crate::units::Wrong;
 use datapath::link::Side;
 use datapath::program::{IngressMode, OrderKind};
@@ -33,6 +34,10 @@ pub const INGRESS_MODES: [(&str, IngressMode); 3] = [
     ("police", IngressMode::Police),
     ("police-published", IngressMode::PolicePublished),
 ];
+
+/// How `controller` is written.
+pub const CONTROLLERS: [(&str, ControllerKind); 2] =
+    [("rate", ControllerKind::Rate), ("gatekeeper", ControllerKind::Gatekeeper)];
 
 /// The name of a value in one of the tables above.
 #[must_use]
@@ -177,6 +182,26 @@ pub fn name(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
+/// Reads the name of a host of the cluster. It is a host name (RFC 1123, section 2.1) in small letters, because it stands in the host's certificate
+/// as a DNS name, where capitals mean nothing and a number could be an address.
+pub fn host(text: &str) -> Result<String, Wrong> {
+    let good = |label: &str| {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let last = text.rsplit('.').next().unwrap_or_default();
+    let is_number = last.bytes().all(|b| b.is_ascii_digit());
+    if text.len() > MAX_NAME || !text.split('.').all(good) || is_number {
+        return Err(Wrong::new(
+            format!("\"{text}\" cannot be the name of a host"),
+            format!(
+                "use small letters, digits, '-' and '.', as in \"rack2-host7\", at most {MAX_NAME}; the last part is no number"
+            ),
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 /// Reads the MAC address of one endpoint.
 pub fn mac(text: &str) -> Result<Mac, Wrong> {
     let example = "write six bytes in hexadecimal, such as \"02:00:00:00:00:01\"";
@@ -270,6 +295,18 @@ mod tests {
         }
         assert!(mac("01:80:c2:00:00:00").unwrap_err().message.contains("group"));
         assert!(mac("00:00:00:00:00:00").is_err());
+    }
+
+    #[test]
+    fn hosts_have_names_that_certificates_can_carry() {
+        for text in ["host1", "h-1.rack2.example", "1a", "7.example"] {
+            assert!(host(text).is_ok(), "{text}");
+        }
+        for text in
+            ["", "Host1", "h_1", ".h", "h.", "a..b", "-h", "h-", "10.0.0.1", "7", "h.7", &"x".repeat(MAX_NAME + 1)]
+        {
+            assert!(host(text).is_err(), "{text}");
+        }
     }
 
     #[test]

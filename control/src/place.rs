@@ -80,6 +80,13 @@ impl Locations {
         for (i, link) in config.links.iter().enumerate() {
             locations.record_name(&root.key("link").item(i), &link.name);
         }
+        for (i, member) in config.cluster.iter().flat_map(|cluster| &cluster.members).enumerate() {
+            let place = root.key("cluster").key("member").item(i);
+            locations.record_name(&place, &member.name);
+            for (i, endpoint) in member.endpoints.iter().enumerate() {
+                locations.record_name(&place.key("endpoint").item(i), &endpoint.name);
+            }
+        }
         for (i, switch) in config.switches.iter().enumerate() {
             let place = root.key("switch").item(i);
             locations.record_name(&place, &switch.name);

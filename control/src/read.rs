@@ -1,5 +1,6 @@
 //! Reading a configuration from TOML. The format is the struct in `config`, field by field; the keys are the names asked for here.
 
+mod cluster;
 mod table;
 pub(crate) mod thing;
 pub(crate) mod values;
@@ -77,7 +78,8 @@ fn config(r: &mut Reader, root: &mut Table<'_>) -> Config {
     };
     let switches = r.tables(root, "switch").into_iter().map(|t| switch(r, t)).collect();
     let links = r.tables(root, "link").into_iter().map(|t| link(r, t)).collect();
-    Config { daemon, switches, links }
+    let cluster = r.table(root, "cluster").map(|t| cluster::cluster(r, t));
+    Config { daemon, switches, links, cluster }
 }
 
 fn daemon(r: &mut Reader, mut t: Table<'_>) -> Daemon {

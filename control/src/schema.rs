@@ -4,8 +4,9 @@
 //! together: the reader knows each key of the table and no other, and refuses what the schema refuses.
 
 use crate::action::Kind;
+use crate::agent::settings::MOST_SAMPLES;
 use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
-use crate::names::{INGRESS_MODES, MAX_NAME, ORDERS};
+use crate::names::{CONTROLLERS, INGRESS_MODES, MAX_NAME, ORDERS};
 use serde_json::{Map, Value, json};
 
 /// What a value looks like.
@@ -22,6 +23,10 @@ enum Form {
     Order,
     /// The names of [`INGRESS_MODES`].
     Ingress,
+    /// The names of [`CONTROLLERS`].
+    Controller,
+    /// A list of tables of these keys.
+    Tables(&'static [Key]),
     /// A VLAN id, or "untagged".
     Vlan,
     /// One text of a pattern, or a list of them.
@@ -44,6 +49,10 @@ const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
 const ADDRESS: &str = r"^[0-9A-Fa-f:.]+/[0-9]+$";
 const MODE: &str = "^0?6[0246][0246]$";
 const ANY: &str = "^.+$";
+const PATH: &str = "^/.+$";
+const HOST: &str = "^[a-z0-9]([a-z0-9.-]{0,46}[a-z0-9])?$";
+const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$";
+const SOCKET: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
 
 /// Name, form, whether it must be given, and what it means.
 type Key = (&'static str, Form, bool, &'static str);
@@ -105,6 +114,27 @@ const LINK: &[Key] = &[
     ("loss", Form::Text(PERCENT), false, "of segments, at random"),
 ];
 
+const CLUSTER: &[Key] = &[
+    ("host", Form::Text(HOST), true, "name of this host, as in its certificate"),
+    ("listen", Form::Text(SOCKET), true, "UDP address where other hosts reach this one"),
+    ("directory", Form::Text(PATH), false, "certificate, key and authority: levada cluster init, levada cluster join"),
+    ("controller", Form::Controller, false, "what decides how fast senders on other hosts may send"),
+    ("sample", Form::Text(TIME), false, "gatekeeper: how often the ingress queues are sampled"),
+    ("samples", Form::Number(1, MOST_SAMPLES), false, "gatekeeper: samples over which drops are averaged"),
+    ("drop", Form::Text(PERCENT), false, "gatekeeper: part of the headroom; who drops more has a sender notified"),
+    ("notify", Form::Text(TIME), false, "gatekeeper: least time between two notifications about one endpoint"),
+    ("recovery", Form::Text(TIME), false, "gatekeeper: time in which a limit grows from nothing to the whole link"),
+];
+const MEMBER: &[Key] = &[
+    ("address", Form::Text(SOCKET), true, "UDP address where it is reached"),
+    ("endpoint", Form::Tables(REMOTE), false, "the endpoints it has"),
+];
+const REMOTE: &[Key] = &[
+    ("name", Form::Text(NAME), true, "its name"),
+    ("tenant", Form::Text(NAME), true, "name of its tenant, the same on all hosts"),
+    ("mac", Form::Texts(MAC), true, "its addresses"),
+];
+
 fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
     let lists: &[&[Key]] = match kind {
         Kind::Daemon => &[DAEMON],
@@ -113,6 +143,8 @@ fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
         Kind::Tenant => &[TENANT, KNOBS],
         Kind::Endpoint => &[DEVICE, ENDPOINT, KNOBS],
         Kind::Link => &[LINK],
+        Kind::Cluster => &[CLUSTER],
+        Kind::Member => &[MEMBER],
     };
     lists.iter().flat_map(|list| list.iter()).collect::<Vec<_>>().into_iter()
 }
@@ -141,6 +173,13 @@ impl Form {
             Form::Word(words) => json!({"enum": words}),
             Form::Order => json!({"enum": ORDERS.map(|(name, _)| name)}),
             Form::Ingress => json!({"enum": INGRESS_MODES.map(|(name, _)| name)}),
+            Form::Controller => json!({"enum": CONTROLLERS.map(|(name, _)| name)}),
+            Form::Tables(keys) => {
+                let (all, required) = properties_of(keys.iter());
+                let one =
+                    json!({"type": "object", "additionalProperties": false, "properties": all, "required": required});
+                json!({"type": "array", "items": one})
+            }
             Form::Vlan => json!({"oneOf": [number(1, 4094), {"const": "untagged"}]}),
             Form::Texts(pattern) => or_list(text(pattern)),
             Form::Words(words) => or_list(json!({"enum": words})),
@@ -152,9 +191,13 @@ impl Form {
 
 /// The properties of a thing, and which it must have.
 fn properties(kind: Kind) -> (Map<String, Value>, Vec<Value>) {
+    properties_of(keys(kind))
+}
+
+fn properties_of(keys: impl Iterator<Item = &'static Key>) -> (Map<String, Value>, Vec<Value>) {
     let mut all = Map::new();
     let mut required = Vec::new();
-    for (name, form, needed, about) in keys(kind) {
+    for (name, form, needed, about) in keys {
         let mut schema = form.schema();
         schema["description"] = (*about).into();
         all.insert((*name).to_owned(), schema);
@@ -180,8 +223,11 @@ pub fn thing(kind: Kind, is_set: bool) -> Value {
 /// The schema of a thing in the file: with its name and what is in it.
 fn in_file(kind: Kind, inner: &[(&str, Value)]) -> Value {
     let mut schema = thing(kind, false);
-    if kind != Kind::Uplink {
-        let pattern = format!("^[A-Za-z0-9][A-Za-z0-9._-]{{0,{}}}$", MAX_NAME - 1);
+    if kind != Kind::Uplink && kind != Kind::Cluster {
+        let pattern = match kind {
+            Kind::Member => HOST.to_owned(),
+            _ => format!("^[A-Za-z0-9][A-Za-z0-9._-]{{0,{}}}$", MAX_NAME - 1),
+        };
         schema["properties"]["name"] = json!({"type": "string", "pattern": pattern, "description": "its name"});
         if let Some(required) = schema["required"].as_array_mut() {
             required.insert(0, "name".into());
@@ -213,6 +259,7 @@ pub fn config() -> Value {
             "daemon": in_file(Kind::Daemon, &[]),
             "switch": switches,
             "link": list(in_file(Kind::Link, &[])),
+            "cluster": in_file(Kind::Cluster, &[("member", list(in_file(Kind::Member, &[])))]),
         },
     })
 }
@@ -226,9 +273,11 @@ mod tests {
     fn known(kind: Kind) -> Vec<String> {
         let text = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[switch.uplink]\nport = \"tap://u\"\nrate = \"1 Gbit/s\"\n\
                     [[switch.tenant]]\nname = \"t\"\n[[switch.tenant.endpoint]]\nname = \"e\"\nport = \"tap://e\"\n\
-                    [[link]]\nname = \"l\"\nrate = \"1 Gbit/s\"\n";
+                    [[link]]\nname = \"l\"\nrate = \"1 Gbit/s\"\n\
+                    [cluster]\nhost = \"h\"\nlisten = \"192.0.2.1:1\"\n[[cluster.member]]\nname = \"m\"\naddress = \"192.0.2.2:1\"\n";
         let path = match kind {
-            Kind::Daemon => "",
+            Kind::Daemon | Kind::Cluster => "",
+            Kind::Member => "m",
             Kind::Switch | Kind::Uplink => "s",
             Kind::Tenant => "s/t",
             Kind::Endpoint => "s/t/e",
@@ -239,7 +288,10 @@ mod tests {
         let action = Action::Set { kind, path: path.into(), keys };
         let problems = apply(&crate::load(text).config, &[action]).unwrap_err();
         let remedy = problems[0].remedy.strip_prefix("the keys here are ").expect("the reader lists its keys");
-        let inner = ["name", "uplink", "tenant", "endpoint"];
+        let inner: &[&str] = match kind {
+            Kind::Member => &["name"],
+            _ => &["name", "uplink", "tenant", "endpoint", "member"],
+        };
         let mut keys: Vec<String> = remedy.split(", ").filter(|key| !inner.contains(key)).map(str::to_owned).collect();
         keys.sort();
         keys.dedup();

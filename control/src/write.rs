@@ -3,8 +3,8 @@
 //! Only what differs from its default is written, so that two configurations that mean the same are written the same. What
 //! is written reads back as what it was; a test of every example and the fuzz target `config` see to that.
 
-use crate::config::{Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
-use crate::names::{INGRESS_MODES, ORDERS, name_of, show_mac};
+use crate::config::{Cluster, Config, Daemon, Device, Endpoint, Knobs, Link, Member, Remote, Switch, Tenant, Uplink};
+use crate::names::{CONTROLLERS, INGRESS_MODES, ORDERS, name_of, show_mac};
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::guard::Identity;
 use datapath::link::{Discipline, LinkConfig};
@@ -99,6 +99,55 @@ pub fn config(config: &Config) -> Keys {
     if !config.links.is_empty() {
         w.put("link", list(config.links.iter().map(|l| named(&l.name, link(l))).collect()));
     }
+    if let Some(c) = &config.cluster {
+        let mut keys = cluster(c);
+        if !c.members.is_empty() {
+            keys.insert(
+                "member".to_owned(),
+                list(c.members.iter().map(|m| named(&m.name, member(m))).collect()).into(),
+            );
+        }
+        w.put("cluster", keys);
+    }
+    w.0
+}
+
+/// The keys of `[cluster]` but its members.
+#[must_use]
+pub fn cluster(cluster: &Cluster) -> Keys {
+    let (mut w, default) = (Writer::default(), Cluster::default());
+    w.put("host", cluster.host.as_str());
+    w.put_some("listen", cluster.listen, |v| v.to_string().into());
+    w.put_unless_default("directory", &cluster.directory, &default.directory, |v| v.as_str().into());
+    let (settings, usual) = (&cluster.settings, &default.settings);
+    w.put_unless_default("controller", &settings.controller, &usual.controller, |&v| name_of(&CONTROLLERS, v).into());
+    let (parameters, usual) = (&settings.gatekeeper, &usual.gatekeeper);
+    let time = |&v: &u64| show_time(v).into();
+    w.put_unless_default("sample", &parameters.sample_ns, &usual.sample_ns, time);
+    w.put_unless_default("samples", &parameters.samples, &usual.samples, |&v| v.into());
+    w.put_unless_default("drop", &parameters.drop_ppm, &usual.drop_ppm, |&v| show_percent(v).into());
+    w.put_unless_default("notify", &parameters.notify_ns, &usual.notify_ns, time);
+    w.put_unless_default("recovery", &parameters.recovery_ns, &usual.recovery_ns, time);
+    w.0
+}
+
+/// The keys of a member of the cluster but its name.
+#[must_use]
+pub fn member(member: &Member) -> Keys {
+    let mut w = Writer::default();
+    w.put_some("address", member.address, |v| v.to_string().into());
+    let endpoints: Vec<Value> = member.endpoints.iter().map(|e| remote(e).into()).collect();
+    if !endpoints.is_empty() {
+        w.put("endpoint", endpoints);
+    }
+    w.0
+}
+
+fn remote(remote: &Remote) -> Keys {
+    let mut w = Writer::default();
+    w.put("name", remote.name.as_str());
+    w.put("tenant", remote.tenant.as_str());
+    w.put_list("mac", remote.macs.iter().map(|&mac| show_mac(mac).into()).collect());
     w.0
 }
 

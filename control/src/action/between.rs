@@ -5,8 +5,8 @@ use crate::config::Config;
 use crate::write::{self, Keys};
 use serde_json::Value;
 
-/// The actions that turn `old` into `new`: deletions first, then what is in what is deleted; then links, switches, uplinks, tenants and
-/// endpoints, set or added. The order of things in a list is not kept: it means nothing.
+/// The actions that turn `old` into `new`: deletions first, then what is in what is deleted; then links, switches, uplinks, tenants,
+/// endpoints, cluster and members, set or added. The order of things in a list is not kept: it means nothing.
 ///
 /// The daemon's name is not a key: who compares two daemons looks at it himself.
 #[must_use]
@@ -32,6 +32,18 @@ pub fn between(old: &Config, new: &Config) -> Vec<Action> {
             let path = format!("{name}/{}", tenant.name);
             let before = find(&before.tenants, &tenant.name).map_or(&[][..], |t| &t.endpoints);
             list.things(Kind::Endpoint, &path, before, &tenant.endpoints, write::endpoint);
+        }
+    }
+    match (&old.cluster, &new.cluster) {
+        (None, None) => {}
+        (Some(_), None) => list.deletions.push(Action::Del { kind: Kind::Cluster, path: String::new() }),
+        (before, Some(cluster)) => {
+            match before {
+                None => list.add(Kind::Cluster, "", write::cluster(cluster)),
+                Some(before) => list.set(Kind::Cluster, "", write::cluster(before), write::cluster(cluster)),
+            }
+            let members = before.as_ref().map_or(&[][..], |before| &before.members);
+            list.things(Kind::Member, "", members, &cluster.members, write::member);
         }
     }
     list.deletions.append(&mut list.rest);

@@ -15,7 +15,7 @@ use datapath::wire::Mac;
 use std::collections::BTreeMap;
 
 /// Most samples that are averaged.
-const MOST_SAMPLES: usize = 32;
+const MOST_SAMPLES: usize = super::settings::MOST_SAMPLES as usize;
 
 /// The drops of one ingress queue.
 #[derive(Clone, Debug, Default)]

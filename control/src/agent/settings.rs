@@ -12,6 +12,9 @@ pub enum ControllerKind {
     Gatekeeper,
 }
 
+/// Most samples that are averaged.
+pub const MOST_SAMPLES: u32 = 32;
+
 /// Parameters of Gatekeeper's controller. The first three are the paper's, the others it leaves open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gatekeeper {

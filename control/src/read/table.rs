@@ -89,10 +89,15 @@ impl Reader {
 
     /// The name of the table's item; it is remembered for messages.
     pub fn name(&mut self, table: &mut Table<'_>, such_as: &str) -> String {
+        self.name_as(table, such_as, super::values::name)
+    }
+
+    /// The same, of items whose names have rules of their own.
+    pub fn name_as(&mut self, table: &mut Table<'_>, such_as: &str, parse: Parse<String>) -> String {
         if let Some(DeValue::String(text)) = table.entries.get("name").map(Spanned::get_ref) {
             self.locations.record_name(&table.place, text);
         }
-        self.need(table, "name", such_as, super::values::name).unwrap_or_default()
+        self.need(table, "name", such_as, parse).unwrap_or_default()
     }
 
     /// The values of `key`: one, or a list of them.

@@ -1,7 +1,7 @@
 //! Reading one thing from its keys as JSON values: as if they stood in a file, by the same reader, with the same messages.
 
 use super::{Reader, Table};
-use crate::config::{Config, Daemon, Endpoint, Link, Switch, Tenant, Uplink};
+use crate::config::{Cluster, Config, Daemon, Endpoint, Link, Member, Switch, Tenant, Uplink};
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::write::Keys;
@@ -37,6 +37,16 @@ pub(crate) fn endpoint(name: &str, keys: &Keys) -> Result<Endpoint, Vec<Problem>
 /// Reads a link.
 pub(crate) fn link(name: &str, keys: &Keys) -> Result<Link, Vec<Problem>> {
     read(Some(name), keys, &[], super::link)
+}
+
+/// Reads a cluster without its members.
+pub(crate) fn cluster(keys: &Keys) -> Result<Cluster, Vec<Problem>> {
+    read(None, keys, &["member"], super::cluster::cluster)
+}
+
+/// Reads a member of the cluster.
+pub(crate) fn member(name: &str, keys: &Keys) -> Result<Member, Vec<Problem>> {
+    read(Some(name), keys, &[], super::cluster::member)
 }
 
 /// Reads a whole configuration.

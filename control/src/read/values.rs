@@ -1,17 +1,18 @@
 //! Values: what each kind of TOML value must look like.
 
+use crate::agent::settings::{ControllerKind, MOST_SAMPLES};
 use crate::config::{
     MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
     MIN_QUEUE_BYTES,
 };
-use crate::names::{self, INGRESS_MODES, Locator, ORDERS};
+use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS};
 use crate::problem::nearest;
 use crate::units::{self, Wrong};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::Rate;
 use datapath::wire::Mac;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use toml::de::DeValue;
 
 /// Longest time that a link may delay, in nanoseconds: beyond it a lab measures its own patience.
@@ -22,6 +23,8 @@ const MIN_AGE_NS: u64 = 1_000_000_000;
 const MAX_AGE_NS: u64 = 1_000_000 * 1_000_000_000;
 /// Bounds of a link's queue, in wire bytes: at least one MTU frame.
 const LINK_QUEUE_BYTES: (u64, u64) = (1600, 1 << 30);
+/// Bounds of the times of a controller, in nanoseconds: from what a worker can keep to what an operator has patience for.
+const INTERVAL_NS: (u64, u64) = (1_000_000, 60_000_000_000);
 
 fn text<'a>(value: &'a DeValue<'_>, such_as: &str) -> Result<&'a str, Wrong> {
     value.as_str().ok_or_else(|| {
@@ -260,6 +263,67 @@ pub(crate) fn mask(ip: IpAddr, length: u8) -> IpAddr {
             IpAddr::V6((ip.to_bits() & keep).into())
         }
     }
+}
+
+/// The name of a host, as certificates have it.
+pub(super) fn host(value: &DeValue<'_>) -> Result<String, Wrong> {
+    names::host(text(value, "\"host1\"")?)
+}
+
+pub(super) fn controller(value: &DeValue<'_>) -> Result<ControllerKind, Wrong> {
+    choice(value, &CONTROLLERS, "controller")
+}
+
+/// A time of a controller.
+pub(super) fn interval(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"10 ms\"")?, INTERVAL_NS.0, INTERVAL_NS.1)
+}
+
+/// How many samples a mean is taken over.
+pub(super) fn samples(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 1, MOST_SAMPLES)
+}
+
+/// A part of something.
+pub(super) fn part(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    units::percent_ppm(text(value, "\"50 %\"")?, 100)
+}
+
+/// A directory, absolute.
+pub(super) fn directory(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let such_as = "\"/etc/levada/cluster\"";
+    let word = text(value, such_as)?;
+    if word.starts_with('/') && word.len() > 1 && !word.contains(char::is_control) {
+        return Ok(word.to_owned());
+    }
+    Err(Wrong::new(format!("\"{word}\" is not an absolute path"), format!("write such as {such_as}")))
+}
+
+/// Where this host listens: an address of its own, or of any of its interfaces.
+pub(super) fn listen(value: &DeValue<'_>) -> Result<SocketAddr, Wrong> {
+    socket_address(text(value, "\"192.0.2.1:7370\"")?)
+}
+
+/// Where another host is reached.
+pub(super) fn peer_address(value: &DeValue<'_>) -> Result<SocketAddr, Wrong> {
+    let address = socket_address(text(value, "\"192.0.2.2:7370\"")?)?;
+    if address.ip().is_unspecified() {
+        return Err(Wrong::new(format!("{} is the address of no host", address.ip()), "write the host's own address"));
+    }
+    Ok(address)
+}
+
+fn socket_address(word: &str) -> Result<SocketAddr, Wrong> {
+    let such_as = "write address and UDP port, such as \"192.0.2.1:7370\" or \"[2001:db8::1]:7370\"";
+    let address: SocketAddr =
+        word.parse().map_err(|_| Wrong::new(format!("\"{word}\" is not an address with a port"), such_as))?;
+    if address.port() == 0 {
+        return Err(Wrong::new(format!("\"{word}\" has no port"), such_as));
+    }
+    if address.ip().is_multicast() {
+        return Err(Wrong::new(format!("{} is a group address", address.ip()), such_as));
+    }
+    Ok(address)
 }
 
 #[cfg(test)]

@@ -1,0 +1,139 @@
+//! The cluster: hosts and addresses that clash, an own entry that is not true, and what would have no effect.
+
+use super::{Findings, unique};
+use crate::agent::settings::{ControllerKind, Gatekeeper};
+use crate::config::{Cluster, Config, Endpoint, Member, Tenant};
+use crate::names::{Locator, show_mac};
+use crate::place::Place;
+use datapath::program::Attachment;
+use datapath::wire::Mac;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+pub(super) fn check(findings: &mut Findings, config: &Config) {
+    let Some(cluster) = &config.cluster else { return };
+    let place = Place::root().key("cluster");
+    let members = place.key("member");
+    unique(findings, cluster.members.iter().map(|m| m.name.as_str()), &members, "member", "the cluster");
+    unique_addresses(findings, cluster, &members);
+    unique_macs(findings, config, cluster, &members);
+    check_parameters(findings, cluster, &place);
+    if config.switches.iter().all(|switch| switch.uplink.is_none()) {
+        findings.warning(
+            place.clone(),
+            "no switch has an uplink over which other hosts would be",
+            "add [switch.uplink]",
+        );
+    }
+    let own = cluster.members.iter().enumerate().find(|(_, member)| member.name == cluster.host);
+    if let Some((i, own)) = own {
+        check_own(findings, config, own, &members.item(i));
+    }
+    for (s, t, e, endpoint) in nameless(config) {
+        findings.warning(
+            Place::root().key("switch").item(s).key("tenant").item(t).key("endpoint").item(e),
+            format!("endpoint \"{}\" has no `mac`: senders on other hosts cannot be asked to spare it", endpoint.name),
+            "give it its `mac`",
+        );
+    }
+}
+
+/// Two hosts with one address: one of them would never be reached.
+fn unique_addresses(findings: &mut Findings, cluster: &Cluster, members: &Place) {
+    let mut seen: BTreeMap<SocketAddr, &str> = BTreeMap::new();
+    for (i, member) in cluster.members.iter().enumerate() {
+        let Some(address) = member.address else { continue };
+        if let Some(other) = seen.insert(address, &member.name) {
+            findings.error(
+                members.item(i).key("address"),
+                format!("{address} is host \"{other}\"'s address"),
+                "give each host its own address or port",
+            );
+        }
+        if cluster.listen == Some(address) && member.name != cluster.host {
+            findings.error(
+                members.item(i).key("address"),
+                format!("{address} is where this host listens, which is \"{}\"", cluster.host),
+                "write the other host's address, or correct `listen`",
+            );
+        }
+    }
+}
+
+/// A MAC address is one endpoint's in its tenant, on whatever host.
+fn unique_macs<'a>(findings: &mut Findings, config: &'a Config, cluster: &'a Cluster, members: &Place) {
+    let mut seen: BTreeMap<(&str, Mac), String> = BTreeMap::new();
+    for (tenant, endpoint) in local(config) {
+        for &mac in &endpoint.identity.macs {
+            seen.insert((&tenant.name, mac), format!("this host's \"{}\"", endpoint.name));
+        }
+    }
+    for (i, member) in cluster.members.iter().enumerate().filter(|(_, member)| member.name != cluster.host) {
+        for (e, endpoint) in member.endpoints.iter().enumerate() {
+            for &mac in &endpoint.macs {
+                let who = format!("\"{}\" of host \"{}\"", endpoint.name, member.name);
+                let Some(other) = seen.insert((&endpoint.tenant, mac), who) else { continue };
+                findings.error(
+                    members.item(i).key("endpoint").item(e).key("mac"),
+                    format!("{} is {other} in the same tenant", show_mac(mac)),
+                    "an address is in one place: remove it from where it is not",
+                );
+            }
+        }
+    }
+}
+
+fn check_parameters(findings: &mut Findings, cluster: &Cluster, place: &Place) {
+    if cluster.settings.controller == ControllerKind::Gatekeeper {
+        return;
+    }
+    let (g, usual) = (&cluster.settings.gatekeeper, Gatekeeper::default());
+    let given = [
+        ("sample", g.sample_ns != usual.sample_ns),
+        ("samples", g.samples != usual.samples),
+        ("drop", g.drop_ppm != usual.drop_ppm),
+        ("notify", g.notify_ns != usual.notify_ns),
+        ("recovery", g.recovery_ns != usual.recovery_ns),
+    ];
+    for (key, _) in given.iter().filter(|(_, given)| *given) {
+        findings.warning(
+            place.key(*key),
+            format!("`{key}` has no effect: it is a parameter of the other controller"),
+            "add controller = \"gatekeeper\", or remove it",
+        );
+    }
+}
+
+/// What is said of this host must be so: the others may have the same list.
+fn check_own(findings: &mut Findings, config: &Config, own: &Member, place: &Place) {
+    for (i, remote) in own.endpoints.iter().enumerate() {
+        let is_it = |(tenant, endpoint): &(&Tenant, &Endpoint)| {
+            tenant.name == remote.tenant && remote.macs.iter().all(|mac| endpoint.identity.macs.contains(mac))
+        };
+        if !local(config).any(|one| is_it(&one)) {
+            findings.warning(
+                place.key("endpoint").item(i),
+                format!("this host has no endpoint of tenant \"{}\" with this address", remote.tenant),
+                "add it, or remove it from the list, which other hosts may have as well",
+            );
+        }
+    }
+}
+
+fn local(config: &Config) -> impl Iterator<Item = (&Tenant, &Endpoint)> {
+    let tenants = config.switches.iter().flat_map(|switch| &switch.tenants);
+    tenants.flat_map(|tenant| tenant.endpoints.iter().map(move |endpoint| (tenant, endpoint)))
+}
+
+/// Endpoints behind an uplink whose addresses are not declared, by their numbers. A trunk has many, and the host's are its own affair.
+fn nameless(config: &Config) -> impl Iterator<Item = (usize, usize, usize, &Endpoint)> {
+    let switches = config.switches.iter().enumerate().filter(|(_, switch)| switch.uplink.is_some());
+    let tenants =
+        switches.flat_map(|(s, switch)| switch.tenants.iter().enumerate().map(move |(t, tenant)| (s, t, tenant)));
+    let attached = tenants.filter(|(.., tenant)| tenant.attachment != Attachment::Isolated);
+    let endpoints =
+        attached.flat_map(|(s, t, tenant)| tenant.endpoints.iter().enumerate().map(move |(e, one)| (s, t, e, one)));
+    endpoints.filter(|(.., one)| {
+        !one.trunk && one.identity.macs.is_empty() && !matches!(one.device.locator, Some(Locator::Host(_)))
+    })
+}

@@ -1,0 +1,58 @@
+//! Reading `[cluster]` and what is in it.
+
+use super::table::{Reader, Table};
+use super::values;
+use crate::agent::Settings;
+use crate::agent::settings::Gatekeeper;
+use crate::config::{Cluster, Member, Remote};
+
+pub(super) fn cluster(r: &mut Reader, mut t: Table<'_>) -> Cluster {
+    let default = Cluster::default();
+    let cluster = Cluster {
+        host: r.need(&mut t, "host", "\"host1\"", values::host).unwrap_or_default(),
+        listen: r.need(&mut t, "listen", "\"192.0.2.1:7370\"", values::listen),
+        directory: r.get(&mut t, "directory", values::directory).unwrap_or(default.directory),
+        settings: Settings {
+            controller: r.get(&mut t, "controller", values::controller).unwrap_or_default(),
+            gatekeeper: gatekeeper(r, &mut t),
+        },
+        members: r.tables(&mut t, "member").into_iter().map(|u| member(r, u)).collect(),
+    };
+    r.close(t);
+    cluster
+}
+
+fn gatekeeper(r: &mut Reader, t: &mut Table<'_>) -> Gatekeeper {
+    let default = Gatekeeper::default();
+    Gatekeeper {
+        sample_ns: r.get(t, "sample", values::interval).unwrap_or(default.sample_ns),
+        samples: r.get(t, "samples", values::samples).unwrap_or(default.samples),
+        drop_ppm: r.get(t, "drop", values::part).unwrap_or(default.drop_ppm),
+        notify_ns: r.get(t, "notify", values::interval).unwrap_or(default.notify_ns),
+        recovery_ns: r.get(t, "recovery", values::interval).unwrap_or(default.recovery_ns),
+    }
+}
+
+pub(super) fn member(r: &mut Reader, mut t: Table<'_>) -> Member {
+    let member = Member {
+        name: r.name_as(&mut t, "\"host2\"", values::host),
+        address: r.need(&mut t, "address", "\"192.0.2.2:7370\"", values::peer_address),
+        endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| remote(r, u)).collect(),
+    };
+    r.close(t);
+    member
+}
+
+fn remote(r: &mut Reader, mut t: Table<'_>) -> Remote {
+    let mut remote = Remote {
+        name: r.name(&mut t, "\"red2\""),
+        tenant: r.need(&mut t, "tenant", "\"red\"", values::name).unwrap_or_default(),
+        macs: Vec::new(),
+    };
+    if !t.has("mac") {
+        r.need(&mut t, "mac", "\"02:00:00:00:00:02\"", values::mac);
+    }
+    remote.macs = r.list(&mut t, "mac", values::mac);
+    r.close(t);
+    remote
+}
