@@ -51,7 +51,7 @@ pub enum Command {
     },
     /// Show what a running daemon has promised, carried and dropped
     Show(Show),
-    /// Add a switch, uplink, tenant, endpoint or link to a running daemon
+    /// Add a switch, uplink, tenant, endpoint, link, cluster or member to a running daemon
     ///
     /// Keys are those of the configuration file: levada add endpoint s1/red/red2 port=tap://red2 guarantee="10 Mbit/s"
     Add(Edit),
@@ -79,6 +79,9 @@ pub enum Command {
     Top(crate::top::Arguments),
     /// Follow real frames through a running daemon, or say what would happen to one
     Trace(crate::trace::Arguments),
+    /// Make a cluster of hosts, or join one: keys and certificates by which hosts trust each other
+    #[command(subcommand)]
+    Cluster(crate::cluster::Arguments),
     /// Print the JSON schema of the configuration
     Schema,
     /// Print completions for a shell
@@ -140,6 +143,8 @@ pub enum What {
     Links,
     /// The addresses that are declared and learned, by tenant: whose they are, when they were last seen
     Tables,
+    /// The other hosts of the cluster: connections, datagrams, certificates, what went wrong
+    Cluster,
     /// What was dropped, by reason
     Drops,
     /// The configuration that runs now
@@ -149,10 +154,10 @@ pub enum What {
 /// A thing in the configuration.
 #[derive(Args, Debug)]
 pub struct Thing {
-    /// What kind of thing: daemon, switch, uplink, tenant, endpoint or link
+    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, link, cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
-    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT or LINK; nothing for the daemon
+    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST; nothing for daemon and cluster
     #[arg(default_value = "", hide_default_value = true)]
     pub path: String,
 }
@@ -176,10 +181,10 @@ pub struct How {
 /// `levada add` and `levada set`.
 #[derive(Args, Debug)]
 pub struct Edit {
-    /// What kind of thing: daemon, switch, uplink, tenant, endpoint or link
+    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, link, cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
-    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT or LINK (not for the daemon); then KEY=VALUE...
+    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for daemon and cluster); then KEY=VALUE...
     ///
     /// Lists and tables are written as JSON: limit='{"egress": "5 Mbit/s"}'
     #[arg(value_name = "PATH KEY=VALUE")]
@@ -195,7 +200,7 @@ impl Edit {
     /// A word that is no `KEY=VALUE`.
     pub fn path_and_keys(&self) -> Result<(String, Keys), String> {
         let mut words = self.words.iter();
-        let path = if self.kind == Kind::Daemon {
+        let path = if self.kind.path_form().is_empty() {
             String::new()
         } else {
             words
@@ -316,6 +321,11 @@ mod tests {
             &["clean"],
             &["trace"],
             &["top", "--once"],
+            &["show", "cluster"],
+            &["cluster", "init", "--host", "h1"],
+            &["cluster", "join", "-d", "/tmp/c", "--via", "ssh h1 levada cluster sign"],
+            &["cluster", "join", "--certificate", "-"],
+            &["cluster", "rotate", "--finish"],
             &["trace", "endpoint", "red1", "and", "tcp", "--count", "5"],
             &["trace", "--from", "s1/red/a", "--to", "02:00:00:00:00:01", "tcp", "10.0.0.1:1", "10.0.0.2:2"],
         ] {
@@ -337,6 +347,10 @@ mod tests {
             &["trace", "--from", "s1/red/a", "--hex", "00", "tcp"],
             &["add"],
             &["add", "tennant", "s1/red"],
+            &["cluster"],
+            &["cluster", "init", "--host", "H1"],
+            &["cluster", "join", "--host", "h1", "--certificate", "f"],
+            &["cluster", "sign", "--via", "x"],
             &["shwo"],
             &[],
         ] {

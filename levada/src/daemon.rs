@@ -9,6 +9,7 @@
 //! | `levada-door` | another process that takes over (`handover`) |
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
 //! | `levada-vde` | lets clients into VDE directories (`plugs`) |
+//! | `levada-peers` | speaks with other hosts (`peers`), where there is a cluster |
 
 use crate::desk::{self, Desk};
 use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
@@ -251,6 +252,7 @@ impl Running {
             }
         })?;
         rundir.announce().map_err(failed("cannot put the sockets in their place"))?;
+        desk.join_others();
         plugs.write_down(rundir.ledger());
         if let Some(from) = from {
             log.line(Level::Info, &format!("has taken over from process {from}"));
@@ -345,6 +347,7 @@ impl Running {
         let _ = self.inbox.send(if end == End::GivenAway { Order::Finish } else { Order::Stop });
         self.bell.ring();
         let crashed = self.worker.join().is_err();
+        self.desk.leave_others();
         self.plugs.stop();
         let _ = self.vde.join();
         let _ = self.chores.send(Chore::Stop);

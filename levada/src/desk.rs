@@ -8,6 +8,7 @@ use crate::http::Door;
 use crate::log::{Level, Log};
 use crate::recipe::settle;
 use crate::report::{Facts, Report};
+use crate::seat::{ClusterReply, Seat};
 use crate::shortcut::{Shortcuts, Suspended};
 use crate::site::Site;
 use crate::upkeep::News;
@@ -87,6 +88,8 @@ pub struct Desk {
     spare: Mutex<Option<Box<Snapshot>>>,
     /// Who may look.
     door: Arc<Door>,
+    /// The other hosts.
+    seat: Seat,
 }
 
 /// A poisoned lock is taken all the same: what it guards is replaced whole.
@@ -108,7 +111,9 @@ impl Desk {
         let running = Running { config: config.clone(), revision: 1, facts: Arc::new(facts) };
         let shortcuts = site.shortcuts();
         let (running, site, spare) = (Mutex::new(running), Mutex::new(site), Mutex::new(None));
-        Desk { running, site, shortcuts, log, inbox, bell, spare, door }
+        // Nobody listens yet to what other hosts say.
+        let seat = Seat::new(log.clone(), Arc::new(|_, _| false));
+        Desk { running, site, shortcuts, log, inbox, bell, spare, door, seat }
     }
 
     /// What runs, compiled.
@@ -126,6 +131,22 @@ impl Desk {
         let report = facts.report(&shot);
         *lock(&self.spare) = Some(shot);
         Ok(report)
+    }
+
+    /// What is known of the cluster.
+    pub fn cluster(&self) -> ClusterReply {
+        self.seat.report()
+    }
+
+    /// Speaks with the other hosts from now on, if there are any.
+    pub fn join_others(&self) {
+        let cluster = lock(&self.running).config.cluster.clone();
+        self.seat.follow(cluster.as_ref());
+    }
+
+    /// Says goodbye to them.
+    pub fn leave_others(&self) {
+        self.seat.leave();
     }
 
     /// The configuration that runs.
@@ -174,6 +195,8 @@ impl Desk {
             return Err(format!("a running daemon keeps its name \"{name}\"; restart it to have another"));
         }
         if actions.is_empty() {
+            // Certificates may have changed.
+            self.join_others();
             return Ok((0, revision));
         }
         let count = actions.len();
@@ -215,6 +238,8 @@ impl Desk {
         })?;
         let mut running = lock(&self.running);
         *running = Running { config, revision: running.revision + revisions, facts: Arc::new(facts) };
+        drop(running);
+        self.join_others();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod check;
 mod clean;
 mod cli;
 mod client;
+mod cluster;
 mod daemon;
 mod descriptors;
 mod desk;
@@ -15,11 +16,14 @@ mod log;
 mod metrics;
 mod notify;
 mod os;
+mod peers;
 mod plugs;
 mod privileges;
 mod recipe;
 mod report;
+mod roster;
 mod rundir;
+mod seat;
 mod shortcut;
 mod show;
 mod site;
@@ -87,6 +91,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Apply { file, how } => edit::apply(&file, &how),
         Command::Top(arguments) => top::top(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
+        Command::Cluster(arguments) => cluster::run(arguments),
         Command::Schema => print(&format!("{:#}\n", control::schema::config())),
         Command::Completions { shell } => print(&cli::completions(shell)),
         Command::Man { directory } => cli::man(&directory)

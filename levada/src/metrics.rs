@@ -5,6 +5,7 @@
 //! dozen lines of format, and the report is there already; the tests parse it strictly.
 
 use crate::report::{LaneReport, LinkEndReport, Report, SharedReport, SojournReport};
+use crate::seat::{ClusterReply, ClusterReport};
 use datapath::sojourn::Sojourn;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -117,7 +118,7 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 
 /// The report as text.
 #[must_use]
-pub fn text(report: &Report) -> String {
+pub fn text(report: &Report, cluster: &ClusterReply) -> String {
     let mut all = Families::default();
     worker(&mut all, report);
     for link in &report.links {
@@ -197,12 +198,45 @@ pub fn text(report: &Report) -> String {
             }
         }
     }
+    if let Some(report) = &cluster.cluster {
+        self::cluster(&mut all, report);
+    }
     let mut out = String::new();
     for family in all.0 {
         out += &family.head;
         out += &family.samples;
     }
     out + "# EOF\n"
+}
+
+fn cluster(all: &mut Families, report: &ClusterReport) {
+    all.gauge("levada_cluster_up", "Whether other hosts can reach this one.", "", u8::from(report.up));
+    let ends = [("host", report.certificate_expires_s), ("authority", report.authority_expires_s)];
+    for (what, end) in ends.into_iter().filter_map(|(what, end)| Some((what, end?))) {
+        let help = "When a certificate expires, in Unix time.";
+        all.gauge("levada_cluster_certificate_expiry_timestamp_seconds", help, &labels(&[("of", what)]), end);
+    }
+    for (why, count) in &report.refused {
+        all.counter("levada_cluster_refused_attempts", "Attempts to connect.", &labels(&[("reason", why)]), count);
+    }
+    for member in &report.members {
+        let of = ("member", member.name.as_str());
+        for (direction, open) in [("to", member.outgoing_ns), ("from", member.incoming_ns)] {
+            let help = "Whether there is a connection; at rest there is none.";
+            let to = labels(&[of, ("direction", direction)]);
+            all.gauge("levada_cluster_connected", help, &to, u8::from(open.is_some()));
+        }
+        let datagrams = [
+            ("egress", "passed", member.sent),
+            ("egress", "dropped", member.unsent),
+            ("ingress", "passed", member.received),
+            ("ingress", "dropped", member.untaken),
+        ];
+        for (direction, outcome, count) in datagrams {
+            let to = labels(&[of, ("direction", direction), ("outcome", outcome)]);
+            all.counter("levada_cluster_datagrams", "Datagrams to and from other hosts.", &to, count);
+        }
+    }
 }
 
 fn worker(all: &mut Families, report: &Report) {

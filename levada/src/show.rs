@@ -1,5 +1,6 @@
 //! `levada show`: asks a running daemon for its report, and prints it, or a part of it, for people or as JSON.
 
+mod cluster;
 mod part;
 
 use crate::api::ConfigReply;
@@ -8,6 +9,7 @@ use crate::client::Client;
 use crate::report::{
     EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
 };
+use crate::seat::ClusterReply;
 use crate::tables::TablesReply;
 use crate::{Failure, print};
 use control::shortcut::Hindrance;
@@ -41,6 +43,10 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     if show.what == What::Tables {
         let tables: TablesReply = client.get("/v1/tables")?;
         return if show.json { json(show, &tables) } else { Ok(columns(&part::table_rows(&tables))) };
+    }
+    if show.what == What::Cluster {
+        let reply: ClusterReply = client.get("/v1/cluster")?;
+        return if show.json { json(show, &reply) } else { Ok(cluster::text(&reply)) };
     }
     let report: Report = client.get("/v1/report")?;
     if show.what == What::All {

@@ -4,6 +4,7 @@
 use super::routes::BODY_BYTES;
 use crate::api::{ChangeReply, ConfigReply, ErrorReply};
 use crate::report::Report;
+use crate::seat::ClusterReply;
 use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};
 use control::action::Kind;
@@ -20,6 +21,7 @@ pub fn document() -> Value {
         .into_generator();
     let report = generator.subschema_for::<Report>();
     let tables = generator.subschema_for::<TablesReply>();
+    let cluster = generator.subschema_for::<ClusterReply>();
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
@@ -81,6 +83,7 @@ pub fn document() -> Value {
         "paths": {
             "/v1/report": get("report", "What was promised, carried and dropped since the daemon's start", json!(report)),
             "/v1/tables": get("tables", "The addresses that are declared and learned, by tenant", json!(tables)),
+            "/v1/cluster": get("cluster", "The other hosts of the cluster, and the connections with them", json!(cluster)),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",
                 "summary": "The report as OpenMetrics text",
@@ -121,7 +124,7 @@ fn action() -> Value {
         let form = |word: &str, keys: Option<Value>| {
             let mut properties = json!({"action": {"const": word}, "kind": {"const": kind.word()}, "path": path(kind)});
             let mut required = vec!["action", "kind"];
-            if kind != Kind::Daemon {
+            if word != "set" || !kind.path_form().is_empty() {
                 required.push("path");
             }
             if let Some(keys) = keys {

@@ -22,9 +22,10 @@ const TRACE_BYTES: usize = 256 << 10;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
-pub const ROUTES: [(&str, Method); 8] = [
+pub const ROUTES: [(&str, Method); 9] = [
     ("/v1/report", Method::GET),
     ("/v1/tables", Method::GET),
+    ("/v1/cluster", Method::GET),
     ("/v1/metrics", Method::GET),
     ("/v1/config", Method::GET),
     ("/v1/schema", Method::GET),
@@ -49,13 +50,14 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
     match path.as_str() {
         "/v1/report" => with_desk(house, &house.reports, |house| house.desk.report()).await,
         "/v1/tables" => with_desk(house, &house.reports, |house| house.desk.tables()).await,
+        "/v1/cluster" => with_desk(house, &house.reports, |house| Ok(house.desk.cluster())).await,
         "/v1/metrics" => {
             with_desk_as(
                 house,
                 &house.reports,
-                |house| house.desk.report(),
-                |report| {
-                    let mut answer = Response::new(Full::new(Bytes::from(metrics::text(report))));
+                |house| Ok((house.desk.report()?, house.desk.cluster())),
+                |(report, cluster)| {
+                    let mut answer = Response::new(Full::new(Bytes::from(metrics::text(report, cluster))));
                     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
                     answer
                 },

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::report::Facts;
+use crate::seat::MemberReport;
 use crate::worker::Snapshot;
 use std::collections::HashSet;
 
@@ -71,9 +72,56 @@ fn report() -> Report {
     Facts { plan, uplinks: BTreeMap::new(), devices, shortcuts: Default::default() }.report(&shot)
 }
 
+fn cluster() -> ClusterReply {
+    let member = |name: &str, sent| MemberReport {
+        name: name.to_owned(),
+        address: "192.0.2.2:7370".to_owned(),
+        endpoints: 1,
+        outgoing_ns: Some(5),
+        incoming_ns: None,
+        connections: 1,
+        sent,
+        unsent: 1,
+        received: 0,
+        untaken: 0,
+        certificate_expires_s: None,
+        error: None,
+        error_ago_ns: None,
+    };
+    let cluster = ClusterReport {
+        host: "h1".to_owned(),
+        controller: "rate".to_owned(),
+        store: "file".to_owned(),
+        store_error: None,
+        listen: "192.0.2.1:7370".to_owned(),
+        up: true,
+        error: None,
+        certificate_expires_s: Some(1_800_000_000),
+        authority_expires_s: None,
+        authorities: 1,
+        refused: BTreeMap::from([("unproven".to_owned(), 3)]),
+        unposted: 0,
+        members: vec![member("h2", 7), member("h3", 0)],
+    };
+    ClusterReply { version: 1, cluster: Some(cluster) }
+}
+
+#[test]
+fn the_cluster_is_in_it_where_there_is_one() {
+    let samples = read(&text(&report(), &cluster()));
+    let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}")) as u64;
+    assert_eq!(get("levada_cluster_up"), 1);
+    assert_eq!(get("levada_cluster_connected{member=\"h3\",direction=\"to\"}"), 1);
+    assert_eq!(get("levada_cluster_datagrams_total{member=\"h2\",direction=\"egress\",outcome=\"passed\"}"), 7);
+    assert_eq!(get("levada_cluster_refused_attempts_total{reason=\"unproven\"}"), 3);
+    assert_eq!(get("levada_cluster_certificate_expiry_timestamp_seconds{of=\"host\"}"), 1_800_000_000);
+    let alone = read(&text(&report(), &ClusterReply { version: 1, cluster: None }));
+    assert!(!alone.keys().any(|key| key.contains("cluster")));
+}
+
 #[test]
 fn the_report_is_sound_openmetrics() {
-    let samples = read(&text(&report()));
+    let samples = read(&text(&report(), &cluster()));
     let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}"));
     assert!((get("levada_uptime_seconds") - 1.5).abs() < 1e-9);
     let of_b = "switch=\"s1\",tenant=\"red\",endpoint=\"b\"";

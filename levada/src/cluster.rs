@@ -1,0 +1,344 @@
+//! `levada cluster`: how hosts come to trust each other. One host makes the cluster's authority; each host makes its own key, which never leaves it, and has
+//! the authority vouch for it by a certificate.
+//!
+//! How the request gets to the authority and the certificate back is the operator's affair, who has a trusted way between his hosts already: `--via` takes
+//! any command that runs `levada cluster sign` there, such as `ssh host1 levada cluster sign`; or both are carried as files. So no daemon has to listen for
+//! strangers, and there is no token that could leak.
+
+pub mod authority;
+pub mod credentials;
+
+use crate::{Failure, print};
+use authority::{Answer, Authority, request, settle};
+use clap::{Args, Subcommand};
+use control::config::DEFAULT_DIRECTORY;
+use credentials::{AUTHORITY, Credentials, HOST, Parsed, REQUEST, TRUST};
+use rustls::RootCertStore;
+use std::fs;
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// Longest request or answer, in bytes.
+const MAX_TEXT: u64 = 64 << 10;
+
+/// `levada cluster`.
+#[derive(Subcommand, Debug)]
+pub enum Arguments {
+    /// Make a cluster: its authority, and this host's certificate
+    Init {
+        #[command(flatten)]
+        place: Place,
+        /// Name of this host [default: its certificate's, or the system's]
+        #[arg(long, value_parser = host_name)]
+        host: Option<String>,
+    },
+    /// Join a cluster, or renew this host's certificate: a new key, which the authority vouches for
+    ///
+    /// A running daemon takes the new certificate up within a minute. On the host that has the authority, nothing else is needed. Elsewhere, say how it
+    /// is reached with --via; or without, the request is printed, and what `levada cluster sign` answers is given to --certificate.
+    Join {
+        #[command(flatten)]
+        place: Place,
+        /// Name of this host [default: its certificate's, or the system's]
+        #[arg(long, value_parser = host_name)]
+        host: Option<String>,
+        /// Shell command that runs `levada cluster sign` where the authority is, such as "ssh host1 levada cluster sign"
+        #[arg(long, value_name = "COMMAND")]
+        via: Option<String>,
+        /// The answer to the request that was printed before; - for standard input
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["via", "host"])]
+        certificate: Option<PathBuf>,
+    },
+    /// Answer a request on standard input with a certificate on standard output, where the authority is
+    Sign {
+        #[command(flatten)]
+        place: Place,
+        /// Refuse requests of other hosts than this one
+        #[arg(long, value_parser = host_name)]
+        host: Option<String>,
+    },
+    /// Change the authority: make a new one, which takes over from the old one
+    ///
+    /// Both count until all hosts have joined again, in any order; then --finish forgets the old one, and all hosts join once more.
+    Rotate {
+        #[command(flatten)]
+        place: Place,
+        /// Forget the old one
+        #[arg(long)]
+        finish: bool,
+    },
+    /// Say whose certificate is here, and when what ends
+    Status {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+/// Where the files are.
+#[derive(Args, Debug)]
+pub struct Place {
+    /// Directory of certificates and keys, as in [cluster]
+    #[arg(short, long, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
+    directory: PathBuf,
+}
+
+fn host_name(text: &str) -> Result<String, String> {
+    control::names::host(text).map_err(|wrong| format!("{}; {}", wrong.message, wrong.remedy))
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let done = match arguments {
+        Arguments::Init { place, host } => init(&place.directory, host),
+        Arguments::Join { place, host, via, certificate } => match certificate {
+            Some(file) => take(&place.directory, &file),
+            None => join(&place.directory, host, via.as_deref()),
+        },
+        Arguments::Sign { place, host } => sign(&place.directory, host.as_deref()),
+        Arguments::Rotate { place, finish } => rotate(&place.directory, finish),
+        Arguments::Status { place } => status(&place.directory),
+    };
+    done.map_err(Failure::Failed).and_then(|text| print(&text))
+}
+
+fn init(directory: &Path, host: Option<String>) -> Result<String, String> {
+    make(directory)?;
+    for file in [AUTHORITY, TRUST] {
+        let file = directory.join(file);
+        if file.exists() {
+            return Err(format!(
+                "{} is there already: this host is in a cluster; to begin another, remove it or use another --directory",
+                file.display()
+            ));
+        }
+    }
+    let host = name(directory, host)?;
+    let authority = Authority::new()?;
+    authority.store(directory)?;
+    let credentials = join_here(directory, &host, &authority)?;
+    Ok(format!(
+        "{}\n{} holds the cluster's authority: keep a copy of it where nobody else can read it.\n\
+         Other hosts join with:  levada cluster join --host NAME --via \"ssh {host} levada cluster sign{}\"\n",
+        joined(&credentials, directory),
+        directory.join(AUTHORITY).display(),
+        option(directory)
+    ))
+}
+
+fn join(directory: &Path, host: Option<String>, via: Option<&str>) -> Result<String, String> {
+    make(directory)?;
+    let host = name(directory, host)?;
+    if directory.join(AUTHORITY).exists() {
+        if via.is_some() {
+            return Err(format!("the authority is here ({}): leave --via out", directory.join(AUTHORITY).display()));
+        }
+        return join_here(directory, &host, &Authority::load(directory)?).map(|c| joined(&c, directory) + "\n");
+    }
+    let (key, request) = request(&host)?;
+    let Some(via) = via else {
+        credentials::write_private(&directory.join(REQUEST), &key.serialize_pem())?;
+        eprintln!(
+            "Give this request to levada cluster sign where the authority is, and what that prints to:\n  levada cluster join{} --certificate FILE",
+            option(directory)
+        );
+        return Ok(request);
+    };
+    let text = ask(via, &request)?;
+    let answer = read_answer(&text, &format!("the answer of {via:?}"))?;
+    accept(directory, &key.serialize_pem(), &answer, Some(&host))
+}
+
+/// Takes the answer to an earlier request.
+fn take(directory: &Path, file: &Path) -> Result<String, String> {
+    let waiting = directory.join(REQUEST);
+    if !waiting.exists() {
+        return Err(format!(
+            "{} is not there: no certificate was asked for from here; levada cluster join does so",
+            waiting.display()
+        ));
+    }
+    let key =
+        String::from_utf8(credentials::read(&waiting)?).map_err(|_| format!("{} is damaged", waiting.display()))?;
+    let text = if file == Path::new("-") {
+        read_input()?
+    } else {
+        let text = fs::read_to_string(file);
+        text.map_err(|error| format!("cannot read {}: {error}", file.display()))?
+    };
+    let done = accept(directory, &key, &read_answer(&text, &file.display().to_string())?, None)?;
+    // The key is where it belongs.
+    let _ = fs::remove_file(waiting);
+    Ok(done)
+}
+
+fn sign(directory: &Path, only: Option<&str>) -> Result<String, String> {
+    let authority = Authority::load(directory)?;
+    if io::stdin().is_terminal() {
+        eprintln!("Waiting for a request on standard input (levada cluster join prints one), ended by Ctrl-D.");
+    }
+    let (host, answer) = authority.sign(&read_input()?)?;
+    if only.is_some_and(|only| only != host) {
+        return Err(format!(
+            "the request is from host \"{host}\", and only \"{}\" is to be signed",
+            only.unwrap_or_default()
+        ));
+    }
+    eprintln!("levada: signed for host \"{host}\"");
+    Ok(credentials::pem_of(answer.chain.iter().chain(&answer.trust)))
+}
+
+fn rotate(directory: &Path, finish: bool) -> Result<String, String> {
+    let mut authority = Authority::load(directory)?;
+    let host = name(directory, None)?;
+    let next = match (finish, authority.is_changing()) {
+        (false, true) => {
+            return Err("a new authority is taking over already: when all hosts have joined again, levada cluster rotate --finish"
+                .to_owned());
+        }
+        (true, false) => {
+            return Err("no change of the authority is under way; levada cluster rotate begins one".to_owned());
+        }
+        (false, false) => {
+            authority = authority.successor()?;
+            "A new authority takes over, and the old one counts still. Now let every other host join again (levada cluster join), in\n\
+             any order; when all have, run levada cluster rotate --finish here.\n"
+        }
+        (true, true) => {
+            authority.finish();
+            "The old authority is forgotten here. Let every other host join once more (levada cluster join), so that it forgets it too.\n"
+        }
+    };
+    authority.store(directory)?;
+    let credentials = join_here(directory, &host, &authority)?;
+    Ok(format!("{}\n{next}", joined(&credentials, directory)))
+}
+
+fn status(directory: &Path) -> Result<String, String> {
+    let host = certified(directory).ok_or_else(|| {
+        format!("{} is not there or not good: levada cluster join makes it", directory.join(HOST).display())
+    })?;
+    let credentials = Credentials::load(directory, &host)?;
+    let mut text = format!(
+        "host {host}: certificate until {}\nauthorities: {}, until {}\n",
+        credentials.not_after.date(),
+        credentials.authorities,
+        credentials.authority_not_after.date()
+    );
+    if directory.join(AUTHORITY).exists() {
+        let changing =
+            if Authority::load(directory)?.is_changing() { ", which takes over from an older one" } else { "" };
+        text += &format!("this host holds the authority{changing}\n");
+    }
+    if directory.join(REQUEST).exists() {
+        text += "a request waits for its answer (levada cluster join --certificate FILE)\n";
+    }
+    Ok(text)
+}
+
+/// Makes the directory, for its owner only.
+fn make(directory: &Path) -> Result<(), String> {
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(directory);
+    made.map_err(|error| format!("cannot make {}: {error}", directory.display()))
+}
+
+/// The name of this host: as told, or as its certificate has it, or the system's.
+fn name(directory: &Path, told: Option<String>) -> Result<String, String> {
+    if let Some(name) = told.or_else(|| certified(directory)) {
+        return Ok(name);
+    }
+    let system = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    host_name(&system).map_err(|why| format!("the system's name will not do: {why}; give another with --host"))
+}
+
+/// Whose certificate is there.
+fn certified(directory: &Path) -> Option<String> {
+    let file = directory.join(HOST);
+    let all = credentials::certificates(&credentials::read(&file).ok()?, &file).ok()?;
+    Parsed::new(all.first()?).ok()?.host
+}
+
+fn join_here(directory: &Path, host: &str, authority: &Authority) -> Result<Credentials, String> {
+    let (key, request) = request(host)?;
+    let (_, answer) = authority.sign(&request)?;
+    settle(directory, &key.serialize_pem(), &answer)
+}
+
+/// Puts an answer in its place, if it is from this host's own cluster.
+fn accept(directory: &Path, key: &str, answer: &Answer, host: Option<&str>) -> Result<String, String> {
+    let credentials = Credentials::of(key, answer.chain.clone(), answer.trust.clone(), "the answer")?;
+    if host.is_some_and(|host| host != credentials.host) {
+        return Err(format!("the answer is for host \"{}\"", credentials.host));
+    }
+    let trust = directory.join(TRUST);
+    if trust.exists() {
+        let mut known = RootCertStore::empty();
+        for root in credentials::certificates(&credentials::read(&trust)?, &trust)? {
+            known.add(root).map_err(|error| format!("{}: {error}", trust.display()))?;
+        }
+        credentials::vouched(&Arc::new(known), &answer.chain).map_err(|why| {
+            format!(
+                "the answer is not from the cluster that this host is in ({why}); to change to another, remove {}",
+                trust.display()
+            )
+        })?;
+    }
+    settle(directory, key, answer).map(|credentials| joined(&credentials, directory) + "\n")
+}
+
+fn joined(credentials: &Credentials, directory: &Path) -> String {
+    format!(
+        "Host \"{}\" has a certificate until {} in {}.",
+        credentials.host,
+        credentials.not_after.date(),
+        directory.join(HOST).display()
+    )
+}
+
+/// The option that says where, unless it is the usual place.
+fn option(directory: &Path) -> String {
+    if directory == Path::new(DEFAULT_DIRECTORY) { String::new() } else { format!(" -d {}", directory.display()) }
+}
+
+/// The certificates of an answer: the host's first, then those that lead to an authority, and the authorities.
+fn read_answer(text: &str, what: &str) -> Result<Answer, String> {
+    let all = credentials::certificates(text.as_bytes(), Path::new(what))?;
+    let (mut chain, mut trust) = (Vec::new(), Vec::new());
+    for certificate in all {
+        let list = if Parsed::new(&certificate)?.is_root { &mut trust } else { &mut chain };
+        list.push(certificate);
+    }
+    if chain.is_empty() || trust.is_empty() {
+        return Err(format!("{what} has no certificate from levada cluster sign"));
+    }
+    Ok(Answer { chain, trust })
+}
+
+/// Runs a shell command with `input`, and returns what it prints.
+fn ask(via: &str, input: &str) -> Result<String, String> {
+    let failed = |error: io::Error| format!("cannot run {via:?}: {error}");
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", via])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // Who does not read it will not answer either.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    if !output.status.success() {
+        return Err(format!("{via:?} has failed ({}); nothing was changed", output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|_| format!("{via:?} has not printed text"))
+}
+
+fn read_input() -> Result<String, String> {
+    let mut text = String::new();
+    let read = io::stdin().take(MAX_TEXT).read_to_string(&mut text);
+    read.map(|_| text).map_err(|error| format!("cannot read standard input: {error}"))
+}
