@@ -9,6 +9,7 @@ EXPERIMENTS = {
     "convergence": "lab.experiments.convergence",
     "fs-vde": "lab.experiments.fs_vde",
     "fs-vde-vde": "lab.experiments.fs_vde_vde",
+    "gatekeeper-fig5": "lab.experiments.gatekeeper_fig5",
     "gatekeeper-fig6": "lab.experiments.gatekeeper_fig6",
     "gatekeeper-fig7": "lab.experiments.gatekeeper_fig7",
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",

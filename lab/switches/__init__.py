@@ -6,12 +6,14 @@ htb      the bridge with HTB classes that borrow, on egress and, through IFB, on
 rigid    the same without borrowing
 ovs      Open vSwitch's userspace datapath
 levada   `levada run`; `OneHost` is one host of it and a bare network outside, `LevadaVde` has
-         the endpoints plugged in through its VDE control sockets
+         the endpoints plugged in through its VDE control sockets, `LevadaCluster` a daemon for
+         each host
 """
 
 from lab.switches.base import Switch
 from lab.switches.bridge import Bridge, Htb, Rigid
 from lab.switches.levada import Levada
+from lab.switches.levada_cluster import LevadaCluster
 from lab.switches.levada_vde import LevadaVde, LevadaVdeUnpaced
 from lab.switches.one_host import OneHost
 from lab.switches.ovs import Ovs
@@ -21,6 +23,7 @@ __all__ = [
     "Bridge",
     "Htb",
     "Levada",
+    "LevadaCluster",
     "LevadaVde",
     "LevadaVdeUnpaced",
     "OneHost",

@@ -32,7 +32,8 @@ _WIRE = "overhead 24 mpu 84 linklayer ethernet"
 #: Packets an HTB class holds. They may be offloaded ones of 64 KiB; TCP's own limits on what
 #: one connection has queued keep it from standing full.
 _LEAF_PACKETS = 160
-_UPLINK = "uplink"
+#: The access link's device in each host.
+UPLINK = "uplink"
 
 
 class Bridge(Switch):
@@ -59,18 +60,13 @@ class Bridge(Switch):
             self._configure_device(endpoint.name)
 
     def _fabric(self, spaces: dict[str, Namespace]) -> None:
-        fabric = self.lab.namespace("fabric")
-        bridge(fabric, "br0")
-        for host in self.topology.hosts:
-            space = spaces[host.name]
-            veth(space, _UPLINK, fabric, host.name, self.topology.mtu)
-            space.ip(f"link set {_UPLINK} master br0")
-            fabric.ip(f"link set {host.name} master br0")
-            _hold_rate(fabric, host.name, host.link_bps, self.topology.fabric_queue_bytes)
+        cable_up(self.lab, self.topology, spaces)
+        for space in spaces.values():
+            space.ip(f"link set {UPLINK} master br0")
 
     def _share(self, host: Host, space: Namespace) -> None:
         """How the host's own scheduling shares its link: here it only holds the rate."""
-        _hold_rate(space, _UPLINK, host.link_bps, self.topology.fabric_queue_bytes)
+        _hold_rate(space, UPLINK, host.link_bps, self.topology.fabric_queue_bytes)
 
 
 class Htb(Bridge):
@@ -89,8 +85,8 @@ class Htb(Bridge):
             return
         egress = host.egress_bps or host.link_bps
         ingress = int((host.ingress_bps or host.link_bps) * (1 - self.headroom))
-        ifb(space, "ifb0", _UPLINK)
-        self._classes(space, _UPLINK, host, egress, "src")
+        ifb(space, "ifb0", UPLINK)
+        self._classes(space, UPLINK, host, egress, "src")
         self._classes(space, "ifb0", host, ingress, "dst")
 
     def _classes(self, space: Namespace, device: str, host: Host, link_bps: int, side: str) -> None:
@@ -129,6 +125,17 @@ class Rigid(Htb):
 
     name = "rigid"
     borrows = False
+
+
+def cable_up(lab: Lab, topology: Topology, spaces: dict[str, Namespace]) -> None:
+    """A switch that knows no tenants, with a cable to each host's `UPLINK`: toward the host it
+    holds the access link's rate, and drops what its port's queue cannot hold."""
+    fabric = lab.namespace("fabric")
+    bridge(fabric, "br0")
+    for host in topology.hosts:
+        veth(spaces[host.name], UPLINK, fabric, host.name, topology.mtu)
+        fabric.ip(f"link set {host.name} master br0")
+        _hold_rate(fabric, host.name, host.link_bps, topology.fabric_queue_bytes)
 
 
 def _hold_rate(space: Namespace, device: str, rate_bps: int, queue_bytes: int) -> None:

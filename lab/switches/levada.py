@@ -17,7 +17,7 @@ from lab.switches.base import Switch
 from lab.topology import Endpoint, Host, Tenant, Topology
 
 #: How long the daemon may take to undo what it made.
-_STOP_GRACE_S = 5.0
+STOP_GRACE_S = 5.0
 
 
 #: What the one daemon is called among hosts.
@@ -60,7 +60,7 @@ class Levada(Switch):
     def _begin(self, *options: str) -> Process:
         """Starts a daemon and waits until it is ready."""
         process = self.lab.spawn("levada", *self._run, *options, env=self._environment)
-        self.lab.defer(lambda: process.stop(signal.SIGTERM, _STOP_GRACE_S))
+        self.lab.defer(lambda: process.stop(signal.SIGTERM, STOP_GRACE_S))
         process.wait_for(lambda: f"levada: {self._name} ready" in process.output(), "ready ports")
         self.processes.append(process)
         return process
@@ -104,8 +104,8 @@ class Levada(Switch):
             options["headroom"] = f"{self.headroom_percent:g} %"
         parts = [toml_table("[switch]", name=host.name, **options)]
         if uplink is not None:
-            egress = _rate(host.egress_bps or host.link_bps)
-            ingress = _rate(host.ingress_bps or host.link_bps)
+            egress = rate_text(host.egress_bps or host.link_bps)
+            ingress = rate_text(host.ingress_bps or host.link_bps)
             rate = {"egress": egress, "ingress": ingress}
             parts.append(toml_table("switch.uplink", **uplink, rate=rate, mtu=self.topology.mtu))
         for tenant in self.topology.tenants_on(host):
@@ -137,7 +137,7 @@ class Levada(Switch):
 
     def _link(self, name: str, rate_bps: int) -> str:
         queue = f"{self.topology.fabric_queue_bytes} B"
-        return toml_table("[link]", name=name, rate=_rate(rate_bps), queue=queue)
+        return toml_table("[link]", name=name, rate=rate_text(rate_bps), queue=queue)
 
 
 def _fabric(hosts: tuple[Host, ...]) -> str:
@@ -154,13 +154,13 @@ def knobs(node: Tenant | Endpoint) -> dict[str, object]:
     """Weight, guarantee and limit as keys of the configuration."""
     keys: dict[str, object] = {"weight": node.weight}
     if node.guarantee_bps is not None:
-        keys["guarantee"] = _rate(node.guarantee_bps)
+        keys["guarantee"] = rate_text(node.guarantee_bps)
     if node.limit_bps is not None:
-        keys["limit"] = _rate(node.limit_bps)
+        keys["limit"] = rate_text(node.limit_bps)
     return keys
 
 
-def _rate(bps: int) -> str:
+def rate_text(bps: int) -> str:
     return f"{bps} bit/s"
 
 

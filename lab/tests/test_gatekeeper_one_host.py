@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from lab import wire
+from lab import figure5, wire
 from lab.cell import Cell, disturbance
-from lab.experiments import gatekeeper_one_host as experiment
-from lab.experiments.gatekeeper_one_host import (
+from lab.experiments import gatekeeper_fig5
+from lab.experiments.gatekeeper_one_host import FIGURE
+from lab.figure5 import (
     ENDPOINTS,
-    LOADS,
     NONE,
     ONE,
-    PEERS,
     REGIMES,
+    SWARM,
     TEN,
     UDP,
     Load,
@@ -30,9 +30,11 @@ from lab.machine import CpuUse
 from lab.net import Received
 from lab.report import Claim
 from lab.topology import Host
-from lab.workload import Blast, TcpFlow
+from lab.workload import Blast, Swarm, TcpFlow
 
 Parts = tuple[float, float]
+LOADS = FIGURE.loads
+PEERS = FIGURE.peers
 WINDOW_S = 1.3
 
 
@@ -89,11 +91,11 @@ def all_cells(parts: Callable[[str, str, Load], Parts] = good) -> list[Cell]:
 
 
 def judged(cells: list[Cell]) -> dict[str, Claim]:
-    return {claim.id: claim for claim in experiment.claims(cells)}
+    return {claim.id: claim for claim in figure5.claims(FIGURE, cells)}
 
 
 def broken(cells: list[Cell]) -> list[str]:
-    return [claim.id for claim in experiment.claims(cells) if not claim.holds]
+    return [claim.id for claim in figure5.claims(FIGURE, cells) if not claim.holds]
 
 
 def but(which: tuple[str, str, Load], instead: Parts) -> Callable[[str, str, Load], Parts]:
@@ -139,7 +141,7 @@ def test_a_load_without_a_valid_cell_voids_its_claims() -> None:
     verdict = judged(cells)["1g tx: worst tenant's part of its guarantee"]
     assert verdict.value is None
     assert not verdict.holds
-    assert "invalid" in experiment.rates_table(cells, REGIMES[0], "tx")
+    assert "invalid" in figure5.rates_table(FIGURE, cells, REGIMES[0], "tx")
 
 
 def test_the_mean_of_the_repetitions_counts() -> None:
@@ -158,14 +160,14 @@ def test_a_window_that_outlived_its_flows_cannot_be_compared() -> None:
 
 def test_rates_are_read_where_the_traffic_arrives() -> None:
     inward = cell(REGIMES[0], "rx", "levada", (ONE, TEN), (0.7, 0.2))
-    assert experiment.rate_bps(inward, "A") == pytest.approx(700e6, rel=1e-3)
+    assert figure5.rate_bps(inward, "A") == pytest.approx(700e6, rel=1e-3)
     outward = cell(REGIMES[0], "tx", "levada", (NONE, UDP), (0.0, 0.9))
-    assert experiment.rate_bps(outward, "A") == 0
-    assert experiment.rate_bps(outward, "B") == pytest.approx(900e6, rel=1e-3)
+    assert figure5.rate_bps(outward, "A") == 0
+    assert figure5.rate_bps(outward, "B") == pytest.approx(900e6, rel=1e-3)
 
 
 def test_the_testbed_is_the_published_one() -> None:
-    shape = topology(REGIMES[0])
+    shape = topology(FIGURE, REGIMES[0])
     homes = {e.name: (e.tenant, e.host) for e in shape.endpoints}
     assert homes == {"a1": ("A", "h1"), "b1": ("B", "h1"), "a2": ("A", "h2"), "b3": ("B", "h3")}
     assert [h.isolates for h in shape.hosts] == [True, False, False]
@@ -195,10 +197,34 @@ def test_the_flood_stays_out_of_what_ingress_cannot_promise() -> None:
 
 def test_plots_and_table_show_every_peer(tmp_path: Path) -> None:
     cells = all_cells()
-    experiment._draw(cells, LOADS, tmp_path)
+    figure5._draw(FIGURE, cells, LOADS, tmp_path)
     assert {p.name for p in tmp_path.glob("*.svg")} == {
         f"{r.name}-{half}.svg" for r in REGIMES for half in LOADS
     }
-    shown = experiment.rates_table(cells, REGIMES[0], "rx")
+    shown = figure5.rates_table(FIGURE, cells, REGIMES[0], "rx")
     assert shown.count("\n") == 2 + len(LOADS["rx"])
     assert "740" in shown
+
+
+def test_with_agents_everything_is_played_and_all_hosts_isolate() -> None:
+    figure = gatekeeper_fig5.FIGURE
+    for half in ("tx", "rx"):
+        assert {load[1] for load in figure.loads[half]} >= {NONE, ONE, TEN, UDP, SWARM}
+    assert all(h.isolates for h in topology(figure, REGIMES[0]).hosts)
+    _, swarm = flows(REGIMES[0], "rx", (ONE, SWARM))
+    assert isinstance(swarm, Swarm)
+    assert (swarm.src, swarm.dst) == ("b3", "b1")
+
+
+def test_of_a_swarm_only_what_it_does_to_others_is_judged() -> None:
+    figure = gatekeeper_fig5.FIGURE
+    cells = [
+        cell(regime, half, peer, load, good(peer, half, load) if load[1] != SWARM else (0.74, 0.1))
+        for regime in REGIMES
+        for half in figure.loads
+        for peer in figure.peers
+        for load in figure.loads[half]
+    ]
+    claims = figure5.claims(figure, cells)
+    assert [claim.id for claim in claims if not claim.holds] == []
+    assert len(claims) == len(REGIMES) * 2 * (3 * len(figure.judged) + 1)

@@ -1,0 +1,61 @@
+"""Gatekeeper's figure 5, whole (`lab.figure5`): three hosts, three daemons, both halves, all loads.
+
+All hosts isolate, and their congestion agents talk over the same access links. What one host alone
+cannot keep is kept here: a guarantee on ingress against floods that do not react to drops, and
+against swarms of short connections. Next to both controllers, `rate` and the published
+`gatekeeper`: Levada without agents, best effort (a Linux bridge), rigid limits at the guarantees,
+and HTB that lends (bridge, IFB for ingress), each on all three hosts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab import figure5
+from lab.figure5 import NONE, ONE, SWARM, TEN, UDP, Figure
+from lab.net import Lab
+from lab.report import Report
+from lab.switches import Bridge, Htb, LevadaCluster, Rigid
+
+SUMMARY = "Gatekeeper's figure 5, whole: three hosts whose congestion agents talk"
+
+#: What Levada and HTB hold back on ingress while tenants contend.
+HEADROOM_PERCENT = 1.5
+
+_LOADS = (
+    *((ONE, NONE), (ONE, ONE), (ONE, TEN), (ONE, UDP), (ONE, SWARM)),
+    *((NONE, ONE), (NONE, TEN), (NONE, UDP)),
+)
+_QUICK_LOADS = ((ONE, NONE), (ONE, TEN), (ONE, UDP), (ONE, SWARM), (NONE, UDP))
+
+FIGURE = Figure(
+    name="gatekeeper-fig5",
+    peers={
+        "bridge": Bridge,
+        "rigid": Rigid,
+        "htb": lambda lab, shape: Htb(lab, shape, headroom=HEADROOM_PERCENT / 100),
+        "alone": lambda lab, shape: LevadaCluster(lab, shape, None, HEADROOM_PERCENT),
+        "gatekeeper": lambda lab, shape: LevadaCluster(lab, shape, "gatekeeper", HEADROOM_PERCENT),
+        "rate": lambda lab, shape: LevadaCluster(lab, shape, "rate", HEADROOM_PERCENT),
+    },
+    titles={
+        "bridge": "best effort",
+        "rigid": "rigid limits",
+        "htb": "HTB, lending",
+        "alone": "Levada, no agents",
+        "gatekeeper": "Gatekeeper as published",
+        "rate": "Levada",
+    },
+    judged=("rate",),
+    careless="bridge",
+    loads={"tx": _LOADS, "rx": _LOADS},
+    quick_loads={"tx": _QUICK_LOADS, "rx": _QUICK_LOADS},
+    kept_percent={"tx": 99.0, "rx": 99.0},
+    all_isolate=True,
+    parameters={"headroom_percent": HEADROOM_PERCENT},
+)
+
+
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """Plays all cells, peers in turn, and judges them."""
+    return figure5.play(FIGURE, lab, quick, out)

@@ -1,0 +1,128 @@
+"""Levada on several hosts: a process each, in a namespace each, around a network not ours.
+
+Each host's access link is a veth that its daemon takes over with `packet://`; the host itself,
+whose address the congestion agents use, is an endpoint with a small guarantee. The network
+between is the one of `lab.switches.bridge`: a Linux bridge whose ports hold the link's rate and
+drop what their queues cannot hold. Tenants cross it as VLANs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from lab.net import Lab, Process, run
+from lab.programs import program
+from lab.switches.bridge import UPLINK, cable_up
+from lab.switches.levada import Levada, rate_text, toml_table
+from lab.topology import Host, Topology
+
+#: UDP port of the agents.
+_AGENTS_PORT = 7370
+#: What the host itself is promised: agents, ARP, an operator.
+HOST_BPS = 5_000_000
+
+
+class LevadaCluster(Levada):
+    """`controller` is the configuration's: `rate`, `gatekeeper`, or None for hosts that do not talk
+    to each other."""
+
+    name = "levada"
+    tools: ClassVar[tuple[str, ...]] = ("tc",)
+
+    def __init__(
+        self,
+        lab: Lab,
+        topology: Topology,
+        controller: str | None = "rate",
+        headroom_percent: float | None = None,
+    ) -> None:
+        super().__init__(lab, topology, headroom_percent=headroom_percent)
+        self.controller = controller
+        self.daemons: dict[str, Process] = {}
+
+    def _start(self) -> None:
+        spaces = {h.name: self.lab.namespace(f"host-{h.name}") for h in self.topology.hosts}
+        cable_up(self.lab, self.topology, spaces)
+        self._environment = {"LEVADA_RUN_DIR": str(self.lab.dir / "run")}
+        if self.controller is not None:
+            self._found()
+        for host in self.topology.hosts:
+            space = spaces[host.name]
+            space.ip(f"addr add {self._agents_address(host)}/24 dev {UPLINK}")
+            config = self.lab.dir / f"{host.name}.toml"
+            config.write_text(self._configuration_of(host))
+            self._run = ("ip", "netns", "exec", space.name, *self._command(str(config)))
+            self._name = self._instance(host)
+            self.daemons[host.name] = self._begin()
+
+    def _instance(self, host: Host) -> str:
+        return f"{self.lab.tag}-{host.name}"
+
+    def _found(self) -> None:
+        """Makes the cluster: its authority, and each host's key and certificate."""
+        first, *others = [self._papers(host) for host in self.topology.hosts]
+        levada = str(program())
+        run(levada, "cluster", "init", "-d", first, "--host", self.topology.hosts[0].name)
+        for host, papers in zip(self.topology.hosts[1:], others, strict=True):
+            signer = f"{levada} cluster sign -d {first}"
+            run(levada, "cluster", "join", "-d", papers, "--host", host.name, "--via", signer)
+
+    def _papers(self, host: Host) -> str:
+        return str(self.lab.dir / f"papers-{host.name}")
+
+    def sample(self) -> dict[str, Any]:
+        """All daemons' `levada show --json` as if they were one."""
+        shown = [self._show(host) for host in self.topology.hosts]
+        workers = [s["worker"] for s in shown]
+        slowest = max(workers, key=lambda w: w["loop_lag_ns"]["p99"])
+        return {
+            "now_ns": shown[0]["now_ns"],
+            "switches": [switch for s in shown for switch in s["switches"]],
+            "worker": {
+                "busy_ns": sum(w["busy_ns"] for w in workers),
+                "cpu_ns": sum(w["cpu_ns"] for w in workers),
+                "loop_lag_ns": slowest["loop_lag_ns"],
+            },
+        }
+
+    def _show(self, host: Host) -> dict[str, Any]:
+        self._name = self._instance(host)
+        return super().sample()
+
+    def _configuration_of(self, host: Host) -> str:
+        parts = [toml_table("daemon", name=self._instance(host))]
+        parts.append(self._host(host, {"port": f"packet://{UPLINK}"}))
+        parts.append(toml_table("[switch.tenant]", name="host", vlan="untagged"))
+        parts.append(
+            toml_table(
+                "[switch.tenant.endpoint]",
+                name="host",
+                port=f"host://{UPLINK}",
+                guarantee=rate_text(HOST_BPS),
+            )
+        )
+        if self.controller is not None:
+            parts.append(self._cluster(host))
+        return "\n".join(parts)
+
+    def _cluster(self, host: Host) -> str:
+        """`[cluster]`, with the same members in each host's file."""
+        parts = [
+            toml_table(
+                "cluster",
+                host=host.name,
+                listen=f"{self._agents_address(host)}:{_AGENTS_PORT}",
+                directory=self._papers(host),
+                controller=self.controller,
+            )
+        ]
+        for member in self.topology.hosts:
+            address = f"{self._agents_address(member)}:{_AGENTS_PORT}"
+            parts.append(toml_table("[cluster.member]", name=member.name, address=address))
+            for e in self.topology.on(member):
+                keys = {"tenant": e.tenant, "name": e.name, "mac": self.topology.mac(e)}
+                parts.append(toml_table("[cluster.member.endpoint]", **keys))
+        return "\n".join(parts)
+
+    def _agents_address(self, host: Host) -> str:
+        return f"10.99.0.{1 + self.topology.hosts.index(host)}"
