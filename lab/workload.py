@@ -170,11 +170,19 @@ class Blast(Flow):
     several handed to the kernel at once as one offloaded frame where `segments` is above one."""
 
     def __init__(
-        self, name: str, src: str, dst: str, frame_bytes: int, per_s: float, segments: int = 1
+        self,
+        name: str,
+        src: str,
+        dst: str,
+        frame_bytes: int,
+        per_s: float,
+        segments: int = 1,
+        row_ms: int = 100,
     ) -> None:
         super().__init__(name, src, dst)
         self.per_s = per_s
         self.segments = segments
+        self._row_ms = row_ms
         payload = frame_bytes - wire.UDP_FRAME_BYTES
         rate = f"{per_s * payload * 8:.0f}" if per_s else "max"
         self._options = ["--length", str(payload * segments), "--rate", rate]
@@ -183,7 +191,8 @@ class Blast(Flow):
 
     def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
-        sink = ("sink", "--port", str(port), "--seconds", str(seconds + LINGER_S))
+        sink = ["sink", "--port", str(port), "--seconds", str(seconds + LINGER_S)]
+        sink += ["--row", str(self._row_ms)]
         self._receiver = _blast(dst, f"sink-{self.name}", *sink)
         self._receiver.wait_for(lambda: _bound(self._receiver, port, "udp"), "a bound socket")
         to = ("--to", f"{dst.address}:{port}", "--seconds", str(seconds))
@@ -196,6 +205,8 @@ class Blast(Flow):
         rows = [(i * row_s, (i + 1) * row_s, float(n)) for i, n in enumerate(got["bytes"])]
         detail = {"sent_frames": sent["datagrams"], "received_frames": got["total_datagrams"]}
         detail |= {"sent_per_s": sent["datagrams"] / sent["seconds"]}
+        # When the sender began, and the receiver's first row.
+        detail |= {"sent_at_ns": sent["began_ns"], "rows_from_ns": got["began_ns"]}
         return FlowResult(self.name, rows, detail | {"refused_batches": sent["refused_batches"]})
 
 

@@ -1,18 +1,19 @@
 //! UDP traffic for the lab, faster than a system call for each datagram. Both ends stop by themselves and print one JSON object.
 //!
 //!     blast send --to ADDR:PORT [--from ADDR] --length BYTES [--gso SEGMENT] --rate BIT/S|max --seconds N [--flows N]
-//!     blast sink --port P --seconds N [--on ADDR]
+//!     blast sink --port P --seconds N [--on ADDR] [--row MS]
 //!
 //! `send` sends messages of `--length` bytes of UDP payload. With `--gso` each message goes out as datagrams of SEGMENT bytes that the
 //! kernel treats as one frame for as long as it can (UDP_SEGMENT, udp(7)). `--rate` counts payload (`k`, `M` and `G` may follow the number);
-//! flows differ in their source port and take turns. `sink` counts what arrives in rows of 100 ms from its start.
+//! flows differ in their source port and take turns. `sink` counts what arrives in rows of 100 ms, or of `--row`, from its start. Both say when
+//! that was (`began_ns`, since 1970), so that what two of them saw can be compared.
 
 mod receive;
 mod transmit;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bounds: this is for measuring, not for leaving on.
 const LONGEST_SECONDS: f64 = 600.0;
@@ -22,9 +23,12 @@ const LONGEST_MESSAGE: usize = 65_507;
 /// Datagrams that the kernel makes of one message at most (`UDP_MAX_SEGMENTS` before Linux 6.9).
 const MOST_SEGMENTS: usize = 64;
 
+/// How long a row of the sink is where nothing is said, in milliseconds.
+const ROW_MS: u64 = 100;
+
 const USAGE: &str = "\
 usage: blast send --to ADDR:PORT [--from ADDR] --length BYTES [--gso SEGMENT] --rate BIT/S|max --seconds N [--flows N]
-       blast sink --port P --seconds N [--on ADDR]";
+       blast sink --port P --seconds N [--on ADDR] [--row MS]";
 
 /// What to send.
 struct Sending {
@@ -42,6 +46,12 @@ struct Sending {
 struct Sinking {
     on: SocketAddr,
     length: Duration,
+    row: Duration,
+}
+
+/// Nanoseconds since 1970.
+fn wall_ns() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
 fn main() -> ExitCode {
@@ -52,7 +62,7 @@ fn main() -> ExitCode {
                 .and_then(|options| sending(&options))
                 .map(|sending| transmit::run(&sending))
         }
-        Some((verb, rest)) if verb == "sink" => options(rest, &["port", "seconds", "on"])
+        Some((verb, rest)) if verb == "sink" => options(rest, &["port", "seconds", "on", "row"])
             .and_then(|options| sinking(&options))
             .map(|sinking| receive::run(&sinking)),
         _ => Err("send or sink".to_owned()),
@@ -142,5 +152,9 @@ fn rate_bps(text: &str) -> Result<u64, String> {
 fn sinking(options: &Options) -> Result<Sinking, String> {
     let on: Option<IpAddr> = optional(options, "on")?;
     let on = SocketAddr::new(on.unwrap_or(IpAddr::from([0u16; 8])), needed(options, "port")?);
-    Ok(Sinking { on, length: length(options)? })
+    let row_ms = optional(options, "row")?.unwrap_or(ROW_MS);
+    if !(1..=1000).contains(&row_ms) {
+        return Err(format!("--row {row_ms}: 1 to 1000 milliseconds"));
+    }
+    Ok(Sinking { on, length: length(options)?, row: Duration::from_millis(row_ms) })
 }

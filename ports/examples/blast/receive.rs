@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use crate::Sinking;
+use crate::{Sinking, wall_ns};
 
 /// Messages in one system call at most.
 const BATCH: usize = 64;
@@ -14,9 +14,7 @@ const BATCH: usize = 64;
 const MESSAGE_BYTES: usize = 1 << 16;
 /// Room for the one control message that is asked for: a header of 16 bytes and an int.
 const CONTROL_BYTES: usize = 64;
-/// How long a row is.
-const ROW: Duration = Duration::from_millis(100);
-/// How long a call waits for a first message: a fraction of a row.
+/// How long a call waits for a first message: a fraction of a usual row. What comes is put in the row of the time when it came.
 const WAIT: Duration = Duration::from_millis(20);
 /// Bytes that the socket may hold: 50 ms of 100 000 small datagrams, each charged at about 1 KiB.
 const SOCKET_BYTES: libc::c_int = 8 << 20;
@@ -31,25 +29,25 @@ struct Row {
 pub fn run(sinking: &Sinking) -> io::Result<String> {
     let socket = open(sinking)?;
     let mut batch = Batch::new();
-    let mut rows = vec![Row::default(); sinking.length.as_millis().div_ceil(ROW.as_millis()).max(1) as usize];
+    let mut rows = vec![Row::default(); sinking.length.as_millis().div_ceil(sinking.row.as_millis()).max(1) as usize];
     let last = rows.len() - 1;
-    let start = Instant::now();
+    let (start, began_ns) = (Instant::now(), wall_ns());
     while start.elapsed() < sinking.length {
         let received = batch.receive(&socket)?;
-        let row = &mut rows[((start.elapsed().as_nanos() / ROW.as_nanos()) as usize).min(last)];
+        let row = &mut rows[((start.elapsed().as_nanos() / sinking.row.as_nanos()) as usize).min(last)];
         for (bytes, datagrams) in (0..received).map(|i| batch.message(i)) {
             row.bytes += bytes as u64;
             row.datagrams += datagrams as u64;
         }
     }
-    Ok(report(&rows, socket_drops(&socket)?))
+    Ok(report(began_ns, sinking.row, &rows, socket_drops(&socket)?))
 }
 
-fn report(rows: &[Row], dropped: u32) -> String {
+fn report(began_ns: u128, row: Duration, rows: &[Row], dropped: u32) -> String {
     let list = |pick: fn(&Row) -> u64| rows.iter().map(|row| pick(row).to_string()).collect::<Vec<_>>().join(",");
     format!(
-        "{{\"row_ms\":{},\"datagrams\":[{}],\"bytes\":[{}],\"total_datagrams\":{},\"total_bytes\":{},\"socket_drops\":{dropped}}}",
-        ROW.as_millis(),
+        "{{\"began_ns\":{began_ns},\"row_ms\":{},\"datagrams\":[{}],\"bytes\":[{}],\"total_datagrams\":{},\"total_bytes\":{},\"socket_drops\":{dropped}}}",
+        row.as_millis(),
         list(|row| row.datagrams),
         list(|row| row.bytes),
         rows.iter().map(|row| row.datagrams).sum::<u64>(),

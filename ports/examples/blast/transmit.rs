@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags};
 
-use crate::Sending;
+use crate::{Sending, wall_ns};
 
 /// Messages in one system call at most.
 const BATCH: usize = 64;
@@ -29,7 +29,7 @@ pub fn run(sending: &Sending) -> io::Result<String> {
     let batch = message_s.map_or(BATCH, |message_s| ((BATCH_TIME.as_secs_f64() / message_s) as usize).clamp(1, BATCH));
     // From one batch to the next.
     let gap = message_s.map(|message_s| Duration::from_secs_f64(message_s * batch as f64));
-    let start = Instant::now();
+    let (start, began_ns) = (Instant::now(), wall_ns());
     let (mut due, mut messages, mut refused, mut turn) = (start, 0, 0, 0);
     while start.elapsed() < sending.length {
         if let Some(gap) = gap {
@@ -50,17 +50,17 @@ pub fn run(sending: &Sending) -> io::Result<String> {
         }
         turn = (turn + 1) % sockets.len();
     }
-    Ok(report(sending, messages, refused, start.elapsed()))
+    Ok(report(sending, began_ns, messages, refused, start.elapsed()))
 }
 
-fn report(sending: &Sending, messages: usize, refused: u64, took: Duration) -> String {
+fn report(sending: &Sending, began_ns: u128, messages: usize, refused: u64, took: Duration) -> String {
     let each = sending.segment_bytes.map_or(1, |segment| sending.message_bytes.div_ceil(segment));
     let bytes = messages * sending.message_bytes;
     let seconds = took.as_secs_f64();
     let mut json = String::new();
     let _ = write!(
         json,
-        "{{\"messages\":{messages},\"datagrams\":{},\"bytes\":{bytes},\"refused_batches\":{refused},\
+        "{{\"began_ns\":{began_ns},\"messages\":{messages},\"datagrams\":{},\"bytes\":{bytes},\"refused_batches\":{refused},\
          \"seconds\":{seconds:.6},\"payload_bps\":{:.0}}}",
         messages * each,
         bytes as f64 * 8.0 / seconds.max(1e-9)
