@@ -18,8 +18,8 @@ from lab.topology import Host, Topology
 
 #: UDP port of the agents.
 _AGENTS_PORT = 7370
-#: What the host itself is promised: agents, ARP, an operator.
-HOST_BPS = 5_000_000
+#: The part of the link that the host itself is promised: agents, ARP, an operator.
+_HOST_PART = 0.005
 
 
 class LevadaCluster(Levada):
@@ -98,7 +98,7 @@ class LevadaCluster(Levada):
                 "[switch.tenant.endpoint]",
                 name="host",
                 port=f"host://{UPLINK}",
-                guarantee=rate_text(HOST_BPS),
+                guarantee=rate_text(round(host.link_bps * _HOST_PART)),
             )
         )
         if self.controller is not None:
