@@ -29,8 +29,9 @@ pub mod settings;
 pub use directory::{Cluster, Directory};
 pub use settings::Settings;
 
+use datapath::program::EndpointId;
 use datapath::units::{Instant, Rate};
-use events::{Arrival, QueueSample, Tuning};
+use events::{Arrival, QueueSample, Toward, Tuning};
 use leases::{Asked, Leases};
 use message::{Message, MessageError, Say};
 use post::Post;
@@ -223,6 +224,16 @@ impl Agent {
         self.gatekeeper.revise(directory);
         let place = |from, to| directory.cluster().host_of(directory.tenant_of(from)?, to).cloned();
         self.leases.revise(now, |endpoint| directory.endpoints.get(endpoint.0).is_some(), place);
+    }
+
+    /// The switch has this limit since before this agent was there, at a planned restart. It runs out unless its receiver asks for it again.
+    pub fn adopt(&mut self, now: Instant, from: EndpointId, to: Toward, rate: Rate) {
+        let directory = &self.directory;
+        let host = match to {
+            Toward::Address(to) => directory.tenant_of(from).and_then(|name| directory.cluster().host_of(name, to)),
+            Toward::Everyone => None,
+        };
+        self.leases.adopt(now, host.cloned().unwrap_or_else(|| "".into()), from, to, rate);
     }
 
     /// The next limit that the switch is to set or lift.

@@ -54,6 +54,7 @@ pub fn compile(config: &Config, previous: Option<&Plan>) -> Plan {
         pool: PoolLimits::within(config.daemon.memory_bytes),
         switches,
         links,
+        cluster: config.cluster.clone(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! kept from one plan to the next by who stays, and those of who goes are not given away in the same step: so the plans of before and
 //! after tell what is to be done.
 
+use crate::config::Cluster;
 use crate::names::Locator;
 use crate::scale::scale;
 use datapath::frame::PoolLimits;
@@ -26,13 +27,16 @@ pub struct Plan {
     pub switches: Slots<SwitchPlan>,
     /// Its links, and what they are called.
     pub links: Slots<(String, LinkConfig)>,
+    /// The cluster that its switches are hosts of.
+    pub cluster: Option<Cluster>,
 }
 
 impl Plan {
     /// A daemon of this plan's name and memory that runs nothing yet.
     #[must_use]
     pub fn empty(&self) -> Plan {
-        Plan { name: self.name.clone(), switches: Slots::default(), links: Slots::default(), ..*self }
+        let (switches, links) = (Slots::default(), Slots::default());
+        Plan { name: self.name.clone(), spin: self.spin, pool: self.pool, switches, links, cluster: None }
     }
 
     /// What the uplink of a switch can carry: no more than the link of this daemon that it goes over, or than its line does now. `None` without

@@ -116,7 +116,12 @@ const LINK: &[Key] = &[
 
 const CLUSTER: &[Key] = &[
     ("host", Form::Text(HOST), true, "name of this host, as in its certificate"),
-    ("listen", Form::Text(SOCKET), true, "UDP address where other hosts reach this one"),
+    (
+        "listen",
+        Form::Text(SOCKET),
+        false,
+        "UDP address where other hosts reach this one; needed unless all hosts are switches of this daemon",
+    ),
     ("directory", Form::Text(PATH), false, "certificate, key and authority: levada cluster init, levada cluster join"),
     ("controller", Form::Controller, false, "what decides how fast senders on other hosts may send"),
     ("sample", Form::Text(TIME), false, "gatekeeper: how often the ingress queues are sampled"),

@@ -145,6 +145,8 @@ pub enum What {
     Tables,
     /// The other hosts of the cluster: connections, datagrams, certificates, what went wrong
     Cluster,
+    /// The congestion agents: whom they limit, who is limited here, who does not keep to it
+    Agents,
     /// What was dropped, by reason
     Drops,
     /// The configuration that runs now

@@ -1,5 +1,6 @@
 //! The desk: where what clients ask for is answered. It knows the configuration that runs, and asks the worker for its numbers.
 
+mod agents;
 mod tables;
 mod trace;
 
@@ -111,8 +112,15 @@ impl Desk {
         let running = Running { config: config.clone(), revision: 1, facts: Arc::new(facts) };
         let shortcuts = site.shortcuts();
         let (running, site, spare) = (Mutex::new(running), Mutex::new(site), Mutex::new(None));
-        // Nobody listens yet to what other hosts say.
-        let seat = Seat::new(log.clone(), Arc::new(|_, _| false));
+        let (ears, ring) = (inbox.clone(), bell.clone());
+        let seat = Seat::new(
+            log.clone(),
+            Arc::new(move |from, datagram| {
+                let taken = ears.try_send(Order::Heard { from: from.into(), datagram: datagram.to_vec() }).is_ok();
+                ring.ring();
+                taken
+            }),
+        );
         Desk { running, site, shortcuts, log, inbox, bell, spare, door, seat }
     }
 
@@ -142,6 +150,9 @@ impl Desk {
     pub fn join_others(&self) {
         let cluster = lock(&self.running).config.cluster.clone();
         self.seat.follow(cluster.as_ref());
+        // A worker that has ended needs none.
+        let _ = self.inbox.send(Order::Voice(self.seat.voice()));
+        self.bell.ring();
     }
 
     /// Says goodbye to them.

@@ -1,5 +1,6 @@
 //! Levada's one binary: the daemon and the commands beside it. See `cli` for what there is.
 
+mod agents;
 mod api;
 mod check;
 mod clean;

@@ -99,7 +99,6 @@ impl Peers {
     }
 
     /// What speaks to other hosts, for whoever has something to say.
-    #[cfg_attr(not(test), expect(dead_code, reason = "nobody in the daemon has something to say yet"))]
     pub fn voice(&self) -> Voice {
         self.voice.clone()
     }
@@ -136,7 +135,6 @@ pub struct Voice {
 
 impl Voice {
     /// Sends a datagram of at most 1200 bytes to another host, if that can be done without waiting. What cannot be sent is counted.
-    #[cfg_attr(not(test), expect(dead_code, reason = "nobody in the daemon has something to say yet"))]
     pub fn send(&self, host: &str, datagram: Vec<u8>) {
         if self.posts.try_send((host.to_owned(), datagram)).is_err() {
             self.status.unposted.fetch_add(1, Ordering::Relaxed);

@@ -6,8 +6,9 @@
 use crate::api::VERSION;
 use crate::log::{Level, Log};
 use crate::peers::status::Host;
-use crate::peers::{Hear, Peers, Settings};
+use crate::peers::{Hear, Peers, Settings, Voice};
 use crate::roster::{File, Health, Store, others};
+
 use control::config::{Cluster, Member};
 use control::names::{CONTROLLERS, name_of};
 use schemars::JsonSchema;
@@ -65,6 +66,11 @@ impl Seat {
             Ok(peers) => *taken = Some(Taken { cluster: cluster.clone(), store, peers: Arc::new(peers) }),
             Err(error) => self.log.line(Level::Warning, &format!("cannot speak with other hosts: {error}")),
         }
+    }
+
+    /// What speaks to other hosts; `None` while there are none.
+    pub fn voice(&self) -> Option<Voice> {
+        self.lock().as_ref().map(|taken| taken.peers.voice())
     }
 
     /// Says goodbye to the others.

@@ -1,8 +1,10 @@
 //! `levada show`: asks a running daemon for its report, and prints it, or a part of it, for people or as JSON.
 
+mod agents;
 mod cluster;
 mod part;
 
+use crate::agents::report::AgentsReply;
 use crate::api::ConfigReply;
 use crate::cli::{Show, What};
 use crate::client::Client;
@@ -47,6 +49,10 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     if show.what == What::Cluster {
         let reply: ClusterReply = client.get("/v1/cluster")?;
         return if show.json { json(show, &reply) } else { Ok(cluster::text(&reply)) };
+    }
+    if show.what == What::Agents {
+        let reply: AgentsReply = client.get("/v1/agents")?;
+        return if show.json { json(show, &reply) } else { Ok(agents::text(&reply)) };
     }
     let report: Report = client.get("/v1/report")?;
     if show.what == What::All {

@@ -4,6 +4,7 @@
 //! closed again, and all is as it was. Then the worker gets one list of edits, which it does while frames go on. Last, what nobody
 //! needs any more is closed. A daemon starts by the same steps from a site where nothing runs.
 
+use crate::agents;
 use crate::log::{Level, Log};
 use crate::plugs::{PlugId, Plugs};
 use crate::recipe::{Recipe, owner};
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long the worker may take for a list of edits: it does thousands in a second, and the machine may stand still.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +42,8 @@ pub struct Site {
     chores: SyncSender<Chore>,
     plugs: Plugs,
     shortcuts: Shortcuts,
+    /// Larger at each start of the daemon: which of its agents' messages are new.
+    life: u64,
 }
 
 /// A port of a switch, by their numbers.
@@ -156,6 +159,8 @@ enum Altered {
 impl Site {
     /// A site where nothing of `plan` runs yet, with the worker behind `inbox` and `bell` and upkeep behind `chores`.
     pub fn new(plan: &Plan, inbox: SyncSender<Order>, bell: Bell, chores: SyncSender<Chore>, plugs: Plugs) -> Site {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let life = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
         let shortcuts = Shortcuts::default();
         Site {
             plan: plan.empty(),
@@ -166,6 +171,7 @@ impl Site {
             chores,
             plugs,
             shortcuts,
+            life,
         }
     }
 
@@ -427,9 +433,20 @@ impl Site {
             }
         }
         self.removals(plan, ready, &mut edits)?;
+        edits.extend(self.agents(plan, programs));
         edits.extend((plan.spin != self.plan.spin).then_some(Edit::Spin(plan.spin)));
         edits.extend((plan.pool != self.plan.pool).then_some(Edit::Memory(plan.pool)));
         Ok(edits)
+    }
+
+    /// Tells the agents what is so now. Where there are none, and were none, nothing is to be said.
+    fn agents(&self, plan: &Plan, programs: &BTreeMap<u32, Program>) -> Vec<Edit> {
+        if plan.cluster.is_none() && self.plan.cluster.is_none() {
+            return Vec::new();
+        }
+        let mut posts = agents::posts(plan, programs, self.life);
+        let switches = plan.switches.iter().map(|(id, _)| id);
+        switches.map(|id| Edit::Agent(id as usize, posts.remove(&id).map(Box::new))).collect()
     }
 
     /// Takes away what `plan` has no more.

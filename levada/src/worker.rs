@@ -7,6 +7,7 @@
 //! The worker takes no lock, writes no file and no log: other threads ask it by [`Order`], which it answers between two rounds, and it
 //! hands what may take long (closing and opening devices, log lines) to `upkeep` as a [`Chore`].
 
+mod agents;
 mod chore;
 mod device;
 mod edit;
@@ -21,6 +22,8 @@ mod wake;
 #[cfg(test)]
 mod tests;
 
+use agents::{Mail, Station};
+pub use agents::{Post, Reported};
 pub use chore::Chore;
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
@@ -79,12 +82,14 @@ pub struct Unit {
     touched: bool,
     /// When it has something to do otherwise.
     due: Option<Instant>,
+    /// Its congestion agent, where it has one.
+    station: Option<Box<Station>>,
 }
 
 impl Unit {
     /// A switch with the ways behind its ports, by [`PortId`].
     pub fn new(switch: Switch, ways: Vec<Option<Way>>) -> Unit {
-        Unit { switch, ways, touched: true, due: None }
+        Unit { switch, ways, touched: true, due: None, station: None }
     }
 }
 
@@ -170,6 +175,8 @@ pub struct Worker {
     waiting: Vec<Chore>,
     /// When events are handed on again.
     events_due: Instant,
+    /// What agents say to each other.
+    mail: Mail,
     /// Where moving frames goes on: first the switches are counted, then the links.
     place: usize,
 }
@@ -219,6 +226,7 @@ impl Worker {
             counts: VecDeque::new(),
             waiting: Vec::new(),
             events_due: Instant::ZERO,
+            mail: Mail::default(),
             place: 0,
         })
     }
@@ -266,7 +274,8 @@ impl Worker {
         let now = self.outside.now;
         let mut wait = self.events_due.since(now);
         let links = self.outside.cables.iter().flatten().filter_map(|c| c.link.poll_timeout());
-        for due in self.units.iter().filter_map(|u| u.due).chain(links) {
+        let agents = self.units.iter().filter_map(|u| u.station.as_ref()?.due());
+        for due in self.units.iter().filter_map(|u| u.due).chain(links).chain(agents) {
             wait = wait.min(due.since(now));
         }
         if !self.paused.is_empty() {
@@ -427,6 +436,7 @@ impl Worker {
         if self.trace.as_ref().is_some_and(|trace| trace.is_over(now)) {
             self.trace = None;
         }
+        self.run_agents();
         if now >= self.events_due {
             self.events_due = now.plus_ns(EVENTS_NS);
             self.report_events();

@@ -151,6 +151,21 @@ impl Leases {
         Asked::Done
     }
 
+    /// A limit is in force that an earlier agent of this switch was asked for, by `host`: it runs out like any other.
+    pub fn adopt(&mut self, now: Instant, host: Arc<str>, from: EndpointId, to: Toward, rate: Rate) {
+        match to {
+            Toward::Address(to) => {
+                let due = now.plus_ns(u64::from(MAX_LEASE_MS) * 1_000_000);
+                self.pairs.insert((from, to), Lease { host, asked: (0, 0), rate, due, relaxing: false });
+                self.due(due);
+            }
+            Toward::Everyone => {
+                self.brakes.insert(from, Brake { host, rate, due: now });
+                self.due(now);
+            }
+        }
+    }
+
     fn due(&mut self, at: Instant) {
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }

@@ -25,6 +25,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
             "add [switch.uplink]",
         );
     }
+    check_listen(findings, config, cluster, &place);
     let own = cluster.members.iter().enumerate().find(|(_, member)| member.name == cluster.host);
     if let Some((i, own)) = own {
         check_own(findings, config, own, &members.item(i));
@@ -34,6 +35,25 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
             Place::root().key("switch").item(s).key("tenant").item(t).key("endpoint").item(e),
             format!("endpoint \"{}\" has no `mac`: senders on other hosts cannot be asked to spare it", endpoint.name),
             "give it its `mac`",
+        );
+    }
+}
+
+/// Other daemons know one switch of this one, and need to know where it is.
+fn check_listen(findings: &mut Findings, config: &Config, cluster: &Cluster, place: &Place) {
+    let others = cluster.members.iter().any(|member| member.name != cluster.host);
+    if cluster.listen.is_none() && others {
+        findings.error(
+            place.clone(),
+            "there are members, and they do not know where to reach this host: `listen` is missing",
+            "add `listen = \"192.0.2.1:7370\"`, this host's address and a UDP port",
+        );
+    }
+    if cluster.listen.is_some() && config.switches.iter().filter(|switch| switch.uplink.is_some()).count() > 1 {
+        findings.error(
+            place.key("listen"),
+            "several switches have an uplink, and other daemons can speak with one only",
+            "run the others in daemons of their own; or, where all hosts are switches of this daemon, remove `listen`",
         );
     }
 }

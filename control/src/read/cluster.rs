@@ -10,7 +10,7 @@ pub(super) fn cluster(r: &mut Reader, mut t: Table<'_>) -> Cluster {
     let default = Cluster::default();
     let cluster = Cluster {
         host: r.need(&mut t, "host", "\"host1\"", values::host).unwrap_or_default(),
-        listen: r.need(&mut t, "listen", "\"192.0.2.1:7370\"", values::listen),
+        listen: r.get(&mut t, "listen", values::listen),
         directory: r.get(&mut t, "directory", values::directory).unwrap_or(default.directory),
         settings: Settings {
             controller: r.get(&mut t, "controller", values::controller).unwrap_or_default(),

@@ -2,6 +2,7 @@
 //! the tests compare paths with `routes` and real answers with the schemas.
 
 use super::routes::BODY_BYTES;
+use crate::agents::report::AgentsReply;
 use crate::api::{ChangeReply, ConfigReply, ErrorReply};
 use crate::report::Report;
 use crate::seat::ClusterReply;
@@ -22,6 +23,7 @@ pub fn document() -> Value {
     let report = generator.subschema_for::<Report>();
     let tables = generator.subschema_for::<TablesReply>();
     let cluster = generator.subschema_for::<ClusterReply>();
+    let agents = generator.subschema_for::<AgentsReply>();
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
@@ -84,6 +86,7 @@ pub fn document() -> Value {
             "/v1/report": get("report", "What was promised, carried and dropped since the daemon's start", json!(report)),
             "/v1/tables": get("tables", "The addresses that are declared and learned, by tenant", json!(tables)),
             "/v1/cluster": get("cluster", "The other hosts of the cluster, and the connections with them", json!(cluster)),
+            "/v1/agents": get("agents", "Whom the congestion agents limit, and who is limited here", json!(agents)),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",
                 "summary": "The report as OpenMetrics text",

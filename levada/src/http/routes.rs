@@ -22,10 +22,11 @@ const TRACE_BYTES: usize = 256 << 10;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
-pub const ROUTES: [(&str, Method); 9] = [
+pub const ROUTES: [(&str, Method); 10] = [
     ("/v1/report", Method::GET),
     ("/v1/tables", Method::GET),
     ("/v1/cluster", Method::GET),
+    ("/v1/agents", Method::GET),
     ("/v1/metrics", Method::GET),
     ("/v1/config", Method::GET),
     ("/v1/schema", Method::GET),
@@ -51,6 +52,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         "/v1/report" => with_desk(house, &house.reports, |house| house.desk.report()).await,
         "/v1/tables" => with_desk(house, &house.reports, |house| house.desk.tables()).await,
         "/v1/cluster" => with_desk(house, &house.reports, |house| Ok(house.desk.cluster())).await,
+        "/v1/agents" => with_desk(house, &house.reports, |house| house.desk.agents()).await,
         "/v1/metrics" => {
             with_desk_as(
                 house,

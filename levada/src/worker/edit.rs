@@ -4,7 +4,8 @@
 //! Who makes the list has opened every device and made every switch in it before, and gets back what is no longer needed, so that
 //! the worker opens, closes, makes and frees nothing large.
 
-use super::{AnyPort, Cable, Device, Unit, Way, Worker};
+use super::agents::Station;
+use super::{AnyPort, Cable, Device, Post, Unit, Way, Worker};
 use datapath::frame::PoolLimits;
 use datapath::link::{Link, LinkConfig};
 use datapath::program::{Change, PortId};
@@ -36,6 +37,8 @@ pub enum Edit {
     Move(usize, usize, PortId, u32),
     /// A switch changes.
     Change(usize, Change),
+    /// A switch's congestion agent is put in place, knows other things now, or is taken away.
+    Agent(usize, Option<Box<Post>>),
 }
 
 /// What an edit left over, to be closed or freed by who asked.
@@ -44,6 +47,8 @@ pub enum Rest {
     Edit(#[expect(dead_code, reason = "only to be dropped")] Edit),
     /// Frame memory beyond its new bounds.
     Buffers(#[expect(dead_code, reason = "only to be dropped")] Vec<Box<[u8]>>),
+    /// An agent.
+    Agent(#[expect(dead_code, reason = "only to be dropped")] Box<Station>),
     /// A device's port.
     Port(#[expect(dead_code, reason = "only to be dropped")] AnyPort),
 }
@@ -147,6 +152,7 @@ impl Worker {
                 (device.switch, device.id) = (switch, port);
                 self.turns.set_weight(index, weight);
             }
+            Edit::Agent(index, post) => return Ok(self.appoint(index, post).map(Rest::Agent)),
             Edit::Change(index, change) => {
                 let unit = &mut self.units[index];
                 unit.touched = true;

@@ -39,7 +39,9 @@ impl Worker {
     /// The state is of another version of the switch.
     pub fn import(&mut self, switch: usize, state: &State, away_ns: u64) -> Result<Imported, String> {
         let now = self.outside.look();
-        self.units[switch].switch.import(now, away_ns, state).map_err(|error| error.to_string())
+        let imported = self.units[switch].switch.import(now, away_ns, state).map_err(|error| error.to_string())?;
+        self.adopt_limits(switch);
+        Ok(imported)
     }
 
     /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it. True: end.

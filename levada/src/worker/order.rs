@@ -3,11 +3,13 @@
 //! None may take long: what does is done a part at a time, in as many orders ([`Order::Learned`]) or in as many rounds ([`Order::Snapshot`],
 //! [`Order::Edit`]).
 
+use super::agents::Reported;
 use super::edit::Edits;
 use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
 use super::{AnyPort, Chore, Lent, Worker};
+use crate::peers::Voice;
 use datapath::journey::Journey;
 use datapath::offload::Offload;
 use datapath::program::PortId;
@@ -16,6 +18,7 @@ use datapath::switch::State;
 use datapath::units::Both;
 use datapath::verdict::Reason;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// What another thread wants of the worker.
@@ -95,6 +98,20 @@ pub enum Order {
         /// Where to send the answer: `None` where there is no buffer. Has room for one.
         reply: SyncSender<Option<Journey>>,
     },
+    /// Another daemon's agent has said something.
+    Heard {
+        /// Its host, authenticated.
+        from: Arc<str>,
+        /// What it said.
+        datagram: Vec<u8>,
+    },
+    /// Another way to the agents of other daemons.
+    Voice(Option<Voice>),
+    /// Say what agents are doing.
+    Agents {
+        /// To whom. Has room for one.
+        reply: SyncSender<Vec<Reported>>,
+    },
     /// Do these, while frames go on.
     Edit(Edits),
     /// End.
@@ -132,6 +149,11 @@ impl Worker {
             }
             Order::Explain { switch, port, bytes, offload, reply } => {
                 let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
+            }
+            Order::Heard { from, datagram } => self.receive(&from, &datagram),
+            Order::Voice(voice) => self.set_voice(voice),
+            Order::Agents { reply } => {
+                let _ = reply.try_send(self.agents_report());
             }
             Order::Edit(edits) => {
                 self.edits.push_back(edits);

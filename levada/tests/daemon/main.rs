@@ -1,5 +1,6 @@
 //! The daemon in real network namespaces. Needs root and `/dev/net/tun`; says so and skips where it has not.
 
+mod agents;
 mod faults;
 mod interfaces;
 mod lines;

@@ -1,0 +1,67 @@
+//! Whom the congestion agents are to be: from the plan, one for each switch with an uplink.
+//!
+//! A daemon with one such switch is one host of the cluster, under the name of `[cluster] host`. In a daemon with several, each is a host of its
+//! own, `HOST/SWITCH`; other daemons know none of them. The hosts of other daemons and their endpoints are those of the configuration.
+
+pub mod report;
+
+use crate::worker::Post;
+use control::agent::{Cluster, Directory};
+use control::config;
+use control::plan::{Plan, SwitchPlan};
+use datapath::program::Program;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The agent of each switch that is to have one; `life` is larger at each start of the daemon.
+#[must_use]
+pub fn posts(plan: &Plan, programs: &BTreeMap<u32, Program>, life: u64) -> BTreeMap<u32, Post> {
+    let Some(cluster) = &plan.cluster else { return BTreeMap::new() };
+    let hosts = hosts(plan, &cluster.host);
+    let known = Arc::new(known(plan, cluster, &hosts));
+    let post = |(&id, host): (&u32, &Arc<str>)| {
+        let (program, switch) = (programs.get(&id)?, plan.switches.get(id)?);
+        program.uplink.as_ref()?;
+        let post = Post {
+            host: Arc::clone(host),
+            settings: cluster.settings,
+            directory: Directory::new(Arc::clone(&known), program, &switch.tenants),
+            life,
+        };
+        Some((id, post))
+    };
+    hosts.iter().filter_map(post).collect()
+}
+
+/// What the switches with an uplink are called as hosts.
+fn hosts(plan: &Plan, host: &str) -> BTreeMap<u32, Arc<str>> {
+    let linked = || plan.switches.iter().filter(|(_, switch)| switch.program.uplink.is_some());
+    let several = linked().nth(1).is_some();
+    let name = |switch: &SwitchPlan| if several { format!("{host}/{}", switch.name) } else { host.to_owned() };
+    linked().map(|(id, switch)| (id, name(switch).into())).collect()
+}
+
+/// All hosts, and which endpoint is on which.
+fn known(plan: &Plan, cluster: &config::Cluster, hosts: &BTreeMap<u32, Arc<str>>) -> Cluster {
+    let mut known = Cluster::default();
+    for member in cluster.members.iter().filter(|member| member.name != cluster.host) {
+        known.add_host(&member.name);
+        for endpoint in &member.endpoints {
+            for &mac in &endpoint.macs {
+                known.place(&member.name, &endpoint.tenant, mac);
+            }
+        }
+    }
+    // Last, so that what is here is here, whatever the list says.
+    for (&id, host) in hosts {
+        known.add_host(host);
+        let Some(switch) = plan.switches.get(id) else { continue };
+        for endpoint in switch.program.endpoints.values() {
+            let Some(tenant) = switch.tenants.get(endpoint.tenant.0) else { continue };
+            for &mac in &endpoint.identity.macs {
+                known.place(host, tenant, mac);
+            }
+        }
+    }
+    known
+}

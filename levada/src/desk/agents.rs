@@ -1,0 +1,22 @@
+//! The desk's answer to whom the agents limit.
+
+use super::{Desk, Fault, PATIENCE};
+use crate::agents::report::{AgentsReply, agent};
+use crate::api::VERSION;
+use crate::worker::Order;
+use std::sync::mpsc::sync_channel;
+
+impl Desk {
+    /// What the congestion agents are doing.
+    ///
+    /// # Errors
+    /// The worker does not answer.
+    pub fn agents(&self) -> Result<AgentsReply, Fault> {
+        let facts = self.facts();
+        let (reply, answer) = sync_channel(1);
+        self.order(Order::Agents { reply })?;
+        let reported = answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))?;
+        let agents = reported.iter().filter_map(|reported| agent(&facts.plan, reported)).collect();
+        Ok(AgentsReply { version: VERSION, agents })
+    }
+}

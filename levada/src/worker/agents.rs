@@ -1,0 +1,222 @@
+//! The congestion agents of the worker's switches: one for each switch that a cluster has as a host.
+//!
+//! A round asks an agent only where something has arrived since its last sample, or when its time has come; so a daemon at rest sleeps. What
+//! agents of switches in this daemon say to each other is handed over at once; what is for other daemons goes to `peers`, which does not
+//! make the worker wait.
+
+use super::Worker;
+use crate::peers::Voice;
+use control::agent::events::Tuning;
+use control::agent::report::Report;
+use control::agent::settings::ControllerKind;
+use control::agent::{Agent, Directory, Settings};
+use datapath::arrivals::{Arrival, QueueSample};
+use datapath::frame::Pool;
+use datapath::program::EndpointId;
+use datapath::switch::Switch;
+use datapath::units::Instant;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How often the controller `rate` looks at what arrives, in nanoseconds.
+const SAMPLE_NS: u64 = 1_000_000;
+
+/// What an agent is to be.
+pub struct Post {
+    /// Its switch's name as a host of the cluster.
+    pub host: Arc<str>,
+    /// How it decides.
+    pub settings: Settings,
+    /// What it knows.
+    pub directory: Directory,
+    /// Larger at each start.
+    pub life: u64,
+}
+
+/// What an agent is doing.
+pub struct Reported {
+    /// Its switch's number.
+    pub switch: usize,
+    /// Its name as a host.
+    pub host: Arc<str>,
+    /// What it is doing.
+    pub report: Report,
+}
+
+/// An agent at its switch.
+pub struct Station {
+    host: Arc<str>,
+    settings: Settings,
+    agent: Agent,
+    /// When the switch's counts were taken last.
+    sampled: Instant,
+    arrivals: Vec<Arrival>,
+    queues: Vec<QueueSample>,
+}
+
+impl Station {
+    fn new(post: Post, now: Instant) -> Station {
+        let Post { host, settings, directory, life } = post;
+        let agent = Agent::new(settings, &host, life, directory);
+        Station { host, settings, agent, sampled: now, arrivals: Vec::new(), queues: Vec::new() }
+    }
+
+    /// When it is to be looked at, if nothing arrives before.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.agent.poll_timeout()
+    }
+
+    fn interval_ns(&self) -> u64 {
+        match self.settings.controller {
+            ControllerKind::Rate => SAMPLE_NS,
+            ControllerKind::Gatekeeper => self.settings.gatekeeper.sample_ns,
+        }
+    }
+
+    /// Takes the switch's counts where it is time, and lets the agent work on them.
+    fn work(&mut self, now: Instant, switch: &mut Switch) {
+        let is_due = self.due().is_some_and(|due| due <= now);
+        let span_ns = now.since(self.sampled);
+        if span_ns >= self.interval_ns() {
+            switch.take_arrivals(&mut self.arrivals, &mut self.queues);
+            self.sampled = now;
+            if is_due || !self.queues.is_empty() {
+                return self.agent.sample(now, span_ns, &self.arrivals, &self.queues);
+            }
+        }
+        if is_due {
+            self.agent.advance(now);
+        }
+    }
+}
+
+/// What other daemons' agents have said, and what they are to be told.
+#[derive(Default)]
+pub(super) struct Mail {
+    /// The switches of this daemon by their names as hosts.
+    here: BTreeMap<Arc<str>, usize>,
+    voice: Option<Voice>,
+    /// From whom, to the switch of which number, and what.
+    round: Vec<(Arc<str>, usize, Vec<u8>)>,
+}
+
+impl Worker {
+    /// What speaks to other daemons.
+    pub(super) fn set_voice(&mut self, voice: Option<Voice>) {
+        self.mail.voice = voice;
+    }
+
+    /// Puts an agent at a switch, tells the one that is there what is so now, or takes it away with all its limits.
+    pub(super) fn appoint(&mut self, index: usize, post: Option<Box<Post>>) -> Option<Box<Station>> {
+        let now = self.outside.now;
+        let unit = &mut self.units[index];
+        let goes = match (&mut unit.station, post) {
+            (Some(station), Some(post)) if (&station.host, station.settings) == (&post.host, post.settings) => {
+                station.agent.set_directory(now, post.directory);
+                None
+            }
+            (station, post) => {
+                let there = post.is_some();
+                let before = std::mem::replace(station, post.map(|post| Box::new(Station::new(*post, now))));
+                unit.switch.watch_arrivals(there);
+                lift_all(&mut unit.switch, &mut self.pool, now);
+                unit.touched = true;
+                before
+            }
+        };
+        self.mail.here = self.stations().map(|(index, station)| (Arc::clone(&station.host), index)).collect();
+        goes
+    }
+
+    /// Makes the limits that a switch already has those of its agent; without one they end.
+    pub(super) fn adopt_limits(&mut self, index: usize) {
+        let (now, unit) = (self.outside.now, &mut self.units[index]);
+        let Some(station) = &mut unit.station else { return lift_all(&mut unit.switch, &mut self.pool, now) };
+        for endpoint in (0..unit.switch.program().endpoints.len() as u32).map(EndpointId) {
+            for pair in unit.switch.pairs(endpoint) {
+                station.agent.adopt(now, endpoint, pair.to, pair.rate);
+            }
+        }
+    }
+
+    /// Lets agents do what is due, and carries what they say to each other.
+    pub(super) fn run_agents(&mut self) {
+        let now = self.outside.now;
+        for unit in &mut self.units {
+            let Some(station) = &mut unit.station else { continue };
+            station.work(now, &mut unit.switch);
+        }
+        self.collect();
+        let mut round = std::mem::take(&mut self.mail.round);
+        for (from, index, datagram) in round.drain(..) {
+            self.hear(index, &from, &datagram);
+        }
+        self.mail.round = round;
+        for unit in &mut self.units {
+            let Some(station) = &mut unit.station else { continue };
+            while let Some(Tuning { from, to, rate }) = station.agent.poll_tuning() {
+                // An endpoint that is gone has no limits; where there is no room for more, the agent of the receiver sees that nothing came of it.
+                let _ = unit.switch.limit_pair(&mut self.pool, now, from, to, rate);
+                unit.touched = true;
+            }
+        }
+    }
+
+    /// A host's agent said something to the agent of switch `index`.
+    pub(super) fn hear(&mut self, index: usize, from: &str, datagram: &[u8]) {
+        let now = self.outside.now;
+        if let Some(station) = self.units.get_mut(index).and_then(|unit| unit.station.as_mut()) {
+            // What is not heeded is counted by the agent.
+            let _ = station.agent.hear(now, from, datagram);
+        }
+    }
+
+    /// A datagram from another daemon, whose host was authenticated.
+    pub(super) fn receive(&mut self, from: &str, datagram: &[u8]) {
+        // Only a daemon with one agent is known to others.
+        let index = self.stations().map(|(index, _)| index).next();
+        if let Some(index) = index {
+            self.hear(index, from, datagram);
+        }
+    }
+
+    /// What agents are doing, by switch.
+    pub(super) fn agents_report(&self) -> Vec<Reported> {
+        let now = self.outside.now;
+        let report = |(switch, station): (usize, &Station)| Reported {
+            switch,
+            host: Arc::clone(&station.host),
+            report: station.agent.report(now),
+        };
+        self.stations().map(report).collect()
+    }
+
+    fn stations(&self) -> impl Iterator<Item = (usize, &Station)> {
+        self.units.iter().enumerate().filter_map(|(index, unit)| Some((index, unit.station.as_deref()?)))
+    }
+
+    /// Takes what agents say: to whom is here, for the next round; to others by `peers`.
+    fn collect(&mut self) {
+        let Mail { here, voice, round } = &mut self.mail;
+        for unit in &mut self.units {
+            let Some(station) = &mut unit.station else { continue };
+            while let Some((to, datagram)) = station.agent.poll_message() {
+                match (here.get(&to), &voice) {
+                    (Some(&index), _) => round.push((Arc::clone(&station.host), index, datagram)),
+                    (None, Some(voice)) => voice.send(&to, datagram),
+                    (None, None) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Limits that nobody speaks for would never end.
+fn lift_all(switch: &mut Switch, pool: &mut Pool, now: Instant) {
+    for endpoint in (0..switch.program().endpoints.len() as u32).map(EndpointId) {
+        let limited: Vec<_> = switch.pairs(endpoint).map(|pair| pair.to).collect();
+        for to in limited {
+            let _ = switch.limit_pair(pool, now, endpoint, to, None);
+        }
+    }
+}
