@@ -257,7 +257,11 @@ fn cases() -> Vec<Case> {
             ..case(
                 "pairs",
                 vec![
-                    (RED1, "toward a limited address: the first goes at once", udp(1, 9)),
+                    (
+                        RED1,
+                        "toward a limited address: it waits, as a limit begins within the time of a frame",
+                        udp(1, 9),
+                    ),
                     (RED1, "the next one waits", udp(1, 9)),
                     (RED1, "offloaded: it waits as well", tcp(1, 9, 300).gso(100)),
                     (RED1, "elsewhere", udp(1, 8)),

@@ -174,7 +174,7 @@ impl Pairs {
         if self.index.len() >= MOST as usize {
             return Err(PairError::TooMany);
         }
-        let pair = Pair::new(from, to, rate, queue_bytes);
+        let pair = Pair::new(now, from, to, rate, queue_bytes);
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 self.pairs[slot as usize] = pair;

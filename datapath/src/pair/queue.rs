@@ -45,14 +45,17 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub fn new(from: EndpointId, to: Toward, rate: Rate, queue_bytes: u32) -> Pair {
+    /// A limit that begins somewhere within the time of its first frame: those of many hosts begin together, with the same rate, and would
+    /// send in step for ever.
+    pub fn new(now: Instant, from: EndpointId, to: Toward, rate: Rate, queue_bytes: u32) -> Pair {
+        let (pace, longest) = (Pace::of(rate), longest(rate));
         let mut pair = Pair {
             from,
             to,
             rate,
-            pace: Pace::of(rate),
-            free_at: 0,
-            longest: longest(rate),
+            pace,
+            free_at: tag(now) + share_of(now, pace.cost(longest)),
+            longest,
             state: State::Idle,
             lane: Lane::new(0),
         };
@@ -93,6 +96,12 @@ impl Pair {
     pub fn stats(&self) -> PairStats {
         PairStats { to: self.to, rate: self.rate, stats: self.lane.stats() }
     }
+}
+
+/// A part of `whole` that another moment makes another: the moment's nanoseconds, multiplied as in Fibonacci hashing (Knuth, vol. 3, 6.4).
+fn share_of(now: Instant, whole: Tag) -> Tag {
+    let part = now.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    whole / (1 << 16) * part
 }
 
 fn longest(rate: Rate) -> u32 {

@@ -33,7 +33,7 @@ fn a_switch_has_so_many_and_each_place_is_used_again() {
 
 #[test]
 fn what_is_owed_is_owed_in_bytes() {
-    let mut pair = Pair::new(EndpointId(0), Toward::Everyone, Rate(8_000_000), 1 << 20);
+    let mut pair = Pair::new(Instant::ZERO, EndpointId(0), Toward::Everyone, Rate(8_000_000), 1 << 20);
     let now = Instant(1_000_000_000);
     pair.free_at = tag(now);
     pair.charge(now, 1000);

@@ -3,7 +3,7 @@
 use super::super::fill::{Child, fill};
 use super::super::meter::Meter;
 use super::super::report::{Ignores, Limited};
-use super::{Controller, Directory, Instant, Post, Receiver, SLOW_NS};
+use super::{Controller, Directory, FAST_NS, Instant, Post, Receiver, SLOW_NS};
 use crate::agent::Counters;
 use crate::agent::leases::SLOWEST;
 use datapath::program::EndpointId;
@@ -195,6 +195,7 @@ impl Controller {
         directory: &Directory,
         post: &mut Post,
     ) {
+        let floods = now < self.state.suspect_until;
         let is_draining = self.state.drained_at.is_some_and(|at| now.since(at) < SLOW_NS);
         for at in 0..self.active.len() {
             let receiver = &mut self.receivers[self.active[at] as usize];
@@ -206,7 +207,7 @@ impl Controller {
                 continue;
             }
             let before = receiver.limited;
-            let lifted = receiver.limit(now, exceeds, noise, held_back, &mut self.scratch);
+            let lifted = receiver.limit(now, exceeds, exceeds && floods, noise, held_back, &mut self.scratch);
             self.limited = self.limited + receiver.limited as usize - before as usize;
             if lifted {
                 let index = self.active[at];
@@ -232,8 +233,17 @@ impl Controller {
 }
 
 impl Receiver {
-    /// Divides the share among the senders, max-min. True where there are limits that nobody needs any more.
-    fn limit(&mut self, now: Instant, exceeds: bool, noise: u64, held_back: u64, scratch: &mut Scratch) -> bool {
+    /// Divides the share among the senders, max-min. While it `floods`, each of them may be what fills the network, however little of it comes
+    /// through. True where there are limits that nobody needs any more.
+    fn limit(
+        &mut self,
+        now: Instant,
+        exceeds: bool,
+        floods: bool,
+        noise: u64,
+        held_back: u64,
+        scratch: &mut Scratch,
+    ) -> bool {
         scratch.children.clear();
         for pair in &mut self.pairs {
             pair.catch_up(now);
@@ -242,6 +252,7 @@ impl Receiver {
                 // It has what it takes.
                 Some(limit) if limit.ignores => (pair.meter.slow, pair.meter.slow),
                 Some(limit) if limit.wants_more => (0, u64::MAX),
+                None if floods && now.since(pair.seen) <= FAST_NS => (0, u64::MAX),
                 _ => (0, arrives),
             };
             scratch.children.push(Child { floor, ceiling, weight: 1 });
