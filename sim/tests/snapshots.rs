@@ -79,31 +79,26 @@ fn fs_vde() {
 }
 
 #[test]
-#[ignore = "the agents changed since it was taken: regenerate, review, and take this line away"]
 fn convergence() {
     check("convergence");
 }
 
 #[test]
-#[ignore = "the agents changed since it was taken: regenerate, review, and take this line away"]
 fn fig5() {
     check("fig5");
 }
 
 #[test]
-#[ignore = "the agents changed since it was taken: regenerate, review, and take this line away"]
 fn faults() {
     check("faults");
 }
 
 #[test]
-#[ignore = "the agents changed since it was taken: regenerate, review, and take this line away"]
 fn queue_size() {
     check("queue-size");
 }
 
 #[test]
-#[ignore = "the agents changed since it was taken: regenerate, review, and take this line away"]
 fn scale() {
     check("scale");
 }
