@@ -204,7 +204,7 @@ fn a_flood_of_small_frames_is_held_to_the_rate_and_to_its_memory() {
     let sent = load(&mut rig, SECOND, MS, &frames);
     for n in 0..40 {
         // A limit begins somewhere within the time of the longest frame that it sends at once.
-        let missing = u64::from(QUANTUM_MIN) + 2 * 88;
+        let missing = QUANTUM_MIN + 2 * 88;
         assert!(to(&sent, OUTSIDE + n).abs_diff(MBIT / 8) <= missing, "{n}: {}", to(&sent, OUTSIDE + n));
     }
     // Eight times the queue's 1 MiB, in buffers of 2 KiB; one limited pair alone may have a quarter of it.
