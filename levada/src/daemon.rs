@@ -41,8 +41,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Orders that wait for the worker at most.
-const ORDERS: usize = 256;
+/// Orders that wait for the worker at most: among them what other hosts say at once, 256 datagrams each.
+const ORDERS: usize = 1024;
 /// Chores that wait for upkeep at most; events beyond are not logged.
 const CHORES: usize = 256;
 /// Buffers made and touched before the first frame comes: a page fault costs as much as a frame (2.9 us). The pool makes the rest when they are

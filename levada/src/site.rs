@@ -445,7 +445,8 @@ impl Site {
             return Vec::new();
         }
         let mut posts = agents::posts(plan, programs, self.life);
-        let switches = plan.switches.iter().map(|(id, _)| id);
+        let gone = self.plan.switches.iter().filter(|(id, _)| plan.switches.get(*id).is_none());
+        let switches = gone.chain(plan.switches.iter()).map(|(id, _)| id);
         switches.map(|id| Edit::Agent(id as usize, posts.remove(&id).map(Box::new))).collect()
     }
 
