@@ -132,9 +132,6 @@ TITLES = {
 BY_GUARANTEE = ("rigid", "htb", "apart", "gatekeeper", "rate")
 #: Those that need the congestion agents of switches of one daemon (`[cluster]` without `listen`).
 NEED_AGENTS = ("gatekeeper", "rate")
-#: Whether there are such agents. Where not, those cells are not played, and what is claimed of
-#: them does not hold.
-AGENTS = False
 #: The peer that is to keep the promise.
 JUDGED = "rate"
 #: The job with nobody beside it: `alone` at the link's rate and, by guarantee, at that rate.
@@ -247,8 +244,7 @@ def _rounds(plan: Plan) -> Iterator[tuple[str, int | None]]:
     for guarantee in plan.guarantees:
         yield AT_RATE, guarantee
         for peer in BY_GUARANTEE:
-            if AGENTS or peer not in NEED_AGENTS:
-                yield peer, guarantee
+            yield peer, guarantee
 
 
 def _play(figure: Figure, played: Work, lab: Lab, labels: dict[str, Any]) -> Iterator[Cell]:

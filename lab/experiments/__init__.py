@@ -7,6 +7,7 @@ A module has `SUMMARY`, a line, and `run(lab, quick, out) -> Report`, which may 
 EXPERIMENTS = {
     "bystander": "lab.experiments.bystander",
     "convergence": "lab.experiments.convergence",
+    "convergence-live": "lab.experiments.convergence_live",
     "fs-vde": "lab.experiments.fs_vde",
     "fs-vde-vde": "lab.experiments.fs_vde_vde",
     "gatekeeper-fig5": "lab.experiments.gatekeeper_fig5",

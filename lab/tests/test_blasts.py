@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.blasts import SPAN_ROWS, lost, restored_s, topology
+from lab.blasts import SPAN_ROWS, Blasted, lost, restored_s, topology
+from lab.experiments import convergence_live
 
 ROW_S = 0.005
 DUE = 1000.0
@@ -43,3 +44,14 @@ def test_every_sender_has_a_host_of_its_own() -> None:
     shape = topology(4)
     assert [h.name for h in shape.hosts] == ["h1", "h2", "h3", "h4", "h5", "h6"]
     assert [e.host for e in shape.endpoints if e.tenant == "B"] == ["h1", "h3", "h4", "h5", "h6"]
+
+
+def test_the_median_counts_and_who_never_was_back_is_last() -> None:
+    played = [Blasted(1, back, 0.0) for back in (0.005, None, 0.015)]
+    assert convergence_live.back_ms(played) == pytest.approx(15.0)
+    assert convergence_live.back_ms([Blasted(1, None, 0.5)] * 3) is None
+    late, kept = convergence_live.claims(1, played, 98.0)
+    assert late.holds
+    assert not kept.holds
+    never, _ = convergence_live.claims(1, [Blasted(1, None, 0.5)], 100.0)
+    assert not never.holds
