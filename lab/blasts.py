@@ -25,7 +25,7 @@ MBIT = 1_000_000
 LINK_BPS = 1000 * MBIT
 #: Of the access link, in wire bits a second: with what the host itself is promised, and the
 #: headroom, they are all of it.
-GUARANTEES_BPS = {"A": 735 * MBIT, "B": 245 * MBIT}
+GUARANTEES_BPS = {"A": 731 * MBIT, "B": 244 * MBIT}
 #: A row of the victim's receiver.
 ROW_MS = 5
 #: The victim counts as restored from when on its mean over this time stays at `RESTORED`.

@@ -8,6 +8,7 @@ drop what their queues cannot hold. Tenants cross it as VLANs.
 
 from __future__ import annotations
 
+import shutil
 from typing import Any, ClassVar
 
 from lab.net import Lab, Process, run
@@ -61,6 +62,9 @@ class LevadaCluster(Levada):
     def _found(self) -> None:
         """Makes the cluster: its authority, and each host's key and certificate."""
         first, *others = [self._papers(host) for host in self.topology.hosts]
+        # Those of an earlier cluster of this lab.
+        for papers in (first, *others):
+            shutil.rmtree(papers, ignore_errors=True)
         levada = str(program())
         run(levada, "cluster", "init", "-d", first, "--host", self.topology.hosts[0].name)
         for host, papers in zip(self.topology.hosts[1:], others, strict=True):
