@@ -148,6 +148,7 @@ def _play(
     cells = []
     switch = figure.peers[peer](lab, topology(figure, regime))
     with switch.running():
+        switch.introduce()
         if not regime.offload:
             for guest in switch.guests.values():
                 guest.namespace.run("ethtool", "-K", guest.name, *OFFLOADS_OFF)

@@ -88,3 +88,11 @@ class Switch(ABC):
                 guest = self.guests[first.name]
                 peer = self.topology.address(second)
                 guest.namespace.run("ping", "-n", "-q", "-c1", "-w5", peer)
+
+    def introduce(self) -> None:
+        """Tells all guests of a tenant each other's addresses for good: a flood that fills its own
+        queue would lose the kernel's ARP probes in it, and pause until one gets through."""
+        for a, b in itertools.permutations(self.topology.endpoints, 2):
+            if a.tenant == b.tenant:
+                neighbour = f"{self.topology.address(b)} lladdr {self.topology.mac(b)}"
+                self._space(a.name).ip(f"neigh replace {neighbour} dev {a.name} nud permanent")

@@ -17,41 +17,56 @@ import pytest
 
 from lab import demo, wire
 from lab.bars import Bar, Bars
-from lab.demo import Phase, Sample
+from lab.demo import Act, Phase, Sample, Way
 from lab.machine import CpuUse
 from lab.net import NETNS_DIR, Lab, Received, veth
 from lab.programs import Missing, program
+from lab.report import Claim
 from lab.rootless import diagnose, with_sudo
+from lab.switches import Levada
 
 ROOT = Path(__file__).resolve().parents[2]
+#: The victim's and the aggressor's, in Mbit/s.
+Rates = tuple[float, float]
 
 
-def sample(at_s: float, **payloads_bytes: float) -> Sample:
+ACTS = pytest.mark.parametrize("act", demo.ACTS, ids=[act.name for act in demo.ACTS])
+
+
+def sample(act: Act, at_s: float, **payloads_bytes: float) -> Sample:
     """Counters after so much payload, received in full frames of the wire."""
     received = {}
-    for name, protocol in demo.RECEIVERS.items():
+    for name, protocol in act.receivers.items():
         frames = round(payloads_bytes.get(name, 0) / protocol.payload_bytes)
         nbytes = frames * (wire.MTU_BYTES + wire.ETHERNET_BYTES)
         received[name] = Received(nbytes, frames)
     return Sample(at_s, received)
 
 
-def phase(victim_mbit: float, aggressor_mbit: float, bound: str | None = None) -> Phase:
-    """Ten seconds at constant rates on the wire; the aggressor half TCP, half UDP."""
+def phase(act: Act, way: Way, mbit: Rates, bound: str | None = None) -> Phase:
+    """Ten seconds at constant rates on the wire, of the victim and of the aggressor; each of a
+    tenant's receivers has the same part of it."""
+    of = {e.name: e.tenant for e in act.topology.endpoints if e.name in act.receivers}
+    rate = dict(zip(("victim", "aggressor"), mbit, strict=True))
+    each = {name: rate[t] / list(of.values()).count(t) for name, t in of.items()}
     samples = []
     for at_s in range(11):
-        sent = {"victim2": victim_mbit, "tcp2": aggressor_mbit / 2, "udp2": aggressor_mbit / 2}
         payloads = {
-            name: at_s * mbit * 1e6 / 8 * demo.RECEIVERS[name].payload_bytes / wire.FULL_BYTES
-            for name, mbit in sent.items()
+            name: at_s * part * 1e6 / 8 * act.receivers[name].payload_bytes / wire.FULL_BYTES
+            for name, part in each.items()
         }
-        samples.append(sample(at_s, **payloads))
+        samples.append(sample(act, at_s, **payloads))
     cpu = CpuUse(idle=0.5, cores={}, strangers=0.0)
-    return Phase("made up", 0.0, samples, samples[3], {}, cpu, bound)
+    return Phase(act, way.title, 0.0, samples, samples[3], {}, cpu, bound)
 
 
-def test_rates_are_those_on_the_wire() -> None:
-    got = phase(600, 300).got_bps()
+def judged(act: Act, harmed: Rates, kept: Rates, bound: str | None = None) -> list[Claim]:
+    return demo.claims(phase(act, act.harmed, harmed), phase(act, act.kept, kept, bound))
+
+
+@ACTS
+def test_rates_are_those_on_the_wire(act: Act) -> None:
+    got = phase(act, act.kept, (600, 300)).got_bps()
     assert got["victim"] == pytest.approx(600e6, rel=1e-3)
     assert got["aggressor"] == pytest.approx(300e6, rel=1e-3)
 
@@ -65,30 +80,49 @@ def test_an_offloaded_frame_counts_as_the_frames_it_stands_for() -> None:
     assert wire.wire_bits(single, wire.TCP) == 40 * 8 * 1542
 
 
-def test_kept_promises_and_a_full_link_hold() -> None:
-    claims = demo.claims(phase(40, 950), phase(645, 350))
-    assert [c.holds for c in claims] == [True] * 4
+@ACTS
+def test_kept_promises_and_a_full_link_hold(act: Act) -> None:
+    assert [c.holds for c in judged(act, (40, 950), (645, 350))] == [True] * 4
 
 
+@ACTS
 @pytest.mark.parametrize(
-    ("without", "isolated", "broken"),
+    ("harmed", "kept", "broken"),
     [
-        ((40, 950), (590, 400), "victim's part of its guarantee with isolation"),
-        ((40, 950), (705, 290), "aggressor's part of its guarantee with isolation"),
-        ((500, 500), (645, 350), "victim's part of it without isolation"),
-        ((40, 950), (600, 300), "of the link used with isolation"),
+        ((40, 950), (565, 430), 0),
+        ((40, 950), (709, 284), 1),
+        ((500, 500), (645, 350), 2),
+        ((40, 950), (600, 300), 3),
     ],
 )
-def test_each_claim_can_fail(
-    without: tuple[float, float], isolated: tuple[float, float], broken: str
-) -> None:
-    claims = demo.claims(phase(*without), phase(*isolated))
-    assert [c.id for c in claims if not c.holds] == [broken]
+def test_each_claim_can_fail(act: Act, harmed: Rates, kept: Rates, broken: int) -> None:
+    ids = [
+        f"victim's part of its guarantee {act.kept.title}",
+        f"aggressor's part of its guarantee {act.kept.title}",
+        f"victim's part of it {act.harmed.title}",
+        f"of the link used {act.kept.title}",
+    ]
+    claims = judged(act, harmed, kept)
+    assert [c.id for c in claims if not c.holds] == [f"{act.name}: {ids[broken]}"]
 
 
-def test_a_phase_bound_by_the_processor_shows_nothing() -> None:
-    claims = demo.claims(phase(40, 950), phase(645, 350, bound="machine idle 1.0% < 3%"))
+@ACTS
+def test_a_phase_bound_by_the_processor_shows_nothing(act: Act) -> None:
+    claims = judged(act, (40, 950), (645, 350), bound="machine idle 1.0% < 3%")
     assert [c.holds for c in claims] == [False, False, True, False]
+
+
+def test_the_flood_of_the_second_act_comes_from_a_host_that_sends_nothing_else() -> None:
+    act = demo.OTHER_HOST
+    host = {e.name: e.host for e in act.topology.endpoints}
+    assert {host[name] for name in act.receivers} == {"h1"}
+    assert len({host[act.victim[0]], *(host[src] for _, src, _, _ in act.aggression), "h1"}) == 3
+    # All that differs is whether agents talk.
+    lab = Lab()  # not entered: nothing is made
+    without, talking = (way.switch(lab, act.topology) for way in (act.harmed, act.kept))
+    assert isinstance(without, Levada)
+    assert isinstance(talking, Levada)
+    assert (without.controller, talking.controller) == (None, "rate")
 
 
 class Terminal(io.StringIO):
