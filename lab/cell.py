@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lab.machine import CpuUse, cpu_use, sample_cpu
@@ -171,7 +171,18 @@ def wire_bytes(first: dict[str, Any], last: dict[str, Any]) -> dict[str, dict[st
 
 
 def worker_use(first: dict[str, Any], last: dict[str, Any]) -> Worker:
-    """The worker's load between two samples of `levada show --json`."""
+    """The worker's load between two samples of `levada show --json`; where they are several
+    daemons' (`workers`, by host), that of the busiest, as one that is at its bound binds all, with
+    the longest lags."""
+    if "workers" not in last:
+        return _load(first, last)
+    loads = [_load(first["workers"][host], told) for host, told in last["workers"].items()]
+    slowest = max(loads, key=lambda load: load.loop_lag_ns["p99"])
+    busiest = max(loads, key=lambda load: load.busy)
+    return replace(busiest, loop_lag_ns=slowest.loop_lag_ns)
+
+
+def _load(first: dict[str, Any], last: dict[str, Any]) -> Worker:
     wall_ns = last["now_ns"] - first["now_ns"]
     before, after = first["worker"], last["worker"]
     return Worker(

@@ -57,9 +57,9 @@ class Levada(Switch):
         self._run = ("ip", "netns", "exec", home.name, *self._command(str(config)))
         self.daemon = self._begin()
 
-    def _begin(self, *options: str) -> Process:
+    def _begin(self, *options: str, label: str = "levada") -> Process:
         """Starts a daemon and waits until it is ready."""
-        process = self.lab.spawn("levada", *self._run, *options, env=self._environment)
+        process = self.lab.spawn(label, *self._run, *options, env=self._environment)
         self.lab.defer(lambda: process.stop(signal.SIGTERM, STOP_GRACE_S))
         process.wait_for(lambda: f"levada: {self._name} ready" in process.output(), "ready ports")
         self.processes.append(process)

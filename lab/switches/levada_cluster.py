@@ -54,7 +54,7 @@ class LevadaCluster(Levada):
             config.write_text(self._configuration_of(host))
             self._run = ("ip", "netns", "exec", space.name, *self._command(str(config)))
             self._name = self._instance(host)
-            self.daemons[host.name] = self._begin()
+            self.daemons[host.name] = self._begin(label=f"levada-{host.name}")
 
     def _instance(self, host: Host) -> str:
         return f"{self.lab.tag}-{host.name}"
@@ -75,17 +75,13 @@ class LevadaCluster(Levada):
         return str(self.lab.dir / f"papers-{host.name}")
 
     def sample(self) -> dict[str, Any]:
-        """All daemons' `levada show --json` as if they were one."""
-        shown = [self._show(host) for host in self.topology.hosts]
-        workers = [s["worker"] for s in shown]
-        slowest = max(workers, key=lambda w: w["loop_lag_ns"]["p99"])
+        """All daemons' switches, as if they were one's; and each daemon's worker, with the clock it
+        was read at, by host."""
+        shown = {host.name: self._show(host) for host in self.topology.hosts}
         return {
-            "now_ns": shown[0]["now_ns"],
-            "switches": [switch for s in shown for switch in s["switches"]],
-            "worker": {
-                "busy_ns": sum(w["busy_ns"] for w in workers),
-                "cpu_ns": sum(w["cpu_ns"] for w in workers),
-                "loop_lag_ns": slowest["loop_lag_ns"],
+            "switches": [switch for s in shown.values() for switch in s["switches"]],
+            "workers": {
+                host: {key: s[key] for key in ("now_ns", "worker")} for host, s in shown.items()
             },
         }
 
