@@ -51,6 +51,25 @@ def median(values: Sequence[float]) -> float:
     return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
 
 
+def bucket_counts(
+    before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]
+) -> list[tuple[int, int]]:
+    """How often each value of a histogram was seen between two samples, by value."""
+    had = {value: count for value, count in before}
+    return sorted((value, count - had.get(value, 0)) for value, count in after)
+
+
+def quantile(counts: Sequence[tuple[int, int]], part: float) -> float:
+    """The least value that `part` of all are at most; zero where there are none."""
+    total = sum(count for _, count in counts)
+    seen = 0
+    for value, count in counts:
+        seen += count
+        if count and seen >= part * total:
+            return float(value)
+    return 0.0
+
+
 def student_t_quantile(p: float, freedom: int) -> float:
     """t with P(T <= t) = p for p in (0.5, 1), by bisection to double precision."""
     if not 0.5 < p < 1:

@@ -185,7 +185,7 @@ class Blast(Flow):
         self._row_ms = row_ms
         payload = frame_bytes - wire.UDP_FRAME_BYTES
         rate = f"{per_s * payload * 8:.0f}" if per_s else "max"
-        self._options = ["--length", str(payload * segments), "--rate", rate]
+        self._options = ["--length", str(payload * segments), "--rate", rate, "--row", str(row_ms)]
         if segments > 1:
             self._options += ["--gso", str(payload)]
 
@@ -205,8 +205,9 @@ class Blast(Flow):
         rows = [(i * row_s, (i + 1) * row_s, float(n)) for i, n in enumerate(got["bytes"])]
         detail = {"sent_frames": sent["datagrams"], "received_frames": got["total_datagrams"]}
         detail |= {"sent_per_s": sent["datagrams"] / sent["seconds"]}
-        # When the sender began, and the receiver's first row.
-        detail |= {"sent_at_ns": sent["began_ns"], "rows_from_ns": got["began_ns"]}
+        # When the sender began, what it sent in rows as long, and what of each has arrived.
+        detail |= {"sent_at_ns": sent["began_ns"], "sent_rows": sent["sent"]}
+        detail |= {"arrived_of_rows": got["sent"], "socket_drops": got["socket_drops"]}
         return FlowResult(self.name, rows, detail | {"refused_batches": sent["refused_batches"]})
 
 

@@ -25,7 +25,7 @@ from lab.net import Lab
 from lab.net import run as run_command
 from lab.programs import program
 from lab.report import Claim, Report, at_most
-from lab.stats import table
+from lab.stats import bucket_counts, quantile, table
 from lab.switches import Levada
 from lab.switches.levada import toml_table
 from lab.topology import Endpoint, Host, Tenant, Topology
@@ -165,25 +165,6 @@ def _turn(
         bound=use.bound(0.0),
         disturbed=disturbance(use, 0.0),
     )
-
-
-def bucket_counts(
-    before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]
-) -> list[tuple[int, int]]:
-    """How often each value of a histogram was seen between two samples, by value."""
-    had = {value: count for value, count in before}
-    return sorted((value, count - had.get(value, 0)) for value, count in after)
-
-
-def quantile(counts: Sequence[tuple[int, int]], part: float) -> float:
-    """The least value that `part` of all are at most; zero where there are none."""
-    total = sum(count for _, count in counts)
-    seen = 0
-    for value, count in counts:
-        seen += count
-        if count and seen >= part * total:
-            return float(value)
-    return 0.0
 
 
 def drops(shown: dict[str, Any]) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.experiments.reload import LAG_US, Turn, bucket_counts, claims, drops, quantile
+from lab.experiments.reload import LAG_US, Turn, claims, drops
+from lab.stats import bucket_counts, quantile
 
 
 def turn(what: str, lag_us: float, lost: int = 0, disturbed: str | None = None) -> Turn:

@@ -1,12 +1,13 @@
 //! UDP traffic for the lab, faster than a system call for each datagram. Both ends stop by themselves and print one JSON object.
 //!
-//!     blast send --to ADDR:PORT [--from ADDR] --length BYTES [--gso SEGMENT] --rate BIT/S|max --seconds N [--flows N]
+//!     blast send --to ADDR:PORT [--from ADDR] --length BYTES [--gso SEGMENT] --rate BIT/S|max --seconds N [--flows N] [--row MS]
 //!     blast sink --port P --seconds N [--on ADDR] [--row MS]
 //!
 //! `send` sends messages of `--length` bytes of UDP payload. With `--gso` each message goes out as datagrams of SEGMENT bytes that the
 //! kernel treats as one frame for as long as it can (UDP_SEGMENT, udp(7)). `--rate` counts payload (`k`, `M` and `G` may follow the number);
-//! flows differ in their source port and take turns. `sink` counts what arrives in rows of 100 ms, or of `--row`, from its start. Both say when
-//! that was (`began_ns`, since 1970), so that what two of them saw can be compared.
+//! flows differ in their source port and take turns. `sink` counts what arrives, and `send` what went out, in rows of 100 ms, or of `--row`, from its
+//! start. Both say when that was (`began_ns`, since 1970), so that what two of them saw can be compared. Datagrams of 16 bytes or more say when they
+//! were sent, so that `sink` also tells what of each of the sender's rows has arrived (`sent`), however late.
 
 mod receive;
 mod transmit;
@@ -23,11 +24,11 @@ const LONGEST_MESSAGE: usize = 65_507;
 /// Datagrams that the kernel makes of one message at most (`UDP_MAX_SEGMENTS` before Linux 6.9).
 const MOST_SEGMENTS: usize = 64;
 
-/// How long a row of the sink is where nothing is said, in milliseconds.
+/// How long a row is where nothing is said, in milliseconds.
 const ROW_MS: u64 = 100;
 
 const USAGE: &str = "\
-usage: blast send --to ADDR:PORT [--from ADDR] --length BYTES [--gso SEGMENT] --rate BIT/S|max --seconds N [--flows N]
+usage: blast send --to ADDR:PORT [--from ADDR] --length BYTES [--gso SEGMENT] --rate BIT/S|max --seconds N [--flows N] [--row MS]
        blast sink --port P --seconds N [--on ADDR] [--row MS]";
 
 /// What to send.
@@ -40,6 +41,7 @@ struct Sending {
     rate_bps: Option<u64>,
     length: Duration,
     flows: usize,
+    row: Duration,
 }
 
 /// What to count.
@@ -48,6 +50,11 @@ struct Sinking {
     length: Duration,
     row: Duration,
 }
+
+/// How a datagram begins that says in the next 8 bytes how many nanoseconds after its sender's start it was sent.
+const STAMP: [u8; 8] = *b"levblast";
+/// Bytes of both.
+const STAMP_BYTES: usize = 16;
 
 /// Nanoseconds since 1970.
 fn wall_ns() -> u128 {
@@ -58,7 +65,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let printed = match arguments.split_first() {
         Some((verb, rest)) if verb == "send" => {
-            options(rest, &["to", "from", "length", "gso", "rate", "seconds", "flows"])
+            options(rest, &["to", "from", "length", "gso", "rate", "seconds", "flows", "row"])
                 .and_then(|options| sending(&options))
                 .map(|sending| transmit::run(&sending))
         }
@@ -137,6 +144,7 @@ fn sending(options: &Options) -> Result<Sending, String> {
         rate_bps: if rate == "max" { None } else { Some(rate_bps(&rate)?) },
         length: length(options)?,
         flows,
+        row: row(options)?,
     })
 }
 
@@ -152,9 +160,18 @@ fn rate_bps(text: &str) -> Result<u64, String> {
 fn sinking(options: &Options) -> Result<Sinking, String> {
     let on: Option<IpAddr> = optional(options, "on")?;
     let on = SocketAddr::new(on.unwrap_or(IpAddr::from([0u16; 8])), needed(options, "port")?);
+    Ok(Sinking { on, length: length(options)?, row: row(options)? })
+}
+
+fn row(options: &Options) -> Result<Duration, String> {
     let row_ms = optional(options, "row")?.unwrap_or(ROW_MS);
     if !(1..=1000).contains(&row_ms) {
         return Err(format!("--row {row_ms}: 1 to 1000 milliseconds"));
     }
-    Ok(Sinking { on, length: length(options)?, row: Duration::from_millis(row_ms) })
+    Ok(Duration::from_millis(row_ms))
+}
+
+/// Rows that so much time takes, and at least one.
+fn rows(length: Duration, row: Duration) -> usize {
+    length.as_nanos().div_ceil(row.as_nanos()).max(1) as usize
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use crate::{Sinking, wall_ns};
+use crate::{STAMP, STAMP_BYTES, Sinking, wall_ns};
 
 /// Messages in one system call at most.
 const BATCH: usize = 64;
@@ -29,24 +29,36 @@ struct Row {
 pub fn run(sinking: &Sinking) -> io::Result<String> {
     let socket = open(sinking)?;
     let mut batch = Batch::new();
-    let mut rows = vec![Row::default(); sinking.length.as_millis().div_ceil(sinking.row.as_millis()).max(1) as usize];
+    let mut rows = vec![Row::default(); crate::rows(sinking.length, sinking.row)];
     let last = rows.len() - 1;
+    // Bytes by the sender's rows.
+    let mut sent = vec![0; rows.len()];
     let (start, began_ns) = (Instant::now(), wall_ns());
     while start.elapsed() < sinking.length {
         let received = batch.receive(&socket)?;
         let row = &mut rows[((start.elapsed().as_nanos() / sinking.row.as_nanos()) as usize).min(last)];
-        for (bytes, datagrams) in (0..received).map(|i| batch.message(i)) {
-            row.bytes += bytes as u64;
-            row.datagrams += datagrams as u64;
+        for datagram in (0..received).flat_map(|i| batch.datagrams(i)) {
+            row.bytes += datagram.len() as u64;
+            row.datagrams += 1;
+            if let Some(sent) = sent_ns(datagram).and_then(|ns| sent.get_mut((ns / sinking.row.as_nanos()) as usize)) {
+                *sent += datagram.len() as u64;
+            }
         }
     }
-    Ok(report(began_ns, sinking.row, &rows, socket_drops(&socket)?))
+    Ok(report(began_ns, sinking.row, &rows, &sent, socket_drops(&socket)?))
 }
 
-fn report(began_ns: u128, row: Duration, rows: &[Row], dropped: u32) -> String {
+/// When a datagram says it was sent, in nanoseconds after its sender's start.
+fn sent_ns(datagram: &[u8]) -> Option<u128> {
+    let (stamp, ns) = datagram.get(..STAMP_BYTES)?.split_at(8);
+    (stamp == STAMP).then(|| ns.iter().fold(0, |ns, byte| ns << 8 | u128::from(*byte)))
+}
+
+fn report(began_ns: u128, row: Duration, rows: &[Row], sent: &[u64], dropped: u32) -> String {
+    let sent = sent.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     let list = |pick: fn(&Row) -> u64| rows.iter().map(|row| pick(row).to_string()).collect::<Vec<_>>().join(",");
     format!(
-        "{{\"began_ns\":{began_ns},\"row_ms\":{},\"datagrams\":[{}],\"bytes\":[{}],\"total_datagrams\":{},\"total_bytes\":{},\"socket_drops\":{dropped}}}",
+        "{{\"began_ns\":{began_ns},\"row_ms\":{},\"datagrams\":[{}],\"bytes\":[{}],\"sent\":[{sent}],\"total_datagrams\":{},\"total_bytes\":{},\"socket_drops\":{dropped}}}",
         row.as_millis(),
         list(|row| row.datagrams),
         list(|row| row.bytes),
@@ -149,8 +161,8 @@ impl Batch {
         }
     }
 
-    /// Bytes of a message that was received, and the datagrams it is made of.
-    fn message(&self, index: usize) -> (usize, usize) {
+    /// The datagrams that a message is made of.
+    fn datagrams(&self, index: usize) -> impl Iterator<Item = &[u8]> {
         let header = &self.headers[index];
         let bytes = header.msg_len as usize;
         // struct cmsghdr: a length of 8 bytes, then level and type, then the segments' length.
@@ -161,6 +173,6 @@ impl Batch {
             && number(8) == libc::SOL_UDP
             && number(12) == libc::UDP_GRO
             && number(16) > 0;
-        (bytes, if joined { bytes.div_ceil(number(16) as usize) } else { 1 })
+        self.data[index][..bytes].chunks(if joined { number(16) as usize } else { MESSAGE_BYTES })
     }
 }

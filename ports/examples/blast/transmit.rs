@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags};
 
-use crate::{Sending, wall_ns};
+use crate::{LONGEST_MESSAGE, STAMP, STAMP_BYTES, Sending, wall_ns};
 
 /// Messages in one system call at most.
 const BATCH: usize = 64;
@@ -24,13 +24,15 @@ const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 /// Sends, and says what was sent.
 pub fn run(sending: &Sending) -> io::Result<String> {
     let sockets = (0..sending.flows).map(|_| open(sending)).collect::<io::Result<Vec<_>>>()?;
-    let payload = vec![0x55; sending.message_bytes];
+    let mut payload = vec![0x55; sending.message_bytes];
     let message_s = sending.rate_bps.map(|rate| sending.message_bytes as f64 * 8.0 / rate as f64);
     let batch = message_s.map_or(BATCH, |message_s| ((BATCH_TIME.as_secs_f64() / message_s) as usize).clamp(1, BATCH));
     // From one batch to the next.
     let gap = message_s.map(|message_s| Duration::from_secs_f64(message_s * batch as f64));
     let (start, began_ns) = (Instant::now(), wall_ns());
-    let (mut due, mut messages, mut refused, mut turn) = (start, 0, 0, 0);
+    let (mut due, mut refused, mut turn) = (start, 0, 0);
+    let mut rows = vec![0; crate::rows(sending.length, sending.row)];
+    let last = rows.len() - 1;
     while start.elapsed() < sending.length {
         if let Some(gap) = gap {
             let now = Instant::now();
@@ -40,8 +42,12 @@ pub fn run(sending: &Sending) -> io::Result<String> {
             }
             due = due.max(now.checked_sub(MOST_BEHIND).unwrap_or(now)) + gap;
         }
+        let at = start.elapsed();
+        for datagram in payload.chunks_mut(sending.segment_bytes.unwrap_or(LONGEST_MESSAGE)) {
+            stamp(datagram, at);
+        }
         match send(&sockets[turn], &payload, batch) {
-            Ok(sent) => messages += sent,
+            Ok(sent) => rows[((at.as_nanos() / sending.row.as_nanos()) as usize).min(last)] += sent,
             // Full, or an ICMP error that came back for an earlier datagram.
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
                 refused += 1;
@@ -50,20 +56,32 @@ pub fn run(sending: &Sending) -> io::Result<String> {
         }
         turn = (turn + 1) % sockets.len();
     }
-    Ok(report(sending, began_ns, messages, refused, start.elapsed()))
+    Ok(report(sending, began_ns, &rows, refused, start.elapsed()))
 }
 
-fn report(sending: &Sending, began_ns: u128, messages: usize, refused: u64, took: Duration) -> String {
+/// Says in a datagram when it was sent, where there is room.
+fn stamp(datagram: &mut [u8], at: Duration) {
+    if let Some(room) = datagram.get_mut(..STAMP_BYTES) {
+        room[..8].copy_from_slice(&STAMP);
+        room[8..].copy_from_slice(&(at.as_nanos() as u64).to_be_bytes());
+    }
+}
+
+/// `rows` are messages.
+fn report(sending: &Sending, began_ns: u128, rows: &[usize], refused: u64, took: Duration) -> String {
+    let messages: usize = rows.iter().sum();
     let each = sending.segment_bytes.map_or(1, |segment| sending.message_bytes.div_ceil(segment));
     let bytes = messages * sending.message_bytes;
+    let sent = rows.iter().map(|row| (row * sending.message_bytes).to_string()).collect::<Vec<_>>().join(",");
     let seconds = took.as_secs_f64();
     let mut json = String::new();
     let _ = write!(
         json,
         "{{\"began_ns\":{began_ns},\"messages\":{messages},\"datagrams\":{},\"bytes\":{bytes},\"refused_batches\":{refused},\
-         \"seconds\":{seconds:.6},\"payload_bps\":{:.0}}}",
+         \"seconds\":{seconds:.6},\"payload_bps\":{:.0},\"row_ms\":{},\"sent\":[{sent}]}}",
         messages * each,
-        bytes as f64 * 8.0 / seconds.max(1e-9)
+        bytes as f64 * 8.0 / seconds.max(1e-9),
+        sending.row.as_millis(),
     );
     json
 }
