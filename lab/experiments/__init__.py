@@ -14,6 +14,7 @@ EXPERIMENTS = {
     "gatekeeper-fig6": "lab.experiments.gatekeeper_fig6",
     "gatekeeper-fig7": "lab.experiments.gatekeeper_fig7",
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
+    "other-receivers": "lab.experiments.other_receivers",
     "queue-size": "lab.experiments.queue_size",
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
