@@ -5,9 +5,10 @@ mod cluster;
 mod interfaces;
 mod ports;
 mod shares;
+mod tunnels;
 
-use crate::config::{Config, Endpoint, Switch, Tenant};
-use crate::names::show_mac;
+use crate::config::{Config, DEFAULT_MTU, Endpoint, Switch, Tenant};
+use crate::names::{Locator, show_mac};
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::read::values::mask;
@@ -46,6 +47,7 @@ pub(crate) fn check(config: &Config) -> Vec<Problem> {
     interfaces::check(&mut findings, config);
     shares::check(&mut findings, config);
     cluster::check(&mut findings, config);
+    tunnels::check(&mut findings, config);
     findings.0
 }
 
@@ -72,11 +74,11 @@ fn check_tenant(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place
     let endpoints = place.key("endpoint");
     unique(findings, tenant.endpoints.iter().map(|e| e.name.as_str()), &endpoints, "endpoint", "the tenant");
     if switch.uplink.is_none() && tenant.attachment != Attachment::Isolated {
-        findings.error(
-            place.key("vlan"),
-            "the switch has no uplink on which a VLAN could be",
-            "remove `vlan`, or add [switch.uplink]",
-        );
+        let (key, message) = match tenant.attachment {
+            Attachment::Vxlan(_) => ("vni", "the switch has no uplink for tunnels to other hosts"),
+            _ => ("vlan", "the switch has no uplink on which a VLAN could be"),
+        };
+        findings.error(place.key(key), message, format!("remove `{key}`, or add [switch.uplink]"));
     }
     for (i, endpoint) in tenant.endpoints.iter().enumerate() {
         check_endpoint(findings, switch, tenant, endpoint, &endpoints.item(i));
@@ -101,16 +103,10 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
     }
     if let Some(uplink) = &switch.uplink
         && tenant.attachment != Attachment::Isolated
-        && endpoint.device.mtu > uplink.device.mtu
+        && let room = tenant.room(uplink)
+        && endpoint.device.mtu > room
     {
-        findings.warning(
-            place.key("mtu"),
-            format!(
-                "the MTU {} is above the uplink's {}: longer packets are dropped there",
-                endpoint.device.mtu, uplink.device.mtu
-            ),
-            "lower it, or raise the uplink's mtu",
-        );
+        check_room(findings, tenant, endpoint, room, uplink.device.mtu, place);
     }
     let guarded = !identity.ipv4.is_empty() || !identity.ipv6.is_empty();
     for (i, &(ip, length)) in endpoint.device.addresses.iter().enumerate().filter(|_| guarded) {
@@ -122,6 +118,29 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
             );
         }
     }
+}
+
+/// An endpoint whose packets may be too long for the uplink. Of a device that Levada makes, and of which nothing is said, the MTU is lowered.
+fn check_room(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint, room: u32, uplink: u32, place: &Place) {
+    let mtu = endpoint.device.mtu;
+    let (message, remedy) = match (tenant.attachment, &endpoint.device.locator) {
+        (Attachment::Vxlan(_), Some(Locator::Tap(_))) if mtu == DEFAULT_MTU => return,
+        (Attachment::Vxlan(_), Some(Locator::Tap(_))) => (
+            format!("the MTU {mtu} leaves no room for the tunnel's headers: the device gets {room}"),
+            format!("write mtu = {room}, or raise the uplink's mtu from {uplink}"),
+        ),
+        (Attachment::Vxlan(_), _) => (
+            format!(
+                "packets above {room} bytes do not fit into a tunnel: who sends them is told so, or they are dropped"
+            ),
+            format!("set the interface's MTU and `mtu` to {room}, or raise the uplink's mtu from {uplink}"),
+        ),
+        _ => (
+            format!("the MTU {mtu} is above the uplink's {uplink}: longer packets are dropped there"),
+            "lower it, or raise the uplink's mtu".to_owned(),
+        ),
+    };
+    findings.warning(place.key("mtu"), message, remedy);
 }
 
 fn may_use(endpoint: &Endpoint, ip: IpAddr) -> bool {
@@ -149,18 +168,27 @@ fn unique<'a>(findings: &mut Findings, names: impl Iterator<Item = &'a str>, lis
     }
 }
 
-/// Two tenants with one VLAN id would share a network.
+/// Two tenants with one VLAN id or one VXLAN network identifier would share a network.
 fn unique_networks(findings: &mut Findings, switch: &Switch, tenants: &Place) {
-    let mut seen: BTreeMap<u16, &str> = BTreeMap::new();
+    let mut seen: BTreeMap<(&str, u32), &str> = BTreeMap::new();
     for (i, tenant) in switch.tenants.iter().enumerate() {
-        let Attachment::Vlan(vlan) = tenant.attachment else { continue };
-        match seen.get(&vlan) {
-            Some(other) => findings.error(
-                tenants.item(i).key("vlan"),
-                format!("VLAN {vlan} is tenant \"{other}\"'s on this uplink"),
+        let (key, id, what, remedy) = match tenant.attachment {
+            Attachment::Vlan(vlan) => (
+                "vlan",
+                vlan.into(),
+                "VLAN",
                 "give each tenant its own VLAN id; tenants that are to share a network may both be \"untagged\"",
             ),
-            None => drop(seen.insert(vlan, &tenant.name)),
+            Attachment::Vxlan(vni) => ("vni", vni, "VXLAN network", "give each tenant its own identifier"),
+            _ => continue,
+        };
+        match seen.get(&(key, id)) {
+            Some(other) => findings.error(
+                tenants.item(i).key(key),
+                format!("{what} {id} is tenant \"{other}\"'s on this uplink"),
+                remedy,
+            ),
+            None => drop(seen.insert((key, id), &tenant.name)),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Compiling a configuration without errors into a plan: names become numbers, defaults that depend on other values are filled in.
 
+mod tunnels;
+
 use crate::admission::tenant_guarantee;
 use crate::config::{
     Config, DEFAULT_FLOOD, DEFAULT_HEADROOM_PPM, DEFAULT_LEARNED, DEFAULT_TRUNK_FLOOD, DEFAULT_TRUNK_LEARNED,
@@ -10,8 +12,9 @@ use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, Ta
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
-use datapath::program::{self, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
+use datapath::program::{self, Attachment, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
 use datapath::units::{Both, Direction, Rate};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of an Ethernet header without tag.
@@ -88,6 +91,7 @@ fn switch(
         ports.set(port, &uplink.device);
         Uplink { port, rate: uplink.rate, headroom_ppm: switch.headroom() }
     });
+    let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
     let (mut tenants, mut tenant_names) = (Slots::default(), Slots::default());
     let (mut endpoints, mut names) = (Slots::default(), Slots::default());
     let mut places = numbers.endpoints.into_iter();
@@ -95,7 +99,7 @@ fn switch(
         tenants.set(id, Some(tenant(one)));
         tenant_names.set(id, Some(one.name.clone()));
         for (e, (place, port)) in one.endpoints.iter().zip(places.by_ref()) {
-            ports.set(port, &e.device);
+            ports.set(port, &fitted(switch, one, e));
             endpoints.set(place, Some(endpoint(e, TenantId(id), port)));
             names.set(place, Some(e.name.clone()));
         }
@@ -110,13 +114,25 @@ fn switch(
             endpoints,
             ports: ports.features,
             fdb_age_ns: switch.fdb_age_ns,
-            ..Program::default()
+            overlay,
         },
         tenants: tenant_names,
         endpoints: names,
         ports: ports.plans,
+        underlay,
         line: None,
         shortcut: switch.shortcut,
+    }
+}
+
+/// The device of an endpoint. Where frames leave in tunnels, a device that is made takes no longer packets than fit in.
+fn fitted<'a>(switch: &Switch, tenant: &Tenant, endpoint: &'a Endpoint) -> Cow<'a, Device> {
+    let device = &endpoint.device;
+    match (&switch.uplink, &device.locator) {
+        (Some(uplink), Some(Locator::Tap(_))) if matches!(tenant.attachment, Attachment::Vxlan(_)) => {
+            Cow::Owned(Device { mtu: device.mtu.min(tenant.room(uplink)), ..device.clone() })
+        }
+        _ => Cow::Borrowed(device),
     }
 }
 
@@ -303,6 +319,83 @@ mod tests {
             let owner = third.switches[0].program.endpoints.iter().find(|(_, e)| e.port.0 == id).unwrap().0;
             assert_eq!(tap.name, third.switches[0].endpoints[owner as usize]);
         }
+    }
+
+    /// Two switches of one daemon over a fabric, and a member.
+    const TUNNELS: &str = r#"
+        [daemon]
+        name = "t"
+        [[switch]]
+        name = "a"
+        uplink = { port = "link://wa/a", rate = "1 Gbit/s", vtep = "192.0.2.1" }
+        [[switch.tenant]]
+        name = "red"
+        vni = 7
+        endpoint = [
+            { name = "red1", port = "tap://red1", mac = "02:00:00:00:00:01" },
+            { name = "red9", port = "tap://red9", mac = "02:00:00:00:00:09", mtu = 1400 },
+        ]
+        [[switch]]
+        name = "b"
+        uplink = { port = "link://wb/a", rate = "1 Gbit/s", vtep = "192.0.2.2" }
+        [[switch.tenant]]
+        name = "red"
+        vni = 7
+        endpoint = [{ name = "red2", port = "tap://red2", mac = "02:00:00:00:00:02" }]
+        [[switch]]
+        name = "fabric"
+        [[switch.tenant]]
+        name = "fabric"
+        endpoint = [
+            { name = "pa", port = "link://wa/b", trunk = true },
+            { name = "pb", port = "link://wb/b", trunk = true },
+        ]
+        [[link]]
+        name = "wa"
+        rate = "1 Gbit/s"
+        [[link]]
+        name = "wb"
+        rate = "1 Gbit/s"
+        [cluster]
+        host = "lab"
+        [[cluster.member]]
+        name = "far"
+        vtep = "192.0.2.3"
+        endpoint = [{ name = "red3", tenant = "red", mac = "02:00:00:00:00:03" }, { name = "x", tenant = "else", mac = "02:00:00:00:00:03" }]
+    "#;
+
+    #[test]
+    fn tunnels_lead_to_other_switches_and_to_members() {
+        let plan = plan(TUNNELS, None);
+        let (a, b) = (&plan.switches[0], &plan.switches[1]);
+        let overlay = &a.program.overlay;
+        let mac = |last| datapath::wire::Mac([2, 0, 0, 0, 0, last]);
+        let address = |last| std::net::Ipv4Addr::new(192, 0, 2, last);
+        let red = datapath::program::TenantId(0);
+        let remotes: Vec<_> = overlay.remotes.iter().map(|(&(tenant, mac), &at)| (tenant, mac, at)).collect();
+        assert_eq!(remotes, [(red, mac(2), address(2)), (red, mac(3), address(3))]);
+        // Over links, both sides know each other's address without asking anybody.
+        assert_eq!(overlay.peers[&address(2)].next_hop, b.program.overlay.local.map(|local| local.mac));
+        assert_eq!(overlay.peers[&address(3)].tenants, [red]);
+        let underlay = a.underlay.as_ref().unwrap();
+        assert_eq!(underlay.hosts.values().map(String::as_str).collect::<Vec<_>>(), ["b", "far"]);
+        assert!(plan.switches[2].underlay.is_none());
+        let frames: Vec<u32> =
+            a.program.endpoints.values().map(|e| a.program.ports[e.port.0 as usize].max_frame).collect();
+        assert_eq!(frames, [1450 + 14, 1400 + 14], "there is room for a tunnel's headers");
+    }
+
+    #[test]
+    fn over_an_interface_the_host_is_asked_for_next_hops() {
+        let text = TUNNELS.replace("link://wa/a", "packet://eth0").replace("link://wa/b", "tap://pa").replace(
+            "[[switch]]\n        name = \"b\"",
+            "[[switch.tenant]]\nname = \"ops\"\nvlan = \"untagged\"\nendpoint = [{ name = \"host\", port = \"host://eth0\" }]\n\
+             [[switch]]\n        name = \"b\"",
+        ).replace("[[link]]\n        name = \"wa\"\n        rate = \"1 Gbit/s\"\n", "");
+        let a = plan(&text, None).switches[0].clone();
+        assert_eq!(a.program.overlay.local, None);
+        assert!(a.program.overlay.peers.values().all(|peer| peer.next_hop.is_none()));
+        assert_eq!(a.underlay.unwrap().interface, Some(("eth0".to_owned(), None)));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use datapath::link::Discipline;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
-use std::net::IpAddr;
+use datapath::wire::vxlan::OUTER;
+use std::net::{IpAddr, Ipv4Addr};
 
 pub use cluster::{Cluster, DEFAULT_DIRECTORY, Member, Remote};
 
@@ -139,6 +140,8 @@ pub struct Uplink {
     pub device: Device,
     /// What it carries.
     pub rate: Both<Rate>,
+    /// This host's end of the tunnels to other hosts: an address of the underlay.
+    pub vtep: Option<Ipv4Addr>,
 }
 
 /// A port, and how its device is set up where it has one.
@@ -208,6 +211,17 @@ pub struct Tenant {
     pub knobs: Knobs,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
+}
+
+impl Tenant {
+    /// The longest packet in bytes that fits through the uplink as it leaves this tenant.
+    #[must_use]
+    pub fn room(&self, uplink: &Uplink) -> u32 {
+        match self.attachment {
+            Attachment::Vxlan(_) => uplink.device.mtu.saturating_sub(OUTER as u32).max(MIN_MTU),
+            _ => uplink.device.mtu,
+        }
+    }
 }
 
 /// The NIC of one virtual machine or container.

@@ -12,7 +12,8 @@ use datapath::link::{LinkConfig, Side};
 use datapath::program::{Change, EndpointId, PortId, Program, Slots};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// What one daemon runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,6 +82,8 @@ pub struct SwitchPlan {
     pub endpoints: Slots<String>,
     /// The ports, by [`datapath::program::PortId`].
     pub ports: Slots<PortPlan>,
+    /// What tunnels to other hosts go over, where there are any.
+    pub underlay: Option<Underlay>,
     /// What the uplink's interface carries now, where it once carried more. The shell puts it in.
     pub line: Option<Rate>,
     /// Whether there may be shortcuts; for whom, [`crate::shortcut`] says.
@@ -106,6 +109,18 @@ impl SwitchPlan {
             None => format!("{}/uplink", self.name),
         }
     }
+}
+
+/// What the tunnels of a switch go over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Underlay {
+    /// This host's end.
+    pub vtep: Ipv4Addr,
+    /// The interface whose host knows the next hops, with its namespace: the shell puts them into the program. `None`: the uplink is a link of
+    /// this daemon, and the program has them.
+    pub interface: Option<(String, Option<String>)>,
+    /// What the hosts at the other ends are called.
+    pub hosts: BTreeMap<Ipv4Addr, String>,
 }
 
 /// One port of a switch.

@@ -128,10 +128,11 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
             r.problems.extend(r.locations.locate(problem, &r.problems));
         }
     }
+    let vtep = r.get(&mut t, "vtep", values::vtep);
     let rate =
         datapath::units::Both { egress: rate.egress.unwrap_or_default(), ingress: rate.ingress.unwrap_or_default() };
     r.close(t);
-    Uplink { device, rate }
+    Uplink { device, rate, vtep }
 }
 
 fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {
@@ -160,9 +161,19 @@ fn knobs(r: &mut Reader, t: &mut Table<'_>) -> Knobs {
 }
 
 fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
+    let name = r.name(&mut t, "\"red\"");
+    let (vlan, vni) = (r.get(&mut t, "vlan", values::vlan), r.get(&mut t, "vni", values::vni));
+    if vlan.is_some() && vni.is_some() {
+        let problem = Problem::error(
+            t.place.key("vni"),
+            "the tenant has a `vlan` as well: it has one way to the uplink",
+            "remove `vlan` to have tunnels, or `vni` to have a VLAN",
+        );
+        r.problems.extend(r.locations.locate(problem, &r.problems));
+    }
     let tenant = Tenant {
-        name: r.name(&mut t, "\"red\""),
-        attachment: r.get(&mut t, "vlan", values::vlan).unwrap_or_default(),
+        name,
+        attachment: vlan.or(vni).unwrap_or_default(),
         knobs: knobs(r, &mut t),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
     };

@@ -7,6 +7,7 @@ use crate::action::Kind;
 use crate::agent::settings::MOST_SAMPLES;
 use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
 use crate::names::{CONTROLLERS, INGRESS_MODES, MAX_NAME, ORDERS};
+use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
 
 /// What a value looks like.
@@ -47,6 +48,7 @@ const PORT: &str = r"^[a-z]+://.+$";
 const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
 const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
 const ADDRESS: &str = r"^[0-9A-Fa-f:.]+/[0-9]+$";
+const IPV4: &str = r"^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$";
 const MODE: &str = "^0?6[0246][0246]$";
 const ANY: &str = "^.+$";
 const PATH: &str = "^/.+$";
@@ -89,13 +91,17 @@ const DEVICE: &[Key] = &[
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
     ("rate", Form::BothText(RATE), true, "what it carries"),
+    ("vtep", Form::Text(IPV4), false, "this host's end of the tunnels to other hosts"),
 ];
 const KNOBS: &[Key] = &[
     ("guarantee", Form::BothText(RATE), false, "at least"),
     ("limit", Form::BothText(RATE), false, "at most"),
     ("weight", Form::BothNumber(1, MAX_WEIGHT), false, "share of what is left"),
 ];
-const TENANT: &[Key] = &[("vlan", Form::Vlan, false, "id on the uplink; absent: no way to the uplink")];
+const TENANT: &[Key] = &[
+    ("vlan", Form::Vlan, false, "id on the uplink; without it and `vni`: no way to the uplink"),
+    ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
+];
 const ENDPOINT: &[Key] = &[
     ("mac", Form::Texts(MAC), false, "its addresses; the device gets the first. Absent: addresses are learned"),
     ("ip", Form::Texts(IP), false, "addresses or prefixes that it may use"),
@@ -131,7 +137,13 @@ const CLUSTER: &[Key] = &[
     ("recovery", Form::Text(TIME), false, "gatekeeper: time in which a limit grows from nothing to the whole link"),
 ];
 const MEMBER: &[Key] = &[
-    ("address", Form::Text(SOCKET), true, "UDP address where it is reached"),
+    (
+        "address",
+        Form::Text(SOCKET),
+        false,
+        "UDP address where its daemon is reached; needed unless it is only an end of tunnels",
+    ),
+    ("vtep", Form::Text(IPV4), false, "its end of the tunnels"),
     ("endpoint", Form::Tables(REMOTE), false, "the endpoints it has"),
 ];
 const REMOTE: &[Key] = &[

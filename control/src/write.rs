@@ -136,6 +136,7 @@ pub fn cluster(cluster: &Cluster) -> Keys {
 pub fn member(member: &Member) -> Keys {
     let mut w = Writer::default();
     w.put_some("address", member.address, |v| v.to_string().into());
+    w.put_some("vtep", member.vtep, |v| v.to_string().into());
     let endpoints: Vec<Value> = member.endpoints.iter().map(|e| remote(e).into()).collect();
     if !endpoints.is_empty() {
         w.put("endpoint", endpoints);
@@ -181,6 +182,7 @@ pub fn uplink(uplink: &Uplink) -> Keys {
     w.put_some("mac", uplink.device.mac, |v| show_mac(v).into());
     let some = Both { egress: Some(uplink.rate.egress), ingress: Some(uplink.rate.ingress) };
     w.put_both("rate", &some, rate);
+    w.put_some("vtep", uplink.vtep, |v| v.to_string().into());
     w.0
 }
 

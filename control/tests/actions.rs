@@ -14,6 +14,9 @@ fn sorted(mut config: Config) -> Config {
             tenant.endpoints.sort_by(|a, b| a.name.cmp(&b.name));
         }
     }
+    if let Some(cluster) = &mut config.cluster {
+        cluster.members.sort_by(|a, b| a.name.cmp(&b.name));
+    }
     config
 }
 

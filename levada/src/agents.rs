@@ -44,7 +44,9 @@ fn hosts(plan: &Plan, host: &str) -> BTreeMap<u32, Arc<str>> {
 /// All hosts, and which endpoint is on which.
 fn known(plan: &Plan, cluster: &config::Cluster, hosts: &BTreeMap<u32, Arc<str>>) -> Cluster {
     let mut known = Cluster::default();
-    for member in cluster.members.iter().filter(|member| member.name != cluster.host) {
+    // Who has no address has no agent: its endpoints are nobody's who could be asked.
+    let asked = cluster.members.iter().filter(|member| member.address.is_some());
+    for member in asked.filter(|member| member.name != cluster.host) {
         known.add_host(&member.name);
         for endpoint in &member.endpoints {
             for &mac in &endpoint.macs {

@@ -147,6 +147,8 @@ pub enum What {
     Cluster,
     /// The congestion agents: whom they limit, who is limited here, who does not keep to it
     Agents,
+    /// The tunnels to other hosts: their ends, their networks, the next hops on the way
+    Tunnels,
     /// What was dropped, by reason
     Drops,
     /// The configuration that runs now

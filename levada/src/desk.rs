@@ -5,6 +5,7 @@ mod tables;
 mod trace;
 
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
+use crate::hops::report::TunnelsReply;
 use crate::http::Door;
 use crate::log::{Level, Log};
 use crate::recipe::settle;
@@ -141,6 +142,11 @@ impl Desk {
         Ok(report)
     }
 
+    /// The tunnels to other hosts.
+    pub fn tunnels(&self) -> TunnelsReply {
+        TunnelsReply { version: VERSION, switches: self.facts().tunnels.clone() }
+    }
+
     /// What is known of the cluster.
     pub fn cluster(&self) -> ClusterReply {
         self.seat.report()
@@ -218,17 +224,22 @@ impl Desk {
         }
     }
 
-    /// Follows what has become of an interface that is somebody else's.
+    /// Follows what has changed outside.
     pub fn follow(&self, news: &News) {
         let mut site = lock(&self.site);
-        if !site.learn(news) {
-            return site.renew_shortcut(news.device, &self.log);
+        let differs = match news {
+            News::Interface(seen) => site.learn(seen),
+            News::Hops(switch, hops) => site.learn_hops(*switch, hops),
+        };
+        if differs {
+            let config = lock(&self.running).config.clone();
+            if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
+                self.log.line(Level::Warning, &format!("what has changed outside cannot be followed: {fault}"));
+            }
         }
-        let config = lock(&self.running).config.clone();
-        if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
-            self.log.line(Level::Warning, &format!("what has changed outside cannot be followed: {fault}"));
+        if let News::Interface(seen) = news {
+            site.renew_shortcut(seen.device, &self.log);
         }
-        site.renew_shortcut(news.device, &self.log);
     }
 
     /// Becomes what `config` says at this time; it is so many revisions further.

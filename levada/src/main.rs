@@ -12,6 +12,7 @@ mod descriptors;
 mod desk;
 mod edit;
 mod handover;
+mod hops;
 mod http;
 mod log;
 mod metrics;

@@ -3,6 +3,7 @@
 //! Bytes called `wire` count preamble, FCS, gap and padding (`payload + segments x (headers + 24)`, short frames as 84). Counters
 //! run from the daemon's start; times are in nanoseconds.
 
+use crate::hops::report::TunnelsReport;
 use crate::shortcut::{Inside, Shortcuts};
 use crate::worker::{Histogram, Snapshot, SwitchNumbers};
 use control::admission::Promise;
@@ -342,6 +343,8 @@ pub struct Facts {
     pub devices: BTreeMap<(usize, PortId), usize>,
     /// The shortcuts past its switches.
     pub shortcuts: Shortcuts,
+    /// The tunnels to other hosts.
+    pub tunnels: Vec<TunnelsReport>,
 }
 
 impl Facts {

@@ -3,11 +3,13 @@
 mod agents;
 mod cluster;
 mod part;
+mod tunnels;
 
 use crate::agents::report::AgentsReply;
 use crate::api::ConfigReply;
 use crate::cli::{Show, What};
 use crate::client::Client;
+use crate::hops::report::TunnelsReply;
 use crate::report::{
     EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
 };
@@ -53,6 +55,10 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     if show.what == What::Agents {
         let reply: AgentsReply = client.get("/v1/agents")?;
         return if show.json { json(show, &reply) } else { Ok(agents::text(&reply)) };
+    }
+    if show.what == What::Tunnels {
+        let reply: TunnelsReply = client.get("/v1/tunnels")?;
+        return if show.json { json(show, &reply) } else { Ok(tunnels::text(&reply)) };
     }
     let report: Report = client.get("/v1/report")?;
     if show.what == What::All {

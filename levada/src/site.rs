@@ -5,12 +5,14 @@
 //! needs any more is closed. A daemon starts by the same steps from a site where nothing runs.
 
 use crate::agents;
+use crate::hops::Hops;
+use crate::hops::report::tunnels;
 use crate::log::{Level, Log};
 use crate::plugs::{PlugId, Plugs};
 use crate::recipe::{Recipe, owner};
 use crate::report::Facts;
 use crate::shortcut::Shortcuts;
-use crate::upkeep::{News, Reopen};
+use crate::upkeep::{Reopen, Seen};
 use crate::worker::{AnyPort, Bell, Cable, Chore, Device, Edit, Edits, Lent, Order, Way};
 use control::plan::{Plan, PortKind, SwitchPlan, VdePlan};
 use control::scale::scale;
@@ -42,6 +44,8 @@ pub struct Site {
     chores: SyncSender<Chore>,
     plugs: Plugs,
     shortcuts: Shortcuts,
+    /// By number of the switch: the ways of its tunnels.
+    hops: BTreeMap<u32, Hops>,
     /// Larger at each start of the daemon: which of its agents' messages are new.
     life: u64,
 }
@@ -171,6 +175,7 @@ impl Site {
             chores,
             plugs,
             shortcuts,
+            hops: BTreeMap::new(),
             life,
         }
     }
@@ -191,16 +196,17 @@ impl Site {
     /// # Errors
     /// What could not be had, in words; nothing is left open.
     pub fn begin(&mut self, plan: Plan, descriptors: Vec<OwnedFd>, log: &Log) -> Result<Beginning, String> {
-        let (mut ready, adopted) = netns::roaming(|| {
+        let (mut ready, adopted, hops) = netns::roaming(|| {
             let survey = Survey::of(descriptors);
             let ready = self.prepare(&plan, &survey, log)?;
             let adopted = ready.fresh.iter().filter_map(|fresh| adopted(fresh, &ready)).collect();
-            Ok::<_, String>((ready, adopted))
+            Ok::<_, String>((ready, adopted, self.look_for_hops(&plan)))
         })?;
-        let programs = programs(&plan, &ready);
+        self.hops = hops;
+        let programs = programs(&plan, &ready, &self.hops);
         let fresh = std::mem::take(&mut ready.fresh);
         let List { edits, new, plugs } = list(self.edits(&plan, &programs, &ready)?, fresh, &ready.devices);
-        let facts = facts(&plan, &ready.devices, &self.shortcuts);
+        let facts = self.facts(&plan, &programs, &ready.devices);
         let (done, _nobody_waits) = sync_channel(1);
         let chore = Chore::Devices { plan: Arc::new(plan.clone()), gone: Vec::new(), new, done };
         (self.plan, self.programs, self.devices) = (plan, programs, ready.devices);
@@ -212,11 +218,14 @@ impl Site {
     /// # Errors
     /// What could not be had, in words; nothing was changed.
     pub fn change(&mut self, mut plan: Plan, log: &Log) -> Result<Facts, String> {
-        let ready = netns::roaming(|| self.prepare(&plan, &Survey::default(), log)).inspect_err(|_| {
-            self.put_in_shortcuts(log);
-        })?;
+        let prepared = netns::roaming(|| {
+            let ready = self.prepare(&plan, &Survey::default(), log)?;
+            Ok((ready, self.look_for_hops(&plan)))
+        });
+        let (ready, hops) = prepared.inspect_err(|_: &String| self.put_in_shortcuts(log))?;
+        self.hops = hops;
         slow_down(&mut plan, &ready.devices);
-        let programs = programs(&plan, &ready);
+        let programs = programs(&plan, &ready, &self.hops);
         let edits = match self.edits(&plan, &programs, &ready) {
             Ok(edits) => edits,
             Err(why) => {
@@ -225,7 +234,7 @@ impl Site {
                 return Err(why);
             }
         };
-        let facts = facts(&plan, &ready.devices, &self.shortcuts);
+        let facts = self.facts(&plan, &programs, &ready.devices);
         self.take_out_shortcuts(&plan, &ready);
         self.carry_out(&plan, edits, ready.fresh, ready.altered, &ready.devices)?;
         self.plan = plan;
@@ -274,8 +283,30 @@ impl Site {
         self.put_in_shortcuts(log);
     }
 
+    /// The ways of the tunnels of `plan`: as they are known, and asked for where others are wanted than before. What has changed besides, upkeep
+    /// finds out.
+    fn look_for_hops(&self, plan: &Plan) -> BTreeMap<u32, Hops> {
+        let look = |(id, switch): (u32, &SwitchPlan)| {
+            let wanted = switch.underlay.as_ref()?;
+            let before = self.plan.switches.get(id).and_then(|before| before.underlay.as_ref());
+            let known = self.hops.get(&id).filter(|_| before == Some(wanted)).cloned();
+            known.or_else(|| Hops::look(wanted)).map(|hops| (id, hops))
+        };
+        plan.switches.iter().filter_map(look).collect()
+    }
+
+    /// Takes note of the ways of a switch's tunnels. True: they are not what they were.
+    pub fn learn_hops(&mut self, switch: u32, hops: &Hops) -> bool {
+        let known = self.hops.get_mut(&switch).filter(|known| *known != hops);
+        known.map(|known| known.clone_from(hops)).is_some()
+    }
+
+    fn facts(&self, plan: &Plan, programs: &BTreeMap<u32, Program>, devices: &[Option<Held>]) -> Facts {
+        Facts { tunnels: tunnels(plan, programs, &self.hops), ..facts(plan, devices, &self.shortcuts) }
+    }
+
     /// Takes note of what an interface is like now. True: the plan, made anew, would have another outcome.
-    pub fn learn(&mut self, news: &News) -> bool {
+    pub fn learn(&mut self, news: &Seen) -> bool {
         let Some(Some(held)) = self.devices.get_mut(news.device) else { return false };
         let Kind::Opened(recipe, features) = &mut held.kind else { return false };
         if Key::of(recipe) != Key::of(&news.recipe) {
@@ -593,9 +624,14 @@ fn time_weight(switch: &SwitchPlan, id: PortId) -> u32 {
 }
 
 /// What the switches are to run, with what the opened devices can do.
-fn programs(plan: &Plan, ready: &Ready) -> BTreeMap<u32, Program> {
+fn programs(plan: &Plan, ready: &Ready, hops: &BTreeMap<u32, Hops>) -> BTreeMap<u32, Program> {
     let mut programs: BTreeMap<u32, Program> =
         plan.switches.iter().map(|(id, switch)| (id, plan.scaled_program(switch))).collect();
+    for (id, program) in &mut programs {
+        if let (Some(hops), Some(switch)) = (hops.get(id), plan.switches.get(*id)) {
+            hops.fill(switch, &mut program.overlay);
+        }
+    }
     for held in ready.devices.iter().flatten() {
         let Kind::Opened(recipe, features) = &held.kind else { continue };
         let program = programs.get_mut(&(held.place.0 as u32));
@@ -683,5 +719,5 @@ fn facts(plan: &Plan, devices: &[Option<Held>], shortcuts: &Shortcuts) -> Facts 
     });
     let places = devices.iter().enumerate().filter_map(|(number, held)| Some((held.as_ref()?.place, number)));
     let shortcuts = shortcuts.clone();
-    Facts { plan: plan.clone(), uplinks: uplinks.collect(), devices: places.collect(), shortcuts }
+    Facts { plan: plan.clone(), uplinks: uplinks.collect(), devices: places.collect(), shortcuts, tunnels: Vec::new() }
 }

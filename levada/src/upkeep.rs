@@ -1,6 +1,7 @@
 //! Upkeep: what the worker has no time for. A thread that asks devices for what they dropped, closes those that are lost, opens them again,
 //! writes the log, and tells when an interface that is somebody else's is not what it was. All of these may wait for the kernel's lock on network devices, which is taken for as long as namespaces are deleted.
 
+use crate::hops::Hops;
 use crate::log::{Level, Log};
 use crate::recipe::Recipe;
 use crate::worker::{AnyPort, Bell, Chore, Order};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest time between two tries: a namespace that is made anew has its endpoint back within it.
 const LAST_RETRY: Duration = Duration::from_secs(16);
+/// How soon after a change the ways of tunnels are asked for again: neighbours answer within a millisecond or so. Twice as long each time.
+const FIRST_LOOK: Duration = Duration::from_millis(4);
 /// How often every device is asked for what it dropped.
 const ASK: Duration = Duration::from_secs(1);
 /// Log lines about events in switches, in each second.
@@ -33,8 +36,16 @@ pub struct Reopen {
     pub label: String,
 }
 
+/// What has changed outside.
+pub enum News {
+    /// An interface that is somebody else's.
+    Interface(Seen),
+    /// The ways of the tunnels of a switch, by its number.
+    Hops(u32, Hops),
+}
+
 /// What has become of an interface that is somebody else's.
-pub struct News {
+pub struct Seen {
     /// The device's number.
     pub device: usize,
     /// How it was opened.
@@ -105,6 +116,11 @@ pub struct Upkeep {
     fastest: BTreeMap<usize, u64>,
     ask: Instant,
     lost: Vec<Lost>,
+    /// By number of the switch: the ways of its tunnels as they were last told.
+    hops: BTreeMap<u32, Hops>,
+    /// When they are asked for next, and how long after the last time.
+    hops_next: Instant,
+    hops_pause: Duration,
     /// Lines about events in the second that began then.
     lines: (Instant, u32),
 }
@@ -125,6 +141,9 @@ impl Upkeep {
             fastest: BTreeMap::new(),
             ask: now + ASK,
             lost: Vec::new(),
+            hops: BTreeMap::new(),
+            hops_next: now,
+            hops_pause: FIRST_LOOK,
             lines: (now, 0),
         }
     }
@@ -132,7 +151,8 @@ impl Upkeep {
     /// Works until told to stop.
     pub fn run(mut self, chores: &Receiver<Chore>) {
         loop {
-            let next = self.lost.iter().map(|l| l.next).fold(self.ask, Instant::min);
+            self.look_for_hops();
+            let next = self.lost.iter().map(|l| l.next).fold(self.ask.min(self.hops_next), Instant::min);
             match chores.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(Chore::Lost { device, port, why }) => {
                     drop(port);
@@ -142,6 +162,9 @@ impl Upkeep {
                 Ok(Chore::Event { switch, event }) => self.event(switch, event),
                 Ok(Chore::Devices { plan, gone, new, done }) => {
                     self.plan = plan;
+                    // Whoever made the change has looked for himself: what was told before may not be what he knows.
+                    self.hops.clear();
+                    (self.hops_next, self.hops_pause) = (Instant::now() + FIRST_LOOK, FIRST_LOOK);
                     self.forget(&gone);
                     new.into_iter().for_each(|(device, reopen, port)| self.attend(device, reopen, port));
                     let _ = done.try_send(());
@@ -209,7 +232,8 @@ impl Upkeep {
             let slower = |line: Line| line.bits_per_second.filter(|&bits| bits < fastest).map(Rate);
             let watched = self.watched.iter().find(|watched| watched.device == device);
             let seen = watched.map(|watched| (watched.features, slower(watched.line)));
-            if self.news.try_send(News { device, recipe: recipe.clone(), seen }).is_err() {
+            let news = News::Interface(Seen { device, recipe: recipe.clone(), seen });
+            if self.news.try_send(news).is_err() {
                 self.untold.insert(device);
             }
         }
@@ -252,6 +276,33 @@ impl Upkeep {
         }
         self.tell();
         self.ask = Instant::now() + ASK;
+    }
+
+    /// Asks for the ways of tunnels, and tells those that are not what they were: each second, and sooner while an answer is on its way.
+    fn look_for_hops(&mut self) {
+        if Instant::now() < self.hops_next {
+            return;
+        }
+        let plan = Arc::clone(&self.plan);
+        let mut is_waiting = false;
+        for (id, switch) in plan.switches.iter() {
+            let Some(hops) = switch.underlay.as_ref().and_then(Hops::look) else { continue };
+            is_waiting |= hops.is_waiting();
+            let before = self.hops.get(&id);
+            if before == Some(&hops) {
+                continue;
+            }
+            if let Some(why) = hops.error().filter(|why| before.and_then(Hops::error) != Some(why)) {
+                self.log.line(Level::Warning, &format!("the tunnels of switch {} are down: {why}", switch.name));
+            }
+            if self.news.try_send(News::Hops(id, hops.clone())).is_ok() {
+                self.hops.insert(id, hops);
+            } else {
+                is_waiting = true;
+            }
+        }
+        self.hops_pause = if is_waiting { (self.hops_pause * 2).min(ASK) } else { ASK };
+        self.hops_next = Instant::now() + self.hops_pause;
     }
 
     fn begin(&mut self, device: usize, why: &str) {

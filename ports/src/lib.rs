@@ -27,6 +27,7 @@ use datapath::verdict::Reason;
 use datapath::wire::Mac;
 
 pub mod group;
+pub mod neighbours;
 pub mod netns;
 pub mod packet;
 pub mod pair;

@@ -1,12 +1,12 @@
 //! The few requests of route netlink (rtnetlink(7), netlink(7)) that devices need: look at links, change, move and delete them, give
-//! them addresses.
+//! them addresses; and those that ask for next hops (`neighbours.rs`).
 //!
 //! A [`Netlink`] speaks of the namespace of the thread that opened it. Messages are built and read as bytes in the machine's order; a
 //! request is answered before the call returns. The numbers are those of `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if_addr.h` and
 //! `linux/net_namespace.h`.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -15,6 +15,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 const MESSAGE_HEADER: usize = 16;
 /// Bytes of `struct ifinfomsg`: family, device type, index, flags, change mask.
 const LINK_HEADER: usize = 16;
+/// Bytes of `struct rtmsg`.
+const ROUTE_HEADER: usize = 12;
+/// Bytes of `struct ndmsg`.
+const NEIGHBOUR_HEADER: usize = 12;
 /// Bytes of a buffer for answers; the kernel puts no more than 32 KiB into one message of a dump.
 const ANSWER_BYTES: usize = 32 * 1024;
 /// Where `tx_dropped` lies in `struct rtnl_link_stats64`: its eighth number.
@@ -66,6 +70,35 @@ pub(crate) struct Change<'a> {
     pub up: bool,
     /// Move it to this namespace, under this name.
     pub to: Option<(BorrowedFd<'a>, &'a str)>,
+}
+
+/// The route to a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Route {
+    /// `RTN_`.
+    pub kind: u8,
+    pub interface: i32,
+    /// `None`: the destination itself is the next hop.
+    pub gateway: Option<Ipv4Addr>,
+}
+
+/// An entry of the neighbour table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Neighbour {
+    /// `NUD_`.
+    state: u16,
+    /// Its address, where that is believed.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl Neighbour {
+    /// Whether the kernel would ask it anew if something were sent to it. One that somebody has made for good must not be told so: it would
+    /// be made an ordinary one.
+    pub fn wants_use(self) -> bool {
+        const ASKED_OR_GOOD: u16 =
+            libc::NUD_REACHABLE | libc::NUD_DELAY | libc::NUD_PROBE | libc::NUD_NOARP | libc::NUD_PERMANENT;
+        self.state & ASKED_OR_GOOD == 0
+    }
 }
 
 /// A socket to the kernel's network configuration.
@@ -146,6 +179,54 @@ impl Netlink {
         request.attribute(libc::IFA_LOCAL, &bytes);
         request.attribute(libc::IFA_ADDRESS, &bytes);
         self.tell(&mut request)
+    }
+
+    /// The route to `to`, from the own address `from` where one is given; `None` where there is none.
+    pub fn route(&mut self, to: Ipv4Addr, from: Option<Ipv4Addr>) -> io::Result<Option<Route>> {
+        let mut request = Message::new(libc::RTM_GETROUTE, 0);
+        // struct rtmsg: family, lengths of the destination's and the source's prefix, and what is answered; flags.
+        let source = if from.is_some() { 32 } else { 0 };
+        request.0.extend_from_slice(&[libc::AF_INET as u8, 32, source, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        request.attribute(libc::RTA_DST, &to.octets());
+        if let Some(from) = from {
+            request.attribute(libc::RTA_SRC, &from.octets());
+        }
+        let mut route = None;
+        let told = self.exchange(&mut request, |kind, body| {
+            if kind == libc::RTM_NEWROUTE {
+                route = parse_route(body);
+            }
+        });
+        match told.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(()) => Ok(route),
+            // Also how prohibiting and throwing routes are told.
+            Err((Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL | libc::EAGAIN), _)) => {
+                Ok(None)
+            }
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// The entry of a neighbour; `None` where there is none.
+    pub fn neighbour(&mut self, index: i32, address: Ipv4Addr) -> io::Result<Option<Neighbour>> {
+        let mut request = Message::neighbour(libc::RTM_GETNEIGH, 0, index, 0, address);
+        let mut neighbour = None;
+        let told = self.exchange(&mut request, |kind, body| {
+            if kind == libc::RTM_NEWNEIGH {
+                neighbour = parse_neighbour(body);
+            }
+        });
+        match told {
+            Ok(()) => Ok(neighbour),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has the kernel ask a neighbour for its address where it would if something were sent to it.
+    pub fn use_neighbour(&mut self, index: i32, address: Ipv4Addr) -> io::Result<()> {
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        self.tell(&mut Message::neighbour(libc::RTM_NEWNEIGH, flags, index, libc::NTF_USE, address))
     }
 
     /// The id by which this socket's namespace calls another; the kernel gives it one where it has none.
@@ -245,6 +326,16 @@ impl Message {
         message
     }
 
+    fn neighbour(kind: u16, flags: i32, index: i32, entry: u8, address: Ipv4Addr) -> Message {
+        let mut message = Message::new(kind, flags);
+        // struct ndmsg: family, padding, interface, state, flags, type.
+        message.0.extend_from_slice(&[libc::AF_INET as u8, 0, 0, 0]);
+        message.0.extend_from_slice(&index.to_ne_bytes());
+        message.0.extend_from_slice(&[0, 0, entry, 0]);
+        message.attribute(libc::NDA_DST, &address.octets());
+        message
+    }
+
     /// Sets these interface flags, and leaves the others.
     fn set_flags(&mut self, flags: u32) {
         let at = MESSAGE_HEADER + 8;
@@ -316,6 +407,33 @@ fn parse_link(body: &[u8]) -> Option<Link> {
     Some(link)
 }
 
+fn parse_route(body: &[u8]) -> Option<Route> {
+    let mut route = Route { kind: *body.get(7)?, ..Route::default() };
+    for (kind, value) in attributes(body.get(ROUTE_HEADER..)?) {
+        match kind {
+            libc::RTA_OIF => route.interface = i32_at(value, 0)?,
+            libc::RTA_GATEWAY => route.gateway = <[u8; 4]>::try_from(value).ok().map(Ipv4Addr::from),
+            _ => {}
+        }
+    }
+    Some(route)
+}
+
+fn parse_neighbour(body: &[u8]) -> Option<Neighbour> {
+    const BELIEVED: u16 = libc::NUD_REACHABLE
+        | libc::NUD_STALE
+        | libc::NUD_DELAY
+        | libc::NUD_PROBE
+        | libc::NUD_NOARP
+        | libc::NUD_PERMANENT;
+    let mut neighbour = Neighbour { state: u16_at(body, 8)?, mac: None };
+    let address = attributes(body.get(NEIGHBOUR_HEADER..)?).find(|(kind, _)| *kind == libc::NDA_LLADDR);
+    if neighbour.state & BELIEVED != 0 {
+        neighbour.mac = address.and_then(|(_, value)| value.try_into().ok());
+    }
+    Some(neighbour)
+}
+
 fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
@@ -353,6 +471,7 @@ mod tests {
         assert_eq!(parse_link(&body).map(|link| link.name), Some(String::new()));
         assert_eq!(attributes(&[0, 0, 0, 0, 1, 2, 3, 4]).count(), 0);
         for len in 0..body.len() {
+            let _ = (parse_route(&body[..len]), parse_neighbour(&body[..len]));
             let _ = parse_link(&body[..len]);
             let _ = split_message(&body[..len]);
         }

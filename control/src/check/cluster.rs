@@ -41,7 +41,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
 
 /// Other daemons know one switch of this one, and need to know where it is.
 fn check_listen(findings: &mut Findings, config: &Config, cluster: &Cluster, place: &Place) {
-    let others = cluster.members.iter().any(|member| member.name != cluster.host);
+    let others = cluster.members.iter().any(|member| member.name != cluster.host && is_spoken_with(member));
     if cluster.listen.is_none() && others {
         findings.error(
             place.clone(),
@@ -56,6 +56,11 @@ fn check_listen(findings: &mut Findings, config: &Config, cluster: &Cluster, pla
             "run the others in daemons of their own; or, where all hosts are switches of this daemon, remove `listen`",
         );
     }
+}
+
+/// Whether there is a daemon at the other end, and not only an end of tunnels. An address that could not be read was meant to be one.
+fn is_spoken_with(member: &Member) -> bool {
+    member.address.is_some() || member.vtep.is_none()
 }
 
 /// Two hosts with one address: one of them would never be reached.

@@ -80,6 +80,11 @@ fn check_host(
             "the host would be cut off: its tenant has no way to the uplink",
             "give the tenant vlan = \"untagged\"",
         ),
+        Attachment::Vxlan(_) if is_uplink => findings.error(
+            place.key("port"),
+            "the host would be cut off: tunnels go over the network that the host itself is to be in",
+            "give the tenant vlan = \"untagged\" instead of `vni`",
+        ),
         Attachment::Vlan(vlan) if is_uplink => findings.warning(
             place.key("port"),
             format!("what the host sends untagged over {name} will leave it with VLAN {vlan}"),

@@ -29,7 +29,7 @@ fn reachable(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &
     let (why, remedy) = match (&switch.uplink, tenant.attachment) {
         (None, _) => ("the switch has no uplink", "add [switch.uplink], or remove the guarantee"),
         (Some(_), Attachment::Isolated) => {
-            ("the tenant does not reach the uplink", "add `vlan` to the tenant, or remove the guarantee")
+            ("the tenant does not reach the uplink", "add `vlan` or `vni` to the tenant, or remove the guarantee")
         }
         _ => return true,
     };

@@ -4,7 +4,7 @@
 
 use crate::agent::Settings;
 use datapath::wire::Mac;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// This host in its cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,8 +41,10 @@ impl Default for Cluster {
 pub struct Member {
     /// Its name, as in its certificate.
     pub name: String,
-    /// UDP address where it is reached; `None` only where the configuration is wrong.
+    /// UDP address where its daemon is reached; `None`: it has none, and is only an end of tunnels.
     pub address: Option<SocketAddr>,
+    /// Its end of tunnels: an address of the underlay.
+    pub vtep: Option<Ipv4Addr>,
     /// The endpoints it has.
     pub endpoints: Vec<Remote>,
 }

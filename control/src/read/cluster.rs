@@ -34,9 +34,18 @@ fn gatekeeper(r: &mut Reader, t: &mut Table<'_>) -> Gatekeeper {
 }
 
 pub(super) fn member(r: &mut Reader, mut t: Table<'_>) -> Member {
+    let name = r.name_as(&mut t, "\"host2\"", values::host);
+    let vtep = r.get(&mut t, "vtep", values::vtep);
+    // A host without Levada may still be an end of tunnels.
+    let address = if t.has("vtep") {
+        r.get(&mut t, "address", values::peer_address)
+    } else {
+        r.need(&mut t, "address", "\"192.0.2.2:7370\"", values::peer_address)
+    };
     let member = Member {
-        name: r.name_as(&mut t, "\"host2\"", values::host),
-        address: r.need(&mut t, "address", "\"192.0.2.2:7370\"", values::peer_address),
+        name,
+        address,
+        vtep,
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| remote(r, u)).collect(),
     };
     r.close(t);

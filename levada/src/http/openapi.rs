@@ -4,6 +4,7 @@
 use super::routes::BODY_BYTES;
 use crate::agents::report::AgentsReply;
 use crate::api::{ChangeReply, ConfigReply, ErrorReply};
+use crate::hops::report::TunnelsReply;
 use crate::report::Report;
 use crate::seat::ClusterReply;
 use crate::tables::TablesReply;
@@ -24,6 +25,7 @@ pub fn document() -> Value {
     let tables = generator.subschema_for::<TablesReply>();
     let cluster = generator.subschema_for::<ClusterReply>();
     let agents = generator.subschema_for::<AgentsReply>();
+    let tunnels = generator.subschema_for::<TunnelsReply>();
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
@@ -87,6 +89,7 @@ pub fn document() -> Value {
             "/v1/tables": get("tables", "The addresses that are declared and learned, by tenant", json!(tables)),
             "/v1/cluster": get("cluster", "The other hosts of the cluster, and the connections with them", json!(cluster)),
             "/v1/agents": get("agents", "Whom the congestion agents limit, and who is limited here", json!(agents)),
+            "/v1/tunnels": get("tunnels", "The tunnels to other hosts, and the next hops on the way", json!(tunnels)),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",
                 "summary": "The report as OpenMetrics text",

@@ -22,11 +22,12 @@ const TRACE_BYTES: usize = 256 << 10;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
-pub const ROUTES: [(&str, Method); 10] = [
+pub const ROUTES: [(&str, Method); 11] = [
     ("/v1/report", Method::GET),
     ("/v1/tables", Method::GET),
     ("/v1/cluster", Method::GET),
     ("/v1/agents", Method::GET),
+    ("/v1/tunnels", Method::GET),
     ("/v1/metrics", Method::GET),
     ("/v1/config", Method::GET),
     ("/v1/schema", Method::GET),
@@ -53,6 +54,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         "/v1/tables" => with_desk(house, &house.reports, |house| house.desk.tables()).await,
         "/v1/cluster" => with_desk(house, &house.reports, |house| Ok(house.desk.cluster())).await,
         "/v1/agents" => with_desk(house, &house.reports, |house| house.desk.agents()).await,
+        "/v1/tunnels" => with_desk(house, &house.reports, |house| Ok(house.desk.tunnels())).await,
         "/v1/metrics" => {
             with_desk_as(
                 house,

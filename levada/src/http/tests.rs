@@ -33,8 +33,13 @@ impl Bed {
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).unwrap();
         let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs);
         let plan = site.plan().clone();
-        let facts =
-            Facts { plan, uplinks: Default::default(), devices: Default::default(), shortcuts: Default::default() };
+        let facts = Facts {
+            plan,
+            uplinks: Default::default(),
+            devices: Default::default(),
+            shortcuts: Default::default(),
+            tunnels: Vec::new(),
+        };
         let desk = Arc::new(Desk::new(&checked.config, site, facts, inbox, bell, log, Arc::clone(&door)));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);

@@ -185,6 +185,25 @@ fn a_flood_from_another_host_is_held_there_and_freed_when_it_is_over() {
     soon("nobody is limited any more", || nobody_is_limited(&bed));
 }
 
+/// The same in tunnels: what arrives counts for the sender inside.
+#[test]
+fn a_flood_in_a_tunnel_is_held_where_it_is_sent() {
+    let Some(_turn) = turn("a_flood_in_a_tunnel_is_held_where_it_is_sent") else { return };
+    let bed = Bed::new(&NAMES);
+    let mut text = hosts("rate").replace("vlan =", "vni =");
+    for host in 1..=3 {
+        let port = format!("port = \"link://w{host}/a\"\n");
+        text = text.replace(&port, &format!("{port}vtep = \"192.0.2.{host}\"\n"));
+    }
+    let daemon = bed.start(&text);
+    let _victim = Flood::new(&bed, "red2", 1);
+    let _flood = Flood::new(&bed, "blue3", 5);
+    soon("the flood is held", || is_held(&bed));
+    soon("drops are named", || daemon.endpoint("blue3")["drops"]["pair-limit"].as_u64().unwrap_or(0) > 0);
+    let reply = bed.run(&["show", "tunnels"]);
+    assert!(String::from_utf8_lossy(&reply.stdout).contains("over link://w1/a (up"));
+}
+
 #[test]
 fn the_published_controller_halves_and_recovers() {
     let Some(_turn) = turn("the_published_controller_halves_and_recovers") else { return };

@@ -10,5 +10,6 @@ mod shortcuts;
 mod terminal;
 mod testbed;
 mod traffic;
+mod tunnels;
 mod vde;
 mod watching;

@@ -1,0 +1,81 @@
+//! Compiling the tunnels of a switch: where its tenants are besides. Other hosts are the members of the cluster that have an end of tunnels,
+//! and the other switches of this daemon that have one; tenants are called the same on all of them.
+
+use crate::config::{Config, Switch};
+use crate::names::Locator;
+use crate::plan::Underlay;
+use datapath::overlay::{Overlay, Peer, Vtep};
+use datapath::program::{Attachment, TenantId};
+use datapath::wire::Mac;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// The tunnels of `switch`, whose tenants are numbered `ids`.
+pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay, Option<Underlay>) {
+    let Some((uplink, vtep)) = switch.uplink.as_ref().and_then(|uplink| Some((uplink, uplink.vtep?))) else {
+        return Default::default();
+    };
+    let tenants = switch.tenants.iter().zip(ids).filter(|(tenant, _)| is_tunnelled(tenant.attachment));
+    let tenants: BTreeMap<&str, TenantId> = tenants.map(|(tenant, &id)| (tenant.name.as_str(), TenantId(id))).collect();
+    let is_linked = matches!(uplink.device.locator, Some(Locator::Link(..)));
+    let mut overlay = Overlay::default();
+    let mut hosts = BTreeMap::new();
+    for (address, name, has) in others(config, switch) {
+        let peer = overlay.peers.entry(address).or_insert_with(Peer::default);
+        peer.next_hop = is_linked.then(|| mac_of(address));
+        for (tenant, macs) in has {
+            let Some(&id) = tenants.get(tenant) else { continue };
+            if !peer.tenants.contains(&id) {
+                peer.tenants.push(id);
+            }
+            overlay.remotes.extend(macs.iter().map(|&mac| ((id, mac), address)));
+        }
+        hosts.insert(address, name);
+    }
+    // What is here is here, whatever others say.
+    for (tenant, &id) in switch.tenants.iter().zip(ids) {
+        for mac in tenant.endpoints.iter().flat_map(|endpoint| &endpoint.identity.macs) {
+            overlay.remotes.remove(&(TenantId(id), *mac));
+        }
+    }
+    overlay.local = is_linked.then(|| Vtep { address: vtep, mac: mac_of(vtep) });
+    let interface = match &uplink.device.locator {
+        Some(Locator::Packet(name)) => Some((name.clone(), uplink.device.netns.clone())),
+        _ => None,
+    };
+    (overlay, Some(Underlay { vtep, interface, hosts }))
+}
+
+fn is_tunnelled(attachment: Attachment) -> bool {
+    matches!(attachment, Attachment::Vxlan(_))
+}
+
+/// Tenants of another host by name, each with addresses.
+type Has<'a> = Vec<(&'a str, &'a [Mac])>;
+
+/// The other ends: their addresses, what their hosts are called, and what those have.
+fn others<'a>(config: &'a Config, switch: &Switch) -> Vec<(Ipv4Addr, String, Has<'a>)> {
+    let mut all = Vec::new();
+    for other in config.switches.iter().filter(|other| other.name != switch.name) {
+        let Some(vtep) = other.uplink.as_ref().and_then(|uplink| uplink.vtep) else { continue };
+        let mut has: Has<'a> = Vec::new();
+        for tenant in other.tenants.iter().filter(|tenant| is_tunnelled(tenant.attachment)) {
+            has.push((&tenant.name, &[]));
+            has.extend(tenant.endpoints.iter().map(|endpoint| (tenant.name.as_str(), &endpoint.identity.macs[..])));
+        }
+        all.push((vtep, other.name.clone(), has));
+    }
+    let Some(cluster) = &config.cluster else { return all };
+    for member in cluster.members.iter().filter(|member| member.name != cluster.host) {
+        let Some(vtep) = member.vtep else { continue };
+        let has = member.endpoints.iter().map(|endpoint| (endpoint.tenant.as_str(), &endpoint.macs[..]));
+        all.push((vtep, member.name.clone(), has.collect()));
+    }
+    all
+}
+
+/// The address of the end of tunnels on a link of this daemon, where there is no interface that has one: of the locally administered ones.
+fn mac_of(vtep: Ipv4Addr) -> Mac {
+    let [a, b, c, d] = vtep.octets();
+    Mac([0x02, 0x56, a, b, c, d])
+}

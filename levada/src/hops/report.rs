@@ -1,0 +1,142 @@
+//! The tunnels, told to people: `levada show tunnels`, `GET /v1/tunnels`.
+
+use super::{Hops, is_exclusive};
+use control::names::show_mac;
+use control::plan::{Plan, SwitchPlan, Underlay};
+use datapath::program::{Attachment, EndpointId, Program};
+use datapath::wire::ETHERNET_HEADER;
+use datapath::wire::vxlan::OUTER;
+use ports::neighbours::Hop;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// `GET /v1/tunnels`.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+pub struct TunnelsReply {
+    /// 1.
+    pub version: u32,
+    /// One for each switch that has an end of tunnels.
+    pub switches: Vec<TunnelsReport>,
+}
+
+/// The tunnels of a switch.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug)]
+pub struct TunnelsReport {
+    /// Its name.
+    pub switch: String,
+    /// Address of this host's end.
+    pub vtep: String,
+    /// The interface, or the link, that tunnels go over.
+    pub over: String,
+    /// Its own address, where it is known.
+    pub mac: Option<String>,
+    /// Why nothing goes into a tunnel or comes out of one; `null`: it does.
+    pub error: Option<String>,
+    /// The longest packet in bytes that fits into a tunnel.
+    pub mtu: u64,
+    /// Endpoints whose devices take longer ones, which are answered with "too big", or dropped (`path-mtu`).
+    pub too_long: Vec<String>,
+    /// The tenants that are on other hosts too.
+    pub networks: Vec<NetworkReport>,
+    /// The other ends.
+    pub hosts: Vec<HostReport>,
+}
+
+/// A tenant in tunnels.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug)]
+pub struct NetworkReport {
+    /// The tenant.
+    pub tenant: String,
+    /// Its network identifier.
+    pub vni: u32,
+    /// Its addresses on other hosts that are known.
+    pub addresses: u64,
+}
+
+/// The host at another end.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug)]
+pub struct HostReport {
+    /// Its name.
+    pub host: String,
+    /// Address of its end.
+    pub vtep: String,
+    /// Address of the next hop on the way there; `null`: not known, and frames for it are dropped (`no-route`).
+    pub next_hop: Option<String>,
+    /// Why it is not known.
+    pub error: Option<String>,
+    /// Tenants of this switch that it has.
+    pub tenants: Vec<String>,
+}
+
+/// What runs, in the words of `plan`.
+#[must_use]
+pub fn tunnels(plan: &Plan, programs: &BTreeMap<u32, Program>, hops: &BTreeMap<u32, Hops>) -> Vec<TunnelsReport> {
+    let one = |(id, switch): (u32, &SwitchPlan)| {
+        Some(report(switch, switch.underlay.as_ref()?, programs.get(&id)?, hops.get(&id)))
+    };
+    plan.switches.iter().filter_map(one).collect()
+}
+
+fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Option<&Hops>) -> TunnelsReport {
+    let overlay = &program.overlay;
+    let port = program.uplink.as_ref().map(|uplink| uplink.port.0);
+    let longest = port.and_then(|port| program.ports.get(port)).map_or(0, |features| features.max_frame);
+    let room = longest.saturating_sub(OUTER as u32);
+    let networks = program.tenants.iter().filter_map(|(id, tenant)| match tenant.attachment {
+        Attachment::Vxlan(vni) => Some((id, vni)),
+        _ => None,
+    });
+    let networks: BTreeMap<u32, u32> = networks.collect();
+    let name = |id: u32| switch.tenants.get(id).cloned().unwrap_or_default();
+    let too_long = program.endpoints.iter().filter(|(_, endpoint)| {
+        let features = program.ports.get(endpoint.port.0);
+        networks.contains_key(&endpoint.tenant.0) && features.is_some_and(|features| features.max_frame > room)
+    });
+    let shared = "the host's interface is shared, and what arrives for this end goes to the host: see the log";
+    let error = match (&underlay.interface, hops) {
+        (None, _) => None,
+        (Some(_), None) => Some("the host has not been asked yet".to_owned()),
+        (Some(_), Some(hops)) => {
+            hops.error().map(str::to_owned).or_else(|| (!is_exclusive(switch)).then(|| shared.to_owned()))
+        }
+    };
+    let hosts = overlay.peers.iter().map(|(&address, peer)| HostReport {
+        host: underlay.hosts.get(&address).cloned().unwrap_or_default(),
+        vtep: address.to_string(),
+        next_hop: peer.next_hop.map(show_mac),
+        error: if peer.next_hop.is_some() { None } else { Some(why(underlay, hops, address)) },
+        tenants: peer.tenants.iter().map(|tenant| name(tenant.0)).collect(),
+    });
+    TunnelsReport {
+        switch: switch.name.clone(),
+        vtep: underlay.vtep.to_string(),
+        over: port.and_then(|port| switch.ports.get(port)).map_or_else(String::new, |port| port.locator.to_string()),
+        mac: overlay.local.map(|local| show_mac(local.mac)),
+        error,
+        mtu: u64::from(room.saturating_sub(ETHERNET_HEADER as u32)),
+        too_long: too_long.map(|(id, _)| switch.endpoint_path(EndpointId(id))).collect(),
+        hosts: hosts.collect(),
+        networks: networks
+            .iter()
+            .map(|(&id, &vni)| NetworkReport {
+                tenant: name(id),
+                vni,
+                addresses: overlay.remotes.keys().filter(|(tenant, _)| tenant.0 == id).count() as u64,
+            })
+            .collect(),
+    }
+}
+
+/// Why the next hop to an address is not known.
+fn why(underlay: &Underlay, hops: Option<&Hops>, address: Ipv4Addr) -> String {
+    let Some((interface, _)) = &underlay.interface else { return "it is not on a link of this daemon".to_owned() };
+    match hops.and_then(|hops| hops.next.get(&address)) {
+        None | Some(Hop::At(_)) => "the host has not been asked yet".to_owned(),
+        Some(Hop::Asked(next)) => format!("{next} does not answer (ARP) on {interface}"),
+        Some(Hop::Elsewhere(other)) => format!("the route there leads over {other}, not over {interface}"),
+        Some(Hop::Own) => "it is an address of this host".to_owned(),
+        Some(Hop::NoRoute) => "there is no route there".to_owned(),
+    }
+}

@@ -1,0 +1,41 @@
+//! `levada show tunnels`: the ends of tunnels, what goes through them, and the way to other hosts.
+
+use super::columns;
+use crate::hops::report::{TunnelsReply, TunnelsReport};
+use std::fmt::Write as _;
+
+/// As text.
+pub fn text(reply: &TunnelsReply) -> String {
+    if reply.switches.is_empty() {
+        return "no tunnels; `vtep` at an uplink and `vni` at its tenants give a switch some\n".to_owned();
+    }
+    reply.switches.iter().map(one).collect()
+}
+
+fn one(tunnels: &TunnelsReport) -> String {
+    let state = tunnels.mac.as_deref().map_or("down".to_owned(), |mac| format!("up, {mac}"));
+    let mut out = format!(
+        "switch {}: {} over {} ({state}), packets of up to {} bytes\n",
+        tunnels.switch, tunnels.vtep, tunnels.over, tunnels.mtu
+    );
+    if let Some(error) = &tunnels.error {
+        let _ = writeln!(out, "  {error}");
+    }
+    let mut rows = vec![["tenant", "vni", "addresses elsewhere"].map(str::to_owned)];
+    let networks = tunnels.networks.iter();
+    rows.extend(networks.map(|one| [one.tenant.clone(), one.vni.to_string(), one.addresses.to_string()]));
+    out += &columns(&rows);
+    let mut rows = vec![["host", "vtep", "next hop", "tenants", ""].map(str::to_owned)];
+    rows.extend(tunnels.hosts.iter().map(|host| {
+        let next = host.next_hop.clone().unwrap_or_else(|| "-".to_owned());
+        let error = host.error.clone().unwrap_or_default();
+        [host.host.clone(), host.vtep.clone(), next, host.tenants.join(","), error]
+    }));
+    if rows.len() > 1 {
+        out += &columns(&rows);
+    }
+    for path in &tunnels.too_long {
+        let _ = writeln!(out, "  {path} may send packets that are too long for a tunnel");
+    }
+    out
+}

@@ -1,0 +1,211 @@
+//! Tenants on two hosts, joined by tunnels over a network between them: two daemons, and a daemon and Linux's vxlan device.
+
+use crate::testbed::{Bed, Daemon, soon, turn};
+use serde_json::Value;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+
+/// One of two hosts. `NS-host` is the host itself; both tenants have the same addresses.
+const HOST: &str = r#"
+[daemon]
+name = "NAME"
+[[switch]]
+name = "s1"
+[switch.uplink]
+port = "packet://eth0"
+netns = "NS-host"
+rate = "1 Gbit/s"
+vtep = "192.0.2.HERE"
+[[switch.tenant]]
+name = "ops"
+vlan = "untagged"
+[[switch.tenant.endpoint]]
+name = "host"
+port = "host://eth0"
+netns = "NS-host"
+[[switch.tenant]]
+name = "red"
+vni = 5001
+[[switch.tenant.endpoint]]
+name = "red1"
+port = "tap://tap0"
+netns = "NS-red"
+mac = "02:00:00:00:08:0HERE"
+address = "10.8.0.HERE/24"
+ipv6 = false
+[[switch.tenant]]
+name = "blue"
+vni = 5002
+[[switch.tenant.endpoint]]
+name = "blue1"
+port = "tap://tap0"
+netns = "NS-blue"
+mac = "02:00:00:00:08:0HERE"
+address = "10.8.0.HERE/24"
+ipv6 = false
+[cluster]
+host = "hostHERE"
+[[cluster.member]]
+name = "hostTHERE"
+vtep = "192.0.2.THERE"
+endpoint = [
+    { name = "red1", tenant = "red", mac = "02:00:00:00:08:0THERE" },
+    { name = "blue1", tenant = "blue", mac = "02:00:00:00:08:0THERE" },
+]
+"#;
+
+const ONE: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
+const TWO: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
+
+fn host(here: &str, there: &str) -> String {
+    HOST.replace("THERE", there).replace("HERE", here)
+}
+
+/// Two hosts with a network between them.
+fn hosts() -> [Bed; 2] {
+    let beds = [Bed::new(&["host", "red", "blue"]), Bed::new(&["host", "red", "blue"])];
+    let far = beds[1].name("host");
+    beds[0].ip("host", &format!("link add eth0 type veth peer name eth0 netns {far}")).unwrap();
+    for (bed, number) in beds.iter().zip(1..) {
+        bed.ip("host", &format!("address add 192.0.2.{number}/24 dev eth0")).unwrap();
+        bed.ip("host", "link set eth0 up").unwrap();
+    }
+    beds
+}
+
+fn tunnels(bed: &Bed) -> Value {
+    let output = bed.run(&["show", "tunnels", "--json"]);
+    let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    reply["switches"][0].clone()
+}
+
+fn knows_the_way(bed: &Bed) -> bool {
+    let tunnels = tunnels(bed);
+    tunnels["error"].is_null() && tunnels["mac"].is_string() && tunnels["hosts"][0]["next_hop"].is_string()
+}
+
+/// Sends `bytes` over TCP and waits for the answer that they have come.
+fn transfer(from: &Bed, to: &Bed, tenant: &str, address: Ipv4Addr, bytes: usize) {
+    let listener = to.space(tenant).run(|| TcpListener::bind((address, 7009)).unwrap()).unwrap();
+    let receiver = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (mut got, mut buffer) = (0, vec![0; 1 << 16]);
+        while got < bytes {
+            match stream.read(&mut buffer).unwrap() {
+                0 => break,
+                count => got += count,
+            }
+        }
+        stream.write_all(&[1]).unwrap();
+        got
+    });
+    let mut stream = from.space(tenant).run(|| TcpStream::connect((address, 7009)).unwrap()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(&vec![7; bytes]).unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    assert_eq!(receiver.join().unwrap(), bytes);
+}
+
+fn drops(daemon: &Daemon, reason: &str) -> u64 {
+    let report = daemon.show();
+    report["switches"][0]["uplink"]["drops"][reason].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn tenants_of_two_hosts_are_joined_and_kept_apart() {
+    let Some(_turn) = turn("tenants_of_two_hosts_are_joined_and_kept_apart") else { return };
+    let [one, two] = hosts();
+    let first = one.start(&host("1", "2"));
+    let _second = two.start(&host("2", "1"));
+    soon("both know the way", || knows_the_way(&one) && knows_the_way(&two));
+    let red = two.echo("red", TWO);
+    assert_eq!(one.ask("red", TWO, 5), 5);
+    // Blue has the same addresses, and nobody who answers.
+    assert_eq!(one.ask("blue", TWO, 1), 0);
+    let blue = two.echo("blue", TWO);
+    assert_eq!(one.ask("blue", TWO, 3), 3);
+    drop((red, blue));
+    one.space("red").run(|| ping("10.8.0.2")).unwrap();
+    // What the guests' devices take leaves room for the headers: nothing is too long.
+    transfer(&one, &two, "red", TWO, 8 << 20);
+    transfer(&two, &one, "blue", ONE, 8 << 20);
+    assert!(one.ip("red", "link show tap0").unwrap().contains("mtu 1450"));
+    for endpoint in ["red1", "blue1"] {
+        let drops = first.endpoint(endpoint)["drops"].clone();
+        assert!(drops["path-mtu"].is_null() && drops["no-route"].is_null(), "{drops}");
+    }
+    let text = String::from_utf8(one.run(&["show", "tunnels"]).stdout).unwrap();
+    assert!(text.contains("192.0.2.1 over packet://eth0 (up") && text.contains("host2"), "{text}");
+    // The host itself is where it was.
+    one.space("host").run(|| ping("192.0.2.2")).unwrap();
+}
+
+fn ping(to: &str) {
+    let output = std::process::Command::new("ping").args(["-c", "2", "-i", "0.1", "-W", "10", to]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn the_way_is_followed_while_it_changes() {
+    let Some(_turn) = turn("the_way_is_followed_while_it_changes") else { return };
+    let [one, two] = hosts();
+    let first = one.start(&host("1", "2"));
+    let second = two.start(&host("2", "1"));
+    let _red = two.echo("red", TWO);
+    soon("both know the way", || knows_the_way(&one) && knows_the_way(&two));
+    assert_eq!(one.ask("red", TWO, 1), 1);
+    // The address is taken away and comes back.
+    one.ip("host", "address del 192.0.2.1/24 dev eth0").unwrap();
+    soon("the end is down", || tunnels(&one)["error"].as_str().is_some_and(|why| why.contains("does not have")));
+    assert!(tunnels(&one)["mac"].is_null());
+    assert!(first.log().contains("the tunnels of switch s1 are down"), "{}", first.log());
+    let before = first.endpoint("red1")["drops"]["no-route"].as_u64().unwrap_or(0);
+    assert_eq!(one.ask("red", TWO, 1), 0);
+    assert!(first.endpoint("red1")["drops"]["no-route"].as_u64().unwrap_or(0) > before);
+    one.ip("host", "address add 192.0.2.1/24 dev eth0").unwrap();
+    soon("the end is up", || knows_the_way(&one));
+    soon("red is joined again", || one.ask("red", TWO, 1) == 1);
+    // Another neighbour is the next hop.
+    one.ip("host", "neigh replace 192.0.2.2 lladdr 02:00:00:00:0a:0a dev eth0 nud permanent").unwrap();
+    soon("the new next hop is used", || tunnels(&one)["hosts"][0]["next_hop"] == "02:00:00:00:0a:0a");
+    one.ip("host", "neigh del 192.0.2.2 dev eth0").unwrap();
+    soon("the old one is found again", || one.ask("red", TWO, 1) == 1);
+    // Another network identifier at one end: what comes is refused by name.
+    let before = drops(&second, "bad-vni");
+    let output = one.run(&["set", "tenant", "s1/red", "vni=5009"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(one.ask("red", TWO, 1), 0);
+    assert!(drops(&second, "bad-vni") > before);
+    assert!(one.run(&["set", "tenant", "s1/red", "vni=5001"]).status.success());
+    soon("red is joined once more", || one.ask("red", TWO, 1) == 1);
+}
+
+/// A host that has no Levada is a member without `address`.
+#[test]
+fn linux_is_a_member() {
+    const TEST: &str = "linux_is_a_member";
+    let Some(_turn) = turn(TEST) else { return };
+    let [one, two] = hosts();
+    let ends = "id 5001 local 192.0.2.2 remote 192.0.2.1 dstport 4789 dev eth0";
+    if let Err(why) = two.ip("host", &format!("link add vx0 address 02:00:00:00:08:02 type vxlan {ends}")) {
+        // Not eprintln, which the test harness would hide.
+        writeln!(io::stderr(), "SKIPPED {TEST}: the kernel has no vxlan device: {why}").expect("standard error");
+        return;
+    }
+    two.ip("host", "address add 10.8.0.2/24 dev vx0").unwrap();
+    two.ip("host", "link set vx0 up").unwrap();
+    let daemon = one.start(&host("1", "2"));
+    let _red = two.echo("host", TWO);
+    soon("the way is known", || knows_the_way(&one));
+    soon("Linux answers", || one.ask("red", TWO, 1) == 1);
+    assert_eq!(one.ask("red", TWO, 5), 5);
+    let listener = two.space("host").run(|| TcpListener::bind((TWO, 7009)).unwrap()).unwrap();
+    let receiver = std::thread::spawn(move || io::copy(&mut listener.accept().unwrap().0, &mut io::sink()).unwrap());
+    let mut stream = one.space("red").run(|| TcpStream::connect((TWO, 7009)).unwrap()).unwrap();
+    stream.write_all(&vec![7; 8 << 20]).unwrap();
+    drop(stream);
+    assert_eq!(receiver.join().unwrap(), 8 << 20);
+    assert_eq!(drops(&daemon, "malformed") + drops(&daemon, "unknown-vtep"), 0);
+}
