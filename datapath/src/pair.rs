@@ -433,8 +433,7 @@ impl Pairs {
         pair.lane.enqueue(pool, now, frame, &mut self.losses).map_err(named)?;
         sender.memory += pair.lane.truesize() - before;
         if pair.state == State::Idle {
-            // Time in which nobody wanted to send is nobody's credit.
-            pair.free_at = pair.free_at.max(tag(now));
+            pair.begin(now);
             self.queued += 1;
             self.put(now, slot);
         }

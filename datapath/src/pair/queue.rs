@@ -40,6 +40,8 @@ pub(super) struct Pair {
     pub free_at: Tag,
     /// The longest frame that is sent at once, in wire bytes.
     pub longest: u32,
+    /// Whether a frame has come since the limit was set.
+    pub begun: bool,
     pub state: State,
     pub lane: Lane,
 }
@@ -56,6 +58,7 @@ impl Pair {
             pace,
             free_at: tag(now) + share_of(now, pace.cost(longest)),
             longest,
+            begun: false,
             state: State::Idle,
             lane: Lane::new(0),
         };
@@ -71,6 +74,17 @@ impl Pair {
             self.free_at = tag(now) + before.at(pace, owed);
         }
         (self.rate, self.pace, self.longest) = (rate, pace, longest(rate));
+    }
+
+    /// Something wants to be sent. What the endpoint's own queue held when the limit was set may have taken the first frame's turn; the next is
+    /// a frame later, or all that were late would begin together after all.
+    pub fn begin(&mut self, now: Instant) {
+        let (late, cost) = (tag(now).saturating_sub(self.free_at), self.pace.cost(self.longest));
+        if !std::mem::replace(&mut self.begun, true) && (1..cost).contains(&late) {
+            self.free_at += cost;
+        }
+        // Time in which nobody wanted to send is nobody's credit.
+        self.free_at = self.free_at.max(tag(now));
     }
 
     pub fn set_queue(&mut self, queue_bytes: u32) {
@@ -90,6 +104,7 @@ impl Pair {
     /// Continues where another had to wait for `wait_ns`. Nobody can owe more than one frame of the longest kind.
     pub fn restore(&mut self, now: Instant, wait_ns: u64) {
         let most = self.pace.cost(QUANTUM_MAX) >> TAG_BITS;
+        self.begun = true;
         self.free_at = tag(now.plus_ns(wait_ns.min(most)));
     }
 

@@ -1,6 +1,7 @@
 //! The table of pairs: its bounds, and that it is as good as new when all of them are lifted.
 
 use super::*;
+use crate::sched::tree::QUANTUM_MIN;
 
 fn mac(n: u32) -> Mac {
     let [a, b, c, d] = n.to_be_bytes();
@@ -44,4 +45,27 @@ fn what_is_owed_is_owed_in_bytes() {
     assert_eq!(pair.wait_ns(now.plus_ns(50_000)), 500_000_000);
     pair.restore(now, u64::MAX);
     assert_eq!(pair.wait_ns(now), 80_000 * 1_000_000, "no more than the longest frame takes");
+}
+
+/// Limits that many hosts begin together, with the same rate, are not in step, though each finds frames of its endpoint on their way that keep
+/// its first frame from coming for longer than some would have waited.
+#[test]
+fn limits_that_begin_together_are_spread_over_a_frame() {
+    let begun = |n: u64| Instant(1_000_000_000 + 7_001 * n);
+    let mut offsets: Vec<u64> = (0..64)
+        .map(|n| {
+            let mut pair = Pair::new(begun(n), EndpointId(0), Toward::Everyone, Rate(16_000_000), 1 << 20);
+            let late = begun(0).plus_ns(800_000);
+            pair.begin(late);
+            pair.wait_ns(late)
+        })
+        .collect();
+    offsets.sort_unstable();
+    let frame_ns = Rate(16_000_000).time_ns(QUANTUM_MIN);
+    let quarter = |n: u64| offsets.iter().filter(|&&at| at * 4 / frame_ns == n).count();
+    assert!((0..4).all(|n| (8..=24).contains(&quarter(n))), "{offsets:?} of {frame_ns}");
+    let mut idle = Pair::new(begun(0), EndpointId(0), Toward::Everyone, Rate(16_000_000), 1 << 20);
+    let later = Instant(9_000_000_000);
+    idle.begin(later);
+    assert_eq!(idle.wait_ns(later), 0, "who was silent does not wait");
 }
