@@ -45,8 +45,11 @@ fn a_partition_frees_the_senders_and_its_end_limits_them_again() {
     world.faults.parted = true;
     world.run(free_ns());
     assert!(world.limits.is_empty(), "{:?}", world.limits);
+    // Nothing that it said meanwhile was heeded, and it goes on saying it: not only when a lease would run out.
     world.faults.parted = false;
-    world.run(150 * MS);
+    world.run(30 * MS);
+    assert_eq!(world.limits.len(), 4);
+    world.run(60 * MS);
     let shares = world.shares(100 * MS);
     assert!(shares[0] >= 0.99 * 735.0 * MBIT, "{shares:?}");
 }

@@ -37,7 +37,7 @@ const APART_NS: u64 = 200_000;
 /// Before that a TCP victim has so long to grow.
 const GROW_NS: u64 = 500_000_000;
 /// Runs with another phase for each cell that something is claimed of.
-const RUNS: u64 = 5;
+const RUNS: u64 = 20;
 /// Datagrams handed over at once, as the kernel's segmentation offload does.
 const TRAIN: u32 = 20;
 /// Bytes of a datagram's frame.

@@ -44,7 +44,7 @@ const RELEASE_NS: u64 = 2_000_000_000;
 /// Between two looks at that.
 const LOOK_NS: u64 = 5_000_000;
 /// Seeds for each row.
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 20;
 /// In all of them, messages are lost so often, in millionths.
 const LOSS_PPM: u32 = 300_000;
 /// The longest that the victim may need after the faults, and the longest that a limit may outlive the blast, in milliseconds.

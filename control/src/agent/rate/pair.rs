@@ -104,7 +104,7 @@ impl Pair {
 
 impl Limit {
     /// The limit of a sender that had none.
-    fn new(now: Instant) -> Limit {
+    pub fn new(now: Instant) -> Limit {
         Limit {
             rate: u64::MAX,
             told: None,
@@ -159,6 +159,12 @@ impl Limit {
 
     fn is_unused(&self, now: Instant) -> bool {
         self.unused_since.is_some_and(|since| now.since(since) >= UNUSED_NS)
+    }
+
+    /// Whether more arrives than was told, over both times: a word was lost that lowered it by less than `exceeds` would see.
+    pub fn overruns(&self, now: Instant, meter: &Meter, noise: u64) -> bool {
+        let allowed = self.allowed(now);
+        meter.slow.min(meter.fast) > allowed.saturating_add(allowed / 8).saturating_add(noise / 8)
     }
 
     /// Whether more arrives than may.

@@ -1,6 +1,7 @@
 //! Telling the senders' hosts: what at once, what gathered, and again before it is forgotten.
 
 use super::super::message::{Pair as Word, Say};
+use super::super::meter::Meter;
 use super::super::post::Post;
 use super::pair::{GRACE_NS, Limit};
 use super::{Controller, Directory, Instant, SAMPLE_NS};
@@ -16,6 +17,8 @@ const LEASE_OF_AGAIN: u64 = 4;
 /// The shortest and longest times until something is told again: leases from 240 ms on, with up to 24 hosts, to 2 s, with 200.
 const AGAIN_MIN_NS: u64 = 60_000_000;
 const AGAIN_MAX_NS: u64 = 500_000_000;
+/// One that ignores what it is told is told again after this part (one in) of that time.
+const IGNORED_PART: u64 = 4;
 /// Large changes are gathered for this long, small ones until the host would be told again.
 const SOON_NS: u64 = 2_000_000;
 
@@ -33,10 +36,10 @@ enum Urgency {
     Later,
     /// A change of an eighth, a cut of 3 %.
     Soon,
-    /// Its lease would run out.
-    Again,
-    /// A new limit, a cut by an eighth, or one that has no effect: the word was lost.
+    /// A new limit, a cut by an eighth.
     Now,
+    /// Its lease would run out, or it sends more than it was told: the word was lost. However small that is for the link, it does not pass.
+    Again,
 }
 
 /// Memory that is used again.
@@ -76,14 +79,18 @@ impl Scratch {
 }
 
 impl Limit {
-    fn urgency(&self, now: Instant, fast: u64, noise: u64, again_ns: u64) -> Option<Urgency> {
+    fn urgency(&self, now: Instant, meter: &Meter, noise: u64, again_ns: u64) -> Option<Urgency> {
         let Some(told) = self.told else { return Some(Urgency::Now) };
         let silent = now.since(self.said_at);
         let changed = self.rate.abs_diff(told);
-        if self.rate < told - told / 8 || (!self.ignores && silent > GRACE_NS && self.exceeds(now, fast, noise)) {
-            Some(Urgency::Now)
-        } else if silent >= again_ns {
+        // Who ignores its limit may only have been out of reach: as soon as it can hear again, it should.
+        let patience_ns = if self.ignores { again_ns / IGNORED_PART } else { GRACE_NS };
+        let unheard =
+            silent > patience_ns && (self.exceeds(now, meter.fast, noise) || self.overruns(now, meter, noise));
+        if silent >= again_ns || unheard {
             Some(Urgency::Again)
+        } else if self.rate < told - told / 8 {
+            Some(Urgency::Now)
         } else if changed > told / 8 || self.rate < told - told / 32 {
             Some(Urgency::Soon)
         } else if changed > told / 64 {
@@ -123,7 +130,7 @@ impl Controller {
                 let told = limit.told.unwrap_or(pair.meter.fast);
                 cut += told.saturating_sub(limit.rate);
                 raised += limit.rate.saturating_sub(told);
-                if let Some(urgency) = limit.urgency(now, pair.meter.fast, noise, again_ns) {
+                if let Some(urgency) = limit.urgency(now, &pair.meter, noise, again_ns) {
                     self.post.due.push((host, index, at as u32, urgency));
                 }
             }
@@ -237,4 +244,32 @@ fn words(
     let tenant: Option<&Arc<str>> = endpoint.and_then(|e| Some(&directory.tenants.get(e.tenant.0)?.name));
     let addresses = endpoint.map_or(&[][..], |endpoint| &endpoint.addresses);
     tenant.into_iter().flat_map(move |tenant| addresses.iter().map(move |&to| Word { tenant, to, from, say }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MBIT: u64 = 1_000_000;
+
+    /// A sender that was told 27 Mbit/s long ago, and sends 39, because it did not hear it.
+    fn unheard(ignores: bool) -> (Limit, Meter) {
+        let mut limit = Limit::new(Instant(1));
+        limit.rate = 27 * MBIT;
+        limit.tell(Instant(1));
+        limit.ignores = ignores;
+        (limit, Meter { fast: 40 * MBIT, slow: 39 * MBIT })
+    }
+
+    #[test]
+    fn what_was_not_heard_is_said_again_however_small_it_is_for_the_link() {
+        let urgency = |ignores, after_ns| {
+            let (limit, meter) = unheard(ignores);
+            limit.urgency(Instant(1 + after_ns), &meter, 5 * MBIT, AGAIN_MIN_NS)
+        };
+        assert_eq!(urgency(false, GRACE_NS + 1), Some(Urgency::Again));
+        assert_ne!(urgency(false, GRACE_NS), Some(Urgency::Again), "what was sent before may still arrive");
+        assert_eq!(urgency(true, AGAIN_MIN_NS / IGNORED_PART + 1), Some(Urgency::Again));
+        assert_ne!(urgency(true, GRACE_NS + 1), Some(Urgency::Again), "who does not listen is not talked at");
+    }
 }
