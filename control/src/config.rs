@@ -13,7 +13,7 @@ use datapath::wire::Mac;
 use datapath::wire::vxlan::OUTER;
 use std::net::{IpAddr, Ipv4Addr};
 
-pub use cluster::{Cluster, DEFAULT_DIRECTORY, Member, Remote};
+pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, EtcdUrl, Member, Remote};
 
 /// Ethernet's usual MTU, in bytes (RFC 894).
 pub const DEFAULT_MTU: u32 = 1500;

@@ -1,12 +1,14 @@
 //! Names: how values that are not numbers are written in configurations and shown to people. Each is written here once.
 
 use crate::agent::settings::ControllerKind;
+use crate::config::EtcdUrl;
 use crate::units::Wrong;
 use datapath::link::Side;
 use datapath::program::{IngressMode, OrderKind};
 use datapath::units::Direction;
 use datapath::wire::Mac;
 use std::fmt;
+use std::net::Ipv6Addr;
 
 /// Longest name of a network device: IFNAMSIZ less its final zero (linux/if.h).
 pub const MAX_TAP_NAME: usize = 15;
@@ -202,6 +204,33 @@ pub fn host(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
+/// Reads where a member of an etcd is: `http://HOST:PORT` or `https://HOST:PORT` (RFC 3986, without what etcd has no use for).
+pub fn etcd_url(text: &str) -> Result<EtcdUrl, Wrong> {
+    let such_as =
+        "write such as \"https://etcd1.example:2379\", \"http://127.0.0.1:2379\" or \"https://[2001:db8::1]:2379\"";
+    let wrong = |what: String| Wrong::new(what, such_as);
+    let (tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+        (Some(rest), _) => (true, rest),
+        (_, Some(rest)) => (false, rest),
+        _ => return Err(wrong(format!("\"{text}\" is no http:// or https:// address"))),
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (host, port) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
+            (host, port.strip_prefix(':').or(port.is_empty().then_some("2379")))
+        }
+        Some((host, _)) => return Err(wrong(format!("\"{host}\" is no IPv6 address"))),
+        None => rest.split_once(':').map_or((rest, Some("2379")), |(host, port)| (host, Some(port))),
+    };
+    let port = port.and_then(|port| port.parse().ok()).filter(|&port| port != 0);
+    let port = port.ok_or_else(|| wrong(format!("\"{text}\" has no good port")))?;
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if host.is_empty() || host.len() > 253 || !(host.contains(':') || host.bytes().all(good)) {
+        return Err(wrong(format!("\"{text}\" names no host")));
+    }
+    Ok(EtcdUrl { tls, host: host.to_owned(), port })
+}
+
 /// Reads the MAC address of one endpoint.
 pub fn mac(text: &str) -> Result<Mac, Wrong> {
     let example = "write six bytes in hexadecimal, such as \"02:00:00:00:00:01\"";
@@ -306,6 +335,32 @@ mod tests {
             ["", "Host1", "h_1", ".h", "h.", "a..b", "-h", "h-", "10.0.0.1", "7", "h.7", &"x".repeat(MAX_NAME + 1)]
         {
             assert!(host(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_member_of_an_etcd_has_scheme_host_and_port() {
+        for (text, shown) in [
+            ("http://127.0.0.1:2379", "http://127.0.0.1:2379"),
+            ("https://etcd1.example/", "https://etcd1.example:2379"),
+            ("https://[2001:db8::1]:4001", "https://[2001:db8::1]:4001"),
+            ("http://[::1]", "http://[::1]:2379"),
+        ] {
+            assert_eq!(etcd_url(text).unwrap().to_string(), shown);
+        }
+        for text in [
+            "",
+            "127.0.0.1:2379",
+            "ftp://h",
+            "http://",
+            "http://h:0",
+            "http://h:65536",
+            "http://h:1/v3",
+            "http://u@h:1",
+            "http://[::1",
+            "http://[h]:1",
+        ] {
+            assert!(etcd_url(text).is_err(), "{text}");
         }
     }
 

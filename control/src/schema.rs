@@ -26,6 +26,8 @@ enum Form {
     Ingress,
     /// The names of [`CONTROLLERS`].
     Controller,
+    /// A table of these keys.
+    Table(&'static [Key]),
     /// A list of tables of these keys.
     Tables(&'static [Key]),
     /// A VLAN id, or "untagged".
@@ -54,6 +56,8 @@ const ANY: &str = "^.+$";
 const PATH: &str = "^/.+$";
 const HOST: &str = "^[a-z0-9]([a-z0-9.-]{0,46}[a-z0-9])?$";
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$";
+const URL: &str = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?/?$";
+const PREFIX: &str = "^(/[A-Za-z0-9._-]+)+$";
 const SOCKET: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
 
 /// Name, form, whether it must be given, and what it means.
@@ -135,6 +139,21 @@ const CLUSTER: &[Key] = &[
     ("drop", Form::Text(PERCENT), false, "gatekeeper: part of the headroom; who drops more has a sender notified"),
     ("notify", Form::Text(TIME), false, "gatekeeper: least time between two notifications about one endpoint"),
     ("recovery", Form::Text(TIME), false, "gatekeeper: time in which a limit grows from nothing to the whole link"),
+    ("etcd", Form::Table(ETCD), false, "the etcd by which hosts know each other and what endpoints they have"),
+];
+const ETCD: &[Key] = &[
+    ("endpoints", Form::Texts(URL), true, "its members: whichever answers is used"),
+    ("prefix", Form::Text(PREFIX), false, "what the cluster's keys there begin with"),
+    (
+        "authority",
+        Form::Text(PATH),
+        false,
+        "file with the certificates of the authorities that vouch for it; for https://",
+    ),
+    ("certificate", Form::Text(PATH), false, "file with this host's certificate for it"),
+    ("key", Form::Text(PATH), false, "file with the key of `certificate`"),
+    ("user", Form::Text(ANY), false, "the user that this host is there"),
+    ("password_file", Form::Text(PATH), false, "file with the password of `user`"),
 ];
 const MEMBER: &[Key] = &[
     (
@@ -191,12 +210,11 @@ impl Form {
             Form::Order => json!({"enum": ORDERS.map(|(name, _)| name)}),
             Form::Ingress => json!({"enum": INGRESS_MODES.map(|(name, _)| name)}),
             Form::Controller => json!({"enum": CONTROLLERS.map(|(name, _)| name)}),
-            Form::Tables(keys) => {
+            Form::Table(keys) => {
                 let (all, required) = properties_of(keys.iter());
-                let one =
-                    json!({"type": "object", "additionalProperties": false, "properties": all, "required": required});
-                json!({"type": "array", "items": one})
+                json!({"type": "object", "additionalProperties": false, "properties": all, "required": required})
             }
+            Form::Tables(keys) => json!({"type": "array", "items": Form::Table(keys).schema()}),
             Form::Vlan => json!({"oneOf": [number(1, 4094), {"const": "untagged"}]}),
             Form::Texts(pattern) => or_list(text(pattern)),
             Form::Words(words) => or_list(json!({"enum": words})),

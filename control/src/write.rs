@@ -3,7 +3,9 @@
 //! Only what differs from its default is written, so that two configurations that mean the same are written the same. What
 //! is written reads back as what it was; a test of every example and the fuzz target `config` see to that.
 
-use crate::config::{Cluster, Config, Daemon, Device, Endpoint, Knobs, Link, Member, Remote, Switch, Tenant, Uplink};
+use crate::config::{
+    Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Switch, Tenant, Uplink,
+};
 use crate::names::{CONTROLLERS, INGRESS_MODES, ORDERS, name_of, show_mac};
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::guard::Identity;
@@ -128,6 +130,19 @@ pub fn cluster(cluster: &Cluster) -> Keys {
     w.put_unless_default("drop", &parameters.drop_ppm, &usual.drop_ppm, |&v| show_percent(v).into());
     w.put_unless_default("notify", &parameters.notify_ns, &usual.notify_ns, time);
     w.put_unless_default("recovery", &parameters.recovery_ns, &usual.recovery_ns, time);
+    w.put_some("etcd", cluster.etcd.as_ref(), |v| etcd(v).into());
+    w.0
+}
+
+fn etcd(etcd: &Etcd) -> Keys {
+    let (mut w, default) = (Writer::default(), Etcd::default());
+    w.put("endpoints", etcd.endpoints.iter().map(|url| url.to_string().into()).collect::<Vec<Value>>());
+    w.put_unless_default("prefix", &etcd.prefix, &default.prefix, |v| v.as_str().into());
+    w.put_some("authority", etcd.authority.as_deref(), Into::into);
+    w.put_some("certificate", etcd.certificate.as_deref(), Into::into);
+    w.put_some("key", etcd.key.as_deref(), Into::into);
+    w.put_some("user", etcd.user.as_deref(), Into::into);
+    w.put_some("password_file", etcd.password_file.as_deref(), Into::into);
     w.0
 }
 

@@ -11,6 +11,7 @@ pub mod guard;
 pub mod handover;
 pub mod offload;
 pub mod parse;
+pub mod store;
 pub mod switch;
 pub mod vde;
 pub mod vxlan;

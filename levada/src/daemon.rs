@@ -10,6 +10,8 @@
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
 //! | `levada-vde` | lets clients into VDE directories (`plugs`) |
 //! | `levada-peers` | speaks with other hosts (`peers`), where there is a cluster |
+//! | `levada-store` | asks an etcd for them (`roster`), where there is one |
+//! | `levada-others` | changes the switch with what that has said (`desk`) |
 
 use crate::desk::{self, Desk};
 use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
@@ -52,6 +54,8 @@ const WARM_SMALL: usize = 256;
 const WARM_MEDIUM: usize = 32;
 /// See [`WARM_SMALL`].
 const WARM_LARGE: usize = 32;
+/// Between two changes of what other hosts have, which come in crowds when a cluster starts.
+const BETWEEN: Duration = Duration::from_millis(50);
 /// How long the worker may take to lend its devices when the daemon ends.
 const LENDING: Duration = Duration::from_secs(1);
 /// Bytes of a page.
@@ -221,7 +225,12 @@ impl Running {
         let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let lock = rundir.lock().map_err(failed("cannot keep the lock"))?;
         let (mail, ring, admitted) = (inbox.clone(), bell.clone(), Arc::clone(&visitors));
-        let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted));
+        let (stir, stirred) = sync_channel(1);
+        // One that waits stands for all since.
+        let changed = Arc::new(move || {
+            let _ = stir.try_send(());
+        });
+        let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted, changed));
         let giver = Giver {
             lock,
             desk: Arc::clone(&desk),
@@ -263,6 +272,13 @@ impl Running {
         let follower = Arc::clone(&desk);
         // Ends with upkeep.
         spawn("levada-news", move || heard.iter().for_each(|news| follower.follow(&news)))?;
+        let follower = Arc::clone(&desk);
+        spawn("levada-others", move || {
+            for () in stirred {
+                follower.follow_others();
+                thread::sleep(BETWEEN);
+            }
+        })?;
         let vde = spawn("levada-vde", {
             let plugs = plugs.clone();
             move || plugs.run()

@@ -4,13 +4,14 @@ mod agents;
 mod tables;
 mod trace;
 
+use crate::announce::{self, Faces};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
 use crate::hops::report::TunnelsReply;
 use crate::http::Door;
 use crate::log::{Level, Log};
 use crate::recipe::settle;
 use crate::report::{Facts, Report};
-use crate::seat::{ClusterReply, Seat};
+use crate::seat::{Changed, ClusterReply, Seat};
 use crate::shortcut::{Shortcuts, Suspended};
 use crate::site::Site;
 use crate::upkeep::News;
@@ -92,6 +93,8 @@ pub struct Desk {
     door: Arc<Door>,
     /// The other hosts.
     seat: Seat,
+    /// The endpoints that other hosts were told are here.
+    announced: Mutex<Faces>,
 }
 
 /// A poisoned lock is taken all the same: what it guards is replaced whole.
@@ -100,7 +103,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Desk {
-    /// The desk of the worker behind `inbox` and `bell`, which runs `config` at `site`.
+    /// The desk of the worker behind `inbox` and `bell`, which runs `config` at `site`. `changed` is called when other hosts come, go or have something
+    /// else: [`Desk::follow_others`] is to be called then.
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
         config: &Config,
         site: Site,
@@ -109,6 +114,7 @@ impl Desk {
         bell: Bell,
         log: Log,
         door: Arc<Door>,
+        changed: Changed,
     ) -> Desk {
         let running = Running { config: config.clone(), revision: 1, facts: Arc::new(facts) };
         let shortcuts = site.shortcuts();
@@ -121,8 +127,9 @@ impl Desk {
                 ring.ring();
                 taken
             }),
+            changed,
         );
-        Desk { running, site, shortcuts, log, inbox, bell, spare, door, seat }
+        Desk { running, site, shortcuts, log, inbox, bell, spare, door, seat, announced: Mutex::default() }
     }
 
     /// What runs, compiled.
@@ -154,11 +161,23 @@ impl Desk {
 
     /// Speaks with the other hosts from now on, if there are any.
     pub fn join_others(&self) {
-        let cluster = lock(&self.running).config.cluster.clone();
-        self.seat.follow(cluster.as_ref());
+        let config = lock(&self.running).config.clone();
+        self.seat.follow(&config);
         // A worker that has ended needs none.
         let _ = self.inbox.send(Order::Voice(self.seat.voice()));
+        self.announce();
         self.bell.ring();
+    }
+
+    /// Says for endpoints that have come here that they have.
+    fn announce(&self) {
+        let mut here = announce::faces(&self.facts().plan);
+        here.retain(|(tenant, mac), _| self.seat.holds(tenant, *mac).unwrap_or(false));
+        let mut announced = lock(&self.announced);
+        for (face, &(switch, port)) in here.iter().filter(|(face, _)| !announced.contains_key(face)) {
+            let _ = self.inbox.try_send(Order::Speak { switch, port, bytes: announce::frame(face.1) });
+        }
+        *announced = here;
     }
 
     /// Says goodbye to them.
@@ -242,9 +261,18 @@ impl Desk {
         }
     }
 
+    /// Follows what the store says of other hosts.
+    pub fn follow_others(&self) {
+        let mut site = lock(&self.site);
+        let config = lock(&self.running).config.clone();
+        if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
+            self.log.line(Level::Warning, &format!("what other hosts have cannot be followed: {fault}"));
+        }
+    }
+
     /// Becomes what `config` says at this time; it is so many revisions further.
     fn make(&self, site: &mut Site, config: Config, group: Option<u32>, revisions: u64) -> Result<(), Fault> {
-        let mut plan = compile(&config, Some(site.plan()));
+        let mut plan = compile(&self.seat.complete(&config), Some(site.plan()));
         if let Some(why) = settle(&mut plan, Some(site.plan())) {
             self.log.line(Level::Warning, &why);
         }

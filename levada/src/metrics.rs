@@ -216,6 +216,18 @@ fn cluster(all: &mut Families, report: &ClusterReport) {
         let help = "When a certificate expires, in Unix time.";
         all.gauge("levada_cluster_certificate_expiry_timestamp_seconds", help, &labels(&[("of", what)]), end);
     }
+    if let Some(store) = &report.etcd {
+        all.gauge(
+            "levada_cluster_store_up",
+            "Whether the store of the cluster is there.",
+            "",
+            u8::from(store.connected),
+        );
+        all.gauge("levada_cluster_store_revision", "Up to which revision the store is known.", "", store.revision);
+        let help = "Endpoints of this host that are another's by the store.";
+        all.gauge("levada_cluster_contested_endpoints", help, "", store.contests.len());
+        all.gauge("levada_cluster_refused_entries", "Entries of the store that are not used.", "", store.refusals);
+    }
     for (why, count) in &report.refused {
         all.counter("levada_cluster_refused_attempts", "Attempts to connect.", &labels(&[("reason", why)]), count);
     }

@@ -7,10 +7,11 @@ use crate::api::VERSION;
 use crate::log::{Level, Log};
 use crate::peers::status::Host;
 use crate::peers::{Hear, Peers, Settings, Voice};
-use crate::roster::{File, Health, Store, others};
+use crate::roster::{Etcd, Health, Known, Store, merged, others, own};
 
-use control::config::{Cluster, Member};
+use control::config::{Cluster, Config, Member};
 use control::names::{CONTROLLERS, name_of};
+use datapath::wire::Mac;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,20 +24,27 @@ use time::OffsetDateTime;
 pub struct Seat {
     log: Log,
     hear: Hear,
+    changed: Changed,
     taken: Mutex<Option<Taken>>,
 }
+
+/// Called when the store has something new; it may not block.
+pub type Changed = Arc<dyn Fn() + Send + Sync>;
 
 /// What there is where there is a cluster.
 struct Taken {
     cluster: Cluster,
-    store: Box<dyn Store>,
+    /// Besides the file.
+    store: Option<Etcd>,
+    /// This host's and all others, of the file and the store.
+    members: Vec<Member>,
     peers: Arc<Peers>,
 }
 
 impl Seat {
-    /// A seat in no cluster yet. What other hosts say goes to `hear`.
-    pub fn new(log: Log, hear: Hear) -> Seat {
-        Seat { log, hear, taken: Mutex::new(None) }
+    /// A seat in no cluster yet. What other hosts say goes to `hear`; when others come, go or have something else, `changed` is called.
+    pub fn new(log: Log, hear: Hear, changed: Changed) -> Seat {
+        Seat { log, hear, changed, taken: Mutex::new(None) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Taken>> {
@@ -44,28 +52,71 @@ impl Seat {
     }
 
     /// Becomes what the configuration says. Connections with hosts that stay remain.
-    pub fn follow(&self, cluster: Option<&Cluster>) {
+    pub fn follow(&self, config: &Config) {
         let mut taken = self.lock();
+        let cluster = config.cluster.as_ref();
         let Some((cluster, listen)) = cluster.and_then(|cluster| Some((cluster, cluster.listen?))) else {
-            *taken = None;
+            if let Some(store) = taken.take().and_then(|mut taken| taken.store.take()) {
+                store.withdraw();
+            }
             return;
         };
-        let store = Box::new(File::new(cluster));
+        let before = taken.as_mut().and_then(|taken| Some((taken.cluster.host == cluster.host, taken.store.take()?)));
+        let store = self.store(config, cluster, before);
+        let known = store.as_ref().map(Store::members).unwrap_or_default();
+        let members = merged(&cluster.members, &known);
         let settings = Settings {
             host: cluster.host.clone(),
             listen,
             directory: PathBuf::from(&cluster.directory),
-            others: others(&store.members(), &cluster.host).collect(),
+            others: others(&members, &cluster.host).collect(),
         };
+        let cluster = cluster.clone();
         if let Some(taken) = taken.as_mut() {
             taken.peers.change(settings);
-            (taken.cluster, taken.store) = (cluster.clone(), store);
+            (taken.cluster, taken.store, taken.members) = (cluster, store, members);
             return;
         }
         match Peers::start(settings, self.log.clone(), Arc::clone(&self.hear)) {
-            Ok(peers) => *taken = Some(Taken { cluster: cluster.clone(), store, peers: Arc::new(peers) }),
+            Ok(peers) => *taken = Some(Taken { cluster, store, members, peers: Arc::new(peers) }),
             Err(error) => self.log.line(Level::Warning, &format!("cannot speak with other hosts: {error}")),
         }
+    }
+
+    /// The store that the configuration names: the one that there is, told what is so now, or another.
+    fn store(&self, config: &Config, cluster: &Cluster, before: Option<(bool, Etcd)>) -> Option<Etcd> {
+        let before = before.and_then(|(is_same_host, store)| {
+            let stays = is_same_host && cluster.etcd.as_ref() == Some(store.config());
+            if !stays {
+                store.withdraw();
+            }
+            stays.then_some(store)
+        });
+        let (etcd, own) = (cluster.etcd.as_ref()?, own(config, cluster));
+        if let Some(store) = before {
+            store.tell(own);
+            return Some(store);
+        }
+        let started = Etcd::start(etcd, own, self.log.clone(), Arc::clone(&self.changed));
+        started.map_err(|error| self.log.line(Level::Warning, &format!("cannot ask the store: {error}"))).ok()
+    }
+
+    /// The configuration with the hosts that the store knows besides.
+    pub fn complete(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        if let (Some(Taken { store: Some(store), .. }), Some(cluster)) = (self.lock().as_ref(), config.cluster.as_mut())
+            && cluster.etcd.is_some()
+        {
+            cluster.members = merged(&cluster.members, &store.members());
+        }
+        config
+    }
+
+    /// Whether an endpoint of the configuration is this host's: nobody else has it. `None` where there is no cluster.
+    pub fn holds(&self, tenant: &str, mac: Mac) -> Option<bool> {
+        let taken = self.lock();
+        let taken = taken.as_ref()?;
+        Some(taken.store.as_ref().is_none_or(|store| store.holds(tenant, mac)))
     }
 
     /// What speaks to other hosts; `None` while there are none.
@@ -100,10 +151,10 @@ pub struct ClusterReport {
     pub host: String,
     /// What decides how fast senders may send: `rate` or `gatekeeper`.
     pub controller: String,
-    /// Where the members are known from: `file`.
+    /// Where the members are known from besides the file: `etcd`, or `file` where there is nothing besides.
     pub store: String,
-    /// What keeps the store from being asked; what it said last holds.
-    pub store_error: Option<String>,
+    /// How it stands with the store; `null`: there is none but the file.
+    pub etcd: Option<StoreReport>,
     /// Address and UDP port where other hosts reach this one.
     pub listen: String,
     /// Whether they do.
@@ -124,6 +175,38 @@ pub struct ClusterReport {
     pub members: Vec<MemberReport>,
 }
 
+/// The store.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+pub struct StoreReport {
+    /// Whether it is there. While it is not, what it said last holds.
+    pub connected: bool,
+    /// For how long it has been so.
+    pub since_ns: u64,
+    /// The member of it that is spoken with, or was last.
+    pub at: Option<String>,
+    /// Up to which revision it is known.
+    pub revision: i64,
+    /// What last went wrong with it.
+    pub error: Option<String>,
+    /// That another daemon has this host's name, where one has.
+    pub rival: Option<String>,
+    /// Endpoints of this host that are another's by the store.
+    pub contests: Vec<ContestReport>,
+    /// Entries that are not used, and why: the first of them.
+    pub refused: Vec<String>,
+    /// How many they are.
+    pub refusals: u64,
+}
+
+/// An endpoint of this host that is another's by the store.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+pub struct ContestReport {
+    /// `TENANT/NAME (MAC)`.
+    pub endpoint: String,
+    /// Who has it.
+    pub holder: String,
+}
+
 /// Another host.
 #[derive(Serialize, Deserialize, JsonSchema, Debug)]
 pub struct MemberReport {
@@ -133,6 +216,10 @@ pub struct MemberReport {
     pub address: String,
     /// Endpoints that it has.
     pub endpoints: u64,
+    /// Where it is known from: `file` or `etcd`.
+    pub known_from: String,
+    /// Whether the store has not heard of its daemon for longer than a lease; `null`: the file cannot know.
+    pub away: Option<bool>,
     /// For how long there has been a connection to it; `null`: there is none, and none is needed while there is nothing to say.
     pub outgoing_ns: Option<u64>,
     /// For how long there has been a connection from it.
@@ -158,17 +245,16 @@ pub struct MemberReport {
 impl Taken {
     fn report(&self) -> ClusterReport {
         let (seen, cluster) = (self.peers.seen(), &self.cluster);
-        let Health { kind, error } = self.store.health();
-        let members = self.store.members();
+        let known = self.store.as_ref().map(Store::members).unwrap_or_default();
         let reports = seen.hosts.iter().map(|(name, host)| {
-            let member = members.iter().find(|member| member.name == *name);
-            member_report(name, host, member)
+            let member = self.members.iter().find(|member| member.name == *name);
+            member_report(name, host, member, known.iter().find(|known| known.member.name == *name))
         });
         ClusterReport {
             host: cluster.host.clone(),
             controller: name_of(&CONTROLLERS, cluster.settings.controller).to_owned(),
-            store: kind.to_owned(),
-            store_error: error,
+            store: if self.store.is_some() { "etcd" } else { "file" }.to_owned(),
+            etcd: self.store.as_ref().map(|store| store_report(store.health())),
             listen: cluster.listen.map_or_else(String::new, |listen| listen.to_string()),
             up: seen.own.listening.is_some() && seen.own.error.is_none(),
             error: seen.own.error,
@@ -182,13 +268,33 @@ impl Taken {
     }
 }
 
-fn member_report(name: &str, host: &Host, member: Option<&Member>) -> MemberReport {
+fn store_report(health: Health) -> StoreReport {
+    StoreReport {
+        connected: health.is_connected,
+        since_ns: health.since.elapsed().as_nanos() as u64,
+        at: health.at,
+        revision: health.revision,
+        error: health.error,
+        rival: health.rival,
+        contests: health
+            .contests
+            .into_iter()
+            .map(|contest| ContestReport { endpoint: contest.endpoint, holder: contest.holder })
+            .collect(),
+        refused: health.refused,
+        refusals: health.refusals as u64,
+    }
+}
+
+fn member_report(name: &str, host: &Host, member: Option<&Member>, known: Option<&Known>) -> MemberReport {
     let ns = |since: Option<Instant>| since.map(|since| since.elapsed().as_nanos() as u64);
     let ago = |at: &SystemTime| at.elapsed().unwrap_or_default().as_nanos() as u64;
     MemberReport {
         name: name.to_owned(),
         address: host.address.to_string(),
         endpoints: member.map_or(0, |member| member.endpoints.len() as u64),
+        known_from: if known.is_some() { "etcd" } else { "file" }.to_owned(),
+        away: known.map(|known| known.is_away),
         outgoing_ns: ns(host.outgoing),
         incoming_ns: ns(host.incoming),
         connections: host.connections,

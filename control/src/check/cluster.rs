@@ -2,13 +2,13 @@
 
 use super::{Findings, unique};
 use crate::agent::settings::{ControllerKind, Gatekeeper};
-use crate::config::{Cluster, Config, Endpoint, Member, Tenant};
+use crate::config::{Cluster, Config, Endpoint, Etcd, EtcdUrl, Member, Tenant};
 use crate::names::{Locator, show_mac};
 use crate::place::Place;
 use datapath::program::Attachment;
 use datapath::wire::Mac;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
     let Some(cluster) = &config.cluster else { return };
@@ -26,6 +26,9 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
         );
     }
     check_listen(findings, config, cluster, &place);
+    if let Some(etcd) = &cluster.etcd {
+        check_etcd(findings, cluster, etcd, &place.key("etcd"));
+    }
     let own = cluster.members.iter().enumerate().find(|(_, member)| member.name == cluster.host);
     if let Some((i, own)) = own {
         check_own(findings, config, own, &members.item(i));
@@ -61,6 +64,63 @@ fn check_listen(findings: &mut Findings, config: &Config, cluster: &Cluster, pla
 /// Whether there is a daemon at the other end, and not only an end of tunnels. An address that could not be read was meant to be one.
 fn is_spoken_with(member: &Member) -> bool {
     member.address.is_some() || member.vtep.is_none()
+}
+
+/// How the etcd is spoken with must be whole: what is missing would be found out when it is too late.
+fn check_etcd(findings: &mut Findings, cluster: &Cluster, etcd: &Etcd, place: &Place) {
+    if etcd.endpoints.is_empty() {
+        findings.error(
+            place.key("endpoints"),
+            "there is no etcd in this list",
+            "write such as [\"http://127.0.0.1:2379\"]",
+        );
+    }
+    if cluster.listen.is_none_or(|listen| listen.ip().is_unspecified()) {
+        findings.error(
+            Place::root().key("cluster").key("listen"),
+            "other hosts are to learn from the etcd where to reach this one, and `listen` does not say it",
+            "write listen = \"192.0.2.1:7370\" with this host's own address",
+        );
+    }
+    let tls = etcd.endpoints.iter().any(|url| url.tls);
+    if tls && etcd.authority.is_none() {
+        findings.error(
+            place.clone(),
+            "https:// needs the certificate by which the etcd is recognised: `authority` is missing",
+            "add authority = \"/etc/levada/etcd-authority.pem\", the certificate of the authority that has signed the etcd's",
+        );
+    }
+    for (one, other, has, lacks) in [
+        ("certificate", "key", &etcd.certificate, &etcd.key),
+        ("key", "certificate", &etcd.key, &etcd.certificate),
+        ("user", "password_file", &etcd.user, &etcd.password_file),
+        ("password_file", "user", &etcd.password_file, &etcd.user),
+    ] {
+        if has.is_some() && lacks.is_none() {
+            findings.error(place.key(one), format!("`{one}` is of no use without `{other}`"), format!("add `{other}`"));
+        }
+    }
+    if !tls {
+        for (key, value) in [("authority", &etcd.authority), ("certificate", &etcd.certificate)] {
+            if value.is_some() {
+                findings.warning(
+                    place.key(key),
+                    format!("`{key}` has no effect without TLS"),
+                    "write https:// in `endpoints`",
+                );
+            }
+        }
+    }
+    let away = |url: &&EtcdUrl| {
+        !url.tls && url.host != "localhost" && !url.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    };
+    if let Some(url) = etcd.endpoints.iter().find(away) {
+        findings.warning(
+            place.key("endpoints"),
+            format!("what goes to {url} can be read and changed on the way: who does so can move endpoints"),
+            "write https://, and `authority`",
+        );
+    }
 }
 
 /// Two hosts with one address: one of them would never be reached.

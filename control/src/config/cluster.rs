@@ -4,6 +4,7 @@
 
 use crate::agent::Settings;
 use datapath::wire::Mac;
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// This host in its cluster.
@@ -17,6 +18,8 @@ pub struct Cluster {
     pub directory: String,
     /// What decides how fast senders on other hosts may send.
     pub settings: Settings,
+    /// Where the hosts tell each other who they are and what they have; `None`: the file alone says so.
+    pub etcd: Option<Etcd>,
     /// The hosts of the cluster. This one may be among them, so that all hosts can have the same list.
     pub members: Vec<Member>,
 }
@@ -31,8 +34,65 @@ impl Default for Cluster {
             listen: None,
             directory: DEFAULT_DIRECTORY.to_owned(),
             settings: Settings::default(),
+            etcd: None,
             members: Vec::new(),
         }
+    }
+}
+
+/// An etcd, and how it is spoken with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Etcd {
+    /// Its members: whichever answers is used.
+    pub endpoints: Vec<EtcdUrl>,
+    /// What the cluster's keys there begin with.
+    pub prefix: String,
+    /// File with the certificates of the authorities that vouch for it. Absolute.
+    pub authority: Option<String>,
+    /// File with this host's certificate for it, and with the certificate's key. Absolute.
+    pub certificate: Option<String>,
+    /// See `certificate`.
+    pub key: Option<String>,
+    /// The user that this host is there, and the file with the password.
+    pub user: Option<String>,
+    /// See `user`.
+    pub password_file: Option<String>,
+}
+
+/// What keys begin with where nothing is said.
+pub const DEFAULT_PREFIX: &str = "/levada";
+
+impl Default for Etcd {
+    fn default() -> Self {
+        let (prefix, none) = (DEFAULT_PREFIX.to_owned(), None);
+        Etcd {
+            endpoints: Vec::new(),
+            prefix,
+            authority: none.clone(),
+            certificate: none.clone(),
+            key: none.clone(),
+            user: none.clone(),
+            password_file: none,
+        }
+    }
+}
+
+/// Where a member of an etcd is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct EtcdUrl {
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// A name, or an address (of IPv6 without brackets).
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for EtcdUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
     }
 }
 

@@ -4,7 +4,7 @@ use super::table::{Reader, Table};
 use super::values;
 use crate::agent::Settings;
 use crate::agent::settings::Gatekeeper;
-use crate::config::{Cluster, Member, Remote};
+use crate::config::{Cluster, Etcd, Member, Remote};
 
 pub(super) fn cluster(r: &mut Reader, mut t: Table<'_>) -> Cluster {
     let default = Cluster::default();
@@ -16,10 +16,28 @@ pub(super) fn cluster(r: &mut Reader, mut t: Table<'_>) -> Cluster {
             controller: r.get(&mut t, "controller", values::controller).unwrap_or_default(),
             gatekeeper: gatekeeper(r, &mut t),
         },
+        etcd: r.table(&mut t, "etcd").map(|u| etcd(r, u)),
         members: r.tables(&mut t, "member").into_iter().map(|u| member(r, u)).collect(),
     };
     r.close(t);
     cluster
+}
+
+fn etcd(r: &mut Reader, mut t: Table<'_>) -> Etcd {
+    if !t.has("endpoints") {
+        r.need(&mut t, "endpoints", "[\"http://127.0.0.1:2379\"]", values::etcd_url);
+    }
+    let etcd = Etcd {
+        endpoints: r.list(&mut t, "endpoints", values::etcd_url),
+        prefix: r.get(&mut t, "prefix", values::prefix_of_keys).unwrap_or(Etcd::default().prefix),
+        authority: r.get(&mut t, "authority", values::file),
+        certificate: r.get(&mut t, "certificate", values::file),
+        key: r.get(&mut t, "key", values::file),
+        user: r.get(&mut t, "user", values::user),
+        password_file: r.get(&mut t, "password_file", values::file),
+    };
+    r.close(t);
+    etcd
 }
 
 fn gatekeeper(r: &mut Reader, t: &mut Table<'_>) -> Gatekeeper {

@@ -2,7 +2,7 @@
 
 use crate::agent::settings::{ControllerKind, MOST_SAMPLES};
 use crate::config::{
-    MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
+    EtcdUrl, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
     MIN_QUEUE_BYTES,
 };
 use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS};
@@ -26,6 +26,9 @@ const MAX_AGE_NS: u64 = 1_000_000 * 1_000_000_000;
 const LINK_QUEUE_BYTES: (u64, u64) = (1600, 1 << 30);
 /// Bounds of the times of a controller, in nanoseconds: from what a worker can keep to what an operator has patience for.
 const INTERVAL_NS: (u64, u64) = (1_000_000, 60_000_000_000);
+
+/// Longest beginning of keys in an etcd, in bytes: enough for what names clusters.
+const MOST_PREFIX: usize = 128;
 
 fn text<'a>(value: &'a DeValue<'_>, such_as: &str) -> Result<&'a str, Wrong> {
     value.as_str().ok_or_else(|| {
@@ -312,12 +315,49 @@ pub(super) fn part(value: &DeValue<'_>) -> Result<u32, Wrong> {
 
 /// A directory, absolute.
 pub(super) fn directory(value: &DeValue<'_>) -> Result<String, Wrong> {
-    let such_as = "\"/etc/levada/cluster\"";
+    path(value, "\"/etc/levada/cluster\"")
+}
+
+/// A file, absolute.
+pub(super) fn file(value: &DeValue<'_>) -> Result<String, Wrong> {
+    path(value, "\"/etc/levada/etcd.pem\"")
+}
+
+fn path(value: &DeValue<'_>, such_as: &str) -> Result<String, Wrong> {
     let word = text(value, such_as)?;
     if word.starts_with('/') && word.len() > 1 && !word.contains(char::is_control) {
         return Ok(word.to_owned());
     }
     Err(Wrong::new(format!("\"{word}\" is not an absolute path"), format!("write such as {such_as}")))
+}
+
+/// Where a member of an etcd is.
+pub(super) fn etcd_url(value: &DeValue<'_>) -> Result<EtcdUrl, Wrong> {
+    names::etcd_url(text(value, "\"http://127.0.0.1:2379\"")?)
+}
+
+/// What the cluster's keys in an etcd begin with.
+pub(super) fn prefix_of_keys(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let word = text(value, "\"/levada\"")?;
+    let good = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    if word.len() <= MOST_PREFIX && word.strip_prefix('/').is_some_and(|rest| rest.split('/').all(good)) {
+        return Ok(word.to_owned());
+    }
+    Err(Wrong::new(
+        format!("\"{word}\" cannot begin the cluster's keys"),
+        format!(
+            "write such as \"/levada\" or \"/levada/prague\": letters, digits, '-', '_' and '.' between slashes, at most {MOST_PREFIX}"
+        ),
+    ))
+}
+
+/// A user of an etcd.
+pub(super) fn user(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let word = text(value, "\"levada\"")?;
+    if word.is_empty() || word.contains(char::is_control) {
+        return Err(Wrong::new("this is no user's name", "write such as \"levada\""));
+    }
+    Ok(word.to_owned())
 }
 
 /// Where this host listens: an address of its own, or of any of its interfaces.

@@ -40,7 +40,8 @@ impl Bed {
             shortcuts: Default::default(),
             tunnels: Vec::new(),
         };
-        let desk = Arc::new(Desk::new(&checked.config, site, facts, inbox, bell, log, Arc::clone(&door)));
+        let desk =
+            Arc::new(Desk::new(&checked.config, site, facts, inbox, bell, log, Arc::clone(&door), Arc::new(|| {})));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
             serve(listener, desk, door).unwrap();

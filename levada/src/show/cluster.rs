@@ -1,7 +1,7 @@
 //! `levada show cluster`: the other hosts, and how it stands with them.
 
 use super::{columns, micros, seconds};
-use crate::seat::{ClusterReply, ClusterReport, MemberReport};
+use crate::seat::{ClusterReply, ClusterReport, MemberReport, StoreReport};
 use std::fmt::Write as _;
 use time::OffsetDateTime;
 
@@ -12,8 +12,20 @@ pub fn text(reply: &ClusterReply) -> String {
     };
     let mut out = head(cluster);
     let mut rows = vec![
-        ["member", "at", "endpoints", "to it", "from it", "sent", "unsent", "received", "untaken", "certificate until"]
-            .map(str::to_owned),
+        [
+            "member",
+            "known from",
+            "at",
+            "endpoints",
+            "to it",
+            "from it",
+            "sent",
+            "unsent",
+            "received",
+            "untaken",
+            "certificate until",
+        ]
+        .map(str::to_owned),
     ];
     rows.extend(cluster.members.iter().map(row));
     out += &columns(&rows);
@@ -27,15 +39,19 @@ pub fn text(reply: &ClusterReply) -> String {
 }
 
 fn head(cluster: &ClusterReport) -> String {
-    let mut out =
-        format!("host {}  controller {}, members from the {}\n", cluster.host, cluster.controller, cluster.store);
+    let mut out = format!(
+        "host {}  controller {}, members from {}\n",
+        cluster.host,
+        cluster.controller,
+        if cluster.etcd.is_some() { "the file and etcd" } else { "the file" }
+    );
     let state = if cluster.up { "up" } else { "down" };
     let _ = writeln!(out, "  listens at {} ({state})", cluster.listen);
     if let Some(error) = &cluster.error {
         let _ = writeln!(out, "  {error}");
     }
-    if let Some(error) = &cluster.store_error {
-        let _ = writeln!(out, "  the store: {error}");
+    if let Some(etcd) = &cluster.etcd {
+        out += &store(etcd);
     }
     if cluster.certificate_expires_s.is_some() {
         let _ = writeln!(
@@ -57,10 +73,34 @@ fn head(cluster: &ClusterReport) -> String {
     out
 }
 
-fn row(member: &MemberReport) -> [String; 10] {
+fn store(etcd: &StoreReport) -> String {
+    let state = if etcd.connected { "there" } else { "away" };
+    let at = etcd.at.as_deref().unwrap_or("none has answered yet");
+    let mut out = format!("  etcd {state} for {}: {at}, revision {}\n", seconds(etcd.since_ns), etcd.revision);
+    if let Some(error) = etcd.error.as_ref().filter(|_| !etcd.connected) {
+        let _ = writeln!(out, "  what is known holds: {error}");
+    }
+    if let Some(rival) = &etcd.rival {
+        let _ = writeln!(out, "  {rival}");
+    }
+    for contest in &etcd.contests {
+        let _ = writeln!(out, "  endpoint {} is on host \"{}\" by the store", contest.endpoint, contest.holder);
+    }
+    for refused in &etcd.refused {
+        let _ = writeln!(out, "  not used: {refused}");
+    }
+    let more = etcd.refusals.saturating_sub(etcd.refused.len() as u64);
+    if more > 0 {
+        let _ = writeln!(out, "  not used: {more} more");
+    }
+    out
+}
+
+fn row(member: &MemberReport) -> [String; 11] {
     let since = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), seconds);
     [
         member.name.clone(),
+        member.known_from.clone() + if member.away == Some(true) { ", away" } else { "" },
         member.address.clone(),
         member.endpoints.to_string(),
         since(member.outgoing_ns),

@@ -107,6 +107,15 @@ pub enum Order {
     },
     /// Another way to the agents of other daemons.
     Voice(Option<Voice>),
+    /// A frame, as if it came from a port.
+    Speak {
+        /// Number of the switch.
+        switch: usize,
+        /// The port.
+        port: PortId,
+        /// The frame.
+        bytes: Vec<u8>,
+    },
     /// Say what agents are doing.
     Agents {
         /// To whom. Has room for one.
@@ -152,6 +161,7 @@ impl Worker {
             }
             Order::Heard { from, datagram } => self.receive(&from, &datagram),
             Order::Voice(voice) => self.set_voice(voice),
+            Order::Speak { switch, port, bytes } => self.speak(switch, port, &bytes),
             Order::Agents { reply } => {
                 let _ = reply.try_send(self.agents_report());
             }
@@ -196,6 +206,15 @@ impl Worker {
             self.units.get(switch).map(|unit| unit.switch.explain(&self.pool, self.outside.now, port, &frame));
         self.pool.free(frame);
         journey
+    }
+
+    fn speak(&mut self, switch: usize, port: PortId, bytes: &[u8]) {
+        // Without a buffer it is lost, as any frame would be; a port that is gone takes none.
+        let Some(unit) = self.units.get_mut(switch) else { return };
+        if let Some(frame) = self.pool.alloc_from(bytes) {
+            unit.switch.rx(&mut self.pool, self.outside.now, port, frame);
+            unit.touched = true;
+        }
     }
 
     fn restore(&mut self, index: usize, port: AnyPort) {

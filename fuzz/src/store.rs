@@ -1,0 +1,71 @@
+//! Any bytes as what others have written into a store: no panic, what is understood is written as it was read, whatever is wrong is refused by name,
+//! everybody is at one place, and a host that is told the truth about its writes comes to an end of them.
+
+// The very modules of the daemon, which is no library.
+#[allow(dead_code)]
+#[path = "../../levada/src/roster/book.rs"]
+mod book;
+#[allow(dead_code)]
+#[path = "../../levada/src/roster/entry.rs"]
+mod entry;
+
+use book::{Book, Own};
+use datapath::wire::Mac;
+use entry::{Entry, Key};
+use std::collections::BTreeSet;
+
+const PREFIX: &str = "/l";
+
+/// `data` is lines of a key, without what all keys begin with, a space, and a value; without a space, the key is deleted.
+pub fn run(data: &[u8]) {
+    let place = |byte: u8| (("red".to_owned(), Mac([2, 0, 0, 0, 0, byte])), ("red1".to_owned(), Vec::new()));
+    let own = Own {
+        host: "h1".to_owned(),
+        from: "d@n".to_owned(),
+        address: Some(([192, 0, 2, 1], 7370).into()),
+        endpoints: [place(1), place(2)].into(),
+    };
+    let mut book = Book::new(PREFIX, own);
+    book.set_lease(7);
+    let mut revision = 0;
+    for line in data.split(|&byte| byte == b'\n') {
+        revision += 1;
+        let (key, value) = match line.iter().position(|&byte| byte == b' ') {
+            Some(at) => (&line[..at], Some(&line[at + 1..])),
+            None => (line, None),
+        };
+        let path = entry::root(PREFIX) + &String::from_utf8_lossy(key);
+        if let Ok(key) = Key::read(PREFIX, &path) {
+            assert_eq!(key.path(PREFIX), path, "a key is written in one way");
+            if let Some(Ok(entry)) = value.map(|value| Entry::read(&key, value)) {
+                assert_eq!(Entry::read(&key, &entry.write()), Ok(entry));
+            }
+        }
+        match value {
+            Some(value) => book.put(&path, value, (revision, revision), 0),
+            None => book.delete(&path, revision),
+        }
+    }
+    let mut writes = 0;
+    while let Some(write) = book.next_write() {
+        (revision, writes) = (revision + 1, writes + 1);
+        assert!(writes <= data.len() + 8, "it never ends: {write:?}");
+        let path = write.key.path(PREFIX);
+        match &write.value {
+            Some(value) => book.put(&path, value, (revision, revision), if write.leased { 7 } else { 0 }),
+            None => book.delete(&path, revision),
+        }
+    }
+    let outcome = book.outcome();
+    assert!(outcome.refused.len() <= book::MOST_SAID && outcome.refused.len() <= outcome.refusals);
+    let (mut addresses, mut places) = (BTreeSet::new(), outcome.held.clone());
+    for known in &outcome.members {
+        assert!(known.member.name != "h1" && addresses.insert(known.member.address), "{known:?}");
+        for remote in &known.member.endpoints {
+            assert!(!remote.macs.is_empty());
+            for &mac in &remote.macs {
+                assert!(places.insert((remote.tenant.clone(), mac)), "{remote:?} is in two places");
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What hosts write into a store: keys, and values of JSON under a version.
+//!
+//! | key, after the prefix | value | who writes it |
+//! |---|---|---|
+//! | `/v1/alive/HOST` | `from`: which daemon it is | its daemon; goes by itself with the daemon's lease |
+//! | `/v1/host/HOST` | `address`: where its agents listen | its daemon |
+//! | `/v1/endpoint/TENANT/MAC` | `host` that has it, `name`, `ip` | who has it; one key for each address, so it is in one place |
+//!
+//! Whatever stands there was perhaps written by hand or by a program that is wrong: it is read strictly, but for keys that a later program may have added
+//! to a value.
+
+use control::names;
+use datapath::wire::Mac;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Longest value, in bytes: an endpoint with a few dozen prefixes.
+pub const MAX_VALUE: usize = 4096;
+/// The version of values that is written, and the only one that is understood.
+const VERSION: u32 = 1;
+
+/// What a key is about.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Key {
+    /// A host's daemon runs.
+    Alive(String),
+    /// A host.
+    Host(String),
+    /// An endpoint: its tenant and its address.
+    Endpoint(String, Mac),
+}
+
+/// What all keys of a cluster begin with.
+pub fn root(prefix: &str) -> String {
+    format!("{prefix}/v1/")
+}
+
+impl Key {
+    /// As the store has it.
+    pub fn path(&self, prefix: &str) -> String {
+        let root = root(prefix);
+        match self {
+            Key::Alive(host) => format!("{root}alive/{host}"),
+            Key::Host(host) => format!("{root}host/{host}"),
+            Key::Endpoint(tenant, mac) => format!("{root}endpoint/{tenant}/{}", names::show_mac(*mac)),
+        }
+    }
+
+    /// Of a key of the store.
+    ///
+    /// # Errors
+    /// Why it is none of ours.
+    pub fn read(prefix: &str, path: &str) -> Result<Key, String> {
+        let rest = path.strip_prefix(&root(prefix)).ok_or("it has another prefix")?;
+        let host = |name: &str| names::host(name).map_err(|wrong| wrong.message);
+        if let Some(name) = rest.strip_prefix("alive/") {
+            return host(name).map(Key::Alive);
+        }
+        if let Some(name) = rest.strip_prefix("host/") {
+            return host(name).map(Key::Host);
+        }
+        let (tenant, mac) = rest
+            .strip_prefix("endpoint/")
+            .and_then(|rest| rest.split_once('/'))
+            .ok_or("nothing is known by such a key")?;
+        let tenant = names::name(tenant).map_err(|wrong| wrong.message)?;
+        let address = names::mac(mac).map_err(|wrong| wrong.message)?;
+        if names::show_mac(address) != mac {
+            return Err("addresses are written in small letters".to_owned());
+        }
+        Ok(Key::Endpoint(tenant, address))
+    }
+}
+
+/// Value of [`Key::Alive`].
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Alive {
+    version: u32,
+    /// Which daemon it is: instance and machine.
+    pub from: String,
+}
+
+/// Value of [`Key::Host`].
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Host {
+    version: u32,
+    /// Address and UDP port where its agents listen.
+    pub address: SocketAddr,
+}
+
+/// Value of [`Key::Endpoint`].
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Endpoint {
+    version: u32,
+    /// The host that has it.
+    pub host: String,
+    /// Its name.
+    pub name: String,
+    /// Addresses and prefixes that it may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ip: Vec<String>,
+}
+
+/// A value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// See [`Alive`].
+    Alive(Alive),
+    /// See [`Host`].
+    Host(Host),
+    /// See [`Endpoint`].
+    Endpoint(Endpoint),
+}
+
+impl Entry {
+    /// A daemon that runs.
+    pub fn alive(from: &str) -> Entry {
+        Entry::Alive(Alive { version: VERSION, from: from.to_owned() })
+    }
+
+    /// A host.
+    pub fn host(address: SocketAddr) -> Entry {
+        Entry::Host(Host { version: VERSION, address })
+    }
+
+    /// An endpoint.
+    pub fn endpoint(host: &str, name: &str, ip: Vec<String>) -> Entry {
+        Entry::Endpoint(Endpoint { version: VERSION, host: host.to_owned(), name: name.to_owned(), ip })
+    }
+
+    /// As the store has it.
+    pub fn write(&self) -> Vec<u8> {
+        let text = match self {
+            Entry::Alive(value) => serde_json::to_vec(value),
+            Entry::Host(value) => serde_json::to_vec(value),
+            Entry::Endpoint(value) => serde_json::to_vec(value),
+        };
+        // Plain data always has a JSON form.
+        text.unwrap_or_default()
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(key: &Key, value: &[u8]) -> Result<Entry, String> {
+        if value.len() > MAX_VALUE {
+            return Err(format!("its value has {} bytes, and {MAX_VALUE} are the most", value.len()));
+        }
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let wrong = |error: serde_json::Error| format!("its value is not what it should be: {error}");
+        let Versioned { version } = serde_json::from_slice(value).map_err(wrong)?;
+        if version != VERSION {
+            return Err(format!("its value has version {version}, and this daemon knows {VERSION}"));
+        }
+        match key {
+            Key::Alive(_) => {
+                let value: Alive = serde_json::from_slice(value).map_err(wrong)?;
+                Ok(Entry::Alive(value))
+            }
+            Key::Host(_) => {
+                let value: Host = serde_json::from_slice(value).map_err(wrong)?;
+                let ip = value.address.ip();
+                if ip.is_unspecified() || ip.is_multicast() || value.address.port() == 0 {
+                    return Err(format!("no host can be at {}", value.address));
+                }
+                Ok(Entry::Host(value))
+            }
+            Key::Endpoint(..) => {
+                let value: Endpoint = serde_json::from_slice(value).map_err(wrong)?;
+                names::host(&value.host).and(names::name(&value.name)).map_err(|wrong| wrong.message)?;
+                Ok(Entry::Endpoint(value))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mac = Mac([2, 0, 0, 0, 0, 0xab]);
+        for (key, entry, path) in [
+            (Key::Alive("h1".to_owned()), Entry::alive("demo@node1"), "/p/v1/alive/h1"),
+            (Key::Host("h1".to_owned()), Entry::host("192.0.2.1:7370".parse().unwrap()), "/p/v1/host/h1"),
+            (
+                Key::Endpoint("red".to_owned(), mac),
+                Entry::endpoint("h1", "red1", vec!["10.0.0.1".to_owned()]),
+                "/p/v1/endpoint/red/02:00:00:00:00:ab",
+            ),
+        ] {
+            assert_eq!(key.path("/p"), path);
+            assert_eq!(Key::read("/p", path).unwrap(), key);
+            assert_eq!(Entry::read(&key, &entry.write()).unwrap(), entry);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let host = Key::Host("h1".to_owned());
+        for (value, says) in [
+            ("", "not what it should be"),
+            ("{}", "version"),
+            (r#"{"version":2,"address":"192.0.2.1:7370"}"#, "version 2"),
+            (r#"{"version":1}"#, "address"),
+            (r#"{"version":1,"address":"0.0.0.0:7370"}"#, "no host can be at"),
+            (r#"{"version":1,"address":"192.0.2.1:0"}"#, "no host can be at"),
+        ] {
+            let why = Entry::read(&host, value.as_bytes()).unwrap_err();
+            assert!(why.contains(says), "{value}: {why}");
+        }
+        let long = format!(r#"{{"version":1,"address":"192.0.2.1:7370","more":"{}"}}"#, "x".repeat(MAX_VALUE));
+        assert!(Entry::read(&host, long.as_bytes()).unwrap_err().contains("bytes"));
+        // A later program may say more.
+        assert!(Entry::read(&host, br#"{"version":1,"address":"192.0.2.1:7370","vtep":"192.0.2.1"}"#).is_ok());
+        for path in [
+            "/p/v1/",
+            "/p/v1/host/",
+            "/p/v1/host/H",
+            "/p/v2/host/h",
+            "/p/v1/endpoint/red",
+            "/p/v1/endpoint/red/02:00:00:00:00:AB",
+            "/q",
+        ] {
+            assert!(Key::read("/p", path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! An etcd's JSON gateway (etcd documentation, "gRPC gateway"; etcd 3.4 and later): its calls over HTTP/1.1, with or without TLS. Keys and values are
+//! base64, numbers of 64 bits are text.
+//!
+//! Every call has a time-out, every answer a bound.
+
+use crate::cluster::credentials::{certificates, provider, read_private};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use control::config::{Etcd, EtcdUrl};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// How long a connection may take to come about: names, TCP and TLS.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long an answer may take: etcd itself gives up after 7 s by default, which is longer than a lease should wait.
+const CALL: Duration = Duration::from_secs(3);
+/// Longest answer, in bytes, and longest line of a watch: a page of entries of the largest size is 6 MiB.
+const MOST_ANSWER: usize = 16 << 20;
+
+/// A connection to a member of an etcd.
+pub struct Gateway {
+    sender: SendRequest<Full<Bytes>>,
+    authority: String,
+    token: Option<String>,
+}
+
+/// Bytes, as the gateway has them.
+pub fn encode(bytes: impl AsRef<[u8]>) -> Value {
+    STANDARD.encode(bytes).into()
+}
+
+/// The same back; nothing is nothing.
+pub fn decode(value: &Value) -> Result<Vec<u8>, String> {
+    STANDARD.decode(value.as_str().unwrap_or_default()).map_err(|error| format!("it answers nonsense: {error}"))
+}
+
+/// A number of 64 bits; what is not there is 0.
+pub fn number(value: &Value) -> i64 {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+/// What TLS needs, from the files as they are now; `None` where none is spoken.
+pub fn tls(etcd: &Etcd) -> Result<Option<TlsConnector>, String> {
+    let Some(authority) = etcd.authority.as_deref().map(Path::new) else { return Ok(None) };
+    let text = std::fs::read(authority).map_err(|error| format!("cannot read {}: {error}", authority.display()))?;
+    let mut roots = RootCertStore::empty();
+    for root in certificates(&text, authority)? {
+        roots.add(root).map_err(|error| format!("{}: {error}", authority.display()))?;
+    }
+    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?.with_root_certificates(roots);
+    let config = match (etcd.certificate.as_deref().map(Path::new), etcd.key.as_deref().map(Path::new)) {
+        (Some(certificate), Some(key)) => {
+            let text = std::fs::read(certificate)
+                .map_err(|error| format!("cannot read {}: {error}", certificate.display()))?;
+            let (chain, (key, _)) = (certificates(&text, certificate)?, read_private(key)?);
+            config.with_client_auth_cert(chain, key).map_err(|error| format!("{}: {error}", certificate.display()))?
+        }
+        _ => config.with_no_client_auth(),
+    };
+    Ok(Some(TlsConnector::from(Arc::new(config))))
+}
+
+impl Gateway {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Why it cannot, in words.
+    pub async fn open(url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
+        timeout(CONNECT, Gateway::connect(url, tls)).await.map_err(|_| "it does not answer".to_owned())?
+    }
+
+    async fn connect(url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+            _ => error.to_string(),
+        };
+        let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(failed)?;
+        let _ = stream.set_nodelay(true);
+        let sender = match tls.filter(|_| url.tls) {
+            Some(tls) => {
+                let name = ServerName::try_from(url.host.clone()).map_err(|error| error.to_string())?;
+                let stream = tls.connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
+                greet(stream).await?
+            }
+            None => greet(stream).await?,
+        };
+        let host = if url.host.contains(':') { format!("[{}]", url.host) } else { url.host.clone() };
+        Ok(Gateway { sender, authority: format!("{host}:{}", url.port), token: None })
+    }
+
+    /// Says who this host is there.
+    pub async fn log_in(&mut self, user: &str, password: &str) -> Result<(), String> {
+        let answer = self.call("/v3/auth/authenticate", &json!({"name": user, "password": password})).await?;
+        let token = answer["token"].as_str().ok_or("it gives no token")?;
+        self.token = Some(token.to_owned());
+        Ok(())
+    }
+
+    /// As who was logged in elsewhere.
+    pub fn log_in_as(&mut self, other: &Gateway) {
+        self.token.clone_from(&other.token);
+    }
+
+    async fn send(&mut self, path: &str, body: &Value) -> Result<Response<Incoming>, String> {
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(header::HOST, &self.authority)
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let request = request.body(Full::new(Bytes::from(body.to_string()))).map_err(|error| error.to_string())?;
+        let sent = async {
+            self.sender.ready().await?;
+            self.sender.send_request(request).await
+        };
+        sent.await.map_err(|error| format!("the connection broke: {error}"))
+    }
+
+    /// Asks something; the whole answer.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub async fn call(&mut self, path: &str, body: &Value) -> Result<Value, String> {
+        let whole = async {
+            let response = self.send(path, body).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await;
+            let body = body.map_err(|error| format!("its answer breaks off: {error}"))?.to_bytes();
+            answer(status, &body)
+        };
+        timeout(CALL, whole).await.map_err(|_| "it does not answer in time".to_owned())?
+    }
+
+    /// Asks for what happens from now on: the answers come one after the other.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub async fn stream(mut self, path: &str, body: &Value) -> Result<Stream, String> {
+        let response =
+            timeout(CALL, self.send(path, body)).await.map_err(|_| "it does not answer in time".to_owned())??;
+        if response.status() != StatusCode::OK {
+            return Err(format!("it answers {}", response.status()));
+        }
+        Ok(Stream { body: response.into_body(), buffer: Vec::new(), _open: self.sender })
+    }
+}
+
+async fn greet(
+    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+) -> Result<SendRequest<Full<Bytes>>, String> {
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    // What goes wrong with it, the next call says.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// What an answer says.
+fn answer(status: StatusCode, body: &[u8]) -> Result<Value, String> {
+    let value: Result<Value, _> = serde_json::from_slice(body);
+    if status == StatusCode::OK {
+        return value.map_err(|error| format!("it answers nonsense: {error}"));
+    }
+    let value = value.unwrap_or_default();
+    let why = ["message", "error"].iter().find_map(|key| value[*key].as_str());
+    Err(why.map_or_else(
+        || format!("it answers {status}"),
+        |why| format!("it says: {}", why.chars().take(200).collect::<String>()),
+    ))
+}
+
+/// Answers that come one after the other, a line each.
+pub struct Stream {
+    body: Incoming,
+    buffer: Vec<u8>,
+    _open: SendRequest<Full<Bytes>>,
+}
+
+impl Stream {
+    /// The next. May be given up and asked again; nothing is lost.
+    ///
+    /// # Errors
+    /// Why there are no more.
+    pub async fn next(&mut self) -> Result<Value, String> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                let value: Value =
+                    serde_json::from_slice(&line).map_err(|error| format!("it tells nonsense: {error}"))?;
+                if let Some(error) = value.get("error") {
+                    let why = error["message"].as_str().or(error.as_str()).unwrap_or("something went wrong");
+                    return Err(format!("it says: {}", why.chars().take(200).collect::<String>()));
+                }
+                return Ok(value);
+            }
+            if self.buffer.len() > MOST_ANSWER {
+                return Err("it tells too much at once".to_owned());
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.buffer.extend(frame.data_ref().into_iter().flatten()),
+                Some(Err(error)) => return Err(format!("the connection broke: {error}")),
+                None => return Err("it has closed the connection".to_owned()),
+            }
+        }
+    }
+}

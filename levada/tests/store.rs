@@ -1,0 +1,369 @@
+//! An etcd as the store of a cluster: daemons find each other, move endpoints, and go on while it is away. Needs Debian's `etcd-server` and
+//! `etcd-client`, no rights: the ports are VDE directories, and every host has an address of its own on loopback.
+
+use serde_json::Value;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Set to anything, it makes a test that cannot run fail instead of being skipped.
+const REQUIRE: &str = "LEVADA_REQUIRE_NAMESPACES";
+/// How long something may take on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Whether there is an etcd; says that `test` is skipped where there is none.
+fn can_run(test: &str) -> bool {
+    let there = ["etcd", "etcdctl"].iter().all(|program| Command::new(program).arg("--help").output().is_ok());
+    if there {
+        return true;
+    }
+    let why = "there is no etcd: install etcd-server and etcd-client (tools/setup peers)";
+    assert!(std::env::var_os(REQUIRE).is_none(), "{test} cannot run, and {REQUIRE} is set: {why}");
+    // Not eprintln, which the test harness would hide.
+    writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("standard error can be written");
+    false
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> Result<(), String>) {
+    let begin = Instant::now();
+    while let Err(seen) = is_so() {
+        assert!(begin.elapsed() < PATIENCE, "not in time: {what}; {seen}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process that ends with its guard.
+struct Process(Child);
+
+impl Process {
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An etcd of some members, and hosts.
+struct Lab {
+    place: PathBuf,
+    /// The second and third byte of this lab's addresses on loopback.
+    net: String,
+    members: usize,
+}
+
+impl Lab {
+    fn new(members: usize) -> Lab {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (pid, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let place = std::env::temp_dir().join(format!("levada-store-{pid}-{n}"));
+        std::fs::create_dir_all(&place).unwrap();
+        let net = format!("127.{}.{}", 192 + (pid >> 8 & 31), (pid + 64 * n) & 255);
+        Lab { place, net, members }
+    }
+
+    /// An address of a member of the etcd.
+    fn at(&self, member: usize, port: u16) -> String {
+        format!("http://{}.{}:{port}", self.net, 101 + member)
+    }
+
+    fn endpoints(&self) -> Vec<String> {
+        (0..self.members).map(|member| self.at(member, 2379)).collect()
+    }
+
+    /// Starts member `n`; with what it has, if it was there before.
+    fn etcd(&self, n: usize) -> Process {
+        let cluster: Vec<String> = (0..self.members).map(|m| format!("m{m}={}", self.at(m, 2380))).collect();
+        let log = std::fs::File::create(self.place.join(format!("etcd{n}.log"))).unwrap();
+        let mut command = Command::new("etcd");
+        command
+            .args(["--name", &format!("m{n}"), "--data-dir", self.place.join(format!("etcd{n}")).to_str().unwrap()])
+            .args(["--listen-client-urls", &self.at(n, 2379), "--advertise-client-urls", &self.at(n, 2379)])
+            .args(["--listen-peer-urls", &self.at(n, 2380), "--initial-advertise-peer-urls", &self.at(n, 2380)])
+            .args(["--initial-cluster", &cluster.join(","), "--unsafe-no-fsync"])
+            .stdout(Stdio::null())
+            .stderr(log);
+        Process(command.spawn().unwrap())
+    }
+
+    /// `etcdctl`; what it prints.
+    fn ctl(&self, words: &[&str]) -> Result<String, String> {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints().join(","), "--command-timeout=2s"]);
+        let output = command.args(words).output().unwrap();
+        if output.status.success() {
+            Ok(String::from_utf8(output.stdout).unwrap())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+
+    fn healthy(&self) {
+        until("the etcd is there", || self.ctl(&["get", "/"]).map(drop));
+    }
+
+    /// All keys of the cluster.
+    fn keys(&self) -> Vec<String> {
+        let all = self.ctl(&["get", "--prefix", "/levada/", "--keys-only"]).unwrap_or_default();
+        all.split_whitespace().map(|key| key.trim_start_matches("/levada/v1/").to_owned()).collect()
+    }
+
+    fn levada(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
+        command.args(words).env("LEVADA_RUN_DIR", self.place.join("run")).output().unwrap()
+    }
+
+    fn must(&self, words: &[&str]) -> String {
+        let output = self.levada(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Host `n` with endpoints of tenant red: their names and last bytes.
+    fn host(&self, n: usize, endpoints: &[(&str, u8)]) -> Process {
+        let name = format!("h{n}");
+        let text = self.configuration(n, endpoints);
+        let file = self.place.join(format!("{name}.toml"));
+        std::fs::write(&file, text).unwrap();
+        self.certify(&name);
+        self.run(n, &file)
+    }
+
+    fn run(&self, n: usize, file: &Path) -> Process {
+        let log =
+            std::fs::File::options().create(true).append(true).open(self.place.join(format!("h{n}.log"))).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
+        command.args(["run", "-c"]).arg(file).env("LEVADA_RUN_DIR", self.place.join("run")).stderr(log);
+        Process(command.spawn().unwrap())
+    }
+
+    fn configuration(&self, n: usize, endpoints: &[(&str, u8)]) -> String {
+        let place = self.place.display();
+        let all: String = endpoints.iter().map(|(name, byte)| format!(
+            "[[switch.tenant.endpoint]]\nname = \"{name}\"\nport = \"vde://{place}/h{n}-{name}\"\nmac = \"02:00:00:00:00:{byte:02x}\"\nguarantee = \"10 Mbit/s\"\n"
+        )).collect();
+        format!(
+            "[daemon]\nname = \"h{n}\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\nport = \"vde://{place}/h{n}-up\"\nrate = \"1 Gbit/s\"\n\
+             [[switch.tenant]]\nname = \"red\"\nvlan = 10\n{all}\
+             [cluster]\nhost = \"h{n}\"\nlisten = \"{}.{n}:7370\"\ndirectory = \"{place}/cluster-h{n}\"\n\
+             [cluster.etcd]\nendpoints = {:?}\n",
+            self.net,
+            self.endpoints()
+        )
+    }
+
+    /// A certificate for a host; the first makes the authority.
+    fn certify(&self, host: &str) {
+        let directory = self.place.join(format!("cluster-{host}"));
+        if directory.exists() {
+            return;
+        }
+        let first = self.place.join("cluster-h1");
+        let (via, directory) = (
+            format!("{} cluster sign -d {}", env!("CARGO_BIN_EXE_levada"), first.display()),
+            directory.display().to_string(),
+        );
+        if host == "h1" {
+            self.must(&["cluster", "init", "-d", &directory, "--host", host]);
+        } else {
+            self.must(&["cluster", "join", "-d", &directory, "--host", host, "--via", &via]);
+        }
+    }
+
+    fn cluster(&self, n: usize) -> Value {
+        let output = self.levada(&["show", "cluster", "--json", "-n", &format!("h{n}")]);
+        let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        reply["cluster"].clone()
+    }
+
+    /// Waits until what host `n` says of the cluster is so.
+    fn until(&self, n: usize, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        until(&format!("h{n}: {what}"), || {
+            last = self.cluster(n);
+            if is_so(&last) { Ok(()) } else { Err(last.to_string()) }
+        });
+        last
+    }
+
+    fn add(&self, n: usize, name: &str, byte: u8) {
+        let port = format!("port=vde://{}/h{n}-{name}", self.place.display());
+        self.must(&[
+            "add",
+            "endpoint",
+            &format!("s1/red/{name}"),
+            &port,
+            &format!("mac=02:00:00:00:00:{byte:02x}"),
+            "-n",
+            &format!("h{n}"),
+        ]);
+    }
+
+    fn log(&self, n: usize) -> String {
+        std::fs::read_to_string(self.place.join(format!("h{n}.log"))).unwrap_or_default()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for n in 1..4 {
+                println!("h{n}: {}", self.log(n));
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+/// How many endpoints a member has, by what another says.
+fn has(cluster: &Value, member: &str) -> Option<u64> {
+    let all = cluster["members"].as_array()?;
+    all.iter().find(|one| one["name"] == member)?["endpoints"].as_u64()
+}
+
+fn is_away(cluster: &Value, member: &str) -> bool {
+    cluster["members"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == member && one["away"] == true))
+}
+
+#[test]
+fn endpoints_move_between_hosts_that_know_each_other_by_an_etcd() {
+    if !can_run("endpoints_move_between_hosts_that_know_each_other_by_an_etcd") {
+        return;
+    }
+    let lab = Lab::new(1);
+    let _etcd = lab.etcd(0);
+    lab.healthy();
+    let _h1 = lab.host(1, &[("red1", 1), ("red9", 9)]);
+    let h2 = lab.host(2, &[("red2", 2)]);
+    lab.until(1, "it knows h2", |c| has(c, "h2") == Some(1) && c["etcd"]["connected"] == true);
+    let seen = lab.until(2, "it knows h1", |c| has(c, "h1") == Some(2));
+    assert_eq!((&seen["members"][0]["known_from"], &seen["members"][0]["away"]), (&"etcd".into(), &false.into()));
+    assert_eq!(seen["members"][0]["address"], format!("{}.1:7370", lab.net));
+    // Added at the new place, it waits for the old to let go, and both say so.
+    lab.add(2, "red9", 9);
+    let seen = lab.until(2, "it is contested", |c| c["etcd"]["contests"].as_array().is_some_and(|all| all.len() == 1));
+    assert_eq!(seen["etcd"]["contests"][0]["holder"], "h1");
+    assert!(lab.log(2).contains("endpoint red/red9 (02:00:00:00:00:09) is on host \"h1\""), "{}", lab.log(2));
+    assert_eq!(has(&lab.cluster(1), "h2"), Some(1));
+    lab.must(&["del", "endpoint", "s1/red/red9", "-n", "h1"]);
+    lab.until(1, "it is at h2", |c| has(c, "h2") == Some(2));
+    lab.until(2, "it is here", |c| has(c, "h1") == Some(1) && c["etcd"]["contests"] == serde_json::json!([]));
+    // What has announced it went out over the uplink.
+    let report: Value = serde_json::from_str(&lab.must(&["show", "--json", "-n", "h2"])).unwrap();
+    assert!(report.to_string().contains("red9"));
+    // A host that is stopped is away at once; what it has stays known, until another has it.
+    h2.signal(rustix::process::Signal::TERM);
+    lab.until(1, "h2 is away", |c| is_away(c, "h2") && has(c, "h2") == Some(2));
+    lab.add(1, "red9", 9);
+    lab.until(1, "it is taken over", |c| has(c, "h2") == Some(1) && c["etcd"]["contests"] == serde_json::json!([]));
+    drop(h2);
+    let _h2 = lab.host(2, &[("red2", 2), ("red9", 9)]);
+    lab.until(2, "it is told", |c| c["etcd"]["contests"][0]["holder"] == "h1");
+    lab.until(1, "h2 is back", |c| !is_away(c, "h2") && has(c, "h2") == Some(1));
+    // Who has no use for the store takes its own along.
+    lab.must(&["set", "cluster", "etcd=", "-n", "h1"]);
+    until("h1 is gone", || {
+        let keys = lab.keys();
+        let there = keys.iter().any(|key| key.ends_with("/h1") || key.ends_with(":01"));
+        if there { Err(format!("{keys:?}")) } else { Ok(()) }
+    });
+    lab.until(2, "and red9 is here", |c| {
+        c["etcd"]["contests"] == serde_json::json!([]) && c["members"] == serde_json::json!([])
+    });
+}
+
+#[test]
+fn what_is_malformed_is_refused_by_name() {
+    if !can_run("what_is_malformed_is_refused_by_name") {
+        return;
+    }
+    let lab = Lab::new(1);
+    let _etcd = lab.etcd(0);
+    lab.healthy();
+    let _h1 = lab.host(1, &[("red1", 1)]);
+    let _h2 = lab.host(2, &[("red2", 2)]);
+    lab.until(1, "it knows h2", |c| has(c, "h2") == Some(1));
+    let long = "x".repeat(5000);
+    for (key, value) in [
+        ("host/torn", "{"),
+        ("host/h9", "{\"version\":1,\"address\":\"ADDRESS\"}"),
+        ("host/newer", "{\"version\":2}"),
+        ("nonsense", "1"),
+        ("endpoint/red/02:00:00:00:00:63", "{\"version\":1,\"host\":\"h8\",\"name\":\"e\"}"),
+        ("endpoint/red/02:00:00:00:00:64", &long),
+    ] {
+        let value = value.replace("ADDRESS", &format!("{}.2:7370", lab.net));
+        lab.ctl(&["put", &format!("/levada/v1/{key}"), &value]).unwrap();
+    }
+    let seen = lab.until(1, "all are refused", |c| c["etcd"]["refusals"] == 6);
+    let text = lab.must(&["show", "cluster", "-n", "h1"]);
+    for says in
+        ["host/torn", "host \"h2\"'s address", "version 2", "v1/nonsense", "\"h8\" is not in the store", "5000 bytes"]
+    {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    assert_eq!(has(&seen, "h2"), Some(1));
+    // What somebody has deleted or spoilt of its own, a host writes again.
+    lab.ctl(&["del", "/levada/v1/endpoint/red/02:00:00:00:00:02"]).unwrap();
+    lab.ctl(&["put", "/levada/v1/host/h2", "spoilt"]).unwrap();
+    until("it is written again", || {
+        let (host, endpoint) =
+            (lab.ctl(&["get", "/levada/v1/host/h2"])?, lab.ctl(&["get", "/levada/v1/endpoint/red/02:00:00:00:00:02"])?);
+        if host.contains("7370") && endpoint.contains("red2") { Ok(()) } else { Err(host + &endpoint) }
+    });
+    lab.until(1, "and used again", |c| has(c, "h2") == Some(1) && c["etcd"]["refusals"] == 6);
+}
+
+#[test]
+fn a_cluster_goes_on_while_its_etcd_loses_leader_and_all() {
+    if !can_run("a_cluster_goes_on_while_its_etcd_loses_leader_and_all") {
+        return;
+    }
+    let lab = Lab::new(3);
+    let mut etcds: Vec<Option<Process>> = (0..3).map(|n| Some(lab.etcd(n))).collect();
+    lab.healthy();
+    let _h1 = lab.host(1, &[("red1", 1)]);
+    let _h2 = lab.host(2, &[("red2", 2)]);
+    lab.until(1, "it knows h2", |c| has(c, "h2") == Some(1));
+    lab.until(2, "it knows h1", |c| has(c, "h1") == Some(1));
+    // The leader dies.
+    let status = lab.ctl(&["endpoint", "status"]).unwrap();
+    let leader = status.lines().position(|line| line.split(", ").nth(4) == Some("true")).expect(&status);
+    etcds[leader] = None;
+    lab.add(2, "red3", 3);
+    lab.until(1, "it learns of an endpoint", |c| has(c, "h2") == Some(2));
+    // All but one do: there is no leader any more.
+    let last = (0..3).find(|&n| etcds[n].is_some()).unwrap();
+    for (n, etcd) in etcds.iter_mut().enumerate() {
+        if n != last {
+            *etcd = None;
+        }
+    }
+    let seen = lab.until(1, "it is away", |c| c["etcd"]["connected"] == false && !c["etcd"]["error"].is_null());
+    assert_eq!(has(&seen, "h2"), Some(2), "what was known holds");
+    lab.add(2, "red4", 4);
+    lab.must(&["del", "endpoint", "s1/red/red2", "-n", "h2"]);
+    etcds[last] = None;
+    assert_eq!(has(&lab.cluster(1), "h2"), Some(2));
+    // They return with what they had.
+    for (n, etcd) in etcds.iter_mut().enumerate() {
+        *etcd = Some(lab.etcd(n));
+    }
+    lab.healthy();
+    lab.until(1, "it is back", |c| c["etcd"]["connected"] == true && has(c, "h2") == Some(2));
+    until("all is reconciled", || {
+        let mut keys = lab.keys();
+        keys.sort();
+        let macs = [1, 3, 4].map(|byte| format!("endpoint/red/02:00:00:00:00:{byte:02x}"));
+        let hosts = ["alive/h1", "alive/h2"].map(str::to_owned).into_iter();
+        let wanted: Vec<String> = hosts.chain(macs).chain(["host/h1", "host/h2"].map(str::to_owned)).collect();
+        if keys == wanted { Ok(()) } else { Err(format!("{keys:?}")) }
+    });
+    lab.until(2, "nobody is away", |c| !is_away(c, "h1") && has(c, "h1") == Some(1));
+}
