@@ -23,6 +23,7 @@ pub fn run(data: &[u8]) {
         host: "h1".to_owned(),
         from: "d@n".to_owned(),
         address: Some(([192, 0, 2, 1], 7370).into()),
+        vtep: Some([192, 0, 2, 1].into()),
         endpoints: [place(1), place(2)].into(),
     };
     let mut book = Book::new(PREFIX, own);

@@ -81,6 +81,7 @@ pub fn own(config: &Config, cluster: &Cluster) -> Own {
         host: cluster.host.clone(),
         from: format!("{}@{}", config.daemon.name, rustix::system::uname().nodename().to_string_lossy()),
         address: cluster.listen,
+        vtep: config.switches.iter().find_map(|switch| switch.uplink.as_ref()?.vtep),
         ..Own::default()
     };
     for (tenant, endpoint) in reachable(config) {

@@ -12,7 +12,7 @@ use control::config::{Member, Remote};
 use control::names::show_mac;
 use datapath::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// Most entries that are kept: three times 1000 hosts with 20 endpoints each.
 pub const MOST_ENTRIES: usize = 1 << 16;
@@ -37,6 +37,8 @@ pub struct Own {
     pub from: String,
     /// Where its agents listen; `None`: the host is to go from the store.
     pub address: Option<SocketAddr>,
+    /// Its end of tunnels, if it has one.
+    pub vtep: Option<Ipv4Addr>,
     /// Its endpoints: name, and the prefixes that it may use, by tenant and address.
     pub endpoints: BTreeMap<(String, Mac), (String, Vec<String>)>,
 }
@@ -210,7 +212,7 @@ impl Book {
         if !is_ours || self.entry(&alive) != Some(&Entry::alive(&self.own.from)) {
             return Some(self.writing(alive, Entry::alive(&self.own.from), true));
         }
-        let entry = Entry::host(address);
+        let entry = Entry::host(address, self.own.vtep);
         if self.entry(&host) != Some(&entry) {
             return Some(self.writing(host, entry, false));
         }
@@ -277,6 +279,7 @@ impl Book {
         if let Some(address) = self.own.address {
             addresses.insert(address, &self.own.host);
         }
+        let mut vteps: BTreeMap<Ipv4Addr, &str> = self.own.vtep.iter().map(|&vtep| (vtep, &*self.own.host)).collect();
         // Who came first has an address.
         let mut hosts: Vec<_> = self.known.iter().filter(|(key, _)| matches!(key, Key::Host(_))).collect();
         hosts.sort_by_key(|(_, held)| held.since);
@@ -290,7 +293,15 @@ impl Book {
                 continue;
             }
             addresses.insert(host.address, name);
-            let member = Member { name: name.clone(), address: Some(host.address), ..Member::default() };
+            let vtep = host.vtep.filter(|vtep| {
+                let other = vteps.get(vtep).copied();
+                if let Some(other) = other {
+                    refuse(&key.path(&self.prefix), &format!("{vtep} is host \"{other}\"'s end of tunnels"));
+                }
+                other.is_none()
+            });
+            vteps.extend(vtep.map(|vtep| (vtep, name.as_str())));
+            let member = Member { name: name.clone(), address: Some(host.address), vtep, ..Member::default() };
             members.insert(name, Known { member, is_away: !self.is_alive(name) });
         }
         let mut numbers: BTreeMap<(&String, &String, &String), usize> = BTreeMap::new();

@@ -3,7 +3,7 @@
 //! | key, after the prefix | value | who writes it |
 //! |---|---|---|
 //! | `/v1/alive/HOST` | `from`: which daemon it is | its daemon; goes by itself with the daemon's lease |
-//! | `/v1/host/HOST` | `address`: where its agents listen | its daemon |
+//! | `/v1/host/HOST` | `address`: where its agents listen; `vtep`: its end of tunnels, if it has one | its daemon |
 //! | `/v1/endpoint/TENANT/MAC` | `host` that has it, `name`, `ip` | who has it; one key for each address, so it is in one place |
 //!
 //! Whatever stands there was perhaps written by hand or by a program that is wrong: it is read strictly, but for keys that a later program may have added
@@ -12,7 +12,7 @@
 use control::names;
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// Longest value, in bytes: an endpoint with a few dozen prefixes.
 pub const MAX_VALUE: usize = 4096;
@@ -86,6 +86,9 @@ pub struct Host {
     version: u32,
     /// Address and UDP port where its agents listen.
     pub address: SocketAddr,
+    /// Its end of tunnels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vtep: Option<Ipv4Addr>,
 }
 
 /// Value of [`Key::Endpoint`].
@@ -119,8 +122,8 @@ impl Entry {
     }
 
     /// A host.
-    pub fn host(address: SocketAddr) -> Entry {
-        Entry::Host(Host { version: VERSION, address })
+    pub fn host(address: SocketAddr, vtep: Option<Ipv4Addr>) -> Entry {
+        Entry::Host(Host { version: VERSION, address, vtep })
     }
 
     /// An endpoint.
@@ -167,6 +170,11 @@ impl Entry {
                 if ip.is_unspecified() || ip.is_multicast() || value.address.port() == 0 {
                     return Err(format!("no host can be at {}", value.address));
                 }
+                if let Some(vtep) = value.vtep
+                    && (vtep.is_unspecified() || vtep.is_multicast() || vtep.is_broadcast())
+                {
+                    return Err(format!("no tunnel can end at {vtep}"));
+                }
                 Ok(Entry::Host(value))
             }
             Key::Endpoint(..) => {
@@ -187,7 +195,12 @@ mod tests {
         let mac = Mac([2, 0, 0, 0, 0, 0xab]);
         for (key, entry, path) in [
             (Key::Alive("h1".to_owned()), Entry::alive("demo@node1"), "/p/v1/alive/h1"),
-            (Key::Host("h1".to_owned()), Entry::host("192.0.2.1:7370".parse().unwrap()), "/p/v1/host/h1"),
+            (Key::Host("h1".to_owned()), Entry::host("192.0.2.1:7370".parse().unwrap(), None), "/p/v1/host/h1"),
+            (
+                Key::Host("h2".to_owned()),
+                Entry::host("192.0.2.2:7370".parse().unwrap(), Some(Ipv4Addr::new(192, 0, 2, 2))),
+                "/p/v1/host/h2",
+            ),
             (
                 Key::Endpoint("red".to_owned(), mac),
                 Entry::endpoint("h1", "red1", vec!["10.0.0.1".to_owned()]),
@@ -210,6 +223,8 @@ mod tests {
             (r#"{"version":1}"#, "address"),
             (r#"{"version":1,"address":"0.0.0.0:7370"}"#, "no host can be at"),
             (r#"{"version":1,"address":"192.0.2.1:0"}"#, "no host can be at"),
+            (r#"{"version":1,"address":"192.0.2.1:7370","vtep":"224.0.0.1"}"#, "no tunnel can end at"),
+            (r#"{"version":1,"address":"192.0.2.1:7370","vtep":"fe80::1"}"#, "not what it should be"),
         ] {
             let why = Entry::read(&host, value.as_bytes()).unwrap_err();
             assert!(why.contains(says), "{value}: {why}");
@@ -217,7 +232,7 @@ mod tests {
         let long = format!(r#"{{"version":1,"address":"192.0.2.1:7370","more":"{}"}}"#, "x".repeat(MAX_VALUE));
         assert!(Entry::read(&host, long.as_bytes()).unwrap_err().contains("bytes"));
         // A later program may say more.
-        assert!(Entry::read(&host, br#"{"version":1,"address":"192.0.2.1:7370","vtep":"192.0.2.1"}"#).is_ok());
+        assert!(Entry::read(&host, br#"{"version":1,"address":"192.0.2.1:7370","zone":"north"}"#).is_ok());
         for path in [
             "/p/v1/",
             "/p/v1/host/",

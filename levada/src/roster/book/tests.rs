@@ -58,6 +58,7 @@ fn own(n: u8, endpoints: &[(&str, Mac)]) -> Own {
         host: format!("h{n}"),
         from: format!("d@n{n}"),
         address: Some(SocketAddr::from(([192, 0, 2, n], 7370))),
+        vtep: Some(Ipv4Addr::new(192, 0, 2, n)),
         endpoints: endpoints
             .iter()
             .map(|&(tenant, mac)| ((tenant.to_owned(), mac), (format!("{tenant}1"), Vec::new())))
@@ -217,18 +218,20 @@ fn what_is_wrong_is_refused_by_name_and_the_rest_is_used() {
         ("/l/v1/host/torn", b"{"),
         ("/l/v1/host/new", br#"{"version":9}"#),
         ("/l/v1/HOST/x", b"{}"),
+        ("/l/v1/host/shared", br#"{"version":1,"address":"192.0.2.9:7370","vtep":"192.0.2.2"}"#),
         ("/l/v1/endpoint/red/02:00:00:00:00:99", br#"{"version":1,"host":"nobody","name":"e"}"#),
     ] {
         store.put(path, value, 0);
     }
     a.read(&store);
     let outcome = a.book.outcome();
-    assert_eq!(outcome.refusals, 5, "{:?}", outcome.refused);
+    assert_eq!(outcome.refusals, 6, "{:?}", outcome.refused);
     for (path, why) in [
         ("host/thief", "is host \"h1\"'s"),
         ("host/torn", "EOF"),
         ("host/new", "version 9"),
         ("HOST/x", "nothing"),
+        ("host/shared", "is host \"h2\"'s end of tunnels"),
         ("99", "\"nobody\" is not in the store"),
     ] {
         assert!(
@@ -237,7 +240,9 @@ fn what_is_wrong_is_refused_by_name_and_the_rest_is_used() {
             outcome.refused
         );
     }
-    assert_eq!(outcome.members.len(), 1);
+    // One with another's end of tunnels is a host all the same.
+    let ends: Vec<_> = outcome.members.iter().map(|known| (known.member.name.as_str(), known.member.vtep)).collect();
+    assert_eq!(ends, [("h2", Some(Ipv4Addr::new(192, 0, 2, 2))), ("shared", None)]);
     assert_eq!(a.place("blue", RED).as_deref(), Some("h2"));
     // What was broken of its own it writes anew.
     store.put("/l/v1/endpoint/red/02:00:00:00:00:01", b"nonsense", 0);
@@ -254,6 +259,7 @@ fn what_is_wrong_is_refused_by_name_and_the_rest_is_used() {
     for path in [
         "/l/v1/host/thief",
         "/l/v1/host/thief2",
+        "/l/v1/host/shared",
         "/l/v1/host/torn",
         "/l/v1/host/new",
         "/l/v1/HOST/x",
