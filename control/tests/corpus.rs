@@ -12,6 +12,7 @@ mod config;
 #[path = "../../fuzz/src/filter.rs"]
 mod filter;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn here(path: &str) -> PathBuf {
@@ -32,7 +33,9 @@ fn the_seeds_are_the_examples_and_the_problems() {
     seeds.extend(files(&here("tests/problems")));
     seeds.retain(|file| file.extension().is_some_and(|e| e == "toml"));
     assert!(seeds.len() > 20);
+    let mut names = BTreeSet::new();
     for file in seeds {
+        assert!(names.insert(file.file_stem().unwrap().to_owned()), "two seeds would be called {}", file.display());
         let text = std::fs::read(&file).unwrap();
         let seed = corpus.join(file.file_stem().unwrap());
         if std::env::var_os("LEVADA_REGENERATE").is_some() {
