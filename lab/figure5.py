@@ -72,7 +72,9 @@ Load = tuple[str, str]
 #: The loads of each half, `tx` and `rx`.
 Loads = Mapping[str, tuple[Load, ...]]
 
-#: Least part of the link that a tenant alone on it gets, in percent.
+#: Least part of its guarantee that a tenant gets, and of the link one that is alone on it, in
+#: percent.
+KEPT_PERCENT = 99.0
 LENT_PERCENT = 99.0
 
 
@@ -98,14 +100,12 @@ class Figure:
     #: How each switch is made, by its name in tables and results.
     peers: Mapping[str, Callable[[Lab, Topology], Switch]]
     titles: Mapping[str, str]
-    #: The peers that are to keep the promise, and the one that breaks it.
-    judged: tuple[str, ...]
+    #: The peers that are to keep the promise, by half, and the one that breaks it.
+    judged: Mapping[str, tuple[str, ...]]
     careless: str
     loads: Loads
     #: A quick run leaves out what the other cells imply.
     quick_loads: Loads
-    #: Least part of min(demand, guarantee) that a tenant gets, in percent, by half.
-    kept_percent: Mapping[str, float]
     #: Whether H2 and H3 do anything for their tenants.
     all_isolate: bool
     #: What result.json says of it besides.
@@ -224,7 +224,7 @@ def claims(figure: Figure, cells: Sequence[Cell]) -> list[Claim]:
     made = []
     for regime in REGIMES:
         for half in figure.loads:
-            for peer in figure.judged:
+            for peer in figure.judged[half]:
                 made += _claims_of(figure, cells, regime, half, peer)
             theirs = _worst_kept(_loads(cells, regime, half, figure.careless), regime)
             name = f"{regime.name} {half}: {figure.titles[figure.careless]} breaks the promise"
@@ -236,16 +236,16 @@ def _claims_of(
     figure: Figure, cells: Sequence[Cell], regime: Regime, half: str, peer: str
 ) -> list[Claim]:
     name = f"{regime.name} {half}"
-    if len(figure.judged) > 1:
+    if len(figure.judged[half]) > 1:
         name += f", {figure.titles[peer]}"
     ours = _loads(cells, regime, half, peer)
-    kept, least = _worst_kept(ours, regime), figure.kept_percent[half]
+    kept = _worst_kept(ours, regime)
     alone = _least_total(ours, regime, alone=True)
     total = _least_total(ours, regime, alone=False)
     given_up = None if total is None else 100 - total
     most = GIVEN_UP_PERCENT if half == "rx" else 100 - LENT_PERCENT
     return [
-        at_least(f"{name}: worst tenant's part of its guarantee", kept, "%", least),
+        at_least(f"{name}: worst tenant's part of its guarantee", kept, "%", KEPT_PERCENT),
         at_least(f"{name}: a tenant alone, of the link", alone, "%", LENT_PERCENT),
         at_most(f"{name}: of the link given up", given_up, "%", most),
     ]

@@ -46,11 +46,10 @@ FIGURE = Figure(
         "gatekeeper": "Gatekeeper as published",
         "rate": "Levada",
     },
-    judged=("rate",),
+    judged={"tx": ("rate",), "rx": ("rate",)},
     careless="bridge",
     loads={"tx": _LOADS, "rx": _LOADS},
     quick_loads={"tx": _QUICK_LOADS, "rx": _QUICK_LOADS},
-    kept_percent={"tx": 99.0, "rx": 99.0},
     all_isolate=True,
     parameters={"headroom_percent": HEADROOM_PERCENT},
 )

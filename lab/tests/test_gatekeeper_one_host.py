@@ -107,46 +107,46 @@ def test_everything_as_promised_holds() -> None:
 
 
 def test_one_load_a_little_short_is_found() -> None:
-    short = all_cells(but(("levada", "tx", (ONE, UDP)), (0.72, 0.28)))
+    short = all_cells(but(("alone", "tx", (ONE, UDP)), (0.72, 0.28)))
     assert broken(short) == [
-        "1g tx: worst tenant's part of its guarantee",
-        "mtu tx: worst tenant's part of its guarantee",
+        "1g tx, Levada, no agents: worst tenant's part of its guarantee",
+        "mtu tx, Levada, no agents: worst tenant's part of its guarantee",
     ]
-    verdict = judged(short)["1g tx: worst tenant's part of its guarantee"]
+    verdict = judged(short)["1g tx, Levada, no agents: worst tenant's part of its guarantee"]
     assert verdict.value == pytest.approx(100 * 0.72 / 0.735, rel=1e-3)
 
 
 def test_an_idle_tenants_part_that_is_not_lent_is_found() -> None:
-    rigid = all_cells(but(("levada", "rx", (NONE, TEN)), (0.0, 0.25)))
+    rigid = all_cells(but(("agents", "rx", (NONE, TEN)), (0.0, 0.25)))
     assert broken(rigid) == [f"{r.name} rx: a tenant alone, of the link" for r in REGIMES]
 
 
 def test_too_much_headroom_is_found() -> None:
-    wasteful = all_cells(but(("levada", "rx", (ONE, TEN)), (0.734, 0.2445)))
+    wasteful = all_cells(but(("agents", "rx", (ONE, TEN)), (0.734, 0.2445)))
     assert broken(wasteful) == [f"{r.name} rx: of the link given up" for r in REGIMES]
 
 
 def test_a_best_effort_that_harms_nobody_shows_that_nothing_is_tested() -> None:
-    fair = all_cells(lambda peer, half, load: good("levada", half, load))
+    fair = all_cells(lambda peer, half, load: good("agents", half, load))
     assert len(broken(fair)) == len(REGIMES) * len(LOADS)
 
 
 def test_a_load_without_a_valid_cell_voids_its_claims() -> None:
     cells = [
         dataclasses.replace(c, valid=False)
-        if (c.labels["peer"], c.labels["half"], c.labels["B"]) == ("levada", "tx", UDP)
+        if (c.labels["peer"], c.labels["half"], c.labels["B"]) == ("alone", "tx", UDP)
         else c
         for c in all_cells()
     ]
-    verdict = judged(cells)["1g tx: worst tenant's part of its guarantee"]
+    verdict = judged(cells)["1g tx, Levada, no agents: worst tenant's part of its guarantee"]
     assert verdict.value is None
     assert not verdict.holds
     assert "invalid" in figure5.rates_table(FIGURE, cells, REGIMES[0], "tx")
 
 
 def test_the_mean_of_the_repetitions_counts() -> None:
-    lucky = all_cells(but(("levada", "tx", (ONE, TEN)), (0.748, 0.251)))
-    unlucky = all_cells(but(("levada", "tx", (ONE, TEN)), (0.720, 0.279)))
+    lucky = all_cells(but(("alone", "tx", (ONE, TEN)), (0.748, 0.251)))
+    unlucky = all_cells(but(("alone", "tx", (ONE, TEN)), (0.720, 0.279)))
     assert broken(lucky + unlucky) == []
     assert len(broken(lucky + 4 * unlucky)) == len(REGIMES)
 
@@ -159,9 +159,9 @@ def test_a_window_that_outlived_its_flows_cannot_be_compared() -> None:
 
 
 def test_rates_are_read_where_the_traffic_arrives() -> None:
-    inward = cell(REGIMES[0], "rx", "levada", (ONE, TEN), (0.7, 0.2))
+    inward = cell(REGIMES[0], "rx", "agents", (ONE, TEN), (0.7, 0.2))
     assert figure5.rate_bps(inward, "A") == pytest.approx(700e6, rel=1e-3)
-    outward = cell(REGIMES[0], "tx", "levada", (NONE, UDP), (0.0, 0.9))
+    outward = cell(REGIMES[0], "tx", "alone", (NONE, UDP), (0.0, 0.9))
     assert figure5.rate_bps(outward, "A") == 0
     assert figure5.rate_bps(outward, "B") == pytest.approx(900e6, rel=1e-3)
 
@@ -189,6 +189,13 @@ def test_flows_go_out_or_come_in_and_floods_fit_the_regime() -> None:
     assert single.segments == 1
     assert single.per_s * wire.FULL_BYTES * 8 == pytest.approx(1.5 * slow.link_bps)
     assert [(f.src, f.dst) for f in flows(fast, "rx", (ONE, TEN))] == [("a2", "a1"), ("b3", "b1")]
+
+
+def test_on_ingress_only_hosts_that_talk_are_judged() -> None:
+    unlucky = all_cells(but(("alone", "rx", (ONE, TEN)), (0.70, 0.28)))
+    assert broken(unlucky) == []
+    harmed = all_cells(but(("agents", "rx", (ONE, TEN)), (0.70, 0.28)))
+    assert broken(harmed) == [f"{r.name} rx: worst tenant's part of its guarantee" for r in REGIMES]
 
 
 def test_the_flood_stays_out_of_what_ingress_cannot_promise() -> None:
@@ -227,4 +234,4 @@ def test_of_a_swarm_only_what_it_does_to_others_is_judged() -> None:
     ]
     claims = figure5.claims(figure, cells)
     assert [claim.id for claim in claims if not claim.holds] == []
-    assert len(claims) == len(REGIMES) * 2 * (3 * len(figure.judged) + 1)
+    assert len(claims) == len(REGIMES) * sum(3 * len(p) + 1 for p in figure.judged.values())
