@@ -1,0 +1,96 @@
+//! The devices of a site: what is open, what a plan wants, and which of them are the same.
+
+use crate::plugs::PlugId;
+use crate::recipe::{Recipe, owner};
+use control::plan::{Plan, PortKind, SwitchPlan, VdePlan};
+use datapath::program::PortId;
+use datapath::units::Rate;
+use ports::{Features, netns};
+
+/// A port of a switch, by their numbers.
+pub type Place = (usize, PortId);
+
+/// A device that is open.
+#[derive(Clone)]
+pub struct Held {
+    pub kind: Kind,
+    pub place: Place,
+    pub weight: u32,
+    /// What its line carries, where it once carried more.
+    pub slower: Option<Rate>,
+}
+
+/// What kind of device it is, and what it was opened with.
+#[derive(Clone)]
+pub enum Kind {
+    Opened(Recipe, Features),
+    /// The host's own traffic, where the switch cannot have it.
+    Absent(String),
+    /// A plug of a VDE directory: its port comes and goes with its clients.
+    Plug(VdePlan, PlugId),
+}
+
+/// A device that a plan wants.
+pub struct Wanted {
+    pub kind: Want,
+    pub label: String,
+    pub place: Place,
+    pub weight: u32,
+}
+
+pub enum Want {
+    Opened(Recipe),
+    Absent(String),
+    Plug(VdePlan),
+}
+
+/// What makes a device the same one.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Tap(String, Option<String>),
+    Packet(String, Option<String>),
+    Host(String, Option<String>),
+    Absent(String),
+    Plug(String, u32),
+}
+
+impl Key {
+    pub fn of(recipe: &Recipe) -> Key {
+        let place = |netns: &Option<netns::Netns>| netns.as_ref().map(ToString::to_string);
+        match recipe {
+            Recipe::Tap(options) => Key::Tap(options.name.clone(), place(&options.netns)),
+            Recipe::Packet(options, _) => Key::Packet(options.name.clone(), place(&options.netns)),
+            Recipe::Host(options) => Key::Host(options.interface.clone(), place(&options.netns)),
+        }
+    }
+
+    pub fn of_plug(plan: &VdePlan) -> Key {
+        Key::Plug(plan.directory.clone(), plan.plug)
+    }
+}
+
+/// The devices of a plan.
+pub fn wanted(plan: &Plan) -> Vec<Wanted> {
+    let mut all = Vec::new();
+    for (index, switch) in plan.switches.iter() {
+        for (id, port) in switch.ports.iter() {
+            let id = PortId(id);
+            let owner = owner(plan, index as usize, id);
+            let label = format!("{} of {owner}", port.locator);
+            let kind = match (&port.kind, Recipe::of(plan, index as usize, id)) {
+                (PortKind::Link { .. }, _) => continue,
+                (PortKind::Vde(plan), _) => Want::Plug(plan.clone()),
+                (_, Some(recipe)) => Want::Opened(recipe),
+                (_, None) => Want::Absent(owner),
+            };
+            all.push(Wanted { kind, label, place: (index as usize, id), weight: time_weight(switch, id) });
+        }
+    }
+    all
+}
+
+/// Through an uplink comes what is for all endpoints, so it has the time of all of them.
+pub fn time_weight(switch: &SwitchPlan, id: PortId) -> u32 {
+    let is_uplink = switch.program.uplink.as_ref().is_some_and(|uplink| uplink.port == id);
+    if is_uplink { switch.program.endpoints.values().count().max(1) as u32 } else { 1 }
+}

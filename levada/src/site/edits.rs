@@ -1,0 +1,164 @@
+//! The second step of a change: the list of edits that turns what the worker runs into what a plan says.
+
+use super::Site;
+use super::device::{Held, Kind, Place};
+use super::ready::{Fresh, Ready};
+use crate::agents;
+use crate::plugs::PlugId;
+use crate::upkeep::Reopen;
+use crate::worker::{AnyPort, Cable, Device, Edit, Way};
+use control::plan::{Plan, PortKind};
+use datapath::link::Side;
+use datapath::program::{PortId, Program};
+use datapath::switch::Switch;
+use std::collections::BTreeMap;
+
+/// What a change comes to.
+pub struct List {
+    pub edits: Vec<Edit>,
+    pub new: Vec<(usize, Reopen, Option<AnyPort>)>,
+    pub plugs: Vec<(PlugId, usize)>,
+}
+
+impl Site {
+    /// The edits from what runs to `plan`.
+    pub(super) fn edits(
+        &self,
+        plan: &Plan,
+        programs: &BTreeMap<u32, Program>,
+        ready: &Ready,
+    ) -> Result<Vec<Edit>, String> {
+        let mut edits = Vec::new();
+        for (id, switch) in plan.switches.iter() {
+            if !self.programs.contains_key(&id) {
+                edits.push(Edit::Switch(id as usize, Box::new(make(&programs[&id], &switch.name)?)));
+            }
+        }
+        let (before, after) = (ways(&self.plan, &self.devices), ways(plan, &ready.devices));
+        let new_ways = after.iter().filter(|(place, way)| before.get(*place) != Some(way));
+        edits.extend(new_ways.map(|(&(switch, port), &way)| Edit::Way(switch, port, Some(way))));
+        for (id, (_, config)) in plan.links.iter() {
+            let Some(ends) = ends(plan, id) else { continue };
+            match self.plan.links.get(id) {
+                None => edits.push(Edit::Cable(id as usize, Some(Box::new(Cable::new(*config, ends))))),
+                Some((_, old)) => {
+                    edits.extend((old != config).then_some(Edit::Link(id as usize, *config)));
+                    edits.extend((self::ends(&self.plan, id) != Some(ends)).then_some(Edit::Ends(id as usize, ends)));
+                }
+            }
+        }
+        for (id, program) in programs {
+            let Some(old) = self.programs.get(id) else { continue };
+            let changes = program.changes_from(old).ok_or("a switch cannot change its order")?;
+            edits.extend(changes.into_iter().map(|change| Edit::Change(*id as usize, change)));
+        }
+        for (number, held) in ready.devices.iter().enumerate().filter_map(|(i, held)| Some((i, held.as_ref()?))) {
+            let old = self.devices.get(number).and_then(Option::as_ref);
+            if old.is_some_and(|old| (old.place, old.weight) != (held.place, held.weight)) {
+                edits.push(Edit::Move(number, held.place.0, held.place.1, held.weight));
+            }
+        }
+        self.removals(plan, ready, &mut edits)?;
+        edits.extend(self.agents(plan, programs));
+        edits.extend((plan.spin != self.plan.spin).then_some(Edit::Spin(plan.spin)));
+        edits.extend((plan.pool != self.plan.pool).then_some(Edit::Memory(plan.pool)));
+        Ok(edits)
+    }
+
+    /// Tells the agents what is so now. Where there are none, and were none, nothing is to be said.
+    pub(super) fn agents(&self, plan: &Plan, programs: &BTreeMap<u32, Program>) -> Vec<Edit> {
+        if plan.cluster.is_none() && self.plan.cluster.is_none() {
+            return Vec::new();
+        }
+        let mut posts = agents::posts(plan, programs, self.life);
+        let gone = self.plan.switches.iter().filter(|(id, _)| plan.switches.get(*id).is_none());
+        let switches = gone.chain(plan.switches.iter()).map(|(id, _)| id);
+        switches.map(|id| Edit::Agent(id as usize, posts.remove(&id).map(Box::new))).collect()
+    }
+
+    /// Takes away what `plan` has no more.
+    pub(super) fn removals(&self, plan: &Plan, ready: &Ready, edits: &mut Vec<Edit>) -> Result<(), String> {
+        edits.extend(self.gone(&ready.devices).map(|number| Edit::Device(number, None)));
+        let (before, after) = (ways(&self.plan, &self.devices), ways(plan, &ready.devices));
+        for &(switch, port) in before.keys().filter(|place| !after.contains_key(place)) {
+            edits.push(Edit::Way(switch, port, None));
+        }
+        let links = self.plan.links.iter().filter(|(id, _)| plan.links.get(*id).is_none());
+        edits.extend(links.map(|(id, _)| Edit::Cable(id as usize, None)));
+        for (id, switch) in self.plan.switches.iter().filter(|(id, _)| plan.switches.get(*id).is_none()) {
+            edits.push(Edit::Switch(id as usize, Box::new(make(&Program::default(), &switch.name)?)));
+        }
+        Ok(())
+    }
+
+    /// Numbers of the devices that are not in `after`.
+    pub(super) fn gone(&self, after: &[Option<Held>]) -> impl Iterator<Item = usize> {
+        let stays = |number: usize| after.get(number).is_some_and(Option::is_some);
+        let gone = self.devices.iter().enumerate().filter(|(number, held)| held.is_some() && !stays(*number));
+        gone.map(|(number, _)| number).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// The whole list of edits, and what others are to be told.
+pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -> List {
+    let mut new = Vec::new();
+    let mut places = Vec::new();
+    let mut plugs = Vec::new();
+    for Fresh { number, port, watched, label, .. } in fresh {
+        let Some(Some(Held { kind, place: (switch, id), weight, .. })) = devices.get(number) else { continue };
+        let recipe = match kind {
+            Kind::Opened(recipe, _) => Some(recipe.clone()),
+            Kind::Absent(_) => None,
+            Kind::Plug(_, plug) => {
+                plugs.push((*plug, number));
+                None
+            }
+        };
+        new.push((number, Reopen { recipe, label }, watched));
+        let device = port.map_or_else(|| Device::absent(*switch, *id), |port| Device::new(port, *switch, *id));
+        places.push(Edit::Device(number, Some((Box::new(device), *weight))));
+    }
+    // Before removals, behind the changes: a port's owner is there when its frames come.
+    let at = edits.iter().position(|edit| matches!(edit, Edit::Device(_, None))).unwrap_or(edits.len());
+    edits.splice(at..at, places);
+    List { edits, new, plugs }
+}
+
+/// A switch that runs `program`.
+pub fn make(program: &Program, name: &str) -> Result<Switch, String> {
+    Switch::new(program, random()).map_err(|error| format!("switch {name}: {error}"))
+}
+
+/// A number that nobody outside can guess: the standard library keys its hash tables with such.
+pub fn random() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// What is behind each port.
+pub fn ways(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<Place, Way> {
+    let held =
+        devices.iter().enumerate().filter_map(|(number, held)| Some((held.as_ref()?.place, Way::Device(number))));
+    let mut ways: BTreeMap<Place, Way> = held.collect();
+    for (index, switch) in plan.switches.iter() {
+        for (id, port) in switch.ports.iter() {
+            if let PortKind::Link { link, side } = port.kind {
+                ways.insert((index as usize, PortId(id)), Way::Link(link, side));
+            }
+        }
+    }
+    ways
+}
+
+/// The ports at the ends of a link, which the configuration's check has found.
+pub fn ends(plan: &Plan, number: u32) -> Option<[Place; 2]> {
+    let end = |wanted: Side| {
+        plan.switches.iter().find_map(|(index, switch)| {
+            let is_it = |port: &control::plan::PortPlan| {
+                matches!(port.kind, PortKind::Link { link, side } if link == number as usize && side == wanted)
+            };
+            switch.ports.iter().find(|(_, port)| is_it(port)).map(|(id, _)| (index as usize, PortId(id)))
+        })
+    };
+    Some([end(Side::A)?, end(Side::B)?])
+}
