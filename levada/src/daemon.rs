@@ -19,6 +19,7 @@ use crate::http;
 use crate::log::{Format, Level, Log};
 use crate::notify::{self, Notifier};
 use crate::os::{self, Signal, Signals};
+use crate::peers::Socket;
 use crate::plugs::Plugs;
 use crate::privileges;
 use crate::recipe::{Recipe, settle};
@@ -190,7 +191,7 @@ impl Running {
         plan: &Plan,
         log: &Log,
         rundir: &mut RunDir,
-        inheritance: Inheritance,
+        mut inheritance: Inheritance,
     ) -> Result<Running, Failure> {
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
@@ -214,6 +215,7 @@ impl Running {
             desk::group(&config.daemon).map_err(|(what, remedy)| Failure::Failed(format!("{what}: {remedy}")))?;
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).map_err(failed("cannot watch VDE clients"))?;
         let mut site = Site::new(plan, inbox.clone(), bell.clone(), chores.clone(), plugs.clone());
+        let socket = Socket::among(&mut inheritance.descriptors);
         let begun = site.begin(plan.clone(), inheritance.descriptors, log).map_err(Failure::Failed)?;
         let Beginning { edits, chore, plugs: joins, facts, adopted } = begun;
         worker.begin(edits).map_err(Failure::Failed)?;
@@ -230,7 +232,7 @@ impl Running {
         let changed = Arc::new(move || {
             let _ = stir.try_send(());
         });
-        let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted, changed));
+        let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted, socket, changed));
         let giver = Giver {
             lock,
             desk: Arc::clone(&desk),

@@ -9,6 +9,7 @@ use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION}
 use crate::hops::report::TunnelsReply;
 use crate::http::Door;
 use crate::log::{Level, Log};
+use crate::peers::Socket;
 use crate::recipe::settle;
 use crate::report::{Facts, Report};
 use crate::seat::{Changed, ClusterReply, Seat};
@@ -23,6 +24,7 @@ use control::place::Place;
 use control::problem::Problem;
 use control::write;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -104,7 +106,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Desk {
     /// The desk of the worker behind `inbox` and `bell`, which runs `config` at `site`. `changed` is called when other hosts come, go or have something
-    /// else: [`Desk::follow_others`] is to be called then.
+    /// else: [`Desk::follow_others`] is to be called then. Those reach this one at `socket`.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         config: &Config,
@@ -114,6 +116,7 @@ impl Desk {
         bell: Bell,
         log: Log,
         door: Arc<Door>,
+        socket: Socket,
         changed: Changed,
     ) -> Desk {
         let running = Running { config: config.clone(), revision: 1, facts: Arc::new(facts) };
@@ -122,6 +125,7 @@ impl Desk {
         let (ears, ring) = (inbox.clone(), bell.clone());
         let seat = Seat::new(
             log.clone(),
+            socket,
             Arc::new(move |from, datagram| {
                 let taken = ears.try_send(Order::Heard { from: from.into(), datagram: datagram.to_vec() }).is_ok();
                 ring.ring();
@@ -178,6 +182,22 @@ impl Desk {
             let _ = self.inbox.try_send(Order::Speak { switch, port, bytes: announce::frame(face.1) });
         }
         *announced = here;
+    }
+
+    /// The socket on which they reach this host, for another process.
+    pub fn lend_socket(&self) -> Option<OwnedFd> {
+        self.seat.lend()
+    }
+
+    /// Says nothing more to them, until [`Desk::speak_again`].
+    pub fn fall_silent(&self) {
+        self.seat.fall_silent();
+    }
+
+    /// Speaks with them again.
+    pub fn speak_again(&self) {
+        self.seat.speak_again();
+        self.join_others();
     }
 
     /// Says goodbye to them.

@@ -6,9 +6,9 @@
 //! | from | message | then |
 //! |---|---|---|
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
-//! | old | `offer`, descriptors | of the run directory's lock, of every device and of VDE directories; the old one works on |
+//! | old | `offer`, descriptors | of the run directory's lock, of every device, of VDE directories and of the agents' socket; the old one works on |
 //! | new | `ready` | everything is made; only its worker does not run yet |
-//! | old | `state`, descriptors | its worker no longer reads, has sent what it could within [`DRAIN_NS`], and waits; of VDE clients |
+//! | old | `state`, descriptors | its agents are silent, its worker no longer reads, has sent what it could within [`DRAIN_NS`], and waits; of VDE clients |
 //! | new | `taken` | its worker runs; the VDE directories it goes on with |
 //! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
 //!
@@ -159,7 +159,8 @@ impl Giver {
         let (reply, answer) = sync_channel(1);
         self.order(Order::Lend { which: Lent::All, reply })?;
         let devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
-        let devices: Vec<OwnedFd> = devices.into_iter().map(|(_, fd)| fd).chain(self.plugs.lend()).collect();
+        let devices = devices.into_iter().map(|(_, fd)| fd).chain(self.plugs.lend());
+        let devices: Vec<OwnedFd> = devices.chain(self.desk.lend_socket()).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         send(stream, &Message::Offer { version, pid: std::process::id(), descriptors: devices.len() + 1 })?;
         let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();
@@ -171,6 +172,7 @@ impl Giver {
         }
         // The next process has programs of its own; what ours count by then goes along.
         let suspended = self.desk.suspend_shortcuts();
+        self.desk.fall_silent();
         let (papers, clients) = self.plugs.freeze();
         let given = self.stop_reading().and_then(|state| Self::pass(stream, state, papers, &clients));
         match given {
@@ -182,6 +184,7 @@ impl Giver {
             Err(error) => {
                 self.plugs.thaw();
                 self.order(Order::Resume)?;
+                self.desk.speak_again();
                 Err(error)
             }
         }

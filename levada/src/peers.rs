@@ -14,6 +14,7 @@ mod flow;
 mod gate;
 mod line;
 mod rate;
+mod socket;
 pub mod status;
 
 #[cfg(test)]
@@ -24,13 +25,14 @@ use crate::log::{Level, Log};
 use gate::Gate;
 use line::Line;
 use quinn::{ClientConfig, Endpoint, TokioRuntime, VarInt};
+pub use socket::Socket;
 use status::{Seen, Status};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use time::OffsetDateTime;
@@ -46,6 +48,8 @@ const LOOK: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long others are given to hear that we go.
 const FAREWELL: Duration = Duration::from_millis(200);
+/// The same where another process goes on at once: the word that connections end must be sent, and what is answered is for the other.
+const HANDOVER: Duration = Duration::from_millis(10);
 /// From how long before a certificate ends its end is warned of, and how often.
 const WARNING: time::Duration = time::Duration::days(30);
 const WARNING_EVERY: time::Duration = time::Duration::days(1);
@@ -77,25 +81,28 @@ pub struct Settings {
 pub struct Peers {
     settings: watch::Sender<Settings>,
     voice: Voice,
+    is_succeeded: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Peers {
-    /// Begins, in a thread of its own; what others say goes to `hear`.
+    /// Begins, in a thread of its own; what others say goes to `hear`. It listens at `socket`, which it opens where that is not open.
     ///
     /// # Errors
     /// The system has no thread or descriptor left. Everything else is tried again and again.
-    pub fn start(settings: Settings, log: Log, hear: Hear) -> io::Result<Peers> {
+    pub fn start(settings: Settings, socket: Socket, log: Log, hear: Hear) -> io::Result<Peers> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let status = Arc::new(Status::default());
         let (posts, posted) = mpsc::channel(POSTS);
         let (settings, changes) = watch::channel(settings);
         let gate = Gate::new(Arc::clone(&status), hear);
-        let mut house = House::new(changes, Arc::clone(&status), gate, log);
+        let is_succeeded = Arc::new(AtomicBool::new(false));
+        let mut house = House::new(changes, socket, Arc::clone(&status), gate, log);
+        house.is_succeeded = Arc::clone(&is_succeeded);
         let thread = std::thread::Builder::new()
             .name("levada-peers".to_owned())
             .spawn(move || runtime.block_on(async { house.run(posted).await }))?;
-        Ok(Peers { settings, voice: Voice { posts, status }, thread: Some(thread) })
+        Ok(Peers { settings, voice: Voice { posts, status }, is_succeeded, thread: Some(thread) })
     }
 
     /// What speaks to other hosts, for whoever has something to say.
@@ -106,6 +113,11 @@ impl Peers {
     /// From now on it is so. Connections with hosts that stay remain; certificates are looked at again.
     pub fn change(&self, settings: Settings) {
         self.settings.send_replace(settings);
+    }
+
+    /// Ends, for another process to go on at the same socket: when this returns, nobody reads it here.
+    pub fn hand_over(self) {
+        self.is_succeeded.store(true, Ordering::Relaxed);
     }
 
     /// What is known of all connections.
@@ -152,10 +164,12 @@ struct Papers {
 /// The thread's own state.
 struct House {
     settings: watch::Receiver<Settings>,
+    socket: Socket,
+    is_succeeded: Arc<AtomicBool>,
     status: Arc<Status>,
     log: Log,
     gate: Gate,
-    /// The socket, and where it was asked for.
+    /// What speaks at the socket, and where that was asked for.
     endpoint: Option<(SocketAddr, Endpoint)>,
     credentials: Option<Credentials>,
     /// Of the files that `credentials` are from, or why they are not.
@@ -172,9 +186,11 @@ struct House {
 type Stamps = [Option<SystemTime>; 2];
 
 impl House {
-    fn new(settings: watch::Receiver<Settings>, status: Arc<Status>, gate: Gate, log: Log) -> House {
+    fn new(settings: watch::Receiver<Settings>, socket: Socket, status: Arc<Status>, gate: Gate, log: Log) -> House {
         House {
             settings,
+            socket,
+            is_succeeded: Arc::default(),
             status,
             log,
             gate,
@@ -237,7 +253,7 @@ impl House {
                 self.papers.send_replace(None);
                 self.gate.clear();
             }
-            match open(&settings, credentials) {
+            match open(&settings, &self.socket, credentials) {
                 Ok(endpoint) => self.endpoint = Some((settings.listen, endpoint)),
                 Err(why) => self.complain(why),
             }
@@ -364,7 +380,8 @@ impl House {
     async fn leave(&mut self) {
         if let Some((_, endpoint)) = self.endpoint.take() {
             endpoint.close(CLOSED_AT_REST, b"");
-            let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
+            let farewell = if self.is_succeeded.load(Ordering::Relaxed) { HANDOVER } else { FAREWELL };
+            let _ = tokio::time::timeout(farewell, endpoint.wait_idle()).await;
         }
     }
 }
@@ -377,8 +394,8 @@ async fn next(endpoint: Option<&Endpoint>) -> Option<quinn::Incoming> {
     }
 }
 
-/// Opens the socket.
-fn open(settings: &Settings, credentials: &Credentials) -> Result<Endpoint, String> {
+/// Opens the socket, unless it is.
+fn open(settings: &Settings, socket: &Socket, credentials: &Credentials) -> Result<Endpoint, String> {
     let config = flow::endpoint(credentials)?;
     let server = flow::server(credentials)?;
     let at = settings.listen;
@@ -391,6 +408,6 @@ fn open(settings: &Settings, credentials: &Credentials) -> Result<Endpoint, Stri
         };
         format!("cannot listen on {at}: {error}: {remedy}")
     };
-    let socket = UdpSocket::bind(at).map_err(failed)?;
+    let socket = socket.open(at).map_err(failed)?;
     Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime)).map_err(failed)
 }

@@ -6,7 +6,7 @@
 use crate::api::VERSION;
 use crate::log::{Level, Log};
 use crate::peers::status::Host;
-use crate::peers::{Hear, Peers, Settings, Voice};
+use crate::peers::{Hear, Peers, Settings, Socket, Voice};
 use crate::roster::{Etcd, Health, Known, Store, merged, others, own};
 
 use control::config::{Cluster, Config, Member};
@@ -15,7 +15,9 @@ use datapath::wire::Mac;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 use time::OffsetDateTime;
@@ -25,7 +27,10 @@ pub struct Seat {
     log: Log,
     hear: Hear,
     changed: Changed,
+    socket: Socket,
     taken: Mutex<Option<Taken>>,
+    /// Another process speaks, or is about to.
+    is_silent: AtomicBool,
 }
 
 /// Called when the store has something new; it may not block.
@@ -38,13 +43,15 @@ struct Taken {
     store: Option<Etcd>,
     /// This host's and all others, of the file and the store.
     members: Vec<Member>,
-    peers: Arc<Peers>,
+    /// None while another process is about to speak.
+    peers: Option<Peers>,
 }
 
 impl Seat {
-    /// A seat in no cluster yet. What other hosts say goes to `hear`; when others come, go or have something else, `changed` is called.
-    pub fn new(log: Log, hear: Hear, changed: Changed) -> Seat {
-        Seat { log, hear, changed, taken: Mutex::new(None) }
+    /// A seat in no cluster yet, which is to listen at `socket`. What other hosts say goes to `hear`; when others come, go or have something else,
+    /// `changed` is called.
+    pub fn new(log: Log, socket: Socket, hear: Hear, changed: Changed) -> Seat {
+        Seat { log, hear, changed, socket, taken: Mutex::new(None), is_silent: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Taken>> {
@@ -54,11 +61,15 @@ impl Seat {
     /// Becomes what the configuration says. Connections with hosts that stay remain.
     pub fn follow(&self, config: &Config) {
         let mut taken = self.lock();
+        if self.is_silent.load(Ordering::Relaxed) {
+            return;
+        }
         let cluster = config.cluster.as_ref();
         let Some((cluster, listen)) = cluster.and_then(|cluster| Some((cluster, cluster.listen?))) else {
             if let Some(store) = taken.take().and_then(|mut taken| taken.store.take()) {
                 store.withdraw();
             }
+            self.socket.close();
             return;
         };
         let before = taken.as_mut().and_then(|taken| Some((taken.cluster.host == cluster.host, taken.store.take()?)));
@@ -72,13 +83,15 @@ impl Seat {
             others: others(&members, &cluster.host).collect(),
         };
         let cluster = cluster.clone();
-        if let Some(taken) = taken.as_mut() {
-            taken.peers.change(settings);
-            (taken.cluster, taken.store, taken.members) = (cluster, store, members);
-            return;
-        }
-        match Peers::start(settings, self.log.clone(), Arc::clone(&self.hear)) {
-            Ok(peers) => *taken = Some(Taken { cluster, store, members, peers: Arc::new(peers) }),
+        let peers = match taken.take().and_then(|taken| taken.peers) {
+            Some(peers) => {
+                peers.change(settings);
+                Ok(peers)
+            }
+            None => Peers::start(settings, self.socket.clone(), self.log.clone(), Arc::clone(&self.hear)),
+        };
+        match peers {
+            Ok(peers) => *taken = Some(Taken { cluster, store, members, peers: Some(peers) }),
             Err(error) => self.log.line(Level::Warning, &format!("cannot speak with other hosts: {error}")),
         }
     }
@@ -121,7 +134,27 @@ impl Seat {
 
     /// What speaks to other hosts; `None` while there are none.
     pub fn voice(&self) -> Option<Voice> {
-        self.lock().as_ref().map(|taken| taken.peers.voice())
+        self.lock().as_ref().and_then(|taken| taken.peers.as_ref()).map(Peers::voice)
+    }
+
+    /// The socket on which others reach this host, for another process; none where nobody listens.
+    pub fn lend(&self) -> Option<OwnedFd> {
+        self.socket.lend()
+    }
+
+    /// Says nothing more and hears nothing more, for another process to go on: what others say from now on waits in the socket.
+    pub fn fall_silent(&self) {
+        let mut taken = self.lock();
+        self.is_silent.store(true, Ordering::Relaxed);
+        if let Some(peers) = taken.as_mut().and_then(|taken| taken.peers.take()) {
+            peers.hand_over();
+        }
+    }
+
+    /// No other process goes on: [`Seat::follow`] begins again.
+    pub fn speak_again(&self) {
+        let _taken = self.lock();
+        self.is_silent.store(false, Ordering::Relaxed);
     }
 
     /// Says goodbye to the others.
@@ -244,7 +277,8 @@ pub struct MemberReport {
 
 impl Taken {
     fn report(&self) -> ClusterReport {
-        let (seen, cluster) = (self.peers.seen(), &self.cluster);
+        let seen = self.peers.as_ref().map(Peers::seen).unwrap_or_default();
+        let cluster = &self.cluster;
         let known = self.store.as_ref().map(Store::members).unwrap_or_default();
         let reports = seen.hosts.iter().map(|(name, host)| {
             let member = self.members.iter().find(|member| member.name == *name);

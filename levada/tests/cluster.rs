@@ -1,9 +1,14 @@
 //! `levada cluster` as an operator uses it, and daemons that are given what it makes.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long something may take on a machine that has much else to do.
@@ -64,9 +69,9 @@ impl Lab {
         self.cluster(host, &["join", "--host", host, "--via", &self.via(authority)], b"");
     }
 
-    fn run(&mut self, file: &Path) {
+    fn run(&mut self, file: &Path, options: &[&str]) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
-        command.args(["run", "-c"]).arg(file).env("LEVADA_RUN_DIR", self.place.join("run"));
+        command.args(["run", "-c"]).arg(file).args(options).env("LEVADA_RUN_DIR", self.place.join("run"));
         self.daemons.push(command.stderr(Stdio::null()).spawn().unwrap());
     }
 
@@ -184,6 +189,96 @@ fn the_authority_is_changed_host_by_host() {
     }
 }
 
+/// Asks whether somebody listens at an address, again and again: the kernel says so when nobody does.
+struct Prober {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<(u32, u32)>>,
+}
+
+impl Prober {
+    fn new(at: String) -> Prober {
+        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(at).unwrap();
+            let (mut asked, mut refused) = (0, 0);
+            while !stop.load(Ordering::Relaxed) {
+                match socket.send(b"is anybody there?") {
+                    Ok(_) => asked += 1,
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused += 1,
+                    // The socket's queue is full of these.
+                    Err(_) => {}
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            (asked, refused)
+        });
+        Prober { over, thread: Some(thread) }
+    }
+
+    /// How often it was asked, and how often nobody was there.
+    fn end(mut self) -> (u32, u32) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+#[test]
+fn the_agents_port_stays_open_while_one_process_takes_over_from_another() {
+    let mut lab = Lab::new("takeover");
+    let file = lab.place.join("d.toml");
+    let pid = std::process::id();
+    let ip = format!("127.{}.{}.10", 128 + (pid >> 8 & 63), pid & 255);
+    let text = format!(
+        "[daemon]\nname = \"d\"\n[[switch]]\nname = \"s1\"\n[cluster]\nhost = \"h1\"\nlisten = \"{ip}:7370\"\ndirectory = \"{}\"\n",
+        lab.directory("h1").display()
+    );
+    std::fs::write(&file, text).unwrap();
+    lab.cluster("h1", &["init", "--host", "h1"], b"");
+    lab.run(&file, &[]);
+    lab.until("d", "it is up", |c| c["up"] == true);
+    // Nobody may be sure that the prober would see it: without a daemon it does.
+    let prober = Prober::new(format!("{ip}:7371"));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(prober.end().1 > 0);
+    let prober = Prober::new(format!("{ip}:7370"));
+    for _ in 0..3 {
+        lab.run(&file, &["--takeover"]);
+        let mut old = lab.daemons.remove(0);
+        let begin = Instant::now();
+        while old.try_wait().unwrap().is_none() {
+            assert!(begin.elapsed() < PATIENCE, "the old process does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        lab.until("d", "the next one is up", |c| c["up"] == true);
+    }
+    // One that asks for everything and then breaks off leaves it to whom has it.
+    break_off(&lab.place.join("run/d/handover.sock"));
+    lab.until("d", "it goes on", |c| c["up"] == true);
+    let (asked, refused) = prober.end();
+    assert!(refused == 0 && asked > 50, "{refused} of {asked} were refused");
+}
+
+/// A process that is to take over, and ends when all depends on it.
+fn break_off(socket: &Path) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let mut say = |text: &str| {
+        stream.write_all(&(text.len() as u32).to_le_bytes()).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+    };
+    say("{\"message\":\"hello\",\"protocol\":1,\"version\":\"0\",\"pid\":1}");
+    say("{\"message\":\"ready\"}");
+    // Until it has said all that it knows.
+    let mut heard = Vec::new();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&heard).contains("\"message\":\"state\"") {
+        let length = stream.read(&mut buffer).unwrap();
+        assert!(length > 0, "it refuses: {}", String::from_utf8_lossy(&heard));
+        heard.extend(&buffer[..length]);
+    }
+}
+
 #[test]
 fn a_daemon_follows_its_configuration_and_its_certificates() {
     let mut lab = Lab::new("daemon");
@@ -200,7 +295,7 @@ fn a_daemon_follows_its_configuration_and_its_certificates() {
     let member = "[[cluster.member]]\nname = \"h2\"\naddress = \"192.0.2.2:7370\"\n\
                   endpoint = [{ name = \"red2\", tenant = \"red\", mac = \"02:00:00:00:00:02\" }]\n";
     std::fs::write(&file, config(member)).unwrap();
-    lab.run(&file.clone());
+    lab.run(&file, &[]);
     // It runs without a certificate, and says what it waits for.
     lab.until("d", "it waits", |c| c["up"] == false && c["error"].to_string().contains("host.pem is not there"));
     lab.cluster("h1", &["init", "--host", "h1"], b"");

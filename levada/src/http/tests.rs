@@ -4,6 +4,7 @@ use super::routes::ROUTES;
 use super::*;
 use crate::desk::Desk;
 use crate::log::Log;
+use crate::peers::Socket;
 use crate::plugs::Plugs;
 use crate::report::Facts;
 use crate::site::Site;
@@ -40,8 +41,17 @@ impl Bed {
             shortcuts: Default::default(),
             tunnels: Vec::new(),
         };
-        let desk =
-            Arc::new(Desk::new(&checked.config, site, facts, inbox, bell, log, Arc::clone(&door), Arc::new(|| {})));
+        let desk = Arc::new(Desk::new(
+            &checked.config,
+            site,
+            facts,
+            inbox,
+            bell,
+            log,
+            Arc::clone(&door),
+            Socket::default(),
+            Arc::new(|| {}),
+        ));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
             serve(listener, desk, door).unwrap();

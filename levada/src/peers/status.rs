@@ -100,7 +100,7 @@ pub struct Status {
 }
 
 /// What it was at one time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// This host.
     pub own: Own,
