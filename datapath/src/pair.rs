@@ -5,7 +5,7 @@
 //! for it, and no path goes round the limits of endpoint and tenant. The queue is a [`Lane`]: bounded, marked and trimmed by CoDel. A limit is
 //! one tag, as in [`crate::sched::limits`]: the time at which what was sent has been paid for. Who waits for it is on a timing wheel.
 //!
-//! No credit is banked: a queue that was empty starts at now, and while it was not, lateness of the loop is made good up to 100 us or
+//! No credit is banked: a queue that was empty starts at now, and while it was not, lateness of the loop is made good up to 1 ms or
 //! one frame. So over any time a pair sends at most what its rate allows and two frames, unless the loop was late before.
 //!
 //! Where an endpoint has no limit, all of this is one look at a table that is empty in most switches.

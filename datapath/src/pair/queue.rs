@@ -3,7 +3,6 @@
 use super::{NONE, PairStats, Toward};
 use crate::program::EndpointId;
 use crate::sched::lane::Lane;
-use crate::sched::limits::CATCH_UP;
 use crate::sched::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use crate::sched::tree::{QUANTUM_MAX, QUANTUM_MIN};
 use crate::units::{Instant, Rate};
@@ -18,6 +17,9 @@ const MEMORY: u64 = 8;
 /// Wire time, at its rate, of the longest frame that a pair sends at once: short for the receiver's sake, and not so short that each segment
 /// costs a turn of its own.
 const FRAME_NS: u64 = 100_000;
+/// Lateness of the loop that is made good: of a busy machine's one round in thirty is later than 100 us, and a pair that lost that would get
+/// some per cent less than its rate. What is sent at once at most is a thousandth of a second's worth, while the link to the receiver was idle.
+const CATCH_UP: Tag = 1_000_000 << TAG_BITS;
 
 /// Where a pair is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

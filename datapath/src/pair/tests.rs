@@ -3,6 +3,8 @@
 use super::*;
 use crate::sched::tree::QUANTUM_MIN;
 
+const SECOND: u64 = 1_000_000_000;
+
 fn mac(n: u32) -> Mac {
     let [a, b, c, d] = n.to_be_bytes();
     Mac([2, 0, a, b, c, d])
@@ -68,4 +70,25 @@ fn limits_that_begin_together_are_spread_over_a_frame() {
     let later = Instant(9_000_000_000);
     idle.begin(later);
     assert_eq!(idle.wait_ns(later), 0, "who was silent does not wait");
+}
+
+/// What a pair of 100 Mbit/s sends in a second, in kbit, where the loop comes by every `step` ns.
+fn of_a_late_loop(step: u64) -> u64 {
+    let mut pair = Pair::new(Instant::ZERO, EndpointId(0), Toward::Everyone, Rate(100_000_000), 1 << 20);
+    let (mut now, mut sent) = (Instant(SECOND), 0);
+    pair.begin(now);
+    while now < Instant(2 * SECOND) {
+        while pair.wait_ns(now) == 0 {
+            pair.charge(now, 1538);
+            sent += 1538 * 8;
+        }
+        now = now.plus_ns(step);
+    }
+    sent / 1000
+}
+
+#[test]
+fn a_late_loop_takes_nothing_from_a_pair_up_to_a_millisecond() {
+    assert!((99_800..100_200).contains(&of_a_late_loop(900_000)), "{}", of_a_late_loop(900_000));
+    assert!((50_000..60_000).contains(&of_a_late_loop(2_000_000)), "{}", of_a_late_loop(2_000_000));
 }

@@ -9,7 +9,7 @@ use super::tree::QUANTUM_MAX;
 use crate::units::Instant;
 
 /// Lateness that a limit makes good: what a loop that sleeps, or reads a burst of four offloaded frames, is late.
-pub(crate) const CATCH_UP: Tag = 100_000 << TAG_BITS;
+const CATCH_UP: Tag = 100_000 << TAG_BITS;
 /// The same in wire bytes, where that is more (below 1 Gbit/s): some frames, so that each of them does not need a wake-up of its own.
 const CATCH_UP_BYTES: u32 = 12_500;
 

@@ -259,10 +259,20 @@ impl Scheduler {
     }
 }
 
+/// Lateness that is made good on egress: the loop is late by 10 us in the median, by 40 in one case of a hundred. What is made good stands in
+/// the queue of the link from then on, so that a neighbour's ping waits for it (with 200 us its median was 270 us).
+const EGRESS_CATCH_UP_NS: u64 = 100_000;
+/// The same on ingress, where nothing queues behind the switch: on a busy machine one round of a loop in thirty is later than 100 us, and what
+/// that costs comes off guarantees that leave no room (of 735 Mbit/s 3 %).
+const INGRESS_CATCH_UP_NS: u64 = 1_000_000;
+
 fn capacity(uplink: Option<&Uplink>, direction: Direction) -> Option<Capacity> {
     let uplink = uplink?;
-    let headroom_ppm = if direction == Direction::Ingress { uplink.headroom_ppm } else { 0 };
-    Some(Capacity { rate: *uplink.rate.get(direction), headroom_ppm })
+    let (headroom_ppm, catch_up_ns) = match direction {
+        Direction::Egress => (0, EGRESS_CATCH_UP_NS),
+        Direction::Ingress => (uplink.headroom_ppm, INGRESS_CATCH_UP_NS),
+    };
+    Some(Capacity { rate: *uplink.rate.get(direction), headroom_ppm, catch_up_ns })
 }
 
 impl Leaf {

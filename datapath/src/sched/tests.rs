@@ -143,6 +143,26 @@ impl Rig {
 const EXACT: [OrderKind; 2] = [OrderKind::Fair, OrderKind::Wf2q];
 const TWO_FRAMES: f64 = 2.0 * 12_500.0;
 
+/// What one endpoint of 600 Mbit/s and another one get of a full link in a second, where the loop comes by every `step` ns.
+fn of_a_late_loop(direction: Direction, step: u64) -> u64 {
+    let mut rig = Rig::new(
+        OrderKind::Fair,
+        1000,
+        &[(share(600, 0, 1), &[share(600, 0, 1)][..]), (share(400, 0, 1), &[share(400, 0, 1)])],
+    );
+    rig.scheduler = Scheduler::new(&rig.program, direction);
+    rig.run(SECOND, step);
+    rig.sent.iter().sum::<u64>() * 8 / MBIT
+}
+
+#[test]
+fn a_late_loop_loses_more_on_egress_than_on_ingress() {
+    assert!((985..=1001).contains(&of_a_late_loop(Direction::Egress, 90_000)));
+    assert!((990..=1001).contains(&of_a_late_loop(Direction::Ingress, 900_000)));
+    assert!((490..560).contains(&of_a_late_loop(Direction::Egress, 200_000)), "100 us are made good");
+    assert!((490..560).contains(&of_a_late_loop(Direction::Ingress, 2_000_000)), "1 ms is made good");
+}
+
 #[test]
 fn weights_divide_what_is_left() {
     for order in EXACT {
