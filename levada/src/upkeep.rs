@@ -77,6 +77,9 @@ impl Watched {
         if self.features.max_frame != before.0.max_frame {
             texts.push(format!("frames of {} bytes instead of {}", self.features.max_frame, before.0.max_frame));
         }
+        if self.features.offload != before.0.offload {
+            texts.push("other offloads".to_owned());
+        }
         if self.line.mac != before.1.mac {
             texts.push(format!("address {}", self.line.mac.map_or("none".to_owned(), show_mac)));
         }

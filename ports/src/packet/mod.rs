@@ -184,7 +184,7 @@ impl Packet {
             None => within(&place, || open_here(&place, room(options), options.is_exclusive))??,
         };
         let bits_per_second = socket::bits_per_second(socket.as_fd(), &link.name);
-        let offload = OffloadSupport { uso: has_udp_segmentation(), ..OffloadSupport::ALL };
+        let offload = offload(socket.as_fd(), &link);
         Ok(Packet {
             socket,
             place,
@@ -371,6 +371,12 @@ fn put_back(pool: &mut Pool, frame: &Frame, protocol: u16, contents: u16) {
     bytes[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&contents.to_be_bytes());
 }
 
+/// What the interface takes through the socket.
+fn offload(socket: BorrowedFd<'_>, link: &Link) -> OffloadSupport {
+    let offload = socket::offload(socket, &link.name);
+    OffloadSupport { uso: offload.uso && has_udp_segmentation(), ..offload }
+}
+
 /// Whether a packet socket takes UDP segmentation: from Linux 6.2.
 fn has_udp_segmentation() -> bool {
     let uname = rustix::system::uname();
@@ -436,6 +442,7 @@ impl Port for Packet {
         if let Some(link) = inspect(&self.place, self.pinned, self.link.index)? {
             self.bits_per_second = socket::bits_per_second(self.socket.as_fd(), &link.name);
             self.features.max_frame = link.max_frame();
+            self.features.offload = offload(self.socket.as_fd(), &link);
             self.link = link;
         }
         let now = socket::drops(self.socket.as_fd()).unwrap_or(0);

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::netns::Identity;
+use datapath::offload::OffloadSupport;
 
 /// The mark on frames that the host's port puts into the interface's ingress: "Lvda". The socket does not read them.
 pub(super) const MARK: u32 = 0x4c76_6461;
@@ -29,6 +30,18 @@ const ETH_FLAG_LRO: u32 = 1 << 15;
 /// `ETHTOOL_GSET`, and the words of `struct ethtool_cmd`.
 const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_CMD_WORDS: usize = 11;
+/// `ETHTOOL_GSSET_INFO`, `ETHTOOL_GSTRINGS`, `ETHTOOL_GFEATURES`: how many features the kernel knows, their names, which ones are on.
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+/// `ETH_SS_FEATURES`: the set of their names.
+const ETH_SS_FEATURES: u32 = 4;
+/// `ETH_GSTRING_LEN` in words.
+const NAME_WORDS: usize = 8;
+/// Features in a block of `struct ethtool_gfeatures`, the words of a block, and the word that says which ones are on.
+const BLOCK: usize = 32;
+const BLOCK_WORDS: usize = 4;
+const ACTIVE: usize = 2;
 /// `SPEED_UNKNOWN`.
 const SPEED_UNKNOWN: u32 = u32::MAX;
 
@@ -276,6 +289,46 @@ pub(super) fn set_lro_off(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> 
     ethtool(socket, name, &mut [ETHTOOL_SFLAGS, value[1] & !ETH_FLAG_LRO])
 }
 
+/// What the interface can be handed. The kernel would cut what its device does not, but not past the host's queues: there it drops
+/// such a frame. Partial checksums it completes.
+pub(super) fn offload(socket: BorrowedFd<'_>, name: &str) -> OffloadSupport {
+    let active = active_features(socket, name).unwrap_or_default();
+    let has = |feature: &str| active.iter().any(|active| active == feature);
+    OffloadSupport {
+        csum: true,
+        tso4: has("tx-tcp-segmentation"),
+        tso6: has("tx-tcp6-segmentation"),
+        tso_ecn: has("tx-tcp-ecn-segmentation"),
+        uso: has("tx-udp-segmentation"),
+    }
+}
+
+/// The names of the features that are on. What numbers they have is the kernel's affair.
+fn active_features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
+    // struct ethtool_sset_info: command, padding, the sets as bits of 64, then a count for each of them.
+    let mut info = [ETHTOOL_GSSET_INFO, 0, 0, 0, 0];
+    for (word, half) in info[2..4].iter_mut().zip((1u64 << ETH_SS_FEATURES).to_ne_bytes().chunks_exact(4)) {
+        *word = u32::from_ne_bytes([half[0], half[1], half[2], half[3]]);
+    }
+    ethtool(socket, name, &mut info)?;
+    let count = info[4] as usize;
+    // struct ethtool_gstrings: command, set, count, then the names.
+    let mut names = vec![0; 3 + count * NAME_WORDS];
+    names[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, info[4]]);
+    ethtool(socket, name, &mut names)?;
+    // struct ethtool_gfeatures: command, blocks, then the blocks.
+    let blocks = count.div_ceil(BLOCK);
+    let mut states = vec![0; 2 + blocks * BLOCK_WORDS];
+    states[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
+    ethtool(socket, name, &mut states)?;
+    let is_active = |index: usize| states[2 + index / BLOCK * BLOCK_WORDS + ACTIVE] >> (index % BLOCK) & 1 != 0;
+    let text = |words: &[u32]| {
+        let bytes = words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0);
+        String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+    };
+    Ok(names[3..].chunks_exact(NAME_WORDS).enumerate().filter(|(i, _)| is_active(*i)).map(|(_, n)| text(n)).collect())
+}
+
 /// What the interface carries, in bit/s; `None` where it does not know.
 pub(super) fn bits_per_second(socket: BorrowedFd<'_>, name: &str) -> Option<u64> {
     let mut value = [0; ETHTOOL_CMD_WORDS];
@@ -287,8 +340,8 @@ pub(super) fn bits_per_second(socket: BorrowedFd<'_>, name: &str) -> Option<u64>
     (speed != 0 && speed != SPEED_UNKNOWN).then(|| u64::from(speed) * 1_000_000)
 }
 
-/// `value` is what the command in its first word reads or writes: a `struct ethtool_value` or a `struct ethtool_cmd`.
-fn ethtool<const WORDS: usize>(socket: BorrowedFd<'_>, name: &str, value: &mut [u32; WORDS]) -> io::Result<()> {
+/// `value` is what the command in its first word reads or writes: a `struct ethtool_value` or another one as long as the command has it.
+fn ethtool(socket: BorrowedFd<'_>, name: &str, value: &mut [u32]) -> io::Result<()> {
     // SAFETY: all bytes zero is a valid ifreq, a struct of numbers and a null pointer.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // Names are at most 15 bytes, which leaves the closing zero.

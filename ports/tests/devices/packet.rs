@@ -3,11 +3,12 @@
 use crate::testbed::{Forwarder, Space, options, soon, turn};
 use crate::traffic::{BULK_BYTES, at, bulk, udp};
 use datapath::frame::{Pool, PoolLimits};
-use datapath::offload::{Gso, Offload};
+use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::wire::{Mac, build};
 use ports::packet::{Hooks, Host, HostOptions, OpenError, Packet, PacketOptions, address, hooks, probe};
 use ports::tap::{Tag, Tap};
 use ports::{Port, PortError, Refused};
+use std::io::{self, Write};
 use std::net::IpAddr;
 
 /// The addresses of the far ends.
@@ -102,6 +103,26 @@ fn offloads_pass_between_an_interface_and_a_tap() {
     bulk(&three, &wires.one, ONE, BULK_BYTES);
     let report = forwarder.finish();
     assert!(report.tcp_segmented > 1000, "{} segmented", report.tcp_segmented);
+}
+
+/// The kernel would drop what its device does not cut.
+#[test]
+fn what_the_device_cannot_cut_is_not_handed_to_it() {
+    const TEST: &str = "what_the_device_cannot_cut_is_not_handed_to_it";
+    let Some(_turn) = turn(TEST) else { return };
+    let wires = Wires::new();
+    if let Some(why) = wires.middle.command("ethtool --version").err() {
+        // Not eprintln, which the test harness would hide.
+        writeln!(io::stderr(), "SKIPPED {TEST}: there is no ethtool: {why}").expect("standard error");
+        return;
+    }
+    let mut port = wires.open("w1");
+    assert_eq!(port.features().offload, OffloadSupport { uso: port.features().offload.uso, ..OffloadSupport::ALL });
+    wires.middle.command("ethtool -K w1 tx-tcp-segmentation off tx-udp-segmentation off").unwrap();
+    port.drops_before_us().unwrap();
+    let offload = port.features().offload;
+    assert_eq!((offload.csum, offload.tso4, offload.tso6, offload.uso), (true, false, true, false));
+    assert_eq!(wires.open("w1").features().offload, offload);
 }
 
 #[test]
