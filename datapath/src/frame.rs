@@ -270,6 +270,14 @@ impl Pool {
         (bytes, &mut slot.meta)
     }
 
+    /// The bytes of two different frames, of the first to read, of the second to change.
+    pub fn both(&mut self, from: &Frame, to: &Frame) -> (&[u8], &mut [u8]) {
+        let range = |slot: &Slot| slot.start as usize..(slot.start + slot.len) as usize;
+        let (a, b) = (range(&self.slots[from.0 as usize]), range(&self.slots[to.0 as usize]));
+        let (source, target) = self.two(from.0, to.0);
+        (&source[a], &mut target[b])
+    }
+
     /// Length in bytes.
     #[must_use]
     pub fn len(&self, frame: &Frame) -> usize {

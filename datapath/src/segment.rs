@@ -171,6 +171,17 @@ pub fn trim(pool: &mut Pool, frame: &Frame, count: u32) -> u32 {
 fn correct(pool: &mut Pool, part: &Frame, skipped: u32, last: bool) {
     let (bytes, meta) = pool.parts_mut(part);
     let Meta { layout, offload, .. } = meta;
+    correct_headers(bytes, layout, offload, skipped, last);
+    layout.end = bytes.len() as u32;
+    offload.gso_ecn &= skipped == 0;
+    if segments(layout, offload) == 1 {
+        (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, false);
+    }
+    meta.wire_bytes = tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
+}
+
+/// The headers alone; `layout` and `offload` are the whole's.
+fn correct_headers(bytes: &mut [u8], layout: &Layout, offload: &Offload, skipped: u32, last: bool) {
     let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
     let old_len = (layout.end as usize - l4) as u16;
     let new_len = (bytes.len() - l4) as u16;
@@ -196,12 +207,19 @@ fn correct(pool: &mut Pool, part: &Frame, skipped: u32, last: bool) {
     let field = usize::from(offload.csum_start) + usize::from(offload.csum_offset);
     let pseudo = checksum::add(be16(bytes, field), !old_len);
     put16(bytes, field, checksum::add(pseudo, new_len));
-    layout.end = bytes.len() as u32;
-    offload.gso_ecn &= skipped == 0;
-    if segments(layout, offload) == 1 {
-        (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, false);
-    }
-    meta.wire_bytes = tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
+}
+
+/// Writes one segment of an offloaded frame to the front of `out`, with its own headers and a whole checksum. Says how long it is.
+pub fn write_segment(bytes: &[u8], layout: &Layout, offload: &Offload, index: u32, out: &mut [u8]) -> usize {
+    let (headers, size) = (layout.headers(), usize::from(offload.gso_size));
+    let from = headers + index as usize * size;
+    let to = bytes.len().min(from + size);
+    let out = &mut out[..headers + to - from];
+    out[..headers].copy_from_slice(&bytes[..headers]);
+    out[headers..].copy_from_slice(&bytes[from..to]);
+    correct_headers(out, layout, offload, index, to == bytes.len());
+    complete(out, layout.l4, offload);
+    out.len()
 }
 
 /// TCP flags that belong to other segments than these: the end of the data to the last, and CWR to the first where the sender said
@@ -213,7 +231,7 @@ fn flags_elsewhere(offload: &Offload, skipped: u32, last: bool) -> u8 {
 }
 
 /// Changes a 16-bit field of the IPv4 header at `l3`, and its checksum accordingly.
-fn replace_ipv4(bytes: &mut [u8], l3: usize, field: usize, value: u16) {
+pub(crate) fn replace_ipv4(bytes: &mut [u8], l3: usize, field: usize, value: u16) {
     let header_checksum = checksum::update(be16(bytes, l3 + ipv4::CHECKSUM), be16(bytes, l3 + field), value);
     put16(bytes, l3 + field, value);
     put16(bytes, l3 + ipv4::CHECKSUM, header_checksum);
@@ -271,13 +289,18 @@ fn finish(pool: &mut Pool, frame: &Frame, support: OffloadSupport) {
     if !offload.needs_csum || support.csum {
         return;
     }
-    let start = usize::from(offload.csum_start);
-    let field = start + usize::from(offload.csum_offset);
-    let value = !checksum::sum(&bytes[start..layout.end as usize]);
-    // In UDP zero means that there is none (RFC 768); other protocols take all ones for zero as well, but do not need it.
-    put16(bytes, field, if value == 0 && layout.l4 != L4::Tcp { 0xffff } else { value });
+    complete(&mut bytes[..layout.end as usize], layout.l4, offload);
     offload.needs_csum = false;
     offload.csum_valid = true;
+}
+
+/// Completes a partial checksum that goes to the end of `bytes`.
+fn complete(bytes: &mut [u8], l4: L4, offload: &Offload) {
+    let start = usize::from(offload.csum_start);
+    let field = start + usize::from(offload.csum_offset);
+    let value = !checksum::sum(&bytes[start..]);
+    // In UDP zero means that there is none (RFC 768); other protocols take all ones for zero as well, but do not need it.
+    put16(bytes, field, if value == 0 && l4 != L4::Tcp { 0xffff } else { value });
 }
 
 /// Marks a packet whose transport can bear it as having met congestion (RFC 3168). False, and nothing changed, where it cannot.

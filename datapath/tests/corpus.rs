@@ -194,7 +194,7 @@ fn tunnel_seed() -> Vec<u8> {
     bytes
 }
 
-/// Frames of every kind in tunnels: whole, with an unfinished inner checksum, and to be cut.
+/// Frames of every kind in tunnels: whole, with an unfinished inner checksum, to be cut, and cut already.
 fn vxlan_seeds() -> Vec<(String, Vec<u8>)> {
     let case = |flags, csum_start, gso_size, inner: &[u8]| {
         let payload = [&[8, 0, 0, 0, 0, 0, 77, 0][..], inner].concat();
@@ -209,6 +209,10 @@ fn vxlan_seeds() -> Vec<(String, Vec<u8>)> {
     seeds.push(("partial".into(), case(4, 84, 0, &long)));
     seeds.push(("tso".into(), case(5, 84, 48, &long)));
     seeds.push(("train".into(), case(7, 34, 100, &long)));
+    let segment = |i: u16| v4().id(i).tcp(1, 2, u32::from(i) * 50).ack(1, 2).payload(vec![i as u8; 50]).bytes();
+    let header = [8, 0, 0, 0, 0, 0, 77, 0];
+    let joined = [segment(0), header.to_vec(), segment(1), header.to_vec(), segment(2)].concat();
+    seeds.push(("segments".into(), case(7, 34, 112, &joined)));
     seeds
 }
 

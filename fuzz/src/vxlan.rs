@@ -1,8 +1,10 @@
-//! Any bytes as a datagram of a tunnel: no panic, an inner frame that lies in the outer one, marks that come out as they should; and what is
-//! put into a tunnel comes out as it was.
+//! Any bytes as a datagram of a tunnel, or a train of them: no panic, an inner frame that lies in the outer one, marks that come out as they
+//! should; what is joined can be cut again; and what is put into a tunnel comes out as it was.
 
-use datapath::frame::{Pool, PoolLimits};
-use datapath::offload::{Gso, Offload};
+use datapath::frame::{MAX_FRAME, Pool, PoolLimits};
+use datapath::offload::{Gso, Offload, OffloadSupport};
+use datapath::segment;
+use datapath::train;
 use datapath::wire::vxlan::{self, OUTER, Tunnel};
 use datapath::wire::{Mac, parse};
 use std::net::Ipv4Addr;
@@ -46,6 +48,8 @@ pub fn run(data: &[u8]) {
         gso: [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp][usize::from(flags & 3)],
         needs_csum: flags & 4 != 0,
         csum_start,
+        // UDP's.
+        csum_offset: if flags & 3 == 3 { 6 } else { 0 },
         gso_size,
         ..Offload::default()
     };
@@ -59,7 +63,9 @@ fn comes_out(data: &[u8], offload: Offload) {
     let mut pool = Pool::new(PoolLimits { small: 1, medium: 1, large: 1 });
     let Some(frame) = pool.alloc_from(data) else { return };
     pool.meta_mut(&frame).offload = offload;
-    let _ = vxlan::is_train(data, &offload);
+    if vxlan::is_train(data, &offload) {
+        comes_apart(data, offload);
+    }
     let opened = vxlan::open(data, &offload);
     assert_eq!(vxlan::pop(&mut pool, &frame).ok(), opened.as_ref().ok().map(|(received, ..)| *received));
     if let Ok((received, inner, offload)) = opened {
@@ -79,6 +85,43 @@ fn comes_out(data: &[u8], offload: Offload) {
         assert_eq!(*pool.bytes(&frame), *data, "what is refused is left alone");
     }
     pool.free(frame);
+}
+
+/// Each datagram of a train once, and all bytes of those that come out.
+fn comes_apart(data: &[u8], offload: Offload) {
+    let mut pool = Pool::new(PoolLimits { small: 4, medium: 2, large: 3 });
+    let (Ok(layout), Some(train)) = (parse(data), pool.alloc_from(data)) else { return };
+    if segment::check_offload(data, &layout, &offload).is_err() {
+        return;
+    }
+    let meta = pool.meta_mut(&train);
+    (meta.layout, meta.offload) = (layout, offload);
+    let cars: Vec<&[u8]> = data[layout.headers()..].chunks(offload.gso_size.into()).collect();
+    let mut first = 0;
+    while first < cars.len() {
+        let (count, opened) = train::uncouple(&mut pool, &train, first as u32);
+        let next = first + count as usize;
+        assert!(count > 0 && next <= cars.len());
+        if let Ok((_, frame)) = opened {
+            let (bytes, meta) = pool.parts_mut(&frame);
+            if count == 1 {
+                assert_eq!(*bytes, cars[first][8..]);
+                pool.free(frame);
+            } else {
+                meta.layout = parse(bytes).expect("its segments were sound");
+                assert_eq!(segment::check_offload(bytes, &meta.layout, &meta.offload), Ok(()));
+                let mut parts = cars[first..next].iter();
+                let cut = segment::software(&mut pool, frame, OffloadSupport::NONE, MAX_FRAME, &mut |pool, part| {
+                    assert_eq!(*pool.bytes(&part), parts.next().expect("no more than came")[8..]);
+                    pool.free(part);
+                });
+                assert_eq!((cut, parts.len()), (Ok(()), 0));
+            }
+        }
+        first = next;
+    }
+    pool.free(train);
+    assert_eq!(pool.in_use(), 0);
 }
 
 fn goes_through(data: &[u8]) {

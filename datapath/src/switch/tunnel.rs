@@ -3,24 +3,26 @@
 //! Out: forward finds the host -> egress queue, where the frame counts with a tunnel's headers around each of its segments -> cut into
 //! segments -> headers put around each -> uplink. The headers come last, so a frame that is queued is the endpoint's own: limits toward
 //! its destination, marks and trims are as for any other, and where it is sent is looked up again when it goes. In: the headers come off
-//! first, and what was inside goes the way of every frame from the uplink.
+//! first, and what was inside goes the way of every frame from the uplink. Where the port can cut UDP, the segments of a frame go and come as
+//! trains (`train.rs`).
 //!
 //! What is too long with the headers around it is dropped under a name of its own, and the sender told, if it wants to be
 //! (`wire/too_big.rs`).
 
-use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look};
+use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look, segments};
 use super::{OUT, Switch};
 use crate::fdb::Network;
 use crate::forward::Outside;
-use crate::frame::{Frame, MAX_FRAME, Pool};
+use crate::frame::{Frame, Pool};
 use crate::guard;
 use crate::offload::OffloadSupport;
 use crate::overlay::PeerId;
 use crate::program::{EndpointId, PortId, TenantId};
 use crate::segment;
+use crate::train;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::vxlan::{self, OUTER};
+use crate::wire::vxlan::{self, OUTER, Received, Tunnel};
 use crate::wire::{ETHERNET_HEADER, too_big};
 
 impl Switch {
@@ -165,6 +167,11 @@ impl Switch {
             }
         };
         let source_port = vxlan::source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
+        let fits = longest_segment(pool, &frame) + OUTER as u32 <= features.max_frame;
+        let most = train::most(pool.meta(&frame));
+        if most > 1 && fits && features.offload.uso && features.offload.csum {
+            return self.emit_trains(pool, port, endpoint, (&tunnel, source_port), most, frame);
+        }
         let support = OffloadSupport { csum: features.offload.csum, ..OffloadSupport::NONE };
         let max = (features.max_frame as usize).saturating_sub(OUTER);
         let (out, mut lost) = (&mut self.out, 0);
@@ -185,38 +192,67 @@ impl Switch {
         }
     }
 
+    /// All segments of a frame, at most `most` in a train.
+    fn emit_trains(
+        &mut self,
+        pool: &mut Pool,
+        port: PortId,
+        endpoint: EndpointId,
+        (tunnel, source_port): (&Tunnel, u16),
+        most: u32,
+        frame: Frame,
+    ) {
+        let (all, mut first) = (segments(pool, &frame), 0);
+        while first < all {
+            let count = most.min(all - first);
+            match train::couple(pool, &frame, first..first + count, tunnel, source_port) {
+                Some(train) => self.out.push_back((port, train)),
+                None => self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, u64::from(count)),
+            }
+            first += count;
+        }
+        pool.free(frame);
+    }
+
     /// A frame from the uplink that is for this host's end of the tunnels: out of its headers, and on.
     pub(super) fn rx_tunnel(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
-        if !vxlan::is_train(pool.bytes(&frame), &pool.meta(&frame).offload) {
-            return self.rx_datagram(pool, now, frame);
+        if vxlan::is_train(pool.bytes(&frame), &pool.meta(&frame).offload) {
+            return self.rx_train(pool, now, frame);
         }
+        match vxlan::pop(pool, &frame) {
+            Ok(received) => self.rx_inner(pool, now, &received, frame),
+            Err(reason) => drop_for(pool, frame, reason),
+        }
+    }
+
+    fn rx_train(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         if let Err(reason) = look(pool, &frame) {
             return drop_for(pool, frame, reason);
         }
-        let support = OffloadSupport { csum: true, ..OffloadSupport::NONE };
-        let done = segment::software(pool, frame, support, MAX_FRAME, &mut |pool, part| {
-            if let Err(reason) = self.rx_datagram(pool, now, part) {
-                self.uplink_drops.add(reason, 1);
+        let (all, mut first) = (segments(pool, &frame), 0);
+        while first < all {
+            let (count, opened) = train::uncouple(pool, &frame, first);
+            // Of many, some may have arrived: what is lost of them is counted, and no verdict on all.
+            if let Err(reason) = opened.and_then(|(received, inner)| self.rx_inner(pool, now, &received, inner)) {
+                self.uplink_drops.add(reason, u64::from(count));
             }
-        });
-        // Of many, some may have arrived: what is lost of them is counted, and no verdict on all.
-        if let Err(reason) = done {
-            self.uplink_drops.add(reason, 1);
+            first += count;
         }
+        pool.free(frame);
         Ok(())
     }
 
-    fn rx_datagram(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
-        match self.open_tunnel(pool, &frame) {
+    /// What was in a tunnel.
+    fn rx_inner(&mut self, pool: &mut Pool, now: Instant, received: &Received, frame: Frame) -> Result<(), Reason> {
+        match self.check_inner(pool, received, &frame) {
             Ok(network) => self.enter(pool, now, network, frame),
             Err(reason) => drop_for(pool, frame, reason),
         }
     }
 
-    /// Takes the outer headers off; says into which network.
-    fn open_tunnel(&self, pool: &mut Pool, frame: &Frame) -> Result<Network, Reason> {
-        let received = vxlan::pop(pool, frame)?;
-        let network = self.tunnel_network(&received)?;
+    /// Whether it may come in, marked as its tunnel was; says into which network.
+    fn check_inner(&self, pool: &mut Pool, received: &Received, frame: &Frame) -> Result<Network, Reason> {
+        let network = self.tunnel_network(received)?;
         pool.meta_mut(frame).outer = OUTER as u8;
         look(pool, frame)?;
         let (bytes, meta) = pool.parts_mut(frame);
@@ -229,7 +265,7 @@ impl Switch {
     }
 
     /// The network that a frame from a tunnel is for.
-    pub(super) fn tunnel_network(&self, received: &vxlan::Received) -> Result<Network, Reason> {
+    pub(super) fn tunnel_network(&self, received: &Received) -> Result<Network, Reason> {
         let tenant = self.tunnels.tenant_of(received.vni).ok_or(Reason::BadVni)?;
         if !self.tunnels.has_tenant(received.from, tenant) {
             return Err(Reason::UnknownVtep);

@@ -24,9 +24,11 @@ const IP: usize = 20;
 /// Bytes of a UDP header.
 const UDP: usize = 8;
 /// Bytes of a VXLAN header.
-const VXLAN: usize = 8;
+pub(crate) const VXLAN: usize = 8;
+/// Where the datagram's payload begins.
+pub(crate) const DATAGRAM: usize = ETHERNET_HEADER + IP + UDP;
 /// Bytes of all outer headers: Ethernet, IPv4, UDP, VXLAN.
-pub const OUTER: usize = ETHERNET_HEADER + IP + UDP + VXLAN;
+pub const OUTER: usize = DATAGRAM + VXLAN;
 /// The outer time to live: IANA's recommended default.
 pub const TTL: u8 = 64;
 /// The flag that says that the identifier counts.
@@ -70,13 +72,24 @@ pub fn push(pool: &mut Pool, frame: &Frame, tunnel: &Tunnel, source_port: u16) -
     }
     let (bytes, meta) = pool.parts_mut(frame);
     let (outer, inside) = bytes.split_at_mut(OUTER);
-    outer.fill(0);
+    write_packet(outer, tunnel, packet, ecn(inside, &meta.layout), source_port);
+    write_network(&mut outer[DATAGRAM..], tunnel.vni);
+    if meta.offload.needs_csum {
+        meta.offload.csum_start += OUTER as u16;
+    }
+    meta.layout = packet_layout(inner + OUTER);
+    true
+}
+
+/// Writes the outer headers up to the datagram's payload; `packet` is the IP packet's length. There is no UDP checksum.
+pub(crate) fn write_packet(outer: &mut [u8], tunnel: &Tunnel, packet: u16, ecn: u8, source_port: u16) {
+    outer[..DATAGRAM].fill(0);
     outer[..6].copy_from_slice(&tunnel.to.1.0);
     outer[6..12].copy_from_slice(&tunnel.from.1.0);
     put16(outer, 12, ethertype::IPV4);
     let ip = &mut outer[ETHERNET_HEADER..];
     ip[0] = 0x45;
-    ip[ipv4::TOS] = ecn(inside, &meta.layout);
+    ip[ipv4::TOS] = ecn;
     put16(ip, ipv4::TOTAL_LEN, packet);
     put16(ip, 6, DONT_FRAGMENT);
     ip[8] = TTL;
@@ -89,22 +102,27 @@ pub fn push(pool: &mut Pool, frame: &Frame, tunnel: &Tunnel, source_port: u16) -
     put16(udp, 0, source_port);
     put16(udp, 2, PORT);
     put16(udp, transport::UDP_LENGTH, packet - IP as u16);
-    udp[UDP] = HAS_VNI;
-    put32(udp, UDP + 4, tunnel.vni << 8);
-    if meta.offload.needs_csum {
-        meta.offload.csum_start += OUTER as u16;
-    }
-    meta.layout = Layout {
+}
+
+/// Writes the VXLAN header.
+pub(crate) fn write_network(header: &mut [u8], vni: u32) {
+    header[..VXLAN].fill(0);
+    header[0] = HAS_VNI;
+    put32(header, 4, vni << 8);
+}
+
+/// The layout of a frame with outer headers, of `len` bytes.
+pub(crate) fn packet_layout(len: usize) -> Layout {
+    Layout {
         ethertype: ethertype::IPV4,
         l3: L3::Ipv4,
         l4: L4::Udp,
         l3_offset: ETHERNET_HEADER as u16,
         l4_offset: (ETHERNET_HEADER + IP) as u16,
         payload_offset: (ETHERNET_HEADER + IP + UDP) as u16,
-        end: (inner + OUTER) as u32,
+        end: len as u32,
         ..Layout::default()
-    };
-    true
+    }
 }
 
 /// Whether a frame is a VXLAN datagram for the VTEP with these addresses, the first fragment of one included. It may be anything else,
@@ -125,8 +143,7 @@ pub fn is_for(bytes: &[u8], address: Ipv4Addr, mac: Mac) -> bool {
     bytes.len() >= ports + 4 && be16(bytes, ports + 2) == PORT
 }
 
-/// Whether a frame that [`is_for`] the VTEP holds many datagrams, to be cut from each other (UDP_SEGMENT), before each is taken out of
-/// its headers.
+/// Whether a frame that [`is_for`] the VTEP holds many datagrams (UDP_SEGMENT): see `train.rs`.
 #[must_use]
 pub fn is_train(bytes: &[u8], offload: &Offload) -> bool {
     let l4 = ETHERNET_HEADER + usize::from(bytes[ETHERNET_HEADER] & 0x0f) * 4;
@@ -143,17 +160,12 @@ pub fn is_train(bytes: &[u8], offload: &Offload) -> bool {
 /// [`Reason::Malformed`] where the outer headers contradict themselves, are a fragment's or are not VXLAN's; [`Reason::BadOffload`].
 pub fn open(bytes: &[u8], offload: &Offload) -> Result<(Received, core::ops::Range<usize>, Offload), Reason> {
     let layout = parse(bytes)?;
-    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
-    let (vxlan, inner) = (l4 + UDP, l4 + UDP + VXLAN);
-    if layout.fragment || layout.l4 != L4::Udp || checksum::sum(&bytes[l3..l4]) != 0xffff {
-        return Err(Reason::Malformed);
-    }
+    let (from, ecn) = open_packet(bytes, &layout)?;
+    let l4 = usize::from(layout.l4_offset);
+    let inner = l4 + UDP + VXLAN;
     let end = l4 + usize::from(be16(bytes, l4 + transport::UDP_LENGTH));
-    if end < inner + ETHERNET_HEADER || bytes[vxlan] & HAS_VNI == 0 {
-        return Err(Reason::Malformed);
-    }
-    let source: [u8; 4] = [bytes[l3 + 12], bytes[l3 + 13], bytes[l3 + 14], bytes[l3 + 15]];
-    let received = Received { from: source.into(), vni: be32(bytes, vxlan + 4) >> 8, ecn: bytes[l3 + ipv4::TOS] & 3 };
+    let vni = bytes.get(l4 + UDP..end).and_then(network).ok_or(Reason::Malformed)?;
+    let received = Received { from, vni, ecn };
     // What was checked may have been the outer checksum alone.
     let mut offload = Offload { csum_valid: false, ..*offload };
     let start = usize::from(offload.csum_start);
@@ -165,6 +177,25 @@ pub fn open(bytes: &[u8], offload: &Offload) -> Result<(Received, core::ops::Ran
         offload = Offload::default();
     }
     Ok((received, inner..end, offload))
+}
+
+/// The host that sent a packet of one or more datagrams, and its ECN bits.
+///
+/// # Errors
+/// [`Reason::Malformed`] where the headers are a fragment's, or no longer as they were sent.
+pub(crate) fn open_packet(bytes: &[u8], layout: &Layout) -> Result<(Ipv4Addr, u8), Reason> {
+    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+    if layout.fragment || layout.l4 != L4::Udp || checksum::sum(&bytes[l3..l4]) != 0xffff {
+        return Err(Reason::Malformed);
+    }
+    let source: [u8; 4] = [bytes[l3 + 12], bytes[l3 + 13], bytes[l3 + 14], bytes[l3 + 15]];
+    Ok((source.into(), bytes[l3 + ipv4::TOS] & 3))
+}
+
+/// The network of a datagram with this payload; `None` where that is too short for a frame, or not VXLAN.
+pub(crate) fn network(payload: &[u8]) -> Option<u32> {
+    let sound = payload.len() >= VXLAN + ETHERNET_HEADER && payload[0] & HAS_VNI != 0;
+    sound.then(|| be32(payload, 4) >> 8)
 }
 
 /// Takes the outer headers off a frame that [`is_for`] the VTEP: see [`open`]. Its layout is not known then.
@@ -224,7 +255,7 @@ pub fn would_merge(bytes: &[u8], layout: &Layout, outer: u8) -> Result<u8, Reaso
 
 /// The ECN bits of a packet; zero where it is not IP.
 #[inline]
-fn ecn(bytes: &[u8], layout: &Layout) -> u8 {
+pub(crate) fn ecn(bytes: &[u8], layout: &Layout) -> u8 {
     let at = usize::from(layout.l3_offset) + 1;
     match layout.l3 {
         L3::Ipv4 => bytes[at] & 3,

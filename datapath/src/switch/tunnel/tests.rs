@@ -106,7 +106,9 @@ fn a_frame_goes_through_the_tunnel_to_the_other_host() {
 
 #[test]
 fn an_offloaded_frame_leaves_in_segments_each_with_its_headers() {
-    let (mut one, mut two) = (Rig::new(&roomy(1)), Rig::new(&roomy(2)));
+    let mut plain = roomy(1);
+    plain.ports[0].offload.uso = false;
+    let (mut one, mut two) = (Rig::new(&plain), Rig::new(&roomy(2)));
     one.rx_told(1, &tcp(10, 20, 14_000).gso(1400));
     let out = one.run(SECOND);
     assert_eq!(out.len(), 10);
@@ -145,6 +147,71 @@ fn an_offloaded_frame_in_its_tunnel_arrives_whole() {
     assert_eq!(*bytes, inner.bytes());
     let wire = 10 * (1400 + 54 + OUTER as u64 + 24);
     assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire);
+}
+
+/// Where the port cuts UDP, an offloaded frame is one packet; where nobody cut it on its way, it arrives as it was.
+#[test]
+fn an_offloaded_frame_goes_as_a_train_and_arrives_whole() {
+    let (mut half, mut other) = (roomy(1), roomy(2));
+    // So fast that the scheduler cuts nothing.
+    (half.uplink, other.uplink) = (Some(uplink(100_000)), Some(uplink(100_000)));
+    let (mut one, mut two) = (Rig::new(&half), Rig::new(&other));
+    // The last segment is shorter.
+    let inner = tcp(10, 20, 13_500).gso(1400);
+    one.rx_told(1, &inner);
+    let mut trains = Vec::new();
+    while let Some((port, frame)) = one.switch.tx(&mut one.pool, one.now) {
+        trains.push((port, one.pool.bytes(&frame).to_vec(), one.pool.meta(&frame).offload));
+        one.pool.free(frame);
+    }
+    let [(PortId(0), train, offload)] = &trains[..] else { panic!("{} frames", trains.len()) };
+    assert_eq!((offload.gso, offload.gso_size), (Gso::Udp, 1400 + 54 + 8));
+    let layout = parse(train).expect("sound");
+    assert_eq!(segment::check_offload(train, &layout, offload), Ok(()));
+    let wire = u64::from(segment::wire_bytes(train.len(), &layout, offload));
+    assert_eq!(one.switch.endpoint_stats(EndpointId(0)).egress.traffic.wire_bytes, wire, "nothing is counted twice");
+    assert_eq!(two.rx_bytes(0, train, *offload), Verdict::Forwarded);
+    assert_eq!(two.run(SECOND), [(1, inner.bytes())]);
+    let stats = two.switch.endpoint_stats(EndpointId(0)).ingress.traffic;
+    assert_eq!((stats.wire_bytes, stats.segments), (wire, 10));
+    assert_eq!((one.pool.in_use(), two.pool.in_use()), (0, 0));
+}
+
+/// A guest that cannot take it gets segments, and a mark on the train is on each of them.
+#[test]
+fn a_train_arrives_in_segments_where_the_guest_wants_them() {
+    let (mut half, mut other) = (roomy(1), roomy(2));
+    (half.uplink, other.uplink) = (Some(uplink(100_000)), Some(uplink(100_000)));
+    other.ports[1].offload = crate::offload::OffloadSupport::NONE;
+    let (mut one, mut two) = (Rig::new(&half), Rig::new(&other));
+    one.rx_told(1, &tcp(10, 20, 14_000).tos(2).gso(1400));
+    let (_, train) = one.switch.tx(&mut one.pool, one.now).expect("a train");
+    let offload = one.pool.meta(&train).offload;
+    let bytes = one.pool.bytes_mut(&train);
+    let sum = crate::checksum::update(be16(bytes, 24), 0x4502, 0x4503);
+    bytes[15] = 3;
+    crate::wire::put16(bytes, 24, sum);
+    two.rx_bytes(0, one.pool.bytes(&train), offload);
+    let arrived = two.run(SECOND);
+    assert_eq!(arrived.len(), 10);
+    for (i, (_, bytes)) in arrived.iter().enumerate() {
+        let segment = tcp(10, 20, 1400).tos(3).id(i as u16).payload(vec![7; 1400]);
+        let layout = parse(bytes).expect("sound");
+        assert_eq!(bytes[..34], segment.bytes()[..34], "segment {i}");
+        assert_eq!(crate::wire::Tcp::of(bytes, &layout).expect("TCP").sequence(), 7 + 1400 * i as u32);
+    }
+}
+
+/// Without memory for a train, its segments are counted as lost.
+#[test]
+fn a_train_without_a_buffer_is_lost_by_name() {
+    let mut half = roomy(1);
+    half.uplink = Some(uplink(100_000));
+    let mut one = Rig::new(&half);
+    one.rx_told(1, &tcp(10, 20, 14_000).gso(1400));
+    let others: Vec<Frame> = core::iter::from_fn(|| one.pool.alloc(10_000)).collect();
+    assert_eq!((one.run(SECOND), one.drops(0, Reason::NoBuffer)), (vec![], 10));
+    assert_eq!(one.pool.in_use(), others.len());
 }
 
 /// Many datagrams of one flow in one frame, as UDP_SEGMENT makes them.
