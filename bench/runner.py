@@ -20,6 +20,7 @@ from bench.latency import latency
 from bench.memory import memory
 from bench.shares import shares
 from bench.throughput import packet, small, tcp
+from bench.tunnel import tunnel
 from lab.machine import describe
 from lab.net import Failed, Lab, remove_leftovers, require_root
 from lab.programs import Missing
@@ -32,6 +33,7 @@ SECTIONS: dict[str, Callable[[Lab, Report, bool], None]] = {
     "tcp": tcp,
     "packet": packet,
     "small": small,
+    "tunnel": tunnel,
     "shares": shares,
     "ping": latency,
     "memory": memory,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 from typing import Any, ClassVar
 
-from lab.net import Lab, Process, run
+from lab.net import Lab, Namespace, Process, run
 from lab.programs import program
 from lab.switches.bridge import UPLINK, cable_up
 from lab.switches.levada import Levada, rate_text, toml_table
@@ -43,7 +43,7 @@ class LevadaCluster(Levada):
 
     def _start(self) -> None:
         spaces = {h.name: self.lab.namespace(f"host-{h.name}") for h in self.topology.hosts}
-        cable_up(self.lab, self.topology, spaces)
+        self._cable(spaces)
         self._environment = {"LEVADA_RUN_DIR": str(self.lab.dir / "run")}
         if self.controller is not None:
             self._found()
@@ -55,6 +55,10 @@ class LevadaCluster(Levada):
             self._run = ("ip", "netns", "exec", space.name, *self._command(str(config)))
             self._name = self._instance(host)
             self.daemons[host.name] = self._begin(label=f"levada-{host.name}")
+
+    def _cable(self, spaces: dict[str, Namespace]) -> None:
+        """Gives each host its `UPLINK`."""
+        cable_up(self.lab, self.topology, spaces)
 
     def _instance(self, host: Host) -> str:
         return f"{self.lab.tag}-{host.name}"
@@ -91,7 +95,7 @@ class LevadaCluster(Levada):
 
     def _configuration_of(self, host: Host) -> str:
         parts = [toml_table("daemon", name=self._instance(host))]
-        parts.append(self._host(host, {"port": f"packet://{UPLINK}"}))
+        parts.append(self._host(host, self._uplink(host)))
         parts.append(toml_table("[switch.tenant]", name="host", vlan="untagged"))
         parts.append(
             toml_table(
@@ -104,6 +108,10 @@ class LevadaCluster(Levada):
         if self.controller is not None:
             parts.append(self._cluster(host))
         return "\n".join(parts)
+
+    def _uplink(self, host: Host) -> dict[str, str]:
+        """Its port, and what else there is to say of it."""
+        return {"port": f"packet://{UPLINK}"}
 
     def _cluster(self, host: Host) -> str:
         """`[cluster]`, with the same members in each host's file."""
