@@ -1,4 +1,4 @@
-"""Gatekeeper's figure 5 with one host that promises anything (`lab.figure5`): its TX half, and RX's TCP cells.
+"""Gatekeeper's figure 5 with promises on one host (`lab.figure5`): its TX half, RX's TCP cells.
 
 H2 and H3 promise their tenants nothing, so what H1 does decides. The peers are best effort (a
 Linux bridge), rigid limits at the guarantees, Linux HTB that lends (bridge, IFB for ingress), and
