@@ -95,6 +95,7 @@ fn directory() -> Directory {
             queue_bytes: 1 << 20,
             flood_per_second: 1000,
             max_learned: 64,
+            talk: None,
         });
         cluster.place("h0", &names[tenant as usize], mac(0, endpoint));
         for host in 1..=HOSTS {

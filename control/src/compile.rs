@@ -1,5 +1,6 @@
 //! Compiling a configuration without errors into a plan: names become numbers, defaults that depend on other values are filled in.
 
+mod talk;
 mod tunnels;
 
 use crate::admission::tenant_guarantee;
@@ -92,8 +93,8 @@ fn switch(
         Uplink { port, rate: uplink.rate, headroom_ppm: switch.headroom() }
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
-    let (mut tenants, mut tenant_names) = (Slots::default(), Slots::default());
-    let (mut endpoints, mut names) = (Slots::default(), Slots::default());
+    let (mut tenants, mut tenant_names) = (Slots::<program::Tenant>::default(), Slots::default());
+    let (mut endpoints, mut names) = (Slots::<program::Endpoint>::default(), Slots::default());
     let mut places = numbers.endpoints.into_iter();
     for (one, id) in switch.tenants.iter().zip(numbers.tenants) {
         tenants.set(id, Some(tenant(one)));
@@ -102,6 +103,16 @@ fn switch(
             ports.set(port, &fitted(switch, one, e));
             endpoints.set(place, Some(endpoint(e, TenantId(id), port)));
             names.set(place, Some(e.name.clone()));
+            let talk = talk::talk(config, switch, e);
+            for direction in Direction::ALL {
+                let Some(talk) = &talk else { break };
+                let more = talk::guarantee(switch, one, e, talk, direction);
+                raise(&mut endpoints[place as usize].share, direction, more);
+                if one.knobs.guarantee.get(direction).is_none() {
+                    raise(&mut tenants[id as usize].share, direction, more);
+                }
+            }
+            endpoints[place as usize].talk = talk;
         }
     }
     SwitchPlan {
@@ -193,7 +204,13 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
         queue_bytes: endpoint.queue_bytes as u32,
         flood_per_second: endpoint.flood_per_second.unwrap_or(flood),
         max_learned: endpoint.max_learned.unwrap_or(learned),
+        talk: None,
     }
+}
+
+fn raise(share: &mut Both<Share>, direction: Direction, more: Rate) {
+    let guarantee = &mut share.get_mut(direction).guarantee;
+    *guarantee = Rate(guarantee.0.saturating_add(more.0));
 }
 
 fn share(knobs: &Knobs, direction: Direction) -> Share {

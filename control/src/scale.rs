@@ -93,6 +93,7 @@ mod tests {
                     queue_bytes: 0,
                     flood_per_second: 0,
                     max_learned: 0,
+                    talk: None,
                 })
                 .collect(),
             ..Program::default()

@@ -132,6 +132,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
                 queue_bytes: 1 << 20,
                 flood_per_second: 1000,
                 max_learned: 0,
+                talk: None,
             })
             .collect(),
         ports: vec![PortFeatures::default(); endpoints as usize + 1].into(),

@@ -462,6 +462,27 @@ impl Fifo {
         }
     }
 
+    /// Puts a frame behind the first `before`, or at the end where there are fewer. Takes time in proportion to them.
+    pub fn insert(&mut self, pool: &mut Pool, before: u32, frame: Frame) {
+        if before == 0 {
+            return self.push_front(pool, frame);
+        }
+        if before >= self.frames {
+            return self.push(pool, frame);
+        }
+        let mut last = self.head;
+        for _ in 1..before {
+            last = pool.slots[last as usize].next;
+        }
+        let (index, next) = (frame.0, pool.slots[last as usize].next);
+        let slot = &mut pool.slots[index as usize];
+        slot.next = next;
+        self.truesize += slot.room() as u32;
+        self.wire_bytes += slot.meta.wire_bytes;
+        self.frames += 1;
+        pool.slots[last as usize].next = index;
+    }
+
     /// Takes the first frame.
     pub fn pop(&mut self, pool: &mut Pool) -> Option<Frame> {
         if self.head == NONE {

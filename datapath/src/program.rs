@@ -13,7 +13,7 @@ use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::{Index, IndexMut};
 
 /// A port, by its slot in [`Program::ports`].
@@ -85,6 +85,18 @@ pub enum Attachment {
     Vxlan(u32),
 }
 
+/// Where the congestion agents of this host speak with those of others, on an endpoint that is the host's own. Their datagrams go before the
+/// endpoint's other frames; see [`crate::sched::ahead`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Talk {
+    /// The address where this host's agents listen and from which they speak; unspecified for any.
+    pub address: IpAddr,
+    /// The UDP port.
+    pub port: u16,
+    /// What may go before the rest at most.
+    pub rate: Both<Rate>,
+}
+
 /// The owner of endpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tenant {
@@ -113,6 +125,8 @@ pub struct Endpoint {
     pub flood_per_second: u32,
     /// Source addresses that may be learned from it.
     pub max_learned: u32,
+    /// What of its traffic over the uplink is the agents'.
+    pub talk: Option<Talk>,
 }
 
 /// What the switch must know of a port.

@@ -67,6 +67,7 @@ fn program(choices: [u8; 8]) -> Program {
             queue_bytes: 6000,
             flood_per_second: 100,
             max_learned: 2,
+            talk: None,
         });
     }
     let next_hop = (choices[3] & 4 == 0).then_some(mac(0xf2));

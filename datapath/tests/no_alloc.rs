@@ -125,6 +125,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             queue_bytes: 256 << 10,
             flood_per_second: 500,
             max_learned: MAX_LEARNED,
+            talk: None,
         }
     };
     let groups = [&RED[..], &BLUE, &GREY, &GREEN];

@@ -184,6 +184,7 @@ fn program(how: u8, which: u8) -> Program {
                 queue_bytes: 1 << (8 + which % 8),
                 flood_per_second: 100,
                 max_learned: 3,
+                talk: None,
             });
         }
     }
@@ -272,6 +273,7 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
                     queue_bytes: 1 << (8 + more % 8),
                     flood_per_second: u32::from(more),
                     max_learned: u32::from(id / 64),
+                    talk: None,
                 }),
             )
         }

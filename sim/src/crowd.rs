@@ -410,6 +410,7 @@ fn program(spec: &CrowdSpec, host: usize, shares: &[Share]) -> Program {
         queue_bytes: QUEUE_BYTES as u32,
         flood_per_second: 1000,
         max_learned: 1024,
+        talk: None,
     };
     let tenant = |(place, share): (usize, &Share)| Tenant {
         attachment: Attachment::Vlan(10 + place as u16),

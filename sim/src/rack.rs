@@ -189,6 +189,7 @@ impl Rack {
                 queue_bytes: self.queue_bytes,
                 flood_per_second: 1000,
                 max_learned: 1024,
+                talk: None,
             }
         });
         let tenants = (0..self.tenants).map(|tenant| {

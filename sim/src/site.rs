@@ -266,6 +266,7 @@ fn open_endpoint(identity: Identity) -> Endpoint {
         queue_bytes: FAR_QUEUE_BYTES,
         flood_per_second: 1000,
         max_learned: 1024,
+        talk: None,
     }
 }
 

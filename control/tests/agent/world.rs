@@ -240,6 +240,7 @@ impl World {
             queue_bytes: 1 << 20,
             flood_per_second: 1000,
             max_learned: 64,
+            talk: None,
         };
         if host == 0 {
             for (index, receiver) in self.receivers.iter().enumerate() {

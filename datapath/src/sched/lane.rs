@@ -131,6 +131,18 @@ impl Lane {
         Ok(())
     }
 
+    /// Puts a frame behind the first `before`, whatever else waits.
+    pub fn enqueue_ahead(&mut self, pool: &mut Pool, now: Instant, before: u32, frame: Frame) {
+        pool.meta_mut(&frame).queued = now;
+        self.fifo.insert(pool, before, frame);
+    }
+
+    /// Takes the first frame, which has nothing to do with the queue behind it: its management is not asked.
+    pub fn dequeue_ahead(&mut self, pool: &mut Pool, now: Instant) -> Option<Served> {
+        let frame = self.fifo.pop(pool)?;
+        Some(self.count_served(pool, now, frame))
+    }
+
     /// How much of a frame fits that takes `wire` bytes on the wire and `truesize` of memory, while `free` buffers are free.
     #[inline]
     #[must_use]
@@ -187,11 +199,16 @@ impl Lane {
             if self.full_since != Instant::ZERO && self.fifo.wire_bytes() < u64::from(self.bound) / 2 {
                 self.full_since = Instant::ZERO;
             }
-            let meta = pool.meta(&frame);
-            let segments = segment::segments(&meta.layout, &meta.offload);
-            self.served.add(segments, pool.len(&frame), meta.wire_bytes);
-            return Some(Served { frame, segments, full: self.waits.record(sojourn_ns) });
+            return Some(self.count_served(pool, now, frame));
         }
+    }
+
+    #[inline]
+    fn count_served(&mut self, pool: &Pool, now: Instant, frame: Frame) -> Served {
+        let meta = pool.meta(&frame);
+        let (segments, waited_ns) = (segment::segments(&meta.layout, &meta.offload), now.since(meta.queued));
+        self.served.add(segments, pool.len(&frame), meta.wire_bytes);
+        Served { frame, segments, full: self.waits.record(waited_ns) }
     }
 
     /// Takes the first frame as it is, to let it wait elsewhere.

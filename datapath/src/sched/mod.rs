@@ -4,6 +4,7 @@
 //! between endpoints of this switch, which only limits hold back. Both charge the same limits, so no path goes round one.
 //! The promise is the fluid model of guarantee, limit and weight at two levels; `SPECIFICATION.md` states how near to it each order is.
 
+pub mod ahead;
 pub mod lane;
 pub mod level;
 pub mod limits;
@@ -109,6 +110,7 @@ impl Scheduler {
         self.limits.endpoints[at] = Limit::new(Pace::of(leaf.share.limit));
         self.wire.add_endpoint(id, &leaf);
         self.local.add_endpoint(id, &leaf.between_neighbours());
+        self.wire.set_ahead(id, endpoint.talk, self.direction);
         self.limited[at] = self.must_queue(id, endpoint.tenant);
     }
 
@@ -118,6 +120,7 @@ impl Scheduler {
         self.limits.endpoints[id.0 as usize].set_pace(Pace::of(leaf.share.limit));
         self.wire.set_endpoint(pool, id, &leaf);
         self.local.set_endpoint(pool, id, &leaf.between_neighbours());
+        self.wire.set_ahead(id, endpoint.talk, self.direction);
         self.limited[id.0 as usize] = self.must_queue(id, endpoint.tenant);
     }
 
@@ -230,10 +233,12 @@ impl Scheduler {
         self.wire.frames() + self.local.frames()
     }
 
-    /// Its lane has been full for so long that reading on would only move the drop from the port's ring to here.
+    /// Its lane has been full for so long that reading on would only move the drop from the port's ring to here. Never where something goes before the
+    /// rest, which would wait in that ring with it.
     #[must_use]
     pub fn is_stuck(&self, endpoint: EndpointId, now: Instant) -> bool {
-        self.wire.lane(endpoint).is_stuck(now) || self.local.lane(endpoint).is_stuck(now)
+        let is_stuck = self.wire.lane(endpoint).is_stuck(now) || self.local.lane(endpoint).is_stuck(now);
+        is_stuck && self.wire.ahead(endpoint).is_none()
     }
 
     /// Frees everything that waits.

@@ -56,6 +56,7 @@ impl Rig {
                     queue_bytes: 1 << 20,
                     flood_per_second: 1000,
                     max_learned: 0,
+                    talk: None,
                 });
             }
         }

@@ -10,6 +10,7 @@
 
 mod node;
 
+use super::ahead::{Ahead, Aheads};
 use super::earlier;
 use super::lane::{Lane, Served};
 use super::level::{Level, Pick};
@@ -19,10 +20,10 @@ use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::unmet::Unmet;
 use super::wheel::Wheel;
 use crate::frame::{Frame, Pool};
-use crate::program::{EndpointId, OrderKind, Share, TenantId};
+use crate::program::{EndpointId, OrderKind, Share, Talk, TenantId};
 use crate::sojourn::Sojourn;
 use crate::stats::{LaneStats, count_on};
-use crate::units::{Instant, Rate};
+use crate::units::{Direction, Instant, Rate};
 use crate::verdict::Reason;
 use node::{NOBODY, Node, Tenant};
 
@@ -94,6 +95,8 @@ pub struct Tree {
     shares: Vec<Share>,
     /// By endpoint, likewise.
     unmet: Vec<Unmet>,
+    /// What goes before the rest, where [`Node::has_ahead`].
+    aheads: Aheads,
     /// Who waits for its limit, by [`WheelNode`].
     wheel: Wheel,
     capacity: Option<Capacity>,
@@ -132,6 +135,7 @@ impl Tree {
             nodes: Vec::new(),
             shares: Vec::new(),
             unmet: Vec::new(),
+            aheads: Aheads::default(),
             wheel: Wheel::new(0),
             capacity: None,
             pace: Pace::UNLIMITED,
@@ -218,6 +222,18 @@ impl Tree {
         self.fit_frames(endpoint.0 as usize);
     }
 
+    /// Says what of an endpoint's frames goes before its others.
+    pub fn set_ahead(&mut self, endpoint: EndpointId, talk: Option<Talk>, direction: Direction) {
+        self.aheads.set(endpoint.0, talk, direction);
+        self.nodes[endpoint.0 as usize].has_ahead = talk.is_some();
+    }
+
+    /// What of an endpoint's frames goes before its others, where something does.
+    #[must_use]
+    pub fn ahead(&self, endpoint: EndpointId) -> Option<&Ahead> {
+        self.aheads.get(endpoint.0)
+    }
+
     /// Makes an endpoint's slot vacant; returns how many of its frames were freed. What its tenant has counted stays.
     pub fn remove_endpoint(&mut self, pool: &mut Pool, limits: &mut Limits, endpoint: EndpointId) -> u32 {
         let freed = self.clear_endpoint(pool, limits, endpoint);
@@ -227,6 +243,7 @@ impl Tree {
         count_on(&mut tenant.marks, counted.marks);
         count_on(&mut tenant.trims, counted.trims);
         tenant.sojourn_max_ns = tenant.sojourn_max_ns.max(counted.sojourn_max_ns);
+        self.aheads.set(endpoint.0, None, Direction::Egress);
         tenant.level.forget(node.child);
         tenant.children[node.child as usize] = NOBODY;
         tenant.vacant.push(node.child);
@@ -240,6 +257,9 @@ impl Tree {
         node.measure(&mut self.unmet[at], &self.shares[at], self.seen);
         self.tenants[node.tenant as usize].measure(self.seen, self.max_frame);
         let freed = node.lane.clear(pool);
+        if let Some(ahead) = self.aheads.get_mut(endpoint.0) {
+            ahead.clear();
+        }
         self.wheel.remove(WheelNode::Endpoint(endpoint.0).number());
         limits.endpoints[endpoint.0 as usize].leave(self.plane);
         let (t, child) = (node.tenant, node.child);
@@ -310,7 +330,11 @@ impl Tree {
     ) -> Result<(), Reason> {
         let node = &mut self.nodes[endpoint.0 as usize];
         let was_empty = node.lane.is_empty();
-        node.lane.enqueue(pool, now, frame, &mut self.losses)?;
+        let ahead = if node.has_ahead { self.aheads.get_mut(endpoint.0) } else { None };
+        match ahead.and_then(|ahead| ahead.takes(pool, now, &frame)) {
+            Some(before) => node.lane.enqueue_ahead(pool, now, before, frame),
+            None => node.lane.enqueue(pool, now, frame, &mut self.losses)?,
+        }
         if was_empty {
             node.stretch.begin(now, node.lane.served_bytes(), node.span);
             self.activate(pool, now, limits, endpoint.0);
@@ -362,7 +386,12 @@ impl Tree {
                 self.wheel.insert(WheelNode::Endpoint(e).number(), now, instant(until));
                 continue;
             }
-            match node.lane.dequeue(pool, now, node.max_frame, &mut self.losses) {
+            let served = if node.has_ahead && self.aheads.get_mut(e).is_some_and(Ahead::lets_go) {
+                node.lane.dequeue_ahead(pool, now)
+            } else {
+                node.lane.dequeue(pool, now, node.max_frame, &mut self.losses)
+            };
+            match served {
                 Some(Served { frame, segments, full }) => {
                     if let Some(full) = full {
                         sojourns[e as usize].carry(full);

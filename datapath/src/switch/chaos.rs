@@ -61,6 +61,7 @@ pub fn endpoint(n: u32, tenant: u32) -> Endpoint {
         queue_bytes: 1 << 20,
         flood_per_second: 1000,
         max_learned: 4,
+        talk: None,
     }
 }
 

@@ -76,7 +76,12 @@ impl Switch {
         from: EndpointId,
         frame: Frame,
     ) -> Result<(), Reason> {
-        if !self.pairs.concern(from) {
+        // What agents say is not held back by what others' agents have asked for.
+        let is_talk = || {
+            let ahead = self.egress.tree(Plane::Wire).ahead(from);
+            ahead.is_some_and(|ahead| ahead.concerns(pool.bytes(&frame), &pool.meta(&frame).layout))
+        };
+        if !self.pairs.concern(from) || is_talk() {
             return self.egress.enqueue(pool, now, Plane::Wire, from, frame);
         }
         match self.pairs.hold(pool, now, from, frame)? {

@@ -47,6 +47,7 @@ impl Rig {
                 queue_bytes: 1 << 20,
                 flood_per_second: 1000,
                 max_learned: 4,
+                talk: None,
             });
         }
         edit(&mut program);

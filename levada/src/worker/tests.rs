@@ -45,6 +45,7 @@ fn program(endpoints: u8) -> Program {
         queue_bytes: 1 << 20,
         flood_per_second: 1000,
         max_learned: 16,
+        talk: None,
     };
     Program {
         tenants: vec![Tenant::default()].into(),

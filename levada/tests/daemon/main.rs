@@ -7,6 +7,7 @@ mod lines;
 mod management;
 mod restart;
 mod shortcuts;
+mod talk;
 mod terminal;
 mod testbed;
 mod traffic;

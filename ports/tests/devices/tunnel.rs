@@ -52,6 +52,7 @@ fn program(ports: &[AnyPort]) -> Program {
             queue_bytes: 1 << 20,
             flood_per_second: 1000,
             max_learned: 0,
+            talk: None,
         }]
         .into(),
         ports: ports.iter().map(features).collect(),

@@ -86,6 +86,8 @@ pub(super) struct Node {
     pub limited: bool,
     /// At which length its stretch is looked at.
     pub span: u8,
+    /// Whether some of its frames go before the others.
+    pub has_ahead: bool,
     pub lane: Lane,
     /// What is looked at next for unmet time.
     pub stretch: Stretch,
@@ -99,6 +101,7 @@ impl Node {
             max_frame: 0,
             limited: false,
             span: 0,
+            has_ahead: false,
             lane: Lane::new(0),
             stretch: Stretch::NONE,
         }

@@ -11,6 +11,8 @@ use crate::wire::Mac;
 use crate::wire::build::{Build, arp_request, eth};
 use std::collections::BTreeMap;
 
+mod talk;
+
 const SECOND: u64 = 1_000_000_000;
 /// Wire bytes of `udp(.., vec![0; 1458])`, tagged: a full frame.
 const FULL: u64 = 1528;

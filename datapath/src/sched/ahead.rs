@@ -1,0 +1,134 @@
+//! Ahead: what of an endpoint's frames goes before its others. So that the congestion agents of hosts hear each other when the link is full, and
+//! when the host fills it itself, their datagrams do not stand in line with the host's other traffic, and are neither marked nor dropped with it.
+//!
+//! Only endpoints whose program says so have it ([`crate::program::Talk`]): the host's own. Whatever looks like agents' datagrams elsewhere is traffic
+//! like any other. It is bounded: what goes ahead keeps to a rate, and what is more waits with the rest. All of it is the endpoint's own traffic,
+//! within its guarantee, limit and weight.
+//!
+//! What goes ahead stands in the endpoint's lane, before the rest and in its own order; here it is known how many that are.
+
+use super::tag::{Pace, Tag, tag};
+use crate::frame::{Frame, Pool};
+use crate::program::Talk;
+use crate::units::{Direction, Instant};
+use crate::wire::{L3, L4, Layout, be16};
+use std::net::IpAddr;
+
+/// What may go ahead at once, in bytes: thirty datagrams of the longest kind, or hundreds as agents mostly send them.
+const BURST: u32 = 40_000;
+/// Frames that may stand before the rest: the way past them is walked for each that comes.
+const MOST: u32 = 64;
+/// The longest frame that goes ahead, in wire bytes: one packet of a 1500-byte MTU. Whoever sends larger ones is no agent.
+const LONGEST: u32 = 1542;
+
+/// What goes ahead at the few endpoints that have it, by their numbers.
+#[derive(Debug, Default)]
+pub struct Aheads(Vec<(u32, Ahead)>);
+
+impl Aheads {
+    /// Says what goes ahead at an endpoint.
+    pub fn set(&mut self, endpoint: u32, talk: Option<Talk>, direction: Direction) {
+        match (self.get_mut(endpoint), talk) {
+            (Some(ahead), Some(talk)) => ahead.set(talk),
+            (None, Some(talk)) => self.0.push((endpoint, Ahead::new(talk, direction))),
+            (_, None) => self.0.retain(|(of, _)| *of != endpoint),
+        }
+    }
+
+    /// What goes ahead at an endpoint.
+    #[must_use]
+    pub fn get(&self, endpoint: u32) -> Option<&Ahead> {
+        self.0.iter().find(|(of, _)| *of == endpoint).map(|(_, ahead)| ahead)
+    }
+
+    /// The same, to change it.
+    #[must_use]
+    pub fn get_mut(&mut self, endpoint: u32) -> Option<&mut Ahead> {
+        self.0.iter_mut().find(|(of, _)| *of == endpoint).map(|(_, ahead)| ahead)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ahead {
+    talk: Talk,
+    direction: Direction,
+    pace: Pace,
+    /// Up to here its rate is used up.
+    paid_until: Tag,
+    /// Frames that stand before the rest.
+    frames: u32,
+}
+
+impl Ahead {
+    /// For the agents' datagrams of a host, in one direction.
+    #[must_use]
+    pub fn new(talk: Talk, direction: Direction) -> Ahead {
+        let pace = Pace::of(*talk.rate.get(direction));
+        Ahead { talk, direction, pace, paid_until: 0, frames: 0 }
+    }
+
+    /// From now on it is for these.
+    pub fn set(&mut self, talk: Talk) {
+        self.talk = talk;
+        self.pace = Pace::of(*talk.rate.get(self.direction));
+    }
+
+    /// Whether a frame goes ahead, and how many stand before it then.
+    pub fn takes(&mut self, pool: &Pool, now: Instant, frame: &Frame) -> Option<u32> {
+        let (bytes, meta) = (pool.bytes(frame), pool.meta(frame));
+        let wire_bytes = meta.wire_bytes;
+        if wire_bytes > LONGEST || self.frames >= MOST || !self.concerns(bytes, &meta.layout) {
+            return None;
+        }
+        let (now_tag, burst) = (tag(now), self.pace.cost(BURST));
+        let paid_until = self.paid_until.max(now_tag) + self.pace.cost(wire_bytes);
+        if paid_until > now_tag + burst {
+            return None;
+        }
+        self.paid_until = paid_until;
+        self.frames += 1;
+        Some(self.frames - 1)
+    }
+
+    /// Whether the next frame of the lane is one that went ahead; it is taken now.
+    pub fn lets_go(&mut self) -> bool {
+        let has_some = self.frames > 0;
+        self.frames = self.frames.saturating_sub(1);
+        has_some
+    }
+
+    /// The lane is empty.
+    pub fn clear(&mut self) {
+        self.frames = 0;
+    }
+
+    /// Whether a frame is the agents' own: UDP from the address where they listen, or to it.
+    #[must_use]
+    pub fn concerns(&self, bytes: &[u8], layout: &Layout) -> bool {
+        if layout.l4 != L4::Udp || layout.fragment {
+            return false;
+        }
+        let own_port = match self.direction {
+            Direction::Egress => 0,
+            Direction::Ingress => 2,
+        };
+        let l3 = usize::from(layout.l3_offset);
+        // Where the source is in the headers (RFC 791, RFC 8200); the destination follows it.
+        let (offset, length) = match (layout.l3, self.talk.address) {
+            (L3::Ipv4, IpAddr::V4(_)) => (l3 + 12, 4),
+            (L3::Ipv6, IpAddr::V6(_)) => (l3 + 8, 16),
+            _ => return false,
+        };
+        let offset = if self.direction == Direction::Egress { offset } else { offset + length };
+        let is_it = |octets: &[u8]| {
+            self.talk.address.is_unspecified()
+                || bytes.get(offset..offset + length).is_some_and(|there| there == octets)
+        };
+        let is_own = match self.talk.address {
+            IpAddr::V4(ip) => is_it(&ip.octets()),
+            IpAddr::V6(ip) => is_it(&ip.octets()),
+        };
+        is_own && be16(bytes, usize::from(layout.l4_offset) + own_port) == self.talk.port
+    }
+}
