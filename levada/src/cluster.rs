@@ -8,7 +8,7 @@
 pub mod authority;
 pub mod credentials;
 
-use crate::{Failure, print};
+use crate::{Failure, check, print, roster};
 use authority::{Answer, Authority, request, settle};
 use clap::{Args, Subcommand};
 use control::config::DEFAULT_DIRECTORY;
@@ -70,6 +70,15 @@ pub enum Arguments {
         #[arg(long)]
         finish: bool,
     },
+    /// Take what a host that is lost for good has left in the etcd out of it; refused while the host is there
+    Forget {
+        /// Name of the lost host
+        #[arg(value_parser = host_name)]
+        host: String,
+        /// Configuration of this host, which says where the etcd is
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Say whose certificate is here, and when what ends
     Status {
         #[command(flatten)]
@@ -99,6 +108,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         },
         Arguments::Sign { place, host } => sign(&place.directory, host.as_deref()),
         Arguments::Rotate { place, finish } => rotate(&place.directory, finish),
+        Arguments::Forget { host, config } => return forget(&host, &config).and_then(|text| print(&text)),
         Arguments::Status { place } => status(&place.directory),
     };
     done.map_err(Failure::Failed).and_then(|text| print(&text))
@@ -214,6 +224,22 @@ fn rotate(directory: &Path, finish: bool) -> Result<String, String> {
     authority.store(directory)?;
     let credentials = join_here(directory, &host, &authority)?;
     Ok(format!("{}\n{next}", joined(&credentials, directory)))
+}
+
+fn forget(host: &str, file: &Path) -> Result<String, Failure> {
+    let (checked, warnings) = check::load(file)?;
+    check::complain(&warnings);
+    let etcd = checked.config.cluster.and_then(|cluster| cluster.etcd).ok_or_else(|| {
+        Failure::Failed(format!(
+            "{} has no [cluster.etcd]: delete the host from the members (levada del member {host}, on each host)",
+            file.display()
+        ))
+    })?;
+    let gone = roster::forget(&etcd, host).map_err(Failure::Failed)?;
+    if gone.is_empty() {
+        return Err(Failure::Failed(format!("the etcd knows nothing of host \"{host}\"")));
+    }
+    Ok(format!("Host \"{host}\" is forgotten. Deleted:\n  {}\n", gone.join("\n  ")))
 }
 
 fn status(directory: &Path) -> Result<String, String> {

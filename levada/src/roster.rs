@@ -6,10 +6,12 @@
 pub mod book;
 mod entry;
 mod etcd;
+mod forget;
 mod gateway;
 
 pub use book::Known;
 pub use etcd::Etcd;
+pub use forget::forget;
 
 use book::{Contest, Own};
 use control::config::{Cluster, Config, Endpoint, Member, Tenant};

@@ -266,6 +266,23 @@ fn endpoints_move_between_hosts_that_know_each_other_by_an_etcd() {
     let _h2 = lab.host(2, &[("red2", 2), ("red9", 9)]);
     lab.until(2, "it is told", |c| c["etcd"]["contests"][0]["holder"] == "h1");
     lab.until(1, "h2 is back", |c| !is_away(c, "h2") && has(c, "h2") == Some(1));
+    // What a host that is lost has left is taken out by hand, not before it is known to be lost.
+    let forget =
+        |host: &str| lab.levada(&["cluster", "forget", host, "-c", &format!("{}/h1.toml", lab.place.display())]);
+    let h3 = lab.host(3, &[("red3", 3), ("red4", 4)]);
+    lab.until(1, "it knows h3", |c| has(c, "h3") == Some(2));
+    let refused = forget("h3");
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && why.contains("its daemon h3@"), "{why}");
+    h3.signal(rustix::process::Signal::TERM);
+    lab.until(1, "h3 is away", |c| is_away(c, "h3") && has(c, "h3") == Some(2));
+    let forgotten = forget("h3");
+    let text = String::from_utf8_lossy(&forgotten.stdout).into_owned();
+    assert!(
+        forgotten.status.success() && text.contains("/levada/v1/host/h3") && text.matches("endpoint/red").count() == 2
+    );
+    lab.until(1, "it is forgotten", |c| has(c, "h3").is_none() && has(c, "h2") == Some(1));
+    assert!(String::from_utf8_lossy(&forget("h3").stderr).contains("knows nothing of host \"h3\""));
     // Who has no use for the store takes its own along.
     lab.must(&["set", "cluster", "etcd=", "-n", "h1"]);
     until("h1 is gone", || {

@@ -187,7 +187,8 @@ impl Book {
         self.known.get(key)?.entry.as_ref().ok()
     }
 
-    fn is_alive(&self, host: &str) -> bool {
+    /// Whether the store has heard of a host's daemon within its lease.
+    pub fn is_alive(&self, host: &str) -> bool {
         self.known.contains_key(&Key::Alive(host.to_owned()))
     }
 

@@ -24,6 +24,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{interval, timeout};
+use tokio_rustls::TlsConnector;
 
 /// For how long a host counts as there after it was last heard of by the etcd. Longer than all waits below together.
 const TTL_S: i64 = 15;
@@ -179,14 +180,12 @@ impl Session {
     /// One connection, until it breaks, or nobody needs it any more.
     async fn session(&mut self, url: &EtcdUrl) -> Result<(), String> {
         let tls = tls(&self.config)?;
-        let mut gateway = Gateway::open(url, tls.as_ref()).await?;
-        if let (Some(user), Some(file)) = (&self.config.user, &self.config.password_file) {
-            gateway.log_in(user, password(Path::new(file))?.trim_end()).await?;
-        }
+        let mut gateway = enter(&self.config, url, tls.as_ref()).await?;
         if self.lease == 0 || !keep(&mut gateway, self.lease).await? {
             self.borrow(&mut gateway).await?;
         }
-        self.read(&mut gateway).await?;
+        let own = self.own.borrow().clone();
+        self.book = read(&mut gateway, &self.config.prefix, own, self.lease).await?;
         let mut watching = Gateway::open(url, tls.as_ref()).await?;
         watching.log_in_as(&gateway);
         let (from, to) = range(&self.config.prefix);
@@ -227,34 +226,6 @@ impl Session {
         Ok(())
     }
 
-    /// Reads everything, as of one revision.
-    async fn read(&mut self, gateway: &mut Gateway) -> Result<(), String> {
-        let (mut from, to) = range(&self.config.prefix);
-        let mut book = Book::new(&self.config.prefix, self.own.borrow().clone());
-        book.set_lease(self.lease);
-        let mut revision = 0;
-        loop {
-            let ask = json!({"key": encode(&from), "range_end": encode(&to), "limit": PAGE.to_string(), "revision": revision.to_string()});
-            let page = gateway.call("/v3/kv/range", &ask).await?;
-            if revision == 0 {
-                revision = number(&page["header"]["revision"]);
-            }
-            let entries = page["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
-            for entry in entries {
-                put(&mut book, entry)?;
-            }
-            match entries.last() {
-                Some(last) if page["more"].as_bool().unwrap_or(false) => {
-                    from = [decode(&last["key"])?, vec![0]].concat()
-                }
-                _ => break,
-            }
-        }
-        book.reach(revision);
-        self.book = book;
-        Ok(())
-    }
-
     /// Takes what a watch tells.
     fn hear(&mut self, told: &Value) -> Result<(), String> {
         let result = &told["result"];
@@ -278,29 +249,8 @@ impl Session {
 
     /// Writes what is to be written.
     async fn settle(&mut self, gateway: &mut Gateway) -> Result<(), String> {
-        while let Some(write) = self.book.next_write() {
-            let (request, looked_at) = transaction(&self.config.prefix, &write, self.lease);
-            let answer = gateway.call("/v3/kv/txn", &request).await?;
-            let revision = number(&answer["header"]["revision"]);
-            if answer["succeeded"].as_bool().unwrap_or(false) {
-                let path = write.key.path(&self.config.prefix);
-                let lease = if write.leased { self.lease } else { 0 };
-                match &write.value {
-                    Some(value) => {
-                        let since = self.book.since(&write.key, revision);
-                        self.book.put(&path, value, (since, revision), lease);
-                    }
-                    None => self.book.delete(&path, revision),
-                }
-                continue;
-            }
-            // Somebody was first: this is how it is.
-            for (path, response) in looked_at.iter().zip(answer["responses"].as_array().into_iter().flatten()) {
-                match response["response_range"]["kvs"].as_array().and_then(|all| all.first()) {
-                    Some(entry) => put(&mut self.book, entry)?,
-                    None => self.book.delete(path, revision),
-                }
-            }
+        while let Some(wanted) = self.book.next_write() {
+            write(gateway, &self.config.prefix, &mut self.book, &wanted, self.lease).await?;
         }
         lock(&self.shared).is_settled = true;
         Ok(())
@@ -361,6 +311,74 @@ impl Session {
             (self.changed)();
         }
     }
+}
+
+/// Connects, and says who this host is there.
+pub async fn enter(config: &Config, url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
+    let mut gateway = Gateway::open(url, tls).await?;
+    if let (Some(user), Some(file)) = (&config.user, &config.password_file) {
+        gateway.log_in(user, password(Path::new(file))?.trim_end()).await?;
+    }
+    Ok(gateway)
+}
+
+/// Reads everything, as of one revision.
+pub async fn read(gateway: &mut Gateway, prefix: &str, own: Own, lease: i64) -> Result<Book, String> {
+    let (mut from, to) = range(prefix);
+    let mut book = Book::new(prefix, own);
+    book.set_lease(lease);
+    let mut revision = 0;
+    loop {
+        let ask = json!({"key": encode(&from), "range_end": encode(&to), "limit": PAGE.to_string(), "revision": revision.to_string()});
+        let page = gateway.call("/v3/kv/range", &ask).await?;
+        if revision == 0 {
+            revision = number(&page["header"]["revision"]);
+        }
+        let entries = page["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for entry in entries {
+            put(&mut book, entry)?;
+        }
+        match entries.last() {
+            Some(last) if page["more"].as_bool().unwrap_or(false) => {
+                from = [decode(&last["key"])?, vec![0]].concat();
+            }
+            _ => break,
+        }
+    }
+    book.reach(revision);
+    Ok(book)
+}
+
+/// Writes something, and tells the book what became of it. False: somebody was first, and it is otherwise now.
+pub async fn write(
+    gateway: &mut Gateway,
+    prefix: &str,
+    book: &mut Book,
+    wanted: &Write,
+    lease: i64,
+) -> Result<bool, String> {
+    let (request, looked_at) = transaction(prefix, wanted, lease);
+    let answer = gateway.call("/v3/kv/txn", &request).await?;
+    let revision = number(&answer["header"]["revision"]);
+    if answer["succeeded"].as_bool().unwrap_or(false) {
+        let path = wanted.key.path(prefix);
+        let lease = if wanted.leased { lease } else { 0 };
+        match &wanted.value {
+            Some(value) => {
+                let since = book.since(&wanted.key, revision);
+                book.put(&path, value, (since, revision), lease);
+            }
+            None => book.delete(&path, revision),
+        }
+        return Ok(true);
+    }
+    for (path, response) in looked_at.iter().zip(answer["responses"].as_array().into_iter().flatten()) {
+        match response["response_range"]["kvs"].as_array().and_then(|all| all.first()) {
+            Some(entry) => put(book, entry)?,
+            None => book.delete(path, revision),
+        }
+    }
+    Ok(false)
 }
 
 /// All keys of a cluster: from, and up to but without.
