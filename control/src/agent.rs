@@ -1,8 +1,8 @@
 //! The congestion agent: the part of a switch that sees what arrives from other hosts and has their switches slow down who sends too much.
 //!
 //! There is one for each switch with an uplink. It receives on behalf of its endpoints (controller [`rate`], or [`gatekeeper`] as published), and
-//! it obeys on behalf of its senders ([`leases`]); it always does the second, whatever controller is set. It has no clock, no socket and no
-//! thread: a shell calls it, in this order:
+//! it obeys on behalf of its senders ([`leases`]): limits of pairs whatever controller is set, the published notifications, which halve all that
+//! an endpoint sends, only where that controller is. It has no clock, no socket and no thread: a shell calls it, in this order:
 //!
 //! - outside events in: [`Agent::sample`] each millisecond while [`Agent::poll_timeout`] says so, with what the switch counted
 //!   ([`events`]); [`Agent::hear`] for each datagram of another agent, after whose host was authenticated; [`Agent::advance`] when
@@ -10,9 +10,10 @@
 //! - mutators: [`Agent::set_directory`] when the program, the configuration or the cluster changed;
 //! - work out, after any of these, until they give nothing: [`Agent::poll_tuning`] for the switch, [`Agent::poll_message`] for other hosts.
 //!
-//! What a peer can do is bounded: it may speak only for endpoints that the directory has at its host, and only about endpoints here; how often
-//! is bounded, how many limits there are is bounded, and each ends by itself ([`leases::free_within_ns`]). Nothing that is lost, doubled, late or
-//! forged does more than that. State grows with the hosts that it talks to, not with the cluster.
+//! What a peer can do is bounded: it may speak only for endpoints that the directory has at its host, and only about endpoints here, so
+//! what it can hold back is what is sent to it; how often is bounded, how many limits there are is bounded, of one host and of all, and each ends by
+//! itself ([`leases::free_within_ns`]). Nothing that is lost, doubled, late or forged does more than that. Where the published controller is set,
+//! a peer can have everything halved that an endpoint sends which also sends to it: that is how it was published. State grows with the hosts that it talks to, not with the cluster.
 
 pub mod directory;
 pub mod events;
@@ -49,7 +50,7 @@ pub enum HearError {
     TooMuch,
     /// It is no message.
     Message(MessageError),
-    /// It was heard before, or is too old.
+    /// It was heard before, is too old, or the first of another life, which the next is to bear out.
     Replay,
     /// So many of its pairs were not heeded: the receiver is not at the host that spoke, the sender is not here, or there was no room.
     Pairs(u32),
@@ -61,7 +62,7 @@ impl fmt::Display for HearError {
             HearError::Stranger => write!(f, "it is from no host of the cluster"),
             HearError::TooMuch => write!(f, "the host sends too many"),
             HearError::Message(error) => write!(f, "{error}"),
-            HearError::Replay => write!(f, "it was heard before, or is too old"),
+            HearError::Replay => write!(f, "it was heard before, is too old, or as yet alone in its life"),
             HearError::Pairs(pairs) => {
                 write!(f, "{pairs} of its pairs are not for this host to ask, or not for us to heed")
             }
@@ -134,7 +135,10 @@ impl Agent {
         self.advance(now);
         let (directory, post, counters) = (&self.directory, &mut self.post, &mut self.counters);
         match self.settings.controller {
-            ControllerKind::Rate => self.rate.sample(now, span_ns, arrivals, directory, post, counters),
+            ControllerKind::Rate => {
+                self.rate.sample(now, span_ns, arrivals, directory, post, counters);
+                self.rate.greet(now, directory, post);
+            }
             ControllerKind::Gatekeeper => {
                 self.gatekeeper.sample(now, &self.settings.gatekeeper, queues, directory, post, counters);
             }
@@ -183,17 +187,24 @@ impl Agent {
             self.counters.garbage += 1;
             HearError::Message(error)
         })?;
+        let life = peer.life();
         if !peer.is_new(now, message.life, message.sequence) {
             self.counters.replays += 1;
             return Err(HearError::Replay);
         }
+        if life != message.life {
+            self.leases.orphan(now, host, message.life);
+        }
         let (asked, link) = ((message.life, message.sequence), self.egress());
         let (mut heeded, mut refused) = (0, 0);
+        let halves = self.settings.controller == ControllerKind::Gatekeeper;
         for pair in &message.pairs {
             let place = self.directory.cluster().host_of(pair.tenant, pair.to);
             let from = self.directory.own(pair.tenant, pair.from);
-            let Some(from) = from.filter(|_| place == Some(host)) else {
-                let counter = if place == Some(host) { &mut self.counters.foreign } else { &mut self.counters.lies };
+            // What halves everything that an endpoint sends concerns other receivers too: only where that is the way that was chosen.
+            let may = place == Some(host) && (pair.say != Say::Halve || halves);
+            let Some(from) = from.filter(|_| may) else {
+                let counter = if may { &mut self.counters.foreign } else { &mut self.counters.lies };
                 *counter += 1;
                 refused += 1;
                 continue;

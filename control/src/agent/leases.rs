@@ -2,7 +2,7 @@
 //!
 //! A limit for a pair holds under a *lease*. One that is not renewed, or whose receiver said that it is over, is relaxed: raised by a quarter every
 //! [`RELAX_NS`] until it is as fast as the link, then lifted. So whatever becomes of a receiver, its host, or its messages, a sender is free
-//! again at most [`free_within_ns`] after the last that was heard.
+//! again at most [`free_within_ns`] after the last that was heard. What a host's agent asked for in an earlier life ends sooner ([`ORPHAN_NS`]).
 //!
 //! Gatekeeper's limit of all that an endpoint sends (`LIM`) is halved by each notification and grows back linearly by itself.
 
@@ -14,13 +14,19 @@ use datapath::wire::Mac;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most pairs of one switch that are limited at a time.
+/// Most pairs of one switch that are limited at a time. Of these one host may ask for as many as are left free (dynamic thresholds, Choudhury and Hahne
+/// 1998): half where it is alone, and none can shut out the others.
 pub const MOST_LEASES: usize = 4096;
 /// Longest lease that is believed, in milliseconds.
 pub const MAX_LEASE_MS: u16 = 2000;
 /// Time between two raises of a limit whose lease ran out: a sample and a round trip, in which a receiver that is still in need asks again.
 /// Four of them are more than a doubling. (With one doubling each 10 ms, a receiver's new agent found its link overrun before it could speak.)
 pub const RELAX_NS: u64 = 2_500_000;
+/// When a host's new agent was heard of first, what the one before it asked for holds for so long, unless the new one asks for it too: it does not
+/// know whom it limits. Enough for it to measure for some samples, and to say what it wants although a word or two are lost.
+pub const ORPHAN_NS: u64 = 20_000_000;
+/// Of a limit of which it is not known who asked: lives are larger.
+const NO_LIFE: u64 = 0;
 /// The slowest limit that is set, whatever is asked for: from here to 400 Gbit/s takes 68 raises.
 pub const SLOWEST: Rate = Rate(128_000);
 
@@ -72,6 +78,8 @@ pub struct Obeyed {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     pairs: BTreeMap<(EndpointId, Mac), Lease>,
+    /// How many of them each host asked for.
+    counts: BTreeMap<Arc<str>, usize>,
     brakes: BTreeMap<EndpointId, Brake>,
     /// What the switch is to be told.
     tunings: BTreeMap<(EndpointId, Toward), Option<Rate>>,
@@ -104,17 +112,22 @@ impl Leases {
     ) -> Asked {
         let rate = rate.max(SLOWEST);
         let due = now.plus_ns(u64::from(lease_ms.min(MAX_LEASE_MS)) * 1_000_000);
-        let full = self.pairs.len() >= MOST_LEASES;
+        let full = self.counts.get(host).copied().unwrap_or(0) >= MOST_LEASES - self.pairs.len();
         let known = self.pairs.get_mut(&(from, to));
         let changed = match known {
             Some(lease) if lease.host == *host && lease.asked >= asked => return Asked::Old,
             None if full => return Asked::Full,
             Some(lease) => {
                 let changed = lease.rate != rate;
+                if lease.host != *host {
+                    count_out(&mut self.counts, &lease.host);
+                    *self.counts.entry(host.clone()).or_default() += 1;
+                }
                 *lease = Lease { host: host.clone(), asked, rate, due, relaxing: false };
                 changed
             }
             None => {
+                *self.counts.entry(host.clone()).or_default() += 1;
                 self.pairs.insert((from, to), Lease { host: host.clone(), asked, rate, due, relaxing: false });
                 true
             }
@@ -152,12 +165,23 @@ impl Leases {
         Asked::Done
     }
 
+    /// `host` has a new agent, in this life: limits of the one before are orphans.
+    pub fn orphan(&mut self, now: Instant, host: &str, life: u64) {
+        let soon = now.plus_ns(ORPHAN_NS);
+        let of_host = self.pairs.values_mut().filter(|lease| *lease.host == *host);
+        for lease in of_host.filter(|lease| lease.asked.0 != life && lease.asked.0 != NO_LIFE) {
+            lease.due = lease.due.min(soon);
+        }
+        self.due(soon);
+    }
+
     /// A limit is in force that an earlier agent of this switch was asked for, by `host`: it runs out like any other.
     pub fn adopt(&mut self, now: Instant, host: Arc<str>, from: EndpointId, to: Toward, rate: Rate) {
         match to {
             Toward::Address(to) => {
                 let due = now.plus_ns(u64::from(MAX_LEASE_MS) * 1_000_000);
-                self.pairs.insert((from, to), Lease { host, asked: (0, 0), rate, due, relaxing: false });
+                *self.counts.entry(host.clone()).or_default() += 1;
+                self.pairs.insert((from, to), Lease { host, asked: (NO_LIFE, 0), rate, due, relaxing: false });
                 self.due(due);
             }
             Toward::Everyone => {
@@ -176,7 +200,7 @@ impl Leases {
         if self.next.is_none_or(|next| now < next) {
             return;
         }
-        let (tunings, mut next) = (&mut self.tunings, None::<Instant>);
+        let (tunings, counts, mut next) = (&mut self.tunings, &mut self.counts, None::<Instant>);
         self.pairs.retain(|&(from, to), lease| {
             if now >= lease.due {
                 lease.relax(now);
@@ -185,6 +209,7 @@ impl Leases {
                 let rate = Some(lease.rate).filter(|&rate| rate < link);
                 tunings.insert((from, Toward::Address(to)), rate);
                 if rate.is_none() {
+                    count_out(counts, &lease.host);
                     return false;
                 }
             }
@@ -216,11 +241,12 @@ impl Leases {
         is_own: impl Fn(EndpointId) -> bool,
         place: impl Fn(EndpointId, Mac) -> Option<Arc<str>>,
     ) {
-        let tunings = &mut self.tunings;
+        let (tunings, counts) = (&mut self.tunings, &mut self.counts);
         let mut relaxed = false;
         self.pairs.retain(|&(from, to), lease| {
             let stays = is_own(from);
             if !stays {
+                count_out(counts, &lease.host);
                 tunings.insert((from, Toward::Address(to)), None);
             } else if !lease.relaxing && place(from, to).as_ref() != Some(&lease.host) {
                 lease.relax(now);
@@ -271,11 +297,73 @@ impl Leases {
     }
 }
 
+/// A limit that `host` asked for is gone.
+fn count_out(counts: &mut BTreeMap<Arc<str>, usize>, host: &Arc<str>) {
+    if let Some(count) = counts.get_mut(host) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(host);
+        }
+    }
+}
+
 impl Lease {
     fn relax(&mut self, now: Instant) {
         if !self.relaxing {
             self.relaxing = true;
             self.due = now;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: Rate = Rate(Rate::GBIT);
+
+    fn mac(n: usize) -> Mac {
+        let [a, b] = (n as u16).to_be_bytes();
+        Mac([2, 0, 0, 0, a, b])
+    }
+
+    /// `host` asks for a limit, in life 1.
+    fn ask(leases: &mut Leases, host: &str, n: usize) -> Asked {
+        leases.limit(Instant(1), &host.into(), (1, 1 + n as u64), EndpointId(0), mac(n), Rate(1_000_000), 2000)
+    }
+
+    #[test]
+    fn one_host_cannot_take_the_room_of_the_others() {
+        let mut leases = Leases::default();
+        let taken = (0..MOST_LEASES).filter(|&n| ask(&mut leases, "greedy", n) == Asked::Done).count();
+        assert_eq!(taken, MOST_LEASES / 2);
+        let others = (0..100).filter(|&n| ask(&mut leases, "modest", MOST_LEASES + n) == Asked::Done).count();
+        assert_eq!(others, 100);
+        // What is free again may be asked for again.
+        let end = Instant(1 + free_within_ns(2000, LINK));
+        let mut now = Instant(1);
+        while let Some(due) = leases.poll_timeout() {
+            now = now.max(due);
+            leases.advance(now, LINK, &Settings::default());
+        }
+        assert!(now <= end && leases.pairs.is_empty() && leases.counts.is_empty(), "{:?}", leases.counts);
+    }
+
+    #[test]
+    fn what_an_earlier_agent_asked_for_ends_soon_unless_the_new_one_asks_too() {
+        let mut leases = Leases::default();
+        for n in 0..3 {
+            assert_eq!(ask(&mut leases, "h", n), Asked::Done);
+        }
+        assert_eq!(ask(&mut leases, "other", 3), Asked::Done);
+        leases.adopt(Instant(1), "h".into(), EndpointId(0), Toward::Address(mac(4)), Rate(1_000_000));
+        leases.orphan(Instant(1), "h", 2);
+        let host: Arc<str> = "h".into();
+        leases.limit(Instant(2), &host, (2, 1), EndpointId(0), mac(1), Rate(1_000_000), 2000);
+        leases.advance(Instant(ORPHAN_NS), LINK, &Settings::default());
+        assert!(leases.report().all(|obeyed| !obeyed.relaxing));
+        leases.advance(Instant(1 + ORPHAN_NS), LINK, &Settings::default());
+        let relaxing: Vec<bool> = leases.report().map(|obeyed| obeyed.relaxing).collect();
+        assert_eq!(relaxing, [true, false, true, false, false]);
     }
 }

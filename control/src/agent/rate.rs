@@ -117,7 +117,8 @@ pub(super) struct Controller {
     divider: Divider,
     /// Whether and how the link is contended.
     state: State,
-    /// When the last sample was.
+    /// When the first sample was, and the last.
+    born: Option<Instant>,
     sampled: Option<Instant>,
     swept: Instant,
     scratch: pair::Scratch,

@@ -78,7 +78,7 @@ pub struct Counters {
     pub replays: u64,
     /// Datagrams beyond what one host may send.
     pub floods: u64,
-    /// Pairs whose receiver is not at the host that spoke.
+    /// Pairs whose receiver is not at the host that spoke, or of which it said what it may not: Gatekeeper's notifications where that is not set.
     pub lies: u64,
     /// Pairs whose sender is not here.
     pub foreign: u64,

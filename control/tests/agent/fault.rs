@@ -2,11 +2,12 @@
 
 use crate::world::{Faults, Load, MBIT, MS, Receiver, World, host_name, receiver_mac};
 use control::agent::events::Toward;
-use control::agent::leases::free_within_ns;
+use control::agent::leases::{SLOWEST, free_within_ns};
 use control::agent::message::{Pair, Say, Writer};
 use control::agent::report::Ignores;
 use control::agent::{Cluster, HearError};
 use datapath::units::{Instant, Rate};
+use datapath::wire::Mac;
 
 /// Two tenants, and a flood by four senders of one from 200 ms on.
 fn flooded() -> World {
@@ -49,6 +50,8 @@ fn a_partition_frees_the_senders_and_its_end_limits_them_again() {
     world.faults.parted = false;
     world.run(30 * MS);
     assert_eq!(world.limits.len(), 4);
+    // And not what each took meanwhile.
+    assert!(world.limits.values().all(|&rate| rate <= 1.1 * 265.0 / 4.0 * MBIT), "{:?}", world.limits);
     world.run(60 * MS);
     let shares = world.shares(100 * MS);
     assert!(shares[0] >= 0.99 * 735.0 * MBIT, "{shares:?}");
@@ -144,6 +147,8 @@ fn who_lies_replays_or_talks_nonsense_limits_nobody() {
     };
     let (to, other) = (receiver_mac(0), receiver_mac(1));
     let agent = &mut world.agents[1];
+    // It is another life than before, and alone.
+    assert_eq!(agent.hear(now, "h0", &say("a", to, victim, 9, 0)), Err(HearError::Replay));
     let told = say("a", to, victim, 9, 1);
     assert_eq!(agent.hear(now, "nobody", &told), Err(HearError::Stranger));
     assert_eq!(agent.hear(now, "h1", &told), Err(HearError::Stranger), "its own name");
@@ -159,5 +164,65 @@ fn who_lies_replays_or_talks_nonsense_limits_nobody() {
     assert!(far < 300, "{far} datagrams at once were heard of one host");
     let counters = agent.report(now).counters;
     assert_eq!((counters.strangers, counters.lies, counters.foreign, counters.garbage), (2, 1, 2, 1));
-    assert!(counters.replays == 1 && counters.floods > 4000, "{counters:?}");
+    assert!(counters.replays == 2 && counters.floods > 4000, "{counters:?}");
+}
+
+/// What host `from` says to host 1 about its first flow, toward `to`.
+fn say(world: &mut World, from: usize, life: u64, sequence: u64, to: Mac, say: Say) -> Result<u32, HearError> {
+    let mut writer = Writer::new(2000, life, sequence);
+    assert!(writer.add(&Pair { tenant: "a", to, from: world.flows[0].mac, say }));
+    world.agents[1].hear(Instant(world.now), &host_name(from), &writer.finish())
+}
+
+#[test]
+fn a_receivers_new_agent_is_not_bound_by_what_it_cannot_know() {
+    let mut world = flooded();
+    world.run(10 * MS);
+    // For some reason that is over, the victim's own sender was told less than it is promised.
+    assert_eq!(say(&mut world, 0, 1, 50, receiver_mac(0), Say::Rate(Rate(300_000_000))), Ok(1));
+    world.run(100 * MS);
+    assert_eq!(world.limit(0), Some(300.0 * MBIT), "whoever said it knows what it is for");
+    world.restart_receiver();
+    world.run(60 * MS);
+    assert_eq!(world.limit(0), None);
+    let shares = world.shares(200 * MS);
+    assert!(shares[0] >= 0.99 * 735.0 * MBIT, "{shares:?}");
+}
+
+#[test]
+fn a_member_that_asks_for_next_to_nothing_holds_back_only_what_is_sent_to_it() {
+    // The one at host 2 receives too, from the victim's sender among others.
+    let receivers = [Receiver::of("a", 735.0), Receiver::of("b", 245.0)];
+    let flows = [(1, 0, Load::Open(735.0 * MBIT)), (2, 0, Load::Open(0.0)), (3, 1, Load::Open(1000.0 * MBIT))];
+    let mut world = World::new(&receivers, &flows);
+    world.run(200 * MS);
+    let own = world.flows[1].mac;
+    assert_eq!(say(&mut world, 2, 9, 1, own, Say::Rate(Rate(1))), Ok(1));
+    assert_eq!(say(&mut world, 2, 9, 2, receiver_mac(0), Say::Rate(Rate(1))), Err(HearError::Pairs(1)));
+    assert_eq!(say(&mut world, 2, 9, 3, receiver_mac(0), Say::Lift), Err(HearError::Pairs(1)));
+    assert_eq!(say(&mut world, 2, 9, 4, own, Say::Halve), Err(HearError::Pairs(1)), "it would concern others");
+    assert_eq!(world.agents[1].report(Instant(world.now)).counters.lies, 3);
+    world.run(100 * MS);
+    let limited: Vec<_> = world.limits.iter().filter(|((host, ..), _)| *host == 1).collect();
+    assert_eq!(limited, [(&(1, world.flows[0].id, Toward::Address(own)), &(SLOWEST.0 as f64))]);
+    let shares = world.shares(200 * MS);
+    assert!(shares[0] >= 0.99 * 735.0 * MBIT, "{shares:?}");
+    world.run(free_within_ns(2000, Rate(Rate::GBIT)));
+    assert!(world.limits.keys().all(|&(host, ..)| host != 1), "{:?}", world.limits);
+}
+
+#[test]
+fn a_receiver_whose_clock_was_set_back_is_heard_again() {
+    let mut world = flooded();
+    world.restart_receiver();
+    world.run(300 * MS);
+    world.lives = 0;
+    world.restart_receiver();
+    // Until it is believed, its limits are not heeded; those of before have ended, and nobody is limited for ever.
+    world.run(free_ns());
+    assert!(world.limits.is_empty(), "{:?}", world.limits);
+    world.run(4500 * MS - free_ns());
+    assert!((1..5).all(|flow| world.limit(flow).is_some()), "{:?}", world.limits);
+    let shares = world.shares(200 * MS);
+    assert!(shares[0] >= 0.99 * 735.0 * MBIT, "{shares:?}");
 }

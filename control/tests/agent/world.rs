@@ -123,7 +123,7 @@ pub struct World {
     queues: Vec<(f64, f64, Option<Mac>)>,
     sampled: u64,
     random: Random,
-    lives: u64,
+    pub lives: u64,
 }
 
 /// The address of a receiving endpoint.

@@ -45,7 +45,10 @@ pub(super) struct Limit {
     pub said_at: Instant,
     /// The highest of what was told before, until the sender can have heard of `told`.
     before: u64,
-    raised_at: Instant,
+    /// When it was raised by more than a sixteenth.
+    pub raised_at: Instant,
+    /// When it was told the same once more, in case it had not heard of that.
+    pub repeated_at: Instant,
     /// Whether it uses the limit up.
     pub wants_more: bool,
     /// Since when less is used.
@@ -112,6 +115,7 @@ impl Limit {
             said_at: now,
             before: u64::MAX,
             raised_at: now,
+            repeated_at: now,
             wants_more: true,
             unused_since: None,
             otherwise_since: None,
@@ -278,6 +282,8 @@ impl Receiver {
             }
             let Some(limit) = &mut pair.limit else { continue };
             let level = if water.is_bounded() { water.level(0, 1) } else { rate.saturating_add(free) };
+            // Who ignores its limit has what it takes, but is told what it may: when it can hear again, that is right at once.
+            let level = if limit.ignores { level.min(self.share / u64::from(self.limited)) } else { level };
             let held_back = if limit.told.is_some() && limit.wants_more { held_back } else { 0 };
             let level = level - ((u128::from(level) * u128::from(held_back)) >> 16) as u64;
             limit.rate = level.max(SLOWEST.0);

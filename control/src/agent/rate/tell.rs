@@ -1,5 +1,10 @@
 //! Telling the senders' hosts: what at once, what gathered, and again before it is forgotten.
+//!
+//! A new agent does not know what the one before it asked for, and whom that limits too much sends no more than it may: nothing shows it. So at
+//! first it greets each host that something comes from, and the host's agent lets go of what the earlier life asked for. Nothing is
+//! acknowledged here either: it greets again, ever less often, for as long as such a limit can be in force.
 
+use super::super::leases::MAX_LEASE_MS;
 use super::super::message::{Pair as Word, Say};
 use super::super::meter::Meter;
 use super::super::post::Post;
@@ -22,6 +27,9 @@ const IGNORED_PART: u64 = 4;
 /// Large changes are gathered for this long, small ones until the host would be told again.
 const SOON_NS: u64 = 2_000_000;
 
+/// For so long after its start an agent greets: after that no lease of an earlier life is in force.
+const GREET_NS: u64 = MAX_LEASE_MS as u64 * 1_000_000;
+
 /// Cuts that make together less than this part of the link (one in) are small: half of the usual headroom. So are raises: what noise makes of
 /// a few hundred limits.
 const SMALL_CUTS_PART: u64 = 100;
@@ -38,6 +46,8 @@ enum Urgency {
     Soon,
     /// A new limit, a cut by an eighth.
     Now,
+    /// It was raised, and seems not to know: what it was told, once more.
+    Repeat,
     /// Its lease would run out, or it sends more than it was told: the word was lost. However small that is for the link, it does not pass.
     Again,
 }
@@ -87,10 +97,17 @@ impl Limit {
         let patience_ns = if self.ignores { again_ns / IGNORED_PART } else { GRACE_NS };
         let unheard =
             silent > patience_ns && (self.exceeds(now, meter.fast, noise) || self.overruns(now, meter, noise));
+        // One that was raised and is not used may not be known: once more, and again after twice the time, until it is told anyway. When
+        // that is stays as it is: who is told a little more or less in another millisecond than the others falls out of step with them.
+        let spoken_at = self.said_at.max(self.repeated_at);
+        let is_due = now.since(spoken_at) >= spoken_at.since(self.raised_at).max(GRACE_NS);
+        let is_unused = now.since(self.raised_at) < again_ns && meter.slow.max(meter.fast) < told - told / 16;
         if silent >= again_ns || unheard {
             Some(Urgency::Again)
         } else if self.rate < told - told / 8 {
             Some(Urgency::Now)
+        } else if is_due && is_unused {
+            Some(Urgency::Repeat)
         } else if changed > told / 8 || self.rate < told - told / 32 {
             Some(Urgency::Soon)
         } else if changed > told / 64 {
@@ -179,29 +196,53 @@ impl Controller {
                 Urgency::Passing => continue,
                 Urgency::Later => again_ns,
                 Urgency::Soon => SOON_NS,
-                Urgency::Again | Urgency::Now => SAMPLE_NS / 2,
+                Urgency::Again | Urgency::Repeat | Urgency::Now => SAMPLE_NS / 2,
             };
             if silent < spacing {
                 continue;
             }
             let receivers = &self.receivers;
-            let words = group.iter().flat_map(|&(_, index, at, _)| {
+            let words = group.iter().flat_map(|&(_, index, at, urgency)| {
                 let pair = &receivers[index as usize].pairs[at as usize];
-                let say = Say::Rate(Rate(pair.limit.as_ref().map_or(u64::MAX, |limit| limit.rate)));
+                let rate = |limit: &Limit| limit.told.filter(|_| urgency == Urgency::Repeat).unwrap_or(limit.rate);
+                let say = Say::Rate(Rate(pair.limit.as_deref().map_or(u64::MAX, rate)));
                 words(directory, index, pair.from, say)
             });
             let mut said = post.write(now, host, lease_ms, most >= Urgency::Soon, words);
-            for &(_, index, at, _) in group {
+            for &(_, index, at, urgency) in group {
                 let addresses = directory.endpoints.get(index).map_or(0, |endpoint| endpoint.addresses.len());
                 let Some(left) = said.checked_sub(addresses) else { break };
                 said = left;
                 let pair = &mut self.receivers[index as usize].pairs[at as usize];
-                if let Some(limit) = &mut pair.limit {
-                    limit.tell(now);
+                match &mut pair.limit {
+                    Some(limit) if urgency == Urgency::Repeat => limit.repeated_at = now,
+                    Some(limit) => limit.tell(now),
+                    None => {}
                 }
             }
         }
         (self.post.due, self.post.turns) = (due, turns);
+    }
+
+    /// Lets hosts from which something comes know that there is a new agent here: at once, and each time it has become twice as old.
+    pub fn greet(&mut self, now: Instant, directory: &Directory, post: &mut Post) {
+        let age_ns = now.since(*self.born.get_or_insert(now));
+        if age_ns > GREET_NS {
+            return;
+        }
+        for &index in &self.active {
+            let receiver = &mut self.receivers[index as usize];
+            let tenant = directory.tenants.get(receiver.tenant);
+            for pair in receiver.pairs.iter_mut().filter(|pair| pair.seen == now) {
+                let host = *pair.host.get_or_insert_with(|| {
+                    let host = tenant.and_then(|tenant| directory.cluster().host_of(&tenant.name, pair.from));
+                    host.map(|host| post.number(host))
+                });
+                if let Some(host) = host {
+                    post.greet(now, host, (age_ns / 2).max(SAMPLE_NS));
+                }
+            }
+        }
     }
 
     /// Tells all that have limits that these are over. What is lost of this is made good by leases.
@@ -271,5 +312,32 @@ mod tests {
         assert_ne!(urgency(false, GRACE_NS), Some(Urgency::Again), "what was sent before may still arrive");
         assert_eq!(urgency(true, AGAIN_MIN_NS / IGNORED_PART + 1), Some(Urgency::Again));
         assert_ne!(urgency(true, GRACE_NS + 1), Some(Urgency::Again), "who does not listen is not talked at");
+    }
+
+    /// The milliseconds, within 120 ms of a raise from 20 to 40 Mbit/s, at which it is said again while this much arrives.
+    fn repeated(arrives: u64) -> Vec<u64> {
+        let mut limit = Limit::new(Instant(0));
+        for rate in [20 * MBIT, 40 * MBIT] {
+            limit.rate = rate;
+            limit.tell(Instant(1));
+        }
+        let meter = Meter { fast: arrives, slow: arrives };
+        let mut said = Vec::new();
+        for ms in 1..=120 {
+            let now = Instant(1 + ms * 1_000_000);
+            match limit.urgency(now, &meter, 5 * MBIT, AGAIN_MIN_NS) {
+                Some(Urgency::Repeat) => limit.repeated_at = now,
+                Some(Urgency::Again) => limit.tell(now),
+                _ => continue,
+            }
+            said.push(ms);
+        }
+        said
+    }
+
+    #[test]
+    fn a_raise_that_is_not_used_is_said_again_and_ever_less_often() {
+        assert_eq!(repeated(20 * MBIT), [6, 12, 24, 48, 60, 120]);
+        assert_eq!(repeated(39 * MBIT), [60, 120]);
     }
 }
