@@ -3,8 +3,11 @@
 //! The receiver's congestion agent works out from them who sends how much to whom. They are counted before the ingress queue, so they are the
 //! demand as far as the network lets it through; losses are what the queue, its management or the policer took. Nothing is counted
 //! unless somebody watches. Sources are chosen by strangers, so the table is bounded, for each endpoint and in all, and hashed under a key from
-//! the seed. Where it is full, bytes still count for their endpoint, under no source. A source from which nothing came over a whole sample
-//! is given up.
+//! the seed. Where it is full, bytes still count for their endpoint, under no source. A source from which nothing came for a while is given up, so that
+//! one that sends a frame now and then is not put in and taken out each time; where the table fills, after one sample.
+//!
+//! A sample costs what has arrived in it, not what is in the table: sources with bytes are kept in a list, and silent ones are looked for in a part
+//! of the table each time.
 
 use crate::fdb::Keyed;
 use crate::program::EndpointId;
@@ -15,6 +18,10 @@ use std::collections::HashMap;
 pub const MOST_OF_ENDPOINT: u32 = 1024;
 /// Sources of all endpoints: 100 endpoints that hear from 80 each.
 pub const MOST: usize = 8192;
+/// A source is given up when nothing has come from it for so many samples, and found out within as many again.
+const SILENT_SAMPLES: u32 = 64;
+/// Where so many parts of eight of a bound are used up, silent sources are given up after one sample.
+const CROWDED: usize = 6;
 
 /// What arrived from one source for one endpoint since the last sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +86,15 @@ impl Bytes {
     }
 }
 
+/// Who sends to an endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    key: Key,
+    bytes: Bytes,
+    /// The last sample in which something came, by [`Arrivals::samples`].
+    heard: u32,
+}
+
 /// An endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 struct Receiver {
@@ -97,7 +113,15 @@ struct Receiver {
 pub struct Arrivals {
     watched: bool,
     index: HashMap<Key, u32, Keyed>,
-    sources: Vec<(Key, Bytes)>,
+    sources: Vec<Source>,
+    /// Those with bytes in this sample.
+    touched: Vec<u32>,
+    /// Samples that were taken, round and round.
+    samples: u32,
+    /// Where the search for silent sources goes on.
+    swept: usize,
+    /// The table fills.
+    is_crowded: bool,
     /// The source that was looked up last: frames of one often come together.
     last: u32,
     /// By endpoint.
@@ -113,6 +137,10 @@ impl Arrivals {
             watched: false,
             index: HashMap::with_hasher(Keyed::new(seed)),
             sources: Vec::new(),
+            touched: Vec::new(),
+            samples: 0,
+            swept: 0,
+            is_crowded: false,
             last: 0,
             receivers: Vec::new(),
             active: Vec::new(),
@@ -124,6 +152,7 @@ impl Arrivals {
         if on != self.watched {
             self.index = HashMap::with_hasher(*self.index.hasher());
             (self.sources, self.receivers, self.active) = (Vec::new(), Vec::new(), Vec::new());
+            self.touched = Vec::new();
             self.watched = on;
         }
     }
@@ -171,15 +200,13 @@ impl Arrivals {
     ) {
         arrivals.clear();
         queues.clear();
-        let mut at = 0;
-        while let Some((key, bytes)) = self.sources.get_mut(at) {
-            if *bytes == Bytes::NONE {
-                self.give_up(at);
-            } else {
-                arrivals.push(std::mem::take(bytes).arrival(key.to(), Some(key.from())));
-                at += 1;
-            }
+        self.samples = self.samples.wrapping_add(1);
+        for at in self.touched.drain(..) {
+            let source = &mut self.sources[at as usize];
+            source.heard = self.samples;
+            arrivals.push(std::mem::take(&mut source.bytes).arrival(source.key.to(), Some(source.key.from())));
         }
+        self.sweep();
         let receivers = &mut self.receivers;
         self.active.retain(|&endpoint| {
             let receiver = &mut receivers[endpoint.0 as usize];
@@ -210,17 +237,47 @@ impl Arrivals {
         *receiver = Receiver { sources: receiver.sources, ..Receiver::default() };
         self.active.retain(|&other| other != endpoint);
         let mut at = 0;
-        while let Some((key, _)) = self.sources.get(at) {
-            if key.to() == endpoint { self.give_up(at) } else { at += 1 }
+        while let Some(source) = self.sources.get(at) {
+            if source.key.to() == endpoint { self.give_up(at) } else { at += 1 }
+        }
+        let sources = self.sources.iter().zip(0..);
+        self.touched.clear();
+        self.touched.extend(sources.filter(|(source, _)| source.bytes != Bytes::NONE).map(|(_, at)| at));
+    }
+
+    /// Gives up sources that have been silent. None has bytes now.
+    fn sweep(&mut self) {
+        let all = self.sources.len();
+        let (mut left, silent) = match std::mem::take(&mut self.is_crowded) {
+            true => (all, 1),
+            false => (all.div_ceil(SILENT_SAMPLES as usize), SILENT_SAMPLES),
+        };
+        while left > 0 && !self.sources.is_empty() {
+            left -= 1;
+            self.swept = if self.swept < self.sources.len() { self.swept } else { 0 };
+            if self.samples.wrapping_sub(self.sources[self.swept].heard) >= silent {
+                self.give_up(self.swept);
+            } else {
+                self.swept += 1;
+            }
         }
     }
 
     fn count(&mut self, to: EndpointId, from: Mac, more: Bytes) {
+        if more == Bytes::NONE {
+            return;
+        }
         self.expect(to);
         let source = self.source(to, from);
         let receiver = &mut self.receivers[to.0 as usize];
         let counted = match source {
-            Some(at) => &mut self.sources[at].1,
+            Some(at) => {
+                let bytes = &mut self.sources[at].bytes;
+                if *bytes == Bytes::NONE {
+                    self.touched.push(at as u32);
+                }
+                bytes
+            }
             None => &mut receiver.others,
         };
         for bytes in [counted, &mut receiver.all] {
@@ -232,7 +289,7 @@ impl Arrivals {
     /// Where a source is in the table; a new one is put there while there is room.
     fn source(&mut self, to: EndpointId, from: Mac) -> Option<usize> {
         let key = Key::new(to, from);
-        if self.sources.get(self.last as usize).is_some_and(|source| source.0 == key) {
+        if self.sources.get(self.last as usize).is_some_and(|source| source.key == key) {
             return Some(self.last as usize);
         }
         if let Some(&at) = self.index.get(&key) {
@@ -240,23 +297,24 @@ impl Arrivals {
             return Some(at as usize);
         }
         let receiver = &mut self.receivers[to.0 as usize];
-        if receiver.sources >= MOST_OF_ENDPOINT || self.sources.len() >= MOST {
+        let (own, all) = (receiver.sources, self.sources.len());
+        self.is_crowded |= own >= MOST_OF_ENDPOINT / 8 * CROWDED as u32 || all >= MOST / 8 * CROWDED;
+        if own >= MOST_OF_ENDPOINT || all >= MOST {
             return None;
         }
         receiver.sources += 1;
-        let at = self.sources.len();
-        self.index.insert(key, at as u32);
-        self.sources.push((key, Bytes::NONE));
-        Some(at)
+        self.index.insert(key, all as u32);
+        self.sources.push(Source { key, bytes: Bytes::NONE, heard: self.samples });
+        Some(all)
     }
 
     /// Takes a source out of the table; the last one takes its place.
     fn give_up(&mut self, at: usize) {
-        let (key, _) = self.sources.swap_remove(at);
+        let Source { key, .. } = self.sources.swap_remove(at);
         self.index.remove(&key);
         self.receivers[key.to().0 as usize].sources -= 1;
-        if let Some((moved, _)) = self.sources.get(at) {
-            self.index.insert(*moved, at as u32);
+        if let Some(moved) = self.sources.get(at) {
+            self.index.insert(moved.key, at as u32);
         }
     }
 }

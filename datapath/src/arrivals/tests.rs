@@ -89,3 +89,38 @@ fn silent_sources_are_given_up_and_make_room() {
     assert_eq!((table.sources.len(), table.index.len(), table.receivers[4].sources), (0, 0, 0));
     assert_eq!(take(&mut table), (vec![], vec![]));
 }
+
+#[test]
+fn who_sends_now_and_then_stays_in_the_table_and_who_is_silent_goes() {
+    let mut table = watched();
+    for sample in 0..1000 {
+        table.arrive(ME, mac(1), 1);
+        if sample % 50 == 0 {
+            table.arrive(ME, mac(2), 1);
+        }
+        if sample < 10 {
+            table.arrive(EndpointId(sample), mac(3 + sample), 1);
+        }
+        let expected = 1 + usize::from(sample % 50 == 0) + usize::from(sample < 10);
+        assert_eq!(take(&mut table).0.len(), expected, "sample {sample}");
+        let kept = |n| table.index.contains_key(&Key::new(ME, mac(n)));
+        assert!(kept(1) && kept(2), "sample {sample}");
+        assert!(table.sources.len() <= if sample < 10 + 2 * SILENT_SAMPLES { 12 } else { 2 }, "sample {sample}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_goes_takes_what_was_counted_with_it() {
+    let mut table = watched();
+    for n in 0..4 {
+        table.arrive(ME, mac(n), 10);
+        table.arrive(EndpointId(5), mac(n), 1);
+    }
+    table.forget(ME);
+    table.arrive(EndpointId(5), mac(3), 1);
+    let (arrivals, queues) = take(&mut table);
+    let mut bytes: Vec<u64> = arrivals.iter().map(|arrival| arrival.wire_bytes).collect();
+    bytes.sort_unstable();
+    assert_eq!((bytes, queues.len()), (vec![1, 1, 1, 2], 1));
+    assert!(arrivals.iter().all(|arrival| arrival.to == EndpointId(5)));
+}
