@@ -480,7 +480,7 @@ impl Switch {
 
     /// From the uplink, for `to`: queued, or policed.
     fn arrive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
-        if self.arrivals.is_watched() {
+        if self.arrivals.is_watched() && !self.is_talk(pool, now, to, &frame) {
             self.arrivals.arrive(to, source(pool.bytes(&frame)), pool.meta(&frame).wire_bytes);
         }
         let Some(policer) = &mut self.policer else {
@@ -507,6 +507,12 @@ impl Switch {
         count_traffic(pool, &frame, of_endpoint);
         count_traffic(pool, &frame, of_tenant);
         self.deliver(pool, to, frame);
+    }
+
+    /// Whether a frame from the uplink is what this host's agents hear, as far as that goes before others.
+    fn is_talk(&self, pool: &Pool, now: Instant, to: EndpointId, frame: &Frame) -> bool {
+        let ahead = self.ingress.tree(Plane::Wire).ahead(to);
+        ahead.is_some_and(|ahead| ahead.would_take(pool, now, frame))
     }
 
     /// Calls `send` with a copy for each member of a network but `except`; the last one gets the frame itself.

@@ -5,6 +5,9 @@
 //! like any other. It is bounded: what goes ahead keeps to a rate, and what is more waits with the rest. All of it is the endpoint's own traffic,
 //! within its guarantee, limit and weight.
 //!
+//! It is also nobody's contention: what agents say because a tenant fills the link would otherwise be the second tenant on it, and the first one
+//! would have to leave the headroom for as long as they speak.
+//!
 //! What goes ahead stands in the endpoint's lane, before the rest and in its own order; here it is known how many that are.
 
 use super::tag::{Pace, Tag, tag};
@@ -76,6 +79,19 @@ impl Ahead {
 
     /// Whether a frame goes ahead, and how many stand before it then.
     pub fn takes(&mut self, pool: &Pool, now: Instant, frame: &Frame) -> Option<u32> {
+        self.paid_until = self.place(pool, now, frame)?;
+        self.frames += 1;
+        Some(self.frames - 1)
+    }
+
+    /// Whether a frame would go ahead.
+    #[must_use]
+    pub fn would_take(&self, pool: &Pool, now: Instant, frame: &Frame) -> bool {
+        self.place(pool, now, frame).is_some()
+    }
+
+    /// Up to when the rate is used up by a frame that goes ahead; `None` where it does not.
+    fn place(&self, pool: &Pool, now: Instant, frame: &Frame) -> Option<Tag> {
         let (bytes, meta) = (pool.bytes(frame), pool.meta(frame));
         let wire_bytes = meta.wire_bytes;
         if wire_bytes > LONGEST || self.frames >= MOST || !self.concerns(bytes, &meta.layout) {
@@ -83,12 +99,7 @@ impl Ahead {
         }
         let (now_tag, burst) = (tag(now), self.pace.cost(BURST));
         let paid_until = self.paid_until.max(now_tag) + self.pace.cost(wire_bytes);
-        if paid_until > now_tag + burst {
-            return None;
-        }
-        self.paid_until = paid_until;
-        self.frames += 1;
-        Some(self.frames - 1)
+        (paid_until <= now_tag + burst).then_some(paid_until)
     }
 
     /// Whether the next frame of the lane is one that went ahead; it is taken now.

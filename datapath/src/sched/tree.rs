@@ -386,7 +386,8 @@ impl Tree {
                 self.wheel.insert(WheelNode::Endpoint(e).number(), now, instant(until));
                 continue;
             }
-            let served = if node.has_ahead && self.aheads.get_mut(e).is_some_and(Ahead::lets_go) {
+            let is_ahead = node.has_ahead && self.aheads.get_mut(e).is_some_and(Ahead::lets_go);
+            let served = if is_ahead {
                 node.lane.dequeue_ahead(pool, now)
             } else {
                 node.lane.dequeue(pool, now, node.max_frame, &mut self.losses)
@@ -397,6 +398,9 @@ impl Tree {
                         sojourns[e as usize].carry(full);
                     }
                     tenant.traffic.add(segments, pool.len(&frame), pool.meta(&frame).wire_bytes);
+                    if !is_ahead {
+                        self.see_contention(now, tenant_pick.child);
+                    }
                     self.serve(pool, now, limits, tenant_pick, pick, &frame);
                     return Some((EndpointId(e), frame));
                 }
@@ -489,6 +493,14 @@ impl Tree {
         self.busy_until.wrapping_sub(self.lost)
     }
 
+    /// A tenant is served: contention, if the last one was another.
+    fn see_contention(&mut self, now: Instant, tenant: u32) {
+        if self.last_tenant != tenant {
+            self.last_tenant = tenant;
+            self.contended_until = now.plus_ns(CONTENDED_NS);
+        }
+    }
+
     /// Charges a frame to everyone it concerns, and puts them where they belong next.
     fn serve(&mut self, pool: &Pool, now: Instant, limits: &mut Limits, tenant_pick: Pick, pick: Pick, frame: &Frame) {
         let bytes = pool.meta(frame).wire_bytes;
@@ -514,10 +526,6 @@ impl Tree {
             tenant.guaranteed_bytes += u64::from(bytes);
         }
 
-        if self.last_tenant != tenant_pick.child {
-            self.last_tenant = tenant_pick.child;
-            self.contended_until = now.plus_ns(CONTENDED_NS);
-        }
         let contended = now < self.contended_until;
         if self.pace.is_limited() {
             let floor = now_tag.saturating_sub(self.catch_up);

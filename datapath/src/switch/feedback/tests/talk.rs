@@ -94,3 +94,41 @@ fn limits_of_pairs_do_not_hold_agents_back() {
     assert!(late < 100_000, "{late} ns");
     assert!(rig.drops(0, Reason::PairLimit) > 1000);
 }
+
+/// The agents' words are no contention: who is alone with them has the whole link, and other agents do not hear of an endpoint that receives.
+#[test]
+fn what_agents_hear_is_no_contention() {
+    let rate = Rate(10 * MBIT);
+    let talk = Talk { address: ip().into(), port: PORT, rate: Both { egress: rate, ingress: rate } };
+    let mut program = program(&[Endpoint { talk: Some(talk), ..endpoint(0, 0) }, endpoint(1, 1)]);
+    program.uplink = Some(crate::program::Uplink { headroom_ppm: 200_000, ..uplink(1000) });
+    let flood = eth(mac(OUTSIDE), mac(1)).vlan(11).ipv4(Ipv4Addr::new(10, 0, 0, 2), ip()).udp(1, 2);
+    let (flood, words) = (flood.payload(vec![0; 1458]), |port| {
+        let heard = eth(mac(OUTSIDE), mac(0)).vlan(10).ipv4(Ipv4Addr::new(10, 0, 0, 2), ip());
+        heard.udp(PORT, port).payload(vec![0; 100])
+    });
+    let of_flood = |heard: &Build<'_>, times: u32| {
+        let mut rig = Rig::new(&program);
+        rig.switch.watch_arrivals(true);
+        let passed = |rig: &Rig| rig.switch.endpoint_stats(EndpointId(1)).ingress.traffic.wire_bytes * 8 / 100_000;
+        flooded(&mut rig, 0, &flood, heard, times, 1);
+        let before = passed(&rig);
+        flooded(&mut rig, 0, &flood, heard, times, 1);
+        let (mut arrivals, mut queues) = (Vec::new(), Vec::new());
+        rig.switch.take_arrivals(&mut arrivals, &mut queues);
+        (
+            passed(&rig) - before,
+            arrivals.iter().filter(|arrival| arrival.to == EndpointId(0)).map(|a| a.wire_bytes).sum::<u64>(),
+        )
+    };
+    let (alone, counted) = of_flood(&words(PORT), 1);
+    assert!((980..=1001).contains(&alone), "{alone} Mbit/s");
+    assert_eq!(counted, 0);
+    let (beside, counted) = of_flood(&words(9), 1);
+    assert!((780..=820).contains(&beside), "{beside} Mbit/s beside another tenant's");
+    assert!(counted > 100 * 100);
+    // A flood of what looks like agents is traffic.
+    let (beside, counted) = of_flood(&words(PORT), 100);
+    assert!(beside <= 820, "{beside} Mbit/s");
+    assert!(counted > 5_000 * 100);
+}
