@@ -402,6 +402,41 @@ mod tests {
         assert_eq!(frames, [1450 + 14, 1400 + 14], "there is room for a tunnel's headers");
     }
 
+    /// A store knows more than fits: what fits is used, and the rest is named.
+    #[test]
+    fn more_hosts_and_addresses_than_fit_are_left_out_by_name() {
+        use crate::config::{Member, Remote};
+        use crate::plan::LeftOut;
+        use datapath::overlay::{MOST_PEERS, MOST_REMOTES};
+        let mut config = crate::load(TUNNELS).config;
+        let address = |n: u32| std::net::Ipv4Addr::from(0x0a00_0000 + n);
+        let mac = |n: u32| datapath::wire::Mac([[2, 9].as_slice(), &n.to_be_bytes()].concat().try_into().unwrap());
+        let remote = |tenant: &str, macs| Remote { tenant: tenant.to_owned(), name: "e".to_owned(), macs };
+        let member = |n: u32, endpoints| {
+            let vtep = Some(address(n));
+            Member { name: format!("h{n}"), vtep, endpoints, ..Member::default() }
+        };
+        let most = MOST_PEERS as u32;
+        let members = &mut config.cluster.as_mut().unwrap().members;
+        // Switch b and host far are there as well.
+        members.extend((0..most).map(|n| member(n, vec![])));
+        members.push(member(most, vec![remote("red", vec![mac(most)])]));
+        let plan = |config: &crate::config::Config| compile(config, None).switches[0].clone();
+        let a = plan(&config);
+        let underlay = a.underlay.as_ref().unwrap();
+        let named: Vec<_> = [most - 3, most - 2, most - 1].iter().map(|n| LeftOut::Host(format!("h{n}"))).collect();
+        assert_eq!(underlay.left_out, named, "those without tenants of this switch");
+        assert_eq!((a.program.overlay.peers.len(), underlay.hosts.len()), (MOST_PEERS, MOST_PEERS));
+        assert_eq!(a.program.overlay.remotes.len(), 3);
+        // Two more than fit, of the host that is asked last.
+        let members = &mut config.cluster.as_mut().unwrap().members;
+        members.truncate(members.len() - MOST_PEERS - 1);
+        members.push(member(0, vec![remote("red", (0..MOST_REMOTES as u32).map(mac).collect())]));
+        let a = plan(&config);
+        assert_eq!(a.program.overlay.remotes.len(), MOST_REMOTES);
+        assert_eq!(a.underlay.unwrap().left_out, [LeftOut::Addresses("h0".to_owned(), 2)]);
+    }
+
     #[test]
     fn over_an_interface_the_host_is_asked_for_next_hops() {
         let text = TUNNELS.replace("link://wa/a", "packet://eth0").replace("link://wa/b", "tap://pa").replace(

@@ -9,10 +9,12 @@ use crate::names::Locator;
 use crate::scale::scale;
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkConfig, Side};
+use datapath::overlay::{MOST_PEERS, MOST_REMOTES};
 use datapath::program::{Change, EndpointId, PortId, Program, Slots};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// What one daemon runs.
@@ -121,6 +123,34 @@ pub struct Underlay {
     pub interface: Option<(String, Option<String>)>,
     /// What the hosts at the other ends are called.
     pub hosts: BTreeMap<Ipv4Addr, String>,
+    /// What is known of others, and is more than there is room for.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// What a switch's tunnels have no room for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LeftOut {
+    /// A host, by its name.
+    Host(String),
+    /// So many addresses of tenants at a host.
+    Addresses(String, usize),
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeftOut::Host(host) => {
+                write!(
+                    f,
+                    "host \"{host}\" is one more than {MOST_PEERS}: no tunnel leads there, and none from there is taken"
+                )
+            }
+            LeftOut::Addresses(host, count) => write!(
+                f,
+                "{count} addresses of host \"{host}\" are more than {MOST_REMOTES}: frames for them go to each host that has their tenant"
+            ),
+        }
+    }
 }
 
 /// One port of a switch.

@@ -71,14 +71,24 @@ impl Overlay {
         if self.local != from.local {
             changes.push(OverlayChange::Local(self.local));
         }
-        let gone = from.remotes.keys().filter(|key| !self.remotes.contains_key(key));
-        changes.extend(gone.map(|&(tenant, mac)| OverlayChange::Remote(tenant, mac, None)));
+        // Who goes does so last, so that an address that moves has a host all the time; first, with its addresses, where there is no room for both.
+        let goes = |address: &Ipv4Addr| !self.peers.contains_key(address);
+        let is_tight =
+            from.peers.len() + self.peers.keys().filter(|to| !from.peers.contains_key(to)).count() > MOST_PEERS;
+        let parted = from.remotes.iter().filter(|(key, at)| !self.remotes.contains_key(key) || is_tight && goes(at));
+        changes.extend(parted.map(|(&(tenant, mac), _)| OverlayChange::Remote(tenant, mac, None)));
+        let gone = from.peers.keys().filter(|address| goes(address));
+        let gone: Vec<_> = gone.map(|&address| OverlayChange::Peer(address, None)).collect();
+        if is_tight {
+            changes.extend_from_slice(&gone);
+        }
         let peers = self.peers.iter().filter(|&(address, peer)| from.peers.get(address) != Some(peer));
         changes.extend(peers.map(|(&address, peer)| OverlayChange::Peer(address, Some(peer.clone()))));
         let remotes = self.remotes.iter().filter(|&(key, at)| from.remotes.get(key) != Some(at));
         changes.extend(remotes.map(|(&(tenant, mac), &at)| OverlayChange::Remote(tenant, mac, Some(at))));
-        let gone = from.peers.keys().filter(|address| !self.peers.contains_key(address));
-        changes.extend(gone.map(|&address| OverlayChange::Peer(address, None)));
+        if !is_tight {
+            changes.extend(gone);
+        }
         changes
     }
 }

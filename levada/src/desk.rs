@@ -6,6 +6,7 @@ mod trace;
 
 use crate::announce::{self, Faces};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
+use crate::hops::newly_left_out;
 use crate::hops::report::TunnelsReply;
 use crate::http::Door;
 use crate::log::{Level, Log};
@@ -295,6 +296,9 @@ impl Desk {
         let mut plan = compile(&self.seat.complete(&config), Some(site.plan()));
         if let Some(why) = settle(&mut plan, Some(site.plan())) {
             self.log.line(Level::Warning, &why);
+        }
+        for what in newly_left_out(&plan, site.plan()) {
+            self.log.line(Level::Warning, &what);
         }
         let before = self.door.group();
         let admit = |group| if self.door.group() == group { Ok(()) } else { self.door.admit(group) };

@@ -4,12 +4,13 @@
 
 pub mod report;
 
-use control::plan::{PortKind, SwitchPlan, Underlay};
+use crate::roster::book::MOST_SAID;
+use control::plan::{LeftOut, Plan, PortKind, SwitchPlan, Underlay};
 use datapath::overlay::{Overlay, Vtep};
 use datapath::wire::Mac;
 use ports::neighbours::{Hop, look};
 use ports::netns::Netns;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::Ipv4Addr;
 
@@ -73,8 +74,69 @@ impl Hops {
     }
 }
 
+/// What the tunnels of `plan` have no room for that they had `before`, for the log.
+pub fn newly_left_out(plan: &Plan, before: &Plan) -> Vec<String> {
+    let told: BTreeSet<(&str, &LeftOut)> = left_out(before).collect();
+    let new: Vec<_> = left_out(plan).filter(|one| !told.contains(one)).collect();
+    let lines =
+        new.iter().take(MOST_SAID).map(|(switch, what)| format!("no room in the tunnels of switch {switch}: {what}"));
+    let more = new.len().saturating_sub(MOST_SAID);
+    lines.chain((more > 0).then(|| format!("no room in tunnels: {more} more"))).collect()
+}
+
+fn left_out(plan: &Plan) -> impl Iterator<Item = (&str, &LeftOut)> {
+    let switches = plan.switches.values().filter_map(|switch| Some((switch.name.as_str(), switch.underlay.as_ref()?)));
+    switches.flat_map(|(name, underlay)| underlay.left_out.iter().map(move |what| (name, what)))
+}
+
 /// Whether what arrives for this end of tunnels comes to the switch: of a shared interface, it goes to the host.
 fn is_exclusive(switch: &SwitchPlan) -> bool {
     let port = switch.program.uplink.as_ref().and_then(|uplink| switch.ports.get(uplink.port.0));
     matches!(port.map(|port| &port.kind), Some(PortKind::Packet(packet)) if packet.is_exclusive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::compile;
+
+    const SWITCH: &str = r#"
+        [daemon]
+        name = "t"
+        [[switch]]
+        name = "s1"
+        [switch.uplink]
+        port = "link://w/a"
+        rate = "1 Gbit/s"
+        vtep = "192.0.2.1"
+        [[switch.tenant]]
+        name = "red"
+        vni = 5001
+        endpoint = [{ name = "red1", port = "tap://red1", mac = "02:00:00:00:00:01" }]
+        [[link]]
+        name = "w"
+        rate = "1 Gbit/s"
+    "#;
+
+    /// What is said once is not said again; of much, the first is said, and how much more there is.
+    #[test]
+    fn what_has_no_room_is_told_once() {
+        let plain = compile(&control::load(SWITCH).config, None);
+        let with = |count: usize| {
+            let mut plan = plain.clone();
+            let hosts = (0..count).map(|n| LeftOut::Host(format!("h{n:03}")));
+            plan.switches.get_mut(0).unwrap().underlay.as_mut().unwrap().left_out = hosts.collect();
+            plan
+        };
+        assert_eq!(newly_left_out(&plain, &plain), Vec::<String>::new());
+        let said = newly_left_out(&with(2), &with(1));
+        assert!(said.len() == 1 && said[0].contains("switch s1: host \"h001\""), "{said:?}");
+        let said = newly_left_out(&with(MOST_SAID + 7), &plain);
+        assert_eq!((said.len(), said[MOST_SAID].as_str()), (MOST_SAID + 1, "no room in tunnels: 7 more"));
+        // The report says as much.
+        let programs = [(0, plain.switches[0].program.clone())].into();
+        let reports = report::tunnels(&with(MOST_SAID + 7), &programs, &BTreeMap::new());
+        let text = crate::show::tunnels::text(&report::TunnelsReply { version: 1, switches: reports });
+        assert!(text.contains("no room: host \"h000\"") && text.ends_with("no room: 7 more\n"), "{text}");
+    }
 }

@@ -3,7 +3,7 @@
 mod agents;
 mod cluster;
 mod part;
-mod tunnels;
+pub mod tunnels;
 
 use crate::agents::report::AgentsReply;
 use crate::api::ConfigReply;

@@ -3,8 +3,8 @@
 
 use crate::config::{Config, Switch};
 use crate::names::Locator;
-use crate::plan::Underlay;
-use datapath::overlay::{Overlay, Peer, Vtep};
+use crate::plan::{LeftOut, Underlay};
+use datapath::overlay::{MOST_PEERS, MOST_REMOTES, Overlay, Peer, Vtep};
 use datapath::program::{Attachment, TenantId};
 use datapath::wire::Mac;
 use std::collections::BTreeMap;
@@ -19,16 +19,33 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
     let tenants: BTreeMap<&str, TenantId> = tenants.map(|(tenant, &id)| (tenant.name.as_str(), TenantId(id))).collect();
     let is_linked = matches!(uplink.device.locator, Some(Locator::Link(..)));
     let mut overlay = Overlay::default();
-    let mut hosts = BTreeMap::new();
-    for (address, name, has) in others(config, switch) {
+    let (mut hosts, mut left_out) = (BTreeMap::new(), Vec::new());
+    let mut others = others(config, switch);
+    // A store may know more hosts than there is room for: those without a tenant of this switch are missed least.
+    others.sort_by_key(|(.., has)| !has.iter().any(|(tenant, _)| tenants.contains_key(tenant)));
+    for (address, name, has) in others {
+        if overlay.peers.len() == MOST_PEERS && !overlay.peers.contains_key(&address) {
+            left_out.push(LeftOut::Host(name));
+            continue;
+        }
         let peer = overlay.peers.entry(address).or_insert_with(Peer::default);
         peer.next_hop = is_linked.then(|| mac_of(address));
+        let mut beyond = 0;
         for (tenant, macs) in has {
             let Some(&id) = tenants.get(tenant) else { continue };
             if !peer.tenants.contains(&id) {
                 peer.tenants.push(id);
             }
-            overlay.remotes.extend(macs.iter().map(|&mac| ((id, mac), address)));
+            for &mac in macs {
+                if overlay.remotes.len() < MOST_REMOTES || overlay.remotes.contains_key(&(id, mac)) {
+                    overlay.remotes.insert((id, mac), address);
+                } else {
+                    beyond += 1;
+                }
+            }
+        }
+        if beyond > 0 {
+            left_out.push(LeftOut::Addresses(name.clone(), beyond));
         }
         hosts.insert(address, name);
     }
@@ -43,7 +60,7 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
         Some(Locator::Packet(name)) => Some((name.clone(), uplink.device.netns.clone())),
         _ => None,
     };
-    (overlay, Some(Underlay { vtep, interface, hosts }))
+    (overlay, Some(Underlay { vtep, interface, hosts, left_out }))
 }
 
 fn is_tunnelled(attachment: Attachment) -> bool {

@@ -135,6 +135,29 @@ fn hosts_and_addresses_have_bounds() {
     tunnels.change(&remote(0)).expect("it is there already");
 }
 
+/// All hosts for others, with the addresses at them moving: where one table has no room for both, the old go first.
+#[test]
+fn full_tables_change_step_by_step() {
+    let full = |from: usize| {
+        let address = |n: usize| Ipv4Addr::from(0x0a00_0000 + (from + n) as u32);
+        Overlay {
+            local: None,
+            peers: (0..MOST_PEERS).map(|n| (address(n), peer(1, &[RED]))).collect(),
+            remotes: (0..40).map(|n| ((RED, mac(n)), address(n.into()))).collect(),
+        }
+    };
+    let mut changed = tunnels(&Overlay::default());
+    let mut last = Overlay::default();
+    for from in [0, 1, MOST_PEERS, 20] {
+        let next = full(from);
+        for change in next.changes_from(&last) {
+            assert_eq!(changed.change(&change), Ok(()), "{change:?}");
+        }
+        assert_eq!(answers(&changed), answers(&tunnels(&next)));
+        last = next;
+    }
+}
+
 fn any_overlay() -> impl Strategy<Value = Overlay> {
     let tenants = prop::collection::vec(prop::sample::select(vec![RED, BLUE]), 0..3);
     let peers = prop::collection::btree_map(1..8u8, (prop::option::of(1..4u8), tenants), 0..6);

@@ -1,8 +1,9 @@
 //! The tunnels, told to people: `levada show tunnels`, `GET /v1/tunnels`.
 
 use super::{Hops, is_exclusive};
+use crate::roster::book::MOST_SAID;
 use control::names::show_mac;
-use control::plan::{Plan, SwitchPlan, Underlay};
+use control::plan::{LeftOut, Plan, SwitchPlan, Underlay};
 use datapath::program::{Attachment, EndpointId, Program};
 use datapath::wire::ETHERNET_HEADER;
 use datapath::wire::vxlan::OUTER;
@@ -42,6 +43,10 @@ pub struct TunnelsReport {
     pub networks: Vec<NetworkReport>,
     /// The other ends.
     pub hosts: Vec<HostReport>,
+    /// What is known of other hosts and is more than there is room for: the first of it, by name.
+    pub left_out: Vec<String>,
+    /// How many that are.
+    pub left_outs: u64,
 }
 
 /// A tenant in tunnels.
@@ -118,6 +123,8 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
         mtu: u64::from(room.saturating_sub(ETHERNET_HEADER as u32)),
         too_long: too_long.map(|(id, _)| switch.endpoint_path(EndpointId(id))).collect(),
         hosts: hosts.collect(),
+        left_out: underlay.left_out.iter().take(MOST_SAID).map(LeftOut::to_string).collect(),
+        left_outs: underlay.left_out.len() as u64,
         networks: networks
             .iter()
             .map(|(&id, &vni)| NetworkReport {

@@ -34,6 +34,13 @@ fn one(tunnels: &TunnelsReport) -> String {
     if rows.len() > 1 {
         out += &columns(&rows);
     }
+    for what in &tunnels.left_out {
+        let _ = writeln!(out, "  no room: {what}");
+    }
+    let more = tunnels.left_outs.saturating_sub(tunnels.left_out.len() as u64);
+    if more > 0 {
+        let _ = writeln!(out, "  no room: {more} more");
+    }
     for path in &tunnels.too_long {
         let _ = writeln!(out, "  {path} may send packets that are too long for a tunnel");
     }

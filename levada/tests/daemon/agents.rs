@@ -108,13 +108,14 @@ fn hosts(controller: &str) -> String {
 }
 
 /// Datagrams at a rate until dropped.
-struct Flood {
+pub struct Flood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Flood {
-    fn new(bed: &Bed, space: &str, per_ms: u32) -> Flood {
+    /// So many datagrams of 1400 bytes each millisecond, to 10.8.0.1.
+    pub fn new(bed: &Bed, space: &str, per_ms: u32) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let (space, stopped) = (bed.space(space), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {

@@ -5,6 +5,7 @@ mod faults;
 mod interfaces;
 mod lines;
 mod management;
+mod members;
 mod restart;
 mod shortcuts;
 mod talk;

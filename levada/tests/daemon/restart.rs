@@ -28,7 +28,7 @@ fn persistent() -> String {
 }
 
 /// A TCP connection that sends until it is told to stop.
-struct Transfer {
+pub struct Transfer {
     stop: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
     sender: JoinHandle<(u64, u64)>,
@@ -46,8 +46,13 @@ impl Transfer {
     }
 
     fn between(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) -> Transfer {
-        let listener = bed.space(to).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
-        let mut out = bed.space(from).run(|| TcpStream::connect((address, PORT)).unwrap()).unwrap();
+        Transfer::over((bed, from), (bed, to), address)
+    }
+
+    /// From a namespace of a bed to `address` in one of another.
+    pub fn over((near, from): (&Bed, &str), (far, to): (&Bed, &str), address: Ipv4Addr) -> Transfer {
+        let listener = far.space(to).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+        let mut out = near.space(from).run(|| TcpStream::connect((address, PORT)).unwrap()).unwrap();
         let (mut into, _) = listener.accept().unwrap();
         let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let stopped = Arc::clone(&stop);
@@ -77,13 +82,13 @@ impl Transfer {
     }
 
     /// Waits until some more has come through.
-    fn goes_on(&self) {
+    pub fn goes_on(&self) {
         let before = self.received.load(Ordering::Relaxed);
         soon("the transfer goes on", || self.received.load(Ordering::Relaxed) > before + 8 * PIECE as u64);
     }
 
     /// Ends the connection: all that was sent has arrived, in order.
-    fn end(self) {
+    pub fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.sender.join().unwrap();
         assert!(sent.0 > 0);

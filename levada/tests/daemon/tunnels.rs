@@ -1,5 +1,6 @@
 //! Tenants on two hosts, joined by tunnels over a network between them: two daemons, and a daemon and Linux's vxlan device.
 
+use crate::restart::Transfer;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use serde_json::Value;
 use std::io::{self, Read, Write};
@@ -55,15 +56,15 @@ endpoint = [
 ]
 "#;
 
-const ONE: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
-const TWO: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
+pub const ONE: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
+pub const TWO: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
 
-fn host(here: &str, there: &str) -> String {
+pub fn host(here: &str, there: &str) -> String {
     HOST.replace("THERE", there).replace("HERE", here)
 }
 
 /// Two hosts with a network between them.
-fn hosts() -> [Bed; 2] {
+pub fn hosts() -> [Bed; 2] {
     let beds = [Bed::new(&["host", "red", "blue"]), Bed::new(&["host", "red", "blue"])];
     let far = beds[1].name("host");
     beds[0].ip("host", &format!("link add eth0 type veth peer name eth0 netns {far}")).unwrap();
@@ -74,13 +75,13 @@ fn hosts() -> [Bed; 2] {
     beds
 }
 
-fn tunnels(bed: &Bed) -> Value {
+pub fn tunnels(bed: &Bed) -> Value {
     let output = bed.run(&["show", "tunnels", "--json"]);
     let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     reply["switches"][0].clone()
 }
 
-fn knows_the_way(bed: &Bed) -> bool {
+pub fn knows_the_way(bed: &Bed) -> bool {
     let tunnels = tunnels(bed);
     tunnels["error"].is_null() && tunnels["mac"].is_string() && tunnels["hosts"][0]["next_hop"].is_string()
 }
@@ -180,6 +181,65 @@ fn the_way_is_followed_while_it_changes() {
     assert!(drops(&second, "bad-vni") > before);
     assert!(one.run(&["set", "tenant", "s1/red", "vni=5001"]).status.success());
     soon("red is joined once more", || one.ask("red", TWO, 1) == 1);
+}
+
+/// Both ends, one after the other, are given to new processes.
+#[test]
+fn a_connection_in_a_tunnel_survives_takeovers() {
+    let Some(_turn) = turn("a_connection_in_a_tunnel_survives_takeovers") else { return };
+    let [one, two] = hosts();
+    let (mut first, mut second) = (one.start(&host("1", "2")), two.start(&host("2", "1")));
+    soon("both know the way", || knows_the_way(&one) && knows_the_way(&two));
+    let transfer = Transfer::over((&one, "red"), (&two, "red"), TWO);
+    for _ in 0..2 {
+        transfer.goes_on();
+        let next = one.take_over(&host("1", "2"));
+        assert!(first.wait().success(), "{}", first.log());
+        first = next;
+        transfer.goes_on();
+        let next = two.take_over(&host("2", "1"));
+        assert!(second.wait().success(), "{}", second.log());
+        second = next;
+    }
+    transfer.goes_on();
+    transfer.end();
+    // What came while one went and the other came was kept, or lost on the way to it; none of it was strange to a process.
+    for daemon in [&first, &second] {
+        assert_eq!(drops(daemon, "unknown-vtep") + drops(daemon, "bad-vni") + drops(daemon, "malformed"), 0);
+    }
+}
+
+/// The other host is in another network.
+#[test]
+fn a_router_is_the_next_hop() {
+    let Some(_turn) = turn("a_router_is_the_next_hop") else { return };
+    let beds = [Bed::new(&["host", "red", "blue", "router"]), Bed::new(&["host", "red", "blue"])];
+    let [one, two] = &beds;
+    for (bed, number) in beds.iter().zip(1..) {
+        let router = one.name("router");
+        bed.ip("host", &format!("link add eth0 type veth peer name eth{number} netns {router}")).unwrap();
+        one.ip("router", &format!("address add 192.0.{number}.254/24 dev eth{number}")).unwrap();
+        one.ip("router", &format!("link set eth{number} address 02:00:00:00:0b:0{number} up")).unwrap();
+        bed.ip("host", &format!("address add 192.0.{number}.{number}/24 dev eth0")).unwrap();
+        bed.ip("host", "link set eth0 up").unwrap();
+        bed.ip("host", &format!("route add default via 192.0.{number}.254")).unwrap();
+    }
+    one.space("router").run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap()).unwrap();
+    let at = |text: String| text.replace("192.0.2.1", "192.0.1.1");
+    let (_first, second) = (one.start(&at(host("1", "2"))), two.start(&at(host("2", "1"))));
+    soon("both know the way", || knows_the_way(one) && knows_the_way(two));
+    assert_eq!(tunnels(one)["hosts"][0]["next_hop"], "02:00:00:00:0b:01");
+    assert_eq!(tunnels(two)["hosts"][0]["next_hop"], "02:00:00:00:0b:02");
+    let _red = two.echo("red", TWO);
+    assert_eq!(one.ask("red", TWO, 5), 5);
+    transfer(one, two, "red", TWO, 8 << 20);
+    transfer(two, one, "blue", ONE, 8 << 20);
+    assert_eq!(drops(&second, "malformed") + drops(&second, "unknown-vtep"), 0);
+    // The router has another address: its neighbours find out by themselves.
+    one.ip("router", "link set eth1 address 02:00:00:00:0b:0a").unwrap();
+    one.ip("host", "neigh flush dev eth0").unwrap();
+    soon("the router's new address is used", || tunnels(one)["hosts"][0]["next_hop"] == "02:00:00:00:0b:0a");
+    soon("red is joined again", || one.ask("red", TWO, 1) == 1);
 }
 
 /// A host that has no Levada is a member without `address`.
