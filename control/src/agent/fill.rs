@@ -41,6 +41,12 @@ pub(super) fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: 
         rates.extend(children.iter().map(part));
         return Water(Some(0));
     }
+    // All want any amount, and have nothing of their own: the rule among senders that are limited.
+    if !children.is_empty() && children.iter().all(|child| *child == Child { floor: 0, ceiling: u64::MAX, weight: 1 }) {
+        let water = Water(Some(per(total, children.len() as u64)));
+        rates.resize(children.len(), water.level(0, 1));
+        return water;
+    }
     let mut left = total - floors;
     let most = left + 1;
     let room = |child: &Child| child.ceiling.saturating_sub(child.floor).min(most);
@@ -50,7 +56,7 @@ pub(super) fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: 
         return Water::UNBOUNDED;
     }
     order.clear();
-    let full_at = |child: &Child| (room(child) << FRACTION) / child.weight.max(1);
+    let full_at = |child: &Child| per(room(child), child.weight.max(1));
     order.extend(children.iter().enumerate().map(|(index, child)| (full_at(child), index as u32)));
     order.sort_unstable();
     rates.extend(children.iter().map(|child| child.floor));
@@ -58,7 +64,7 @@ pub(super) fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: 
     let mut height = 0;
     for &(full_at, index) in order.iter() {
         let child = &children[index as usize];
-        height = ((u128::from(left) << FRACTION) / u128::from(weight)) as u64;
+        height = per(left, weight);
         if full_at > height {
             break;
         }
@@ -75,6 +81,15 @@ pub(super) fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: 
         rates[index as usize] = Water(Some(height)).level(child.floor, child.weight.max(1));
     }
     Water(Some(height))
+}
+
+/// The height to which so much fills so many units of weight.
+fn per(rate: u64, weight: u64) -> u64 {
+    match rate.checked_mul(1 << FRACTION) {
+        Some(scaled) if weight == 1 => scaled,
+        Some(scaled) => scaled / weight,
+        None => u64::try_from((u128::from(rate) << FRACTION) / u128::from(weight)).unwrap_or(u64::MAX),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Rates that are measured, over two times.
+//!
+//! A meter is fed in samples in which something came; what it would have forgotten in those between is made up for at once.
 
-use super::rate::{FAST_NS, SLOW_NS};
+use super::rate::{FAST_NS, SAMPLE_NS, SLOW_NS};
 
 /// A measured rate, in bits a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,11 +20,39 @@ impl Meter {
         self.slow = toward(self.slow, bps, span_ns, SLOW_NS);
     }
 
+    /// Nothing came for `silent_ns`: the same as that many samples of nothing.
+    pub fn rest(&mut self, silent_ns: u64) {
+        let (samples, rest_ns) = (silent_ns / SAMPLE_NS, silent_ns % SAMPLE_NS);
+        let Some(&left) = LEFT.get(samples as usize) else {
+            *self = Meter::default();
+            return;
+        };
+        self.fast = self.fast.checked_shr(samples as u32).unwrap_or(0);
+        self.slow = ((u128::from(self.slow) * u128::from(left)) >> LEFT_BITS) as u64;
+        if rest_ns > 0 {
+            self.feed(0, rest_ns);
+        }
+    }
+
     /// The rate that is to be reckoned with: the slow one, or the fast one where that is more by more than `noise`.
     pub fn estimate(&self, noise: u64) -> u64 {
         self.slow.max(self.fast.saturating_sub(noise))
     }
 }
+
+/// Fractional bits of [`LEFT`].
+const LEFT_BITS: u32 = 31;
+
+/// What is left of the slow rate after so many samples of nothing. After these it is under 0.03 %.
+static LEFT: [u32; 128] = {
+    assert!(FAST_NS == 2 * SAMPLE_NS, "each sample halves the fast rate");
+    let (mut left, mut at) = ([1 << LEFT_BITS; 128], 1);
+    while at < left.len() {
+        left[at] = (left[at - 1] as u64 * (SLOW_NS - SAMPLE_NS) / SLOW_NS) as u32;
+        at += 1;
+    }
+    left
+};
 
 /// An exponential average, moved toward `value`, which held for `span_ns`.
 pub(super) fn toward(average: u64, value: u64, span_ns: u64, over_ns: u64) -> u64 {
@@ -72,6 +102,23 @@ mod tests {
         assert_eq!(scale.rate(125_000), 1_000_000_000);
         assert_eq!(scale.bounded(250_000, 125_000).rate(125_000), 500_000_000);
         assert_eq!(scale.bounded(125_000, 125_000).rate(1), 8_000);
+    }
+
+    #[test]
+    fn a_rest_is_samples_of_nothing() {
+        let meter = Meter { fast: 900_000_000, slow: 700_000_000 };
+        for samples in [1, 2, 7, 30, 127, 1000] {
+            let (mut fed, mut rested) = (meter, meter);
+            (0..samples).for_each(|_| fed.feed(0, SAMPLE_NS));
+            rested.rest(samples * SAMPLE_NS);
+            let is_near = |a: u64, b: u64| a.abs_diff(b) <= 1 + meter.slow / 1000;
+            assert!(is_near(fed.fast, rested.fast) && is_near(fed.slow, rested.slow), "{fed:?}, {rested:?}");
+        }
+        let (mut fed, mut rested) = (meter, meter);
+        fed.feed(0, SAMPLE_NS);
+        fed.feed(0, SAMPLE_NS / 4);
+        rested.rest(SAMPLE_NS + SAMPLE_NS / 4);
+        assert_eq!((fed.fast, rested.fast), (393_750_000, 393_750_000));
     }
 
     #[test]

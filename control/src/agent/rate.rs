@@ -4,7 +4,8 @@
 //! rate, or frames of tenants within their guarantees are lost with the others'. So the receiver, which knows what it promised and sees what
 //! arrives, computes what each sender may send to each endpoint, and tells the senders' switches, which hold it there, for that pair only.
 //!
-//! Each sample (1 ms):
+//! Each sample (1 ms); with many senders only the first step each sample, and all of them (a *turn*) each 8 ms and at once when there is news
+//! ([`news`]):
 //! 1. **Measure** what arrives for each endpoint, and from each sender, over 2 ms and over 16 ms ([`super::meter`]).
 //! 2. **Demand.** Whoever is not limited wants what arrives. Who is limited and uses it up wants more: any amount. There is contention while
 //!    at least two endpoints receive something; one alone has the whole link, without limit or headroom.
@@ -30,6 +31,7 @@
 //! held back without contention, and demand is measured for each pair, so that what one does not use is another's within some samples.
 
 mod divide;
+mod news;
 mod pair;
 mod tell;
 
@@ -59,6 +61,8 @@ const ACTIVE_NS: u64 = 100_000_000;
 const SUSPECT_NS: u64 = 8_000_000;
 /// For so long nobody must have wanted more than there is before limits go.
 const CALM_NS: u64 = 50_000_000;
+/// Without a flood before it, the link is full for so long until a queue is taken to stand.
+const STANDS_NS: u64 = 8_000_000;
 /// An undershoot lasts no longer, and the next begins no earlier.
 const DRAIN_NS: u64 = 24_000_000;
 const DRAIN_AGAIN_NS: u64 = 100_000_000;
@@ -70,10 +74,10 @@ const NOISE_PART: u64 = 40;
 /// beyond was piled up by a stall.
 const PILED_PART: u64 = 8;
 /// A receiver whose fast rate is above its slow one by this part (one in) grows; then this part of its rate (one in) is kept for it beyond what
-/// arrives, and given back over so many samples when it does not grow any more.
+/// arrives, and given back over such a time when it does not grow any more.
 const GROWS_PART: u64 = 16;
 const AHEAD_PART: u64 = 8;
-const AHEAD_SAMPLES: u64 = 16;
+const AHEAD_NS: u64 = 16 * SAMPLE_NS;
 /// Senders of one endpoint that are told apart; beyond these they count for the endpoint only.
 const MOST_PAIRS: usize = 256;
 /// The same for all endpoints together.
@@ -82,6 +86,13 @@ const MOST_PAIRS_ALL: usize = 16_384;
 const FORGET_NS: u64 = 1_000_000_000;
 /// How often endpoints are looked through for such.
 const SWEEP_NS: u64 = 250_000_000;
+/// With no more senders than these there is a turn each sample: it costs little, and what some of them have of the link deserves it.
+const FEW_PAIRS: usize = 64;
+/// With more, there is a turn this often without news: half of the time over which steady traffic is measured.
+const TURN_NS: u64 = 8_000_000;
+/// While the link is full or a flood is suspected there is one each sample, for so long; what has not been put right by then is followed more slowly.
+const BUSY_NS: u64 = 64_000_000;
+const BUSY_TURN_NS: u64 = 4_000_000;
 
 /// An endpoint that receives.
 #[derive(Debug, Default)]
@@ -89,7 +100,9 @@ struct Receiver {
     tenant: u32,
     /// In this sample.
     bytes: u64,
+    /// When something arrived last, and up to when the meter is fed.
     seen: Instant,
+    fed: Instant,
     meter: Meter,
     /// Who sends to it, by address.
     pairs: Vec<Pair>,
@@ -98,12 +111,18 @@ struct Receiver {
     /// What it wants, in bits a second, and of this what comes from senders that nobody holds.
     demand: u64,
     loose: u64,
+    /// What of it is limited traffic as it was told.
+    held: u64,
     /// What comes from senders that ignore their limit.
     ignoring: u64,
     /// What is kept for it because it grows.
     ahead: u64,
     /// What it could have if it wanted more.
     share: u64,
+    /// The share for which its senders' limits are what they ought to be, all using them up.
+    settled: Option<u64>,
+    /// Until when its senders' hosts need not be told anything of a settled one.
+    told_until: Option<Instant>,
 }
 
 /// Computes the limits of all that send to this host.
@@ -112,6 +131,8 @@ pub(super) struct Controller {
     receivers: Vec<Receiver>,
     /// Receivers that were seen lately, by tenant.
     active: Vec<u32>,
+    /// Of these, those for which something arrived in this sample.
+    touched: Vec<u32>,
     pairs: usize,
     limited: usize,
     divider: Divider,
@@ -139,18 +160,35 @@ struct State {
     drain_since: Option<Instant>,
     draining: bool,
     drained_at: Option<Instant>,
+    /// When the last turn was.
+    turned: Option<Instant>,
+    /// Since when turns have been about something that goes on; another one sees its end.
+    busy_since: Option<Instant>,
+    /// Since when the link has been full.
+    full_since: Option<Instant>,
+    /// Something that is urgent was not said yet.
+    owes: bool,
 }
 
 impl Receiver {
+    /// Nothing has come since it was fed.
+    fn catch_up(&mut self, now: Instant) {
+        let silent = now.since(self.fed);
+        if silent > 0 {
+            self.meter.rest(silent);
+            self.fed = now;
+        }
+    }
+
     /// What it wants: what arrives, and where that grows while the link is full, an eighth more. So the others make room in a few steps and
     /// not with a word to each of their senders every millisecond.
-    fn foresee(&mut self, noise: u64, is_full: bool) -> u64 {
-        let estimate = self.meter.estimate(noise);
-        let grows = self.meter.fast > self.meter.slow + self.meter.slow / GROWS_PART;
+    fn foresee(&mut self, estimate: u64, is_full: bool, elapsed_ns: u64) -> u64 {
+        let grows = self.meter.fast > self.meter.slow + self.meter.slow / GROWS_PART + pair::FRAME_FAST;
         if is_full && grows && estimate > self.ahead {
             self.ahead = estimate + estimate / AHEAD_PART;
         } else if !grows {
-            self.ahead -= self.ahead.saturating_sub(estimate) / AHEAD_SAMPLES;
+            let over = self.ahead.saturating_sub(estimate);
+            self.ahead -= over.saturating_mul(elapsed_ns.min(AHEAD_NS)) / AHEAD_NS;
         }
         self.ahead.max(estimate)
     }
@@ -173,29 +211,35 @@ impl Controller {
         let possible = link.ingress.bytes_in(span_ns);
         let scale = Scale::new(span_ns).bounded(counted, possible + possible / PILED_PART);
         let noise = link.ingress.0 / NOISE_PART;
-        for arrival in arrivals {
-            self.arrive(now, arrival, scale, span_ns, directory, counters);
-        }
-        for &index in &self.active {
-            let receiver = &mut self.receivers[index as usize];
-            receiver.meter.feed(scale.rate(receiver.bytes), span_ns);
-            receiver.bytes = 0;
-        }
-        let total = scale.rate(counted);
-        self.state.total = toward(self.state.total, total, span_ns, FULL_NS);
-        self.forget(now);
-        self.state.contended = self.active.len() > 1;
-        if !self.state.contended {
-            self.release(now, directory, post, counters);
-            return;
-        }
         let capacity = link.contended().0;
         // With this much arriving, losses in the network are possible; with less they are not.
         let slack = (link.ingress.0 - capacity).max(link.ingress.0 / 100);
+        let total = scale.rate(counted);
         let may_lose = total >= link.ingress.0 - 2 * slack;
+        self.state.total = toward(self.state.total, total, span_ns, FULL_NS);
         let is_full = self.state.total >= link.ingress.0 - slack / 2;
+        self.state.full_since = is_full.then(|| self.state.full_since.unwrap_or(now));
+        let mut is_news = self.is_turn(now, is_full);
+        for arrival in arrivals {
+            is_news |= self.arrive(now, arrival, scale, span_ns, noise, directory, counters);
+        }
+        is_news |= self.take_in(now, span_ns, scale, noise, may_lose, slack);
+        if !is_news {
+            return;
+        }
+        let elapsed_ns = self.state.turned.replace(now).map_or(SAMPLE_NS, |at| now.since(at));
+        self.forget(now);
+        self.state.contended = self.active.len() > 1;
+        if !self.state.contended {
+            self.state.busy_since = None;
+            self.release(now, directory, post, counters);
+            return;
+        }
+        for &index in &self.active {
+            self.receivers[index as usize].catch_up(now);
+        }
         // While the link stays full, who grows must not wait until it is above the noise.
-        self.demands(now, if is_full { 0 } else { noise }, is_full);
+        self.demands(now, if is_full { 0 } else { noise }, is_full, elapsed_ns);
         if is_full && now < self.state.suspect_until {
             self.state.suspect_until = now.plus_ns(SUSPECT_NS);
         }
@@ -209,51 +253,84 @@ impl Controller {
         if bounded {
             self.limit(now, slack / 2, noise, held_back, directory, post);
         }
+        self.state.owes = false;
         if self.limited > 0 {
             self.watch(now, noise, counters);
             self.tell(now, noise, directory, post);
         }
+        let is_busy = is_full || self.state.draining || now < self.state.suspect_until;
+        self.state.busy_since = is_busy.then(|| self.state.busy_since.unwrap_or(now));
     }
 
-    /// What arrived from one sender.
+    /// What arrived from one sender. True where that is news.
+    #[expect(clippy::too_many_arguments, reason = "what arrived, how it is measured, and what it is compared with")]
     fn arrive(
         &mut self,
         now: Instant,
         arrival: &Arrival,
         scale: Scale,
         span_ns: u64,
+        noise: u64,
         directory: &Directory,
         counters: &mut Counters,
-    ) {
+    ) -> bool {
+        if arrival.wire_bytes == 0 {
+            return false;
+        }
         let index = arrival.to.0 as usize;
-        let Some(endpoint) = directory.endpoints.get(arrival.to.0) else { return };
+        let is_known = self.receivers.get(index).is_some_and(|receiver| receiver.seen != Instant::ZERO);
+        if !is_known && !self.appear(arrival.to, directory) {
+            return false;
+        }
+        let receiver = &mut self.receivers[index];
+        if receiver.bytes == 0 {
+            self.touched.push(index as u32);
+        }
+        receiver.seen = now.max(Instant(1));
+        receiver.bytes += arrival.wire_bytes;
+        let Some(from) = arrival.from else { return !is_known };
+        let bps = scale.rate(arrival.wire_bytes);
+        let sought = pair::key(from);
+        match receiver.pairs.binary_search_by_key(&sought, |pair| pair.key) {
+            Ok(at) => {
+                let pair = &mut receiver.pairs[at];
+                pair.arrive(now, bps, span_ns);
+                if pair.meter.estimate(noise) <= pair.quiet {
+                    return !is_known;
+                }
+                let is_news = pair.limit.as_ref().is_some_and(|limit| limit.is_news(now, &pair.meter, noise));
+                if is_news {
+                    receiver.settled = None;
+                }
+                is_news
+            }
+            Err(_) if receiver.pairs.len() >= MOST_PAIRS || self.pairs >= MOST_PAIRS_ALL => {
+                counters.crowded += 1;
+                !is_known
+            }
+            Err(at) => {
+                let mut pair = Pair::new(from, now);
+                pair.arrive(now, bps, span_ns);
+                receiver.pairs.insert(at, pair);
+                receiver.settled = None;
+                self.pairs += 1;
+                true
+            }
+        }
+    }
+
+    /// An endpoint receives for the first time, or again. False where there is no such endpoint.
+    fn appear(&mut self, to: EndpointId, directory: &Directory) -> bool {
+        let Some(endpoint) = directory.endpoints.get(to.0) else { return false };
+        let index = to.0 as usize;
         if self.receivers.len() <= index {
             self.receivers.resize_with(index + 1, Receiver::default);
         }
-        let receiver = &mut self.receivers[index];
-        if receiver.seen == Instant::ZERO {
-            receiver.tenant = endpoint.tenant.0;
-            let tenant = |&other: &u32| self.receivers[other as usize].tenant;
-            let at = self.active.partition_point(|other| tenant(other) <= endpoint.tenant.0);
-            self.active.insert(at, index as u32);
-        }
-        let receiver = &mut self.receivers[index];
-        receiver.seen = now.max(Instant(1));
-        receiver.bytes += arrival.wire_bytes;
-        let Some(from) = arrival.from else { return };
-        let at = match receiver.pairs.binary_search_by_key(&from, |pair| pair.from) {
-            Ok(at) => at,
-            Err(_) if receiver.pairs.len() >= MOST_PAIRS || self.pairs >= MOST_PAIRS_ALL => {
-                counters.crowded += 1;
-                return;
-            }
-            Err(at) => {
-                receiver.pairs.insert(at, Pair::new(from, now));
-                self.pairs += 1;
-                at
-            }
-        };
-        receiver.pairs[at].arrive(now, scale.rate(arrival.wire_bytes), span_ns);
+        self.receivers[index].tenant = endpoint.tenant.0;
+        let tenant = |&other: &u32| self.receivers[other as usize].tenant;
+        let at = self.active.partition_point(|other| tenant(other) <= endpoint.tenant.0);
+        self.active.insert(at, to.0);
+        true
     }
 
     /// Forgets receivers that have been silent, and senders.
@@ -280,11 +357,12 @@ impl Controller {
     }
 
     /// What each receiver wants.
-    fn demands(&mut self, now: Instant, noise: u64, is_full: bool) {
+    fn demands(&mut self, now: Instant, noise: u64, is_full: bool, elapsed_ns: u64) {
         for &index in &self.active {
             let receiver = &mut self.receivers[index as usize];
-            let estimate = receiver.foresee(noise, is_full);
-            (receiver.demand, receiver.loose, receiver.ignoring) = (estimate, estimate, 0);
+            let estimate = receiver.meter.estimate(noise);
+            (receiver.demand, receiver.loose) = (receiver.foresee(estimate, is_full, elapsed_ns), estimate);
+            (receiver.held, receiver.ignoring) = (0, 0);
             if receiver.limited == 0 {
                 continue;
             }
@@ -293,12 +371,16 @@ impl Controller {
                 let arrives = pair.meter.estimate(noise);
                 let Some(limit) = &mut pair.limit else { continue };
                 limit.judge(now, &pair.meter, arrives);
-                let held = pair.meter.fast.max(pair.meter.slow).min(limit.allowed(now));
+                let held = limit.held(now, &pair.meter);
+                receiver.held += held;
                 receiver.loose = receiver.loose.saturating_sub(held);
                 if limit.ignores {
                     receiver.ignoring += pair.meter.slow;
                 } else if limit.wants_more {
                     receiver.demand = u64::MAX;
+                }
+                if !limit.wants_more || limit.ignores {
+                    receiver.settled = None;
                 }
             }
         }
@@ -308,7 +390,11 @@ impl Controller {
     /// senders without limits that take more than `slack` beyond the shares are a flood.
     fn divide(&mut self, now: Instant, capacity: u64, total: u64, slack: Option<u64>, directory: &Directory) -> bool {
         let mut suspect = now < self.state.suspect_until;
-        if let Some(slack) = slack.filter(|_| !suspect) {
+        // With all guarantees wanted, none has less than its own: often this is enough to see that there is no flood.
+        let guarantee = |index| directory.endpoints.get(index).map_or(0, |endpoint| endpoint.ingress.guarantee.0);
+        let receivers = self.active.iter().map(|&index| (index, &self.receivers[index as usize]));
+        let most: u64 = receivers.map(|(index, receiver)| receiver.loose.saturating_sub(guarantee(index))).sum();
+        if let Some(slack) = slack.filter(|&slack| !suspect && most > slack) {
             self.divider.divide(capacity, true, &self.active, &mut self.receivers, directory);
             let receivers = self.active.iter().map(|&index| &self.receivers[index as usize]);
             let beyond: u64 = receivers.map(|receiver| receiver.loose.saturating_sub(receiver.share)).sum();
@@ -332,7 +418,10 @@ impl Controller {
     /// How much less the limited senders get, as a part in 2^16, so that a queue that stands in the network drains.
     fn undershoot(&mut self, now: Instant, total: u64, is_full: bool, link: u64) -> u64 {
         let may_begin = self.state.drain_since.is_none_or(|since| now.since(since) >= DRAIN_AGAIN_NS);
-        if is_full && !self.state.draining && may_begin && self.limited > 0 {
+        // A few frames more than usual are no queue that stands.
+        let stands =
+            now < self.state.suspect_until || self.state.full_since.is_some_and(|at| now.since(at) >= STANDS_NS);
+        if is_full && !self.state.draining && may_begin && stands && self.limited > 0 {
             (self.state.draining, self.state.drain_since) = (true, Some(now));
         }
         // As soon as nothing stands any more, what arrives is what is sent.
@@ -357,10 +446,11 @@ impl Controller {
         counters.releases += 1;
         self.say_lifted(now, directory, post);
         for receiver in &mut self.receivers {
-            receiver.limited = 0;
+            (receiver.limited, receiver.held) = (0, 0);
             for pair in &mut receiver.pairs {
-                pair.limit = None;
+                (pair.limit, pair.quiet) = (None, 0);
             }
+            receiver.settled = None;
         }
         self.limited = 0;
         self.state.calm_since = None;
@@ -369,8 +459,10 @@ impl Controller {
 
     /// The world has changed: who is no more is forgotten, and where senders are is asked anew.
     pub fn revise(&mut self, directory: &Directory) {
+        self.state.turned = None;
         for (index, receiver) in self.receivers.iter_mut().enumerate() {
             let tenant = directory.endpoints.get(index as u32).map(|endpoint| endpoint.tenant.0);
+            receiver.settled = None;
             for pair in &mut receiver.pairs {
                 pair.host = None;
             }

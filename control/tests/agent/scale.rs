@@ -3,6 +3,8 @@
 use crate::share::ideal;
 use crate::world::{Load, MBIT, MS, Receiver, World};
 use control::agent::message::MAX_DATAGRAM;
+use control::agent::report::Ignores;
+use datapath::units::Instant;
 use sim::random::Random;
 
 #[test]
@@ -29,4 +31,40 @@ fn a_hundred_endpoints_and_fifty_hosts_take_at_most_500_datagrams_a_second() {
     let ideal = ideal(&receivers, &demands);
     let off = shares.iter().zip(&ideal).map(|(got, wanted)| (got - wanted).abs() / wanted).fold(0.0, f64::max);
     assert!(off <= 0.1, "{off}: {shares:?}\n{ideal:?}");
+}
+
+/// A hundred senders to twenty endpoints, each of which wants four times what it gets, and one endpoint more, with a sender that is silent.
+fn crowd() -> World {
+    let mut receivers = vec![Receiver::of("b", 10.0); 20];
+    receivers.insert(0, Receiver::of("a", 300.0));
+    let mut flows = vec![(1, 0, Load::Open(0.0))];
+    flows.extend((0..100).map(|n| (1 + n % 25, 1 + n as u32 % 20, Load::Open(40.0 * MBIT))));
+    let mut world = World::new(&receivers, &flows);
+    world.run(600 * MS);
+    assert_eq!(world.limits.len(), 100);
+    world
+}
+
+#[test]
+fn one_among_a_hundred_that_ignores_its_limit_is_named() {
+    let mut world = crowd();
+    let named = |world: &World| -> Vec<_> {
+        let report = world.agents[0].report(Instant(world.now));
+        report.limited.iter().filter_map(|limited| Some((limited.from, limited.ignores?))).collect()
+    };
+    assert_eq!(named(&world), []);
+    world.flows[7].heeds = false;
+    world.run(150 * MS);
+    assert_eq!(named(&world), [(world.flows[7].mac, Ignores::Limit)]);
+    world.flows[7].heeds = true;
+    world.run(300 * MS);
+    assert_eq!(named(&world), []);
+}
+
+#[test]
+fn a_hundred_limited_senders_make_room_at_once_for_one_that_is_promised_more() {
+    let mut world = crowd();
+    world.flows[0].load = Load::Open(300.0 * MBIT);
+    let took = world.time_until_restored(0, 300.0 * MBIT, 100 * MS);
+    assert!(took.is_some_and(|ns| ns <= 10 * MS), "{took:?} ns");
 }

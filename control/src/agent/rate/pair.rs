@@ -20,16 +20,27 @@ const IGNORES_NS: u64 = 50_000_000;
 /// A sender that uses less than this part of its limit (of 8) for so long gets none.
 const UNUSED: u64 = 6;
 const UNUSED_NS: u64 = 100_000_000;
+/// Bits of the frame that a rate is made of, with all that it has on the wire (MTU 1500).
+const FRAME_BITS: u64 = 1538 * 8;
+/// What one frame adds to a rate over [`FAST_NS`].
+pub(super) const FRAME_FAST: u64 = FRAME_BITS * 1_000_000_000 / FAST_NS;
+/// Whoever sends so few frames that averages fall between two of them is judged no sooner than so many should have come, up to a time.
+const JUDGED_FRAMES: u64 = 2;
+const JUDGED_NS: u64 = 200_000_000;
 
 /// A sender of an endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
     pub from: Mac,
+    /// By this they are in order.
+    pub key: u64,
     pub meter: Meter,
     /// When something arrived last, and up to when the meter is fed.
     pub seen: Instant,
     pub fed: Instant,
     pub limit: Option<Box<Limit>>,
+    /// Up to this nothing that arrives can be news about its limit.
+    pub quiet: u64,
     /// The number of its host; `Some(None)` where no host of the cluster has it, `None` where it was not asked yet.
     pub host: Option<Option<u32>>,
 }
@@ -51,6 +62,8 @@ pub(super) struct Limit {
     pub repeated_at: Instant,
     /// Whether it uses the limit up.
     pub wants_more: bool,
+    /// Since when it does not seem to.
+    short_since: Option<Instant>,
     /// Since when less is used.
     unused_since: Option<Instant>,
     /// Since when it has been as `ignores` does not say.
@@ -66,16 +79,22 @@ pub(super) struct Scratch {
     order: Vec<(u64, u32)>,
 }
 
+/// An address in one word, which is compared sooner.
+pub(super) fn key(address: Mac) -> u64 {
+    let [a, b, c, d, e, f] = address.0;
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
 impl Pair {
     pub fn new(from: Mac, now: Instant) -> Pair {
-        Pair { from, meter: Meter::default(), seen: now, fed: now, limit: None, host: None }
+        Pair { from, key: key(from), meter: Meter::default(), seen: now, fed: now, limit: None, quiet: 0, host: None }
     }
 
     /// In the sample that ends now, it sent `bps`.
     pub fn arrive(&mut self, now: Instant, bps: u64, span_ns: u64) {
         let silent = now.since(self.fed).saturating_sub(span_ns);
         if silent > 0 {
-            self.meter.feed(0, silent);
+            self.meter.rest(silent);
         }
         self.meter.feed(bps, span_ns);
         (self.seen, self.fed) = (now, now);
@@ -85,7 +104,7 @@ impl Pair {
     pub fn catch_up(&mut self, now: Instant) {
         let silent = now.since(self.fed);
         if silent > 0 {
-            self.meter.feed(0, silent);
+            self.meter.rest(silent);
             self.fed = now;
         }
     }
@@ -117,6 +136,7 @@ impl Limit {
             raised_at: now,
             repeated_at: now,
             wants_more: true,
+            short_since: None,
             unused_since: None,
             otherwise_since: None,
             ignores: false,
@@ -130,6 +150,11 @@ impl Limit {
             Some(told) => told.max(self.before),
             None => u64::MAX,
         }
+    }
+
+    /// What of its traffic is no more than was told: one frame more may be in a short measurement.
+    pub fn held(&self, now: Instant, meter: &Meter) -> u64 {
+        meter.fast.max(meter.slow).min(self.allowed(now).saturating_add(FRAME_FAST))
     }
 
     /// The sender is told the rate now.
@@ -150,15 +175,39 @@ impl Limit {
         let told = self.told.unwrap_or(self.rate);
         if arrives >= told - told / 16 {
             self.wants_more = true;
-            self.unused_since = None;
+            (self.short_since, self.unused_since) = (None, None);
         } else if meter.slow < told - told / 8 && now.since(self.raised_at) >= RAISED_NS {
-            self.wants_more = false;
+            let since = *self.short_since.get_or_insert(now);
+            let patience_ns = (JUDGED_FRAMES * FRAME_BITS * 1_000_000_000 / told.max(1)).min(JUDGED_NS);
+            self.wants_more &= now.since(since) < patience_ns;
         }
         if meter.slow.max(meter.fast) < told / 8 * UNUSED && !self.wants_more {
             self.unused_since.get_or_insert(now);
         } else {
             self.unused_since = None;
         }
+    }
+
+    /// Whether what has just arrived does not wait for the next turn: its sender wants more again, or has not heard what it was told.
+    pub fn is_news(&self, now: Instant, meter: &Meter, noise: u64) -> bool {
+        let told = self.told.unwrap_or(self.rate);
+        if !self.wants_more && meter.estimate(noise) >= told - told / 16 {
+            return true;
+        }
+        let is_said = !self.ignores && now.since(self.said_at) > GRACE_NS;
+        is_said && (self.exceeds(now, meter.fast, noise) || self.overruns(now, meter, noise))
+    }
+
+    /// Up to this nothing that arrives is news: see [`Limit::is_news`].
+    fn quiet(&self) -> u64 {
+        let least = self.told.map_or(self.rate, |told| told.min(self.rate));
+        if self.wants_more { least + least / 8 } else { least - least / 8 }
+    }
+
+    /// While its receiver's share stays, nothing of it changes but by news and by what [`Limit::judge`] finds.
+    fn is_settled(&self, now: Instant, meter: &Meter, noise: u64) -> bool {
+        let is_known = self.told.is_some() && now.since(self.told_at) > GRACE_NS;
+        self.wants_more && is_known && !self.ignores && !self.overruns(now, meter, noise)
     }
 
     fn is_unused(&self, now: Instant) -> bool {
@@ -205,17 +254,21 @@ impl Controller {
         directory: &Directory,
         post: &mut Post,
     ) {
-        let floods = now < self.state.suspect_until;
+        let (floods, has_many) = (now < self.state.suspect_until, self.has_many());
         let is_draining = self.state.drained_at.is_some_and(|at| now.since(at) < SLOW_NS);
         for at in 0..self.active.len() {
             let receiver = &mut self.receivers[self.active[at] as usize];
-            let spare = tolerance.min(receiver.share / 64);
+            let spare = receiver.spare(tolerance);
             // What comes out of a queue that drains is not what is sent now, but what it was filled with.
             let spare = if is_draining { receiver.share / 2 } else { spare };
             let exceeds = receiver.meter.estimate(noise) > receiver.share.saturating_add(spare);
             if !exceeds && receiver.limited == 0 {
                 continue;
             }
+            if has_many && receiver.settled == Some(receiver.share) && held_back == 0 && !floods {
+                continue;
+            }
+            receiver.told_until = None;
             let before = receiver.limited;
             let lifted = receiver.limit(now, exceeds, exceeds && floods, noise, held_back, &mut self.scratch);
             self.limited = self.limited + receiver.limited as usize - before as usize;
@@ -271,33 +324,39 @@ impl Receiver {
         let total = self.share.max(self.ignoring + self.share / 4 * u64::from(self.ignoring > 0));
         let water = fill(total, &scratch.children, &mut scratch.rates, &mut scratch.order);
         let free = total.saturating_sub(scratch.rates.iter().sum());
-        let mut is_unused = false;
+        let held = |level: u64| level - ((u128::from(level) * u128::from(held_back)) >> 16) as u64;
+        let level = water.is_bounded().then(|| water.level(0, 1));
+        let (mut is_unused, mut is_settled) = (false, held_back == 0 && self.ignoring == 0);
         for (pair, (&rate, child)) in self.pairs.iter_mut().zip(scratch.rates.iter().zip(&scratch.children)) {
             if pair.limit.is_none() {
                 if !exceeds || child.ceiling <= rate {
+                    is_settled = false;
                     continue;
                 }
                 pair.limit = Some(Box::new(Limit::new(now)));
                 self.limited += 1;
             }
             let Some(limit) = &mut pair.limit else { continue };
-            let level = if water.is_bounded() { water.level(0, 1) } else { rate.saturating_add(free) };
+            let level = level.unwrap_or(rate.saturating_add(free));
             // Who ignores its limit has what it takes, but is told what it may: when it can hear again, that is right at once.
             let level = if limit.ignores { level.min(self.share / u64::from(self.limited)) } else { level };
-            let held_back = if limit.told.is_some() && limit.wants_more { held_back } else { 0 };
-            let level = level - ((u128::from(level) * u128::from(held_back)) >> 16) as u64;
+            let level = if limit.told.is_some() && limit.wants_more { held(level) } else { level };
             limit.rate = level.max(SLOWEST.0);
+            pair.quiet = limit.quiet();
+            is_settled &= limit.is_settled(now, &pair.meter, noise);
             is_unused |= limit.is_unused(now);
         }
+        self.settled = is_settled.then_some(self.share);
         is_unused
     }
 
     /// Takes the limits off that nobody needs; what they were for.
     pub(super) fn take_unused(&mut self, now: Instant) -> Vec<(Mac, Option<u32>)> {
+        self.settled = None;
         let mut taken = Vec::new();
         for pair in &mut self.pairs {
             if pair.limit.as_ref().is_some_and(|limit| limit.is_unused(now)) {
-                pair.limit = None;
+                (pair.limit, pair.quiet) = (None, 0);
                 self.limited -= 1;
                 taken.push((pair.from, pair.host.flatten()));
             }

@@ -35,6 +35,9 @@ const GREET_NS: u64 = MAX_LEASE_MS as u64 * 1_000_000;
 const SMALL_CUTS_PART: u64 = 100;
 const SMALL_RAISES_PART: u64 = 32;
 
+/// How often the hosts that have limits are counted.
+const COUNT_NS: u64 = 50_000_000;
+
 /// How soon a host is to be told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Urgency {
@@ -59,11 +62,14 @@ pub(super) struct Scratch {
     due: Vec<(u32, u32, u32, Urgency)>,
     /// The hosts to be told: how urgent, when they were told last, and which of `due` are theirs.
     turns: Vec<(Reverse<Urgency>, Option<Instant>, Range<usize>)>,
+    /// Receivers of whose senders nothing is due.
+    passed: Vec<u32>,
     /// By host: how urgent.
     most: Vec<Urgency>,
     /// By host: the last count in which it had a limit.
     counted: Vec<u64>,
     count: u64,
+    counted_at: Option<Instant>,
     /// Hosts that have limits.
     hosts: u64,
 }
@@ -78,9 +84,7 @@ impl Scratch {
     }
 
     fn count(&mut self, host: u32) {
-        if self.counted.len() <= host as usize {
-            self.counted.resize(host as usize + 1, 0);
-        }
+        // Whoever is met counts; who is not met any more goes when all are counted anew.
         if self.counted[host as usize] != self.count {
             self.counted[host as usize] = self.count;
             self.hosts += 1;
@@ -124,13 +128,24 @@ impl Controller {
         let again_ns = self.post.again_ns();
         let (mut cut, mut raised) = (0, 0);
         self.post.due.clear();
-        self.post.count += 1;
-        self.post.hosts = 0;
+        self.post.passed.clear();
+        let counts = !self.has_many() || self.post.counted_at.is_none_or(|at| now.since(at) >= COUNT_NS);
+        if counts {
+            self.post.counted_at = Some(now);
+            self.post.count += 1;
+            self.post.hosts = 0;
+        }
         for &index in self.active.iter() {
             let receiver = &mut self.receivers[index as usize];
+            let is_told = receiver.settled.is_some() && receiver.told_until.is_some_and(|until| now < until);
             if receiver.limited == 0 {
                 continue;
             }
+            if is_told && !counts {
+                self.post.passed.push(index);
+                continue;
+            }
+            let (mut oldest, mut most, mut is_raised) = (now, Urgency::Passing, false);
             let tenant = directory.tenants.get(receiver.tenant);
             for (at, pair) in receiver.pairs.iter_mut().enumerate() {
                 let Some(limit) = &mut pair.limit else { continue };
@@ -143,14 +158,22 @@ impl Controller {
                     limit.tell(now);
                     continue;
                 };
+                if self.post.counted.len() <= host as usize {
+                    self.post.counted.resize(host as usize + 1, 0);
+                }
                 self.post.count(host);
                 let told = limit.told.unwrap_or(pair.meter.fast);
                 cut += told.saturating_sub(limit.rate);
                 raised += limit.rate.saturating_sub(told);
+                oldest = oldest.min(limit.said_at);
+                // Whether it is to be said once more shows in the meantime.
+                is_raised |= now.since(limit.raised_at) < again_ns;
                 if let Some(urgency) = limit.urgency(now, &pair.meter, noise, again_ns) {
+                    most = most.max(urgency);
                     self.post.due.push((host, index, at as u32, urgency));
                 }
             }
+            receiver.told_until = (most == Urgency::Passing && !is_raised).then(|| oldest.plus_ns(again_ns));
         }
         // What is large for one pair can be small for the link.
         let link = directory.link.map_or(0, |link| link.ingress.0);
@@ -161,22 +184,39 @@ impl Controller {
                 }
             }
         }
+        self.gather(now, noise, again_ns);
         self.say(now, again_ns, directory, post);
+    }
+
+    /// Leaves of what is due only what is for hosts to which something is worth a datagram, and adds what goes with it.
+    fn gather(&mut self, now: Instant, noise: u64, again_ns: u64) {
+        let Scratch { due, most, counted, passed, .. } = &mut self.post;
+        most.clear();
+        most.resize(counted.len(), Urgency::Passing);
+        for &(host, .., urgency) in due.iter() {
+            let most = &mut most[host as usize];
+            *most = urgency.max(*most);
+        }
+        due.retain(|due| most[due.0 as usize] > Urgency::Passing);
+        if due.is_empty() {
+            return;
+        }
+        for &index in passed.iter() {
+            for (at, pair) in self.receivers[index as usize].pairs.iter().enumerate() {
+                let (Some(host), Some(limit)) = (pair.host.flatten(), &pair.limit) else { continue };
+                if most.get(host as usize).is_none_or(|&most| most == Urgency::Passing) {
+                    continue;
+                }
+                let urgency = limit.urgency(now, &pair.meter, noise, again_ns);
+                due.extend(urgency.map(|urgency| (host, index, at as u32, urgency)));
+            }
+        }
     }
 
     /// Writes to the hosts for which it is time.
     fn say(&mut self, now: Instant, again_ns: u64, directory: &Directory, post: &mut Post) {
         let mut due = std::mem::take(&mut self.post.due);
         let mut turns = std::mem::take(&mut self.post.turns);
-        // Most have nothing that is worth a datagram yet: these are not even sorted.
-        let hosts = self.post.counted.len();
-        self.post.most.clear();
-        self.post.most.resize(hosts, Urgency::Passing);
-        for &(host, .., urgency) in &due {
-            let most = &mut self.post.most[host as usize];
-            *most = urgency.max(*most);
-        }
-        due.retain(|due| self.post.most[due.0 as usize] > Urgency::Passing);
         due.sort_unstable();
         turns.clear();
         let mut from = 0;
@@ -188,6 +228,7 @@ impl Controller {
         // Where not all can be told, who has waited longest is.
         turns.sort_unstable_by_key(|turn| (turn.0, turn.1));
         let lease_ms = self.post.lease_ms();
+        self.state.owes = false;
         for (Reverse(most), sent_at, range) in turns.drain(..) {
             let group = &due[range];
             let host = group[0].0;
@@ -199,6 +240,7 @@ impl Controller {
                 Urgency::Again | Urgency::Repeat | Urgency::Now => SAMPLE_NS / 2,
             };
             if silent < spacing {
+                self.state.owes |= most >= Urgency::Soon;
                 continue;
             }
             let receivers = &self.receivers;
@@ -211,7 +253,10 @@ impl Controller {
             let mut said = post.write(now, host, lease_ms, most >= Urgency::Soon, words);
             for &(_, index, at, urgency) in group {
                 let addresses = directory.endpoints.get(index).map_or(0, |endpoint| endpoint.addresses.len());
-                let Some(left) = said.checked_sub(addresses) else { break };
+                let Some(left) = said.checked_sub(addresses) else {
+                    self.state.owes |= most >= Urgency::Soon;
+                    break;
+                };
                 said = left;
                 let pair = &mut self.receivers[index as usize].pairs[at as usize];
                 match &mut pair.limit {
