@@ -198,9 +198,22 @@ fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
     let port = plan.ports.iter().find(|(_, port)| is_it(&port.kind))?.0;
     let endpoint = plan.program.endpoints.iter().find(|(_, e)| e.port == PortId(port))?.0;
     let path = plan.endpoint_path(EndpointId(endpoint));
-    Some(format!(
+    let mut text = format!(
         "its own traffic is endpoint {path}, where the kernel allows it (Linux 6.6 with BPF; `levada show` tells)"
-    ))
+    );
+    let endpoint = plan.program.endpoints.get(endpoint)?;
+    if let Some(talk) = &endpoint.talk {
+        let pair = |of: &dyn Fn(Direction) -> Rate| {
+            format!("{} out and {} in", show_rate(of(Direction::Egress)), show_rate(of(Direction::Ingress)))
+        };
+        let _ = write!(
+            text,
+            "; the agents' datagrams go before the rest of it, up to {}, and it has at least {}",
+            pair(&|direction| *talk.rate.get(direction)),
+            pair(&|direction| endpoint.share.get(direction).guarantee)
+        );
+    }
+    Some(text)
 }
 
 impl PromiseSummary {

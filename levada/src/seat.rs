@@ -280,7 +280,11 @@ impl Taken {
         let seen = self.peers.as_ref().map(Peers::seen).unwrap_or_default();
         let cluster = &self.cluster;
         let known = self.store.as_ref().map(Store::members).unwrap_or_default();
-        let reports = seen.hosts.iter().map(|(name, host)| {
+        // Whoever speaks with others may not know yet that one was just forgotten.
+        let is_known = |name: &str| {
+            known.iter().any(|known| known.member.name == name) || cluster.members.iter().any(|one| one.name == name)
+        };
+        let reports = seen.hosts.iter().filter(|(name, _)| is_known(name)).map(|(name, host)| {
             let member = self.members.iter().find(|member| member.name == *name);
             member_report(name, host, member, known.iter().find(|known| known.member.name == *name))
         });

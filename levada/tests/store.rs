@@ -2,7 +2,8 @@
 //! `etcd-client`, no rights: the ports are VDE directories, and every host has an address of its own on loopback.
 
 use serde_json::Value;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -293,6 +294,125 @@ fn endpoints_move_between_hosts_that_know_each_other_by_an_etcd() {
     lab.until(2, "and red9 is here", |c| {
         c["etcd"]["contests"] == serde_json::json!([]) && c["members"] == serde_json::json!([])
     });
+}
+
+/// A plug in a port's directory: frames as datagrams (`ports/src/vde/request.rs`).
+struct Plug {
+    socket: UnixDatagram,
+    /// Its daemon lets it go when this closes.
+    _stream: UnixStream,
+}
+
+impl Plug {
+    fn new(directory: &Path) -> std::io::Result<Plug> {
+        let mut stream = UnixStream::connect(directory.join("ctl"))?;
+        let own = directory.join(format!("plug-{}", std::process::id()));
+        let _ = std::fs::remove_file(&own);
+        let socket = UnixDatagram::bind(&own)?;
+        let mut request = [0xfeed_face_u32, 3, 0].map(u32::to_ne_bytes).concat();
+        request.extend(1u16.to_ne_bytes());
+        request.extend(own.to_str().unwrap().bytes());
+        request.resize(122, 0);
+        stream.write_all(&request)?;
+        let mut answer = [0; 110];
+        stream.read_exact(&mut answer)?;
+        let path: Vec<u8> = answer[2..].iter().copied().take_while(|byte| *byte != 0).collect();
+        socket.connect(std::str::from_utf8(&path).unwrap())?;
+        socket.set_nonblocking(true)?;
+        Ok(Plug { socket, _stream: stream })
+    }
+
+    fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
+        std::iter::from_fn(|| {
+            let mut buffer = [0; 2048];
+            self.socket.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec())
+        })
+    }
+}
+
+/// The network between two hosts, as a switch that learns: it sends numbered frames to an endpoint where it was last heard of.
+struct Network {
+    uplinks: [Plug; 2],
+    at: usize,
+    sent: u32,
+}
+
+impl Network {
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    /// A frame to the endpoint, in the tenant's VLAN. Says over which uplink the endpoint has spoken since the last one, in reverse ARP.
+    fn turn(&mut self) -> Option<usize> {
+        let mut announced = None;
+        for (side, uplink) in self.uplinks.iter().enumerate() {
+            for frame in uplink.frames().filter(|frame| frame.len() >= 60 && frame[6..12] == Network::MAC) {
+                // VLAN 10, and what is inside.
+                assert_eq!((&frame[12..14], frame[15]), (&[0x81, 0][..], 10));
+                if frame[16..18] == [0x80, 0x35] && frame[..6] == [0xff; 6] {
+                    (self.at, announced) = (side, Some(side));
+                }
+            }
+        }
+        let mut frame = [&Network::MAC[..], &[2, 0, 0, 0, 0, 0x77, 0x81, 0, 0, 10, 0x88, 0xb5]].concat();
+        frame.extend(self.sent.to_be_bytes());
+        frame.resize(64, 0);
+        let _ = self.uplinks[self.at].socket.send(&frame);
+        self.sent += 1;
+        announced
+    }
+}
+
+/// The numbers that have come to an endpoint.
+fn numbers(plug: &Plug) -> Vec<u32> {
+    let ours = plug.frames().filter(|frame| frame.len() >= 18 && frame[12..14] == [0x88, 0xb5]);
+    ours.map(|frame| u32::from_be_bytes(frame[14..18].try_into().unwrap())).collect()
+}
+
+#[test]
+fn what_is_sent_follows_an_endpoint_that_moves() {
+    if !can_run("what_is_sent_follows_an_endpoint_that_moves") {
+        return;
+    }
+    let lab = Lab::new(1);
+    let _etcd = lab.etcd(0);
+    lab.healthy();
+    let _h1 = lab.host(1, &[("red9", 9)]);
+    let _h2 = lab.host(2, &[]);
+    lab.until(1, "it knows h2", |c| has(c, "h2") == Some(0));
+    lab.until(2, "it knows h1", |c| has(c, "h1") == Some(1));
+    let plug = |name: String| {
+        let mut plug = None;
+        until("the port is there", || {
+            Plug::new(&lab.place.join(&name)).map(|new| plug = Some(new)).map_err(|error| error.to_string())
+        });
+        plug.unwrap()
+    };
+    let mut network = Network { uplinks: [plug("h1-up".to_owned()), plug("h2-up".to_owned())], at: 0, sent: 0 };
+    let first = plug("h1-red9".to_owned());
+    until("what is sent comes to it", || {
+        network.turn();
+        if numbers(&first).is_empty() { Err(format!("{} sent", network.sent)) } else { Ok(()) }
+    });
+    for (from, to) in [(1, 2), (2, 1)] {
+        lab.add(to, "red9", 9);
+        let new = plug(format!("h{to}-red9"));
+        lab.until(to, "it is contested", |c| c["etcd"]["contests"].as_array().is_some_and(|all| all.len() == 1));
+        // As long as another has it, this place does not say that it is here.
+        assert_eq!((0..100).find_map(|_| network.turn()), None);
+        assert_eq!(network.at, from - 1);
+        lab.must(&["del", "endpoint", "s1/red/red9", "-n", &format!("h{from}")]);
+        until("the new place says that it is here", || network.turn().map(drop).ok_or_else(String::new));
+        assert_eq!(network.at, to - 1);
+        // From now on all that is sent comes there. Slowly, so that no queue is too short.
+        let begin = network.sent;
+        let mut came = Vec::new();
+        until("all that is sent comes to the new place", || {
+            if network.sent < begin + 100 {
+                network.turn();
+            }
+            came.extend(numbers(&new).into_iter().filter(|number| *number >= begin));
+            if came.len() == 100 { Ok(()) } else { Err(format!("{came:?} since {begin}")) }
+        });
+    }
 }
 
 #[test]
