@@ -2,6 +2,7 @@
 
 mod agents;
 mod faults;
+mod hosts;
 mod interfaces;
 mod lines;
 mod management;

@@ -1,0 +1,246 @@
+//! Three hosts with a daemon each, whose agents trust each other by certificates and speak over the network between them: what becomes of guarantees
+//! and limits when a daemon is killed, when two hosts cannot hear each other, and when the receiver goes.
+
+use crate::testbed::{Bed, Daemon, soon, turn};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What the three have in common; `ENDPOINTS` and `MEMBERS` follow.
+const HOST: &str = r#"
+[daemon]
+name = "NAME"
+[[switch]]
+name = "s1"
+[switch.uplink]
+port = "packet://eth0"
+netns = "NS-host"
+rate = "20 Mbit/s"
+ENDPOINTS
+[cluster]
+host = "hHERE"
+listen = "192.0.2.HERE:7370"
+directory = "DIRECTORY"
+"#;
+/// Tenants and their VLANs.
+const RED: (&str, u8) = ("red", 10);
+const BLUE: (&str, u8) = ("blue", 20);
+/// The endpoints, each in a namespace of its name: tenant, and number of the host.
+const ENDPOINTS: [((&str, u8), u8); 4] = [(RED, 1), (BLUE, 1), (RED, 2), (BLUE, 3)];
+
+/// One host.
+struct Host {
+    number: u8,
+    bed: Bed,
+    text: String,
+}
+
+fn mac((_, vlan): (&str, u8), host: u8) -> String {
+    format!("02:00:00:00:{vlan:02x}:{host:02x}")
+}
+
+impl Host {
+    fn new(number: u8) -> Host {
+        let own = ENDPOINTS.iter().filter(|(_, host)| *host == number);
+        let names: Vec<String> = own.clone().map(|((tenant, _), host)| format!("{tenant}{host}")).collect();
+        let bed = Bed::new(&["host", "fabric"]);
+        names.iter().for_each(|name| bed.add(name));
+        let endpoints: String = own
+            .map(|&(tenant, host)| {
+                let ((name, vlan), mac) = (tenant, mac(tenant, host));
+                let guarantee = if tenant == RED { 14 } else { 4 };
+                format!(
+                    "[[switch.tenant]]\nname = \"{name}\"\nvlan = {vlan}\nguarantee = \"{guarantee} Mbit/s\"\n\
+                     [[switch.tenant.endpoint]]\nname = \"{name}{host}\"\nport = \"tap://tap0\"\nnetns = \"NS-{name}{host}\"\n\
+                     mac = \"{mac}\"\naddress = \"10.8.{vlan}.{host}/24\"\nipv6 = false\n"
+                )
+            })
+            .collect();
+        let members: String = (1..=3)
+            .filter(|member| *member != number)
+            .map(|member| {
+                let theirs = ENDPOINTS.iter().filter(|(_, host)| *host == member);
+                let theirs: Vec<String> = theirs
+                    .map(|&(tenant, host)| {
+                        let name = tenant.0;
+                        format!("{{ name = \"{name}{host}\", tenant = \"{name}\", mac = \"{}\" }}", mac(tenant, host))
+                    })
+                    .collect();
+                format!(
+                    "[[cluster.member]]\nname = \"h{member}\"\naddress = \"192.0.2.{member}:7370\"\nendpoint = [{}]\n",
+                    theirs.join(", ")
+                )
+            })
+            .collect();
+        let directory = bed.directory.join("cluster");
+        let text = HOST.replace("ENDPOINTS", &endpoints).replace("DIRECTORY", directory.to_str().unwrap());
+        let text = text.replace("HERE", &number.to_string()) + &members;
+        Host { number, bed, text }
+    }
+
+    fn cluster(&self, words: &[&str]) {
+        let directory = self.bed.directory.join("cluster");
+        let name = format!("h{}", self.number);
+        let all = [&["cluster", words[0], "-d", directory.to_str().unwrap(), "--host", &name], &words[1..]].concat();
+        let output = self.bed.run(&all);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Starts its daemon where its address is.
+    fn start(&self) -> Daemon {
+        self.bed.space("host").run(|| self.bed.start(&self.text)).unwrap()
+    }
+
+    fn agent(&self) -> Value {
+        let output = self.bed.run(&["show", "agents", "--json"]);
+        let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        reply["agents"][0].clone()
+    }
+
+    /// Whether something has gone wrong with another host since then, by `levada show cluster`.
+    fn says_of(&self, other: u8, since: Instant) -> bool {
+        let output = self.bed.run(&["show", "cluster", "--json"]);
+        let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let members = reply["cluster"]["members"].as_array().cloned().unwrap_or_default();
+        let other = members.into_iter().find(|member| member["name"] == format!("h{other}")).unwrap_or_default();
+        other["error"].is_string()
+            && other["error_ago_ns"].as_u64().is_some_and(|ago| u128::from(ago) < since.elapsed().as_nanos())
+    }
+
+    /// From now on, nothing that this host itself says reaches the other; what its endpoints say does.
+    fn cut_off(&self, from: u8) {
+        self.bed.ip("host", &format!("route add blackhole 192.0.2.{from}/32")).unwrap();
+    }
+
+    fn heal(&self, from: u8) {
+        self.bed.ip("host", &format!("route del blackhole 192.0.2.{from}/32")).unwrap();
+    }
+}
+
+/// Three hosts at a bridge, with certificates.
+fn hosts() -> [Host; 3] {
+    let hosts = [1, 2, 3].map(Host::new);
+    let fabric = &hosts[0].bed;
+    fabric.ip("fabric", "link add br0 type bridge").unwrap();
+    fabric.ip("fabric", "link set br0 up").unwrap();
+    for Host { number, bed, .. } in &hosts {
+        let host = bed.name("host");
+        fabric.ip("fabric", &format!("link add p{number} type veth peer name eth0 netns {host}")).unwrap();
+        fabric.ip("fabric", &format!("link set p{number} master br0 up")).unwrap();
+        bed.ip("host", &format!("address add 192.0.2.{number}/24 dev eth0")).unwrap();
+        bed.ip("host", "link set eth0 up").unwrap();
+    }
+    let authority = hosts[0].bed.directory.join("cluster");
+    let via = format!("{} cluster sign -d {}", env!("CARGO_BIN_EXE_levada"), authority.display());
+    hosts[0].cluster(&["init"]);
+    hosts[1].cluster(&["join", "--via", &via]);
+    hosts[2].cluster(&["join", "--via", &via]);
+    hosts
+}
+
+/// Full datagrams until dropped.
+struct Flood {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flood {
+    /// From an endpoint to that of its tenant at the first host, some in each millisecond.
+    fn new(from: &Host, (tenant, vlan): (&str, u8), per_ms: u32) -> Flood {
+        let over = Arc::new(AtomicBool::new(false));
+        let (space, is_over) = (from.bed.space(&format!("{tenant}{}", from.number)), Arc::clone(&over));
+        let thread = std::thread::spawn(move || {
+            let socket = space.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                for _ in 0..per_ms {
+                    // Refused while the device is away with its daemon, or nobody has answered ARP yet.
+                    let _ = socket.send_to(&[0; 1400], (Ipv4Addr::new(10, 8, vlan, 1), 9));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Flood { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Whether the flood is held where it is sent, by what its receiver has said.
+fn is_held(hosts: &[Host; 3]) -> bool {
+    let flood = mac(BLUE, 3);
+    let limits = hosts[0].agent()["limits"].clone();
+    let said = limits.as_array().is_some_and(|all| all.iter().any(|limit| limit["from"] == flood.as_str()));
+    let own = hosts[2].agent()["limited"][0].clone();
+    said && own["from"] == "s1/blue/blue3" && own["rate_bps"].as_u64().is_some_and(|rate| rate < 12_000_000)
+}
+
+fn nobody_is_limited(host: &Host) -> bool {
+    host.agent()["limited"].as_array().is_some_and(Vec::is_empty)
+}
+
+/// Until red has in some second nearly all that it sends, which is less than what it was promised.
+fn has_its_guarantee(daemons: &[Daemon; 3]) {
+    let frames = |daemon: &Daemon, name: &str, direction: &str| {
+        daemon.endpoint(name)[direction]["frames"].as_u64().unwrap_or_default()
+    };
+    soon("red has its guarantee", || {
+        let counts = || (frames(&daemons[1], "red2", "egress"), frames(&daemons[0], "red1", "ingress"));
+        let before = counts();
+        std::thread::sleep(Duration::from_secs(1));
+        let after = counts();
+        let (sent, came) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+        sent > 100 && came * 100 >= sent * 95
+    });
+}
+
+#[test]
+fn guarantees_return_and_limits_end_when_daemons_die_and_hosts_are_cut_off() {
+    let Some(_turn) = turn("guarantees_return_and_limits_end_when_daemons_die_and_hosts_are_cut_off") else { return };
+    let hosts = hosts();
+    let mut daemons = [0, 1, 2].map(|n: usize| hosts[n].start());
+    let victim = Flood::new(&hosts[1], RED, 1);
+    let flood = Flood::new(&hosts[2], BLUE, 5);
+    soon("the flood is held", || is_held(&hosts));
+    has_its_guarantee(&daemons);
+
+    // Who has asked for the limit dies: it ends, and is asked for again by the next process.
+    assert!(!daemons[0].end(Signal::KILL).success());
+    soon("nobody is limited for somebody dead", || nobody_is_limited(&hosts[2]) && nobody_is_limited(&hosts[1]));
+    daemons[0] = hosts[0].start();
+    soon("the flood is held for the new process", || is_held(&hosts));
+    has_its_guarantee(&daemons);
+
+    // Who is to hold it dies.
+    assert!(!daemons[2].end(Signal::KILL).success());
+    daemons[2] = hosts[2].start();
+    soon("the flood is held by the new process", || is_held(&hosts));
+    has_its_guarantee(&daemons);
+
+    // The two do not hear each other: the limit ends, and red keeps what it was promised all the same, by the receiver's own schedule.
+    let cut = Instant::now();
+    hosts[0].cut_off(3);
+    hosts[2].cut_off(1);
+    soon("nobody is limited by what is out of reach", || nobody_is_limited(&hosts[2]));
+    has_its_guarantee(&daemons);
+    soon("it is said", || hosts[0].says_of(3, cut));
+    hosts[0].heal(3);
+    hosts[2].heal(1);
+    soon("the flood is held again", || is_held(&hosts));
+    has_its_guarantee(&daemons);
+
+    // The endpoint that the flood goes to leaves: what was asked for its sake ends, though the flood goes on.
+    let output = hosts[0].bed.run(&["del", "endpoint", "s1/blue/blue1"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    soon("nobody is limited for what is gone", || nobody_is_limited(&hosts[2]));
+    drop((victim, flood));
+    soon("nobody is limited any more", || hosts.iter().all(nobody_is_limited));
+}
