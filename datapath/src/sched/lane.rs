@@ -13,7 +13,8 @@ use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::Mac;
+use crate::wire::transport::TCP_FLAGS;
+use crate::wire::{L4, Mac, tcp_flags};
 
 /// How long a lane must have been full before its sender is paused: far longer than any congestion control needs to react.
 const STUCK_NS: u64 = 50_000_000;
@@ -190,7 +191,7 @@ impl Lane {
             let sojourn_ns = now.since(pool.meta(&frame).queued);
             let last = self.fifo.wire_bytes() < u64::from(max_frame);
             let signals = self.codel.signals(now, sojourn_ns, last);
-            if signals > 0 && !self.signal(pool, &frame, signals, losses) {
+            if signals > 0 && !begins(pool, &frame) && !self.signal(pool, &frame, signals, losses) {
                 losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
                 pool.free(frame);
                 self.aqm_drops += 1;
@@ -330,6 +331,14 @@ impl Lane {
         self.trims += u64::from(trimmed);
         trimmed
     }
+}
+
+/// Whether a frame begins a TCP connection. To lose one says nothing to a sender that has not begun, and costs it a second (RFC 6298), where
+/// another segment costs some round trips: the queue's management takes the next frame instead.
+fn begins(pool: &Pool, frame: &Frame) -> bool {
+    let layout = &pool.meta(frame).layout;
+    let flags = || pool.bytes(frame).get(usize::from(layout.l4_offset) + TCP_FLAGS);
+    layout.l4 == L4::Tcp && !layout.fragment && flags().is_some_and(|flags| flags & tcp_flags::SYN != 0)
 }
 
 /// The source address of a frame.

@@ -9,6 +9,8 @@ use crate::units::Rate;
 use crate::wire::build::{self, eth};
 use std::net::Ipv4Addr;
 
+mod connections;
+
 const UPLINK: PortId = PortId(0);
 const NOW: Instant = Instant(1_000_000_000);
 
