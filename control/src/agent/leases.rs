@@ -219,7 +219,9 @@ impl Leases {
         let step = settings.gatekeeper.growth(link);
         self.brakes.retain(|&from, brake| {
             if now >= brake.due {
-                brake.rate = Rate(brake.rate.0.saturating_add(step));
+                // Linear in time, however seldom a busy machine comes by.
+                let samples = 1 + now.since(brake.due) / settings.gatekeeper.sample_ns.max(1);
+                brake.rate = Rate(brake.rate.0.saturating_add(step.saturating_mul(samples)));
                 brake.due = now.plus_ns(settings.gatekeeper.sample_ns);
                 let rate = Some(brake.rate).filter(|&rate| rate < link);
                 tunings.insert((from, Toward::Everyone), rate);
@@ -365,5 +367,22 @@ mod tests {
         leases.advance(Instant(1 + ORPHAN_NS), LINK, &Settings::default());
         let relaxing: Vec<bool> = leases.report().map(|obeyed| obeyed.relaxing).collect();
         assert_eq!(relaxing, [true, false, true, false, false]);
+    }
+
+    #[test]
+    fn a_brake_grows_with_time_however_seldom_it_is_looked_at() {
+        let grown = |every_ns: u64| {
+            let (mut leases, settings) = (Leases::default(), Settings::default());
+            leases.halve(Instant(1), &"h".into(), EndpointId(0), LINK, &settings);
+            let mut now = Instant(1);
+            while now < Instant(1 + 1_000_000_000) {
+                now = now.plus_ns(every_ns);
+                leases.advance(now, LINK, &settings);
+            }
+            leases.report().next().map(|obeyed| obeyed.rate.0)
+        };
+        // Half of the link, and a tenth of it in a second.
+        assert_eq!(grown(10_000_000), Some(LINK.0 / 10 * 6));
+        assert_eq!(grown(100_000_000), Some(LINK.0 / 10 * 6));
     }
 }
