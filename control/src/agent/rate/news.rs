@@ -46,14 +46,17 @@ impl Controller {
         may_lose: bool,
         slack: u64,
     ) -> bool {
-        let (mut beyond, mut is_news) = (0, false);
+        let (mut beyond, mut is_news) = (0_u64, false);
         for &index in &self.touched {
             let receiver = &mut self.receivers[index as usize];
             receiver.feed(now, scale, span_ns);
             let estimate = receiver.meter.estimate(noise);
-            beyond += estimate.saturating_sub(receiver.held).saturating_sub(receiver.share);
+            let held = receiver.held.saturating_add(receiver.share);
+            beyond = u64::saturating_add(beyond, estimate.saturating_sub(held));
             if receiver.limited == 0 {
-                let grown = receiver.demand + receiver.demand / GROWN_PART + slack / GROWN_SLACK_PART;
+                // Who wanted any amount does not grow.
+                let part = receiver.demand / GROWN_PART + slack / GROWN_SLACK_PART;
+                let grown = receiver.demand.saturating_add(part);
                 is_news |= estimate > receiver.share.saturating_add(receiver.spare(slack / 2)).min(grown);
             }
         }
