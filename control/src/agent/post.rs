@@ -31,7 +31,7 @@ const FORGET_NS: u64 = 2 * MAX_LEASE_MS as u64 * 1_000_000;
 
 /// So many a second, and so many at once.
 #[derive(Clone, Copy, Debug)]
-struct Allowance {
+pub(super) struct Allowance {
     /// Nanoseconds that one costs.
     cost_ns: u64,
     /// The most that can be saved.
@@ -41,13 +41,13 @@ struct Allowance {
 }
 
 impl Allowance {
-    const fn new(per_second: u64, burst: u64) -> Allowance {
+    pub const fn new(per_second: u64, burst: u64) -> Allowance {
         let cost_ns = 1_000_000_000 / per_second;
         Allowance { cost_ns, most_ns: burst * cost_ns, saved_ns: burst * cost_ns, at: Instant::ZERO }
     }
 
     /// Takes one, unless that would leave less than `reserve`.
-    fn take(&mut self, now: Instant, reserve: u64) -> bool {
+    pub fn take(&mut self, now: Instant, reserve: u64) -> bool {
         self.saved_ns = self.saved_ns.saturating_add(now.since(self.at)).min(self.most_ns);
         self.at = self.at.max(now);
         let enough = self.saved_ns >= (reserve + 1) * self.cost_ns;

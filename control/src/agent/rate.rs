@@ -44,6 +44,7 @@ use super::report::{Contention, Limited};
 use datapath::program::EndpointId;
 use datapath::units::Instant;
 use divide::Divider;
+use news::{News, Turns};
 use pair::Pair;
 
 /// Time between two samples, in nanoseconds: some times the round trip of a data centre, and with it half of what a victim waits.
@@ -90,9 +91,6 @@ const SWEEP_NS: u64 = 250_000_000;
 const FEW_PAIRS: usize = 64;
 /// With more, there is a turn this often without news: half of the time over which steady traffic is measured.
 const TURN_NS: u64 = 8_000_000;
-/// While the link is full or a flood is suspected there is one each sample, for so long; what has not been put right by then is followed more slowly.
-const BUSY_NS: u64 = 64_000_000;
-const BUSY_TURN_NS: u64 = 4_000_000;
 
 /// An endpoint that receives.
 #[derive(Debug, Default)]
@@ -136,6 +134,7 @@ pub(super) struct Controller {
     pairs: usize,
     limited: usize,
     divider: Divider,
+    turns: Turns,
     /// Whether and how the link is contended.
     state: State,
     /// When the first sample was, and the last.
@@ -162,8 +161,6 @@ struct State {
     drained_at: Option<Instant>,
     /// When the last turn was.
     turned: Option<Instant>,
-    /// Since when turns have been about something that goes on; another one sees its end.
-    busy_since: Option<Instant>,
     /// Since when the link has been full.
     full_since: Option<Instant>,
     /// Something that is urgent was not said yet.
@@ -219,27 +216,25 @@ impl Controller {
         self.state.total = toward(self.state.total, total, span_ns, FULL_NS);
         let is_full = self.state.total >= link.ingress.0 - slack / 2;
         self.state.full_since = is_full.then(|| self.state.full_since.unwrap_or(now));
-        let mut is_news = self.is_turn(now, is_full);
+        let mut is_news = self.goes_on(now);
         for arrival in arrivals {
             is_news |= self.arrive(now, arrival, scale, span_ns, noise, directory, counters);
         }
-        is_news |= self.take_in(now, span_ns, scale, noise, may_lose, slack);
-        if !is_news {
+        let news = self.take_in(now, span_ns, scale, noise, may_lose, slack).max(News::of(is_news));
+        if !self.is_turn(now, news) {
             return;
         }
         let elapsed_ns = self.state.turned.replace(now).map_or(SAMPLE_NS, |at| now.since(at));
         self.forget(now);
         self.state.contended = self.active.len() > 1;
         if !self.state.contended {
-            self.state.busy_since = None;
             self.release(now, directory, post, counters);
             return;
         }
         for &index in &self.active {
             self.receivers[index as usize].catch_up(now);
         }
-        // While the link stays full, who grows must not wait until it is above the noise.
-        self.demands(now, if is_full { 0 } else { noise }, is_full, elapsed_ns);
+        self.demands(now, noise, is_full, elapsed_ns, counters);
         if is_full && now < self.state.suspect_until {
             self.state.suspect_until = now.plus_ns(SUSPECT_NS);
         }
@@ -255,11 +250,8 @@ impl Controller {
         }
         self.state.owes = false;
         if self.limited > 0 {
-            self.watch(now, noise, counters);
             self.tell(now, noise, directory, post);
         }
-        let is_busy = is_full || self.state.draining || now < self.state.suspect_until;
-        self.state.busy_since = is_busy.then(|| self.state.busy_since.unwrap_or(now));
     }
 
     /// What arrived from one sender. True where that is news.
@@ -356,11 +348,13 @@ impl Controller {
         }
     }
 
-    /// What each receiver wants.
-    fn demands(&mut self, now: Instant, noise: u64, is_full: bool, elapsed_ns: u64) {
+    /// What each receiver wants, and which of its senders ignore their limits.
+    fn demands(&mut self, now: Instant, noise: u64, is_full: bool, elapsed_ns: u64, counters: &mut Counters) {
+        // While the link stays full, who grows must not wait until it is above the noise.
+        let above = if is_full { 0 } else { noise };
         for &index in &self.active {
             let receiver = &mut self.receivers[index as usize];
-            let estimate = receiver.meter.estimate(noise);
+            let estimate = receiver.meter.estimate(above);
             (receiver.demand, receiver.loose) = (receiver.foresee(estimate, is_full, elapsed_ns), estimate);
             (receiver.held, receiver.ignoring) = (0, 0);
             if receiver.limited == 0 {
@@ -368,8 +362,9 @@ impl Controller {
             }
             for pair in &mut receiver.pairs {
                 pair.catch_up(now);
-                let arrives = pair.meter.estimate(noise);
+                let arrives = pair.meter.estimate(above);
                 let Some(limit) = &mut pair.limit else { continue };
+                counters.ignored += u64::from(limit.watch(now, &pair.meter, noise));
                 limit.judge(now, &pair.meter, arrives);
                 let held = limit.held(now, &pair.meter);
                 receiver.held += held;
@@ -419,8 +414,7 @@ impl Controller {
     fn undershoot(&mut self, now: Instant, total: u64, is_full: bool, link: u64) -> u64 {
         let may_begin = self.state.drain_since.is_none_or(|since| now.since(since) >= DRAIN_AGAIN_NS);
         // A few frames more than usual are no queue that stands.
-        let stands =
-            now < self.state.suspect_until || self.state.full_since.is_some_and(|at| now.since(at) >= STANDS_NS);
+        let stands = now < self.state.suspect_until || self.state.stands(now);
         if is_full && !self.state.draining && may_begin && stands && self.limited > 0 {
             (self.state.draining, self.state.drain_since) = (true, Some(now));
         }

@@ -4,7 +4,6 @@ use super::super::fill::{Child, fill};
 use super::super::meter::Meter;
 use super::super::report::{Ignores, Limited};
 use super::{Controller, Directory, FAST_NS, Instant, Post, Receiver, SLOW_NS};
-use crate::agent::Counters;
 use crate::agent::leases::SLOWEST;
 use datapath::program::EndpointId;
 use datapath::units::Rate;
@@ -198,10 +197,10 @@ impl Limit {
         is_said && (self.exceeds(now, meter.fast, noise) || self.overruns(now, meter, noise))
     }
 
-    /// Up to this nothing that arrives is news: see [`Limit::is_news`].
-    fn quiet(&self) -> u64 {
+    /// Up to this nothing that arrives is news: the least that [`Limit::is_news`] asks for.
+    fn quiet(&self, noise: u64) -> u64 {
         let least = self.told.map_or(self.rate, |told| told.min(self.rate));
-        if self.wants_more { least + least / 8 } else { least - least / 8 }
+        if self.wants_more { least + (least / 4).min(least / 8 + noise / 8) } else { least - least / 8 }
     }
 
     /// While its receiver's share stays, nothing of it changes but by news and by what [`Limit::judge`] finds.
@@ -227,7 +226,8 @@ impl Limit {
     }
 
     /// Follows whether the sender heeds its limit; true where it has just been found out.
-    fn watch(&mut self, now: Instant, exceeds: bool) -> bool {
+    pub fn watch(&mut self, now: Instant, meter: &Meter, noise: u64) -> bool {
+        let exceeds = self.exceeds(now, meter.slow.min(meter.fast), noise / 8);
         if exceeds == self.ignores {
             self.otherwise_since = None;
             return false;
@@ -275,21 +275,6 @@ impl Controller {
             if lifted {
                 let index = self.active[at];
                 self.lift_unused(now, index, directory, post);
-            }
-        }
-    }
-
-    /// Finds who ignores its limit.
-    pub(super) fn watch(&mut self, now: Instant, noise: u64, counters: &mut Counters) {
-        for &index in &self.active {
-            let receiver = &mut self.receivers[index as usize];
-            if receiver.limited == 0 {
-                continue;
-            }
-            for pair in &mut receiver.pairs {
-                let Some(limit) = &mut pair.limit else { continue };
-                let exceeds = limit.exceeds(now, pair.meter.slow.min(pair.meter.fast), noise / 8);
-                counters.ignored += u64::from(limit.watch(now, exceeds));
             }
         }
     }
@@ -342,7 +327,7 @@ impl Receiver {
             let level = if limit.ignores { level.min(self.share / u64::from(self.limited)) } else { level };
             let level = if limit.told.is_some() && limit.wants_more { held(level) } else { level };
             limit.rate = level.max(SLOWEST.0);
-            pair.quiet = limit.quiet();
+            pair.quiet = limit.quiet(noise);
             is_settled &= limit.is_settled(now, &pair.meter, noise);
             is_unused |= limit.is_unused(now);
         }

@@ -36,7 +36,7 @@ const SMALL_CUTS_PART: u64 = 100;
 const SMALL_RAISES_PART: u64 = 32;
 
 /// How often the hosts that have limits are counted.
-const COUNT_NS: u64 = 50_000_000;
+const COUNT_NS: u64 = 250_000_000;
 
 /// How soon a host is to be told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -145,7 +145,7 @@ impl Controller {
                 self.post.passed.push(index);
                 continue;
             }
-            let (mut oldest, mut most, mut is_raised) = (now, Urgency::Passing, false);
+            let (mut oldest, mut is_raised) = (now, false);
             let tenant = directory.tenants.get(receiver.tenant);
             for (at, pair) in receiver.pairs.iter_mut().enumerate() {
                 let Some(limit) = &mut pair.limit else { continue };
@@ -165,15 +165,16 @@ impl Controller {
                 let told = limit.told.unwrap_or(pair.meter.fast);
                 cut += told.saturating_sub(limit.rate);
                 raised += limit.rate.saturating_sub(told);
-                oldest = oldest.min(limit.said_at);
-                // Whether it is to be said once more shows in the meantime.
-                is_raised |= now.since(limit.raised_at) < again_ns;
-                if let Some(urgency) = limit.urgency(now, &pair.meter, noise, again_ns) {
-                    most = most.max(urgency);
-                    self.post.due.push((host, index, at as u32, urgency));
+                let urgency = limit.urgency(now, &pair.meter, noise, again_ns);
+                self.post.due.extend(urgency.map(|urgency| (host, index, at as u32, urgency)));
+                if urgency <= Some(Urgency::Passing) {
+                    oldest = oldest.min(limit.said_at);
                 }
+                // Whether it is to be said once more shows in the meantime.
+                is_raised |= now.since(limit.raised_at) < again_ns || limit.rate.saturating_sub(told) > told / 16;
             }
-            receiver.told_until = (most == Urgency::Passing && !is_raised).then(|| oldest.plus_ns(again_ns));
+            // What is due is said below, or this is taken back.
+            receiver.told_until = (!is_raised).then(|| oldest.plus_ns(again_ns));
         }
         // What is large for one pair can be small for the link.
         let link = directory.link.map_or(0, |link| link.ingress.0);
@@ -241,6 +242,7 @@ impl Controller {
             };
             if silent < spacing {
                 self.state.owes |= most >= Urgency::Soon;
+                self.not_told(group);
                 continue;
             }
             let receivers = &self.receivers;
@@ -251,10 +253,11 @@ impl Controller {
                 words(directory, index, pair.from, say)
             });
             let mut said = post.write(now, host, lease_ms, most >= Urgency::Soon, words);
-            for &(_, index, at, urgency) in group {
+            for (nth, &(_, index, at, urgency)) in group.iter().enumerate() {
                 let addresses = directory.endpoints.get(index).map_or(0, |endpoint| endpoint.addresses.len());
                 let Some(left) = said.checked_sub(addresses) else {
                     self.state.owes |= most >= Urgency::Soon;
+                    self.not_told(&group[nth..]);
                     break;
                 };
                 said = left;
@@ -267,6 +270,15 @@ impl Controller {
             }
         }
         (self.post.due, self.post.turns) = (due, turns);
+    }
+
+    /// What is left of this is due again in the next turn.
+    fn not_told(&mut self, left: &[(u32, u32, u32, Urgency)]) {
+        for &(_, index, _, urgency) in left {
+            if urgency > Urgency::Passing {
+                self.receivers[index as usize].told_until = None;
+            }
+        }
     }
 
     /// Lets hosts from which something comes know that there is a new agent here: at once, and each time it has become twice as old.
