@@ -387,7 +387,7 @@ mod tests {
         let (a, b) = (&plan.switches[0], &plan.switches[1]);
         let overlay = &a.program.overlay;
         let mac = |last| datapath::wire::Mac([2, 0, 0, 0, 0, last]);
-        let address = |last| std::net::Ipv4Addr::new(192, 0, 2, last);
+        let address = |last| std::net::IpAddr::from([192, 0, 2, last]);
         let red = datapath::program::TenantId(0);
         let remotes: Vec<_> = overlay.remotes.iter().map(|(&(tenant, mac), &at)| (tenant, mac, at)).collect();
         assert_eq!(remotes, [(red, mac(2), address(2)), (red, mac(3), address(3))]);
@@ -402,6 +402,35 @@ mod tests {
         assert_eq!(frames, [1450 + 14, 1400 + 14], "there is room for a tunnel's headers");
     }
 
+    /// Over IPv6 there are 20 bytes less, and what a store knows of the other IP version is left out by name.
+    #[test]
+    fn ends_of_tunnels_are_of_one_family() {
+        use crate::config::{Member, Remote};
+        use crate::plan::LeftOut;
+        let text = TUNNELS.replace("192.0.2.", "2001:db8::");
+        let loaded = crate::load(&text);
+        assert!(loaded.plan.is_some(), "{:?}", loaded.problems);
+        let mut config = loaded.config;
+        let member = |name: &str, tenant: &str, vtep: &str| {
+            let macs = vec![datapath::wire::Mac([2, 0, 0, 0, 0, 9])];
+            let endpoints = vec![Remote { tenant: tenant.to_owned(), name: "e".to_owned(), macs }];
+            Member { name: name.to_owned(), vtep: vtep.parse().ok(), endpoints, ..Member::default() }
+        };
+        let old = [member("old", "red", "192.0.2.9"), member("stranger", "else", "192.0.2.10")];
+        config.cluster.as_mut().unwrap().members.extend(old);
+        let plan = compile(&config, None);
+        let (a, b) = (&plan.switches[0], &plan.switches[1]);
+        let address = |last: u16| std::net::IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+        let overlay = &a.program.overlay;
+        assert_eq!(overlay.peers.keys().copied().collect::<Vec<_>>(), [address(2), address(3)]);
+        assert_eq!(overlay.peers[&address(2)].next_hop, b.program.overlay.local.map(|local| local.mac));
+        assert_ne!(overlay.local.map(|local| local.mac), b.program.overlay.local.map(|local| local.mac));
+        assert_eq!(a.underlay.as_ref().unwrap().left_out, [LeftOut::Family("old".to_owned())]);
+        let frames: Vec<u32> =
+            a.program.endpoints.values().map(|e| a.program.ports[e.port.0 as usize].max_frame).collect();
+        assert_eq!(frames, [1430 + 14, 1400 + 14]);
+    }
+
     /// A store knows more than fits: what fits is used, and the rest is named.
     #[test]
     fn more_hosts_and_addresses_than_fit_are_left_out_by_name() {
@@ -409,7 +438,7 @@ mod tests {
         use crate::plan::LeftOut;
         use datapath::overlay::{MOST_PEERS, MOST_REMOTES};
         let mut config = crate::load(TUNNELS).config;
-        let address = |n: u32| std::net::Ipv4Addr::from(0x0a00_0000 + n);
+        let address = |n: u32| std::net::IpAddr::from((0x0a00_0000 + n).to_be_bytes());
         let mac = |n: u32| datapath::wire::Mac([[2, 9].as_slice(), &n.to_be_bytes()].concat().try_into().unwrap());
         let remote = |tenant: &str, macs| Remote { tenant: tenant.to_owned(), name: "e".to_owned(), macs };
         let member = |n: u32, endpoints| {

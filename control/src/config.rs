@@ -10,8 +10,8 @@ use datapath::link::Discipline;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
-use datapath::wire::vxlan::OUTER;
-use std::net::{IpAddr, Ipv4Addr};
+use datapath::wire::vxlan;
+use std::net::IpAddr;
 
 pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, EtcdUrl, Member, Remote};
 
@@ -141,7 +141,7 @@ pub struct Uplink {
     /// What it carries.
     pub rate: Both<Rate>,
     /// This host's end of the tunnels to other hosts: an address of the underlay.
-    pub vtep: Option<Ipv4Addr>,
+    pub vtep: Option<IpAddr>,
 }
 
 /// A port, and how its device is set up where it has one.
@@ -218,7 +218,10 @@ impl Tenant {
     #[must_use]
     pub fn room(&self, uplink: &Uplink) -> u32 {
         match self.attachment {
-            Attachment::Vxlan(_) => uplink.device.mtu.saturating_sub(OUTER as u32).max(MIN_MTU),
+            Attachment::Vxlan(_) => {
+                let outer = uplink.vtep.map_or(vxlan::OUTER_V4, |vtep| vxlan::outer(&vtep));
+                uplink.device.mtu.saturating_sub(outer as u32).max(MIN_MTU)
+            }
             _ => uplink.device.mtu,
         }
     }

@@ -8,7 +8,7 @@ use datapath::program::{IngressMode, OrderKind};
 use datapath::units::Direction;
 use datapath::wire::Mac;
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Longest name of a network device: IFNAMSIZ less its final zero (linux/if.h).
 pub const MAX_TAP_NAME: usize = 15;
@@ -255,6 +255,16 @@ pub fn mac(text: &str) -> Result<Mac, Wrong> {
         return Err(Wrong::new("00:00:00:00:00:00 is no address", example));
     }
     Ok(mac)
+}
+
+/// Whether a host can be reached by this address from any other: of IPv6, an address that holds on one link only cannot be told to others.
+#[must_use]
+pub fn can_be_vtep(address: IpAddr) -> bool {
+    let is_special = match address {
+        IpAddr::V4(v4) => v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.to_ipv4_mapped().is_some(),
+    };
+    !(is_special || address.is_unspecified() || address.is_multicast() || address.is_loopback())
 }
 
 /// A MAC address as people write it.

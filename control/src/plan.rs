@@ -15,7 +15,7 @@ use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 /// What one daemon runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,21 +117,23 @@ impl SwitchPlan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Underlay {
     /// This host's end.
-    pub vtep: Ipv4Addr,
+    pub vtep: IpAddr,
     /// The interface whose host knows the next hops, with its namespace: the shell puts them into the program. `None`: the uplink is a link of
     /// this daemon, and the program has them.
     pub interface: Option<(String, Option<String>)>,
     /// What the hosts at the other ends are called.
-    pub hosts: BTreeMap<Ipv4Addr, String>,
-    /// What is known of others, and is more than there is room for.
+    pub hosts: BTreeMap<IpAddr, String>,
+    /// What is known of others, and that no tunnel leads to.
     pub left_out: Vec<LeftOut>,
 }
 
-/// What a switch's tunnels have no room for.
+/// What a switch's tunnels leave out.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LeftOut {
-    /// A host, by its name.
+    /// A host, by its name, for which there is no room.
     Host(String),
+    /// A host whose end of tunnels has an address of another family.
+    Family(String),
     /// So many addresses of tenants at a host.
     Addresses(String, usize),
 }
@@ -143,6 +145,12 @@ impl fmt::Display for LeftOut {
                 write!(
                     f,
                     "host \"{host}\" is one more than {MOST_PEERS}: no tunnel leads there, and none from there is taken"
+                )
+            }
+            LeftOut::Family(host) => {
+                write!(
+                    f,
+                    "host \"{host}\" has its end of tunnels at an address of the other IP version: no tunnel leads there"
                 )
             }
             LeftOut::Addresses(host, count) => write!(

@@ -50,7 +50,7 @@ const PORT: &str = r"^[a-z]+://.+$";
 const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
 const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
 const ADDRESS: &str = r"^[0-9A-Fa-f:.]+/[0-9]+$";
-const IPV4: &str = r"^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$";
+const VTEP: &str = "^[0-9A-Fa-f:.]+$";
 const MODE: &str = "^0?6[0246][0246]$";
 const ANY: &str = "^.+$";
 const PATH: &str = "^/.+$";
@@ -95,7 +95,7 @@ const DEVICE: &[Key] = &[
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
     ("rate", Form::BothText(RATE), true, "what it carries"),
-    ("vtep", Form::Text(IPV4), false, "this host's end of the tunnels to other hosts"),
+    ("vtep", Form::Text(VTEP), false, "this host's end of the tunnels to other hosts"),
 ];
 const KNOBS: &[Key] = &[
     ("guarantee", Form::BothText(RATE), false, "at least"),
@@ -162,7 +162,7 @@ const MEMBER: &[Key] = &[
         false,
         "UDP address where its daemon is reached; needed unless it is only an end of tunnels",
     ),
-    ("vtep", Form::Text(IPV4), false, "its end of the tunnels"),
+    ("vtep", Form::Text(VTEP), false, "its end of the tunnels"),
     ("endpoint", Form::Tables(REMOTE), false, "the endpoints it has"),
 ];
 const REMOTE: &[Key] = &[

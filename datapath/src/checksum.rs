@@ -35,6 +35,12 @@ pub const fn add(a: u16, b: u16) -> u16 {
     sum + carry as u16
 }
 
+/// The sum of the pseudo-header of `len` bytes of transport header and payload (RFC 9293, section 3.1; RFC 8200, section 8.1).
+#[must_use]
+pub fn pseudo(addresses: &[u8], number: u8, len: usize) -> u16 {
+    add(add(sum(addresses), u16::from(number)), len as u16)
+}
+
 /// A checksum after one 16-bit word under it changed from `old` to `new` (RFC 1624, equation 3).
 #[must_use]
 pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {

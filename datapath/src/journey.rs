@@ -13,7 +13,7 @@ use crate::units::{Direction, Rate};
 use crate::verdict::{Reason, Verdict};
 use crate::wire::Mac;
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::IpAddr;
 
 /// What became, or would become, of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,7 +78,7 @@ pub enum Found {
     /// Nobody here has it: the uplink.
     Uplink,
     /// This other host has it.
-    Host(Ipv4Addr),
+    Host(IpAddr),
     /// A group address: everyone, the uplink included where `uplink` says so.
     Group {
         /// Endpoints that get a copy.
@@ -130,7 +130,7 @@ pub struct Emit {
     /// The tag that is taken off before.
     pub untag: Option<u16>,
     /// The tunnel whose headers are put around: its network identifier, and the host at its other end.
-    pub tunnel: Option<(u32, Ipv4Addr)>,
+    pub tunnel: Option<(u32, IpAddr)>,
     /// Frames that the switch cuts it into because the port cannot; 1 where it leaves whole.
     pub cut: u32,
     /// Whether the switch finishes its checksum because the port cannot.
@@ -151,7 +151,7 @@ pub enum Step {
     /// Its source address is learned, or why not; and the endpoint that has it.
     Learn(Mac, Result<(), Reason>, Option<EndpointId>),
     /// From the uplink, out of a tunnel: its network identifier and the host that sent it; or why it is refused.
-    Open(Result<(u32, Ipv4Addr), Reason>),
+    Open(Result<(u32, IpAddr), Reason>),
     /// So many datagrams of tunnels, which are cut from each other and not followed further.
     Train(u32),
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared its source.

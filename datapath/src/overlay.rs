@@ -13,7 +13,7 @@ use crate::fdb::Keyed;
 use crate::program::{Attachment, ChangeError, Slots, TenantId};
 use crate::wire::Mac;
 use crate::wire::vxlan::{self, Tunnel};
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 use std::collections::{BTreeMap, HashMap};
 
 /// Most hosts: four times the 1000 that a cluster is designed for, and what fits in a [`PeerId`].
@@ -27,7 +27,7 @@ const SLOT_BITS: u32 = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vtep {
     /// Its address on the underlay.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// The uplink's own address.
     pub mac: Mac,
 }
@@ -47,9 +47,9 @@ pub struct Overlay {
     /// Without it, nothing goes into a tunnel or comes out of one.
     pub local: Option<Vtep>,
     /// Other hosts, by the addresses of their VTEPs.
-    pub peers: BTreeMap<Ipv4Addr, Peer>,
+    pub peers: BTreeMap<IpAddr, Peer>,
     /// Where the addresses are that are not here: VTEPs that are in `peers`.
-    pub remotes: BTreeMap<(TenantId, Mac), Ipv4Addr>,
+    pub remotes: BTreeMap<(TenantId, Mac), IpAddr>,
 }
 
 /// One step from an overlay to another. `Some` adds or replaces, `None` removes.
@@ -58,9 +58,9 @@ pub enum OverlayChange {
     /// This host's end.
     Local(Option<Vtep>),
     /// Another host. One that addresses are at cannot be removed.
-    Peer(Ipv4Addr, Option<Peer>),
+    Peer(IpAddr, Option<Peer>),
     /// The host where an address of a tenant is.
-    Remote(TenantId, Mac, Option<Ipv4Addr>),
+    Remote(TenantId, Mac, Option<IpAddr>),
 }
 
 impl Overlay {
@@ -72,7 +72,7 @@ impl Overlay {
             changes.push(OverlayChange::Local(self.local));
         }
         // Who goes does so last, so that an address that moves has a host all the time; first, with its addresses, where there is no room for both.
-        let goes = |address: &Ipv4Addr| !self.peers.contains_key(address);
+        let goes = |address: &IpAddr| !self.peers.contains_key(address);
         let is_tight =
             from.peers.len() + self.peers.keys().filter(|to| !from.peers.contains_key(to)).count() > MOST_PEERS;
         let parted = from.remotes.iter().filter(|(key, at)| !self.remotes.contains_key(key) || is_tight && goes(at));
@@ -111,7 +111,7 @@ impl Key {
 /// A place in the table of hosts.
 #[derive(Clone, Debug)]
 struct Place {
-    address: Ipv4Addr,
+    address: IpAddr,
     next_hop: Option<Mac>,
     /// Of whom it was and is, so that what waits for one host does not go to the next.
     id: PeerId,
@@ -135,7 +135,7 @@ pub struct Tunnels {
     local: Option<Vtep>,
     places: Vec<Place>,
     vacant: Vec<u32>,
-    by_address: HashMap<Ipv4Addr, u32, Keyed>,
+    by_address: HashMap<IpAddr, u32, Keyed>,
     remotes: HashMap<Key, u32, Keyed>,
     by_vni: HashMap<u32, TenantId, Keyed>,
     /// By tenant.
@@ -165,6 +165,12 @@ impl Tunnels {
         self.local
     }
 
+    /// Bytes of the headers around each frame, which are as long for all hosts.
+    #[must_use]
+    pub fn outer(&self) -> usize {
+        self.local.map_or(vxlan::OUTER_V4, |local| vxlan::outer(&local.address))
+    }
+
     /// The host that has an address of a tenant.
     #[must_use]
     pub fn find(&self, tenant: TenantId, mac: Mac) -> Option<PeerId> {
@@ -179,17 +185,19 @@ impl Tunnels {
 
     /// The address of a host that is still in the table.
     #[must_use]
-    pub fn address(&self, peer: PeerId) -> Option<Ipv4Addr> {
+    pub fn address(&self, peer: PeerId) -> Option<IpAddr> {
         self.place(peer).map(|place| place.address)
     }
 
-    /// The tunnel for a tenant's frames to a host; `None` where the host is gone, the next hop unknown, or there is no end here.
+    /// The tunnel for a tenant's frames to a host; `None` where the host is gone, the next hop unknown, or there is no end of the same
+    /// family here.
     #[must_use]
     pub fn to(&self, tenant: TenantId, peer: PeerId) -> Option<Tunnel> {
         let place = self.place(peer)?;
         let local = self.local?;
         let vni = self.networks.get(tenant.0 as usize)?.vni?;
-        Some(Tunnel { from: (local.address, local.mac), to: (place.address, place.next_hop?), vni })
+        let tunnel = Tunnel { from: (local.address, local.mac), to: (place.address, place.next_hop?), vni };
+        (place.address.is_ipv4() == local.address.is_ipv4()).then_some(tunnel)
     }
 
     /// The tenant with a network identifier.
@@ -200,7 +208,7 @@ impl Tunnels {
 
     /// Whether there is a host with this address that has the tenant.
     #[must_use]
-    pub fn has_tenant(&self, address: Ipv4Addr, tenant: TenantId) -> bool {
+    pub fn has_tenant(&self, address: IpAddr, tenant: TenantId) -> bool {
         let place = self.by_address.get(&address).map(|&slot| &self.places[slot as usize]);
         place.is_some_and(|place| place.tenants.contains(&tenant))
     }
@@ -253,7 +261,7 @@ impl Tunnels {
         Ok(())
     }
 
-    fn set_peer(&mut self, address: Ipv4Addr, peer: &Peer) -> Result<(), ChangeError> {
+    fn set_peer(&mut self, address: IpAddr, peer: &Peer) -> Result<(), ChangeError> {
         if let Some(tenant) = peer.tenants.iter().find(|tenant| tenant.0 >= Slots::<()>::MOST) {
             return Err(ChangeError::NoSuchSlot(tenant.0));
         }
@@ -275,7 +283,7 @@ impl Tunnels {
         Ok(())
     }
 
-    fn remove_peer(&mut self, address: Ipv4Addr) -> Result<(), ChangeError> {
+    fn remove_peer(&mut self, address: IpAddr) -> Result<(), ChangeError> {
         let &slot = self.by_address.get(&address).ok_or(ChangeError::UnknownPeer(address))?;
         if self.places[slot as usize].remotes > 0 {
             return Err(ChangeError::PeerInUse(address));
@@ -290,7 +298,7 @@ impl Tunnels {
         Ok(())
     }
 
-    fn set_remote(&mut self, tenant: TenantId, mac: Mac, at: Option<Ipv4Addr>) -> Result<(), ChangeError> {
+    fn set_remote(&mut self, tenant: TenantId, mac: Mac, at: Option<IpAddr>) -> Result<(), ChangeError> {
         let key = Key::new(tenant, mac);
         let before = self.remotes.get(&key).copied();
         let after = match at {
@@ -313,7 +321,7 @@ impl Tunnels {
     }
 
     /// Finds a place for a new host.
-    fn settle(&mut self, address: Ipv4Addr) -> Result<u32, ChangeError> {
+    fn settle(&mut self, address: IpAddr) -> Result<u32, ChangeError> {
         let slot = match self.vacant.pop() {
             Some(slot) => slot,
             None if self.places.len() < MOST_PEERS => {

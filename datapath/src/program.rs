@@ -13,7 +13,7 @@ use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::ops::{Index, IndexMut};
 
 /// A port, by its slot in [`Program::ports`].
@@ -405,9 +405,9 @@ pub enum ChangeError {
     /// The VXLAN network identifier is this other tenant's.
     VniInUse(u32, TenantId),
     /// There is no host with this address.
-    UnknownPeer(Ipv4Addr),
+    UnknownPeer(IpAddr),
     /// Addresses are at the host: remove them first.
-    PeerInUse(Ipv4Addr),
+    PeerInUse(IpAddr),
     /// There are [`crate::overlay::MOST_PEERS`] hosts or [`crate::overlay::MOST_REMOTES`] addresses on them already.
     OverlayFull,
     /// This other endpoint of the same network has declared the address.

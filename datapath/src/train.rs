@@ -11,13 +11,13 @@
 //! same headers otherwise. Cutting the joined frame gives back what came, bit for bit; so a checksum that is wrong, which would be
 //! lost in it, keeps a frame by itself.
 
-use crate::checksum;
+use crate::checksum::{self, pseudo};
 use crate::frame::{Frame, Meta, Pool};
 use crate::offload::{Gso, Offload};
 use crate::segment::{self, replace_ipv4};
 use crate::verdict::Reason;
-use crate::wire::vxlan::{self, DATAGRAM, Received, Tunnel, VXLAN};
-use crate::wire::{ETHERNET_HEADER, L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, parse, protocol, put16};
+use crate::wire::vxlan::{self, Received, Tunnel, VXLAN};
+use crate::wire::{L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, parse, protocol, put16};
 use crate::wire::{tcp_flags, transport};
 use core::ops::Range;
 
@@ -25,8 +25,6 @@ use core::ops::Range;
 const MOST_BYTES: usize = 65_535;
 /// Datagrams of the longest: Linux takes no more (UDP_MAX_SEGMENTS, which is 128 from 6.9).
 const MOST_CARS: usize = 64;
-/// Where the outer transport header lies, in what is sent.
-const L4_AT: usize = DATAGRAM - UDP;
 /// Bytes of a UDP header.
 const UDP: usize = 8;
 /// Bytes of an IPv4 header without options, and of an IPv6 header.
@@ -35,14 +33,14 @@ const IPV6: usize = 40;
 /// TCP flags that only the last segment of a frame has.
 const LAST: u8 = tcp_flags::FIN | tcp_flags::PSH;
 
-/// How many segments of a frame with this offload may be coupled: 0 and 1 are none.
+/// How many segments of a frame with this offload may be coupled for a tunnel: 0 and 1 are none.
 #[must_use]
-pub fn most(meta: &Meta) -> u32 {
+pub fn most(meta: &Meta, tunnel: &Tunnel) -> u32 {
     if meta.offload.gso == Gso::None {
         return 0;
     }
     let car = VXLAN + meta.layout.headers() + usize::from(meta.offload.gso_size);
-    ((MOST_BYTES - DATAGRAM) / car).min(MOST_CARS) as u32
+    ((MOST_BYTES - vxlan::datagram(&tunnel.to.0)) / car).min(MOST_CARS) as u32
 }
 
 /// A train of some segments of a frame, at most as many as [`most`] says. `None` where there is no buffer.
@@ -51,26 +49,28 @@ pub fn couple(pool: &mut Pool, frame: &Frame, cars: Range<u32>, tunnel: &Tunnel,
     let Meta { layout, offload, .. } = *pool.meta(frame);
     let (headers, size, count) = (layout.headers(), usize::from(offload.gso_size), cars.len());
     let payload = (pool.len(frame) - headers - cars.start as usize * size).min(count * size);
-    let len = DATAGRAM + count * (VXLAN + headers) + payload;
+    let datagram = vxlan::datagram(&tunnel.to.0);
+    let len = datagram + count * (VXLAN + headers) + payload;
     let train = pool.alloc(len)?;
     let (from, to) = pool.both(frame, &train);
-    vxlan::write_packet(to, tunnel, (len - ETHERNET_HEADER) as u16, vxlan::ecn(from, &layout), source_port);
-    let mut at = DATAGRAM;
+    vxlan::write_packet(to, tunnel, len, vxlan::ecn(from, &layout), source_port);
+    let mut at = datagram;
     for index in cars {
         vxlan::write_network(&mut to[at..at + VXLAN], tunnel.vni);
         at += VXLAN;
         at += segment::write_segment(from, &layout, &offload, index, &mut to[at..]);
     }
-    // The addresses end where UDP begins.
-    let sum = pseudo(&to[L4_AT - 8..L4_AT], protocol::UDP, len - L4_AT);
-    put16(to, L4_AT + transport::UDP_CHECKSUM, sum);
+    let l4 = datagram - UDP;
+    let layout = vxlan::packet_layout(&tunnel.to.0, len);
+    let sum = pseudo(&to[addresses(&layout)], protocol::UDP, len - l4);
+    put16(to, l4 + transport::UDP_CHECKSUM, sum);
     let meta = pool.meta_mut(&train);
-    meta.layout = vxlan::packet_layout(len);
+    meta.layout = layout;
     meta.offload = Offload {
         gso: if count > 1 { Gso::Udp } else { Gso::None },
         gso_size: if count > 1 { (VXLAN + headers + size) as u16 } else { 0 },
         needs_csum: true,
-        csum_start: L4_AT as u16,
+        csum_start: l4 as u16,
         csum_offset: transport::UDP_CHECKSUM as u16,
         ..Offload::default()
     };
@@ -260,11 +260,6 @@ impl<'a> Segment<'a> {
 fn addresses(layout: &Layout) -> Range<usize> {
     let l3 = usize::from(layout.l3_offset);
     if layout.l3 == L3::Ipv4 { l3 + 12..l3 + IPV4 } else { l3 + 8..l3 + IPV6 }
-}
-
-/// The sum of the pseudo-header of `len` bytes of transport header and payload (RFC 9293, section 3.1; RFC 8200, section 8.1).
-fn pseudo(addresses: &[u8], number: u8, len: usize) -> u16 {
-    checksum::add(checksum::add(checksum::sum(addresses), u16::from(number)), len as u16)
 }
 
 #[cfg(test)]

@@ -213,6 +213,18 @@ fn vxlan_seeds() -> Vec<(String, Vec<u8>)> {
     let header = [8, 0, 0, 0, 0, 0, 77, 0];
     let joined = [segment(0), header.to_vec(), segment(1), header.to_vec(), segment(2)].concat();
     seeds.push(("segments".into(), case(7, 34, 112, &joined)));
+    // Over IPv6, without an outer checksum.
+    let over_v6 = |flags, csum_start, gso_size, inner: &[u8]| {
+        let payload = [&header[..], inner].concat();
+        let host = |n| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n);
+        let nic = Mac([2, 0, 0, 0, 0xff, 1]);
+        let mut outer = eth(PEER, nic).ipv6(host(2), host(1)).tos(3).udp(50_000, 4789).payload(payload).bytes();
+        outer[60..62].fill(0);
+        vxlan::Case { flags, csum_start, gso_size, frame: &outer }.write()
+    };
+    seeds.push(("over-ipv6".into(), over_v6(0, 0, 0, &long)));
+    seeds.push(("over-ipv6-partial".into(), over_v6(4, 104, 0, &long)));
+    seeds.push(("over-ipv6-segments".into(), over_v6(7, 54, 112, &joined)));
     seeds
 }
 

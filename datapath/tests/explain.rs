@@ -17,7 +17,7 @@ use datapath::verdict::{Reason, Verdict};
 use datapath::wire::Mac;
 use datapath::wire::build::{Build, arp_request, eth};
 use proptest::prelude::*;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 const ENDPOINTS: u32 = 6;
 const VNI: u32 = 7;
@@ -82,8 +82,8 @@ fn program(choices: [u8; 8]) -> Program {
     program
 }
 
-fn host(n: u8) -> Ipv4Addr {
-    Ipv4Addr::new(192, 0, 2, n)
+fn host(n: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, n])
 }
 
 /// One frame of the traffic.
@@ -119,7 +119,7 @@ impl Sent {
             return frame;
         }
         let header = [&[8, 0, 0, 0][..], &(VNI << 8).to_be_bytes()].concat();
-        let outer = eth(mac(0xf2), mac(0xf1)).ipv4(host(self.kind - 2), host(1)).tos(self.kind & 3).udp(9, 4789);
+        let outer = eth(mac(0xf2), mac(0xf1)).ip(host(self.kind - 2), host(1)).tos(self.kind & 3).udp(9, 4789);
         outer.payload([header, frame.bytes()].concat())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use datapath::arrivals::{Arrival as Seen, QueueSample};
 use datapath::frame::{Pool, PoolLimits};
@@ -160,8 +160,8 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
     }
 }
 
-fn host(n: u8) -> Ipv4Addr {
-    Ipv4Addr::new(192, 0, 2, n)
+fn host(n: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, n])
 }
 
 fn nic(n: u8) -> Mac {
@@ -171,7 +171,7 @@ fn nic(n: u8) -> Mac {
 /// What another host sends through a tunnel.
 fn tunnelled(vni: u32, inner: &Build<'_>) -> Build<'static> {
     let payload = [&[8, 0, 0, 0][..], &(vni << 8).to_be_bytes(), &inner.bytes()].concat();
-    eth(nic(2), nic(1)).ipv4(host(2), host(1)).udp(50_000, 4789).payload(payload)
+    eth(nic(2), nic(1)).ip(host(2), host(1)).udp(50_000, 4789).payload(payload)
 }
 
 /// Pairs whose rates change at each look: from which endpoint, toward whom, and about how many Mbit/s. The first two are overwhelmed.

@@ -14,14 +14,14 @@ use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::Reason;
 use datapath::wire::Mac;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Ports of the endpoints of each tenant; port 0 is the uplink.
 const PORTS: [&[u32]; 3] = [&[1, 2], &[3, 4], &[5, 6]];
 /// Frames, steps and changes a run: longer inputs find nothing new.
 const MOST: usize = 200;
 /// The switch's end of tunnels, and the network of the tenant that has one.
-const VTEP: Vtep = Vtep { address: Ipv4Addr::new(192, 0, 2, 1), mac: Mac([2, 0, 0, 0, 0, 0]) };
+const VTEP: Vtep = Vtep { address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), mac: Mac([2, 0, 0, 0, 0, 0]) };
 const VNI: u32 = 7;
 
 /// The bytes, one after the other.
@@ -199,8 +199,8 @@ fn program(how: u8, which: u8) -> Program {
     program
 }
 
-fn host(n: u8) -> Ipv4Addr {
-    Ipv4Addr::new(192, 0, 2, n)
+fn host(n: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, n])
 }
 
 /// Any change of few hosts and addresses.

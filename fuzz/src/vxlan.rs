@@ -1,16 +1,20 @@
 //! Any bytes as a datagram of a tunnel, or a train of them: no panic, an inner frame that lies in the outer one, marks that come out as they
 //! should; what is joined can be cut again; and what is put into a tunnel comes out as it was.
 
+use datapath::checksum;
 use datapath::frame::{MAX_FRAME, Pool, PoolLimits};
 use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::segment;
 use datapath::train;
-use datapath::wire::vxlan::{self, OUTER, Tunnel};
+use datapath::wire::vxlan::{self, Tunnel};
 use datapath::wire::{Mac, parse};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whom datagrams are for.
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Whom datagrams are for, and from whom those are that are made here.
+const ENDS: [(IpAddr, IpAddr); 2] = [
+    (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V4(Ipv4Addr::LOCALHOST)),
+    (IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), IpAddr::V6(Ipv6Addr::LOCALHOST)),
+];
 const NIC: Mac = Mac([2, 0, 0, 0, 0xff, 1]);
 /// Bytes of a case before its frame.
 const HEAD: usize = 5;
@@ -53,10 +57,14 @@ pub fn run(data: &[u8]) {
         gso_size,
         ..Offload::default()
     };
-    if vxlan::is_for(frame, ADDRESS, NIC) {
-        comes_out(frame, offload);
+    for (here, there) in ENDS {
+        if vxlan::is_for(frame, here, NIC) {
+            comes_out(frame, offload);
+        }
+        for csum in [false, true] {
+            goes_through(frame, offload, here, there, csum);
+        }
     }
-    goes_through(frame);
 }
 
 fn comes_out(data: &[u8], offload: Offload) {
@@ -69,7 +77,7 @@ fn comes_out(data: &[u8], offload: Offload) {
     let opened = vxlan::open(data, &offload);
     assert_eq!(vxlan::pop(&mut pool, &frame).ok(), opened.as_ref().ok().map(|(received, ..)| *received));
     if let Ok((received, inner, offload)) = opened {
-        assert!(inner.start >= OUTER && inner.len() >= 14);
+        assert!(inner.start >= vxlan::outer(&received.from) && inner.len() >= 14);
         assert_eq!(*pool.bytes(&frame), data[inner]);
         assert_eq!(pool.meta(&frame).offload, offload);
         if let Ok(layout) = parse(pool.bytes(&frame)) {
@@ -124,18 +132,50 @@ fn comes_apart(data: &[u8], offload: Offload) {
     assert_eq!(pool.in_use(), 0);
 }
 
-fn goes_through(data: &[u8]) {
+/// What is put into a tunnel comes out as it was. Over IPv6 its datagram has a checksum that is right once a device has finished what is left to it.
+fn goes_through(data: &[u8], offload: Offload, here: IpAddr, there: IpAddr, csum: bool) {
     let mut pool = Pool::new(PoolLimits { small: 1, medium: 1, large: 1 });
     let (Ok(layout), Some(frame)) = (parse(data), pool.alloc_from(data)) else { return };
-    pool.meta_mut(&frame).layout = layout;
-    let tunnel = Tunnel { from: (Ipv4Addr::LOCALHOST, NIC), to: (ADDRESS, NIC), vni: 77 };
-    let port = vxlan::source_port(data, &layout);
-    if vxlan::push(&mut pool, &frame, &tunnel, port) {
-        assert_eq!(parse(pool.bytes(&frame)), Ok(pool.meta(&frame).layout));
-        assert!(vxlan::is_for(pool.bytes(&frame), ADDRESS, NIC));
-        let received = vxlan::pop(&mut pool, &frame).expect("it was put in here");
-        assert_eq!((received.from, received.vni), (Ipv4Addr::LOCALHOST, 77));
+    let mut offload = Offload { gso: Gso::None, gso_size: 0, ..offload };
+    if !csum || segment::check_offload(data, &layout, &offload).is_err() {
+        offload = Offload::default();
     }
-    assert_eq!(*pool.bytes(&frame), *data);
+    let meta = pool.meta_mut(&frame);
+    (meta.layout, meta.offload) = (layout, offload);
+    let tunnel = Tunnel { from: (there, NIC), to: (here, NIC), vni: 77 };
+    let port = vxlan::source_port(data, &layout);
+    if vxlan::push(&mut pool, &frame, &tunnel, port, csum) {
+        assert_eq!(parse(pool.bytes(&frame)), Ok(pool.meta(&frame).layout));
+        assert!(vxlan::is_for(pool.bytes(&frame), here, NIC));
+        if here.is_ipv6() {
+            is_summed(pool.bytes(&frame), &pool.meta(&frame).offload);
+        }
+        let received = vxlan::pop(&mut pool, &frame).expect("it was put in here");
+        assert_eq!((received.from, received.vni), (there, 77));
+    }
+    let inner = pool.bytes(&frame);
+    if offload.needs_csum && !pool.meta(&frame).offload.needs_csum {
+        // It was finished, since no device could.
+        let start = usize::from(offload.csum_start);
+        let field = start + usize::from(offload.csum_offset);
+        assert_eq!(inner[..field], data[..field]);
+        assert_eq!(inner[field + 2..], data[field + 2..]);
+    } else {
+        assert_eq!(*inner, *data);
+    }
     pool.free(frame);
+}
+
+/// A datagram over IPv6, after what a device does.
+fn is_summed(bytes: &[u8], offload: &Offload) {
+    const L4: usize = 54;
+    let mut bytes = bytes.to_vec();
+    if offload.needs_csum {
+        let start = usize::from(offload.csum_start);
+        let field = start + usize::from(offload.csum_offset);
+        let sum = !checksum::sum(&bytes[start..]);
+        bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+    let pseudo = checksum::pseudo(&bytes[L4 - 32..L4], 17, bytes.len() - L4);
+    assert_eq!(checksum::add(pseudo, checksum::sum(&bytes[L4..])), 0xffff, "the outer checksum is right");
 }

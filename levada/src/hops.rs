@@ -12,7 +12,7 @@ use ports::neighbours::{Hop, look};
 use ports::netns::Netns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// What the host knows of the way.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Hops {
     /// Why there is no end of tunnels here.
     error: Option<String>,
     /// To each other end.
-    next: BTreeMap<Ipv4Addr, Hop>,
+    next: BTreeMap<IpAddr, Hop>,
 }
 
 impl Hops {
@@ -32,7 +32,7 @@ impl Hops {
     pub fn look(underlay: &Underlay) -> Option<Hops> {
         let (interface, netns) = underlay.interface.as_ref()?;
         let netns = netns.as_deref().map(Netns::new);
-        let others: Vec<Ipv4Addr> = underlay.hosts.keys().copied().collect();
+        let others: Vec<IpAddr> = underlay.hosts.keys().copied().collect();
         let seen = match look(interface, netns.as_ref(), underlay.vtep, &others) {
             Ok(seen) => seen,
             Err(error) => {
@@ -74,14 +74,14 @@ impl Hops {
     }
 }
 
-/// What the tunnels of `plan` have no room for that they had `before`, for the log.
+/// What the tunnels of `plan` leave out that they did not `before`, for the log.
 pub fn newly_left_out(plan: &Plan, before: &Plan) -> Vec<String> {
     let told: BTreeSet<(&str, &LeftOut)> = left_out(before).collect();
     let new: Vec<_> = left_out(plan).filter(|one| !told.contains(one)).collect();
     let lines =
-        new.iter().take(MOST_SAID).map(|(switch, what)| format!("no room in the tunnels of switch {switch}: {what}"));
+        new.iter().take(MOST_SAID).map(|(switch, what)| format!("left out of the tunnels of switch {switch}: {what}"));
     let more = new.len().saturating_sub(MOST_SAID);
-    lines.chain((more > 0).then(|| format!("no room in tunnels: {more} more"))).collect()
+    lines.chain((more > 0).then(|| format!("left out of tunnels: {more} more"))).collect()
 }
 
 fn left_out(plan: &Plan) -> impl Iterator<Item = (&str, &LeftOut)> {
@@ -120,7 +120,7 @@ mod tests {
 
     /// What is said once is not said again; of much, the first is said, and how much more there is.
     #[test]
-    fn what_has_no_room_is_told_once() {
+    fn what_is_left_out_is_told_once() {
         let plain = compile(&control::load(SWITCH).config, None);
         let with = |count: usize| {
             let mut plan = plain.clone();
@@ -132,11 +132,11 @@ mod tests {
         let said = newly_left_out(&with(2), &with(1));
         assert!(said.len() == 1 && said[0].contains("switch s1: host \"h001\""), "{said:?}");
         let said = newly_left_out(&with(MOST_SAID + 7), &plain);
-        assert_eq!((said.len(), said[MOST_SAID].as_str()), (MOST_SAID + 1, "no room in tunnels: 7 more"));
+        assert_eq!((said.len(), said[MOST_SAID].as_str()), (MOST_SAID + 1, "left out of tunnels: 7 more"));
         // The report says as much.
         let programs = [(0, plain.switches[0].program.clone())].into();
         let reports = report::tunnels(&with(MOST_SAID + 7), &programs, &BTreeMap::new());
         let text = crate::show::tunnels::text(&report::TunnelsReply { version: 1, switches: reports });
-        assert!(text.contains("no room: host \"h000\"") && text.ends_with("no room: 7 more\n"), "{text}");
+        assert!(text.contains("left out: host \"h000\"") && text.ends_with("left out: 7 more\n"), "{text}");
     }
 }

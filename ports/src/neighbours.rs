@@ -8,7 +8,7 @@
 //! The numbers are those of `linux/rtnetlink.h` and `linux/neighbour.h`.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use datapath::wire::Mac;
 
@@ -34,7 +34,7 @@ pub enum Hop {
     /// Over this neighbour.
     At(Mac),
     /// The neighbour, by its address, is being asked, or does not answer.
-    Asked(Ipv4Addr),
+    Asked(IpAddr),
     /// Over another interface, by its name.
     Elsewhere(String),
     /// It is the host itself.
@@ -47,12 +47,12 @@ pub enum Hop {
 ///
 /// # Errors
 /// The namespace or the interface is not there, or the kernel does not answer.
-pub fn look(interface: &str, netns: Option<&Netns>, own: Ipv4Addr, others: &[Ipv4Addr]) -> io::Result<Neighbours> {
+pub fn look(interface: &str, netns: Option<&Netns>, own: IpAddr, others: &[IpAddr]) -> io::Result<Neighbours> {
     let work = || look_here(interface, own, others);
     netns.map_or_else(work, |netns| netns.run(work).and_then(|seen| seen))
 }
 
-fn look_here(interface: &str, own: Ipv4Addr, others: &[Ipv4Addr]) -> io::Result<Neighbours> {
+fn look_here(interface: &str, own: IpAddr, others: &[IpAddr]) -> io::Result<Neighbours> {
     let mut netlink = Netlink::open()?;
     let link = netlink.link(Which::Name(interface))?.ok_or(io::ErrorKind::NotFound)?;
     let is_ours = netlink.route(own, None)?.is_some_and(|route| route.kind == libc::RTN_LOCAL);
@@ -61,7 +61,7 @@ fn look_here(interface: &str, own: Ipv4Addr, others: &[Ipv4Addr]) -> io::Result<
     Ok(Neighbours { mac: link.mac.map(Mac), mtu: link.mtu, is_ours, hops })
 }
 
-fn hop(netlink: &mut Netlink, index: i32, from: Option<Ipv4Addr>, to: Ipv4Addr) -> io::Result<Hop> {
+fn hop(netlink: &mut Netlink, index: i32, from: Option<IpAddr>, to: IpAddr) -> io::Result<Hop> {
     let Some(route) = netlink.route(to, from)? else { return Ok(Hop::NoRoute) };
     match route.kind {
         libc::RTN_LOCAL => return Ok(Hop::Own),
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_leads_to_ourselves() {
-        let here = Ipv4Addr::LOCALHOST;
+        let here = IpAddr::from([127, 0, 0, 1]);
         let seen = look("lo", None, here, &[here]).unwrap();
         assert!(seen.is_ours);
         assert_eq!(seen.hops, [Hop::Own]);

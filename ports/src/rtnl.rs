@@ -6,7 +6,7 @@
 //! `linux/net_namespace.h`.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -23,6 +23,8 @@ const NEIGHBOUR_HEADER: usize = 12;
 const ANSWER_BYTES: usize = 32 * 1024;
 /// Where `tx_dropped` lies in `struct rtnl_link_stats64`: its eighth number.
 const STATS64_TX_DROPPED: usize = 7 * 8;
+/// Attribute of a route: its gateway, where that is of another family (`RTA_VIA`).
+const RTA_VIA: u16 = 18;
 /// Attribute of `RTM_NEWNSID`: the id; -1 lets the kernel choose (`NETNSA_NSID`).
 const NETNSA_NSID: u16 = 1;
 /// Attribute of `RTM_NEWNSID`: the namespace, as a descriptor (`NETNSA_FD`).
@@ -79,7 +81,7 @@ pub(crate) struct Route {
     pub kind: u8,
     pub interface: i32,
     /// `None`: the destination itself is the next hop.
-    pub gateway: Option<Ipv4Addr>,
+    pub gateway: Option<IpAddr>,
 }
 
 /// An entry of the neighbour table.
@@ -168,13 +170,11 @@ impl Netlink {
     /// Gives an interface an address; one that it has already is left. An IPv6 address is used at once, without looking for
     /// duplicates: it is the configuration's word.
     pub fn add_address(&mut self, index: i32, address: IpAddr, prefix: u8) -> io::Result<()> {
-        let (family, bytes, flags) = match address {
-            IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec(), 0),
-            IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec(), libc::IFA_F_NODAD as u8),
-        };
+        let (family, bytes) = octets(address);
+        let flags = if address.is_ipv6() { libc::IFA_F_NODAD as u8 } else { 0 };
         let mut request = Message::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE);
         // struct ifaddrmsg: family, prefix, flags, scope, index.
-        request.0.extend_from_slice(&[family as u8, prefix, flags, 0]);
+        request.0.extend_from_slice(&[family, prefix, flags, 0]);
         request.0.extend_from_slice(&index.to_ne_bytes());
         request.attribute(libc::IFA_LOCAL, &bytes);
         request.attribute(libc::IFA_ADDRESS, &bytes);
@@ -182,14 +182,17 @@ impl Netlink {
     }
 
     /// The route to `to`, from the own address `from` where one is given; `None` where there is none.
-    pub fn route(&mut self, to: Ipv4Addr, from: Option<Ipv4Addr>) -> io::Result<Option<Route>> {
+    pub fn route(&mut self, to: IpAddr, from: Option<IpAddr>) -> io::Result<Option<Route>> {
         let mut request = Message::new(libc::RTM_GETROUTE, 0);
         // struct rtmsg: family, lengths of the destination's and the source's prefix, and what is answered; flags.
-        let source = if from.is_some() { 32 } else { 0 };
-        request.0.extend_from_slice(&[libc::AF_INET as u8, 32, source, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        request.attribute(libc::RTA_DST, &to.octets());
+        let (family, to) = octets(to);
+        let from = from.map(|from| octets(from).1);
+        let bits = |address: &[u8]| address.len() as u8 * 8;
+        let source = from.as_deref().map_or(0, bits);
+        request.0.extend_from_slice(&[family, bits(&to), source, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        request.attribute(libc::RTA_DST, &to);
         if let Some(from) = from {
-            request.attribute(libc::RTA_SRC, &from.octets());
+            request.attribute(libc::RTA_SRC, &from);
         }
         let mut route = None;
         let told = self.exchange(&mut request, |kind, body| {
@@ -208,7 +211,7 @@ impl Netlink {
     }
 
     /// The entry of a neighbour; `None` where there is none.
-    pub fn neighbour(&mut self, index: i32, address: Ipv4Addr) -> io::Result<Option<Neighbour>> {
+    pub fn neighbour(&mut self, index: i32, address: IpAddr) -> io::Result<Option<Neighbour>> {
         let mut request = Message::neighbour(libc::RTM_GETNEIGH, 0, index, 0, address);
         let mut neighbour = None;
         let told = self.exchange(&mut request, |kind, body| {
@@ -224,7 +227,7 @@ impl Netlink {
     }
 
     /// Has the kernel ask a neighbour for its address where it would if something were sent to it.
-    pub fn use_neighbour(&mut self, index: i32, address: Ipv4Addr) -> io::Result<()> {
+    pub fn use_neighbour(&mut self, index: i32, address: IpAddr) -> io::Result<()> {
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
         self.tell(&mut Message::neighbour(libc::RTM_NEWNEIGH, flags, index, libc::NTF_USE, address))
     }
@@ -326,13 +329,14 @@ impl Message {
         message
     }
 
-    fn neighbour(kind: u16, flags: i32, index: i32, entry: u8, address: Ipv4Addr) -> Message {
+    fn neighbour(kind: u16, flags: i32, index: i32, entry: u8, address: IpAddr) -> Message {
         let mut message = Message::new(kind, flags);
         // struct ndmsg: family, padding, interface, state, flags, type.
-        message.0.extend_from_slice(&[libc::AF_INET as u8, 0, 0, 0]);
+        let (family, address) = octets(address);
+        message.0.extend_from_slice(&[family, 0, 0, 0]);
         message.0.extend_from_slice(&index.to_ne_bytes());
         message.0.extend_from_slice(&[0, 0, entry, 0]);
-        message.attribute(libc::NDA_DST, &address.octets());
+        message.attribute(libc::NDA_DST, &address);
         message
     }
 
@@ -412,11 +416,26 @@ fn parse_route(body: &[u8]) -> Option<Route> {
     for (kind, value) in attributes(body.get(ROUTE_HEADER..)?) {
         match kind {
             libc::RTA_OIF => route.interface = i32_at(value, 0)?,
-            libc::RTA_GATEWAY => route.gateway = <[u8; 4]>::try_from(value).ok().map(Ipv4Addr::from),
+            libc::RTA_GATEWAY => route.gateway = address(value),
+            // A gateway of the other family, after the number of that: IPv4 by way of an IPv6 neighbour.
+            RTA_VIA => route.gateway = address(value.get(2..)?),
             _ => {}
         }
     }
     Some(route)
+}
+
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    <[u8; 16]>::try_from(octets).map(IpAddr::from).or_else(|_| v4()).ok()
+}
+
+/// An address as the kernel has it: the number of its family, and its bytes.
+fn octets(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => (libc::AF_INET as u8, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6 as u8, v6.octets().to_vec()),
+    }
 }
 
 fn parse_neighbour(body: &[u8]) -> Option<Neighbour> {

@@ -8,7 +8,7 @@ use datapath::overlay::{MOST_PEERS, MOST_REMOTES};
 use datapath::program::Attachment;
 use datapath::wire::Mac;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
     let switches = Place::root().key("switch");
@@ -119,10 +119,22 @@ fn unique_macs(findings: &mut Findings, config: &Config, switches: &Place) {
     }
 }
 
-/// Two ends of tunnels with one address: one would get the other's frames.
+/// Two ends of tunnels with one address: one would get the other's frames. And two of which one is over IPv4 and the other over IPv6 do not reach
+/// each other.
 fn unique_vteps(findings: &mut Findings, config: &Config) {
-    let mut seen: BTreeMap<Ipv4Addr, String> = BTreeMap::new();
-    let mut see = |findings: &mut Findings, place: Place, vtep: Ipv4Addr, whose: String| {
+    let mut seen: BTreeMap<IpAddr, String> = BTreeMap::new();
+    let mut first: Option<(IpAddr, String)> = None;
+    let mut see = |findings: &mut Findings, place: Place, vtep: IpAddr, whose: String| {
+        let version = |vtep: &IpAddr| if vtep.is_ipv4() { "IPv4" } else { "IPv6" };
+        if let Some((first, whose)) = first.as_ref().filter(|(first, _)| first.is_ipv4() != vtep.is_ipv4()) {
+            findings.error(
+                place,
+                format!("{vtep} is an {} address, and {whose}'s end of tunnels has {first}", version(&vtep)),
+                "give all ends of tunnels addresses of one version",
+            );
+            return;
+        }
+        first.get_or_insert((vtep, whose.clone()));
         if let Some(other) = seen.get(&vtep) {
             let remedy = "give each end of tunnels its own address: that of its host";
             findings.error(place, format!("{vtep} is {other}'s end of tunnels"), remedy);
@@ -150,7 +162,7 @@ fn unique_vteps(findings: &mut Findings, config: &Config) {
 fn check_members(findings: &mut Findings, config: &Config) {
     let Some(cluster) = &config.cluster else { return };
     let members = Place::root().key("cluster").key("member");
-    let own: Vec<Ipv4Addr> = config.switches.iter().filter_map(|switch| switch.uplink.as_ref()?.vtep).collect();
+    let own: Vec<IpAddr> = config.switches.iter().filter_map(|switch| switch.uplink.as_ref()?.vtep).collect();
     let tenants: BTreeMap<&str, u32> =
         config.switches.iter().flat_map(tunnelled).map(|(_, vni, tenant)| (tenant.name.as_str(), vni)).collect();
     let (mut ends, mut addresses) = (0, 0);

@@ -8,7 +8,7 @@ use datapath::overlay::{MOST_PEERS, MOST_REMOTES, Overlay, Peer, Vtep};
 use datapath::program::{Attachment, TenantId};
 use datapath::wire::Mac;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The tunnels of `switch`, whose tenants are numbered `ids`.
 pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay, Option<Underlay>) {
@@ -24,6 +24,12 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
     // A store may know more hosts than there is room for: those without a tenant of this switch are missed least.
     others.sort_by_key(|(.., has)| !has.iter().any(|(tenant, _)| tenants.contains_key(tenant)));
     for (address, name, has) in others {
+        if address.is_ipv4() != vtep.is_ipv4() {
+            if has.iter().any(|(tenant, _)| tenants.contains_key(tenant)) {
+                left_out.push(LeftOut::Family(name));
+            }
+            continue;
+        }
         if overlay.peers.len() == MOST_PEERS && !overlay.peers.contains_key(&address) {
             left_out.push(LeftOut::Host(name));
             continue;
@@ -71,7 +77,7 @@ fn is_tunnelled(attachment: Attachment) -> bool {
 type Has<'a> = Vec<(&'a str, &'a [Mac])>;
 
 /// The other ends: their addresses, what their hosts are called, and what those have.
-fn others<'a>(config: &'a Config, switch: &Switch) -> Vec<(Ipv4Addr, String, Has<'a>)> {
+fn others<'a>(config: &'a Config, switch: &Switch) -> Vec<(IpAddr, String, Has<'a>)> {
     let mut all = Vec::new();
     for other in config.switches.iter().filter(|other| other.name != switch.name) {
         let Some(vtep) = other.uplink.as_ref().and_then(|uplink| uplink.vtep) else { continue };
@@ -92,7 +98,17 @@ fn others<'a>(config: &'a Config, switch: &Switch) -> Vec<(Ipv4Addr, String, Has
 }
 
 /// The address of the end of tunnels on a link of this daemon, where there is no interface that has one: of the locally administered ones.
-fn mac_of(vtep: Ipv4Addr) -> Mac {
-    let [a, b, c, d] = vtep.octets();
-    Mac([0x02, 0x56, a, b, c, d])
+/// Of the longer IPv6 addresses it is a hash (FNV-1a), by which two of a few thousand are the same one time in a hundred thousand.
+fn mac_of(vtep: IpAddr) -> Mac {
+    match vtep {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            Mac([0x02, 0x56, a, b, c, d])
+        }
+        IpAddr::V6(v6) => {
+            let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            let [a, b, c, d, e, ..] = v6.octets().iter().fold(0xcbf2_9ce4_8422_2325, step).to_be_bytes();
+            Mac([0x06, a, b, c, d, e])
+        }
+    }
 }

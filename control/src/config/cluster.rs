@@ -5,7 +5,7 @@
 use crate::agent::Settings;
 use datapath::wire::Mac;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// This host in its cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,7 +104,7 @@ pub struct Member {
     /// UDP address where its daemon is reached; `None`: it has none, and is only an end of tunnels.
     pub address: Option<SocketAddr>,
     /// Its end of tunnels: an address of the underlay.
-    pub vtep: Option<Ipv4Addr>,
+    pub vtep: Option<IpAddr>,
     /// The endpoints it has.
     pub endpoints: Vec<Remote>,
 }

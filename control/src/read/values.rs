@@ -13,7 +13,7 @@ use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::Rate;
 use datapath::wire::Mac;
 use datapath::wire::vxlan::MOST as MAX_VNI;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use toml::de::DeValue;
 
 /// Longest time that a link may delay, in nanoseconds: beyond it a lab measures its own patience.
@@ -195,18 +195,13 @@ pub(super) fn vni(value: &DeValue<'_>) -> Result<Attachment, Wrong> {
 }
 
 /// An end of tunnels: the address of one host.
-pub(super) fn vtep(value: &DeValue<'_>) -> Result<Ipv4Addr, Wrong> {
-    const SUCH_AS: &str = "write the host's IPv4 address on the network between hosts, such as \"192.0.2.1\"";
+pub(super) fn vtep(value: &DeValue<'_>) -> Result<IpAddr, Wrong> {
+    const SUCH_AS: &str =
+        "write the host's address on the network between hosts, such as \"192.0.2.1\" or \"2001:db8::1\"";
     let word = text(value, "\"192.0.2.1\"")?;
     let wrong = |why: &str| Wrong::new(format!("\"{word}\" {why}"), SUCH_AS);
-    let address: Ipv4Addr = word.parse().map_err(|_| match word.parse::<Ipv6Addr>() {
-        Ok(_) => wrong("is an IPv6 address: tunnels are over IPv4"),
-        Err(_) => wrong("is not an IPv4 address"),
-    })?;
-    if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
-        return Err(wrong("is no address that a host has among others"));
-    }
-    Ok(address)
+    let address: IpAddr = word.parse().map_err(|_| wrong("is not an IP address"))?;
+    if names::can_be_vtep(address) { Ok(address) } else { Err(wrong("is no address that a host has among others")) }
 }
 
 /// One thing that an endpoint may announce.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 const RED: TenantId = TenantId(0);
 const BLUE: TenantId = TenantId(3);
 
-fn host(n: u8) -> Ipv4Addr {
-    Ipv4Addr::new(192, 0, 2, n)
+fn host(n: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, n])
 }
 
 fn mac(n: u8) -> Mac {
@@ -38,7 +38,7 @@ fn overlay() -> Overlay {
 }
 
 /// What the tables say of a tenant: its hosts, the tunnel to each address, and whether each host has it.
-type Answer = (Vec<Ipv4Addr>, Vec<Option<Tunnel>>, Vec<bool>);
+type Answer = (Vec<IpAddr>, Vec<Option<Tunnel>>, Vec<bool>);
 
 /// What the tables say of everything that could be asked.
 fn answers(tunnels: &Tunnels) -> [Answer; 2] {
@@ -118,7 +118,7 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn hosts_and_addresses_have_bounds() {
     let mut tunnels = Tunnels::new(1);
-    let address = |n: usize| Ipv4Addr::from(0x0a00_0000 + n as u32);
+    let address = |n: usize| IpAddr::from((0x0a00_0000 + n as u32).to_be_bytes());
     for n in 0..MOST_PEERS {
         tunnels.change(&OverlayChange::Peer(address(n), Some(peer(1, &[])))).expect("room");
     }
@@ -139,7 +139,7 @@ fn hosts_and_addresses_have_bounds() {
 #[test]
 fn full_tables_change_step_by_step() {
     let full = |from: usize| {
-        let address = |n: usize| Ipv4Addr::from(0x0a00_0000 + (from + n) as u32);
+        let address = |n: usize| IpAddr::from((0x0a00_0000 + (from + n) as u32).to_be_bytes());
         Overlay {
             local: None,
             peers: (0..MOST_PEERS).map(|n| (address(n), peer(1, &[RED]))).collect(),
@@ -163,7 +163,7 @@ fn any_overlay() -> impl Strategy<Value = Overlay> {
     let peers = prop::collection::btree_map(1..8u8, (prop::option::of(1..4u8), tenants), 0..6);
     let remotes = prop::collection::btree_map((any::<bool>(), 0..40u8), any::<prop::sample::Index>(), 0..30);
     (any::<bool>(), peers, remotes).prop_map(|(local, peers, remotes)| {
-        let addresses: Vec<Ipv4Addr> = peers.keys().map(|&n| host(n)).collect();
+        let addresses: Vec<IpAddr> = peers.keys().map(|&n| host(n)).collect();
         let at = |(&(red, n), index): (&(bool, u8), &prop::sample::Index)| {
             let tenant = if red { RED } else { BLUE };
             (!addresses.is_empty()).then(|| ((tenant, mac(n)), *index.get(&addresses)))

@@ -14,7 +14,7 @@ use crate::verdict::{Reason, Verdict};
 use crate::wire::build::{Build, eth};
 use crate::wire::{Mac, vxlan};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 pub const MBIT: u64 = 1_000_000;
 pub const MS: u64 = 1_000_000;
@@ -34,8 +34,8 @@ pub fn ip() -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, 1)
 }
 
-pub fn host(n: u8) -> Ipv4Addr {
-    Ipv4Addr::new(192, 0, 2, n)
+pub fn host(n: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, n])
 }
 
 pub fn udp(from: u32, to: u32, payload: Vec<u8>) -> Build<'static> {
@@ -409,7 +409,7 @@ impl Chaos {
             Attachment::Vlan(vlan) => frame.vlan(vlan),
             Attachment::Vxlan(vni) => {
                 let payload = [&[8, 0, 0, 0][..], &(vni << 8).to_be_bytes(), &frame.bytes()].concat();
-                eth(mac(OUTSIDE), mac(NIC)).ipv4(host(2), host(1)).udp(50_000, 4789).payload(payload)
+                eth(mac(OUTSIDE), mac(NIC)).ip(host(2), host(1)).udp(50_000, 4789).payload(payload)
             }
             Attachment::Isolated | Attachment::Untagged => frame,
         };
@@ -440,7 +440,7 @@ impl Chaos {
                 Some(vlan) => (Attachment::Vlan(vlan), bytes),
                 None if vxlan::is_for(bytes, host(2), mac(OUTSIDE)) => {
                     let vni = u32::from_be_bytes(bytes[46..50].try_into().unwrap()) >> 8;
-                    (Attachment::Vxlan(vni), &bytes[vxlan::OUTER..])
+                    (Attachment::Vxlan(vni), &bytes[vxlan::OUTER_V4..])
                 }
                 None => (Attachment::Untagged, bytes),
             };

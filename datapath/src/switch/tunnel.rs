@@ -22,7 +22,7 @@ use crate::segment;
 use crate::train;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::vxlan::{self, OUTER, Received, Tunnel};
+use crate::wire::vxlan::{self, Received, Tunnel};
 use crate::wire::{ETHERNET_HEADER, too_big};
 
 impl Switch {
@@ -112,7 +112,7 @@ impl Switch {
             return drop_for(pool, frame, reason);
         }
         let meta = pool.meta_mut(&frame);
-        (meta.out, meta.outer) = (peer.0, OUTER as u8);
+        (meta.out, meta.outer) = (peer.0, self.tunnels.outer() as u8);
         count_wire_bytes(pool, &frame);
         self.enqueue_wire(pool, now, from, frame)
     }
@@ -127,7 +127,7 @@ impl Switch {
 
     /// Whether segments of `longest` bytes, Ethernet header included, fit through the uplink with a tunnel's headers.
     pub(super) fn fits_path(&self, longest: u32) -> bool {
-        longest + OUTER as u32 <= self.path_frame()
+        longest + self.tunnels.outer() as u32 <= self.path_frame()
     }
 
     /// The longest frame that the uplink takes.
@@ -139,7 +139,7 @@ impl Switch {
     /// Tells the sender of a frame how long its packets may be. Such answers are taken from its flood budget, so that they are no flood
     /// themselves.
     fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
-        let mtu = self.path_frame().saturating_sub((OUTER + ETHERNET_HEADER) as u32);
+        let mtu = self.path_frame().saturating_sub((self.tunnels.outer() + ETHERNET_HEADER) as u32);
         let Ok(mtu) = u16::try_from(mtu) else { return };
         if !self.floods[from.0 as usize].take(now) {
             return;
@@ -167,17 +167,18 @@ impl Switch {
             }
         };
         let source_port = vxlan::source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
-        let fits = longest_segment(pool, &frame) + OUTER as u32 <= features.max_frame;
-        let most = train::most(pool.meta(&frame));
+        let outer = vxlan::outer(&tunnel.to.0);
+        let fits = longest_segment(pool, &frame) + outer as u32 <= features.max_frame;
+        let most = train::most(pool.meta(&frame), &tunnel);
         if most > 1 && fits && features.offload.uso && features.offload.csum {
             return self.emit_trains(pool, port, endpoint, (&tunnel, source_port), most, frame);
         }
         let support = OffloadSupport { csum: features.offload.csum, ..OffloadSupport::NONE };
-        let max = (features.max_frame as usize).saturating_sub(OUTER);
+        let max = (features.max_frame as usize).saturating_sub(outer);
         let (out, mut lost) = (&mut self.out, 0);
         let done = segment::software(pool, frame, support, max, &mut |pool, part| {
             pool.meta_mut(&part).outer = 0;
-            if vxlan::push(pool, &part, &tunnel, source_port) {
+            if vxlan::push(pool, &part, &tunnel, source_port, support.csum) {
                 out.push_back((port, part));
             } else {
                 pool.free(part);
@@ -253,7 +254,7 @@ impl Switch {
     /// Whether it may come in, marked as its tunnel was; says into which network.
     fn check_inner(&self, pool: &mut Pool, received: &Received, frame: &Frame) -> Result<Network, Reason> {
         let network = self.tunnel_network(received)?;
-        pool.meta_mut(frame).outer = OUTER as u8;
+        pool.meta_mut(frame).outer = vxlan::outer(&received.from) as u8;
         look(pool, frame)?;
         let (bytes, meta) = pool.parts_mut(frame);
         if meta.layout.vlan.is_some() {

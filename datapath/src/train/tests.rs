@@ -3,17 +3,24 @@
 use super::*;
 use crate::frame::PoolLimits;
 use crate::offload::OffloadSupport;
-use crate::wire::Mac;
 use crate::wire::build::{Build, eth};
-use core::net::{Ipv4Addr, Ipv6Addr};
+use crate::wire::{ETHERNET_HEADER, Mac};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
 const TUNNEL: Tunnel = Tunnel {
-    from: (Ipv4Addr::new(192, 0, 2, 1), Mac([2, 0, 0, 0, 1, 1])),
-    to: (Ipv4Addr::new(192, 0, 2, 2), Mac([2, 0, 0, 0, 1, 2])),
+    from: (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), Mac([2, 0, 0, 0, 1, 1])),
+    to: (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), Mac([2, 0, 0, 0, 1, 2])),
+    vni: 5001,
+};
+const TUNNEL_V6: Tunnel = Tunnel {
+    from: (IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), Mac([2, 0, 0, 0, 1, 1])),
+    to: (IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2)), Mac([2, 0, 0, 0, 1, 2])),
     vni: 5001,
 };
 const RECEIVED: Received = Received { from: TUNNEL.from.0, vni: 5001, ecn: 0 };
+/// Where the datagrams begin in a train over IPv4.
+const DATAGRAM: usize = vxlan::OUTER_V4 - VXLAN;
 /// Payload of the segments that are not the last.
 const SIZE: usize = 100;
 
@@ -54,10 +61,10 @@ fn train(pool: &mut Pool, frames: &[Vec<u8>]) -> Frame {
     let len = DATAGRAM + payload.len();
     let train = pool.alloc(len).expect("a buffer");
     let (bytes, meta) = pool.parts_mut(&train);
-    vxlan::write_packet(bytes, &TUNNEL, (len - ETHERNET_HEADER) as u16, 0, 50_000);
+    vxlan::write_packet(bytes, &TUNNEL, len, 0, 50_000);
     bytes[DATAGRAM..].copy_from_slice(&payload);
-    meta.layout = vxlan::packet_layout(len);
-    let (gso_size, csum_start) = ((VXLAN + frames[0].len()) as u16, L4_AT as u16);
+    meta.layout = vxlan::packet_layout(&TUNNEL.to.0, len);
+    let (gso_size, csum_start) = ((VXLAN + frames[0].len()) as u16, (DATAGRAM - UDP) as u16);
     meta.offload =
         Offload { gso: Gso::Udp, gso_size, needs_csum: true, csum_start, csum_offset: 6, ..Offload::default() };
     assert_eq!(segment::check_offload(bytes, &meta.layout, &meta.offload), Ok(()));
@@ -92,7 +99,7 @@ fn cut(pool: &mut Pool, frame: Frame) -> Vec<Vec<u8>> {
     meta.layout = parse(bytes).expect("sound");
     assert_eq!(segment::check_offload(bytes, &meta.layout, &meta.offload), Ok(()));
     let mut parts = Vec::new();
-    let done = segment::software(pool, frame, OffloadSupport::NONE, 1514, &mut |pool, part| {
+    let done = segment::software(pool, frame, OffloadSupport::NONE, 1600, &mut |pool, part| {
         parts.push(pool.bytes(&part).to_vec());
         pool.free(part);
     });
@@ -140,17 +147,22 @@ fn an_offloaded_frame_comes_out_as_it_went_in() {
         meta.layout = parse(bytes).expect("sound");
         let (before, meta) = (bytes.to_vec(), *meta);
         let count = segment::segments(&meta.layout, &meta.offload);
-        assert!(count <= most(&meta));
-        let train = couple(&mut pool, &frame, 0..count, &TUNNEL, 50_000).expect("a buffer");
-        let (bytes, outside) = pool.parts_mut(&train);
-        assert_eq!(parse(bytes), Ok(outside.layout));
-        assert_eq!(segment::check_offload(bytes, &outside.layout, &outside.offload), Ok(()));
-        assert_eq!(segment::segments(&outside.layout, &outside.offload), count);
-        let ecn = vxlan::ecn(&before, &meta.layout);
-        let (taken, opened) = uncouple(&mut pool, &train, 0);
-        let (received, out) = opened.expect("sound");
-        assert_eq!((taken, received), (count, Received { ecn, ..RECEIVED }));
-        assert_eq!((pool.bytes(&out), pool.meta(&out).offload), (&before[..], meta.offload));
+        assert!(count <= most(&meta, &TUNNEL));
+        for tunnel in [TUNNEL, TUNNEL_V6] {
+            let train = couple(&mut pool, &frame, 0..count, &tunnel, 50_000).expect("a buffer");
+            let (bytes, outside) = pool.parts_mut(&train);
+            assert_eq!(parse(bytes), Ok(outside.layout));
+            assert_eq!(segment::check_offload(bytes, &outside.layout, &outside.offload), Ok(()));
+            assert_eq!(segment::segments(&outside.layout, &outside.offload), count);
+            assert!(vxlan::is_train(bytes, &outside.offload));
+            let ecn = vxlan::ecn(&before, &meta.layout);
+            let (taken, opened) = uncouple(&mut pool, &train, 0);
+            let (received, out) = opened.expect("sound");
+            assert_eq!((taken, received), (count, Received { from: tunnel.from.0, ecn, ..RECEIVED }));
+            assert_eq!((pool.bytes(&out), pool.meta(&out).offload), (&before[..], meta.offload));
+            pool.free(train);
+            pool.free(out);
+        }
     }
 }
 
@@ -162,16 +174,24 @@ fn what_is_cut_from_a_train_is_what_would_have_been_sent_without() {
     let (bytes, meta) = pool.parts_mut(&frame);
     meta.layout = parse(bytes).expect("sound");
     // In two trains, the second of one segment.
-    let trains = [0..2, 2..3].map(|cars| couple(&mut pool, &frame, cars, &TUNNEL, 50_000).expect("a buffer"));
-    assert_eq!(pool.meta(&trains[1]).offload.gso, Gso::None);
-    let sent: Vec<Vec<u8>> = trains.into_iter().flat_map(|train| cut(&mut pool, train)).collect();
+    let both = [TUNNEL, TUNNEL_V6].map(|tunnel| {
+        let trains = [0..2, 2..3].map(|cars| couple(&mut pool, &frame, cars, &tunnel, 50_000).expect("a buffer"));
+        assert_eq!(pool.meta(&trains[1]).offload.gso, Gso::None);
+        let sent: Vec<Vec<u8>> = trains.into_iter().flat_map(|train| cut(&mut pool, train)).collect();
+        (tunnel, sent)
+    });
     let alone = cut(&mut pool, frame);
-    assert_eq!(sent.len(), 3);
-    for (sent, inner) in sent.iter().zip(&alone) {
-        assert_eq!(sent[vxlan::OUTER..], inner[..]);
-        let udp = pseudo(&sent[L4_AT - 8..L4_AT], protocol::UDP, sent.len() - L4_AT);
-        assert_eq!(checksum::add(udp, checksum::sum(&sent[L4_AT..])), 0xffff, "the outer checksum is right");
-        assert_eq!(checksum::sum(&sent[ETHERNET_HEADER..L4_AT]), 0xffff);
+    for (tunnel, sent) in both {
+        assert_eq!(sent.len(), 3);
+        for (sent, inner) in sent.iter().zip(&alone) {
+            assert_eq!(sent[vxlan::outer(&tunnel.to.0)..], inner[..]);
+            let layout = parse(sent).expect("sound");
+            let l4 = usize::from(layout.l4_offset);
+            let udp = pseudo(&sent[addresses(&layout)], protocol::UDP, sent.len() - l4);
+            assert_eq!(checksum::add(udp, checksum::sum(&sent[l4..])), 0xffff, "the outer checksum is right");
+            let header = checksum::sum(&sent[ETHERNET_HEADER..l4]);
+            assert!(tunnel == TUNNEL_V6 || header == 0xffff);
+        }
     }
     assert_eq!(pool.in_use(), 0);
 }
@@ -185,10 +205,10 @@ fn trains_are_no_longer_than_linux_takes() {
         meta.layout = parse(bytes).expect("sound");
         *meta
     };
-    assert_eq!(most(&meta(60_000, 1400)), 44);
-    assert_eq!(most(&meta(60_000, 100)), 64);
-    assert_eq!(most(&meta(65_000, 40_000)), 1);
-    assert_eq!(most(&Meta::default()), 0);
+    assert_eq!(most(&meta(60_000, 1400), &TUNNEL), 44);
+    assert_eq!(most(&meta(60_000, 100), &TUNNEL_V6), 64);
+    assert_eq!(most(&meta(65_000, 40_000), &TUNNEL), 1);
+    assert_eq!(most(&Meta::default(), &TUNNEL), 0);
 }
 
 #[test]

@@ -6,12 +6,12 @@ use control::names::show_mac;
 use control::plan::{LeftOut, Plan, SwitchPlan, Underlay};
 use datapath::program::{Attachment, EndpointId, Program};
 use datapath::wire::ETHERNET_HEADER;
-use datapath::wire::vxlan::OUTER;
+use datapath::wire::vxlan;
 use ports::neighbours::Hop;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// `GET /v1/tunnels`.
 #[derive(Serialize, Deserialize, JsonSchema, Debug)]
@@ -43,7 +43,7 @@ pub struct TunnelsReport {
     pub networks: Vec<NetworkReport>,
     /// The other ends.
     pub hosts: Vec<HostReport>,
-    /// What is known of other hosts and is more than there is room for: the first of it, by name.
+    /// What is known of other hosts and that no tunnel leads to, since there is no room or its end is of the other IP version: the first of it, by name.
     pub left_out: Vec<String>,
     /// How many that are.
     pub left_outs: u64,
@@ -88,7 +88,7 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
     let overlay = &program.overlay;
     let port = program.uplink.as_ref().map(|uplink| uplink.port.0);
     let longest = port.and_then(|port| program.ports.get(port)).map_or(0, |features| features.max_frame);
-    let room = longest.saturating_sub(OUTER as u32);
+    let room = longest.saturating_sub(vxlan::outer(&underlay.vtep) as u32);
     let networks = program.tenants.iter().filter_map(|(id, tenant)| match tenant.attachment {
         Attachment::Vxlan(vni) => Some((id, vni)),
         _ => None,
@@ -137,11 +137,14 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
 }
 
 /// Why the next hop to an address is not known.
-fn why(underlay: &Underlay, hops: Option<&Hops>, address: Ipv4Addr) -> String {
+fn why(underlay: &Underlay, hops: Option<&Hops>, address: IpAddr) -> String {
     let Some((interface, _)) = &underlay.interface else { return "it is not on a link of this daemon".to_owned() };
     match hops.and_then(|hops| hops.next.get(&address)) {
         None | Some(Hop::At(_)) => "the host has not been asked yet".to_owned(),
-        Some(Hop::Asked(next)) => format!("{next} does not answer (ARP) on {interface}"),
+        Some(Hop::Asked(next @ IpAddr::V4(_))) => format!("{next} does not answer (ARP) on {interface}"),
+        Some(Hop::Asked(next @ IpAddr::V6(_))) => {
+            format!("{next} does not answer (neighbour discovery) on {interface}")
+        }
         Some(Hop::Elsewhere(other)) => format!("the route there leads over {other}, not over {interface}"),
         Some(Hop::Own) => "it is an address of this host".to_owned(),
         Some(Hop::NoRoute) => "there is no route there".to_owned(),

@@ -12,7 +12,7 @@ use control::config::{Member, Remote};
 use control::names::show_mac;
 use datapath::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// Most entries that are kept: three times 1000 hosts with 20 endpoints each.
 pub const MOST_ENTRIES: usize = 1 << 16;
@@ -38,7 +38,7 @@ pub struct Own {
     /// Where its agents listen; `None`: the host is to go from the store.
     pub address: Option<SocketAddr>,
     /// Its end of tunnels, if it has one.
-    pub vtep: Option<Ipv4Addr>,
+    pub vtep: Option<IpAddr>,
     /// Its endpoints: name, and the prefixes that it may use, by tenant and address.
     pub endpoints: BTreeMap<(String, Mac), (String, Vec<String>)>,
 }
@@ -280,7 +280,7 @@ impl Book {
         if let Some(address) = self.own.address {
             addresses.insert(address, &self.own.host);
         }
-        let mut vteps: BTreeMap<Ipv4Addr, &str> = self.own.vtep.iter().map(|&vtep| (vtep, &*self.own.host)).collect();
+        let mut vteps: BTreeMap<IpAddr, &str> = self.own.vtep.iter().map(|&vtep| (vtep, &*self.own.host)).collect();
         // Who came first has an address.
         let mut hosts: Vec<_> = self.known.iter().filter(|(key, _)| matches!(key, Key::Host(_))).collect();
         hosts.sort_by_key(|(_, held)| held.since);

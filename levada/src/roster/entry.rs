@@ -12,7 +12,7 @@
 use control::names;
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// Longest value, in bytes: an endpoint with a few dozen prefixes.
 pub const MAX_VALUE: usize = 4096;
@@ -88,7 +88,7 @@ pub struct Host {
     pub address: SocketAddr,
     /// Its end of tunnels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vtep: Option<Ipv4Addr>,
+    pub vtep: Option<IpAddr>,
 }
 
 /// Value of [`Key::Endpoint`].
@@ -122,7 +122,7 @@ impl Entry {
     }
 
     /// A host.
-    pub fn host(address: SocketAddr, vtep: Option<Ipv4Addr>) -> Entry {
+    pub fn host(address: SocketAddr, vtep: Option<IpAddr>) -> Entry {
         Entry::Host(Host { version: VERSION, address, vtep })
     }
 
@@ -171,7 +171,7 @@ impl Entry {
                     return Err(format!("no host can be at {}", value.address));
                 }
                 if let Some(vtep) = value.vtep
-                    && (vtep.is_unspecified() || vtep.is_multicast() || vtep.is_broadcast())
+                    && !names::can_be_vtep(vtep)
                 {
                     return Err(format!("no tunnel can end at {vtep}"));
                 }
@@ -198,8 +198,13 @@ mod tests {
             (Key::Host("h1".to_owned()), Entry::host("192.0.2.1:7370".parse().unwrap(), None), "/p/v1/host/h1"),
             (
                 Key::Host("h2".to_owned()),
-                Entry::host("192.0.2.2:7370".parse().unwrap(), Some(Ipv4Addr::new(192, 0, 2, 2))),
+                Entry::host("192.0.2.2:7370".parse().unwrap(), Some(IpAddr::from([192, 0, 2, 2]))),
                 "/p/v1/host/h2",
+            ),
+            (
+                Key::Host("h3".to_owned()),
+                Entry::host("192.0.2.3:7370".parse().unwrap(), Some("2001:db8::3".parse().unwrap())),
+                "/p/v1/host/h3",
             ),
             (
                 Key::Endpoint("red".to_owned(), mac),
@@ -224,7 +229,7 @@ mod tests {
             (r#"{"version":1,"address":"0.0.0.0:7370"}"#, "no host can be at"),
             (r#"{"version":1,"address":"192.0.2.1:0"}"#, "no host can be at"),
             (r#"{"version":1,"address":"192.0.2.1:7370","vtep":"224.0.0.1"}"#, "no tunnel can end at"),
-            (r#"{"version":1,"address":"192.0.2.1:7370","vtep":"fe80::1"}"#, "not what it should be"),
+            (r#"{"version":1,"address":"192.0.2.1:7370","vtep":"fe80::1"}"#, "no tunnel can end at"),
         ] {
             let why = Entry::read(&host, value.as_bytes()).unwrap_err();
             assert!(why.contains(says), "{value}: {why}");

@@ -35,11 +35,11 @@ fn one(tunnels: &TunnelsReport) -> String {
         out += &columns(&rows);
     }
     for what in &tunnels.left_out {
-        let _ = writeln!(out, "  no room: {what}");
+        let _ = writeln!(out, "  left out: {what}");
     }
     let more = tunnels.left_outs.saturating_sub(tunnels.left_out.len() as u64);
     if more > 0 {
-        let _ = writeln!(out, "  no room: {more} more");
+        let _ = writeln!(out, "  left out: {more} more");
     }
     for path in &tunnels.too_long {
         let _ = writeln!(out, "  {path} may send packets that are too long for a tunnel");

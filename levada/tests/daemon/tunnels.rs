@@ -75,6 +75,20 @@ pub fn hosts() -> [Bed; 2] {
     beds
 }
 
+/// The same over IPv6.
+fn over_ipv6(text: &str) -> String {
+    text.replace("192.0.2.", "2001:db8::")
+}
+
+fn hosts_over_ipv6() -> [Bed; 2] {
+    let beds = hosts();
+    for (bed, number) in beds.iter().zip(1..) {
+        bed.ip("host", "address flush dev eth0 scope global").unwrap();
+        bed.ip("host", &format!("address add 2001:db8::{number}/64 dev eth0 nodad")).unwrap();
+    }
+    beds
+}
+
 pub fn tunnels(bed: &Bed) -> Value {
     let output = bed.run(&["show", "tunnels", "--json"]);
     let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -247,16 +261,27 @@ fn a_router_is_the_next_hop() {
 fn linux_is_a_member() {
     const TEST: &str = "linux_is_a_member";
     let Some(_turn) = turn(TEST) else { return };
-    let [one, two] = hosts();
-    let ends = "id 5001 local 192.0.2.2 remote 192.0.2.1 dstport 4789 dev eth0";
+    with_linux(TEST, hosts(), str::to_owned);
+}
+
+#[test]
+fn linux_is_a_member_over_ipv6() {
+    const TEST: &str = "linux_is_a_member_over_ipv6";
+    let Some(_turn) = turn(TEST) else { return };
+    with_linux(TEST, hosts_over_ipv6(), over_ipv6);
+}
+
+/// `over` makes the addresses those that `hosts` have.
+fn with_linux(test: &str, [one, two]: [Bed; 2], over: fn(&str) -> String) {
+    let ends = over("id 5001 local 192.0.2.2 remote 192.0.2.1 dstport 4789 dev eth0");
     if let Err(why) = two.ip("host", &format!("link add vx0 address 02:00:00:00:08:02 type vxlan {ends}")) {
         // Not eprintln, which the test harness would hide.
-        writeln!(io::stderr(), "SKIPPED {TEST}: the kernel has no vxlan device: {why}").expect("standard error");
+        writeln!(io::stderr(), "SKIPPED {test}: the kernel has no vxlan device: {why}").expect("standard error");
         return;
     }
     two.ip("host", "address add 10.8.0.2/24 dev vx0").unwrap();
     two.ip("host", "link set vx0 up").unwrap();
-    let daemon = one.start(&host("1", "2"));
+    let daemon = one.start(&over(&host("1", "2")));
     let _red = two.echo("host", TWO);
     soon("the way is known", || knows_the_way(&one));
     soon("Linux answers", || one.ask("red", TWO, 1) == 1);
@@ -268,4 +293,35 @@ fn linux_is_a_member() {
     drop(stream);
     assert_eq!(receiver.join().unwrap(), 8 << 20);
     assert_eq!(drops(&daemon, "malformed") + drops(&daemon, "unknown-vtep"), 0);
+}
+
+/// Next hops by neighbour discovery, and headers that are 20 bytes longer.
+#[test]
+fn tunnels_lead_over_ipv6() {
+    let Some(_turn) = turn("tunnels_lead_over_ipv6") else { return };
+    let [one, two] = hosts_over_ipv6();
+    let first = one.start(&over_ipv6(&host("1", "2")));
+    let _second = two.start(&over_ipv6(&host("2", "1")));
+    soon("both know the way", || knows_the_way(&one) && knows_the_way(&two));
+    let red = two.echo("red", TWO);
+    assert_eq!(one.ask("red", TWO, 5), 5);
+    assert_eq!(one.ask("blue", TWO, 1), 0);
+    drop(red);
+    transfer(&one, &two, "red", TWO, 8 << 20);
+    transfer(&two, &one, "blue", ONE, 8 << 20);
+    assert!(one.ip("red", "link show tap0").unwrap().contains("mtu 1430"));
+    for endpoint in ["red1", "blue1"] {
+        let drops = first.endpoint(endpoint)["drops"].clone();
+        assert!(drops["path-mtu"].is_null() && drops["no-route"].is_null(), "{drops}");
+    }
+    let text = String::from_utf8(one.run(&["show", "tunnels"]).stdout).unwrap();
+    assert!(text.contains("2001:db8::1 over packet://eth0 (up") && text.contains("up to 1430 bytes"), "{text}");
+    // Another neighbour is the next hop, then nobody.
+    one.ip("host", "neigh replace 2001:db8::2 lladdr 02:00:00:00:0a:0a dev eth0 nud permanent").unwrap();
+    soon("the new next hop is used", || tunnels(&one)["hosts"][0]["next_hop"] == "02:00:00:00:0a:0a");
+    one.ip("host", "neigh del 2001:db8::2 dev eth0").unwrap();
+    let _red = two.echo("red", TWO);
+    soon("the old one is found again", || one.ask("red", TWO, 1) == 1);
+    two.ip("host", "address del 2001:db8::2/64 dev eth0").unwrap();
+    soon("the other end is down", || tunnels(&two)["error"].as_str().is_some_and(|why| why.contains("does not have")));
 }

@@ -17,7 +17,7 @@ use ports::packet::{Packet, PacketOptions};
 use ports::tap::Tap;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -27,15 +27,22 @@ const VNI: u32 = 5001;
 const GUEST: Mac = Mac([2, 0, 0, 0, 9, 1]);
 const REMOTE: Mac = Mac([2, 0, 0, 0, 9, 2]);
 /// The switch's end, whose address is not the interface's own (of a shared interface, frames to that are the host's), and the other host.
-const HERE: (Ipv4Addr, Mac) = (Ipv4Addr::new(192, 0, 2, 1), Mac([2, 0, 0, 0, 8, 1]));
-const THERE: (Ipv4Addr, Mac) = (Ipv4Addr::new(192, 0, 2, 2), Mac([2, 0, 0, 0, 8, 2]));
+const HERE: Mac = Mac([2, 0, 0, 0, 8, 1]);
+const THERE: Mac = Mac([2, 0, 0, 0, 8, 2]);
+/// Their addresses on the network between them.
+type Ends = (IpAddr, IpAddr);
+const OVER_IPV4: Ends = (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
+const OVER_IPV6: Ends = (
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2)),
+);
 const BYTES: usize = 16 << 20;
 /// An Ethernet header.
 const HEADER: u32 = 14;
 const BURST: usize = 64;
 
 /// The tenant has the guest here and the remote address there.
-fn program(ports: &[AnyPort]) -> Program {
+fn program(ports: &[AnyPort], ends: Ends) -> Program {
     let both = |share| Both { egress: share, ingress: share };
     let rate = Rate(10_000_000_000);
     let features = |port: &AnyPort| PortFeatures { offload: port.features().offload, max_frame: 1500 + HEADER };
@@ -58,9 +65,9 @@ fn program(ports: &[AnyPort]) -> Program {
         ports: ports.iter().map(features).collect(),
         fdb_age_ns: 1_000_000_000,
         overlay: Overlay {
-            local: Some(Vtep { address: HERE.0, mac: HERE.1 }),
-            peers: [(THERE.0, Peer { next_hop: Some(THERE.1), tenants: vec![tenant] })].into(),
-            remotes: [((tenant, REMOTE), THERE.0)].into(),
+            local: Some(Vtep { address: ends.0, mac: HERE }),
+            peers: [(ends.1, Peer { next_hop: Some(THERE), tenants: vec![tenant] })].into(),
+            remotes: [((tenant, REMOTE), ends.1)].into(),
         },
         ..Program::default()
     }
@@ -80,10 +87,10 @@ struct Running {
 }
 
 impl Running {
-    fn start(ports: Vec<AnyPort>) -> Running {
+    fn start(ports: Vec<AnyPort>, ends: Ends) -> Running {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
-        Running { stop, thread: Some(std::thread::spawn(move || run(ports, &seen))) }
+        Running { stop, thread: Some(std::thread::spawn(move || run(ports, ends, &seen))) }
     }
 
     fn finish(mut self) -> Counted {
@@ -101,8 +108,8 @@ impl Drop for Running {
     }
 }
 
-fn run(mut ports: Vec<AnyPort>, stop: &AtomicBool) -> Counted {
-    let mut switch = Switch::new(&program(&ports), 1).unwrap();
+fn run(mut ports: Vec<AnyPort>, ends: Ends, stop: &AtomicBool) -> Counted {
+    let mut switch = Switch::new(&program(&ports, ends), 1).unwrap();
     let mut pool = Pool::new(PoolLimits::default());
     let start = Clock::now();
     let now = || Instant(1 + start.elapsed().as_nanos() as u64);
@@ -141,19 +148,20 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// `device` is what the vxlan device is told beside its addresses, and `mtu` the guest's.
-    fn new(device: &str, mtu: u32) -> Hosts {
+    /// `device` is what the vxlan device is told beside its addresses, which are `ends`, and `mtu` the guest's.
+    fn new(ends: Ends, device: &str, mtu: u32) -> Hosts {
         let (guest, here, there) = (Space::new(), Space::new(), Space::new());
-        let (one, other) = (HERE, THERE);
+        let (one, other) = ends;
         here.command("sysctl -qw net.ipv6.conf.default.disable_ipv6=1").unwrap();
-        let far = format!("peer name eth0 address {} netns {}", other.1, there.0);
+        let far = format!("peer name eth0 address {THERE} netns {}", there.0);
         here.ip(&format!("link add name w1 type veth {far}"));
         here.ip("link set dev w1 up");
-        there.ip(&format!("addr add {}/24 dev eth0", other.0));
+        let (length, how) = if other.is_ipv4() { (24, "") } else { (64, "nodad") };
+        there.ip(&format!("addr add {other}/{length} dev eth0 {how}"));
         there.ip("link set dev eth0 up");
-        there.ip(&format!("neigh replace {} lladdr {} dev eth0 nud permanent", one.0, one.1));
-        let ends = format!("id {VNI} local {} remote {} dstport 4789 dev eth0", other.0, one.0);
-        there.ip(&format!("link add name vx0 address {REMOTE} type vxlan {ends} {device}"));
+        there.ip(&format!("neigh replace {one} lladdr {HERE} dev eth0 nud permanent"));
+        let between = format!("id {VNI} local {other} remote {one} dstport 4789 dev eth0");
+        there.ip(&format!("link add name vx0 address {REMOTE} type vxlan {between} {device}"));
         there.ip("addr add 10.9.0.2/24 dev vx0");
         there.ip("addr add fd09::2/64 dev vx0 nodad");
         there.ip("link set dev vx0 up");
@@ -162,7 +170,7 @@ impl Hosts {
         let tap = Tap::open(&tap).unwrap();
         guest.ip("addr add fd09::1/64 dev tap0 nodad");
         let wanted = PacketOptions { name: "w1".into(), netns: Some(here.0.clone()), room: None, is_exclusive: false };
-        let switch = Running::start(vec![Box::new(Packet::open(&wanted).unwrap()), Box::new(tap)]);
+        let switch = Running::start(vec![Box::new(Packet::open(&wanted).unwrap()), Box::new(tap)], ends);
         Hosts { guest, there, _here: here, switch }
     }
 }
@@ -184,8 +192,15 @@ fn linux_and_the_switch_are_ends_of_one_tunnel() {
     if is_there_no_vxlan(TEST) {
         return;
     }
-    for checksum in ["noudpcsum", "udpcsum"] {
-        let hosts = Hosts::new(checksum, 1450);
+    // Over IPv6 Linux has checksums, and takes nothing without, unless it is told otherwise.
+    let without = "udp6zerocsumtx udp6zerocsumrx";
+    for (ends, checksum, mtu) in [
+        (OVER_IPV4, "noudpcsum", 1450),
+        (OVER_IPV4, "udpcsum", 1450),
+        (OVER_IPV6, "", 1430),
+        (OVER_IPV6, without, 1430),
+    ] {
+        let hosts = Hosts::new(ends, checksum, mtu);
         for (guest, there) in [("10.9.0.1", "10.9.0.2"), ("fd09::1", "fd09::2")] {
             hosts.guest.command(&format!("ping -c 3 -i 0.05 -W 10 {there}")).unwrap();
             hosts.there.command(&format!("ping -c 3 -i 0.05 -W 10 {guest}")).unwrap();
@@ -204,7 +219,7 @@ fn linux_and_the_switch_are_ends_of_one_tunnel() {
     }
 }
 
-/// A guest that believes in 1500 bytes learns that 1450 fit.
+/// A guest that believes in 1500 bytes learns that 1450 fit, or 1430 over IPv6.
 #[test]
 fn a_guest_is_told_what_fits_into_the_tunnel() {
     const TEST: &str = "a_guest_is_told_what_fits_into_the_tunnel";
@@ -212,13 +227,15 @@ fn a_guest_is_told_what_fits_into_the_tunnel() {
     if is_there_no_vxlan(TEST) {
         return;
     }
-    let hosts = Hosts::new("noudpcsum", 1500);
-    for (there, long) in [("10.9.0.2", 1472), ("fd09::2", 1452)] {
-        hosts.guest.command(&format!("ping -c 1 -W 10 {there}")).unwrap();
-        let _ = hosts.guest.command(&format!("ping -c 1 -W 1 -M do -s {long} {there}"));
-        let route = hosts.guest.ip(&format!("route get {there}"));
-        assert!(route.contains("mtu 1450"), "{route}");
-        hosts.guest.command(&format!("ping -c 1 -W 10 -M do -s {} {there}", long - 50)).unwrap();
+    for (ends, fits) in [(OVER_IPV4, 1450), (OVER_IPV6, 1430)] {
+        let hosts = Hosts::new(ends, "", 1500);
+        for (there, headers) in [("10.9.0.2", 28), ("fd09::2", 48)] {
+            hosts.guest.command(&format!("ping -c 1 -W 10 {there}")).unwrap();
+            let _ = hosts.guest.command(&format!("ping -c 1 -W 1 -M do -s {} {there}", 1500 - headers));
+            let route = hosts.guest.ip(&format!("route get {there}"));
+            assert!(route.contains(&format!("mtu {fits}")), "{route}");
+            hosts.guest.command(&format!("ping -c 1 -W 10 -M do -s {} {there}", fits - headers)).unwrap();
+        }
+        assert!(hosts.switch.finish().guest.drops.get(Reason::PathMtu) >= 2);
     }
-    assert!(hosts.switch.finish().guest.drops.get(Reason::PathMtu) >= 2);
 }

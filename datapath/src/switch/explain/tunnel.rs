@@ -12,7 +12,7 @@ use crate::switch::OUT;
 use crate::switch::tunnel::tenant_of;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::vxlan::{self, OUTER};
+use crate::wire::vxlan;
 use crate::wire::{self, destination};
 
 impl Switch {
@@ -89,7 +89,8 @@ impl Switch {
         if let Err(reason) = self.may_enter(tenant_of(network), peer, seen.layout.vlan) {
             return refuse(steps, reason);
         }
-        let wire_bytes = segment::tunnelled_wire_bytes(seen.bytes.len(), &seen.layout, &seen.offload, OUTER as u8);
+        let outer = self.tunnels.outer() as u8;
+        let wire_bytes = segment::tunnelled_wire_bytes(seen.bytes.len(), &seen.layout, &seen.offload, outer);
         if !self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)? {
             return Ok(());
         }
@@ -135,11 +136,12 @@ impl Switch {
             }
             guard::check_transit(bytes)?;
             vxlan::would_merge(bytes, &layout, received.ecn)?;
+            let outer = vxlan::outer(&received.from) as u8;
             let seen = Traveller {
                 bytes,
                 layout,
                 offload,
-                wire_bytes: segment::tunnelled_wire_bytes(bytes.len(), &layout, &offload, OUTER as u8),
+                wire_bytes: segment::tunnelled_wire_bytes(bytes.len(), &layout, &offload, outer),
                 truesize: pool.truesize(frame),
                 headroom,
                 free: pool.available(),

@@ -8,8 +8,9 @@ use crate::switch::chaos::{MBIT, Rig, both, endpoint, host, ip, learning, mac, p
 use crate::units::Rate;
 use crate::verdict::Verdict;
 use crate::wire::build::{Build, arp_request, eth};
+use crate::wire::vxlan::OUTER_V4;
 use crate::wire::{Ipv4, Mac, Udp, be16, parse};
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const VNI: u32 = 5001;
 const SECOND: u64 = 1_000_000_000;
@@ -93,8 +94,8 @@ fn a_frame_goes_through_the_tunnel_to_the_other_host() {
     assert_eq!(one.rx_told(1, &frame), Verdict::Forwarded);
     let out = one.run(SECOND);
     let [(0, bytes)] = &out[..] else { panic!("{out:?}") };
-    assert_eq!(bytes[OUTER..], frame.bytes());
-    assert_eq!((destination(bytes), bytes[30..34].to_vec()), (nic(2), host(2).octets().to_vec()));
+    assert_eq!(bytes[OUTER_V4..], frame.bytes());
+    assert_eq!((destination(bytes), bytes[30..34].to_vec()), (nic(2), vec![192, 0, 2, 2]));
     let stats = one.switch.endpoint_stats(EndpointId(0)).egress.traffic;
     assert_eq!(stats.wire_bytes, bytes.len() as u64 + 24, "the outer headers count");
     assert_eq!(two.rx_bytes(0, bytes, Offload::default()), Verdict::Forwarded);
@@ -102,6 +103,76 @@ fn a_frame_goes_through_the_tunnel_to_the_other_host() {
     let stats = two.switch.endpoint_stats(EndpointId(1)).ingress.traffic;
     assert_eq!(stats.wire_bytes, bytes.len() as u64 + 24);
     assert_eq!((one.pool.in_use(), two.pool.in_use()), (0, 0));
+}
+
+fn host6(n: u8) -> IpAddr {
+    IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(n)])
+}
+
+/// The same over IPv6.
+fn half6(n: u8) -> Program {
+    let (mut half, other) = (roomy(n), 3 - n);
+    half.ports[0].max_frame = 1584;
+    // So fast that the scheduler cuts nothing.
+    half.uplink = Some(uplink(100_000));
+    let overlay = &mut half.overlay;
+    overlay.local = Some(Vtep { address: host6(n), mac: nic(n) });
+    overlay.peers = [(host6(other), peer(other, &[0]))].into();
+    overlay.remotes.values_mut().for_each(|at| *at = host6(other));
+    half
+}
+
+#[test]
+fn tunnels_may_lead_over_ipv6() {
+    let mut plain = half6(1);
+    plain.ports[0].offload.uso = false;
+    // One by one, and as a train; the last segment is shorter.
+    for (half, count) in [(plain, 10), (half6(1), 1)] {
+        let (mut one, mut two) = (Rig::new(&half), Rig::new(&half6(2)));
+        let small = udp(10, 21, 100).tos(2);
+        let inner = tcp(10, 20, 13_500).gso(1400);
+        one.rx_told(1, &small);
+        one.rx_told(1, &inner);
+        let mut out = Vec::new();
+        while let Some((port, frame)) = one.switch.tx(&mut one.pool, one.now) {
+            assert_eq!(port, PortId(0));
+            let (bytes, offload) = (one.pool.bytes(&frame).to_vec(), one.pool.meta(&frame).offload);
+            let layout = parse(&bytes).expect("sound");
+            assert_eq!(segment::check_offload(&bytes, &layout, &offload), Ok(()));
+            out.push((bytes, offload));
+            one.pool.free(frame);
+        }
+        assert_eq!(out.len(), 1 + count);
+        for (bytes, offload) in &out {
+            assert_eq!(two.rx_bytes(0, bytes, *offload), Verdict::Forwarded);
+        }
+        let arrived = two.run(SECOND);
+        assert!(arrived.contains(&(2, small.bytes())));
+        assert_eq!(arrived.len(), 1 + count);
+        if count == 1 {
+            assert!(arrived.contains(&(1, inner.bytes())));
+        }
+        let wire = 9 * (1400 + 54 + 70 + 24) + (900 + 54 + 70 + 24);
+        let ends = [&one, &two].map(|rig| rig.switch.endpoint_stats(EndpointId(0)));
+        assert_eq!(ends[0].egress.traffic.wire_bytes, wire + 142 + 70 + 24, "the outer headers count");
+        assert_eq!(ends[1].ingress.traffic.wire_bytes, wire);
+        assert_eq!((one.pool.in_use(), two.pool.in_use()), (0, 0));
+    }
+    // 20 bytes less fit than over IPv4.
+    let mut one = Rig::new(&Program { ports: half(1).ports, ..half6(1) });
+    assert_eq!(one.rx_told(1, &udp(10, 20, 1402)), Verdict::Forwarded, "1444 bytes");
+    assert_eq!(
+        one.rx_bytes(1, &dont_fragment(&udp(10, 20, 1403)), Offload::default()),
+        Verdict::Dropped(Reason::PathMtu)
+    );
+    let out = one.run(SECOND);
+    let answer = out.iter().find(|(port, _)| *port == 1).expect("an answer");
+    assert_eq!(be16(&answer.1, 40), 1430);
+    // A host of the other family is out of reach.
+    let mut mixed = half6(1);
+    mixed.overlay.local = Some(Vtep { address: host(1), mac: nic(1) });
+    let mut one = Rig::new(&mixed);
+    assert_eq!(one.rx_told(1, &udp(10, 20, 100)), Verdict::Dropped(Reason::NoRoute));
 }
 
 #[test]
@@ -120,8 +191,8 @@ fn an_offloaded_frame_leaves_in_segments_each_with_its_headers() {
         // Ports take partial checksums, which then start in the inner packet.
         let offload = Offload { needs_csum: true, csum_start: 84, csum_offset: 16, ..Offload::default() };
         assert_eq!(two.rx_bytes(0, bytes, offload), Verdict::Forwarded);
-        let inner = parse(&bytes[OUTER..]).expect("sound");
-        assert_eq!(crate::wire::Tcp::of(&bytes[OUTER..], &inner).expect("TCP").sequence(), 7 + 1400 * i as u32);
+        let inner = parse(&bytes[OUTER_V4..]).expect("sound");
+        assert_eq!(crate::wire::Tcp::of(&bytes[OUTER_V4..], &inner).expect("TCP").sequence(), 7 + 1400 * i as u32);
     }
     assert_eq!(two.run(SECOND).len(), 10);
     assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire as u64);
@@ -139,13 +210,13 @@ fn an_offloaded_frame_in_its_tunnel_arrives_whole() {
     let frame = inner.frame(&mut pool).expect("a buffer");
     pool.meta_mut(&frame).layout = parse(pool.bytes(&frame)).expect("sound");
     let tunnel = vxlan::Tunnel { from: (host(1), nic(1)), to: (host(2), nic(2)), vni: VNI };
-    assert!(vxlan::push(&mut pool, &frame, &tunnel, 50_000));
+    assert!(vxlan::push(&mut pool, &frame, &tunnel, 50_000, true));
     let offload = pool.meta(&frame).offload;
     assert_eq!(offload.gso, Gso::Tcp4);
     assert_eq!(two.rx_bytes(0, pool.bytes(&frame), offload), Verdict::Forwarded);
     let [(1, bytes)] = &two.run(SECOND)[..] else { panic!("one frame") };
     assert_eq!(*bytes, inner.bytes());
-    let wire = 10 * (1400 + 54 + OUTER as u64 + 24);
+    let wire = 10 * (1400 + 54 + OUTER_V4 as u64 + 24);
     assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire);
 }
 
@@ -221,9 +292,9 @@ fn a_train_of_datagrams_is_cut_before_it_is_opened() {
     one.rx_told(1, &udp(10, 20, 300));
     let [(0, datagram)] = &one.run(SECOND)[..] else { panic!("one frame") };
     let payload = datagram[42..].repeat(3);
-    let (from, to) = (host(1), host(2));
+
     let train =
-        eth(nic(1), nic(2)).ipv4(from, to).udp(50_000, 4789).payload(&payload).gso((datagram.len() - 42) as u16);
+        eth(nic(1), nic(2)).ip(host(1), host(2)).udp(50_000, 4789).payload(&payload).gso((datagram.len() - 42) as u16);
     assert_eq!(two.rx_told(0, &train), Verdict::Forwarded);
     assert_eq!(two.run(SECOND), vec![(1, udp(10, 20, 300).bytes()); 3]);
 }
@@ -312,7 +383,7 @@ fn a_tunnel_is_no_way_round_anything() {
     let mut two = Rig::new(&roomy(2));
     let outer = |from: u8, vni: u32, inner: &Build<'_>| {
         let payload = [&[8, 0, 0, 0][..], &(vni << 8).to_be_bytes(), &inner.bytes()].concat();
-        eth(nic(from), nic(2)).ipv4(host(from), host(2)).udp(50_000, 4789).payload(payload)
+        eth(nic(from), nic(2)).ip(host(from), host(2)).udp(50_000, 4789).payload(payload)
     };
     let inner = udp(10, 20, 100);
     let refusals = [
@@ -350,7 +421,7 @@ fn other_datagrams_stay_with_the_host() {
     own.identity.macs = vec![nic(2)];
     half.endpoints.push(own);
     let mut two = Rig::new(&half);
-    let to = |port| eth(nic(1), nic(2)).ipv4(host(1), host(2)).udp(50_000, port).payload(vec![8; 60]);
+    let to = |port| eth(nic(1), nic(2)).ip(host(1), host(2)).udp(50_000, port).payload(vec![8; 60]);
     two.rx_told(0, &to(4790));
     assert_eq!(two.run(SECOND), [(4, to(4790).bytes())]);
     assert_eq!(two.rx_told(0, &to(4789)), Verdict::Dropped(Reason::BadVni), "0x080808");

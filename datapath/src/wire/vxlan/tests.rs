@@ -1,18 +1,23 @@
 //! Tests of VXLAN's headers.
 
 use super::super::build::{Build, arp_request, eth};
-use super::super::{Ipv4, Udp};
+use super::super::{Ipv4, Ipv6, Udp};
 use super::*;
 use crate::frame::{MAX_FRAME, PoolLimits};
 use crate::segment;
-use core::net::Ipv6Addr;
+use core::net::Ipv4Addr;
 use proptest::prelude::*;
 
 const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
 const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
 const TUNNEL: Tunnel = Tunnel {
-    from: (Ipv4Addr::new(192, 0, 2, 1), Mac([2, 0, 0, 0, 1, 1])),
-    to: (Ipv4Addr::new(192, 0, 2, 2), Mac([2, 0, 0, 0, 1, 2])),
+    from: (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), Mac([2, 0, 0, 0, 1, 1])),
+    to: (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), Mac([2, 0, 0, 0, 1, 2])),
+    vni: 0x00ab_cdef,
+};
+const TUNNEL_V6: Tunnel = Tunnel {
+    from: (IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), Mac([2, 0, 0, 0, 1, 1])),
+    to: (IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2)), Mac([2, 0, 0, 0, 1, 2])),
     vni: 0x00ab_cdef,
 };
 
@@ -37,9 +42,13 @@ fn looked_at(pool: &mut Pool, build: &Build<'_>) -> Frame {
 }
 
 fn tunnelled(build: &Build<'_>) -> (Pool, Frame) {
+    within(&TUNNEL, build, true)
+}
+
+fn within(tunnel: &Tunnel, build: &Build<'_>, csum: bool) -> (Pool, Frame) {
     let mut pool = pool();
     let frame = looked_at(&mut pool, build);
-    assert!(push(&mut pool, &frame, &TUNNEL, 50_000));
+    assert!(push(&mut pool, &frame, tunnel, 50_000, csum));
     (pool, frame)
 }
 
@@ -48,12 +57,12 @@ fn the_outer_headers_are_those_of_the_standard() {
     let inner = v4().tos(2).udp(1, 2).payload(b"levada".to_vec());
     let (pool, frame) = tunnelled(&inner);
     let bytes = pool.bytes(&frame);
-    assert_eq!(bytes[OUTER..], inner.bytes());
+    assert_eq!(bytes[OUTER_V4..], inner.bytes());
     let layout = parse(bytes).expect("sound");
     assert_eq!(layout, pool.meta(&frame).layout, "the layout is the outer headers'");
     assert_eq!((super::super::destination(bytes), super::super::source(bytes)), (TUNNEL.to.1, TUNNEL.from.1));
     let ip = Ipv4::of(bytes, &layout).expect("IPv4");
-    assert_eq!((ip.source(), ip.destination()), (TUNNEL.from.0, TUNNEL.to.0));
+    assert_eq!((IpAddr::V4(ip.source()), IpAddr::V4(ip.destination())), (TUNNEL.from.0, TUNNEL.to.0));
     assert_eq!((ip.ttl(), ip.ecn(), ip.protocol()), (64, 2, protocol::UDP));
     assert_eq!(bytes[20..22], [0x40, 0], "don't fragment");
     assert_eq!(checksum::sum(&bytes[14..34]), 0xffff);
@@ -65,16 +74,85 @@ fn the_outer_headers_are_those_of_the_standard() {
 }
 
 #[test]
+fn the_outer_headers_over_ipv6_are_those_of_the_standards() {
+    let inner = v4().tos(2).udp(1, 2).payload(b"levada".to_vec());
+    let (pool, frame) = within(&TUNNEL_V6, &inner, false);
+    let bytes = pool.bytes(&frame);
+    assert_eq!(bytes[OUTER_V6..], inner.bytes());
+    let layout = parse(bytes).expect("sound");
+    assert_eq!(layout, pool.meta(&frame).layout, "the layout is the outer headers'");
+    let ip = Ipv6::of(bytes, &layout).expect("IPv6");
+    assert_eq!((IpAddr::V6(ip.source()), IpAddr::V6(ip.destination())), (TUNNEL_V6.from.0, TUNNEL_V6.to.0));
+    assert_eq!((bytes[14] >> 4, bytes[20], bytes[21], ecn(bytes, &layout)), (6, protocol::UDP, TTL, 2));
+    assert_eq!(be32(bytes, 14) >> 20 & 0xff, 2, "no priority");
+    let udp = Udp::of(bytes, &layout).expect("UDP");
+    assert_eq!((udp.source(), udp.destination()), (50_000, 4789));
+    assert_eq!(usize::from(udp.length()), 16 + inner.bytes().len());
+    assert_eq!(usize::from(be16(bytes, 18)), 16 + inner.bytes().len());
+    assert_eq!(bytes[62..70], [8, 0, 0, 0, 0xab, 0xcd, 0xef, 0]);
+    let label = |port: u16| {
+        let mut pool = super::tests::pool();
+        let frame = looked_at(&mut pool, &inner);
+        assert!(push(&mut pool, &frame, &TUNNEL_V6, port, false));
+        be32(pool.bytes(&frame), 14) & 0xf_ffff
+    };
+    let labels: std::collections::BTreeSet<u32> = (50_000..51_000).map(label).collect();
+    // Of 2^20, 1000 at random hit all but one or so.
+    assert!(labels.len() > 990, "{} labels for 1000 flows", labels.len());
+}
+
+/// What is left to the device of a checksum, it does; then the outer one is right, whoever made it.
+#[test]
+fn over_ipv6_the_outer_checksum_is_right() {
+    let datagram = |len: usize| v4().udp(1, 2).payload(vec![7; len]);
+    let inners = [
+        (datagram(61), false),
+        (datagram(60), true),
+        (datagram(61), true),
+        (v6().tcp(1, 2, 3).payload(vec![7; 1001]), true),
+        (arp_request(A, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST), false),
+    ];
+    for (inner, is_partial) in inners {
+        let whole = inner.bytes();
+        let inner = if is_partial { inner.partial() } else { inner };
+        for csum in [true, false] {
+            if is_partial && !csum {
+                continue;
+            }
+            let mut pool = pool();
+            let frame = looked_at(&mut pool, &inner);
+            assert!(push(&mut pool, &frame, &TUNNEL_V6, 50_000, csum));
+            let offload = pool.meta(&frame).offload;
+            assert_eq!(offload.needs_csum, csum);
+            let start = usize::from(offload.csum_start);
+            if csum {
+                assert_eq!(start == 54, !is_partial, "the inner one, or the outer");
+                let field = start + usize::from(offload.csum_offset);
+                let bytes = pool.bytes_mut(&frame);
+                let sum = !checksum::sum(&bytes[start..]);
+                put16(bytes, field, sum);
+            }
+            let bytes = pool.bytes(&frame);
+            let pseudo = checksum::pseudo(&bytes[22..54], protocol::UDP, bytes.len() - 54);
+            assert_eq!(checksum::add(pseudo, checksum::sum(&bytes[54..])), 0xffff);
+            assert_ne!(be16(bytes, 60), 0);
+            assert_eq!(bytes[OUTER_V6..], whole);
+        }
+    }
+}
+
+#[test]
 fn what_goes_in_comes_out() {
-    for inner in [
+    let inners = [
         v4().udp(1, 2),
         v6().tcp(1, 2, 3).payload(vec![7; 1000]),
         arp_request(A, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST),
-    ] {
-        let (mut pool, frame) = tunnelled(&inner);
-        assert!(is_for(pool.bytes(&frame), TUNNEL.to.0, TUNNEL.to.1));
+    ];
+    for (inner, tunnel) in inners.iter().flat_map(|inner| [(inner, TUNNEL), (inner, TUNNEL_V6)]) {
+        let (mut pool, frame) = within(&tunnel, inner, true);
+        assert!(is_for(pool.bytes(&frame), tunnel.to.0, tunnel.to.1));
         let received = pop(&mut pool, &frame).expect("sound");
-        assert_eq!(received, Received { from: TUNNEL.from.0, vni: TUNNEL.vni, ecn: 0 });
+        assert_eq!(received, Received { from: tunnel.from.0, vni: tunnel.vni, ecn: 0 });
         assert_eq!(pool.bytes(&frame), inner.bytes());
     }
 }
@@ -94,6 +172,29 @@ fn only_vxlan_for_this_very_vtep_is_for_it() {
     for len in 0..38 {
         assert!(!is_for(&sound[..len]), "{len} bytes");
     }
+}
+
+#[test]
+fn only_vxlan_over_ipv6_for_this_very_vtep_is_for_it() {
+    let (pool, frame) = within(&TUNNEL_V6, &v4().udp(1, 2), false);
+    let sound = pool.bytes(&frame);
+    let is_for = |bytes: &[u8]| is_for(bytes, TUNNEL_V6.to.0, TUNNEL_V6.to.1);
+    assert!(is_for(sound) && !super::is_for(sound, TUNNEL.to.0, TUNNEL.to.1));
+    // Its address, MAC, EtherType, next header, port.
+    for (at, value) in [(53, 9), (5, 9), (13, 6), (20, 6), (57, 0)] {
+        let mut other = sound.to_vec();
+        other[at] = value;
+        assert!(!is_for(&other), "with {value} at {at}");
+    }
+    for len in 0..58 {
+        assert!(!is_for(&sound[..len]), "{len} bytes");
+    }
+    for len in 58..sound.len() {
+        assert_eq!(open(&sound[..len], &Offload::default()).err(), Some(Reason::Malformed), "{len} bytes");
+    }
+    let mut without = sound.to_vec();
+    without[60..62].fill(0);
+    assert!(open(&without, &Offload::default()).is_ok(), "without a checksum");
 }
 
 #[test]
@@ -123,8 +224,8 @@ fn an_offloaded_frame_may_come_in_its_tunnel() {
     let mut pool = pool();
     let frame = looked_at(&mut pool, &inner);
     let offload = pool.meta(&frame).offload;
-    assert!(push(&mut pool, &frame, &TUNNEL, 50_000));
-    assert_eq!(pool.meta(&frame).offload.csum_start, offload.csum_start + OUTER as u16);
+    assert!(push(&mut pool, &frame, &TUNNEL, 50_000, true));
+    assert_eq!(pool.meta(&frame).offload.csum_start, offload.csum_start + OUTER_V4 as u16);
     assert!(!is_train(pool.bytes(&frame), &pool.meta(&frame).offload));
     pop(&mut pool, &frame).expect("sound");
     assert_eq!(pool.meta(&frame).offload, offload);
@@ -194,7 +295,7 @@ fn a_flow_has_one_port_and_flows_have_many() {
 fn what_is_too_long_for_a_packet_is_left_alone() {
     let mut pool = pool();
     let frame = looked_at(&mut pool, &eth(A, B).ethertype(0x88b5).payload(vec![0; MAX_FRAME - 14]));
-    assert!(!push(&mut pool, &frame, &TUNNEL, 50_000));
+    assert!(!push(&mut pool, &frame, &TUNNEL, 50_000, true));
     assert_eq!(pool.len(&frame), MAX_FRAME);
 }
 
@@ -208,7 +309,7 @@ proptest! {
         let sound = pool.bytes(&frame);
         bytes[..38].copy_from_slice(&sound[..38]);
         if let Ok((_, inner, offload)) = open(&bytes, &offload) {
-            prop_assert!(inner.start >= OUTER && inner.end <= bytes.len() && inner.len() >= 14);
+            prop_assert!(inner.start >= OUTER_V4 && inner.end <= bytes.len() && inner.len() >= 14);
             prop_assert!(!offload.csum_valid);
         }
     }

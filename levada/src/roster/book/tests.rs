@@ -58,7 +58,7 @@ fn own(n: u8, endpoints: &[(&str, Mac)]) -> Own {
         host: format!("h{n}"),
         from: format!("d@n{n}"),
         address: Some(SocketAddr::from(([192, 0, 2, n], 7370))),
-        vtep: Some(Ipv4Addr::new(192, 0, 2, n)),
+        vtep: Some(IpAddr::from([192, 0, 2, n])),
         endpoints: endpoints
             .iter()
             .map(|&(tenant, mac)| ((tenant.to_owned(), mac), (format!("{tenant}1"), Vec::new())))
@@ -242,7 +242,7 @@ fn what_is_wrong_is_refused_by_name_and_the_rest_is_used() {
     }
     // One with another's end of tunnels is a host all the same.
     let ends: Vec<_> = outcome.members.iter().map(|known| (known.member.name.as_str(), known.member.vtep)).collect();
-    assert_eq!(ends, [("h2", Some(Ipv4Addr::new(192, 0, 2, 2))), ("shared", None)]);
+    assert_eq!(ends, [("h2", Some(IpAddr::from([192, 0, 2, 2]))), ("shared", None)]);
     assert_eq!(a.place("blue", RED).as_deref(), Some("h2"));
     // What was broken of its own it writes anew.
     store.put("/l/v1/endpoint/red/02:00:00:00:00:01", b"nonsense", 0);
