@@ -2,20 +2,62 @@
 //! now on and not where it was.
 //!
 //! It is a reverse ARP request to everybody, as QEMU sends it when a machine has moved: switches learn from its source address, and nobody
-//! answers (RFC 903). It goes the way of the endpoint's own frames, through the guard and under its limits.
+//! answers (RFC 903). It goes the way of the endpoint's own frames, through the guard and under its limits, and may be lost like any of them. So it is said
+//! again a few times ([`PAUSES`]), as long as the endpoint is here.
 
 use control::plan::Plan;
 use datapath::program::{Attachment, PortId};
 use datapath::wire::Mac;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Shortest frame without its check sequence, in bytes (IEEE 802.3).
 const LEAST: usize = 60;
 /// Protocol number of reverse ARP.
 const RARP: u16 = 0x8035;
 
-/// An address that an endpoint has in its tenant, and where its frames enter: which switch, and which port.
-pub type Faces = BTreeMap<(String, Mac), (usize, PortId)>;
+/// Between one announcement and the next: QEMU's (`announce-initial` 50 ms, `announce-step` 100 ms, five `announce-rounds`).
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(250), Duration::from_millis(350)];
+
+/// An address that an endpoint has in its tenant.
+type Face = (String, Mac);
+/// The same of all, and where their frames enter: which switch, and which port.
+pub type Faces = BTreeMap<Face, (usize, PortId)>;
+
+/// What has been announced, and is to be announced again.
+#[derive(Default)]
+pub struct Announced(BTreeMap<Face, Said>);
+
+/// How often it has been said, and when it will be again.
+#[derive(Clone, Copy)]
+struct Said {
+    count: usize,
+    next: Option<Instant>,
+}
+
+impl Announced {
+    /// Of those that are `here` now, the faces that are to be announced at `now`, with where. Who is not here any more will be announced anew if it
+    /// comes back.
+    pub fn due(&mut self, here: &Faces, now: Instant) -> Vec<(Mac, (usize, PortId))> {
+        self.0.retain(|face, _| here.contains_key(face));
+        let mut due = Vec::new();
+        for (face, &at) in here {
+            let said = self.0.entry(face.clone()).or_insert(Said { count: 0, next: Some(now) });
+            if said.next.is_some_and(|next| next <= now) {
+                said.next = PAUSES.get(said.count).map(|&pause| now + pause);
+                said.count += 1;
+                due.push((face.1, at));
+            }
+        }
+        due
+    }
+
+    /// When something is due, if nothing changes.
+    pub fn next(&self) -> Option<Instant> {
+        self.0.values().filter_map(|said| said.next).min()
+    }
+}
 
 /// The declared addresses of a plan that are reached over an uplink.
 pub fn faces(plan: &Plan) -> Faces {
@@ -48,4 +90,34 @@ pub fn frame(mac: Mac) -> Vec<u8> {
     }
     frame.resize(LEAST, 0);
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each is said five times with growing pauses, from when it came; who goes is not spoken of any more, and from the beginning when it returns.
+    #[test]
+    fn what_has_come_is_said_a_few_times() {
+        let begin = Instant::now();
+        let face = |last| ("red".to_owned(), Mac([2, 0, 0, 0, 0, last]));
+        let (one, both): (Faces, Faces) =
+            ([(face(1), (0, PortId(7)))].into(), [(face(1), (0, PortId(7))), (face(2), (0, PortId(8)))].into());
+        let mut announced = Announced::default();
+        let mut said = Vec::new();
+        for ms in (0..3000).step_by(10) {
+            // The second comes after 100 ms, goes after 400 and is here again from 2000 on.
+            let here = if (100..400).contains(&ms) || ms >= 2000 { &both } else { &one };
+            let now = begin + Duration::from_millis(ms);
+            let next = announced.next();
+            let due = announced.due(here, now);
+            assert!(due.is_empty() || ms == 100 || ms == 2000 || next.is_none_or(|next| next <= now));
+            said.extend(due.into_iter().map(|(mac, (_, port))| (ms, mac.0[5], port.0)));
+        }
+        let of = |last: u8| said.iter().filter(|said| said.1 == last).map(|said| said.0).collect::<Vec<_>>();
+        assert_eq!(of(1), [0, 50, 200, 450, 800]);
+        assert_eq!(of(2), [100, 150, 300, 2000, 2050, 2200, 2450, 2800]);
+        assert!(said.iter().all(|&(_, last, port)| port == u32::from(last) + 6));
+        assert_eq!(announced.next(), None);
+    }
 }

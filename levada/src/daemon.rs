@@ -281,6 +281,8 @@ impl Running {
                 thread::sleep(BETWEEN);
             }
         })?;
+        let herald = Arc::clone(&desk);
+        spawn("levada-herald", move || herald.herald())?;
         let vde = spawn("levada-vde", {
             let plugs = plugs.clone();
             move || plugs.run()

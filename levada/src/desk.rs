@@ -4,7 +4,7 @@ mod agents;
 mod tables;
 mod trace;
 
-use crate::announce::{self, Faces};
+use crate::announce::{self, Announced};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
 use crate::hops::newly_left_out;
 use crate::hops::report::TunnelsReply;
@@ -27,8 +27,8 @@ use control::write;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How long the worker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -97,8 +97,13 @@ pub struct Desk {
     /// The other hosts.
     seat: Seat,
     /// The endpoints that other hosts were told are here.
-    announced: Mutex<Faces>,
+    announced: Mutex<Announced>,
+    /// Rung when some are to be told of again.
+    herald: Condvar,
 }
+
+/// How long nothing is looked at where nothing is to be announced again; what comes rings.
+const AT_REST: Duration = Duration::from_secs(3600);
 
 /// A poisoned lock is taken all the same: what it guards is replaced whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -134,7 +139,19 @@ impl Desk {
             }),
             changed,
         );
-        Desk { running, site, shortcuts, log, inbox, bell, spare, door, seat, announced: Mutex::default() }
+        Desk {
+            running,
+            site,
+            shortcuts,
+            log,
+            inbox,
+            bell,
+            spare,
+            door,
+            seat,
+            announced: Mutex::default(),
+            herald: Condvar::new(),
+        }
     }
 
     /// What runs, compiled.
@@ -178,11 +195,26 @@ impl Desk {
     fn announce(&self) {
         let mut here = announce::faces(&self.facts().plan);
         here.retain(|(tenant, mac), _| self.seat.holds(tenant, *mac).unwrap_or(false));
-        let mut announced = lock(&self.announced);
-        for (face, &(switch, port)) in here.iter().filter(|(face, _)| !announced.contains_key(face)) {
-            let _ = self.inbox.try_send(Order::Speak { switch, port, bytes: announce::frame(face.1) });
+        for (mac, (switch, port)) in lock(&self.announced).due(&here, Instant::now()) {
+            let _ = self.inbox.try_send(Order::Speak { switch, port, bytes: announce::frame(mac) });
         }
-        *announced = here;
+        self.herald.notify_one();
+    }
+
+    /// Says again, for as long as the daemon runs, what is to be said again.
+    pub fn herald(&self) {
+        loop {
+            let announced = lock(&self.announced);
+            let wait = announced.next().map_or(AT_REST, |next| next.saturating_duration_since(Instant::now()));
+            if !wait.is_zero() {
+                // Whether it has come to something or not is looked at again.
+                drop(self.herald.wait_timeout(announced, wait));
+                continue;
+            }
+            drop(announced);
+            self.announce();
+            self.bell.ring();
+        }
     }
 
     /// The socket on which they reach this host, for another process.
