@@ -243,7 +243,7 @@ impl Running {
             left,
         };
         let (news, heard) = sync_channel(CHORES);
-        let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news);
+        let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news, chores.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let from = inheritance.taker.as_ref().map(|taker| taker.from);
         // From here on nobody else reads the devices.

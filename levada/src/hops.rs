@@ -1,7 +1,8 @@
-//! Next hops: the way that the frames of tunnels take to other hosts, as this host knows it. Upkeep asks the kernel again and again, and what
-//! has changed goes into the switch's program like any other change; no frame waits for it. Until a next hop is known, frames for its host are
+//! Next hops: the way that the frames of tunnels take to other hosts, as this host knows it. Upkeep asks the kernel when it says that something has
+//! changed (`ears.rs`), and each second in any case, and what is different goes into the switch's program like any other change; no frame waits for it. Until a next hop is known, frames for its host are
 //! dropped (`no-route`).
 
+pub mod ears;
 pub mod report;
 
 use crate::roster::book::MOST_SAID;

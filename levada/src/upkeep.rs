@@ -2,6 +2,7 @@
 //! writes the log, and tells when an interface that is somebody else's is not what it was. All of these may wait for the kernel's lock on network devices, which is taken for as long as namespaces are deleted.
 
 use crate::hops::Hops;
+use crate::hops::ears::Ear;
 use crate::log::{Level, Log};
 use crate::recipe::Recipe;
 use crate::worker::{AnyPort, Bell, Chore, Order};
@@ -121,6 +122,10 @@ pub struct Upkeep {
     lost: Vec<Lost>,
     /// By number of the switch: the ways of its tunnels as they were last told.
     hops: BTreeMap<u32, Hops>,
+    /// By namespace: who hears that they may have changed.
+    ears: BTreeMap<Option<String>, Ear>,
+    /// Tells ourselves.
+    chores: SyncSender<Chore>,
     /// When they are asked for next, and how long after the last time.
     hops_next: Instant,
     hops_pause: Duration,
@@ -129,8 +134,15 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Upkeep for the worker behind `inbox` and `bell`, with no devices yet ([`Chore::Devices`]), which sends `news`.
-    pub fn new(plan: Plan, log: Log, inbox: SyncSender<Order>, bell: Bell, news: SyncSender<News>) -> Upkeep {
+    /// Upkeep for the worker behind `inbox` and `bell`, with no devices yet ([`Chore::Devices`]), which sends `news`. What comes to it goes through `chores`.
+    pub fn new(
+        plan: Plan,
+        log: Log,
+        inbox: SyncSender<Order>,
+        bell: Bell,
+        news: SyncSender<News>,
+        chores: SyncSender<Chore>,
+    ) -> Upkeep {
         let now = Instant::now();
         Upkeep {
             plan: Arc::new(plan),
@@ -145,6 +157,8 @@ impl Upkeep {
             ask: now + ASK,
             lost: Vec::new(),
             hops: BTreeMap::new(),
+            ears: BTreeMap::new(),
+            chores,
             hops_next: now,
             hops_pause: FIRST_LOOK,
             lines: (now, 0),
@@ -171,6 +185,10 @@ impl Upkeep {
                     self.forget(&gone);
                     new.into_iter().for_each(|(device, reopen, port)| self.attend(device, reopen, port));
                     let _ = done.try_send(());
+                }
+                Ok(Chore::Ways) => {
+                    let soon = Instant::now() + FIRST_LOOK;
+                    (self.hops_next, self.hops_pause) = (self.hops_next.min(soon), FIRST_LOOK);
                 }
                 Ok(Chore::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
@@ -281,12 +299,13 @@ impl Upkeep {
         self.ask = Instant::now() + ASK;
     }
 
-    /// Asks for the ways of tunnels, and tells those that are not what they were: each second, and sooner while an answer is on its way.
+    /// Asks for the ways of tunnels, and tells those that are not what they were: each second, and sooner after changes and while an answer is on its way.
     fn look_for_hops(&mut self) {
         if Instant::now() < self.hops_next {
             return;
         }
         let plan = Arc::clone(&self.plan);
+        self.listen(&plan);
         let mut is_waiting = false;
         for (id, switch) in plan.switches.iter() {
             let Some(hops) = switch.underlay.as_ref().and_then(Hops::look) else { continue };
@@ -306,6 +325,21 @@ impl Upkeep {
         }
         self.hops_pause = if is_waiting { (self.hops_pause * 2).min(ASK) } else { ASK };
         self.hops_next = Instant::now() + self.hops_pause;
+    }
+
+    /// Has an ear in each namespace that tunnels leave by. Where there cannot be one, what changes is seen with the next look.
+    fn listen(&mut self, plan: &Plan) {
+        let places = plan.switches.values().filter_map(|switch| switch.underlay.as_ref()?.interface.as_ref());
+        let places: BTreeSet<_> = places.map(|(_, netns)| netns.clone()).collect();
+        self.ears.retain(|place, ear| places.contains(place) && !ear.is_deaf());
+        for place in places.into_iter().filter(|place| !self.ears.contains_key(place)).collect::<Vec<_>>() {
+            let chores = self.chores.clone();
+            // A full queue is looked at by the second as well.
+            let tell = move || drop(chores.try_send(Chore::Ways));
+            if let Ok(ear) = Ear::open(place.as_deref(), tell) {
+                self.ears.insert(place, ear);
+            }
+        }
     }
 
     fn begin(&mut self, device: usize, why: &str) {

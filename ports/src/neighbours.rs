@@ -5,15 +5,18 @@
 //! a packet were sent: it asks the neighbour by itself, and the next look finds the answer. Nothing of the host's is changed
 //! but that, and an entry that its owner made by hand is left alone.
 //!
+//! The kernel says when something changes ([`Changes`]): then is the time to look again, whatever it was.
+//!
 //! The numbers are those of `linux/rtnetlink.h` and `linux/neighbour.h`.
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use datapath::wire::Mac;
 
-use crate::netns::Netns;
-use crate::rtnl::{Netlink, Which};
+use crate::netns::{Identity, Netns};
+use crate::rtnl::{Netlink, News, Which};
 
 /// What the host knows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -79,6 +82,38 @@ fn hop(netlink: &mut Netlink, index: i32, from: Option<IpAddr>, to: IpAddr) -> i
         let _ = netlink.use_neighbour(index, next);
     }
     Ok(neighbour.and_then(|neighbour| neighbour.mac).map_or(Hop::Asked(next), |mac| Hop::At(Mac(mac))))
+}
+
+/// Hears that links, addresses, routes or neighbours of a namespace have changed. It keeps the namespace, as all sockets do.
+pub struct Changes {
+    news: News,
+    place: Option<(Netns, Identity)>,
+}
+
+impl Changes {
+    /// In a namespace, or in that of the calling thread.
+    ///
+    /// # Errors
+    /// The namespace is not there, or the kernel does not tell.
+    pub fn open(netns: Option<&Netns>) -> io::Result<Changes> {
+        let Some(netns) = netns else { return Ok(Changes { news: News::open()?, place: None }) };
+        let place = Some((netns.clone(), netns.identity()?));
+        Ok(Changes { news: netns.run(News::open)??, place })
+    }
+
+    /// Waits as long as `patience` for something to change. Says whether it did.
+    ///
+    /// # Errors
+    /// The namespace is no longer there, or another one is: this one is to be let go.
+    pub fn wait(&self, patience: Duration) -> io::Result<bool> {
+        let has_changed = self.news.wait(patience)?;
+        if let Some((netns, identity)) = &self.place
+            && netns.identity()? != *identity
+        {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(has_changed)
+    }
 }
 
 #[cfg(test)]

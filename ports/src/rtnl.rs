@@ -8,7 +8,11 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// Bytes of `struct nlmsghdr`: length, type, flags, sequence number, port.
@@ -295,6 +299,44 @@ impl Netlink {
                     }
                     _ => each(kind, body),
                 }
+            }
+        }
+    }
+}
+
+/// What the kernel says by itself when the ways of a namespace change: links, addresses, routes, neighbours.
+pub(crate) struct News(OwnedFd);
+
+impl News {
+    /// Hears what changes from now on in the namespace of the calling thread.
+    pub fn open() -> io::Result<News> {
+        const GROUPS: i32 = libc::RTMGRP_LINK
+            | libc::RTMGRP_NEIGH
+            | libc::RTMGRP_IPV4_IFADDR
+            | libc::RTMGRP_IPV4_ROUTE
+            | libc::RTMGRP_IPV6_IFADDR
+            | libc::RTMGRP_IPV6_ROUTE;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS as u32))?;
+        Ok(News(socket))
+    }
+
+    /// Waits for news as long as `patience`. What they are is not told, and all that there are count as one.
+    pub fn wait(&self, patience: Duration) -> io::Result<bool> {
+        let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => return Ok(false),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut buffer = [0; 4096];
+        loop {
+            match rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::TRUNC) {
+                // Some were lost: there were many.
+                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(true),
+                Err(error) => return Err(error.into()),
             }
         }
     }

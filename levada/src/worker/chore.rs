@@ -40,6 +40,8 @@ pub enum Chore {
         /// What.
         event: Event,
     },
+    /// The ways of tunnels may have changed.
+    Ways,
     /// End.
     Stop,
 }

@@ -1,0 +1,53 @@
+//! Ears for the ways of tunnels: a thread for each network namespace that tunnels leave by, which has upkeep look again as soon as the kernel says that
+//! something there has changed. Without them, it would be seen by the look that there is each second anyway.
+
+use ports::neighbours::Changes;
+use ports::netns::Netns;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How long a change is waited for until it is looked whether anybody still wants to know.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After a change, those that follow within this time are told as one: neighbours come and go by the hundred.
+const REST: Duration = Duration::from_millis(50);
+
+/// An ear in a namespace, for as long as it is kept.
+pub struct Ear {
+    _wanted: Arc<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Ear {
+    /// Calls `tell` after each change from now on.
+    ///
+    /// # Errors
+    /// The namespace is not there, or the kernel does not tell of changes.
+    pub fn open(netns: Option<&str>, tell: impl Fn() + Send + 'static) -> io::Result<Ear> {
+        let changes = Changes::open(netns.map(Netns::new).as_ref())?;
+        let wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&wanted);
+        let thread =
+            thread::Builder::new().name("levada-ear".to_owned()).spawn(move || listen(&changes, &is_wanted, tell))?;
+        Ok(Ear { _wanted: wanted, thread })
+    }
+
+    /// Whether it hears nothing any more: its namespace is gone.
+    pub fn is_deaf(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+fn listen(changes: &Changes, is_wanted: &Weak<()>, tell: impl Fn()) {
+    while is_wanted.strong_count() > 0 {
+        match changes.wait(PATIENCE) {
+            Ok(false) => {}
+            Ok(true) => {
+                tell();
+                thread::sleep(REST);
+            }
+            Err(_) => return,
+        }
+    }
+}
