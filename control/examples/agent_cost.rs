@@ -219,7 +219,7 @@ impl Network {
                 continue;
             };
             self.rates[at as usize] = match said.say {
-                Say::Rate(rate) => rate.0.min(WANTED),
+                Say::Rate(rate, _) => rate.0.min(WANTED),
                 Say::Lift | Say::Halve => WANTED,
             };
         }

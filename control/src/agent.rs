@@ -210,7 +210,10 @@ impl Agent {
                 continue;
             };
             let became = match pair.say {
-                Say::Rate(rate) => self.leases.limit(now, host, asked, from, pair.to, rate, message.lease_ms),
+                Say::Rate(rate, phase) => {
+                    let lease = (rate, message.lease_ms);
+                    self.leases.limit(now, host, asked, (from, pair.to), lease, phase)
+                }
                 Say::Lift => self.leases.lift(now, host, asked, from, pair.to),
                 Say::Halve => self.leases.halve(now, host, from, link, &self.settings),
             };

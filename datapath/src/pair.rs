@@ -8,6 +8,9 @@
 //! No credit is banked: a queue that was empty starts at now, and while it was not, lateness of the loop is made good up to 1 ms or
 //! one frame. So over any time a pair sends at most what its rate allows and two frames, unless the loop was late before.
 //!
+//! Whoever limits several senders to one receiver can tell each when its *turn* is within the time of a frame, so that they do not meet
+//! on the way: [`Pairs::take_turn`] moves what a pair has paid for by half a frame at most, sooner or later.
+//!
 //! Where an endpoint has no limit, all of this is one look at a table that is empty in most switches.
 
 mod queue;
@@ -195,6 +198,13 @@ impl Pairs {
         }
         self.index.insert((from, to), slot);
         Ok(())
+    }
+
+    /// A pair sends as if its first frame went when so much of the time that a frame takes, of 256, is over.
+    pub fn take_turn(&mut self, now: Instant, from: EndpointId, to: Toward, phase: u8) {
+        let Some(&slot) = self.index.get(&(from, to)) else { return };
+        self.pairs[slot as usize].take_turn(now, phase);
+        self.put_back(now, slot);
     }
 
     /// Lifts a limit: its queue comes back with what waits, if there was one.

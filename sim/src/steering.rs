@@ -99,6 +99,7 @@ impl Steering {
         while let Some(tuning) = self.agent.poll_tuning() {
             // Refused where the switch knows no such endpoint any more.
             let _ = switch.limit_pair(pool, now, tuning.from, tuning.to, tuning.rate);
+            tuning.phase.into_iter().for_each(|phase| switch.take_turn(now, tuning.from, tuning.to, phase));
         }
         while let Some((to, bytes)) = self.agent.poll_message() {
             let Some(to) = self.spec.names.iter().position(|name| *name == to) else { continue };

@@ -83,6 +83,8 @@ pub(super) struct Leases {
     brakes: BTreeMap<EndpointId, Brake>,
     /// What the switch is to be told.
     tunings: BTreeMap<(EndpointId, Toward), Option<Rate>>,
+    /// When the turn of those is that were asked for: a word that took longer to one sender than to another would bring them nearer to each other.
+    phases: BTreeMap<(EndpointId, Mac), u8>,
     /// Nothing is due before.
     next: Option<Instant>,
 }
@@ -98,17 +100,15 @@ pub(super) enum Asked {
 }
 
 impl Leases {
-    /// `host` asks that `from` send at most `rate` to `to`.
-    #[expect(clippy::too_many_arguments, reason = "a sentence of a message, and when and by whom it was said")]
+    /// `host` asks that `from` send `to` at most this rate for so many milliseconds; where that is new, from this phase on.
     pub fn limit(
         &mut self,
         now: Instant,
         host: &Arc<str>,
         asked: (u64, u64),
-        from: EndpointId,
-        to: Mac,
-        rate: Rate,
-        lease_ms: u16,
+        (from, to): (EndpointId, Mac),
+        (rate, lease_ms): (Rate, u16),
+        phase: u8,
     ) -> Asked {
         let rate = rate.max(SLOWEST);
         let due = now.plus_ns(u64::from(lease_ms.min(MAX_LEASE_MS)) * 1_000_000);
@@ -134,6 +134,7 @@ impl Leases {
         };
         if changed {
             self.tunings.insert((from, Toward::Address(to)), Some(rate));
+            self.phases.insert((from, to), phase);
         }
         self.due(due);
         Asked::Done
@@ -271,7 +272,11 @@ impl Leases {
     /// The next thing that the switch is to be told.
     pub fn poll(&mut self) -> Option<Tuning> {
         let ((from, to), rate) = self.tunings.pop_first()?;
-        Some(Tuning { from, to, rate })
+        let phase = match to {
+            Toward::Address(mac) => self.phases.remove(&(from, mac)),
+            Toward::Everyone => None,
+        };
+        Some(Tuning { from, to, rate, phase })
     }
 
     /// When [`Leases::advance`] has something to do.
@@ -331,7 +336,7 @@ mod tests {
 
     /// `host` asks for a limit, in life 1.
     fn ask(leases: &mut Leases, host: &str, n: usize) -> Asked {
-        leases.limit(Instant(1), &host.into(), (1, 1 + n as u64), EndpointId(0), mac(n), Rate(1_000_000), 2000)
+        leases.limit(Instant(1), &host.into(), (1, 1 + n as u64), (EndpointId(0), mac(n)), (Rate(1_000_000), 2000), 7)
     }
 
     #[test]
@@ -352,6 +357,21 @@ mod tests {
     }
 
     #[test]
+    fn who_is_limited_anew_or_otherwise_is_told_its_turn() {
+        let (mut leases, host) = (Leases::default(), Arc::from("h"));
+        let mut tuned = |sequence, rate, phase| {
+            let asked = (1, sequence);
+            leases.limit(Instant(1), &host, asked, (EndpointId(0), mac(1)), (Rate(rate), 2000), phase);
+            leases.poll().map(|tuning| (tuning.rate, tuning.phase))
+        };
+        assert_eq!(tuned(1, 1_000_000, 7), Some((Some(Rate(1_000_000)), Some(7))));
+        assert_eq!(tuned(2, 1_000_000, 8), None, "the same again changes nothing");
+        assert_eq!(tuned(3, 1_020_000, 9), Some((Some(Rate(1_020_000)), Some(9))));
+        leases.advance(Instant(2_000_000_001), LINK, &Settings::default());
+        assert_eq!(leases.poll().map(|tuning| tuning.phase), Some(None), "nobody has said when");
+    }
+
+    #[test]
     fn what_an_earlier_agent_asked_for_ends_soon_unless_the_new_one_asks_too() {
         let mut leases = Leases::default();
         for n in 0..3 {
@@ -361,7 +381,7 @@ mod tests {
         leases.adopt(Instant(1), "h".into(), EndpointId(0), Toward::Address(mac(4)), Rate(1_000_000));
         leases.orphan(Instant(1), "h", 2);
         let host: Arc<str> = "h".into();
-        leases.limit(Instant(2), &host, (2, 1), EndpointId(0), mac(1), Rate(1_000_000), 2000);
+        leases.limit(Instant(2), &host, (2, 1), (EndpointId(0), mac(1)), (Rate(1_000_000), 2000), 7);
         leases.advance(Instant(ORPHAN_NS), LINK, &Settings::default());
         assert!(leases.report().all(|obeyed| !obeyed.relaxing));
         leases.advance(Instant(1 + ORPHAN_NS), LINK, &Settings::default());

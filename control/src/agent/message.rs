@@ -5,9 +5,9 @@
 //!
 //! ```text
 //! version 1 | reserved 1 (0) | lease 2 (ms) | life 8 | sequence 8
-//! then until the end groups: length of name 1 | tenant's name | pairs 1 | pairs x (receiver 6 | sender 6 | rate 8)
+//! then until the end groups: length of name 1 | tenant's name | pairs 1 | pairs x (receiver 6 | sender 6 | rate 7 | phase 1)
 //! ```
-//! A rate of 0 lifts the limit, one of all ones halves what the sender may send to everyone (Gatekeeper's notification). `life` grows with each
+//! Rates are in 256 bit/s. Rate and phase of 0 lift the limit, of all ones they halve what the sender may send to everyone (Gatekeeper's notification). `life` grows with each
 //! start of the speaker, `sequence` with each of its datagrams to this host; what came before is told by them from what is new.
 
 use crate::names::MAX_NAME;
@@ -23,14 +23,17 @@ pub const MAX_DATAGRAM: usize = 1200;
 const HEAD: usize = 20;
 /// Bytes of a pair.
 const PAIR: usize = 20;
+/// The bits of the phase.
+const PHASE: u64 = 0xff;
 /// Most pairs of a group: their number is one byte.
 const MAX_GROUP: usize = 255;
 
 /// What is said of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Say {
-    /// The sender may send this much to the receiver, for as long as the lease runs.
-    Rate(Rate),
+    /// The sender may send this much to the receiver, for as long as the lease runs. If that is a new limit for it, it waits for so much of the time
+    /// of a frame, of 256, before it sends the first: then those that have to share do not meet on the way.
+    Rate(Rate, u8),
     /// It may send what it likes.
     Lift,
     /// Its sending, to whomever, is to be halved.
@@ -121,7 +124,7 @@ impl<'a> Message<'a> {
                 let say = match rest.number()? {
                     0 => Say::Lift,
                     u64::MAX => Say::Halve,
-                    bps => Say::Rate(Rate(bps)),
+                    bps => Say::Rate(Rate(bps & !PHASE), (bps & PHASE) as u8),
                 };
                 pairs.push(Pair { tenant, to, from, say });
             }
@@ -201,7 +204,7 @@ impl Writer {
         let number = match pair.say {
             Say::Lift => 0,
             Say::Halve => u64::MAX,
-            Say::Rate(Rate(bps)) => bps.clamp(1, u64::MAX - 1),
+            Say::Rate(Rate(bps), phase) => (bps & !PHASE | u64::from(phase)).clamp(1, u64::MAX - 1),
         };
         self.bytes.extend(number.to_be_bytes());
         true
@@ -231,10 +234,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let pairs = [
-            pair("red", 1, Say::Rate(Rate(5))),
+            pair("red", 1, Say::Rate(Rate(256), 0)),
             pair("red", 2, Say::Lift),
             pair("blue", 1, Say::Halve),
-            pair("red", 3, Say::Rate(Rate(400_000_000_000))),
+            pair("red", 3, Say::Rate(Rate(400_000_000_000), 255)),
         ];
         let mut writer = Writer::new(250, 7, 9);
         assert!(writer.is_empty());

@@ -30,6 +30,7 @@
 //! instead of probing; Gatekeeper (2011) for the promise; hClock (2013) for guarantee, limit and share in two levels. Unlike EyeQ, nothing is
 //! held back without contention, and demand is measured for each pair, so that what one does not use is another's within some samples.
 
+mod cycle;
 mod divide;
 mod news;
 mod pair;
@@ -41,6 +42,7 @@ use super::events::Arrival;
 use super::meter::{Meter, Scale, toward};
 use super::post::Post;
 use super::report::{Contention, Limited};
+use cycle::Cycle;
 use datapath::program::EndpointId;
 use datapath::units::Instant;
 use divide::Divider;
@@ -121,6 +123,8 @@ struct Receiver {
     settled: Option<u64>,
     /// Until when its senders' hosts need not be told anything of a settled one.
     told_until: Option<Instant>,
+    /// Where its limited senders are in their cycle.
+    cycle: Cycle,
 }
 
 /// Computes the limits of all that send to this host.

@@ -142,7 +142,7 @@ fn who_lies_replays_or_talks_nonsense_limits_nobody() {
     let (now, victim) = (Instant(world.now), world.flows[0].mac);
     let say = |tenant: &str, to, from, life, sequence| {
         let mut writer = Writer::new(2000, life, sequence);
-        assert!(writer.add(&Pair { tenant, to, from, say: Say::Rate(Rate(1_000_000)) }));
+        assert!(writer.add(&Pair { tenant, to, from, say: Say::Rate(Rate(1_000_000), 0) }));
         writer.finish()
     };
     let (to, other) = (receiver_mac(0), receiver_mac(1));
@@ -179,7 +179,7 @@ fn a_receivers_new_agent_is_not_bound_by_what_it_cannot_know() {
     let mut world = flooded();
     world.run(10 * MS);
     // For some reason that is over, the victim's own sender was told less than it is promised.
-    assert_eq!(say(&mut world, 0, 1, 50, receiver_mac(0), Say::Rate(Rate(300_000_000))), Ok(1));
+    assert_eq!(say(&mut world, 0, 1, 50, receiver_mac(0), Say::Rate(Rate(300_000_000), 0)), Ok(1));
     world.run(100 * MS);
     assert_eq!(world.limit(0), Some(300.0 * MBIT), "whoever said it knows what it is for");
     world.restart_receiver();
@@ -197,8 +197,8 @@ fn a_member_that_asks_for_next_to_nothing_holds_back_only_what_is_sent_to_it() {
     let mut world = World::new(&receivers, &flows);
     world.run(200 * MS);
     let own = world.flows[1].mac;
-    assert_eq!(say(&mut world, 2, 9, 1, own, Say::Rate(Rate(1))), Ok(1));
-    assert_eq!(say(&mut world, 2, 9, 2, receiver_mac(0), Say::Rate(Rate(1))), Err(HearError::Pairs(1)));
+    assert_eq!(say(&mut world, 2, 9, 1, own, Say::Rate(Rate(1), 0)), Ok(1));
+    assert_eq!(say(&mut world, 2, 9, 2, receiver_mac(0), Say::Rate(Rate(1), 0)), Err(HearError::Pairs(1)));
     assert_eq!(say(&mut world, 2, 9, 3, receiver_mac(0), Say::Lift), Err(HearError::Pairs(1)));
     assert_eq!(say(&mut world, 2, 9, 4, own, Say::Halve), Err(HearError::Pairs(1)), "it would concern others");
     assert_eq!(world.agents[1].report(Instant(world.now)).counters.lies, 3);

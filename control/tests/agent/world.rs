@@ -449,7 +449,7 @@ impl World {
 
     /// Takes what an agent wants done.
     fn collect(&mut self, host: usize) {
-        while let Some(Tuning { from, to, rate }) = self.agents[host].poll_tuning() {
+        while let Some(Tuning { from, to, rate, .. }) = self.agents[host].poll_tuning() {
             let held = rate.map_or(f64::INFINITY, |rate| rate.0 as f64);
             for flow in self.flows.iter_mut().filter(|flow| flow.host == host && flow.id == from) {
                 match to {

@@ -68,6 +68,23 @@ impl Pair {
         pair
     }
 
+    /// Lets the first frame go when this part of its time, of 256, is over; and where some have gone before, the next one as if the first had: a little
+    /// sooner or later than it would, by half a frame at most. Who owes nothing does not wait.
+    pub fn take_turn(&mut self, now: Instant, phase: u8) {
+        let (now, cost) = (tag(now), self.pace.cost(self.longest));
+        let turn = cost / 256 * Tag::from(phase);
+        if !self.begun {
+            self.free_at = now + turn;
+        } else if self.free_at > now {
+            let waits = self.free_at - now;
+            let later = (turn + cost - waits % cost) % cost;
+            self.free_at = match cost - later {
+                sooner if sooner <= cost / 2 && sooner <= waits => self.free_at - sooner,
+                _ => self.free_at + later,
+            };
+        }
+    }
+
     /// Changes the rate. What is owed is owed in bytes, so it takes as long as it does at the new one.
     pub fn set_rate(&mut self, now: Instant, rate: Rate) {
         let (before, pace) = (self.pace, Pace::of(rate));

@@ -72,6 +72,42 @@ fn limits_that_begin_together_are_spread_over_a_frame() {
     assert_eq!(idle.wait_ns(later), 0, "who was silent does not wait");
 }
 
+/// Fifteen hosts are told of the same limit, each another phase, and find their first frames at different times: they send one after the other, and
+/// again after the rate was changed and the word of it took up to 100 us longer to some.
+#[test]
+fn who_is_told_its_turn_keeps_it() {
+    let (start, cost) = (Instant(1_000_000_000), Rate(16_000_000).time_ns(QUANTUM_MIN));
+    let heard = |n: u64, at: Instant| at.plus_ns(n * 37 % 15 * 7_000);
+    let mut turns: Vec<u64> = Vec::new();
+    for n in 0..15 {
+        let phase = (n * 256 / 15) as u8;
+        let mut pair = Pair::new(heard(n, start), EndpointId(0), Toward::Everyone, Rate(32_000_000), 1 << 20);
+        pair.take_turn(heard(n, start), phase);
+        pair.begin(start.plus_ns(300_000 + n * 31 % 15 * 20_000));
+        // What it owes is a frame's time, of which the rest is as much at the new rate.
+        let now = heard(n, start.plus_ns(900_000));
+        while pair.wait_ns(now) == 0 {
+            pair.charge(now, QUANTUM_MIN as u32);
+        }
+        pair.set_rate(now, Rate(16_000_000));
+        let before = pair.wait_ns(now);
+        pair.take_turn(now, phase);
+        let after = pair.wait_ns(now);
+        assert!(before.abs_diff(after) <= cost / 2 + 1, "{before} ns, then {after}");
+        turns.push(now.plus_ns(after).since(start.plus_ns(900_000)) % cost);
+    }
+    turns.sort_unstable();
+    let most = (0..15).map(|n| turns.iter().filter(|&&turn| (turn + cost - turns[n]) % cost < cost / 8).count()).max();
+    assert!(
+        most <= Some(5),
+        "{turns:?} of {cost}: {most:?} within an eighth, where there would be two if no word took longer"
+    );
+    let mut idle = Pair::new(start, EndpointId(0), Toward::Everyone, Rate(16_000_000), 1 << 20);
+    idle.begin(start.plus_ns(9_000_000));
+    idle.take_turn(start.plus_ns(9_000_000), 200);
+    assert_eq!(idle.wait_ns(start.plus_ns(9_000_000)), 0, "who owes nothing does not wait");
+}
+
 /// What a pair of 100 Mbit/s sends in a second, in kbit, where the loop comes by every `step` ns.
 fn of_a_late_loop(step: u64) -> u64 {
     let mut pair = Pair::new(Instant::ZERO, EndpointId(0), Toward::Everyone, Rate(100_000_000), 1 << 20);

@@ -326,6 +326,7 @@ impl Chaos {
             Ok(()) => {
                 let has = switch.pairs(id).find(|pair| pair.to == to).map(|pair| pair.rate);
                 assert_eq!(has, rate);
+                switch.take_turn(*now, id, to, self.dice.below(256) as u8);
             }
             Err(PairError::Vacant(_)) => assert!(!self.endpoints.contains_key(&id.0)),
             Err(PairError::NotAnAddress(mac)) => assert!(mac.is_group() && !had),

@@ -42,6 +42,12 @@ impl Switch {
         Ok(())
     }
 
+    /// What is sent under a limit takes its turn after so much of the time of a frame, of 256: whoever limits several senders to one receiver gives
+    /// each another. Without effect where there is no such limit, or nothing waits for it that was there before.
+    pub fn take_turn(&mut self, now: Instant, from: EndpointId, to: Toward, phase: u8) {
+        self.pairs.take_turn(now, from, to, phase);
+    }
+
     /// The limits of an endpoint, by address, the one toward everyone last: their rates, and what each has counted since it was set.
     pub fn pairs(&self, from: EndpointId) -> impl Iterator<Item = PairStats> + '_ {
         self.pairs.of(from)

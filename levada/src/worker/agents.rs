@@ -154,9 +154,10 @@ impl Worker {
         self.mail.round = round;
         for unit in &mut self.units {
             let Some(station) = &mut unit.station else { continue };
-            while let Some(Tuning { from, to, rate }) = station.agent.poll_tuning() {
+            while let Some(Tuning { from, to, rate, phase }) = station.agent.poll_tuning() {
                 // An endpoint that is gone has no limits; where there is no room for more, the agent of the receiver sees that nothing came of it.
                 let _ = unit.switch.limit_pair(&mut self.pool, now, from, to, rate);
+                phase.into_iter().for_each(|phase| unit.switch.take_turn(now, from, to, phase));
                 unit.touched = true;
             }
         }

@@ -20,7 +20,7 @@ const IGNORES_NS: u64 = 50_000_000;
 const UNUSED: u64 = 6;
 const UNUSED_NS: u64 = 100_000_000;
 /// Bits of the frame that a rate is made of, with all that it has on the wire (MTU 1500).
-const FRAME_BITS: u64 = 1538 * 8;
+pub(super) const FRAME_BITS: u64 = 1538 * 8;
 /// What one frame adds to a rate over [`FAST_NS`].
 pub(super) const FRAME_FAST: u64 = FRAME_BITS * 1_000_000_000 / FAST_NS;
 /// Whoever sends so few frames that averages fall between two of them is judged no sooner than so many should have come, up to a time.
@@ -68,6 +68,8 @@ pub(super) struct Limit {
     /// Since when it has been as `ignores` does not say.
     otherwise_since: Option<Instant>,
     pub ignores: bool,
+    /// When in the cycle its turn is, of 2^16.
+    pub place: u16,
 }
 
 /// Memory that is used again.
@@ -125,7 +127,7 @@ impl Pair {
 
 impl Limit {
     /// The limit of a sender that had none.
-    pub fn new(now: Instant) -> Limit {
+    pub fn new(now: Instant, place: u16) -> Limit {
         Limit {
             rate: u64::MAX,
             told: None,
@@ -139,6 +141,7 @@ impl Limit {
             unused_since: None,
             otherwise_since: None,
             ignores: false,
+            place,
         }
     }
 
@@ -311,6 +314,7 @@ impl Receiver {
         let free = total.saturating_sub(scratch.rates.iter().sum());
         let held = |level: u64| level - ((u128::from(level) * u128::from(held_back)) >> 16) as u64;
         let level = water.is_bounded().then(|| water.level(0, 1));
+        level.into_iter().for_each(|level| self.cycle.turn(now, held(level)));
         let (mut is_unused, mut is_settled) = (false, held_back == 0 && self.ignoring == 0);
         for (pair, (&rate, child)) in self.pairs.iter_mut().zip(scratch.rates.iter().zip(&scratch.children)) {
             if pair.limit.is_none() {
@@ -318,7 +322,7 @@ impl Receiver {
                     is_settled = false;
                     continue;
                 }
-                pair.limit = Some(Box::new(Limit::new(now)));
+                pair.limit = Some(Box::new(Limit::new(now, self.cycle.join())));
                 self.limited += 1;
             }
             let Some(limit) = &mut pair.limit else { continue };

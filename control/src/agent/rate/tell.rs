@@ -93,6 +93,11 @@ impl Scratch {
 }
 
 impl Limit {
+    /// Whether it may have half as much again as it was told.
+    fn is_far_behind(&self) -> bool {
+        self.told.is_some_and(|told| self.rate >= told.saturating_add(told / 2))
+    }
+
     fn urgency(&self, now: Instant, meter: &Meter, noise: u64, again_ns: u64) -> Option<Urgency> {
         let Some(told) = self.told else { return Some(Urgency::Now) };
         let silent = now.since(self.said_at);
@@ -176,11 +181,12 @@ impl Controller {
             // What is due is said below, or this is taken back.
             receiver.told_until = (!is_raised).then(|| oldest.plus_ns(again_ns));
         }
-        // What is large for one pair can be small for the link.
+        // What is large for one pair can be small for the link, unless it was told so little that it would wait in vain.
         let link = directory.link.map_or(0, |link| link.ingress.0);
         if cut < link / SMALL_CUTS_PART && raised < link / SMALL_RAISES_PART {
-            for (.., urgency) in &mut self.post.due {
-                if matches!(urgency, Urgency::Soon | Urgency::Now) {
+            for &mut (_, index, at, ref mut urgency) in &mut self.post.due {
+                let limit = self.receivers[index as usize].pairs[at as usize].limit.as_deref();
+                if matches!(urgency, Urgency::Soon | Urgency::Now) && !limit.is_some_and(Limit::is_far_behind) {
                     *urgency = Urgency::Later;
                 }
             }
@@ -247,9 +253,12 @@ impl Controller {
             }
             let receivers = &self.receivers;
             let words = group.iter().flat_map(|&(_, index, at, urgency)| {
-                let pair = &receivers[index as usize].pairs[at as usize];
+                let receiver = &receivers[index as usize];
+                let pair = &receiver.pairs[at as usize];
                 let rate = |limit: &Limit| limit.told.filter(|_| urgency == Urgency::Repeat).unwrap_or(limit.rate);
-                let say = Say::Rate(Rate(pair.limit.as_deref().map_or(u64::MAX, rate)));
+                let phase = |limit: &Limit| receiver.cycle.phase(now, limit.place);
+                let limit = pair.limit.as_deref();
+                let say = Say::Rate(Rate(limit.map_or(u64::MAX, rate)), limit.map_or(0, phase));
                 words(directory, index, pair.from, say)
             });
             let mut said = post.write(now, host, lease_ms, most >= Urgency::Soon, words);
@@ -352,7 +361,7 @@ mod tests {
 
     /// A sender that was told 27 Mbit/s long ago, and sends 39, because it did not hear it.
     fn unheard(ignores: bool) -> (Limit, Meter) {
-        let mut limit = Limit::new(Instant(1));
+        let mut limit = Limit::new(Instant(1), 0);
         limit.rate = 27 * MBIT;
         limit.tell(Instant(1));
         limit.ignores = ignores;
@@ -371,9 +380,21 @@ mod tests {
         assert_ne!(urgency(true, GRACE_NS + 1), Some(Urgency::Again), "who does not listen is not talked at");
     }
 
+    #[test]
+    fn who_has_half_of_its_rate_does_not_wait_for_others() {
+        let (mut limit, _) = unheard(false);
+        let mut is_behind = |rate| {
+            limit.rate = rate;
+            limit.is_far_behind()
+        };
+        assert!(is_behind(54 * MBIT) && is_behind(41 * MBIT));
+        assert!(!is_behind(40 * MBIT) && !is_behind(10 * MBIT));
+        assert!(!Limit::new(Instant(1), 0).is_far_behind(), "that is told at once anyway, or as many are");
+    }
+
     /// The milliseconds, within 120 ms of a raise from 20 to 40 Mbit/s, at which it is said again while this much arrives.
     fn repeated(arrives: u64) -> Vec<u64> {
-        let mut limit = Limit::new(Instant(0));
+        let mut limit = Limit::new(Instant(0), 0);
         for rate in [20 * MBIT, 40 * MBIT] {
             limit.rate = rate;
             limit.tell(Instant(1));
