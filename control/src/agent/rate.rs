@@ -12,8 +12,8 @@
 //! 3. **Divide** the link's rate less the headroom by the fluid model of guarantees, limits and weights ([`divide`]). The height at which the
 //!    water stands says what anyone could have who wanted more, as RCP's one rate does for a router: so a sender that slows down needs no new
 //!    limit, and one that grows finds its share at once.
-//! 4. **Limit** the largest senders of an endpoint that receives more than its share, max-min among them. No pair within its share has a
-//!    limit, which leaves a growing TCP alone. Limits go when for 50 ms nobody wanted more than there is.
+//! 4. **Limit** the largest senders of an endpoint that receives more than its share, max-min among them: what one does not use of its
+//!    limit, for 64 ms, the others have. No pair within its share has a limit, which leaves a growing TCP alone. Limits go when for 50 ms nobody wanted more than there is.
 //! 5. **Tell** the hosts ([`tell`]): new limits and large cuts at once, the rest gathered; everything again before its lease runs out.
 //!
 //! Three things make up for what cannot be seen from here:
@@ -378,7 +378,7 @@ impl Controller {
                 } else if limit.wants_more {
                     receiver.demand = u64::MAX;
                 }
-                if !limit.wants_more || limit.ignores {
+                if !limit.wants_more || limit.ignores || limit.is_content(now) {
                     receiver.settled = None;
                 }
             }

@@ -19,10 +19,15 @@ const IGNORES_NS: u64 = 50_000_000;
 /// A sender that uses less than this part of its limit (of 8) for so long gets none.
 const UNUSED: u64 = 6;
 const UNUSED_NS: u64 = 100_000_000;
+/// A sender that for so long has stayed under its limit, by this part of it (one in) and a frame, leaves the rest to others of its endpoint.
+const CLOSE_NS: u64 = 4 * SLOW_NS;
+const CLOSE_PART: u64 = 64;
 /// Bits of the frame that a rate is made of, with all that it has on the wire (MTU 1500).
 pub(super) const FRAME_BITS: u64 = 1538 * 8;
 /// What one frame adds to a rate over [`FAST_NS`].
 pub(super) const FRAME_FAST: u64 = FRAME_BITS * 1_000_000_000 / FAST_NS;
+/// What one frame adds to a rate over [`SLOW_NS`].
+const FRAME_SLOW: u64 = FRAME_BITS * 1_000_000_000 / SLOW_NS;
 /// Whoever sends so few frames that averages fall between two of them is judged no sooner than so many should have come, up to a time.
 const JUDGED_FRAMES: u64 = 2;
 const JUDGED_NS: u64 = 200_000_000;
@@ -61,6 +66,8 @@ pub(super) struct Limit {
     pub repeated_at: Instant,
     /// Whether it uses the limit up.
     pub wants_more: bool,
+    /// Since when it has stayed a little under it.
+    close_since: Option<Instant>,
     /// Since when it does not seem to.
     short_since: Option<Instant>,
     /// Since when less is used.
@@ -137,6 +144,7 @@ impl Limit {
             raised_at: now,
             repeated_at: now,
             wants_more: true,
+            close_since: None,
             short_since: None,
             unused_since: None,
             otherwise_since: None,
@@ -183,6 +191,11 @@ impl Limit {
             let patience_ns = (JUDGED_FRAMES * FRAME_BITS * 1_000_000_000 / told.max(1)).min(JUDGED_NS);
             self.wants_more &= now.since(since) < patience_ns;
         }
+        if meter.slow + FRAME_SLOW < told - told / CLOSE_PART {
+            self.close_since.get_or_insert(now);
+        } else {
+            self.close_since = None;
+        }
         if meter.slow.max(meter.fast) < told / 8 * UNUSED && !self.wants_more {
             self.unused_since.get_or_insert(now);
         } else {
@@ -209,7 +222,12 @@ impl Limit {
     /// While its receiver's share stays, nothing of it changes but by news and by what [`Limit::judge`] finds.
     fn is_settled(&self, now: Instant, meter: &Meter, noise: u64) -> bool {
         let is_known = self.told.is_some() && now.since(self.told_at) > GRACE_NS;
-        self.wants_more && is_known && !self.ignores && !self.overruns(now, meter, noise)
+        self.wants_more && !self.is_content(now) && is_known && !self.ignores && !self.overruns(now, meter, noise)
+    }
+
+    /// Whether it has all that it wants although it is close to its limit.
+    pub fn is_content(&self, now: Instant) -> bool {
+        self.close_since.is_some_and(|since| now.since(since) >= CLOSE_NS)
     }
 
     fn is_unused(&self, now: Instant) -> bool {
@@ -302,6 +320,10 @@ impl Receiver {
             let (floor, ceiling) = match &pair.limit {
                 // It has what it takes.
                 Some(limit) if limit.ignores => (pair.meter.slow, pair.meter.slow),
+                // What it may have more than it takes is enough for it to be seen that it grows.
+                Some(limit) if limit.wants_more && limit.is_content(now) => {
+                    (0, pair.meter.slow + limit.rate.min(u64::MAX / 2) / CLOSE_PART / 2)
+                }
                 Some(limit) if limit.wants_more => (0, u64::MAX),
                 None if floods && now.since(pair.seen) <= FAST_NS => (0, u64::MAX),
                 _ => (0, arrives),
@@ -351,5 +373,38 @@ impl Receiver {
             }
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MBIT: u64 = 1_000_000;
+
+    /// What the second of two senders may send after `ms`, that have been told half of 940 Mbit/s each, where the first sends `arrives`.
+    fn left(arrives: u64, ms: u64) -> u64 {
+        let (start, now) = (Instant(1), Instant(1 + ms * MBIT));
+        let mut receiver = Receiver { share: 940 * MBIT, limited: 2, ..Receiver::default() };
+        for (n, rate) in [(1, arrives), (2, 470 * MBIT)] {
+            let mut pair = Pair::new(Mac([2, 0, 0, 0, 0, n]), now);
+            pair.meter = Meter { fast: rate, slow: rate };
+            let mut limit = Limit::new(start, 0);
+            limit.rate = 470 * MBIT;
+            limit.tell(start);
+            (start.0..=now.0).step_by(1 << 20).for_each(|at| limit.judge(Instant(at), &pair.meter, rate));
+            pair.limit = Some(Box::new(limit));
+            receiver.pairs.push(pair);
+        }
+        receiver.limit(now, true, false, 25 * MBIT, 0, &mut Scratch::default());
+        receiver.pairs[1].limit.as_ref().unwrap().rate / MBIT
+    }
+
+    #[test]
+    fn what_a_sender_close_to_its_limit_leaves_is_its_neighbours() {
+        assert_eq!(left(470 * MBIT, 200), 470, "both would send more");
+        assert_eq!(left(430 * MBIT, 40), 470, "it may be on its way up");
+        assert!((500..=510).contains(&left(430 * MBIT, 200)), "{}", left(430 * MBIT, 200));
+        assert_eq!(left(468 * MBIT, 200), 470, "that is as near as frames let it come");
     }
 }
