@@ -14,9 +14,11 @@ use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
 use datapath::program::{self, Attachment, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
+use datapath::train;
 use datapath::units::{Both, Direction, Rate};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// Bytes of an Ethernet header without tag.
 const ETHERNET_HEADER: u32 = 14;
@@ -89,7 +91,7 @@ fn switch(
     let numbers = Numbers::new(switch, before);
     let mut ports = Ports::new(config, links, switch);
     let uplink = switch.uplink.as_ref().zip(numbers.uplink).map(|(uplink, port)| {
-        ports.set(port, &uplink.device);
+        ports.set(port, &uplink.device, None);
         Uplink { port, rate: uplink.rate, headroom_ppm: switch.headroom() }
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
@@ -100,7 +102,8 @@ fn switch(
         tenants.set(id, Some(tenant(one)));
         tenant_names.set(id, Some(one.name.clone()));
         for (e, (place, port)) in one.endpoints.iter().zip(places.by_ref()) {
-            ports.set(port, &fitted(switch, one, e));
+            let tunnels = switch.uplink.as_ref().filter(|_| matches!(one.attachment, Attachment::Vxlan(_)));
+            ports.set(port, &fitted(switch, one, e), tunnels.and_then(|uplink| uplink.vtep));
             endpoints.set(place, Some(endpoint(e, TenantId(id), port)));
             names.set(place, Some(e.name.clone()));
             let talk = talk::talk(config, switch, e);
@@ -244,7 +247,8 @@ impl<'a> Ports<'a> {
         Ports { config, links, modes, groups, plans: Slots::default(), features: Slots::default() }
     }
 
-    fn set(&mut self, id: PortId, device: &Device) {
+    /// `vtep`: its frames leave in tunnels from there.
+    fn set(&mut self, id: PortId, device: &Device, vtep: Option<IpAddr>) {
         // Only a wrong configuration has no locator, and that is not compiled.
         let locator = device.locator.clone().unwrap_or(Locator::Tap(String::new()));
         let kind = match &locator {
@@ -253,6 +257,7 @@ impl<'a> Ports<'a> {
                 netns: device.netns.clone(),
                 mac: device.mac,
                 mtu: device.mtu,
+                longest_offload: vtep.map(|vtep| train::longest_offload(device.mtu, &vtep)),
                 addresses: device.addresses.clone(),
                 ring: device.ring,
                 ipv6: device.ipv6,

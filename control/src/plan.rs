@@ -246,6 +246,8 @@ pub struct TapPlan {
     pub mac: Option<Mac>,
     /// Longest packet in bytes.
     pub mtu: u32,
+    /// Longest packet in bytes that its kernel is to offload; `None` leaves it.
+    pub longest_offload: Option<u32>,
     /// Addresses given to it, with prefix length.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Frames that its ring holds; `None` leaves the kernel's default.

@@ -17,8 +17,9 @@ use crate::offload::{Gso, Offload};
 use crate::segment::{self, replace_ipv4};
 use crate::verdict::Reason;
 use crate::wire::vxlan::{self, Received, Tunnel, VXLAN};
-use crate::wire::{L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, parse, protocol, put16};
+use crate::wire::{ETHERNET_HEADER, L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, parse, protocol, put16};
 use crate::wire::{tcp_flags, transport};
+use core::net::IpAddr;
 use core::ops::Range;
 
 /// Bytes of the longest train: Linux's devices take packets of less than 64 KiB, Ethernet header included (GSO_LEGACY_MAX_SIZE).
@@ -41,6 +42,19 @@ pub fn most(meta: &Meta, tunnel: &Tunnel) -> u32 {
     }
     let car = VXLAN + meta.layout.headers() + usize::from(meta.offload.gso_size);
     ((MOST_BYTES - vxlan::datagram(&tunnel.to.0)) / car).min(MOST_CARS) as u32
+}
+
+/// How long Linux may let a guest's offloaded packets be (`gso_max_size` of its device) whose own packets have up to `mtu` bytes, so that TCP
+/// fills one train and not one and a bit: a connection fills what is left of that behind the room that Linux keeps for headers
+/// (`MAX_TCP_HEADER`, at most 320 bytes; `tcp_bound_to_half_wnd` of `gso_max_size - 1 - MAX_TCP_HEADER`).
+#[must_use]
+pub fn longest_offload(mtu: u32, vtep: &IpAddr) -> u32 {
+    const KEPT: u32 = 321;
+    /// Of the segments: IPv4 and TCP with timestamps.
+    const HEADERS: u32 = 52;
+    let car = (VXLAN + ETHERNET_HEADER) as u32 + mtu;
+    let cars = ((MOST_BYTES - vxlan::datagram(vtep)) as u32 / car).clamp(1, MOST_CARS as u32);
+    cars * mtu.saturating_sub(HEADERS) + KEPT
 }
 
 /// A train of some segments of a frame, at most as many as [`most`] says. `None` where there is no buffer.

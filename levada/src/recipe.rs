@@ -117,6 +117,7 @@ fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOpti
         netns: tap.netns.as_deref().map(Netns::new),
         mac: tap.mac,
         mtu: Some(tap.mtu),
+        longest_offload: tap.longest_offload,
         addresses: tap.addresses.clone(),
         persistent: tap.persistent,
         txqueuelen: tap.ring,

@@ -69,6 +69,7 @@ fn make(netns: &str, name: &str) -> Result<Tap, Ended> {
         netns: Some(Netns::new(netns)),
         mac: None,
         mtu: None,
+        longest_offload: None,
         addresses: Vec::new(),
         persistent: false,
         txqueuelen: None,

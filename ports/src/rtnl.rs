@@ -27,6 +27,8 @@ const NEIGHBOUR_HEADER: usize = 12;
 const ANSWER_BYTES: usize = 32 * 1024;
 /// Where `tx_dropped` lies in `struct rtnl_link_stats64`: its eighth number.
 const STATS64_TX_DROPPED: usize = 7 * 8;
+/// Attribute of a link: the longest packet that is offloaded (`IFLA_GSO_MAX_SIZE`).
+const IFLA_GSO_MAX_SIZE: u16 = 41;
 /// Attribute of a route: its gateway, where that is of another family (`RTA_VIA`).
 const RTA_VIA: u16 = 18;
 /// Attribute of `RTM_NEWNSID`: the id; -1 lets the kernel choose (`NETNSA_NSID`).
@@ -51,6 +53,8 @@ pub(crate) struct Link {
     pub mac: Option<[u8; 6]>,
     /// Longest packet in bytes.
     pub mtu: u32,
+    /// Longest packet that its owner's kernel offloads, in bytes.
+    pub gso_max_size: u32,
     /// Frames that its ring holds.
     pub txqueuelen: u32,
     /// Whether its owner wants it up.
@@ -72,6 +76,7 @@ pub(crate) struct Change<'a> {
     pub alias: Option<&'a str>,
     pub mac: Option<[u8; 6]>,
     pub mtu: Option<u32>,
+    pub gso_max_size: Option<u32>,
     pub txqueuelen: Option<u32>,
     pub up: bool,
     /// Move it to this namespace, under this name.
@@ -149,6 +154,9 @@ impl Netlink {
         }
         if let Some(mtu) = change.mtu {
             request.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+        }
+        if let Some(bytes) = change.gso_max_size {
+            request.attribute(IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes());
         }
         if let Some(frames) = change.txqueuelen {
             request.attribute(libc::IFLA_TXQLEN, &frames.to_ne_bytes());
@@ -437,6 +445,7 @@ fn parse_link(body: &[u8]) -> Option<Link> {
             libc::IFLA_IFALIAS => link.alias = text(value),
             libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
             libc::IFLA_MTU => link.mtu = i32_at(value, 0)? as u32,
+            IFLA_GSO_MAX_SIZE => link.gso_max_size = i32_at(value, 0)? as u32,
             libc::IFLA_TXQLEN => link.txqueuelen = i32_at(value, 0)? as u32,
             libc::IFLA_LINKINFO => {
                 if let Some((_, kind)) = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND) {

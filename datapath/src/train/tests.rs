@@ -3,8 +3,8 @@
 use super::*;
 use crate::frame::PoolLimits;
 use crate::offload::OffloadSupport;
+use crate::wire::Mac;
 use crate::wire::build::{Build, eth};
-use crate::wire::{ETHERNET_HEADER, Mac};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
@@ -209,6 +209,28 @@ fn trains_are_no_longer_than_linux_takes() {
     assert_eq!(most(&meta(60_000, 100), &TUNNEL_V6), 64);
     assert_eq!(most(&meta(65_000, 40_000), &TUNNEL), 1);
     assert_eq!(most(&Meta::default(), &TUNNEL), 0);
+}
+
+/// TCP with timestamps over either IP version, from the least that Linux keeps for headers to the most.
+#[test]
+fn what_a_guest_offloads_fits_one_train() {
+    for (tunnel, mtu) in [(TUNNEL, 1450), (TUNNEL_V6, 1430), (TUNNEL, 8950), (TUNNEL, 65_000)] {
+        let longest = longest_offload(mtu, &tunnel.to.0) as usize;
+        for (inner, headers) in [(v4(), 52), (v6(), 72)] {
+            let size = mtu as usize - headers;
+            let segments = [256, 320].map(|kept| ((longest - 1 - kept) / size).max(1));
+            let payload = vec![0; segments[0] * size];
+            let frame = inner.tcp(1, 2, 3).tcp_options(3).payload(payload).gso(size as u16);
+            let (mut pool, longer) = (pool(), segments[0] > 1);
+            let frame = frame.frame(&mut pool).expect("a buffer");
+            let (bytes, meta) = pool.parts_mut(&frame);
+            meta.layout = parse(bytes).expect("sound");
+            assert_eq!(segments[0], segments[1]);
+            assert!(!longer || most(meta, &tunnel) as usize >= segments[0], "{mtu}");
+            // And one more would not fit.
+            assert!(!longer || headers == 72 || most(meta, &tunnel) as usize == segments[0], "{mtu}");
+        }
+    }
 }
 
 #[test]

@@ -137,6 +137,7 @@ fn tap_options(options: &HostOptions, link: &Link) -> TapOptions {
         netns: options.netns.clone(),
         mac: None,
         mtu: Some(link.mtu),
+        longest_offload: None,
         addresses: Vec::new(),
         persistent: false,
         txqueuelen: options.ring,

@@ -39,6 +39,8 @@ pub struct TapOptions {
     pub mac: Option<Mac>,
     /// Its MTU in bytes, up to 65521; `None` leaves it (1500 for a new device).
     pub mtu: Option<u32>,
+    /// Longest packet that its kernel is to offload, in bytes; `None` leaves it (65536 for a new device). A device that cannot be told goes on as it is.
+    pub longest_offload: Option<u32>,
     /// Addresses with their prefix lengths. None is ever taken away.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Whether it outlives the process.
@@ -413,6 +415,10 @@ fn configure(options: &TapOptions, name: &str) -> Result<(), OpenError> {
     if change.alias.is_some() || change.mac.is_some() || change.mtu.is_some() || change.txqueuelen.is_some() {
         netlink.change(link.index, &change).map_err(failed("setting its MAC address, MTU and queue length"))?;
     }
+    if let Some(bytes) = options.longest_offload.filter(|bytes| *bytes != link.gso_max_size) {
+        // It is about speed only.
+        let _ = netlink.change(link.index, &Change { gso_max_size: Some(bytes), ..Change::default() });
+    }
     // Before it is up, so that it never has a link-local address.
     if options.without_ipv6 {
         disable_ipv6(name, true).map_err(failed("disabling IPv6"))?;
@@ -466,6 +472,7 @@ mod tests {
             netns: None,
             mac: None,
             mtu: None,
+            longest_offload: None,
             addresses: Vec::new(),
             persistent: false,
             txqueuelen: None,

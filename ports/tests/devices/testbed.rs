@@ -93,6 +93,7 @@ pub fn options(name: &str, space: &Space, addresses: &[&str]) -> TapOptions {
         netns: Some(space.0.clone()),
         mac: None,
         mtu: None,
+        longest_offload: None,
         addresses: addresses.iter().map(|text| address(text)).collect(),
         persistent: false,
         txqueuelen: None,
