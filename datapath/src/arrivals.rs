@@ -201,11 +201,12 @@ impl Arrivals {
         arrivals.clear();
         queues.clear();
         self.samples = self.samples.wrapping_add(1);
-        for at in self.touched.drain(..) {
-            let source = &mut self.sources[at as usize];
-            source.heard = self.samples;
-            arrivals.push(std::mem::take(&mut source.bytes).arrival(source.key.to(), Some(source.key.from())));
-        }
+        let (sources, samples) = (&mut self.sources, self.samples);
+        arrivals.extend(self.touched.drain(..).map(|at| {
+            let source = &mut sources[at as usize];
+            source.heard = samples;
+            std::mem::take(&mut source.bytes).arrival(source.key.to(), Some(source.key.from()))
+        }));
         self.sweep();
         let receivers = &mut self.receivers;
         self.active.retain(|&endpoint| {

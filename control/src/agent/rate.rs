@@ -137,6 +137,8 @@ pub(super) struct Controller {
     touched: Vec<u32>,
     pairs: usize,
     limited: usize,
+    /// Senders that ignored their limits in the last turn.
+    ignoring: u64,
     divider: Divider,
     turns: Turns,
     /// Whether and how the link is contended.
@@ -356,6 +358,7 @@ impl Controller {
     fn demands(&mut self, now: Instant, noise: u64, is_full: bool, elapsed_ns: u64, counters: &mut Counters) {
         // While the link stays full, who grows must not wait until it is above the noise.
         let above = if is_full { 0 } else { noise };
+        self.ignoring = 0;
         for &index in &self.active {
             let receiver = &mut self.receivers[index as usize];
             let estimate = receiver.meter.estimate(above);
@@ -375,6 +378,7 @@ impl Controller {
                 receiver.loose = receiver.loose.saturating_sub(held);
                 if limit.ignores {
                     receiver.ignoring += pair.meter.slow;
+                    self.ignoring += 1;
                 } else if limit.wants_more {
                     receiver.demand = u64::MAX;
                 }

@@ -22,8 +22,10 @@ const LEASE_OF_AGAIN: u64 = 4;
 /// The shortest and longest times until something is told again: leases from 240 ms on, with up to 24 hosts, to 2 s, with 200.
 const AGAIN_MIN_NS: u64 = 60_000_000;
 const AGAIN_MAX_NS: u64 = 500_000_000;
-/// One that ignores what it is told is told again after this part (one in) of that time.
+/// One that ignores what it is told is told again after this part (one in) of that time. Where there are many such, so many of them a second, and none
+/// later than others: they must not use up what is there for who listens.
 const IGNORED_PART: u64 = 4;
+const IGNORED_PER_SECOND: u64 = 200;
 /// Large changes are gathered for this long, small ones until the host would be told again.
 const SOON_NS: u64 = 2_000_000;
 
@@ -55,6 +57,24 @@ enum Urgency {
     Again,
 }
 
+/// After how long a sender is told again what it was told, and one that ignores it.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    again_ns: u64,
+    ignored_ns: u64,
+}
+
+impl Urgency {
+    /// How long a host must not have been told anything before it is told something of this urgency.
+    fn spacing_ns(self, again_ns: u64) -> u64 {
+        match self {
+            Urgency::Passing | Urgency::Later => again_ns,
+            Urgency::Soon => SOON_NS,
+            Urgency::Again | Urgency::Repeat | Urgency::Now => SAMPLE_NS / 2,
+        }
+    }
+}
+
 /// Memory that is used again.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
@@ -79,6 +99,12 @@ impl Scratch {
         (self.hosts * 1_000_000_000 / AGAIN_PER_SECOND).clamp(AGAIN_MIN_NS, AGAIN_MAX_NS)
     }
 
+    /// After how long one of so many that ignore what they are told is told again.
+    fn ignored_ns(&self, ignoring: u64) -> u64 {
+        let again_ns = self.again_ns();
+        (ignoring * 1_000_000_000 / IGNORED_PER_SECOND).clamp(again_ns / IGNORED_PART, again_ns)
+    }
+
     fn lease_ms(&self) -> u16 {
         (self.again_ns() * LEASE_OF_AGAIN / 1_000_000) as u16
     }
@@ -98,24 +124,25 @@ impl Limit {
         self.told.is_some_and(|told| self.rate >= told.saturating_add(told / 2))
     }
 
-    fn urgency(&self, now: Instant, meter: &Meter, noise: u64, again_ns: u64) -> Option<Urgency> {
+    fn urgency(&self, now: Instant, meter: &Meter, noise: u64, times: Times) -> Option<Urgency> {
+        let Times { again_ns, ignored_ns } = times;
         let Some(told) = self.told else { return Some(Urgency::Now) };
         let silent = now.since(self.said_at);
         let changed = self.rate.abs_diff(told);
         // Who ignores its limit may only have been out of reach: as soon as it can hear again, it should.
-        let patience_ns = if self.ignores { again_ns / IGNORED_PART } else { GRACE_NS };
+        let patience_ns = if self.ignores { ignored_ns } else { GRACE_NS };
         let unheard =
-            silent > patience_ns && (self.exceeds(now, meter.fast, noise) || self.overruns(now, meter, noise));
+            || silent > patience_ns && (self.exceeds(now, meter.fast, noise) || self.overruns(now, meter, noise));
         // One that was raised and is not used may not be known: once more, and again after twice the time, until it is told anyway. When
         // that is stays as it is: who is told a little more or less in another millisecond than the others falls out of step with them.
+        let is_unused = || now.since(self.raised_at) < again_ns && meter.slow.max(meter.fast) < told - told / 16;
         let spoken_at = self.said_at.max(self.repeated_at);
-        let is_due = now.since(spoken_at) >= spoken_at.since(self.raised_at).max(GRACE_NS);
-        let is_unused = now.since(self.raised_at) < again_ns && meter.slow.max(meter.fast) < told - told / 16;
-        if silent >= again_ns || unheard {
+        let is_due = || now.since(spoken_at) >= spoken_at.since(self.raised_at).max(GRACE_NS);
+        if silent >= again_ns || unheard() {
             Some(Urgency::Again)
         } else if self.rate < told - told / 8 {
             Some(Urgency::Now)
-        } else if is_due && is_unused {
+        } else if is_unused() && is_due() {
             Some(Urgency::Repeat)
         } else if changed > told / 8 || self.rate < told - told / 32 {
             Some(Urgency::Soon)
@@ -131,6 +158,7 @@ impl Controller {
     /// Tells the hosts what they must know now.
     pub(super) fn tell(&mut self, now: Instant, noise: u64, directory: &Directory, post: &mut Post) {
         let again_ns = self.post.again_ns();
+        let times = Times { again_ns, ignored_ns: self.post.ignored_ns(self.ignoring) };
         let (mut cut, mut raised) = (0, 0);
         self.post.due.clear();
         self.post.passed.clear();
@@ -170,7 +198,7 @@ impl Controller {
                 let told = limit.told.unwrap_or(pair.meter.fast);
                 cut += told.saturating_sub(limit.rate);
                 raised += limit.rate.saturating_sub(told);
-                let urgency = limit.urgency(now, &pair.meter, noise, again_ns);
+                let urgency = limit.urgency(now, &pair.meter, noise, times);
                 self.post.due.extend(urgency.map(|urgency| (host, index, at as u32, urgency)));
                 if urgency <= Some(Urgency::Passing) {
                     oldest = oldest.min(limit.said_at);
@@ -191,12 +219,13 @@ impl Controller {
                 }
             }
         }
-        self.gather(now, noise, again_ns);
-        self.say(now, again_ns, directory, post);
+        self.gather(now, noise, times, post);
+        self.say(now, directory, post);
     }
 
-    /// Leaves of what is due only what is for hosts to which something is worth a datagram, and adds what goes with it.
-    fn gather(&mut self, now: Instant, noise: u64, again_ns: u64) {
+    /// Leaves of what is due only what is for hosts to which something is worth a datagram now, and adds what goes with it.
+    fn gather(&mut self, now: Instant, noise: u64, times: Times, post: &mut Post) {
+        self.state.owes = false;
         let Scratch { due, most, counted, passed, .. } = &mut self.post;
         most.clear();
         most.resize(counted.len(), Urgency::Passing);
@@ -204,7 +233,21 @@ impl Controller {
             let most = &mut most[host as usize];
             *most = urgency.max(*most);
         }
-        due.retain(|due| most[due.0 as usize] > Urgency::Passing);
+        for (most, host) in most.iter_mut().zip(0..).filter(|(most, _)| **most > Urgency::Passing) {
+            let silent = post.peer(host).sent_at.map_or(u64::MAX, |at| now.since(at));
+            if silent < most.spacing_ns(times.again_ns) {
+                self.state.owes |= *most >= Urgency::Soon;
+                *most = Urgency::Passing;
+            }
+        }
+        let receivers = &mut self.receivers;
+        due.retain(|&(host, index, _, urgency)| {
+            let stays = most[host as usize] > Urgency::Passing;
+            if !stays && urgency > Urgency::Passing {
+                receivers[index as usize].told_until = None;
+            }
+            stays
+        });
         if due.is_empty() {
             return;
         }
@@ -214,14 +257,14 @@ impl Controller {
                 if most.get(host as usize).is_none_or(|&most| most == Urgency::Passing) {
                     continue;
                 }
-                let urgency = limit.urgency(now, &pair.meter, noise, again_ns);
+                let urgency = limit.urgency(now, &pair.meter, noise, times);
                 due.extend(urgency.map(|urgency| (host, index, at as u32, urgency)));
             }
         }
     }
 
-    /// Writes to the hosts for which it is time.
-    fn say(&mut self, now: Instant, again_ns: u64, directory: &Directory, post: &mut Post) {
+    /// Writes to the hosts.
+    fn say(&mut self, now: Instant, directory: &Directory, post: &mut Post) {
         let mut due = std::mem::take(&mut self.post.due);
         let mut turns = std::mem::take(&mut self.post.turns);
         due.sort_unstable();
@@ -235,22 +278,9 @@ impl Controller {
         // Where not all can be told, who has waited longest is.
         turns.sort_unstable_by_key(|turn| (turn.0, turn.1));
         let lease_ms = self.post.lease_ms();
-        self.state.owes = false;
-        for (Reverse(most), sent_at, range) in turns.drain(..) {
+        for (Reverse(most), _, range) in turns.drain(..) {
             let group = &due[range];
             let host = group[0].0;
-            let silent = sent_at.map_or(u64::MAX, |at| now.since(at));
-            let spacing = match most {
-                Urgency::Passing => continue,
-                Urgency::Later => again_ns,
-                Urgency::Soon => SOON_NS,
-                Urgency::Again | Urgency::Repeat | Urgency::Now => SAMPLE_NS / 2,
-            };
-            if silent < spacing {
-                self.state.owes |= most >= Urgency::Soon;
-                self.not_told(group);
-                continue;
-            }
             let receivers = &self.receivers;
             let words = group.iter().flat_map(|&(_, index, at, urgency)| {
                 let receiver = &receivers[index as usize];
@@ -266,7 +296,9 @@ impl Controller {
                 let addresses = directory.endpoints.get(index).map_or(0, |endpoint| endpoint.addresses.len());
                 let Some(left) = said.checked_sub(addresses) else {
                     self.state.owes |= most >= Urgency::Soon;
-                    self.not_told(&group[nth..]);
+                    for &(_, index, ..) in &group[nth..] {
+                        self.receivers[index as usize].told_until = None;
+                    }
                     break;
                 };
                 said = left;
@@ -279,15 +311,6 @@ impl Controller {
             }
         }
         (self.post.due, self.post.turns) = (due, turns);
-    }
-
-    /// What is left of this is due again in the next turn.
-    fn not_told(&mut self, left: &[(u32, u32, u32, Urgency)]) {
-        for &(_, index, _, urgency) in left {
-            if urgency > Urgency::Passing {
-                self.receivers[index as usize].told_until = None;
-            }
-        }
     }
 
     /// Lets hosts from which something comes know that there is a new agent here: at once, and each time it has become twice as old.
@@ -359,6 +382,8 @@ mod tests {
 
     const MBIT: u64 = 1_000_000;
 
+    const TIMES: Times = Times { again_ns: AGAIN_MIN_NS, ignored_ns: AGAIN_MIN_NS / IGNORED_PART };
+
     /// A sender that was told 27 Mbit/s long ago, and sends 39, because it did not hear it.
     fn unheard(ignores: bool) -> (Limit, Meter) {
         let mut limit = Limit::new(Instant(1), 0);
@@ -372,7 +397,7 @@ mod tests {
     fn what_was_not_heard_is_said_again_however_small_it_is_for_the_link() {
         let urgency = |ignores, after_ns| {
             let (limit, meter) = unheard(ignores);
-            limit.urgency(Instant(1 + after_ns), &meter, 5 * MBIT, AGAIN_MIN_NS)
+            limit.urgency(Instant(1 + after_ns), &meter, 5 * MBIT, TIMES)
         };
         assert_eq!(urgency(false, GRACE_NS + 1), Some(Urgency::Again));
         assert_ne!(urgency(false, GRACE_NS), Some(Urgency::Again), "what was sent before may still arrive");
@@ -403,7 +428,7 @@ mod tests {
         let mut said = Vec::new();
         for ms in 1..=120 {
             let now = Instant(1 + ms * 1_000_000);
-            match limit.urgency(now, &meter, 5 * MBIT, AGAIN_MIN_NS) {
+            match limit.urgency(now, &meter, 5 * MBIT, TIMES) {
                 Some(Urgency::Repeat) => limit.repeated_at = now,
                 Some(Urgency::Again) => limit.tell(now),
                 _ => continue,
@@ -417,5 +442,14 @@ mod tests {
     fn a_raise_that_is_not_used_is_said_again_and_ever_less_often() {
         assert_eq!(repeated(20 * MBIT), [6, 12, 24, 48, 60, 120]);
         assert_eq!(repeated(39 * MBIT), [60, 120]);
+    }
+
+    #[test]
+    fn many_that_ignore_what_they_are_told_do_not_use_up_what_may_be_said() {
+        let post = Scratch { hosts: 50, ..Scratch::default() };
+        let told = |ignoring| 1_000_000_000 * ignoring / post.ignored_ns(ignoring);
+        assert_eq!(post.ignored_ns(1), post.again_ns() / IGNORED_PART, "soon, where it is one");
+        assert_eq!(told(20), IGNORED_PER_SECOND);
+        assert_eq!(post.ignored_ns(500), post.again_ns(), "with the others, where there are many");
     }
 }
