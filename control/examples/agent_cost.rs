@@ -63,7 +63,7 @@ const MODES: [Mode; 3] = [
     Mode { name: "heeding", heeds: |_| true, says: "senders heed their limits" },
     Mode {
         name: "partly",
-        heeds: |sender| (sender + sender / ENDPOINTS) % 10 != 0,
+        heeds: |sender| !(sender + sender / ENDPOINTS).is_multiple_of(10),
         says: "one sender in ten ignores its limit",
     },
     Mode { name: "ignoring", heeds: |_| false, says: "senders ignore their limits" },
