@@ -6,7 +6,7 @@
 //! [`Lane::is_stuck`] lets the shell stop reading from it.
 
 use super::losses::Losses;
-use crate::codel::Codel;
+use crate::codel::{Codel, TARGET_NS};
 use crate::frame::{Fifo, Frame, LARGE, Pool, PoolLimits, SMALL};
 use crate::segment;
 use crate::sojourn::Waits;
@@ -18,6 +18,12 @@ use crate::wire::{L4, Mac, tcp_flags};
 
 /// How long a lane must have been full before its sender is paused: far longer than any congestion control needs to react.
 const STUCK_NS: u64 = 50_000_000;
+/// No more than so much left behind, for no longer than so, is no standing queue: four connections need it so that each has the four segments
+/// under way by which one that is lost shows without a time-out (RFC 5681). Above 40 Mbit/s it is less than CoDel's target.
+const FEW_BYTES: u64 = 16 * 1538;
+const FEW_NS: u64 = 4 * TARGET_NS;
+/// A frame of up to so many bytes is no full segment (RFC 9293: a path carries at least 536 bytes of data in one).
+const SHORT: usize = 512;
 /// Free memory that no queue may take, so that ports can always read: 16 large buffers.
 const RESERVED_BYTES: u64 = 16 * LARGE as u64;
 /// How many times a queue's bound its buffers may take where they are small: a minimal frame uses little of one.
@@ -189,9 +195,10 @@ impl Lane {
                 frame = self.cut(pool, frame, max_frame);
             }
             let sojourn_ns = now.since(pool.meta(&frame).queued);
-            let last = self.fifo.wire_bytes() < u64::from(max_frame);
+            let left = self.fifo.wire_bytes();
+            let last = left < u64::from(max_frame) || (left < FEW_BYTES && sojourn_ns < FEW_NS);
             let signals = self.codel.signals(now, sojourn_ns, last);
-            if signals > 0 && !begins(pool, &frame) && !self.signal(pool, &frame, signals, losses) {
+            if signals > 0 && !self.signal(pool, &frame, signals, losses) && !is_alone(pool, &frame) {
                 losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
                 pool.free(frame);
                 self.aqm_drops += 1;
@@ -333,15 +340,69 @@ impl Lane {
     }
 }
 
-/// Whether a frame begins a TCP connection. To lose one says nothing to a sender that has not begun, and costs it a second (RFC 6298), where
-/// another segment costs some round trips: the queue's management takes the next frame instead.
-fn begins(pool: &Pool, frame: &Frame) -> bool {
+/// Whether a frame is likely the only segment of its TCP connection in the network: one that begins it, or a short one, as requests and the ends
+/// of answers are. To lose such a one says nothing to a sender that has nothing else under way, and costs it a time-out (RFC 6298: a second,
+/// or 200 ms on Linux), where another segment costs some round trips: the queue's management loses a later frame instead.
+fn is_alone(pool: &Pool, frame: &Frame) -> bool {
     let layout = &pool.meta(frame).layout;
+    if layout.l4 != L4::Tcp || layout.fragment {
+        return false;
+    }
     let flags = || pool.bytes(frame).get(usize::from(layout.l4_offset) + TCP_FLAGS);
-    layout.l4 == L4::Tcp && !layout.fragment && flags().is_some_and(|flags| flags & tcp_flags::SYN != 0)
+    pool.len(frame) <= SHORT || flags().is_some_and(|flags| flags & tcp_flags::SYN != 0)
 }
 
 /// The source address of a frame.
 fn sender(pool: &Pool, frame: &Frame) -> Mac {
     pool.bytes(frame).get(6..12).map_or(Mac::default(), |mac| Mac(mac.try_into().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// How many of the frames that went into a lane at once its management took, where one leaves each `every_ns` and another comes. They have
+    /// `len` bytes, take `wire` on the wire, and are TCP segments with these flags, or UDP.
+    fn taken(waiting: u32, every_ns: u64, (len, wire): (usize, u32), flags: Option<u8>) -> u64 {
+        let mut pool = Pool::new(PoolLimits { small: 1000, medium: 1000, large: 20 });
+        let (mut lane, mut losses) = (Lane::new(1 << 24), Losses::default());
+        let frame = |pool: &mut Pool| {
+            let frame = pool.alloc(len).expect("a buffer");
+            let (bytes, meta) = pool.parts_mut(&frame);
+            (meta.wire_bytes, meta.layout.l4_offset) = (wire, 34);
+            meta.layout.l4 = if flags.is_some() { L4::Tcp } else { L4::Udp };
+            bytes[34 + TCP_FLAGS] = flags.unwrap_or(0);
+            frame
+        };
+        let mut now = Instant(MS);
+        for n in 0..waiting + 1000 {
+            let one = frame(&mut pool);
+            lane.enqueue(&mut pool, now, one, &mut losses).expect("room");
+            if n >= waiting {
+                now = now.plus_ns(every_ns);
+                let served = lane.dequeue(&mut pool, now, 1538, &mut losses).expect("a frame");
+                pool.free(served.frame);
+            }
+        }
+        lane.aqm_drops()
+    }
+
+    #[test]
+    fn a_segment_that_is_alone_is_not_lost_to_the_queues_management() {
+        let (full, short, ack) = ((1514, 1538), (200, 224), tcp_flags::ACK);
+        assert!(taken(40, MS / 2, full, Some(ack)) > 10);
+        assert!(taken(200, MS / 2, short, None) > 10, "UDP");
+        assert_eq!(taken(200, MS / 2, short, Some(ack)), 0, "short");
+        assert_eq!(taken(40, MS / 2, full, Some(tcp_flags::SYN)), 0, "a beginning");
+    }
+
+    #[test]
+    fn a_few_segments_on_a_slow_link_are_no_standing_queue() {
+        let full = (1514, 1538);
+        assert_eq!(taken(14, MS / 2, full, None), 0, "7 ms at 25 Mbit/s");
+        assert!(taken(30, MS / 2, full, None) > 10, "15 ms");
+        assert!(taken(14, 2 * MS, full, None) > 0, "28 ms at 6 Mbit/s");
+    }
 }
