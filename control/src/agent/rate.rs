@@ -8,12 +8,13 @@
 //! ([`news`]):
 //! 1. **Measure** what arrives for each endpoint, and from each sender, over 2 ms and over 16 ms ([`super::meter`]).
 //! 2. **Demand.** Whoever is not limited wants what arrives. Who is limited and uses it up wants more: any amount. There is contention while
-//!    at least two endpoints receive something; one alone has the whole link, without limit or headroom.
+//!    at least two endpoints receive something; one alone has the whole link, without headroom ([`alone`] has the exception).
 //! 3. **Divide** the link's rate less the headroom by the fluid model of guarantees, limits and weights ([`divide`]). The height at which the
 //!    water stands says what anyone could have who wanted more, as RCP's one rate does for a router: so a sender that slows down needs no new
 //!    limit, and one that grows finds its share at once.
 //! 4. **Limit** the largest senders of an endpoint that receives more than its share, max-min among them: what one does not use of its
-//!    limit, for 64 ms, the others have. No pair within its share has a limit, which leaves a growing TCP alone. Limits go when for 50 ms nobody wanted more than there is.
+//!    limit, for 64 ms, the others have, and sooner where few are limited ([`stretch`]). No pair within its share has a limit, which leaves a
+//!    growing TCP alone. Limits go when for 50 ms nobody wanted more than there is.
 //! 5. **Tell** the hosts ([`tell`]): new limits and large cuts at once, the rest gathered; everything again before its lease runs out.
 //!
 //! Three things make up for what cannot be seen from here:
@@ -30,10 +31,12 @@
 //! instead of probing; Gatekeeper (2011) for the promise; hClock (2013) for guarantee, limit and share in two levels. Unlike EyeQ, nothing is
 //! held back without contention, and demand is measured for each pair, so that what one does not use is another's within some samples.
 
+mod alone;
 mod cycle;
 mod divide;
 mod news;
 mod pair;
+mod stretch;
 mod tell;
 
 use super::Counters;
@@ -81,6 +84,11 @@ const PILED_PART: u64 = 8;
 const GROWS_PART: u64 = 16;
 const AHEAD_PART: u64 = 8;
 const AHEAD_NS: u64 = 16 * SAMPLE_NS;
+/// What a receiver wants of its guarantee it goes on wanting for about so long: a TCP that lost something is back after some round trips, and
+/// should not find its place taken.
+const HOLD_NS: u64 = 64_000_000;
+/// There is room on the link while this part of what may be divided (one in) does not arrive.
+const ROOM_PART: u64 = 32;
 /// Senders of one endpoint that are told apart; beyond these they count for the endpoint only.
 const MOST_PAIRS: usize = 256;
 /// The same for all endpoints together.
@@ -115,8 +123,11 @@ struct Receiver {
     held: u64,
     /// What comes from senders that ignore their limit.
     ignoring: u64,
-    /// What is kept for it because it grows.
+    /// What is kept for it because it grows, and because it wanted it lately.
     ahead: u64,
+    recent: u64,
+    /// What the level of its limited senders is stretched by.
+    stretch: stretch::Stretch,
     /// What it could have if it wanted more.
     share: u64,
     /// The share for which its senders' limits are what they ought to be, all using them up.
@@ -154,8 +165,9 @@ pub(super) struct Controller {
 /// What is known of the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// What arrives, over [`FULL_NS`], in bits a second.
+    /// What arrives, over [`FULL_NS`] and over [`alone::STEADY_NS`], in bits a second.
     total: u64,
+    steady: u64,
     contended: bool,
     /// Since when nobody wants more than there is, while there are limits.
     calm_since: Option<Instant>,
@@ -165,8 +177,11 @@ struct State {
     drain_since: Option<Instant>,
     draining: bool,
     drained_at: Option<Instant>,
-    /// When the last turn was.
+    /// When the last turn was, and how long the one before it.
     turned: Option<Instant>,
+    elapsed_ns: u64,
+    /// Over [`SLOW_NS`] there was room on the link.
+    has_room: bool,
     /// Since when the link has been full.
     full_since: Option<Instant>,
     /// Something that is urgent was not said yet.
@@ -185,7 +200,7 @@ impl Receiver {
 
     /// What it wants: what arrives, and where that grows while the link is full, an eighth more. So the others make room in a few steps and
     /// not with a word to each of their senders every millisecond.
-    fn foresee(&mut self, estimate: u64, is_full: bool, elapsed_ns: u64) -> u64 {
+    fn foresee(&mut self, estimate: u64, guarantee: u64, is_full: bool, elapsed_ns: u64) -> u64 {
         let grows = self.meter.fast > self.meter.slow + self.meter.slow / GROWS_PART + pair::FRAME_FAST;
         if is_full && grows && estimate > self.ahead {
             self.ahead = estimate + estimate / AHEAD_PART;
@@ -193,7 +208,10 @@ impl Receiver {
             let over = self.ahead.saturating_sub(estimate);
             self.ahead -= over.saturating_mul(elapsed_ns.min(AHEAD_NS)) / AHEAD_NS;
         }
-        self.ahead.max(estimate)
+        let over = self.recent.saturating_sub(self.meter.slow);
+        self.recent -= over.saturating_mul(elapsed_ns.min(HOLD_NS)) / HOLD_NS;
+        self.recent = self.recent.max(self.meter.slow);
+        self.ahead.max(estimate).max(self.recent.min(guarantee))
     }
 }
 
@@ -220,6 +238,7 @@ impl Controller {
         let total = scale.rate(counted);
         let may_lose = total >= link.ingress.0 - 2 * slack;
         self.state.total = toward(self.state.total, total, span_ns, FULL_NS);
+        self.state.steady = toward(self.state.steady, total, span_ns, alone::STEADY_NS);
         let is_full = self.state.total >= link.ingress.0 - slack / 2;
         self.state.full_since = is_full.then(|| self.state.full_since.unwrap_or(now));
         let mut is_news = self.goes_on(now);
@@ -231,16 +250,17 @@ impl Controller {
             return;
         }
         let elapsed_ns = self.state.turned.replace(now).map_or(SAMPLE_NS, |at| now.since(at));
+        self.state.elapsed_ns = elapsed_ns;
         self.forget(now);
         self.state.contended = self.active.len() > 1;
         if !self.state.contended {
-            self.release(now, directory, post, counters);
+            self.alone(now, noise, link, directory, post, counters);
             return;
         }
         for &index in &self.active {
             self.receivers[index as usize].catch_up(now);
         }
-        self.demands(now, noise, is_full, elapsed_ns, counters);
+        self.demands(now, noise, is_full, capacity, directory, counters);
         if is_full && now < self.state.suspect_until {
             self.state.suspect_until = now.plus_ns(SUSPECT_NS);
         }
@@ -252,7 +272,8 @@ impl Controller {
         }
         let held_back = self.undershoot(now, total, is_full && bounded, link.ingress.0);
         if bounded {
-            self.limit(now, slack / 2, noise, held_back, directory, post);
+            let floods = now < self.state.suspect_until;
+            self.limit(now, slack / 2, noise, held_back, floods, directory, post);
         }
         self.state.owes = false;
         if self.limited > 0 {
@@ -355,14 +376,27 @@ impl Controller {
     }
 
     /// What each receiver wants, and which of its senders ignore their limits.
-    fn demands(&mut self, now: Instant, noise: u64, is_full: bool, elapsed_ns: u64, counters: &mut Counters) {
+    fn demands(
+        &mut self,
+        now: Instant,
+        noise: u64,
+        is_full: bool,
+        capacity: u64,
+        directory: &Directory,
+        counters: &mut Counters,
+    ) {
         // While the link stays full, who grows must not wait until it is above the noise.
         let above = if is_full { 0 } else { noise };
+        let elapsed_ns = self.state.elapsed_ns;
+        let mut arrives = 0;
         self.ignoring = 0;
         for &index in &self.active {
             let receiver = &mut self.receivers[index as usize];
+            arrives += receiver.meter.slow;
             let estimate = receiver.meter.estimate(above);
-            (receiver.demand, receiver.loose) = (receiver.foresee(estimate, is_full, elapsed_ns), estimate);
+            let tenant = directory.tenants.get(receiver.tenant);
+            let guarantee = tenant.map_or(0, |tenant| tenant.ingress.guarantee.0);
+            (receiver.demand, receiver.loose) = (receiver.foresee(estimate, guarantee, is_full, elapsed_ns), estimate);
             (receiver.held, receiver.ignoring) = (0, 0);
             if receiver.limited == 0 {
                 continue;
@@ -387,6 +421,7 @@ impl Controller {
                 }
             }
         }
+        self.state.has_room = arrives < capacity - capacity / ROOM_PART;
     }
 
     /// Computes every receiver's share of `capacity`. False where nobody wants more than there is. Where losses in the network are possible,
@@ -426,14 +461,19 @@ impl Controller {
         if is_full && !self.state.draining && may_begin && stands && self.limited > 0 {
             (self.state.draining, self.state.drain_since) = (true, Some(now));
         }
-        // As soon as nothing stands any more, what arrives is what is sent.
-        let is_drained = total < link - link / DRAIN_PART / 2;
+        // As soon as nothing stands any more, what arrives is what is sent. In a sample one frame may be missing.
+        let is_drained = total + pair::FRAME_SAMPLE < link - link / DRAIN_PART / 2;
         let is_over = self.state.drain_since.is_none_or(|since| now.since(since) >= DRAIN_NS);
         self.state.draining &= !is_drained && !is_over;
         if !self.state.draining {
             return 0;
         }
         self.state.drained_at = Some(now);
+        self.held_back(link)
+    }
+
+    /// The part of their rates, in 2^16, that the limited senders give for an undershoot.
+    fn held_back(&self, link: u64) -> u64 {
         let receivers = self.active.iter().map(|&index| &self.receivers[index as usize]);
         let limited: u64 = receivers.filter(|r| r.demand == u64::MAX).map(|r| r.share.min(link)).sum();
         let part = u128::from(link / DRAIN_PART) << 16;

@@ -69,3 +69,26 @@ fn a_victim_that_grows_reaches_its_guarantee_beside_a_flood() {
         assert!(shares[0] >= 0.99 * GUARANTEE * MBIT, "{senders} senders, later: {shares:?}");
     }
 }
+
+/// What stands in the network's queue is what others lose: a retransmission that meets a full one has nothing behind it that would show here.
+#[test]
+fn a_flood_alone_leaves_no_queue_in_the_network_and_has_the_link() {
+    for senders in [1, 4, 15] {
+        let mut world = before(senders, Load::Open(0.0));
+        set_blast(&mut world, 1000.0);
+        world.run(300 * MS);
+        assert!(senders == 1 || world.standing >= 0.9 * FABRIC, "{senders} senders: at first it is full");
+        world.run(2000 * MS);
+        let lost: f64 = world.flows[1..].iter().map(|flow| flow.lost).sum();
+        for _ in 0..10 {
+            world.run(100 * MS);
+            assert!(world.standing <= 0.1 * FABRIC, "{senders} senders: {} bytes stand", world.standing);
+        }
+        let shares = world.shares(1000 * MS);
+        assert!(shares[1] >= 0.99 * 1000.0 * MBIT, "{senders} senders: {shares:?}");
+        assert!(world.flows[1..].iter().map(|flow| flow.lost).sum::<f64>() <= lost, "the network loses nothing");
+        set_blast(&mut world, 0.0);
+        world.run(600 * MS);
+        assert!(world.limits.is_empty(), "{:?}", world.limits);
+    }
+}

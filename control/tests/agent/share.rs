@@ -31,7 +31,7 @@ fn bursts_of_a_slow_one_do_not_cost_the_others_much() {
     assert!(world.flows[0].lost <= lost, "bursts of 64 KiB fit into the network");
     assert!(shares[0] >= 0.99 * 100.0 * MBIT, "{shares:?}");
     // Ideal are 880; what a burst promises and does not keep costs something.
-    assert!(shares[1] >= 0.92 * (CONTENDED - 100.0 * MBIT), "{shares:?}");
+    assert!(shares[1] >= 0.91 * (CONTENDED - 100.0 * MBIT), "{shares:?}");
 }
 
 /// What the fluid model gives, with all of one tenant's endpoints beside each other.

@@ -3,7 +3,7 @@
 use super::super::fill::{Child, fill};
 use super::super::meter::Meter;
 use super::super::report::{Ignores, Limited};
-use super::{Controller, Directory, FAST_NS, Instant, Post, Receiver, SLOW_NS};
+use super::{Controller, Directory, FAST_NS, Instant, Post, Receiver, SAMPLE_NS, SLOW_NS, stretch};
 use crate::agent::leases::SLOWEST;
 use datapath::program::EndpointId;
 use datapath::units::Rate;
@@ -28,6 +28,8 @@ pub(super) const FRAME_BITS: u64 = 1538 * 8;
 pub(super) const FRAME_FAST: u64 = FRAME_BITS * 1_000_000_000 / FAST_NS;
 /// What one frame adds to a rate over [`SLOW_NS`].
 const FRAME_SLOW: u64 = FRAME_BITS * 1_000_000_000 / SLOW_NS;
+/// What it makes of a sample.
+pub(super) const FRAME_SAMPLE: u64 = FRAME_BITS * 1_000_000_000 / SAMPLE_NS;
 /// Whoever sends so few frames that averages fall between two of them is judged no sooner than so many should have come, up to a time.
 const JUDGED_FRAMES: u64 = 2;
 const JUDGED_NS: u64 = 200_000_000;
@@ -265,18 +267,24 @@ impl Limit {
 
 impl Controller {
     /// Limits the largest senders of the receivers that have more than their share, and gives those that are limited their new rates.
-    /// `tolerance` is what a link that is not quite divided can bear, `held_back` a part in 2^16 that is taken off for a while.
+    /// `tolerance` is what a link that is not quite divided can bear, `held_back` a part in 2^16 that is taken off for a while. While it `floods`,
+    /// whoever sends may be what fills the network.
+    #[expect(clippy::too_many_arguments, reason = "what is to be divided, how exactly, and who is told")]
     pub(super) fn limit(
         &mut self,
         now: Instant,
         tolerance: u64,
         noise: u64,
         held_back: u64,
+        floods: bool,
         directory: &Directory,
         post: &mut Post,
     ) {
-        let (floods, has_many) = (now < self.state.suspect_until, self.has_many());
+        let has_many = self.has_many();
         let is_draining = self.state.drained_at.is_some_and(|at| now.since(at) < SLOW_NS);
+        // Not where many are limited, which hear of it late; nor because of room that a flood or an undershoot has made.
+        let is_settling = floods || self.state.drained_at.is_some_and(|at| now.since(at) < stretch::GROWS_NS);
+        let growing_ns = if has_many || is_settling || !self.state.has_room { 0 } else { self.state.elapsed_ns };
         for at in 0..self.active.len() {
             let receiver = &mut self.receivers[self.active[at] as usize];
             let spare = receiver.spare(tolerance);
@@ -286,12 +294,16 @@ impl Controller {
             if !exceeds && receiver.limited == 0 {
                 continue;
             }
+            if has_many {
+                receiver.stretch = stretch::Stretch::default();
+            }
             if has_many && receiver.settled == Some(receiver.share) && held_back == 0 && !floods {
                 continue;
             }
             receiver.told_until = None;
             let before = receiver.limited;
-            let lifted = receiver.limit(now, exceeds, exceeds && floods, noise, held_back, &mut self.scratch);
+            let lifted =
+                receiver.limit(now, growing_ns, exceeds, exceeds && floods, noise, held_back, &mut self.scratch);
             self.limited = self.limited + receiver.limited as usize - before as usize;
             if lifted {
                 let index = self.active[at];
@@ -304,9 +316,11 @@ impl Controller {
 impl Receiver {
     /// Divides the share among the senders, max-min. While it `floods`, each of them may be what fills the network, however little of it comes
     /// through. True where there are limits that nobody needs any more.
+    #[expect(clippy::too_many_arguments, reason = "what arrives, and how it is to be read")]
     fn limit(
         &mut self,
         now: Instant,
+        growing_ns: u64,
         exceeds: bool,
         floods: bool,
         noise: u64,
@@ -335,7 +349,8 @@ impl Receiver {
         let water = fill(total, &scratch.children, &mut scratch.rates, &mut scratch.order);
         let free = total.saturating_sub(scratch.rates.iter().sum());
         let held = |level: u64| level - ((u128::from(level) * u128::from(held_back)) >> 16) as u64;
-        let level = water.is_bounded().then(|| water.level(0, 1));
+        self.stretch.follow(self.meter.estimate(noise), self.meter.slow, self.share, growing_ns);
+        let level = water.is_bounded().then(|| self.stretch.of(water.level(0, 1), self.share));
         level.into_iter().for_each(|level| self.cycle.turn(now, held(level)));
         let (mut is_unused, mut is_settled) = (false, held_back == 0 && self.ignoring == 0);
         for (pair, (&rate, child)) in self.pairs.iter_mut().zip(scratch.rates.iter().zip(&scratch.children)) {
@@ -396,7 +411,7 @@ mod tests {
             pair.limit = Some(Box::new(limit));
             receiver.pairs.push(pair);
         }
-        receiver.limit(now, true, false, 25 * MBIT, 0, &mut Scratch::default());
+        receiver.limit(now, 0, true, false, 25 * MBIT, 0, &mut Scratch::default());
         receiver.pairs[1].limit.as_ref().unwrap().rate / MBIT
     }
 

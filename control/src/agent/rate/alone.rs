@@ -1,0 +1,77 @@
+//! One endpoint receives, and no other.
+//!
+//! Alone it has the whole link, and nothing is divided. But a flood, or a TCP that takes what it finds, fills the network's queue before this host and
+//! keeps it full: each frame that another endpoint's peer sends then is late, and likely lost. If it is the only segment of its connection, as
+//! a retransmission is, that costs a time-out, twice as long each time it happens again, and nothing of it arrives here that would show the
+//! contention. (With a flood to a link of 30 Mbit/s and a queue of 64 KiB one connection in ten stood still for seconds.)
+//!
+//! So where the link stays full over some hundred milliseconds, the senders are held a little below its rate, just so much that the queue
+//! does not come back, after an undershoot that drains it. The undershoot costs nothing while there is a queue.
+
+use super::super::directory::{Directory, Link};
+use super::super::post::Post;
+use super::{Controller, Counters, DRAIN_PART, Instant};
+
+/// Over what the link must be full: long enough that one frame at 30 Mbit/s is no more than a part in [`FULL_PART`].
+pub(super) const STEADY_NS: u64 = 128_000_000;
+/// It counts as full with this part of it missing (one in).
+const FULL_PART: u64 = 512;
+/// What is held back then (one in): more than is missing where it counts as full, and than clocks and timers differ.
+const BACK_PART: u64 = 192;
+/// An undershoot lasts no longer: with it an eighth of 4 MiB at 1 Gbit/s are drained, or 64 KiB at 30 Mbit/s.
+const DRAIN_NS: u64 = 160_000_000;
+/// The next begins no earlier.
+const DRAIN_AGAIN_NS: u64 = 400_000_000;
+
+impl Controller {
+    /// Holds the senders of the only endpoint that receives, if the link stays full.
+    pub(super) fn alone(
+        &mut self,
+        now: Instant,
+        noise: u64,
+        link: Link,
+        directory: &Directory,
+        post: &mut Post,
+        counters: &mut Counters,
+    ) {
+        let carries = link.ingress.0;
+        let stands = self.state.steady >= carries - carries / FULL_PART;
+        let Some(&index) = self.active.first().filter(|_| stands || self.limited > 0) else { return };
+        self.receivers[index as usize].catch_up(now);
+        let capacity = link.contended().0.max(carries - carries / BACK_PART);
+        self.demands(now, noise, false, capacity, directory, counters);
+        let bounded = self.divider.divide(capacity, false, &self.active, &mut self.receivers, directory);
+        if bounded {
+            self.state.calm_since = None;
+            let held_back = self.drain(now, stands, carries, capacity);
+            self.limit(now, 0, noise, held_back, stands, directory, post);
+        } else {
+            self.calm(now, directory, post, counters);
+        }
+        self.state.owes = false;
+        if self.limited > 0 {
+            self.tell(now, noise, directory, post);
+        }
+    }
+
+    /// As [`Controller::undershoot`] for a queue that has had time to grow.
+    fn drain(&mut self, now: Instant, stands: bool, carries: u64, capacity: u64) -> u64 {
+        let state = &mut self.state;
+        let since_last = state.drain_since.map_or(u64::MAX, |since| now.since(since));
+        if stands && !state.draining && self.limited > 0 && since_last >= DRAIN_AGAIN_NS {
+            (state.draining, state.drain_since) = (true, Some(now));
+        }
+        if !state.draining {
+            return 0;
+        }
+        let arrives: u64 = self.active.iter().map(|&index| self.receivers[index as usize].meter.slow).sum();
+        let is_drained = arrives < carries - carries / DRAIN_PART / 2;
+        if is_drained || state.drain_since.is_none_or(|since| now.since(since) >= DRAIN_NS) {
+            state.draining = false;
+            state.steady = state.steady.min(capacity);
+            return 0;
+        }
+        self.state.drained_at = Some(now);
+        self.held_back(carries)
+    }
+}
