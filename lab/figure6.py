@@ -180,7 +180,7 @@ class Plan:
     guarantees: tuple[int, ...]
 
 
-FULL = Plan(5, GUARANTEES_PERCENT)
+FULL = Plan(3, GUARANTEES_PERCENT)
 QUICK = Plan(1, (75,))
 
 
