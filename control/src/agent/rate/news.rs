@@ -128,7 +128,7 @@ impl Receiver {
 
     /// What it may have beyond its share without a limit, where so much can be borne.
     pub(super) fn spare(&self, tolerance: u64) -> u64 {
-        tolerance.min(self.share / 64)
+        tolerance.min(self.share / 128)
     }
 }
 
