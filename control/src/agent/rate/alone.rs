@@ -17,7 +17,7 @@ pub(super) const STEADY_NS: u64 = 128_000_000;
 /// It counts as full with this part of it missing (one in).
 const FULL_PART: u64 = 512;
 /// What is held back then (one in): more than is missing where it counts as full, and than clocks and timers differ.
-const BACK_PART: u64 = 192;
+const BACK_PART: u64 = 256;
 /// An undershoot lasts no longer: with it an eighth of 4 MiB at 1 Gbit/s are drained, or 64 KiB at 30 Mbit/s.
 const DRAIN_NS: u64 = 160_000_000;
 /// The next begins no earlier.
