@@ -23,7 +23,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 /// Datagrams that wait for a connection.
 const WAITING: usize = 64;
-/// How long a datagram may wait for one: an agent's lease is 250 ms, and it says again what matters.
+/// How long a datagram may wait for one: an agent's lease is 240 ms or more, and it says again what matters.
 const FRESH: Duration = Duration::from_millis(200);
 /// How long connecting may take.
 const DIAL: Duration = Duration::from_secs(3);
