@@ -127,7 +127,10 @@ fn limit(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: Insta
         n => Toward::Address(Mac([2 | n >> 7, 0, 0, 0, 0, n & 0x7f])),
     };
     let rate = (rate > 0).then_some(Rate(u64::from(rate) << 12));
-    let _ = switch.limit_pair(pool, now, EndpointId(u32::from(from % 10)), to, rate);
+    let from = EndpointId(u32::from(from % 10));
+    let _ = switch.limit_pair(pool, now, from, to, rate);
+    // And its turn, from bits that say something else too.
+    switch.take_turn(now, from, to, rate.map_or(0, |rate| (rate.0 >> 12) as u8));
     Some(())
 }
 

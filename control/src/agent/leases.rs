@@ -110,7 +110,7 @@ impl Leases {
         (rate, lease_ms): (Rate, u16),
         phase: u8,
     ) -> Asked {
-        let rate = rate.max(SLOWEST);
+        let rate = rate.clamp(SLOWEST, Rate::MAX);
         let due = now.plus_ns(u64::from(lease_ms.min(MAX_LEASE_MS)) * 1_000_000);
         let full = self.counts.get(host).copied().unwrap_or(0) >= MOST_LEASES - self.pairs.len();
         let known = self.pairs.get_mut(&(from, to));

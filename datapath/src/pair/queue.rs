@@ -72,16 +72,22 @@ impl Pair {
     /// sooner or later than it would, by half a frame at most. Who owes nothing does not wait.
     pub fn take_turn(&mut self, now: Instant, phase: u8) {
         let (now, cost) = (tag(now), self.pace.cost(self.longest));
+        // At a rate at which a frame takes no time there are no turns.
+        if cost == 0 {
+            return;
+        }
         let turn = cost / 256 * Tag::from(phase);
         if !self.begun {
             self.free_at = now + turn;
         } else if self.free_at > now {
             let waits = self.free_at - now;
             let later = (turn + cost - waits % cost) % cost;
-            self.free_at = match cost - later {
-                sooner if sooner <= cost / 2 && sooner <= waits => self.free_at - sooner,
-                _ => self.free_at + later,
-            };
+            // However often it is asked, it waits no longer than for two frames.
+            if later <= cost / 2 && waits + later <= 2 * cost {
+                self.free_at += later;
+            } else if later > cost / 2 && cost - later <= waits {
+                self.free_at -= cost - later;
+            }
         }
     }
 

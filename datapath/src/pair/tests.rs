@@ -108,6 +108,25 @@ fn who_is_told_its_turn_keeps_it() {
     assert_eq!(idle.wait_ns(start.plus_ns(9_000_000)), 0, "who owes nothing does not wait");
 }
 
+/// A host may ask for another rate and another turn with each word.
+#[test]
+fn no_turns_and_rates_make_a_pair_owe_more_than_two_frames() {
+    let start = Instant(1_000_000_000);
+    let mut pair = Pair::new(start, EndpointId(0), Toward::Everyone, Rate(128_000), 1 << 20);
+    pair.begin(start);
+    pair.charge(start, QUANTUM_MIN as u32);
+    let most = 2 * Rate(128_000).time_ns(QUANTUM_MIN);
+    for n in 0..1000_u64 {
+        pair.set_rate(start, Rate(128_000 + n % 2 * 256));
+        pair.take_turn(start, (n * 115) as u8);
+        assert!(pair.wait_ns(start) <= most + 2, "{} ns after {n} words", pair.wait_ns(start));
+    }
+    for bps in [350_000_000_000_000_000, u64::MAX, 1, 128_000] {
+        pair.set_rate(start, Rate(bps));
+        pair.take_turn(start, 200);
+    }
+}
+
 /// What a pair of 100 Mbit/s sends in a second, in kbit, where the loop comes by every `step` ns.
 fn of_a_late_loop(step: u64) -> u64 {
     let mut pair = Pair::new(Instant::ZERO, EndpointId(0), Toward::Everyone, Rate(100_000_000), 1 << 20);
