@@ -44,6 +44,12 @@ impl Codel {
         self.stands(now, INTERVAL_NS.max(sojourn_ns))
     }
 
+    /// Whether every second signal is this one.
+    #[must_use]
+    pub fn is_odd(&self) -> bool {
+        self.count % 2 == 1
+    }
+
     /// The delay is above the target.
     fn stands(&mut self, now: Instant, interval_ns: u64) -> u32 {
         if self.above_until == Instant::ZERO {
