@@ -28,8 +28,8 @@
 //!   at the receiver by scheduler and CoDel, and treated likewise if that does not slow it down.
 //!
 //! Literature: EyeQ (NSDI 2013) for rates from the receiver at all, each 200 us, with 10 % headroom; RCP (Dukkipati 2008) for one explicit rate
-//! instead of probing; Gatekeeper (2011) for the promise; hClock (2013) for guarantee, limit and share in two levels. Unlike EyeQ, nothing is
-//! held back without contention, and demand is measured for each pair, so that what one does not use is another's within some samples.
+//! instead of probing; Gatekeeper (2011) for the promise; hClock (2013) for guarantee, limit and share in two levels. Unlike EyeQ, but for 0.4 % of
+//! a link that one alone fills nothing is held back without contention, and demand is measured for each pair, so that what one does not use is another's within some samples.
 
 mod alone;
 mod cycle;
@@ -84,9 +84,11 @@ const PILED_PART: u64 = 8;
 const GROWS_PART: u64 = 16;
 const AHEAD_PART: u64 = 8;
 const AHEAD_NS: u64 = 16 * SAMPLE_NS;
-/// What a receiver wants of its guarantee it goes on wanting for about so long: a TCP that lost something is back after some round trips, and
-/// should not find its place taken.
+/// What a receiver wanted of its tenant's guarantee on a link that was full it goes on wanting for about so long: a TCP that lost something is back
+/// after some round trips, and should not find its place taken.
 const HOLD_NS: u64 = 64_000_000;
+/// A receiver whose senders' level is stretched gets too much at this part beyond its share (one in).
+const FLOODS_PART: u64 = 8;
 /// There is room on the link while this part of what may be divided (one in) does not arrive.
 const ROOM_PART: u64 = 32;
 /// Senders of one endpoint that are told apart; beyond these they count for the endpoint only.
@@ -123,9 +125,11 @@ struct Receiver {
     held: u64,
     /// What comes from senders that ignore their limit.
     ignoring: u64,
-    /// What is kept for it because it grows, and because it wanted it lately.
+    /// What is kept for it because it grows, and what arrived lately.
     ahead: u64,
     recent: u64,
+    /// What of its tenant's guarantee it may go on wanting beyond its demand.
+    kept: u64,
     /// What the level of its limited senders is stretched by.
     stretch: stretch::Stretch,
     /// What it could have if it wanted more.
@@ -177,9 +181,11 @@ struct State {
     drain_since: Option<Instant>,
     draining: bool,
     drained_at: Option<Instant>,
-    /// When the last turn was, and how long the one before it.
+    /// When the last turn was, and how long after the one before it.
     turned: Option<Instant>,
     elapsed_ns: u64,
+    /// When losses in the network were possible last.
+    full_at: Option<Instant>,
     /// Over [`SLOW_NS`] there was room on the link.
     has_room: bool,
     /// Since when the link has been full.
@@ -200,7 +206,7 @@ impl Receiver {
 
     /// What it wants: what arrives, and where that grows while the link is full, an eighth more. So the others make room in a few steps and
     /// not with a word to each of their senders every millisecond.
-    fn foresee(&mut self, estimate: u64, guarantee: u64, is_full: bool, elapsed_ns: u64) -> u64 {
+    fn foresee(&mut self, estimate: u64, is_full: bool, elapsed_ns: u64) -> u64 {
         let grows = self.meter.fast > self.meter.slow + self.meter.slow / GROWS_PART + pair::FRAME_FAST;
         if is_full && grows && estimate > self.ahead {
             self.ahead = estimate + estimate / AHEAD_PART;
@@ -211,7 +217,7 @@ impl Receiver {
         let over = self.recent.saturating_sub(self.meter.slow);
         self.recent -= over.saturating_mul(elapsed_ns.min(HOLD_NS)) / HOLD_NS;
         self.recent = self.recent.max(self.meter.slow);
-        self.ahead.max(estimate).max(self.recent.min(guarantee))
+        self.ahead.max(estimate)
     }
 }
 
@@ -237,6 +243,9 @@ impl Controller {
         let slack = (link.ingress.0 - capacity).max(link.ingress.0 / 100);
         let total = scale.rate(counted);
         let may_lose = total >= link.ingress.0 - 2 * slack;
+        if may_lose {
+            self.state.full_at = Some(now);
+        }
         self.state.total = toward(self.state.total, total, span_ns, FULL_NS);
         self.state.steady = toward(self.state.steady, total, span_ns, alone::STEADY_NS);
         let is_full = self.state.total >= link.ingress.0 - slack / 2;
@@ -260,7 +269,7 @@ impl Controller {
         for &index in &self.active {
             self.receivers[index as usize].catch_up(now);
         }
-        self.demands(now, noise, is_full, capacity, directory, counters);
+        self.demands(now, noise, is_full, capacity, counters);
         if is_full && now < self.state.suspect_until {
             self.state.suspect_until = now.plus_ns(SUSPECT_NS);
         }
@@ -272,8 +281,7 @@ impl Controller {
         }
         let held_back = self.undershoot(now, total, is_full && bounded, link.ingress.0);
         if bounded {
-            let floods = now < self.state.suspect_until;
-            self.limit(now, slack / 2, noise, held_back, floods, directory, post);
+            self.limit(now, slack / 2, noise, held_back, directory, post);
         }
         self.state.owes = false;
         if self.limited > 0 {
@@ -376,27 +384,19 @@ impl Controller {
     }
 
     /// What each receiver wants, and which of its senders ignore their limits.
-    fn demands(
-        &mut self,
-        now: Instant,
-        noise: u64,
-        is_full: bool,
-        capacity: u64,
-        directory: &Directory,
-        counters: &mut Counters,
-    ) {
+    fn demands(&mut self, now: Instant, noise: u64, is_full: bool, capacity: u64, counters: &mut Counters) {
         // While the link stays full, who grows must not wait until it is above the noise.
         let above = if is_full { 0 } else { noise };
         let elapsed_ns = self.state.elapsed_ns;
-        let mut arrives = 0;
+        let keeps = self.state.full_at.is_some_and(|at| now.since(at) < HOLD_NS);
+        let mut total = 0;
         self.ignoring = 0;
         for &index in &self.active {
             let receiver = &mut self.receivers[index as usize];
-            arrives += receiver.meter.slow;
+            total += receiver.meter.slow;
             let estimate = receiver.meter.estimate(above);
-            let tenant = directory.tenants.get(receiver.tenant);
-            let guarantee = tenant.map_or(0, |tenant| tenant.ingress.guarantee.0);
-            (receiver.demand, receiver.loose) = (receiver.foresee(estimate, guarantee, is_full, elapsed_ns), estimate);
+            (receiver.demand, receiver.loose) = (receiver.foresee(estimate, is_full, elapsed_ns), estimate);
+            receiver.kept = if keeps { receiver.recent.saturating_sub(receiver.demand) } else { 0 };
             (receiver.held, receiver.ignoring) = (0, 0);
             if receiver.limited == 0 {
                 continue;
@@ -420,8 +420,12 @@ impl Controller {
                     receiver.settled = None;
                 }
             }
+            // What a stretched level lets through that is too much nobody holds.
+            if receiver.stretch.is_some() && estimate > receiver.share + receiver.share / FLOODS_PART {
+                receiver.loose = estimate;
+            }
         }
-        self.state.has_room = arrives < capacity - capacity / ROOM_PART;
+        self.state.has_room = total < capacity - capacity / ROOM_PART;
     }
 
     /// Computes every receiver's share of `capacity`. False where nobody wants more than there is. Where losses in the network are possible,

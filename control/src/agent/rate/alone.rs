@@ -12,13 +12,13 @@ use super::super::directory::{Directory, Link};
 use super::super::post::Post;
 use super::{Controller, Counters, DRAIN_PART, Instant};
 
-/// Over what the link must be full: long enough that one frame at 30 Mbit/s is no more than a part in [`FULL_PART`].
+/// Over what the link must be full: long enough that a frame more or less, at 30 Mbit/s, is less than what is held back.
 pub(super) const STEADY_NS: u64 = 128_000_000;
 /// It counts as full with this part of it missing (one in).
 const FULL_PART: u64 = 512;
 /// What is held back then (one in): more than is missing where it counts as full, and than clocks and timers differ.
 const BACK_PART: u64 = 256;
-/// An undershoot lasts no longer: with it an eighth of 4 MiB at 1 Gbit/s are drained, or 64 KiB at 30 Mbit/s.
+/// An undershoot lasts no longer: in this time 2.4 MiB are drained at 1 Gbit/s, or 73 KiB at 30 Mbit/s.
 const DRAIN_NS: u64 = 160_000_000;
 /// The next begins no earlier.
 const DRAIN_AGAIN_NS: u64 = 400_000_000;
@@ -36,15 +36,24 @@ impl Controller {
     ) {
         let carries = link.ingress.0;
         let stands = self.state.steady >= carries - carries / FULL_PART;
-        let Some(&index) = self.active.first().filter(|_| stands || self.limited > 0) else { return };
+        let Some(&index) = self.active.first() else { return };
+        if !stands && self.limited == 0 {
+            let receiver = &mut self.receivers[index as usize];
+            (receiver.share, receiver.ahead, receiver.recent) = (carries, 0, 0);
+            (self.state.draining, self.state.owes) = (false, false);
+            return;
+        }
         self.receivers[index as usize].catch_up(now);
-        let capacity = link.contended().0.max(carries - carries / BACK_PART);
-        self.demands(now, noise, false, capacity, directory, counters);
+        let capacity = carries - carries / BACK_PART;
+        self.demands(now, noise, false, capacity, counters);
         let bounded = self.divider.divide(capacity, false, &self.active, &mut self.receivers, directory);
+        let held_back = if bounded { self.drain(now, stands, carries, capacity) } else { 0 };
         if bounded {
+            self.limit(now, 0, noise, held_back, directory, post);
+        }
+        // Limits that were for others' sake are for nothing where there is room.
+        if bounded && (held_back > 0 || !self.state.has_room) {
             self.state.calm_since = None;
-            let held_back = self.drain(now, stands, carries, capacity);
-            self.limit(now, 0, noise, held_back, stands, directory, post);
         } else {
             self.calm(now, directory, post, counters);
         }

@@ -76,6 +76,16 @@ impl Divider {
             }
             let tenant = of(&group[0]);
             let share = directory.tenants.get(tenant).map_or_else(Default::default, |tenant| tenant.ingress);
+            // What was wanted lately, as far as the guarantee goes.
+            let mut room = share.guarantee.0.saturating_sub(wanted);
+            for (&index, child) in group.iter().zip(&mut self.endpoints[from..]) {
+                let receiver = &receivers[index as usize];
+                let own = directory.endpoints.get(index).map_or_else(Default::default, |endpoint| endpoint.ingress);
+                let kept = receiver.kept.min(room).min(own.limit.0.saturating_sub(child.ceiling));
+                child.ceiling += kept;
+                child.floor = child.floor.max(own.guarantee.0.min(child.ceiling));
+                (wanted, room) = (wanted + kept, room - kept);
+            }
             is_short |= wanted > share.limit.0;
             let ceiling = wanted.min(share.limit.0);
             let floor = share.guarantee.0.min(ceiling).max(if intrudes { floors } else { 0 });

@@ -103,8 +103,8 @@ impl Controller {
         }
         self.touched.clear();
         let is_known = now < self.state.suspect_until;
-        let floods = may_lose && !is_known && (self.limited == 0 || beyond > slack);
-        if floods { News::Flood } else { News::of(is_news) }
+        let may_flood = may_lose && !is_known;
+        if may_flood && beyond > slack { News::Flood } else { News::of(is_news || may_flood && self.limited == 0) }
     }
 }
 

@@ -267,24 +267,22 @@ impl Limit {
 
 impl Controller {
     /// Limits the largest senders of the receivers that have more than their share, and gives those that are limited their new rates.
-    /// `tolerance` is what a link that is not quite divided can bear, `held_back` a part in 2^16 that is taken off for a while. While it `floods`,
-    /// whoever sends may be what fills the network.
-    #[expect(clippy::too_many_arguments, reason = "what is to be divided, how exactly, and who is told")]
+    /// `tolerance` is what a link that is not quite divided can bear, `held_back` a part in 2^16 that is taken off for a while.
     pub(super) fn limit(
         &mut self,
         now: Instant,
         tolerance: u64,
         noise: u64,
         held_back: u64,
-        floods: bool,
         directory: &Directory,
         post: &mut Post,
     ) {
-        let has_many = self.has_many();
+        let (floods, has_many) = (now < self.state.suspect_until, self.has_many());
         let is_draining = self.state.drained_at.is_some_and(|at| now.since(at) < SLOW_NS);
-        // Not where many are limited, which hear of it late; nor because of room that a flood or an undershoot has made.
+        // Not because of room that a flood or an undershoot has made; nor where there are many to be told, which hear of it late.
         let is_settling = floods || self.state.drained_at.is_some_and(|at| now.since(at) < stretch::GROWS_NS);
-        let growing_ns = if has_many || is_settling || !self.state.has_room { 0 } else { self.state.elapsed_ns };
+        let may_grow = self.state.contended && self.state.has_room && !is_settling;
+        let growing_ns = if may_grow && !has_many { self.state.elapsed_ns } else { 0 };
         for at in 0..self.active.len() {
             let receiver = &mut self.receivers[self.active[at] as usize];
             let spare = receiver.spare(tolerance);
@@ -294,7 +292,7 @@ impl Controller {
             if !exceeds && receiver.limited == 0 {
                 continue;
             }
-            if has_many {
+            if receiver.limited == 0 || has_many {
                 receiver.stretch = stretch::Stretch::default();
             }
             if has_many && receiver.settled == Some(receiver.share) && held_back == 0 && !floods {
