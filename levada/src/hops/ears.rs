@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How long a change is waited for until it is looked whether anybody still wants to know.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After a change, those that follow within this time are told as one: neighbours come and go by the hundred.
-const REST: Duration = Duration::from_millis(50);
+const REST: Duration = Duration::from_millis(250);
 
 /// An ear in a namespace, for as long as it is kept.
 pub struct Ear {
