@@ -3,34 +3,32 @@
     H2 --- a2: the victim's sender, open loop or one TCP connection ------+
     H3 ... H6 --- b3 ... b6: a UDP flood each, for a second at a time -----+--> H1: a1 and b1
 
-All hosts isolate and their agents talk (`LevadaCluster`). The victim's sender goes on all the
-time; the others begin together, stop together, and pause until all is quiet again. The fabric's
-port toward H1 drops what its queue cannot hold. An open-loop victim sends at its guarantee, two
-datagrams at a time, and its receiver counts them by the rows of 5 ms in which they were sent: what
-is late because a processor was busy with others is not lost.
+Over any `Switch` with this testbed's topology. The victim's sender goes on all the time; the others
+begin together, stop together, and pause until all is quiet again. The fabric's port toward H1 drops
+what its queue cannot hold. An open-loop victim sends at its guarantee, two datagrams at a time, and
+its receiver counts them by the rows of 5 ms in which they were sent: what is late because a
+processor was busy with others is not lost.
 
-Three to six daemons, the fabric and all workloads share one machine, and what looks like a fault
-of the agents may be its own: a worker that wakes up late, more than 100 us or four frames, has lost
-that time of its link, and a link that is used to three quarters then has a queue that stands. So
-links are slower than 1 Gbit/s (`LINKS_BPS`), the more so the more daemons there are, and before
-the blasts the same is played with floods that are `NONE`, and that are `PACED` below what B is
-promised, so that nothing contends and agents have nothing to do: there the victim must be whole.
-Each blast tells how busy the machine and each worker were and how long their loops took, and
-whether the victim's own sender kept its pace.
-"""
+Over Levada three to six daemons, the fabric and all workloads share one machine, and what looks
+like a fault of the agents may be its own: a worker that wakes up late, more than 100 us or four
+frames, has lost that time of its link, and a link that is used to three quarters then has a queue
+that stands. So links are slower than 1 Gbit/s (`LINKS_BPS`), the more so the more daemons there
+are, and before the blasts the same is played with floods that are `NONE`, and that are `PACED`
+below what B is promised, so that nothing contends and agents have nothing to do: there the victim
+must be whole. Each blast tells how busy the machine and each worker were and how long their loops
+took, and whether the victim's own sender kept its pace."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lab import wire
 from lab.machine import BUSY_LIMIT, IDLE_LIMIT, CpuUse, cpu_use, sample_cpu
-from lab.net import Lab
 from lab.stats import bucket_counts, quantile
-from lab.switches import LevadaCluster
+from lab.switches import Switch
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import FIRST_PORT, Blast, FlowResult, TcpFlow, flood
 
@@ -53,6 +51,8 @@ SPAN_ROWS = 5
 #: Part of its pace at which the victim's sender has to be in a row (a message is 1/14 of one, or
 #: less), and least part of the rows in which it is where it has its time on a processor.
 PACE, PACED_ROWS = 0.9, 0.97
+#: Rows before a blast that are shown with it.
+LEAD_ROWS = 10
 #: A blast, and the pause after it.
 BLAST_S = 1
 PAUSE_S = 1.0
@@ -72,7 +72,8 @@ class Load:
 
     #: Part of all cores' time that was idle.
     idle: float
-    #: By host: busy part of the worker's time, and how long its loop took, in us.
+    #: By host: busy part of the worker's time, and how long its loop took, in us. Empty where the
+    #: switch tells no such thing.
     busy: dict[str, float]
     lag_p99_us: dict[str, float]
     lag_max_us: dict[str, float]
@@ -81,6 +82,8 @@ class Load:
         """Why the machine and not the agents decided what happened, or None."""
         if self.idle < IDLE_LIMIT:
             return f"machine idle {self.idle:.1%} < {IDLE_LIMIT:.0%}"
+        if not self.busy:
+            return None
         busiest, slowest = (max(of, key=lambda h: of[h]) for of in (self.busy, self.lag_p99_us))
         if self.busy[busiest] > BUSY_LIMIT:
             return f"{busiest}'s worker busy {self.busy[busiest]:.1%} > {BUSY_LIMIT:.0%}"
@@ -105,6 +108,8 @@ class Blasted:
     load: Load
     #: Why it tells nothing about agents, or None.
     bound: str | None
+    #: Part of what was sent that arrived, row by row: from `LEAD_ROWS` rows before the blast.
+    arrived: list[float] = field(default_factory=list)
 
 
 def topology(senders: int) -> Topology:
@@ -166,6 +171,13 @@ class Rows:
         first, last = self._rows(begin_s, end_s)
         return sum(self.sent[at] >= PACE * due for at in range(first, last)) / (last - first)
 
+    def arrived_parts(self, begin_s: float, end_s: float, lead: int) -> list[float]:
+        """Of what was sent in each row, the part that arrived; 1 where nothing was sent. With the
+        `lead` rows before."""
+        first, last = self._rows(begin_s, end_s)
+        rows = range(first - lead, last)
+        return [self.arrived[at] / self.sent[at] if self.sent[at] else 1.0 for at in rows]
+
     def _whole(self, at: int) -> bool:
         span = slice(at, at + SPAN_ROWS)
         return sum(self.arrived[span]) >= RESTORED * sum(self.sent[span])
@@ -174,12 +186,9 @@ class Rows:
         return int(begin_s / self.row_s), int(end_s / self.row_s)
 
 
-def open_loop(
-    lab: Lab, controller: str | None, senders: int, kinds: Sequence[str]
-) -> list[Blasted]:
+def open_loop(switch: Switch, senders: int, kinds: Sequence[str]) -> list[Blasted]:
     """Blasts of these kinds, one after another, against a victim that sends at its guarantee
     whatever happens."""
-    switch = LevadaCluster(lab, topology(senders), controller)
     with switch.running():
         switch.introduce()
         guests = switch.guests
@@ -205,7 +214,7 @@ def open_loop(
     return [_blasted(result, due, senders, *each) for each in played]
 
 
-def _begin(switch: LevadaCluster, senders: int, kind: str) -> list[Blast]:
+def _begin(switch: Switch, senders: int, kind: str) -> list[Blast]:
     """Floods of a kind from all senders."""
     floods = []
     for n in range(senders if FLOODS[kind] else 0):
@@ -216,9 +225,13 @@ def _begin(switch: LevadaCluster, senders: int, kind: str) -> list[Blast]:
     return floods
 
 
-def _load(use: CpuUse, first: dict[str, Any], last: dict[str, Any]) -> Load:
+def _load(use: CpuUse, first: dict[str, Any] | None, last: dict[str, Any] | None) -> Load:
     """From two samples of a cluster."""
-    busy, p99, most = {}, {}, {}
+    busy: dict[str, float] = {}
+    p99: dict[str, float] = {}
+    most: dict[str, float] = {}
+    if first is None or last is None:
+        return Load(use.idle, busy, p99, most)
     for host, told in last["workers"].items():
         before = first["workers"][host]
         wall_ns = told["now_ns"] - before["now_ns"]
@@ -251,13 +264,13 @@ def _blasted(
         paced=paced,
         load=load,
         bound=bound,
+        arrived=rows.arrived_parts(begin_s, end_s, LEAD_ROWS),
     )
 
 
-def connection(lab: Lab, controller: str | None, senders: int, blasts: int) -> tuple[float, int]:
-    """The same against one TCP connection: its payload rate while blasts last, in bits a second,
-    and its timeouts."""
-    switch = LevadaCluster(lab, topology(senders), controller)
+def connection(switch: Switch, senders: int, blasts: int) -> tuple[list[float], int]:
+    """The same against one TCP connection: its payload rate while each blast lasted, in bits a
+    second, and its timeouts."""
     with switch.running():
         switch.introduce()
         guests = switch.guests
@@ -277,4 +290,4 @@ def connection(lab: Lab, controller: str | None, senders: int, blasts: int) -> t
         timeouts = guests["a2"].namespace.run("nstat", "-asz", "TcpExtTCPTimeouts").split()
         result = victim.end()
     rates = [result.goodput_bps(*span) for span in spans]
-    return sum(rates) / len(rates), int(float(timeouts[timeouts.index("TcpExtTCPTimeouts") + 1]))
+    return rates, int(float(timeouts[timeouts.index("TcpExtTCPTimeouts") + 1]))

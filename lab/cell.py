@@ -18,6 +18,7 @@ from typing import Any
 
 from lab.machine import CpuUse, cpu_use, sample_cpu
 from lab.net import Received
+from lab.stats import bucket_counts
 from lab.switches import Switch
 from lab.workload import FIRST_PORT, Flow, FlowResult
 
@@ -27,6 +28,9 @@ LEAD_S = 1.0
 ATTEMPTS = 3
 #: Flows go on for this much after the window, so that none ends inside it.
 TAIL_S = 1.0
+#: Lateness that Levada makes good on egress; what is beyond it the link has idled. (On links so
+#: slow that four frames take longer it makes good these.)
+MADE_GOOD_NS = 100_000
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,9 @@ class Worker:
     busy: float
     cpu: float
     loop_lag_ns: dict[str, int]
+    #: Part of the window by which it was later than is made good on egress: of that the link idled
+    #: for want of a processor. Up to an eighth too high, as lags are counted in buckets.
+    late: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,8 +106,10 @@ def measure(
     labels: dict[str, Any],
     lead_s: float = LEAD_S,
     tail_s: float = TAIL_S,
+    late_limit: float = math.inf,
 ) -> Cell:
-    """Plays `flows` over a running switch and measures for `window_s`."""
+    """Plays `flows` over a running switch and measures for `window_s`. A worker that was late for
+    more than `late_limit` of it binds the cell."""
     # Starting takes some 50 ms a flow; the last to start still outlives the window.
     seconds = math.ceil(lead_s + window_s + tail_s + 0.1 * len(flows))
     begun = []
@@ -124,6 +133,8 @@ def measure(
     use = cpu_use(cpu_first, cpu_last)
     worker = worker_use(shown_first, shown_last) if shown_first and shown_last else None
     bound = use.bound(worker.busy if worker else None)
+    if bound is None and worker is not None and worker.late > late_limit:
+        bound = f"a worker was late for {worker.late:.1%} of the time > {late_limit:.1%}"
     disturbed = disturbance(use, overdue_s)
     return Cell(
         labels=labels,
@@ -173,22 +184,25 @@ def wire_bytes(first: dict[str, Any], last: dict[str, Any]) -> dict[str, dict[st
 def worker_use(first: dict[str, Any], last: dict[str, Any]) -> Worker:
     """The worker's load between two samples of `levada show --json`; where they are several
     daemons' (`workers`, by host), that of the busiest, as one that is at its bound binds all, with
-    the longest lags."""
+    the longest lags, and the latest's lateness."""
     if "workers" not in last:
         return _load(first, last)
     loads = [_load(first["workers"][host], told) for host, told in last["workers"].items()]
     slowest = max(loads, key=lambda load: load.loop_lag_ns["p99"])
     busiest = max(loads, key=lambda load: load.busy)
-    return replace(busiest, loop_lag_ns=slowest.loop_lag_ns)
+    latest = max(load.late for load in loads)
+    return replace(busiest, loop_lag_ns=slowest.loop_lag_ns, late=latest)
 
 
 def _load(first: dict[str, Any], last: dict[str, Any]) -> Worker:
     wall_ns = last["now_ns"] - first["now_ns"]
     before, after = first["worker"], last["worker"]
+    lags = bucket_counts(before["loop_lag_buckets"], after["loop_lag_buckets"])
     return Worker(
         busy=(after["busy_ns"] - before["busy_ns"]) / wall_ns,
         cpu=(after["cpu_ns"] - before["cpu_ns"]) / wall_ns,
         loop_lag_ns=after["loop_lag_ns"],
+        late=sum(n * max(0, lag_ns - MADE_GOOD_NS) for lag_ns, n in lags) / wall_ns,
     )
 
 

@@ -34,6 +34,7 @@ from lab import machine, plot, wire
 from lab.cell import ATTEMPTS, Worker, disturbance, worker_use
 from lab.machine import cpu_use, sample_cpu
 from lab.net import Failed, Lab, missing_tools
+from lab.peers import TITLES
 from lab.programs import Missing, program
 from lab.report import Claim, Report, at_least, at_most
 from lab.shuffle import mremu
@@ -119,14 +120,6 @@ PEERS: Mapping[str, Callable[[Lab, Topology], Switch]] = {
     "apart": lambda lab, shape: _levada(lab, shape, None),
     "gatekeeper": lambda lab, shape: _levada(lab, shape, "gatekeeper"),
     "rate": lambda lab, shape: _levada(lab, shape, "rate"),
-}
-TITLES = {
-    "bridge": "best effort",
-    "rigid": "rigid limits",
-    "htb": "HTB, lending",
-    "apart": "Levada, no agents",
-    "gatekeeper": "Gatekeeper as published",
-    "rate": "Levada",
 }
 #: Those that share the link by guarantees: a cell for each guarantee.
 BY_GUARANTEE = ("rigid", "htb", "apart", "gatekeeper", "rate")
@@ -445,7 +438,8 @@ def pairs_table(cells: Sequence[Cell], guarantees: Sequence[int]) -> str:
     for peer in PEERS:
         by = guarantees if peer in BY_GUARANTEE else [None] * len(guarantees)
         means = [_net_bps(cells, peer, g) for g in by]
-        rows.append([TITLES[peer], *["no valid cell" if m is None else _mbit(m) for m in means]])
+        told = ["no valid cell" if m is None else f"{m.over(MBIT):.1f}" for m in means]
+        rows.append([TITLES[peer], *told])
     promised = [f"{guarantee_bps(100 - g) / MBIT:.1f}" for g in guarantees]
     rows.append(["promised", *promised])
     columns = [f"{percent} %" for percent in guarantees]
@@ -467,11 +461,6 @@ def _seconds(cells: Sequence[Cell], peer: str, guarantee: int | None) -> str:
 def _floor_text(cells: Sequence[Cell], guarantee: int) -> str:
     floors = [c.job["floor"]["job_s"] for c in _valid(cells, AT_RATE, guarantee)]
     return f"{floors[0]:.1f}" if floors else "no valid cell"
-
-
-def _mbit(rate: Mean) -> str:
-    width = None if rate.half_width is None else rate.half_width / MBIT
-    return f"{Mean(rate.value / MBIT, width, rate.runs):.1f}"
 
 
 def _draw(figure: Figure, cells: Sequence[Cell], guarantees: Sequence[int], out: Path) -> None:
@@ -497,7 +486,7 @@ def _draw(figure: Figure, cells: Sequence[Cell], guarantees: Sequence[int], out:
         due,
     )
     pairs = {
-        title: [None if m is None else Mean(m.value / MBIT, _half(m), m.runs) for m in means]
+        title: [None if m is None else m.over(MBIT) for m in means]
         for title, means in by_peer(_net_bps).items()
     }
     promised = [guarantee_bps(100 - g) / MBIT for g in guarantees]
@@ -509,10 +498,6 @@ def _draw(figure: Figure, cells: Sequence[Cell], guarantees: Sequence[int], out:
         pairs,
         promised,
     )
-
-
-def _half(rate: Mean) -> float | None:
-    return None if rate.half_width is None else rate.half_width / MBIT
 
 
 def _progress(cell: Cell) -> str:

@@ -28,6 +28,11 @@ class Mean:
         text = format(self.value, spec)
         return text if self.half_width is None else f"{text} ± {format(self.half_width, spec)}"
 
+    def over(self, unit: float) -> Mean:
+        """The same in a larger unit."""
+        half = None if self.half_width is None else self.half_width / unit
+        return Mean(self.value / unit, half, self.runs)
+
 
 def mean(values: Sequence[float]) -> Mean:
     """Mean and interval of independent runs."""
@@ -49,6 +54,21 @@ def median(values: Sequence[float]) -> float:
     if n == 0:
         raise ValueError("the median of no runs is not defined")
     return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Two of the values between which the median lies with `CONFIDENCE`, whatever the distribution:
+    how many lie below it is binomial (Conover, Practical Nonparametric Statistics, 3.2). None where
+    they are too few for that."""
+    n = len(values)
+    below = 0.0  # the probability that at most `rank` of them lie below the median
+    for rank in range(n // 2):
+        following = below + math.comb(n, rank) / 2**n
+        if 2 * following > 1 - CONFIDENCE:
+            ordered = sorted(values)
+            return (ordered[rank - 1], ordered[-rank]) if rank else None
+        below = following
+    return None
 
 
 def bucket_counts(

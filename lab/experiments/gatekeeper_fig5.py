@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab import figure5
+from lab import figure5, peers
 from lab.figure5 import NONE, ONE, SWARM, TEN, UDP, Figure
 from lab.net import Lab
 from lab.report import Report
-from lab.switches import Bridge, Htb, LevadaCluster, Rigid
 
 SUMMARY = "Gatekeeper's figure 5, whole: three hosts whose congestion agents talk"
 
@@ -30,22 +29,8 @@ _QUICK_LOADS = ((ONE, NONE), (ONE, TEN), (ONE, UDP), (ONE, SWARM), (NONE, UDP))
 
 FIGURE = Figure(
     name="gatekeeper-fig5",
-    peers={
-        "bridge": Bridge,
-        "rigid": Rigid,
-        "htb": lambda lab, shape: Htb(lab, shape, headroom=HEADROOM_PERCENT / 100),
-        "alone": lambda lab, shape: LevadaCluster(lab, shape, None, HEADROOM_PERCENT),
-        "gatekeeper": lambda lab, shape: LevadaCluster(lab, shape, "gatekeeper", HEADROOM_PERCENT),
-        "rate": lambda lab, shape: LevadaCluster(lab, shape, "rate", HEADROOM_PERCENT),
-    },
-    titles={
-        "bridge": "best effort",
-        "rigid": "rigid limits",
-        "htb": "HTB, lending",
-        "alone": "Levada, no agents",
-        "gatekeeper": "Gatekeeper as published",
-        "rate": "Levada",
-    },
+    peers=peers.on_hosts(HEADROOM_PERCENT),
+    titles=peers.TITLES,
     judged={"tx": ("rate",), "rx": ("rate",)},
     careless="bridge",
     loads={"tx": _LOADS, "rx": _LOADS},

@@ -7,6 +7,8 @@
 Either the victim is silent, so that nothing contends and nobody is throttled, or it sends at its
 guarantee, and H1's agent has b3 send less to b1. What b3 sends to b4 is to get as much then as
 before. By `rate`, and as Gatekeeper was published, whose limit is on all that an endpoint sends.
+Next to both: best effort, rigid limits at the guarantees, HTB that lends, Levada without agents.
+They leave the other receiver alone too, but the victim or the flood does not get what it is due.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import machine, wire
+from lab import machine, peers, plot, wire
 from lab.cell import ATTEMPTS, Cell, measure
 from lab.net import Lab
 from lab.programs import example, program
 from lab.report import Claim, Report, at_least, at_most
-from lab.stats import mean, table
-from lab.switches import LevadaCluster
+from lab.stats import Mean, mean, table
+from lab.switches import Switch
 from lab.topology import Endpoint, Host, Tenant, Topology
 from lab.workload import Blast, Flow, TcpFlow, flood
 
@@ -35,7 +37,7 @@ PROMISED = {"A": 0.70, "B": 0.23}
 #: Parts of the link: the victim sends what it is promised; the flood and what goes elsewhere at a
 #: pace fit b3's own link together, so that they do not harm each other.
 FLOOD, PACED = 0.7, 0.1
-CONTROLLERS = ("gatekeeper", "rate")
+PEERS = peers.on_hosts()
 UDP, TCP = "UDP", "1 TCP"
 RECEIVERS = {"a1": wire.UDP, "b1": wire.UDP}
 
@@ -45,6 +47,8 @@ REPETITIONS = 5
 KEPT_PERCENT = 99.0
 #: Most of what it sends that the flood gets where it is throttled, for there to be a limit at all.
 THROTTLED_PERCENT = 60.0
+#: Least part of its guarantee that the victim gets, in percent.
+VICTIM_PERCENT = 99.0
 
 TOPOLOGY = Topology(
     tenants=tuple(
@@ -62,7 +66,7 @@ TOPOLOGY = Topology(
 
 
 def run(lab: Lab, quick: bool, out: Path) -> Report:
-    """Plays all cells and judges those of `rate`."""
+    """Plays all cells, peers in turn, and judges those of `rate`."""
     program()
     example("blast")
     report = Report("other-receivers", quick)
@@ -75,26 +79,27 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     }
     report.machine = machine.describe(["iperf3", "ip", "tc", str(program())])
     cells: list[Cell] = []
-    for controller in CONTROLLERS:
-        switch = LevadaCluster(lab, TOPOLOGY, controller)
+    for peer, make in PEERS.items():
+        switch = make(lab, TOPOLOGY)
         with switch.running():
             switch.introduce()
             for repetition in range(1 if quick else REPETITIONS):
-                cells += _round(switch, {"agents": controller, "repetition": repetition})
+                cells += _round(switch, {"peer": peer, "repetition": repetition})
     report.cells = [cell.as_row() for cell in cells]
     report.tables = [_table(cells)]
     report.claims = claims(cells)
+    _draw(cells, out)
     return report
 
 
-def _round(switch: LevadaCluster, labels: dict[str, object]) -> list[Cell]:
+def _round(switch: Switch, labels: dict[str, object]) -> list[Cell]:
     """Each kind of traffic elsewhere, beside a silent victim and one that sends."""
     cells = []
     for other in (UDP, TCP):
-        for throttled in (False, True):
+        for contended in (False, True):
             for attempt in range(ATTEMPTS):
-                told = {**labels, "other": other, "throttled": throttled, "attempt": attempt}
-                cell = measure(switch, flows(other, throttled), WINDOW_S, told, LEAD_S)
+                told = {**labels, "other": other, "contended": contended, "attempt": attempt}
+                cell = measure(switch, flows(other, contended), WINDOW_S, told, LEAD_S)
                 cells.append(cell)
                 got = ", ".join(f"{n} {rate_bps(cell, n) / 1e6:.1f}" for n in ("a1", "b1", "b4"))
                 why = "".join(f"; {w}" for w in (cell.bound, cell.disturbed) if w)
@@ -104,14 +109,14 @@ def _round(switch: LevadaCluster, labels: dict[str, object]) -> list[Cell]:
     return cells
 
 
-def flows(other: str, throttled: bool) -> list[Flow]:
+def flows(other: str, contended: bool) -> list[Flow]:
     """The flows of a cell."""
     made: list[Flow] = [flood("flood", "b3", "b1", FLOOD * LINK_BPS, offload=True)]
     if other == UDP:
         made.append(_paced("other", "b3", "b4", PACED))
     else:
         made.append(TcpFlow("other", "b3", "b4"))
-    if throttled:
+    if contended:
         made.append(_paced("victim", "a2", "a1", PROMISED["A"]))
     return made
 
@@ -129,36 +134,67 @@ def rate_bps(cell: Cell, receiver: str) -> float:
 
 
 def claims(cells: Sequence[Cell]) -> list[Claim]:
-    """Of `rate`: what goes elsewhere gets what it did, while the flood is in fact throttled."""
+    """Of `rate`: what goes elsewhere gets what it did, while the flood is in fact throttled and the
+    victim has what it was promised."""
     made = []
     for other in (UDP, TCP):
         free, held = (_mean_bps(cells, "rate", other, t, "b4") for t in (False, True))
-        kept = None if free is None or held is None else 100 * held / free
+        kept = None if free is None or held is None else 100 * held.value / free.value
         name = f"{other} to another receiver, of what it gets while nobody is throttled"
         made.append(at_least(name, kept, "%", KEPT_PERCENT))
         flooded = _mean_bps(cells, "rate", other, True, "b1")
-        part = None if flooded is None else 100 * flooded / (FLOOD * LINK_BPS)
+        part = None if flooded is None else 100 * flooded.value / (FLOOD * LINK_BPS)
         name = f"the flood beside it, of what is sent of it to the victim's host: {other}"
         made.append(at_most(name, part, "%", THROTTLED_PERCENT))
+        victim = _mean_bps(cells, "rate", other, True, "a1")
+        part = None if victim is None else 100 * victim.value / (PROMISED["A"] * LINK_BPS)
+        made.append(
+            at_least(f"the victim, of its guarantee: beside {other}", part, "%", VICTIM_PERCENT)
+        )
     return made
 
 
 def _mean_bps(
-    cells: Sequence[Cell], controller: str, other: str, throttled: bool, receiver: str
-) -> float | None:
-    wanted = {"agents": controller, "other": other, "throttled": throttled}
+    cells: Sequence[Cell], peer: str, other: str, contended: bool, receiver: str
+) -> Mean | None:
+    """What a receiver got; None where no cell is valid."""
+    wanted = {"peer": peer, "other": other, "contended": contended}
     chosen = [c for c in cells if c.valid and all(c.labels[k] == v for k, v in wanted.items())]
-    return mean([rate_bps(c, receiver) for c in chosen]).value if chosen else None
+    return mean([rate_bps(c, receiver) for c in chosen]) if chosen else None
 
 
 def _table(cells: Sequence[Cell]) -> str:
     rows = []
-    for controller in CONTROLLERS:
+    for peer in PEERS:
         for other in (UDP, TCP):
-            for throttled in (False, True):
-                key = (controller, other, throttled)
+            for contended in (False, True):
+                key = (peer, other, contended)
                 got = [_mean_bps(cells, *key, receiver) for receiver in ("a1", "b1", "b4")]
-                told = ["invalid" if bps is None else f"{bps / 1e6:.1f}" for bps in got]
-                rows.append([controller, other, "yes" if throttled else "no", *told])
-    head = ["Mbit/s on the wire", "elsewhere", "throttled", "victim", "flood", "elsewhere"]
+                told = ["invalid" if bps is None else f"{bps.over(MBIT):.1f}" for bps in got]
+                rows.append([peers.TITLES[peer], other, "sends" if contended else "silent", *told])
+    head = ["Mbit/s on the wire", "elsewhere", "victim", "victim", "flood", "elsewhere"]
     return table(head, rows)
+
+
+def _draw(cells: Sequence[Cell], out: Path) -> None:
+    """What each receiver gets while all send, by peer, to what it was due."""
+    names = {"a1": "victim", "b1": "flood", "b4": "elsewhere"}
+    for file, other in (("udp", UDP), ("tcp", TCP)):
+        series = {
+            name: [_in_mbit(_mean_bps(cells, peer, other, True, receiver)) for peer in PEERS]
+            for receiver, name in names.items()
+        }
+        series["elsewhere, victim silent"] = [
+            _in_mbit(_mean_bps(cells, peer, other, False, "b4")) for peer in PEERS
+        ]
+        plot.bars(
+            out / file,
+            f"A flood at a victim's host, and {other} from the same sender elsewhere",
+            "Mbit/s on the wire",
+            [title.replace(" ", "\n", 1) for title in peers.TITLES.values()],
+            series,
+        )
+
+
+def _in_mbit(rate: Mean | None) -> Mean | None:
+    return None if rate is None else rate.over(MBIT)

@@ -105,18 +105,18 @@ def test_the_median_counts_and_who_never_was_back_is_last() -> None:
     played = [blasted(back) for back in (0.005, None, 0.015)]
     assert convergence_live.back_ms(played) == pytest.approx(15.0)
     assert convergence_live.back_ms([blasted(None)] * 3) is None
-    whole, late, kept = convergence_live.claims(1, [*CONTROLS, *played], 98.0)
+    whole, late, kept = convergence_live.claims(1, [*CONTROLS, *played], [97.0, 99.0])
     assert whole.holds
     assert late.holds
     assert not kept.holds
-    _, never, _ = convergence_live.claims(1, [*CONTROLS, blasted(None)], 100.0)
+    _, never, _ = convergence_live.claims(1, [*CONTROLS, blasted(None)], [100.0])
     assert not never.holds
 
 
 def test_nothing_is_said_where_a_control_is_short_or_no_blast_counts() -> None:
     short = [blasted(0.0, NONE), blasted(0.1, PACED, whole=0.99)]
-    whole, back, _ = convergence_live.claims(1, [*short, blasted(0.005)], 100.0)
+    whole, back, _ = convergence_live.claims(1, [*short, blasted(0.005)], [100.0])
     assert not whole.holds
     assert back.value is None
-    _, back, _ = convergence_live.claims(1, [*CONTROLS, blasted(0.005, bound="machine")], 100.0)
+    _, back, _ = convergence_live.claims(1, [*CONTROLS, blasted(0.005, bound="machine")], [100.0])
     assert back.value is None

@@ -18,11 +18,12 @@ def shown(at_s: float, busy_s: dict[str, float], lag_ns: dict[str, int]) -> dict
     for number, (host, busy) in enumerate(busy_s.items()):
         lag = {"p50": 1, "p99": lag_ns[host], "max": lag_ns[host]}
         worker = {"busy_ns": busy * SECOND_NS, "cpu_ns": busy * SECOND_NS, "loop_lag_ns": lag}
+        worker["loop_lag_buckets"] = [[50_000, int(100 * at_s)], [lag_ns[host], int(10 * at_s)]]
         workers[host] = {"now_ns": (at_s + number / 100) * SECOND_NS, "worker": worker}
     return {"switches": [], "workers": workers}
 
 
-LAG_NS = {"h1": 10, "h2": 30, "h3": 20}
+LAG_NS = {"h1": 110_000, "h2": 200_000, "h3": 120_000}
 
 
 def busy(**part: float) -> float:
@@ -30,7 +31,9 @@ def busy(**part: float) -> float:
     first = shown(5, dict.fromkeys(LAG_NS, 1.0), LAG_NS)
     last = shown(7, {host: 1 + 2 * part[host] for host in LAG_NS}, LAG_NS)
     worker = worker_use(first, last)
-    assert worker.loop_lag_ns["p99"] == 30, "the longest"
+    assert worker.loop_lag_ns["p99"] == 200_000, "the longest"
+    # 20 times 100 us more than is made good, in two seconds.
+    assert worker.late == pytest.approx(0.001)
     assert worker.cpu == worker.busy
     return worker.busy
 

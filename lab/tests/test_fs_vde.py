@@ -172,7 +172,7 @@ def test_the_flood_exceeds_its_share_and_fits_the_wire() -> None:
 def shown(now_ns: int, red: int, busy_ns: int) -> dict[str, Any]:
     tenant = {"name": "red", "egress": {"wire_bytes": red}, "ingress": {"wire_bytes": 2 * red}}
     lag = {"p50": 1, "p99": 2, "max": 3}
-    worker = {"loop_lag_ns": lag, "busy_ns": busy_ns, "cpu_ns": now_ns}
+    worker = {"loop_lag_ns": lag, "loop_lag_buckets": [], "busy_ns": busy_ns, "cpu_ns": now_ns}
     return {"now_ns": now_ns, "worker": worker, "switches": [{"name": "s1", "tenants": [tenant]}]}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.plot import bars, lines
-from lab.stats import mean, median, student_t_quantile, table
+from lab.stats import mean, median, median_interval, student_t_quantile, table
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,23 @@ def test_one_degree_of_freedom_is_cauchy() -> None:
     assert student_t_quantile(0.75, 1) == pytest.approx(1.0, abs=1e-12)
 
 
+def test_the_medians_interval_matches_the_binomial_tables() -> None:
+    # Printed tables: the 6th and the 15th of 20, the 2nd and the 9th of 10, all of 6.
+    assert median_interval(list(range(20, 0, -1))) == (6, 15)
+    assert median_interval(list(range(1, 11))) == (2, 9)
+    assert median_interval([3, 1, 4, 1, 5, float("inf")]) == (1, float("inf"))
+    assert median_interval([3, 1, 4, 1, 5]) is None, "five say nothing with 95 %"
+    assert median_interval([1]) is None
+    assert median_interval([]) is None
+
+
 def test_mean_of_three_runs() -> None:
     m = mean([9.0, 10.0, 11.0])
     assert m.value == 10
     # s = 1, n = 3: 4.3027 / sqrt(3)
     assert m.half_width == pytest.approx(2.4841, abs=1e-4)
+    assert m.over(2).value == 5
+    assert m.over(2).half_width == pytest.approx(2.4841 / 2, abs=1e-4)
     assert f"{m:.1f}" == "10.0 ± 2.5"
 
 
