@@ -14,8 +14,11 @@ use datapath::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// Most entries that are kept: three times 1000 hosts with 20 endpoints each.
-pub const MOST_ENTRIES: usize = 1 << 16;
+/// Most endpoints that are kept: three times 1000 hosts with 20 each.
+pub const MOST_ENDPOINTS: usize = 1 << 16;
+/// Most other entries, of which a host has two. Apart from the endpoints, as these come first when everything is read: too many of them must not
+/// hide hosts.
+pub const MOST_HOST_ENTRIES: usize = 1 << 13;
 /// Most refusals that are said; more are counted.
 pub const MOST_SAID: usize = 32;
 
@@ -108,6 +111,8 @@ pub struct Book {
     own: Own,
     lease: i64,
     known: BTreeMap<Key, Held>,
+    /// How many of them are endpoints.
+    endpoints: usize,
     /// Keys that are none.
     strange: BTreeMap<String, String>,
     revision: i64,
@@ -153,12 +158,18 @@ impl Book {
         if self.known.get(&key).is_some_and(|held| held.revision > revision) {
             return;
         }
-        if self.known.len() >= MOST_ENTRIES && !self.known.contains_key(&key) && !self.is_own(&key) {
-            self.strange.insert("(others)".to_owned(), format!("there are more than {MOST_ENTRIES} entries"));
+        let (many, most, what) = match key {
+            Key::Endpoint(..) => (self.endpoints, MOST_ENDPOINTS, "endpoints"),
+            _ => (self.known.len() - self.endpoints, MOST_HOST_ENTRIES, "entries of hosts"),
+        };
+        if many >= most && !self.known.contains_key(&key) && !self.is_own(&key) {
+            self.strange.insert(format!("(other {what})"), format!("there are more than {most}"));
             return;
         }
-        let entry = Entry::read(&key, value);
-        self.known.insert(key, Held { since, revision, lease, entry });
+        let (entry, is_endpoint) = (Entry::read(&key, value), matches!(key, Key::Endpoint(..)));
+        if self.known.insert(key, Held { since, revision, lease, entry }).is_none() {
+            self.endpoints += usize::from(is_endpoint);
+        }
     }
 
     /// Since when a key has been there, if it has; else, this revision.
@@ -173,6 +184,7 @@ impl Book {
             && self.known.get(&key).is_some_and(|held| held.revision <= revision)
         {
             self.known.remove(&key);
+            self.endpoints -= usize::from(matches!(key, Key::Endpoint(..)));
         }
     }
 

@@ -315,3 +315,52 @@ fn an_older_word_does_not_undo_a_newer_one() {
     book.delete(path, 8);
     assert!(book.outcome().members.is_empty());
 }
+
+#[test]
+fn too_many_endpoints_hide_no_host_and_own_ones_are_always_kept() {
+    let mut store = Fake::default();
+    let mut own = Host::new(1, &[("red", RED)]);
+    Host::new(2, &[("blue", BLUE)]).settle(&mut store);
+    own.settle(&mut store);
+    // All of a store's endpoints come before its hosts.
+    let crowd = (0..=MOST_ENDPOINTS as u32).map(|n| {
+        let [_, a, b, c] = n.to_be_bytes();
+        format!("/l/v1/endpoint/a/02:ff:00:{a:02x}:{b:02x}:{c:02x}")
+    });
+    let entry = br#"{"version":1,"host":"h2","name":"e"}"#;
+    for path in crowd {
+        own.book.put(&path, entry, (store.revision, store.revision), 0);
+    }
+    for n in 0..3 {
+        store.put(&format!("/l/v1/host/late{n}"), br#"{"version":1,"address":"192.0.2.9:7370"}"#, 0);
+    }
+    for (path, (value, revision, lease, since)) in &store.keys {
+        own.book.put(path, value, (*since, *revision), *lease);
+    }
+    let outcome = own.book.outcome();
+    assert!(outcome.members.iter().any(|known| known.member.name == "late0"), "{:?}", outcome.refused);
+    assert!(outcome.refused.iter().any(|why| why.contains("other endpoints")), "{:?}", outcome.refused);
+    assert!(own.holds("red", RED));
+    // Of its own there is always room for what is new.
+    let path = "/l/v1/endpoint/red/02:00:00:00:00:02";
+    own.book.set_own(super::tests::own(1, &[("red", RED), ("red", BLUE)]));
+    own.book.put(path, br#"{"version":1,"host":"h1","name":"red2"}"#, (store.revision, store.revision), 0);
+    assert!(own.holds("red", BLUE));
+    own.book.delete(path, store.revision + 1);
+    // What goes makes room, for as much.
+    let next = store.revision + 1;
+    for _ in 0..2 {
+        own.book.delete("/l/v1/endpoint/a/02:ff:00:00:00:00", next);
+    }
+    for n in 0..2 {
+        own.book.put(&format!("/l/v1/endpoint/z/02:00:00:00:00:0{n}"), entry, (next, next), 0);
+    }
+    assert_eq!(own.place("z", Mac([2, 0, 0, 0, 0, 0])).as_deref(), Some("h2"));
+    assert_eq!(own.place("z", Mac([2, 0, 0, 0, 0, 1])), None);
+    // Hosts are bounded for themselves.
+    for n in 0..MOST_HOST_ENTRIES {
+        let host = format!(r#"{{"version":1,"address":"10.{}.{}.1:7370"}}"#, n >> 8, n & 0xff);
+        own.book.put(&format!("/l/v1/host/crowd{n}"), host.as_bytes(), (next, next), 0);
+    }
+    assert!(own.book.outcome().refused.iter().any(|why| why.contains("other entries of hosts")));
+}
