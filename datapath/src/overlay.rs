@@ -11,8 +11,9 @@
 
 use crate::fdb::Keyed;
 use crate::program::{Attachment, ChangeError, Slots, TenantId};
-use crate::wire::Mac;
+use crate::units::Instant;
 use crate::wire::vxlan::{self, Tunnel};
+use crate::wire::{ETHERNET_HEADER, Mac};
 use core::net::IpAddr;
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,6 +21,11 @@ use std::collections::{BTreeMap, HashMap};
 pub const MOST_PEERS: usize = 1 << SLOT_BITS;
 /// Most addresses on other hosts: 1000 hosts with 20 endpoints of six addresses each.
 pub const MOST_REMOTES: usize = 1 << 17;
+/// The least that a tunnel is believed to carry: IPv6's least MTU, which guests do not go below (RFC 8201, section 4). Who forges less would cut
+/// them off.
+const LEAST_INNER_MTU: u16 = 1280;
+/// For how long it is believed that a path is narrow: the way may have become another (RFC 1191, section 6.3; RFC 8201, section 4).
+const PATH_NS: u64 = 600_000_000_000;
 /// Bits of a [`PeerId`] that are the slot; the others count its owners.
 const SLOT_BITS: u32 = 12;
 
@@ -118,6 +124,8 @@ struct Place {
     tenants: Vec<TenantId>,
     /// Addresses that are there.
     remotes: u32,
+    /// The longest packet that the way there carries, by what a router has said, and until when that is believed.
+    path: Option<(u16, Instant)>,
     vacant: bool,
 }
 
@@ -140,6 +148,8 @@ pub struct Tunnels {
     by_vni: HashMap<u32, TenantId, Keyed>,
     /// By tenant.
     networks: Vec<Network>,
+    /// Until when some way may be known to be narrow.
+    narrow_until: Instant,
 }
 
 impl Tunnels {
@@ -155,6 +165,7 @@ impl Tunnels {
             remotes: HashMap::with_hasher(keyed),
             by_vni: HashMap::with_hasher(keyed),
             networks: Vec::new(),
+            narrow_until: Instant::default(),
         }
     }
 
@@ -198,6 +209,33 @@ impl Tunnels {
         let vni = self.networks.get(tenant.0 as usize)?.vni?;
         let tunnel = Tunnel { from: (local.address, local.mac), to: (place.address, place.next_hop?), vni };
         (place.address.is_ipv4() == local.address.is_ipv4()).then_some(tunnel)
+    }
+
+    /// A router says that packets to a host may have at most `mtu` bytes. Nothing is done where that is longer than what is known, or nobody of the
+    /// table.
+    pub fn narrow(&mut self, to: IpAddr, mtu: u16, now: Instant) {
+        let Some(&slot) = self.by_address.get(&to) else { return };
+        let mtu = mtu.max(LEAST_INNER_MTU + (vxlan::outer(&to) - ETHERNET_HEADER) as u16);
+        let (place, until) = (&mut self.places[slot as usize], now.plus_ns(PATH_NS));
+        if place.path.is_none_or(|(known, until)| mtu <= known || until <= now) {
+            place.path = Some((mtu, until));
+            self.narrow_until = until;
+        }
+    }
+
+    /// The longest packet that the way to a host carries, where a router has said so.
+    #[must_use]
+    pub fn path_mtu(&self, peer: PeerId, now: Instant) -> Option<u16> {
+        self.place(peer)?.path.and_then(|(mtu, until)| (now < until).then_some(mtu))
+    }
+
+    /// All hosts to which the way is narrower than the uplink, as far as is known.
+    pub fn narrow_paths(&self, now: Instant) -> impl Iterator<Item = (IpAddr, u16)> + '_ {
+        let places = if now < self.narrow_until { &self.places[..] } else { &[] };
+        places.iter().filter(|place| !place.vacant).filter_map(move |place| {
+            let (mtu, until) = place.path?;
+            (now < until).then_some((place.address, mtu))
+        })
     }
 
     /// The tenant with a network identifier.
@@ -253,7 +291,10 @@ impl Tunnels {
     /// It does not fit what there is; nothing was done.
     pub fn change(&mut self, change: &OverlayChange) -> Result<(), ChangeError> {
         match *change {
-            OverlayChange::Local(local) => self.local = local,
+            OverlayChange::Local(local) => {
+                self.local = local;
+                self.places.iter_mut().for_each(|place| place.path = None);
+            }
             OverlayChange::Peer(address, Some(ref peer)) => return self.set_peer(address, peer),
             OverlayChange::Peer(address, None) => return self.remove_peer(address),
             OverlayChange::Remote(tenant, mac, at) => return self.set_remote(tenant, mac, at),
@@ -278,6 +319,8 @@ impl Tunnels {
             }
         }
         let place = &mut self.places[slot as usize];
+        // Another way may be as wide as any.
+        place.path = place.path.filter(|_| place.next_hop == peer.next_hop);
         place.next_hop = peer.next_hop;
         place.tenants.clone_from(&peer.tenants);
         Ok(())
@@ -326,13 +369,14 @@ impl Tunnels {
             Some(slot) => slot,
             None if self.places.len() < MOST_PEERS => {
                 let id = PeerId(self.places.len() as u32);
-                self.places.push(Place { address, next_hop: None, id, tenants: Vec::new(), remotes: 0, vacant: true });
+                let (tenants, remotes, path) = (Vec::new(), 0, None);
+                self.places.push(Place { address, next_hop: None, id, tenants, remotes, path, vacant: true });
                 id.0
             }
             None => return Err(ChangeError::OverlayFull),
         };
         let place = &mut self.places[slot as usize];
-        (place.address, place.vacant) = (address, false);
+        (place.address, place.path, place.vacant) = (address, None, false);
         self.by_address.insert(address, slot);
         Ok(slot)
     }

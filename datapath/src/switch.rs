@@ -20,7 +20,7 @@ use crate::segment;
 use crate::stats::Traffic;
 use crate::units::{Both, Direction, Instant};
 use crate::verdict::{DropCounters, Reason, Verdict};
-use crate::wire::{Mac, vlan, vxlan};
+use crate::wire::{L4, Mac, vlan, vxlan};
 use change::Gone;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use std::collections::VecDeque;
@@ -340,6 +340,9 @@ impl Switch {
         let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
         if let Err(reason) = looked {
             return drop_for(pool, frame, reason);
+        }
+        if matches!(pool.meta(&frame).layout.l4, L4::Icmp | L4::Icmpv6) {
+            self.hear_path(pool, now, &frame);
         }
         let Some(network) = self.forward.network_of_vlan(pool.meta(&frame).layout.vlan) else {
             return drop_for(pool, frame, Reason::BadVlan);

@@ -1,4 +1,4 @@
-//! Any bytes as a datagram of a tunnel, or a train of them: no panic, an inner frame that lies in the outer one, marks that come out as they
+//! Any bytes as a datagram of a tunnel, a train of them, or what a router says of one: no panic, an inner frame that lies in the outer one, marks that come out as they
 //! should; what is joined can be cut again; and what is put into a tunnel comes out as it was.
 
 use datapath::checksum;
@@ -7,7 +7,7 @@ use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::segment;
 use datapath::train;
 use datapath::wire::vxlan::{self, Tunnel};
-use datapath::wire::{Mac, parse};
+use datapath::wire::{Mac, parse, too_big};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whom datagrams are for, and from whom those are that are made here.
@@ -58,6 +58,8 @@ pub fn run(data: &[u8]) {
         ..Offload::default()
     };
     for (here, there) in ENDS {
+        let told = parse(frame).ok().and_then(|layout| too_big::told(frame, &layout, (here, NIC)));
+        assert!(told.is_none_or(|(to, mtu)| mtu > 0 && to.is_ipv4() == here.is_ipv4()));
         if vxlan::is_for(frame, here, NIC) {
             comes_out(frame, offload);
         }

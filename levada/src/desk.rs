@@ -7,7 +7,7 @@ mod trace;
 use crate::announce::{self, Announced};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
 use crate::hops::newly_left_out;
-use crate::hops::report::TunnelsReply;
+use crate::hops::report::{TunnelsReply, narrow};
 use crate::http::Door;
 use crate::log::{Level, Log};
 use crate::peers::Socket;
@@ -172,8 +172,19 @@ impl Desk {
     }
 
     /// The tunnels to other hosts.
-    pub fn tunnels(&self) -> TunnelsReply {
-        TunnelsReply { version: VERSION, switches: self.facts().tunnels.clone() }
+    ///
+    /// # Errors
+    /// The worker does not answer.
+    pub fn tunnels(&self) -> Result<TunnelsReply, Fault> {
+        let facts = self.facts();
+        let shot = self.snapshot(&facts)?;
+        let mut switches = facts.tunnels.clone();
+        let paths = facts.plan.switches.iter().filter_map(|(id, switch)| {
+            Some((switch.name.as_str(), shot.switches.get(id as usize)?.narrow_paths.as_slice()))
+        });
+        narrow(&mut switches, &paths.collect());
+        *lock(&self.spare) = Some(shot);
+        Ok(TunnelsReply { version: VERSION, switches })
     }
 
     /// What is known of the cluster.

@@ -6,8 +6,8 @@
 //! first, and what was inside goes the way of every frame from the uplink. Where the port can cut UDP, the segments of a frame go and come as
 //! trains (`train.rs`).
 //!
-//! What is too long with the headers around it is dropped under a name of its own, and the sender told, if it wants to be
-//! (`wire/too_big.rs`).
+//! What is too long with the headers around it, for the uplink or for the way to a host as a router on it has said, is dropped under a name of
+//! its own, and the sender told, if it wants to be (`wire/too_big.rs`).
 
 use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look, segments};
 use super::{OUT, Switch};
@@ -24,6 +24,7 @@ use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::vxlan::{self, Received, Tunnel};
 use crate::wire::{ETHERNET_HEADER, too_big};
+use core::net::IpAddr;
 
 impl Switch {
     /// To the host that has the destination, or to each that may have it.
@@ -38,8 +39,9 @@ impl Switch {
         let Some(peer) = self.tunnels.find(tenant, destination(pool.bytes(&frame))) else {
             return self.flood_away(pool, now, from, false, frame);
         };
-        if !self.fits_path(longest_segment(pool, &frame)) {
-            self.tell_path(pool, now, from, &frame);
+        let longest = self.longest_to(peer, now);
+        if longest_segment(pool, &frame) > longest {
+            self.tell_path(pool, now, from, &frame, longest);
             return drop_for(pool, frame, Reason::PathMtu);
         }
         self.send_tunnel(pool, now, from, tenant, peer, frame)
@@ -70,8 +72,9 @@ impl Switch {
                 None => Err(Reason::NoBuffer),
             };
         }
-        if hosts > 0 && !self.fits_path(longest_segment(pool, &frame)) {
-            self.tell_path(pool, now, from, &frame);
+        let longest = self.longest_out();
+        if hosts > 0 && longest_segment(pool, &frame) > longest {
+            self.tell_path(pool, now, from, &frame, longest);
             if others {
                 self.count_drop(from, Reason::PathMtu);
             } else {
@@ -86,8 +89,15 @@ impl Switch {
 
     /// What a copy dies of is counted by itself.
     fn copy_to_hosts(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, tenant: TenantId, frame: &Frame) {
+        let (longest, mut narrowest) = (longest_segment(pool, frame), u32::MAX);
         for index in 0..self.tunnels.peers_of(tenant).len() {
             let peer = self.tunnels.peers_of(tenant)[index];
+            let most = self.longest_to(peer, now);
+            if longest > most {
+                narrowest = narrowest.min(most);
+                self.count_drop(from, Reason::PathMtu);
+                continue;
+            }
             let sent = match pool.duplicate(frame) {
                 Some(copy) => self.send_tunnel(pool, now, from, tenant, peer, copy),
                 None => Err(Reason::NoBuffer),
@@ -95,6 +105,9 @@ impl Switch {
             if let Err(reason) = sent {
                 self.count_drop(from, reason);
             }
+        }
+        if narrowest < u32::MAX {
+            self.tell_path(pool, now, from, frame, narrowest);
         }
     }
 
@@ -125,22 +138,39 @@ impl Switch {
         self.tunnels.to(tenant, peer).map(drop).ok_or(Reason::NoRoute)
     }
 
-    /// Whether segments of `longest` bytes, Ethernet header included, fit through the uplink with a tunnel's headers.
-    pub(super) fn fits_path(&self, longest: u32) -> bool {
-        longest + self.tunnels.outer() as u32 <= self.path_frame()
+    /// The longest frame in bytes, Ethernet header included, that fits through the uplink with a tunnel's headers.
+    pub(super) fn longest_out(&self) -> u32 {
+        let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port.0));
+        port.map_or(0, |features| features.max_frame).saturating_sub(self.tunnels.outer() as u32)
     }
 
-    /// The longest frame that the uplink takes.
-    fn path_frame(&self) -> u32 {
-        let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port.0));
-        port.map_or(0, |features| features.max_frame)
+    /// The same for the whole way to a host.
+    pub(super) fn longest_to(&self, peer: PeerId, now: Instant) -> u32 {
+        let most = self.longest_out();
+        let Some(mtu) = self.tunnels.path_mtu(peer, now) else { return most };
+        most.min((u32::from(mtu) + ETHERNET_HEADER as u32).saturating_sub(self.tunnels.outer() as u32))
+    }
+
+    /// A frame from the uplink, which goes its way in any case, may be a router's word that the way to a host is narrow.
+    pub(super) fn hear_path(&mut self, pool: &Pool, now: Instant, frame: &Frame) {
+        let layout = &pool.meta(frame).layout;
+        if let Some(local) = self.tunnels.local()
+            && layout.vlan.is_none()
+            && let Some((to, mtu)) = too_big::told(pool.bytes(frame), layout, (local.address, local.mac))
+        {
+            self.tunnels.narrow(to, mtu, now);
+        }
+    }
+
+    /// The hosts to which the way is narrower than the uplink, and how long packets to them may be, as routers have said.
+    pub fn narrow_paths(&self, now: Instant) -> impl Iterator<Item = (IpAddr, u16)> + '_ {
+        self.tunnels.narrow_paths(now)
     }
 
     /// Tells the sender of a frame how long its packets may be. Such answers are taken from its flood budget, so that they are no flood
     /// themselves.
-    fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
-        let mtu = self.path_frame().saturating_sub((self.tunnels.outer() + ETHERNET_HEADER) as u32);
-        let Ok(mtu) = u16::try_from(mtu) else { return };
+    fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame, longest: u32) {
+        let Ok(mtu) = u16::try_from(longest.saturating_sub(ETHERNET_HEADER as u32)) else { return };
         if !self.floods[from.0 as usize].take(now) {
             return;
         }

@@ -1,14 +1,15 @@
 //! The answer to a packet that is too long for what lies ahead: ICMP's "fragmentation needed" (RFC 792, RFC 1191) and ICMPv6's "packet
-//! too big" (RFC 4443, section 3.2).
+//! too big" (RFC 4443, section 3.2). [`answer`] gives it, [`told`] reads what a router says of a tunnel's datagrams.
 //!
 //! A switch has no address to speak with, so the answer comes from whom the packet was for, as Linux's bridges and tunnels have it: hosts
 //! look at the packet that is quoted, not at who quotes it. Nobody is answered who said that he does not want to know: by leaving IPv4's
 //! don't-fragment flag away, by a group as source or destination, or with a packet that is an ICMP error itself (RFC 1122, section
 //! 3.2.2).
 
-use super::{ETHERNET_HEADER, Icmp, L3, L4, Layout, be16, ethertype, protocol, put16, put32};
+use super::{ETHERNET_HEADER, Icmp, L3, L4, Layout, Mac, be16, be32, ethertype, protocol, put16, put32, vxlan};
 use crate::checksum;
 use crate::frame::{Frame, Pool};
+use core::net::IpAddr;
 
 /// Bytes of the headers before the quoted packet: IPv4 or IPv6, then ICMP.
 const IPV4: usize = 20;
@@ -94,6 +95,45 @@ fn write_v6(out: &mut [u8], ends: &[u8], mtu: u16) {
     put32(icmp, 4, mtu.into());
     let sum = !checksum::add(pseudo, checksum::sum(icmp));
     put16(icmp, 2, sum);
+}
+
+/// What a router says to the end of tunnels at `local`, an address and its interface's, of a datagram that had left there and was too long for the
+/// way: where it was to go, and the longest packet that passes. `None`: the frame, whose layout was parsed, is something else, is damaged, or cannot
+/// be true (RFC 5927, section 7): what is quoted is not longer than that.
+#[must_use]
+pub fn told(bytes: &[u8], layout: &Layout, local: (IpAddr, Mac)) -> Option<(IpAddr, u16)> {
+    let (l3, icmp) = (usize::from(layout.l3_offset), bytes.get(layout.l4_offset.into()..layout.end as usize)?);
+    let quoted = icmp.get(ICMP..)?;
+    let (mtu, sum) = match (layout.l3, layout.l4) {
+        (L3::Ipv4, L4::Icmp) if (icmp[0], icmp[1]) == UNREACHABLE => (u32::from(be16(icmp, 6)), 0),
+        (L3::Ipv6, L4::Icmpv6) if (icmp[0], icmp[1]) == (TOO_BIG, 0) => {
+            let addresses = &bytes[l3 + 8..l3 + 40];
+            (be32(icmp, 4), checksum::pseudo(addresses, protocol::ICMPV6, icmp.len()))
+        }
+        _ => return None,
+    };
+    let (is_ours, to, (len, udp)) = match local.0 {
+        IpAddr::V4(local) if layout.l3 == L3::Ipv4 && quoted.len() >= IPV4 => {
+            // Without options, as it left.
+            let is_ours = bytes[l3 + 16..l3 + 20] == local.octets()
+                && (quoted[0], quoted[9]) == (0x45, protocol::UDP)
+                && quoted[12..16] == local.octets();
+            let to = IpAddr::from([quoted[16], quoted[17], quoted[18], quoted[19]]);
+            (is_ours, to, (be16(quoted, 2).into(), IPV4))
+        }
+        IpAddr::V6(local) if layout.l3 == L3::Ipv6 && quoted.len() >= IPV6 => {
+            let is_ours = bytes[l3 + 24..l3 + 40] == local.octets()
+                && (quoted[0] >> 4, quoted[6]) == (6, protocol::UDP)
+                && quoted[8..24] == local.octets();
+            let to: [u8; 16] = quoted[24..40].try_into().ok()?;
+            (is_ours, IpAddr::from(to), (u32::from(be16(quoted, 4)) + IPV6 as u32, IPV6))
+        }
+        _ => return None,
+    };
+    let is_tunnel = quoted.get(udp..udp + 4).is_some_and(|ports| vxlan::are_ports(be16(ports, 0), be16(ports, 2)));
+    let is_sound = checksum::add(sum, checksum::sum(icmp)) == 0xffff;
+    let is_true = bytes[..6] == local.1.0 && is_ours && is_tunnel && is_sound && 0 < mtu && mtu < len;
+    u16::try_from(mtu).ok().filter(|_| is_true).map(|mtu| (to, mtu))
 }
 
 fn wants_to_know(bytes: &[u8], layout: &Layout) -> bool {

@@ -374,6 +374,11 @@ pub fn source_port(bytes: &[u8], layout: &Layout) -> u16 {
     EPHEMERAL.0 + ((hash >> 48) as u16) % EPHEMERAL.1
 }
 
+/// Whether a datagram with these ports, the source's first, may have come from [`push`].
+pub(super) fn are_ports(source: u16, destination: u16) -> bool {
+    source >= EPHEMERAL.0 && destination == PORT
+}
+
 /// One step of a multiplicative hash (Knuth, TAOCP 6.4: the golden ratio). Who finds flows that collide harms his own.
 fn mix(hash: u64, word: u32) -> u64 {
     ((hash ^ hash >> 29) ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -71,6 +71,8 @@ pub struct HostReport {
     pub next_hop: Option<String>,
     /// Why it is not known.
     pub error: Option<String>,
+    /// The longest packet in bytes that reaches it through a tunnel, where that is less than `mtu`: a router on the way has said so within the last ten minutes.
+    pub path_mtu: Option<u64>,
     /// Tenants of this switch that it has.
     pub tenants: Vec<String>,
 }
@@ -112,6 +114,7 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
         vtep: address.to_string(),
         next_hop: peer.next_hop.map(show_mac),
         error: if peer.next_hop.is_some() { None } else { Some(why(underlay, hops, address)) },
+        path_mtu: None,
         tenants: peer.tenants.iter().map(|tenant| name(tenant.0)).collect(),
     });
     TunnelsReport {
@@ -133,6 +136,18 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
                 addresses: overlay.remotes.keys().filter(|(tenant, _)| tenant.0 == id).count() as u64,
             })
             .collect(),
+    }
+}
+
+/// Adds what routers have said of the ways to other hosts, by switch.
+pub fn narrow(tunnels: &mut [TunnelsReport], paths: &BTreeMap<&str, &[(IpAddr, u16)]>) {
+    for report in tunnels {
+        let Some(paths) = paths.get(report.switch.as_str()) else { continue };
+        for &(vtep, mtu) in *paths {
+            let room = usize::from(mtu).saturating_sub(vxlan::outer(&vtep)) as u64;
+            let host = report.hosts.iter_mut().find(|host| host.vtep.parse() == Ok(vtep));
+            host.into_iter().filter(|_| room < report.mtu).for_each(|host| host.path_mtu = Some(room));
+        }
     }
 }
 

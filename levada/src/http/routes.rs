@@ -54,7 +54,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         "/v1/tables" => with_desk(house, &house.reports, |house| house.desk.tables()).await,
         "/v1/cluster" => with_desk(house, &house.reports, |house| Ok(house.desk.cluster())).await,
         "/v1/agents" => with_desk(house, &house.reports, |house| house.desk.agents()).await,
-        "/v1/tunnels" => with_desk(house, &house.reports, |house| Ok(house.desk.tunnels())).await,
+        "/v1/tunnels" => with_desk(house, &house.reports, |house| house.desk.tunnels()).await,
         "/v1/metrics" => {
             with_desk_as(
                 house,

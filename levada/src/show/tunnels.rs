@@ -25,11 +25,12 @@ fn one(tunnels: &TunnelsReport) -> String {
     let networks = tunnels.networks.iter();
     rows.extend(networks.map(|one| [one.tenant.clone(), one.vni.to_string(), one.addresses.to_string()]));
     out += &columns(&rows);
-    let mut rows = vec![["host", "vtep", "next hop", "tenants", ""].map(str::to_owned)];
+    let mut rows = vec![["host", "vtep", "next hop", "up to bytes", "tenants", ""].map(str::to_owned)];
     rows.extend(tunnels.hosts.iter().map(|host| {
         let next = host.next_hop.clone().unwrap_or_else(|| "-".to_owned());
         let error = host.error.clone().unwrap_or_default();
-        [host.host.clone(), host.vtep.clone(), next, host.tenants.join(","), error]
+        let most = host.path_mtu.unwrap_or(tunnels.mtu).to_string();
+        [host.host.clone(), host.vtep.clone(), next, most, host.tenants.join(","), error]
     }));
     if rows.len() > 1 {
         out += &columns(&rows);

@@ -11,6 +11,7 @@ use datapath::stats::{EndpointStats, LaneStats};
 use datapath::units::{Both, Instant};
 use datapath::verdict::DropCounters;
 use rustix::time::{ClockId, clock_gettime};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::mpsc::SyncSender;
 
@@ -57,6 +58,8 @@ pub struct SwitchNumbers {
     pub uplink_drops: DropCounters,
     /// Addresses learned.
     pub learned: usize,
+    /// Hosts to which the way is narrower than the uplink, and the longest packets to them in bytes, as routers have said.
+    pub narrow_paths: Vec<(IpAddr, u16)>,
 }
 
 /// A snapshot being made.
@@ -108,6 +111,7 @@ impl SwitchNumbers {
     fn clear(&mut self) {
         self.endpoints.clear();
         self.tenants.clear();
+        self.narrow_paths.clear();
         self.uplink = Both::default();
     }
 
@@ -236,6 +240,7 @@ impl Worker {
             numbers.clear();
             numbers.uplink_drops.clone_from(switch.uplink_drops());
             numbers.learned = switch.learned();
+            numbers.narrow_paths.extend(switch.narrow_paths(into.now));
         }
         into.links.clear();
         into.devices.clear();

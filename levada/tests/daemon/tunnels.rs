@@ -227,8 +227,8 @@ fn a_connection_in_a_tunnel_survives_takeovers() {
 
 /// The other host is in another network.
 #[test]
-fn a_router_is_the_next_hop() {
-    let Some(_turn) = turn("a_router_is_the_next_hop") else { return };
+fn a_router_is_the_next_hop_and_may_say_that_the_way_is_narrow() {
+    let Some(_turn) = turn("a_router_is_the_next_hop_and_may_say_that_the_way_is_narrow") else { return };
     let beds = [Bed::new(&["host", "red", "blue", "router"]), Bed::new(&["host", "red", "blue"])];
     let [one, two] = &beds;
     for (bed, number) in beds.iter().zip(1..) {
@@ -251,6 +251,17 @@ fn a_router_is_the_next_hop() {
     transfer(one, two, "red", TWO, 8 << 20);
     transfer(two, one, "blue", ONE, 8 << 20);
     assert_eq!(drops(&second, "malformed") + drops(&second, "unknown-vtep"), 0);
+    // The way on becomes narrow: the router says so, and guests send shorter packets.
+    let path = |bed: &Bed| {
+        let host = tunnels(bed)["hosts"][0].clone();
+        (host["vtep"].is_string(), host["path_mtu"].as_u64())
+    };
+    assert_eq!(path(one), (true, None));
+    one.ip("router", "route replace 192.0.2.0/24 dev eth2 scope link mtu 1400").unwrap();
+    transfer(one, two, "red", TWO, 8 << 20);
+    assert_eq!(path(one), (true, Some(1350)));
+    transfer(two, one, "blue", ONE, 8 << 20);
+    assert_eq!(path(two), (true, None), "the way back is as wide as it was");
     // The router has another address: its neighbours find out by themselves.
     one.ip("router", "link set eth1 address 02:00:00:00:0b:0a").unwrap();
     one.ip("host", "neigh flush dev eth0").unwrap();

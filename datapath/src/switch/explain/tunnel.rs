@@ -28,7 +28,7 @@ impl Switch {
         let Some(peer) = self.tunnels.find(tenant_of(network), destination(seen.bytes)) else {
             return self.explain_flood_away(now, from, network, false, seen, steps);
         };
-        if !self.fits_path(seen.longest_segment()) {
+        if seen.longest_segment() > self.longest_to(peer, now) {
             return refuse(steps, Reason::PathMtu);
         }
         self.explain_tunnel(now, from, network, peer, seen, steps)
@@ -66,12 +66,17 @@ impl Switch {
                 steps.push(Step::Copies(others as u32));
             }
         }
-        if hosts > 0 && !self.fits_path(seen.longest_segment()) {
+        if hosts > 0 && seen.longest_segment() > self.longest_out() {
             steps.push(Step::Refuse(Reason::PathMtu));
             return if others > 0 { result } else { Err(Reason::PathMtu) };
         }
-        if hosts > 0 {
-            steps.push(Step::Hosts(hosts as u32));
+        let peers = self.tunnels.peers_of(tenant_of(network)).iter();
+        let reached = peers.filter(|&&peer| seen.longest_segment() <= self.longest_to(peer, now)).count();
+        if reached > 0 {
+            steps.push(Step::Hosts(reached as u32));
+        }
+        if reached < hosts {
+            steps.push(Step::Refuse(Reason::PathMtu));
         }
         result
     }

@@ -9,7 +9,7 @@ use crate::units::Rate;
 use crate::verdict::Verdict;
 use crate::wire::build::{Build, arp_request, eth};
 use crate::wire::vxlan::OUTER_V4;
-use crate::wire::{Ipv4, Mac, Udp, be16, parse};
+use crate::wire::{Ipv4, Mac, Udp, be16, parse, too_big};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const VNI: u32 = 5001;
@@ -484,5 +484,130 @@ fn the_outer_packet_is_sound() {
         let layout = parse(bytes).expect("sound");
         assert_eq!(layout.end as usize, bytes.len());
         assert_eq!(Udp::of(bytes, &layout).expect("UDP").destination(), vxlan::PORT);
+    }
+}
+
+impl Rig {
+    /// What a router says of a frame that left: the longest packet that passes is `mtu`.
+    fn router_says(&mut self, left: &[u8], mtu: u16) -> Vec<u8> {
+        let frame = self.pool.alloc_from(left).expect("a buffer");
+        self.pool.meta_mut(&frame).layout = parse(left).expect("sound");
+        let answer = too_big::answer(&mut self.pool, &frame, mtu).expect("an answer");
+        let said = self.pool.bytes(&answer).to_vec();
+        self.pool.free(frame);
+        self.pool.free(answer);
+        said
+    }
+
+    fn narrow(&self) -> Vec<(IpAddr, u16)> {
+        self.switch.narrow_paths(self.now).collect()
+    }
+}
+
+#[test]
+fn a_router_that_says_that_the_way_is_narrow_is_believed_for_ten_minutes() {
+    for (half, there, inner) in [(roomy(1), host(2), 1350), (half6(1), host6(2), 1330)] {
+        let mut one = Rig::new(&half);
+        assert_eq!(one.rx_told(1, &udp(10, 20, 1400)), Verdict::Forwarded);
+        let [(0, left)] = &one.run(SECOND)[..] else { panic!("one frame") };
+        let said = one.router_says(left, 1400);
+        one.rx_bytes(0, &said, Offload::default());
+        assert_eq!(one.narrow(), [(there, 1400)]);
+        one.run(SECOND);
+
+        let refused = Verdict::Dropped(Reason::PathMtu);
+        assert_eq!(one.rx_bytes(1, &dont_fragment(&udp(10, 20, 1400)), Offload::default()), refused);
+        let [(1, answer)] = &one.run(SECOND)[..] else { panic!("an answer") };
+        assert_eq!((answer[34], answer[35], be16(answer, 40)), (3, 4, inner));
+        assert_eq!(one.rx_told(1, &udp(10, 20, usize::from(inner) - 28)), Verdict::Forwarded);
+        assert_eq!(one.rx_told(1, &udp(10, 20, usize::from(inner) - 27)), refused);
+        one.run(SECOND);
+        // A copy for everyone: the neighbour has it, the host cannot.
+        let everyone = eth(mac(10), Mac::BROADCAST).ipv4(ip(), ip()).udp(1, 2).payload(vec![1; 1400]);
+        assert_eq!(one.rx_told(1, &everyone), Verdict::Forwarded);
+        assert_eq!(one.run(SECOND).iter().map(|(port, _)| *port).collect::<Vec<_>>(), [2]);
+        assert_eq!(one.drops(0, Reason::PathMtu), 3);
+
+        // Less is believed down to what IPv6 needs inside, more is not.
+        let least = 1280 + if there.is_ipv4() { 36 } else { 56 };
+        for mtu in [600, 1390] {
+            let said = one.router_says(left, mtu);
+            one.rx_bytes(0, &said, Offload::default());
+            assert_eq!(one.narrow(), [(there, least)]);
+        }
+        one.run(SECOND);
+        one.now = one.now.plus_ns(600 * SECOND);
+        assert_eq!(one.narrow(), []);
+        assert_eq!(one.rx_told(1, &udp(10, 20, 1400)), Verdict::Forwarded);
+        assert_eq!(one.run(SECOND).len(), 1);
+        assert_eq!(one.pool.in_use(), 0);
+    }
+}
+
+/// The sum of an ICMP message that starts at `l4`, put right.
+fn put_sum(frame: &mut [u8], l4: usize) {
+    crate::wire::put16(frame, l4 + 2, 0);
+    let message = crate::checksum::sum(&frame[l4..]);
+    let pseudo = if l4 == 34 { 0 } else { crate::checksum::pseudo(&frame[22..54], 58, frame.len() - l4) };
+    crate::wire::put16(frame, l4 + 2, !crate::checksum::add(message, pseudo));
+}
+
+#[test]
+fn what_is_no_routers_word_about_a_tunnel_narrows_nothing() {
+    for half in [roomy(1), half6(1)] {
+        let is_v4 = half.overlay.local.is_some_and(|local| local.address.is_ipv4());
+        let (l3, l4) = (14, if is_v4 { 34 } else { 54 });
+        let quoted = l4 + 8;
+        let mut one = Rig::new(&half);
+        assert_eq!(one.rx_told(1, &udp(10, 20, 1400)), Verdict::Forwarded);
+        let [(0, left)] = &one.run(SECOND)[..] else { panic!("one frame") };
+        let said = one.router_says(left, 1400);
+        let (to, from, there, ports) = if is_v4 { (16, 12, 16, 20) } else { (24, 8, 24, 40) };
+        // Whom it is said to, by both addresses; the type; who had sent what is quoted, to whom, from which port and to which.
+        let others = [5, l3 + to + 3, l4, quoted + from + 3, quoted + there + 3, quoted + ports, quoted + ports + 3];
+        for at in others {
+            let mut other = said.clone();
+            other[at] ^= 0x81;
+            put_sum(&mut other, l4);
+            one.rx_bytes(0, &other, Offload::default());
+            assert_eq!(one.narrow(), [], "byte {at}");
+        }
+        // Damaged: the sum, and the length; and a length that would have passed.
+        for at in [l4 + 2, l4 + 7] {
+            let mut other = said.clone();
+            other[at] ^= 1;
+            one.rx_bytes(0, &other, Offload::default());
+        }
+        let longer = one.router_says(left, 1500);
+        one.rx_bytes(0, &longer, Offload::default());
+        assert_eq!(one.narrow(), []);
+        // All is said with the ports that are quoted.
+        let needed = quoted + ports + 4;
+        for len in l4 + 8..=needed {
+            let mut short = said[..len].to_vec();
+            crate::wire::put16(&mut short, if is_v4 { 16 } else { 18 }, (len - if is_v4 { l3 } else { l4 }) as u16);
+            put_sum(&mut short, l4);
+            one.rx_bytes(0, &short, Offload::default());
+            assert_eq!(one.narrow().len(), usize::from(len == needed), "{len}");
+        }
+    }
+}
+
+#[test]
+fn what_was_said_of_a_way_is_not_said_of_another() {
+    let mut one = Rig::new(&roomy(1));
+    assert_eq!(one.rx_told(1, &udp(10, 20, 1400)), Verdict::Forwarded);
+    let [(0, left)] = &one.run(SECOND)[..] else { panic!("one frame") };
+    let said = one.router_says(left, 1400);
+    let local = Some(Vtep { address: host(1), mac: nic(1) });
+    let elsewhere = Peer { next_hop: Some(nic(9)), ..peer(2, &[0]) };
+    for change in [OverlayChange::Local(local), OverlayChange::Peer(host(2), Some(elsewhere))] {
+        one.rx_bytes(0, &said, Offload::default());
+        assert_eq!(one.narrow().len(), 1);
+        let same = OverlayChange::Peer(host(2), Some(peer(2, &[0])));
+        one.change(Change::Overlay(same)).expect("fits");
+        assert_eq!(one.narrow().len(), 1);
+        one.change(Change::Overlay(change)).expect("fits");
+        assert_eq!(one.narrow(), []);
     }
 }
