@@ -1,5 +1,6 @@
 //! Three hosts with a daemon each, whose agents trust each other by certificates and speak over the network between them: what becomes of guarantees
-//! and limits when a daemon is killed, when two hosts cannot hear each other, and when the receiver goes.
+//! and limits when a daemon is killed, when two hosts cannot hear each other, when the receiver goes, and on a network that loses and doubles what
+//! they say while somebody else sends them garbage.
 
 use crate::testbed::{Bed, Daemon, soon, turn};
 use rustix::process::Signal;
@@ -29,6 +30,9 @@ directory = "DIRECTORY"
 /// Tenants and their VLANs.
 const RED: (&str, u8) = ("red", 10);
 const BLUE: (&str, u8) = ("blue", 20);
+/// Priorities of the filters that lose and that double what agents say.
+const LOST: [u8; 2] = [1, 2];
+const DOUBLED: u8 = 3;
 /// The endpoints, each in a namespace of its name: tenant, and number of the host.
 const ENDPOINTS: [((&str, u8), u8); 4] = [(RED, 1), (BLUE, 1), (RED, 2), (BLUE, 3)];
 
@@ -142,6 +146,44 @@ fn hosts() -> [Host; 3] {
     hosts
 }
 
+/// The network loses three in ten of what agents say, and brings what is left twice. Which are lost is told by a byte of what is encrypted, and so
+/// by chance, as the kernel may have no action that drops.
+fn distort(hosts: &[Host; 3]) {
+    let tc = |arguments: &str| hosts[0].bed.tool("tc", "fabric", arguments).unwrap();
+    hosts[0].bed.ip("fabric", "link add nowhere type bridge").unwrap();
+    hosts[0].bed.ip("fabric", "link set nowhere up").unwrap();
+    for from in 1..=3 {
+        tc(&format!("qdisc add dev p{from} clsact"));
+        let filter = |prio: u8, also: &str, action: &str| {
+            let agents = "u32 match ip protocol 17 0xff match ip dport 7370 0xffff";
+            tc(&format!(
+                "filter add dev p{from} ingress protocol ip prio {prio} {agents} {also} action mirred egress {action}"
+            ));
+        };
+        // A quarter, and a sixteenth.
+        filter(LOST[0], "match u8 0x00 0xc0 at 60", "redirect dev nowhere");
+        filter(LOST[1], "match u8 0x40 0xf0 at 60", "redirect dev nowhere");
+        for to in (1..=3).filter(|to| *to != from) {
+            filter(DOUBLED, &format!("match ip dst 192.0.2.{to}/32"), &format!("mirror dev p{to}"));
+        }
+    }
+}
+
+/// What tc counts of agents' datagrams at the ports: those that were lost, and those that were doubled.
+fn distorted(hosts: &[Host; 3]) -> (u64, u64) {
+    let of = |prio: u8| {
+        let count = |port: u8| {
+            let shown = format!("-s -j filter show dev p{port} ingress prio {prio}");
+            let filters: Value = serde_json::from_str(&hosts[0].bed.tool("tc", "fabric", &shown).unwrap()).unwrap();
+            let filters = filters.as_array().cloned().unwrap_or_default();
+            let actions = filters.iter().filter_map(|one| one["options"]["actions"].as_array()).flatten();
+            actions.filter_map(|action| action["stats"]["packets"].as_u64()).sum::<u64>()
+        };
+        (1..=3).map(count).sum::<u64>()
+    };
+    (LOST.map(of).iter().sum(), of(DOUBLED))
+}
+
 /// Full datagrams until dropped.
 struct Flood {
     over: Arc<AtomicBool>,
@@ -165,6 +207,30 @@ impl Flood {
         });
         Flood { over, thread: Some(thread) }
     }
+}
+
+/// Datagrams of all lengths that mean nothing, one in each millisecond, from an address of the network itself to two of the agents.
+fn garbage(fabric: &Host) -> Flood {
+    fabric.bed.ip("fabric", "address add 192.0.2.9/24 dev br0").unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let (space, is_over) = (fabric.bed.space("fabric"), Arc::clone(&over));
+    let thread = std::thread::spawn(move || {
+        let socket = space.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        while !is_over.load(Ordering::Relaxed) {
+            let mut random = || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state
+            };
+            let bytes: Vec<u8> = (0..random() % 1472).map(|_| random() as u8).collect();
+            let to = if bytes.len().is_multiple_of(2) { 1 } else { 3 };
+            let _ = socket.send_to(&bytes, (Ipv4Addr::new(192, 0, 2, to), 7370));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    Flood { over, thread: Some(thread) }
 }
 
 impl Drop for Flood {
@@ -243,4 +309,28 @@ fn guarantees_return_and_limits_end_when_daemons_die_and_hosts_are_cut_off() {
     soon("nobody is limited for what is gone", || nobody_is_limited(&hosts[2]));
     drop((victim, flood));
     soon("nobody is limited any more", || hosts.iter().all(nobody_is_limited));
+}
+
+#[test]
+fn guarantees_hold_while_messages_are_lost_and_doubled_and_garbage_arrives() {
+    let Some(_turn) = turn("guarantees_hold_while_messages_are_lost_and_doubled_and_garbage_arrives") else { return };
+    let hosts = hosts();
+    distort(&hosts);
+    let _garbage = garbage(&hosts[0]);
+    let mut daemons = [0, 1, 2].map(|n: usize| hosts[n].start());
+    let victim = Flood::new(&hosts[1], RED, 1);
+    let flood = Flood::new(&hosts[2], BLUE, 5);
+    soon("the flood is held", || is_held(&hosts));
+    has_its_guarantee(&daemons);
+
+    assert!(!daemons[0].end(Signal::KILL).success());
+    soon("nobody is limited for somebody dead", || nobody_is_limited(&hosts[2]));
+    daemons[0] = hosts[0].start();
+    soon("the flood is held for the new process", || is_held(&hosts));
+    has_its_guarantee(&daemons);
+
+    drop((victim, flood));
+    soon("nobody is limited any more", || hosts.iter().all(nobody_is_limited));
+    let (lost, doubled) = distorted(&hosts);
+    assert!(lost > 10 && doubled > 10, "{lost} lost, {doubled} doubled: the network was in order");
 }

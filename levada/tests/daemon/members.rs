@@ -1,10 +1,11 @@
 //! Two daemons on hosts of their own that know each other only by an etcd, which is on one of them: their tenants are joined by tunnels, and
-//! their agents speak over the same network. Needs Debian's `etcd-server` besides.
+//! their agents speak over the same network. The etcd goes away and returns, and a daemon is killed. Needs Debian's `etcd-server` besides.
 
 use crate::agents::Flood;
 use crate::restart::Transfer;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::tunnels::{TWO, host, hosts, knows_the_way, tunnels};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{self, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -90,17 +91,32 @@ fn is_below(limit: &Value, mbit: u64) -> bool {
     limit["rate_bps"].as_u64().is_some_and(|rate| rate < mbit * 1_000_000)
 }
 
+/// Whether the second host holds its flood by what the first has said.
+fn is_held(one: &Bed, two: &Bed) -> bool {
+    let (receiver, sender) = (agent(one), agent(two));
+    let own = sender["limited"].as_array().cloned().unwrap_or_default();
+    receiver["limits"].as_array().is_some_and(|all| all.iter().any(|limit| is_below(limit, 12)))
+        && own.iter().any(|limit| limit["from"] == "s1/blue/blue1" && is_below(limit, 12))
+}
+
+/// Whether a host says that it reaches the store.
+fn is_store_there(bed: &Bed) -> Option<bool> {
+    let output = bed.run(&["show", "cluster", "--json"]);
+    let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    reply["cluster"]["etcd"]["connected"].as_bool()
+}
+
 #[test]
 fn hosts_that_know_each_other_by_an_etcd_have_tunnels_and_hold_floods() {
     const TEST: &str = "hosts_that_know_each_other_by_an_etcd_have_tunnels_and_hold_floods";
     let Some(_turn) = turn(TEST) else { return };
     let [one, two] = hosts();
     one.ip("host", "link set lo up").unwrap();
-    let Some(_etcd) = etcd(&one, TEST) else { return };
+    let Some(store) = etcd(&one, TEST) else { return };
     certify([&one, &two]);
     let texts = [unacquainted(&one, 1), unacquainted(&two, 2)];
     let mut first = start(&one, &texts[0], false);
-    let second = start(&two, &texts[1], false);
+    let mut second = start(&two, &texts[1], false);
     soon("both know the way", || knows_the_way(&one) && knows_the_way(&two));
     let named = |bed: &Bed| tunnels(bed)["hosts"][0]["host"].as_str().map(str::to_owned);
     assert_eq!([named(&one), named(&two)], [Some("host2".to_owned()), Some("host1".to_owned())]);
@@ -117,14 +133,30 @@ fn hosts_that_know_each_other_by_an_etcd_have_tunnels_and_hold_floods() {
     transfer.end();
     // Blue sends three times what the receiver's line carries, beside red within its guarantee.
     let _victim = Flood::new(&two, "red", 1);
-    let _flood = Flood::new(&two, "blue", 5);
-    soon("the flood is held where it is sent", || {
-        let (receiver, sender) = (agent(&one), agent(&two));
-        let own = sender["limited"].as_array().cloned().unwrap_or_default();
-        receiver["limits"].as_array().is_some_and(|all| all.iter().any(|limit| is_below(limit, 12)))
-            && own.iter().any(|limit| limit["from"] == "s1/blue/blue1" && is_below(limit, 12))
-    });
+    let flood = Flood::new(&two, "blue", 5);
+    soon("the flood is held where it is sent", || is_held(&one, &two));
     soon("drops are named", || second.endpoint("blue1")["drops"]["pair-limit"].as_u64().unwrap_or(0) > 0);
     let drops = first.show()["switches"][0]["uplink"]["drops"].clone();
     assert!(drops["malformed"].is_null() && drops["bad-vni"].is_null(), "{drops}");
+
+    // Without the store frames pass, floods are held, and the operator is told.
+    drop(store);
+    soon("the store is missed", || is_store_there(&one) == Some(false) && is_store_there(&two) == Some(false));
+    drop(flood);
+    soon("nobody is limited", || agent(&two)["limited"].as_array().is_some_and(Vec::is_empty));
+    let _flood = Flood::new(&two, "blue", 5);
+    soon("the next flood is held without a store", || is_held(&one, &two));
+    let transfer = Transfer::over((&one, "red"), (&two, "red"), TWO);
+    transfer.goes_on();
+    let Some(_store) = etcd(&one, TEST) else { return };
+    soon("the store is there again", || is_store_there(&one) == Some(true) && is_store_there(&two) == Some(true));
+
+    // Who holds the flood is killed: the next process has its part from the store, and the tunnels and the limit with it.
+    assert!(!second.end(Signal::KILL).success());
+    second = start(&two, &texts[1], false);
+    soon("the way is known to the next process", || knows_the_way(&two));
+    transfer.goes_on();
+    transfer.end();
+    soon("the flood is held by the next process", || is_held(&one, &two));
+    soon("drops are named again", || second.endpoint("blue1")["drops"]["pair-limit"].as_u64().unwrap_or(0) > 0);
 }

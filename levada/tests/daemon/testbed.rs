@@ -83,8 +83,13 @@ impl Bed {
     }
 
     pub fn ip(&self, space: &str, arguments: &str) -> Result<String, String> {
+        self.tool("ip", space, arguments)
+    }
+
+    /// `ip`, or another tool of iproute2, in a namespace: what it prints, or its complaint.
+    pub fn tool(&self, name: &str, space: &str, arguments: &str) -> Result<String, String> {
         let words: Vec<&str> = arguments.split_whitespace().collect();
-        let output = self.space(space).run(|| Command::new("ip").args(words).output().unwrap()).unwrap();
+        let output = self.space(space).run(|| Command::new(name).args(words).output().unwrap()).unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
