@@ -191,7 +191,7 @@ def _draw(cells: Sequence[Cell], out: Path) -> None:
             out / file,
             f"A flood at a victim's host, and {other} from the same sender elsewhere",
             "Mbit/s on the wire",
-            [title.replace(" ", "\n", 1) for title in peers.TITLES.values()],
+            [title.replace(" ", "\n") for title in peers.TITLES.values()],
             series,
         )
 

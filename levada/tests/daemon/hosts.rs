@@ -249,6 +249,15 @@ fn is_held(hosts: &[Host; 3]) -> bool {
     said && own["from"] == "s1/blue/blue3" && own["rate_bps"].as_u64().is_some_and(|rate| rate < 12_000_000)
 }
 
+/// How many datagrams their agents have said.
+fn said(hosts: &[Host; 3]) -> u64 {
+    let of = |host: &Host| {
+        let peers = host.agent()["peers"].as_array().cloned().unwrap_or_default();
+        peers.iter().filter_map(|peer| peer["sent"].as_u64()).sum::<u64>()
+    };
+    hosts.iter().map(of).sum()
+}
+
 fn nobody_is_limited(host: &Host) -> bool {
     host.agent()["limited"].as_array().is_some_and(Vec::is_empty)
 }
@@ -309,6 +318,11 @@ fn guarantees_return_and_limits_end_when_daemons_die_and_hosts_are_cut_off() {
     soon("nobody is limited for what is gone", || nobody_is_limited(&hosts[2]));
     drop((victim, flood));
     soon("nobody is limited any more", || hosts.iter().all(nobody_is_limited));
+    soon("agents at rest say nothing", || {
+        let before = said(&hosts);
+        std::thread::sleep(Duration::from_secs(2));
+        before > 0 && said(&hosts) == before
+    });
 }
 
 #[test]
