@@ -75,7 +75,7 @@ Loads = Mapping[str, tuple[Load, ...]]
 
 #: Most of a window that a worker may be late: on TX the link idles meanwhile, and that is the
 #: machine's doing.
-LATE_LIMIT = 0.005
+LATE_LIMIT = 0.0075
 
 #: Least part of its guarantee that a tenant gets, and of the link one that is alone on it, in
 #: percent.
