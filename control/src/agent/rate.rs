@@ -47,7 +47,7 @@ use super::post::Post;
 use super::report::{Contention, Limited};
 use cycle::Cycle;
 use datapath::program::EndpointId;
-use datapath::units::Instant;
+use datapath::units::{Instant, Rate};
 use divide::Divider;
 use news::{News, Turns};
 use pair::Pair;
@@ -79,6 +79,8 @@ const NOISE_PART: u64 = 40;
 /// What a sample may have more than the link carries, as a part of it (one in), because frames and the loop's turns are not divisible. What is
 /// beyond was piled up by a stall.
 const PILED_PART: u64 = 8;
+/// Over what the wire's own rate is measured: some times longer than a host stalls.
+const WIRE_NS: u64 = 256_000_000;
 /// A receiver whose fast rate is above its slow one by this part (one in) grows; then this part of its rate (one in) is kept for it beyond what
 /// arrives, and given back over such a time when it does not grow any more.
 const GROWS_PART: u64 = 16;
@@ -172,6 +174,8 @@ struct State {
     /// What arrives, over [`FULL_NS`] and over [`alone::STEADY_NS`], in bits a second.
     total: u64,
     steady: u64,
+    /// What the wire brings, over [`WIRE_NS`], be it more than the link carries.
+    wire: u64,
     contended: bool,
     /// Since when nobody wants more than there is, while there are limits.
     calm_since: Option<Instant>,
@@ -235,8 +239,7 @@ impl Controller {
         let Some(link) = directory.link.filter(|_| span_ns > 0) else { return };
         self.sampled = Some(now);
         let counted: u64 = arrivals.iter().map(|arrival| arrival.wire_bytes).sum();
-        let possible = link.ingress.bytes_in(span_ns);
-        let scale = Scale::new(span_ns).bounded(counted, possible + possible / PILED_PART);
+        let scale = self.scale(span_ns, counted, link.ingress);
         let noise = link.ingress.0 / NOISE_PART;
         let capacity = link.contended().0;
         // With this much arriving, losses in the network are possible; with less they are not.
@@ -287,6 +290,18 @@ impl Controller {
         if self.limited > 0 {
             self.tell(now, noise, directory, post);
         }
+    }
+
+    /// How the bytes of a sample become rates. More than the link carries was piled up by a stall, unless it goes on: then the wire is faster
+    /// than the uplink was said to be, and what arrives is what is sent.
+    fn scale(&mut self, span_ns: u64, counted: u64, link: Rate) -> Scale {
+        let scale = Scale::new(span_ns);
+        self.state.wire = toward(self.state.wire, scale.rate(counted), span_ns, WIRE_NS);
+        if self.state.wire > link.0 + link.0 / PILED_PART {
+            return scale;
+        }
+        let possible = link.bytes_in(span_ns);
+        scale.bounded(counted, possible + possible / PILED_PART)
     }
 
     /// What arrived from one sender. True where that is news.
@@ -405,7 +420,7 @@ impl Controller {
                 pair.catch_up(now);
                 let arrives = pair.meter.estimate(above);
                 let Some(limit) = &mut pair.limit else { continue };
-                counters.ignored += u64::from(limit.watch(now, &pair.meter, noise));
+                counters.ignored += u64::from(limit.watch(now, &pair.meter));
                 limit.judge(now, &pair.meter, arrives);
                 let held = limit.held(now, &pair.meter);
                 receiver.held += held;
@@ -534,7 +549,7 @@ impl Controller {
             contended: self.state.contended,
             flood: self.state.contended && now < self.state.suspect_until,
             draining: self.state.draining,
-            arriving: datapath::units::Rate(self.state.total),
+            arriving: Rate(self.state.total),
         }
     }
 

@@ -96,7 +96,11 @@ impl Host {
 
     /// Starts its daemon where its address is.
     fn start(&self) -> Daemon {
-        self.bed.space("host").run(|| self.bed.start(&self.text)).unwrap()
+        self.start_with(&self.text)
+    }
+
+    fn start_with(&self, text: &str) -> Daemon {
+        self.bed.space("host").run(|| self.bed.start(text)).unwrap()
     }
 
     fn agent(&self) -> Value {
@@ -249,6 +253,13 @@ fn is_held(hosts: &[Host; 3]) -> bool {
     said && own["from"] == "s1/blue/blue3" && own["rate_bps"].as_u64().is_some_and(|rate| rate < 12_000_000)
 }
 
+/// What the first host's agent says of the flood that comes from the third: its host, and in what way it keeps to no limit.
+fn named(hosts: &[Host; 3]) -> Option<(Value, Value)> {
+    let limits = hosts[0].agent()["limits"].clone();
+    let of_flood = limits.as_array()?.iter().find(|limit| limit["from"] == mac(BLUE, 3).as_str())?.clone();
+    Some((of_flood["host"].clone(), of_flood["ignores"].clone()))
+}
+
 /// How many datagrams their agents have said.
 fn said(hosts: &[Host; 3]) -> u64 {
     let of = |host: &Host| {
@@ -347,4 +358,32 @@ fn guarantees_hold_while_messages_are_lost_and_doubled_and_garbage_arrives() {
     soon("nobody is limited any more", || hosts.iter().all(nobody_is_limited));
     let (lost, doubled) = distorted(&hosts);
     assert!(lost > 10 && doubled > 10, "{lost} lost, {doubled} doubled: the network was in order");
+}
+
+#[test]
+fn who_keeps_to_no_limit_is_named_and_takes_nothing_from_others() {
+    let Some(_turn) = turn("who_keeps_to_no_limit_is_named_and_takes_nothing_from_others") else { return };
+    let hosts = hosts();
+    // The third host is a member, as the first one knows, but has no agent, so nobody holds what it sends.
+    let (deaf, _) = hosts[2].text.split_once("[cluster]").unwrap();
+    let mut daemons = [hosts[0].start(), hosts[1].start(), hosts[2].start_with(deaf)];
+    let _victim = Flood::new(&hosts[1], RED, 1);
+    let _flood = Flood::new(&hosts[2], BLUE, 5);
+    soon("it is named", || named(&hosts) == Some(("h3".into(), "limit".into())));
+    let shown = String::from_utf8(hosts[0].bed.run(&["show", "agents"]).stdout).unwrap();
+    assert!(shown.contains("does not keep to it"), "{shown}");
+    has_its_guarantee(&daemons);
+
+    // It hears, and is held where it is sent.
+    assert!(!daemons[2].end(Signal::KILL).success());
+    daemons[2] = hosts[2].start();
+    soon("it is held, and named no more", || is_held(&hosts) && named(&hosts) == Some(("h3".into(), Value::Null)));
+    has_its_guarantee(&daemons);
+
+    // Nobody knows where it is.
+    assert!(!daemons[0].end(Signal::KILL).success());
+    let unlisted = hosts[0].text.replace(&mac(BLUE, 3), "02:00:00:00:ff:ff");
+    daemons[0] = hosts[0].start_with(&unlisted);
+    soon("it is named all the same", || named(&hosts) == Some((Value::Null, "unreachable".into())));
+    has_its_guarantee(&daemons);
 }

@@ -14,8 +14,12 @@ use datapath::wire::Mac;
 pub(super) const GRACE_NS: u64 = 6_000_000;
 /// A limit that is not used up counts as such only so long after it was raised: senders need to grow into it, and the average to follow.
 const RAISED_NS: u64 = 2 * SLOW_NS;
-/// Who sends more than it may for so long ignores its limit; who does not for so long does not any more.
+/// Who has sent more than it may for so long, by this part of it (one in) and a frame, ignores its limit, if that came to as much as
+/// may pass in such a time and to a burst of two longest frames; who does not for so long does not any more.
 const IGNORES_NS: u64 = 50_000_000;
+const IGNORES_PART: u64 = 16;
+const TOLERATED_NS: u64 = 25_000_000;
+const TOLERATED_BITS: u64 = 2 * 65_536 * 8;
 /// A sender that uses less than this part of its limit (of 8) for so long gets none.
 const UNUSED: u64 = 6;
 const UNUSED_NS: u64 = 100_000_000;
@@ -76,6 +80,9 @@ pub(super) struct Limit {
     unused_since: Option<Instant>,
     /// Since when it has been as `ignores` does not say.
     otherwise_since: Option<Instant>,
+    /// Bits that it has sent beyond what it may, and when they were counted.
+    beyond: u64,
+    watched_at: Instant,
     pub ignores: bool,
     /// When in the cycle its turn is, of 2^16.
     pub place: u16,
@@ -150,6 +157,8 @@ impl Limit {
             short_since: None,
             unused_since: None,
             otherwise_since: None,
+            beyond: 0,
+            watched_at: now,
             ignores: false,
             place,
         }
@@ -248,20 +257,34 @@ impl Limit {
         arrives > allowed.saturating_add(allowed / 4).saturating_add(noise)
     }
 
-    /// Follows whether the sender heeds its limit; true where it has just been found out.
-    pub fn watch(&mut self, now: Instant, meter: &Meter, noise: u64) -> bool {
-        let exceeds = self.exceeds(now, meter.slow.min(meter.fast), noise / 8);
-        if exceeds == self.ignores {
+    /// Follows whether the sender heeds its limit; true where it has just been found out. What it sends beyond is summed up, as by a policer's
+    /// bucket, so that a little counts if it goes on.
+    pub fn watch(&mut self, now: Instant, meter: &Meter) -> bool {
+        let elapsed_ns = now.since(std::mem::replace(&mut self.watched_at, now));
+        let bits = |rate: u64| rate.saturating_mul(elapsed_ns) / 1_000_000_000;
+        let allowed = self.allowed(now);
+        let most = allowed.saturating_add(allowed / IGNORES_PART).saturating_add(FRAME_SLOW);
+        // The slow rate goes on falling after the sender has heard, the fast one jumps with each frame: both have to say so.
+        let arrives = meter.slow.min(meter.fast);
+        let tolerated = allowed / (1_000_000_000 / TOLERATED_NS) + TOLERATED_BITS;
+        if arrives > most {
+            self.beyond = self.beyond.saturating_add(bits(arrives - most)).min(2 * tolerated);
+        } else if meter.slow <= most {
+            self.beyond = self.beyond.saturating_sub(bits(most - meter.slow));
+        }
+        let is_otherwise = if self.ignores { arrives <= most } else { self.beyond > 0 };
+        if !is_otherwise {
             self.otherwise_since = None;
             return false;
         }
         let since = *self.otherwise_since.get_or_insert(now);
-        if now.since(since) < IGNORES_NS {
+        let is_found = arrives > most && self.beyond > tolerated;
+        if now.since(since) < IGNORES_NS || !self.ignores && !is_found {
             return false;
         }
-        self.ignores = exceeds;
-        self.otherwise_since = None;
-        exceeds
+        self.ignores = !self.ignores;
+        (self.otherwise_since, self.beyond) = (None, 0);
+        self.ignores
     }
 }
 
@@ -411,6 +434,35 @@ mod tests {
         }
         receiver.limit(now, 0, true, false, 25 * MBIT, 0, &mut Scratch::default());
         receiver.pairs[1].limit.as_ref().unwrap().rate / MBIT
+    }
+
+    /// After how many milliseconds a sender that was told 10 Mbit/s, and of which `arrives(ms)` comes, is found to ignore it, within two seconds.
+    fn found_after(arrives: impl Fn(u64) -> u64) -> Option<u64> {
+        let mut limit = Limit::new(Instant(1), 0);
+        limit.rate = 10 * MBIT;
+        limit.tell(Instant(1));
+        let mut meter = Meter { fast: 400 * MBIT, slow: 400 * MBIT };
+        (1..2000).find(|&ms| {
+            meter.feed(arrives(ms), SAMPLE_NS);
+            limit.watch(Instant(1 + ms * MBIT), &meter)
+        })
+    }
+
+    #[test]
+    fn who_keeps_sending_a_little_more_than_it_may_is_found() {
+        assert!((51..60).contains(&found_after(|_| 400 * MBIT).unwrap()));
+        assert!((60..200).contains(&found_after(|_| 20 * MBIT).unwrap()));
+        assert!((200..2000).contains(&found_after(|_| 13 * MBIT).unwrap()));
+    }
+
+    #[test]
+    fn who_heeds_what_it_was_told_is_not_said_to_ignore_it() {
+        assert_eq!(found_after(|_| 10 * MBIT), None);
+        // Frame by frame; with a longest frame at once each 50 ms; and heard after 40 ms.
+        let frames = |every_ms, bits: u64| move |ms| if ms % every_ms == 0 { bits * 1000 } else { 0 };
+        assert_eq!(found_after(frames(5, 4 * FRAME_BITS)), None);
+        assert_eq!(found_after(frames(50, 40 * FRAME_BITS)), None);
+        assert_eq!(found_after(|ms| if ms < 40 { 400 * MBIT } else { 10 * MBIT }), None);
     }
 
     #[test]
