@@ -16,9 +16,9 @@ use super::super::post::Allowance;
 use super::{Controller, FEW_PAIRS, Instant, Receiver, STANDS_NS, State, TURN_NS};
 
 /// Turns for news, when it goes on for long, and so many that are saved for when it begins. What has not been put right by then is followed
-/// more slowly.
-const TURNS_PER_SECOND: u64 = 250;
-const SAVED_TURNS: u64 = 64;
+/// more slowly: by the turns that are due anyway, of which there are four times as many.
+const TURNS_PER_SECOND: u64 = 32;
+const SAVED_TURNS: u64 = 128;
 /// Of these, how many only a flood that begins may use.
 const RESERVE: u64 = 16;
 
