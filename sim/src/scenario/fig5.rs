@@ -1,6 +1,6 @@
 //! Figure 5 of the Gatekeeper paper, its receiving half: two machines send to a third, where tenant A is promised three quarters and B
-//! one. Beside it what the figure does not show: short connections that never leave slow start, idle bandwidth, and what becomes of a
-//! throttled sender's traffic to other receivers.
+//! one. Beside it what the figure does not show: short connections that never leave slow start, idle bandwidth, what becomes of a
+//! throttled sender's traffic to other receivers, and of it all where the switches' loops stall, as on busy machines.
 
 use control::agent::Settings;
 use control::agent::settings::ControllerKind;
@@ -10,8 +10,9 @@ use super::convergence::controllers;
 use super::measure::{SECOND, mbps};
 use super::{Cell, Claim, Options, Scenario, Table, Target};
 use crate::rack::{Member, Rack};
+use crate::random::Random;
 use crate::tcp::congestion::Algorithm;
-use crate::topology::{FlowSpec, Topology, Traffic};
+use crate::topology::{Fault, FlowSpec, Topology, Traffic};
 use crate::world::{Violation, World};
 
 /// See the module.
@@ -40,6 +41,10 @@ const ASIDE: Rate = Rate(200_000_000);
 const FLOOD_BESIDE: Rate = Rate(700_000_000);
 /// What is left out at the start of each cell.
 const WARM_UP_NS: u64 = 400_000_000;
+/// Where loops stall: how long after the last one at the same machine the next stall comes, and how long it is, both drawn evenly from this.
+/// All of them together are 5 % of the time.
+const STALL_AFTER_NS: (u64, u64) = (1_000_000, 21_000_000);
+const STALL_NS: (u64, u64) = (50_000, 1_000_000);
 /// Percent of its guarantee that a victim must get, of the link that must be used when the other is idle, and of what is offered that must
 /// reach other receivers.
 const VICTIM_LEAST: f64 = 99.5;
@@ -68,6 +73,7 @@ fn run(options: &Options) -> Result<Table, Violation> {
             ("promised on the receiving machine", format!("A {}, B {}", PUBLISHED[0], PUBLISHED[1])),
             ("promised with rate", format!("A {}, B {}", ALL[0], ALL[1])),
             ("UDP", "at line rate".into()),
+            ("stalls", "5 % of the time, of 0.05 to 1 ms, at each machine".into()),
             ("left out", format!("the first {} ms of each cell", WARM_UP_NS / 1_000_000)),
             ("swarm", format!("{SWARM} connections of {SWARM_BYTES} bytes at a time, one after the other")),
             (
@@ -83,8 +89,11 @@ fn run(options: &Options) -> Result<Table, Violation> {
         let victims = if name == "rate" { &VICTIMS[..] } else { &VICTIMS[..1] };
         for &victim in victims {
             for aggressor in AGGRESSORS {
-                row(&mut table, options, (name, settings), victim, aggressor)?;
+                row(&mut table, options, (name, settings), victim, aggressor, false)?;
             }
+        }
+        for aggressor in AGGRESSORS.into_iter().filter(|_| name == "rate") {
+            row(&mut table, options, (name, settings), Load::Tcp(1), aggressor, true)?;
         }
         idle(&mut table, options, (name, settings))?;
         aside(&mut table, options, (name, settings))?;
@@ -101,17 +110,20 @@ fn row(
     (name, settings): Named,
     victim: Load,
     aggressor: Load,
+    stalls: bool,
 ) -> Result<(), Violation> {
-    let mut cells = vec![victim.name().into(), aggressor.name().into(), name.into()];
+    let agents = if stalls { format!("{name}, stalls") } else { name.into() };
+    let mut cells = vec![victim.name().into(), aggressor.name().into(), agents.into()];
     for v in 0..2 {
         let loads = if v == 0 { [victim, aggressor] } else { [aggressor, victim] };
-        let got = measure(options, settings, loads)?;
+        let got = measure(options, settings, loads, stalls)?;
         let percent = got[v] * 1e6 / promised(settings)[v].0 as f64 * 100.0;
         cells.extend([Cell::Number(percent, 2), Cell::Number(got[1 - v], 1)]);
         let hard = matches!(aggressor, Load::Tcp(10) | Load::Udp | Load::Swarm);
         if name == "rate" && hard {
             let who = ["A", "B"][v];
-            let id = format!("{who} with {} beside {}: share of its guarantee", victim.name(), aggressor.name());
+            let among = if stalls { ", loops stall" } else { "" };
+            let id = format!("{who} with {} beside {}{among}: share of its guarantee", victim.name(), aggressor.name());
             table.claims.push(Claim { id, value: Some(percent), unit: "%", target: Target::AtLeast(VICTIM_LEAST) });
         }
     }
@@ -122,7 +134,7 @@ fn row(
 /// One tenant is silent: what the other gets, of what it gets without agents or guarantees in its way, which is the link.
 fn idle(table: &mut Table, options: &Options, (name, settings): Named) -> Result<(), Violation> {
     for load in [Load::Tcp(1), Load::Udp] {
-        let got = measure(options, settings, [Load::None, load])?[1];
+        let got = measure(options, settings, [Load::None, load], false)?[1];
         table.notes.push(format!("{name}: A silent, B with {} gets {got:.1} Mbit/s", load.name()));
         if name == "rate" {
             let id = format!("A silent: part of the link that B gets with {}", load.name());
@@ -159,20 +171,43 @@ fn aside(table: &mut Table, options: &Options, (name, settings): Named) -> Resul
 }
 
 /// What A and B get at the receiving machine, in Mbit/s on the wire.
-fn measure(options: &Options, settings: Option<Settings>, loads: [Load; 2]) -> Result<[f64; 2], Violation> {
+fn measure(
+    options: &Options,
+    settings: Option<Settings>,
+    loads: [Load; 2],
+    stalls: bool,
+) -> Result<[f64; 2], Violation> {
     let rack = rack(settings);
     let mut flows = Vec::new();
     for (tenant, load) in loads.into_iter().enumerate() {
         let flow = FlowSpec::new(rack.host(1 + tenant, 0), rack.host(0, tenant), load.traffic());
         flows.extend((0..load.flows()).map(|_| flow));
     }
-    let mut world = World::new(Topology { seed: options.seed, flows, ..rack.topology() });
+    let until = WARM_UP_NS + options.seconds * SECOND;
+    let faults = if stalls { lags(options.seed, rack.machines.len(), until) } else { Vec::new() };
+    let mut world = World::new(Topology { seed: options.seed, flows, faults, ..rack.topology() });
     let bytes = |world: &World| [0, 1].map(|endpoint| rack.arrived(world, 0, endpoint).traffic.wire_bytes);
     world.run_until(Instant(WARM_UP_NS))?;
     let before = bytes(&world);
     world.run_for(options.seconds * SECOND)?;
     let after = bytes(&world);
     Ok([0, 1].map(|tenant| mbps(after[tenant] - before[tenant], options.seconds * SECOND)))
+}
+
+/// When the loops of so many switches stall.
+fn lags(seed: u64, switches: usize, until_ns: u64) -> Vec<(u64, Fault)> {
+    let mut random = Random::new(seed);
+    let mut all = Vec::new();
+    for switch in 0..switches {
+        let mut at = 0;
+        while at < until_ns {
+            let for_ns = random.range(STALL_NS.0, STALL_NS.1);
+            at += for_ns + random.range(STALL_AFTER_NS.0, STALL_AFTER_NS.1);
+            all.push((at, Fault::Lag { switch, for_ns }));
+        }
+    }
+    all.sort_by_key(|(at, _)| *at);
+    all
 }
 
 fn promised(agents: Option<Settings>) -> [Rate; 2] {
