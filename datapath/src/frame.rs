@@ -46,6 +46,8 @@ pub struct Meta {
     pub queued: Instant,
     /// Bytes of a tunnel's headers that each of its segments has around it on the wire, beside what lies in the buffer.
     pub outer: u8,
+    /// The switch has put it into a tunnel over IPv4: its port keeps such frames in order, offloaded or not.
+    pub in_tunnel: bool,
 }
 
 /// All but the bytes: one cache line, since a queue that waited long finds nothing of its frames cached.

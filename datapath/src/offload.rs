@@ -49,14 +49,18 @@ pub struct OffloadSupport {
     pub tso_ecn: bool,
     /// UDP segmentation, both IP versions.
     pub uso: bool,
+    /// TCP segmentation of what lies in a tunnel over IPv4, both IP versions inside: each segment gets the outer headers too. The sum starts
+    /// in the inner frame, and is partial.
+    pub tunnel: bool,
 }
 
 impl OffloadSupport {
-    /// Everything.
-    pub const ALL: OffloadSupport = OffloadSupport { csum: true, tso4: true, tso6: true, tso_ecn: true, uso: true };
+    /// Everything that needs no tunnel.
+    pub const ALL: OffloadSupport =
+        OffloadSupport { csum: true, tso4: true, tso6: true, tso_ecn: true, uso: true, tunnel: false };
     /// Nothing: plain frames with full checksums.
     pub const NONE: OffloadSupport =
-        OffloadSupport { csum: false, tso4: false, tso6: false, tso_ecn: false, uso: false };
+        OffloadSupport { csum: false, tso4: false, tso6: false, tso_ecn: false, uso: false, tunnel: false };
 
     /// Whether a frame with `offload` can be handed over as it is.
     #[must_use]

@@ -4,7 +4,7 @@
 //! A system call and a walk through the kernel cost as much for a datagram of 1500 bytes as for one of 64 KiB. So where the uplink's port
 //! cuts UDP, the segments of a frame go into the tunnel together ([`couple`]), each complete, with a tunnel's header of its own: what
 //! the wire carries is the same as if they had been sent one by one, but that the outer UDP checksum, which the device writes, is not zero.
-//! (AF_PACKET knows no way to say that an inner packet is to be cut; TAP devices do from Linux 6.17.)
+//! A frame of TCP goes whole instead where the port can say that an inner packet is to be cut ([`crate::offload::OffloadSupport::tunnel`]).
 //!
 //! Where nobody cuts a train on its way, as over a veth, it arrives whole. [`uncouple`] takes the datagrams out, and joins those whose
 //! frames a cut would make of one: consecutive segments of TCP, or datagrams of UDP, equally long but for the last, of one flow, with the
@@ -79,7 +79,7 @@ pub fn couple(pool: &mut Pool, frame: &Frame, cars: Range<u32>, tunnel: &Tunnel,
     let sum = pseudo(&to[addresses(&layout)], protocol::UDP, len - l4);
     put16(to, l4 + transport::UDP_CHECKSUM, sum);
     let meta = pool.meta_mut(&train);
-    meta.layout = layout;
+    (meta.layout, meta.in_tunnel) = (layout, tunnel.to.0.is_ipv4());
     meta.offload = Offload {
         gso: if count > 1 { Gso::Udp } else { Gso::None },
         gso_size: if count > 1 { (VXLAN + headers + size) as u16 } else { 0 },

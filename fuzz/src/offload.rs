@@ -39,8 +39,14 @@ impl Case {
             csum_start: word(4),
             csum_offset: word(6),
         };
-        let support =
-            OffloadSupport { csum: bit(1, 0), tso4: bit(1, 1), tso6: bit(1, 2), tso_ecn: bit(1, 3), uso: bit(1, 4) };
+        let support = OffloadSupport {
+            csum: bit(1, 0),
+            tso4: bit(1, 1),
+            tso6: bit(1, 2),
+            tso_ecn: bit(1, 3),
+            uso: bit(1, 4),
+            tunnel: false,
+        };
         let max_bytes = (u32::from(word(8)) << 16) | u32::from(word(10));
         Some((Case { offload, support, max_bytes, trimmed: head[12], mark: bit(13, 0) }, frame))
     }

@@ -168,6 +168,7 @@ fn program(how: u8, which: u8) -> Program {
         ..Program::default()
     };
     program.ports[2].offload = OffloadSupport::NONE;
+    program.ports[0].offload.tunnel = which & 16 != 0;
     for (index, ports) in PORTS.iter().enumerate() {
         let attachment = [Attachment::Vlan(10), Attachment::Isolated, Attachment::Untagged]
             [if how & 32 == 0 { index } else { index % 2 }];
@@ -257,7 +258,9 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
             Change::Tenant(TenantId(u32::from(id % 5)), Some(Tenant { attachment, share }))
         }
         3 => {
-            let offload = if id & 0x80 == 0 { OffloadSupport::ALL } else { OffloadSupport::NONE };
+            let tunnel = id & 0x40 != 0;
+            let offload =
+                if id & 0x80 == 0 { OffloadSupport { tunnel, ..OffloadSupport::ALL } } else { OffloadSupport::NONE };
             let max_frame = 60 + (u32::from(knobs) << 4);
             Change::Port(PortId(u32::from(id % 10)), Some(PortFeatures { offload, max_frame }))
         }

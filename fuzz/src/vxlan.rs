@@ -52,8 +52,7 @@ pub fn run(data: &[u8]) {
         gso: [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp][usize::from(flags & 3)],
         needs_csum: flags & 4 != 0,
         csum_start,
-        // UDP's.
-        csum_offset: if flags & 3 == 3 { 6 } else { 0 },
+        csum_offset: [0, 16, 16, 6][usize::from(flags & 3)],
         gso_size,
         ..Offload::default()
     };
@@ -138,7 +137,9 @@ fn comes_apart(data: &[u8], offload: Offload) {
 fn goes_through(data: &[u8], offload: Offload, here: IpAddr, there: IpAddr, csum: bool) {
     let mut pool = Pool::new(PoolLimits { small: 1, medium: 1, large: 1 });
     let (Ok(layout), Some(frame)) = (parse(data), pool.alloc_from(data)) else { return };
-    let mut offload = Offload { gso: Gso::None, gso_size: 0, ..offload };
+    // Over IPv4, frames of TCP that are still to be cut go in as well.
+    let whole = here.is_ipv4() && matches!(offload.gso, Gso::Tcp4 | Gso::Tcp6);
+    let mut offload = if whole { offload } else { Offload { gso: Gso::None, gso_size: 0, ..offload } };
     if !csum || segment::check_offload(data, &layout, &offload).is_err() {
         offload = Offload::default();
     }

@@ -8,6 +8,7 @@ use crate::recipe::Recipe;
 use crate::worker::{AnyPort, Bell, Chore, Order};
 use control::names::show_mac;
 use control::plan::Plan;
+use datapath::offload::OffloadSupport;
 use datapath::program::EndpointId;
 use datapath::switch::Event;
 use datapath::units::Rate;
@@ -78,7 +79,12 @@ impl Watched {
         if self.features.max_frame != before.0.max_frame {
             texts.push(format!("frames of {} bytes instead of {}", self.features.max_frame, before.0.max_frame));
         }
-        if self.features.offload != before.0.offload {
+        let (offload, earlier) = (self.features.offload, before.0.offload);
+        if offload.tunnel != earlier.tunnel {
+            let how = if offload.tunnel { "whole" } else { "in segments" };
+            texts.push(format!("frames of TCP go into tunnels {how}"));
+        }
+        if (OffloadSupport { tunnel: offload.tunnel, ..earlier }) != offload {
             texts.push("other offloads".to_owned());
         }
         if self.line.mac != before.1.mac {
@@ -279,6 +285,7 @@ impl Upkeep {
                     orders.extend((frames > 0).then_some(Order::Drops { device, frames }));
                     watched.told = total;
                     changed.extend(watched.changes().map(|how| (device, watched.line, how)));
+                    watched.port.complaint().iter().for_each(|what| self.log.line(Level::Warning, what));
                 }
                 Err(PortError::Io(_)) => {}
                 Err(PortError::Gone(why)) => orders.push(Order::Gone { device, why }),

@@ -107,6 +107,11 @@ pub trait Port {
     /// [`PortError::Gone`]: an idle port shows its end here.
     fn drops_before_us(&mut self) -> Result<u64, PortError>;
 
+    /// What has become worse than it could be since the last call, for the log. To be asked after [`Port::drops_before_us`], on the same handle.
+    fn complaint(&mut self) -> Option<String> {
+        None
+    }
+
     /// What a process that goes on after this one needs of it ([`Survey`]); nothing where it opens the device anew.
     fn lent(&self) -> Vec<BorrowedFd<'_>> {
         self.fd().into_iter().collect()

@@ -162,7 +162,7 @@ proptest! {
 
     #[test]
     fn software_finishes_what_the_port_does_not(whole in whole(), can: [bool; 5], parts in 1..5u32) {
-        let support = OffloadSupport { csum: can[0], tso4: can[1], tso6: can[2], tso_ecn: can[3], uso: can[4] };
+        let support = OffloadSupport { csum: can[0], tso4: can[1], tso6: can[2], tso_ecn: can[3], uso: can[4], tunnel: false };
         let mut pool = pool();
         let frame = whole.frame(&mut pool);
         // Cut before, so that parts of parts are seen too.

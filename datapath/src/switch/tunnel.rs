@@ -3,8 +3,8 @@
 //! Out: forward finds the host -> egress queue, where the frame counts with a tunnel's headers around each of its segments -> cut into
 //! segments -> headers put around each -> uplink. The headers come last, so a frame that is queued is the endpoint's own: limits toward
 //! its destination, marks and trims are as for any other, and where it is sent is looked up again when it goes. In: the headers come off
-//! first, and what was inside goes the way of every frame from the uplink. Where the port can cut UDP, the segments of a frame go and come as
-//! trains (`train.rs`).
+//! first, and what was inside goes the way of every frame from the uplink. Where the port can cut TCP in a tunnel, a frame of TCP goes whole,
+//! with one set of outer headers; where it can cut UDP, the segments of others go as trains (`train.rs`).
 //!
 //! What is too long with the headers around it, for the uplink or for the way to a host as a router on it has said, is dropped under a name of
 //! its own, and the sender told, if it wants to be (`wire/too_big.rs`).
@@ -181,7 +181,7 @@ impl Switch {
         }
     }
 
-    /// To the uplink: cut into segments, each with a tunnel's headers. Drops are counted for `endpoint`.
+    /// To the uplink: whole, in trains or cut into segments, with a tunnel's headers. Drops are counted for `endpoint`.
     pub(super) fn emit_tunnel(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
         let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
         let (peer, tenant) = (PeerId(pool.meta(&frame).out), tenant_of(self.forward.network(endpoint)));
@@ -199,16 +199,19 @@ impl Switch {
         let source_port = vxlan::source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
         let outer = vxlan::outer(&tunnel.to.0);
         let fits = longest_segment(pool, &frame) + outer as u32 <= features.max_frame;
+        let whole = features.offload.tunnel && vxlan::may_go_whole(pool.len(&frame), &tunnel);
+        let csum = features.offload.csum;
+        let support = OffloadSupport { csum, tso4: whole, tso6: whole, tso_ecn: whole, ..OffloadSupport::NONE };
         let most = train::most(pool.meta(&frame), &tunnel);
-        if most > 1 && fits && features.offload.uso && features.offload.csum {
+        if most > 1 && fits && features.offload.uso && csum && !support.takes(&pool.meta(&frame).offload) {
             return self.emit_trains(pool, port, endpoint, (&tunnel, source_port), most, frame);
         }
-        let support = OffloadSupport { csum: features.offload.csum, ..OffloadSupport::NONE };
         let max = (features.max_frame as usize).saturating_sub(outer);
         let (out, mut lost) = (&mut self.out, 0);
         let done = segment::software(pool, frame, support, max, &mut |pool, part| {
-            pool.meta_mut(&part).outer = 0;
-            if vxlan::push(pool, &part, &tunnel, source_port, support.csum) {
+            let meta = pool.meta_mut(&part);
+            (meta.outer, meta.in_tunnel) = (0, tunnel.to.0.is_ipv4());
+            if vxlan::push(pool, &part, &tunnel, source_port, csum) {
                 out.push_back((port, part));
             } else {
                 pool.free(part);

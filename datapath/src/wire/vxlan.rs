@@ -79,8 +79,15 @@ pub(crate) const fn datagram(address: &IpAddr) -> usize {
     outer(address) - VXLAN
 }
 
-/// Puts the outer headers before a frame of one segment, whose layout must be known. The layout is then theirs. `csum`: the device can
-/// finish one checksum. False, and nothing changed, where there is no headroom left or no IP packet could be so long.
+/// Whether a frame of `len` bytes that is still to be cut may have one set of outer headers, from which those of each segment are made. Over
+/// IPv6 they would need a checksum each.
+#[must_use]
+pub(crate) const fn may_go_whole(len: usize, tunnel: &Tunnel) -> bool {
+    tunnel.to.0.is_ipv4() && len + OUTER_V4 - ETHERNET_HEADER <= u16::MAX as usize
+}
+
+/// Puts the outer headers before a frame of one segment, or one that [`may_go_whole`], whose layout must be known. The layout is then theirs.
+/// `csum`: the device can finish one checksum. False, and nothing changed, where there is no headroom left or no IP packet could be so long.
 #[must_use = "the frame may be as it was"]
 pub fn push(pool: &mut Pool, frame: &Frame, tunnel: &Tunnel, source_port: u16, csum: bool) -> bool {
     let (inner, outer) = (pool.len(frame), outer(&tunnel.to.0));

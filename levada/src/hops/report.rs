@@ -37,6 +37,8 @@ pub struct TunnelsReport {
     pub error: Option<String>,
     /// The longest packet in bytes that fits into a tunnel.
     pub mtu: u64,
+    /// How offloaded frames of TCP leave in a tunnel.
+    pub tcp: Carried,
     /// Endpoints whose devices take longer ones, which are answered with "too big", or dropped (`path-mtu`).
     pub too_long: Vec<String>,
     /// The tenants that are on other hosts too.
@@ -47,6 +49,18 @@ pub struct TunnelsReport {
     pub left_out: Vec<String>,
     /// How many that are.
     pub left_outs: u64,
+}
+
+/// How offloaded frames leave in a tunnel. The wire carries the same segments.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Carried {
+    /// As one, which the interface or the kernel cuts.
+    Whole,
+    /// Cut, many segments together, which the interface parts.
+    Trains,
+    /// Cut, one by one.
+    Segments,
 }
 
 /// A tenant in tunnels.
@@ -124,6 +138,11 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
         mac: overlay.local.map(|local| show_mac(local.mac)),
         error,
         mtu: u64::from(room.saturating_sub(ETHERNET_HEADER as u32)),
+        tcp: match port.and_then(|port| program.ports.get(port)).map(|features| features.offload) {
+            Some(offload) if offload.tunnel && underlay.vtep.is_ipv4() => Carried::Whole,
+            Some(offload) if offload.uso && offload.csum => Carried::Trains,
+            _ => Carried::Segments,
+        },
         too_long: too_long.map(|(id, _)| switch.endpoint_path(EndpointId(id))).collect(),
         hosts: hosts.collect(),
         left_out: underlay.left_out.iter().take(MOST_SAID).map(LeftOut::to_string).collect(),

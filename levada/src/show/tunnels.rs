@@ -1,7 +1,7 @@
 //! `levada show tunnels`: the ends of tunnels, what goes through them, and the way to other hosts.
 
 use super::columns;
-use crate::hops::report::{TunnelsReply, TunnelsReport};
+use crate::hops::report::{Carried, TunnelsReply, TunnelsReport};
 use std::fmt::Write as _;
 
 /// As text.
@@ -15,8 +15,12 @@ pub fn text(reply: &TunnelsReply) -> String {
 fn one(tunnels: &TunnelsReport) -> String {
     let state = tunnels.mac.as_deref().map_or("down".to_owned(), |mac| format!("up, {mac}"));
     let mut out = format!(
-        "switch {}: {} over {} ({state}), packets of up to {} bytes\n",
-        tunnels.switch, tunnels.vtep, tunnels.over, tunnels.mtu
+        "switch {}: {} over {} ({state}), packets of up to {} bytes, TCP {}\n",
+        tunnels.switch,
+        tunnels.vtep,
+        tunnels.over,
+        tunnels.mtu,
+        carried(tunnels.tcp)
     );
     if let Some(error) = &tunnels.error {
         let _ = writeln!(out, "  {error}");
@@ -46,4 +50,12 @@ fn one(tunnels: &TunnelsReport) -> String {
         let _ = writeln!(out, "  {path} may send packets that are too long for a tunnel");
     }
     out
+}
+
+fn carried(tcp: Carried) -> &'static str {
+    match tcp {
+        Carried::Whole => "whole",
+        Carried::Trains => "in trains",
+        Carried::Segments => "in segments",
+    }
 }

@@ -7,6 +7,9 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use ports::packet::{Hooks, hooks};
+use rustix::process::Signal;
+
 /// One of two hosts. `NS-host` is the host itself; both tenants have the same addresses.
 const HOST: &str = r#"
 [daemon]
@@ -123,6 +126,24 @@ fn transfer(from: &Bed, to: &Bed, tenant: &str, address: Ipv4Addr, bytes: usize)
     assert_eq!(receiver.join().unwrap(), bytes);
 }
 
+/// How offloaded frames of TCP leave in tunnels.
+fn tcp(bed: &Bed) -> String {
+    tunnels(bed)["tcp"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Programs at the hooks of the host's interface.
+fn programs(bed: &Bed) -> Hooks {
+    let index = bed.ip("host", "-o link show dev eth0").unwrap().split(':').next().unwrap().trim().parse().unwrap();
+    bed.space("host").run(|| hooks(index)).unwrap().unwrap()
+}
+
+/// Frames that have left by it: what leaves whole is one.
+fn sent(bed: &Bed) -> u64 {
+    let link = bed.ip("host", "-s -json link show dev eth0").unwrap();
+    let link: Value = serde_json::from_str(&link).unwrap();
+    link[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+}
+
 fn drops(daemon: &Daemon, reason: &str) -> u64 {
     let report = daemon.show();
     report["switches"][0]["uplink"]["drops"][reason].as_u64().unwrap_or(0)
@@ -157,6 +178,62 @@ fn tenants_of_two_hosts_are_joined_and_kept_apart() {
     assert!(text.contains("192.0.2.1 over packet://eth0 (up") && text.contains("host2"), "{text}");
     // The host itself is where it was.
     one.space("host").run(|| ping("192.0.2.2")).unwrap();
+}
+
+/// Where the interface cuts nothing, the kernel does.
+#[test]
+fn frames_go_whole_over_ipv4() {
+    const TEST: &str = "frames_go_whole_over_ipv4";
+    let Some(_turn) = turn(TEST) else { return };
+    let [one, two] = hosts();
+    let without = "-K eth0 tx-udp-segmentation off";
+    if let Err(why) = one.tool("ethtool", "host", without) {
+        // Not eprintln, which the test harness would hide.
+        writeln!(io::stderr(), "SKIPPED {TEST}: {why}").expect("standard error");
+        return;
+    }
+    let mut first = one.start(&host("1", "2"));
+    let _second = two.start(&host("2", "1"));
+    soon("both know the way", || knows_the_way(&one) && knows_the_way(&two));
+    assert_eq!((tcp(&one), tcp(&two)), ("segments".to_owned(), "trains".to_owned()));
+    let (guard, alone) = (programs(&one), Hooks { ingress: 1, egress: 1 });
+    assert_eq!(guard, alone, "nothing has gone into a tunnel yet");
+    let _red = two.echo("red", TWO);
+    assert_eq!(one.ask("red", TWO, 1), 1);
+    soon("both are ready for it", || tcp(&one) == "whole" && tcp(&two) == "whole");
+    assert_eq!(programs(&one), Hooks { egress: 2, ..alone });
+    assert!(first.log().contains("frames of TCP go into tunnels whole"), "{}", first.log());
+    let text = String::from_utf8(one.run(&["show", "tunnels"]).stdout).unwrap();
+    assert!(text.contains("packets of up to 1450 bytes, TCP whole"), "{text}");
+    const BYTES: usize = 8 << 20;
+    let (before, counted) = (sent(&one), first.endpoint("red1")["egress"].clone());
+    transfer(&one, &two, "red", TWO, BYTES);
+    let segments = BYTES as u64 / 1398;
+    // The scheduler cuts at 1 Gbit/s, to two segments.
+    let frames = sent(&one) - before;
+    assert!(frames < segments * 7 / 10, "{frames} frames for {segments} segments");
+    let count = |key: &str| {
+        let now = first.endpoint("red1")["egress"][key].as_u64().unwrap();
+        now - counted[key].as_u64().unwrap()
+    };
+    assert!(count("segments") >= segments, "{}", count("segments"));
+    assert!(count("wire_bytes") >= BYTES as u64 + segments * (66 + 50 + 24), "{}", count("wire_bytes"));
+    transfer(&two, &one, "red", ONE, BYTES);
+    // Nothing on the way cuts a tunnelled frame: the kernel does, before it leaves.
+    let off = "-K eth0 tx off tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off";
+    one.tool("ethtool", "host", off).unwrap();
+    let before = sent(&one);
+    transfer(&one, &two, "red", TWO, BYTES);
+    assert!(sent(&one) - before >= segments);
+    assert_eq!(tcp(&one), "whole");
+    // Who goes on has a program of its own, and who is killed leaves none.
+    let mut next = one.take_over(&host("1", "2"));
+    assert!(first.wait().success(), "{}", first.log());
+    assert_eq!(one.ask("red", TWO, 1), 1);
+    soon("it goes whole again", || tcp(&one) == "whole");
+    assert_eq!(programs(&one), Hooks { egress: 2, ..alone });
+    next.end(Signal::KILL);
+    assert_eq!(programs(&one), Hooks { ingress: 0, egress: 0 });
 }
 
 fn ping(to: &str) {
@@ -299,13 +376,22 @@ fn with_linux(test: &str, [one, two]: [Bed; 2], over: fn(&str) -> String) {
     soon("the way is known", || knows_the_way(&one));
     soon("Linux answers", || one.ask("red", TWO, 1) == 1);
     assert_eq!(one.ask("red", TWO, 5), 5);
+    let carried = if tunnels(&one)["vtep"] == "192.0.2.1" { "whole" } else { "trains" };
+    soon("frames go as they may", || tcp(&one) == carried);
     let listener = two.space("host").run(|| TcpListener::bind((TWO, 7009)).unwrap()).unwrap();
     let receiver = std::thread::spawn(move || io::copy(&mut listener.accept().unwrap().0, &mut io::sink()).unwrap());
     let mut stream = one.space("red").run(|| TcpStream::connect((TWO, 7009)).unwrap()).unwrap();
     stream.write_all(&vec![7; 8 << 20]).unwrap();
     drop(stream);
     assert_eq!(receiver.join().unwrap(), 8 << 20);
+    let listener = one.space("red").run(|| TcpListener::bind((ONE, 7009)).unwrap()).unwrap();
+    let receiver = std::thread::spawn(move || io::copy(&mut listener.accept().unwrap().0, &mut io::sink()).unwrap());
+    let mut stream = two.space("host").run(|| TcpStream::connect((ONE, 7009)).unwrap()).unwrap();
+    stream.write_all(&vec![7; 8 << 20]).unwrap();
+    drop(stream);
+    assert_eq!(receiver.join().unwrap(), 8 << 20);
     assert_eq!(drops(&daemon, "malformed") + drops(&daemon, "unknown-vtep"), 0);
+    assert_eq!(daemon.endpoint("red1")["drops"]["path-mtu"], Value::Null);
 }
 
 /// Next hops by neighbour discovery, and headers that are 20 bytes longer.
@@ -323,6 +409,8 @@ fn tunnels_lead_over_ipv6() {
     transfer(&one, &two, "red", TWO, 8 << 20);
     transfer(&two, &one, "blue", ONE, 8 << 20);
     assert!(one.ip("red", "link show tap0").unwrap().contains("mtu 1430"));
+    // Each segment would need an outer checksum, which nobody is told of.
+    assert_eq!((tcp(&one), programs(&one)), ("trains".to_owned(), Hooks { ingress: 1, egress: 1 }));
     for endpoint in ["red1", "blue1"] {
         let drops = first.endpoint(endpoint)["drops"].clone();
         assert!(drops["path-mtu"].is_null() && drops["no-route"].is_null(), "{drops}");

@@ -2,7 +2,7 @@
 //!
 //! They are assembled by hand and loaded by plain system calls: nothing needs a compiler on the user's machine, and a library for some
 //! instructions would be larger than what it replaces. The three that make an interface the switch's alone are here; those of shortcuts are
-//! in `shortcut/`. A link is a descriptor: when its last copy is closed, be it by kill -9, the kernel
+//! in `shortcut/`, and that of tunnels in `tunnel.rs`. A link is a descriptor: when its last copy is closed, be it by kill -9, the kernel
 //! takes the program off its hook.
 
 use std::ffi::{c_int, c_long};
@@ -35,7 +35,7 @@ pub(super) const BEFORE: u32 = 1 << 3;
 pub(super) const SKB_MARK: i16 = 8;
 /// `TCX_NEXT` and `TCX_DROP`: what a program says of a frame.
 pub(super) const NEXT: i32 = -1;
-const DROP: i32 = 2;
+pub(super) const DROP: i32 = 2;
 /// Number of the helper `bpf_redirect(interface, flags)`, and its flag for the interface's ingress.
 pub(super) const REDIRECT: i32 = 23;
 const TO_INGRESS: i32 = 1;
@@ -128,7 +128,7 @@ impl Links {
 
     /// Whether all are still at their hooks: a link whose interface was deleted stays open, attached to nothing.
     pub fn hold(&self) -> bool {
-        self.0.iter().all(|link| interface_of(link).is_ok_and(|interface| interface != 0))
+        self.0.iter().all(holds)
     }
 }
 
@@ -232,7 +232,7 @@ pub(super) unsafe fn bpf_fd<T>(command: c_int, attributes: &mut T) -> io::Result
 
 /// Hands a program to the kernel, which looks through it.
 pub(super) fn load(program: &[Instruction], kind: Kind) -> io::Result<OwnedFd> {
-    // bpf_redirect is not kept to programs under the GPL, so this project's own licence can be told.
+    // No helper that is used is kept to programs under the GPL, so this project's own licence can be told.
     let licence = c"Apache-2.0";
     let mut load = Load {
         kind: kind as u32,
@@ -266,6 +266,11 @@ pub(super) fn attach(program: &OwnedFd, interface: i32, hook: Hook, flags: u32) 
     };
     // SAFETY: `Create` is BPF_LINK_CREATE's layout for TCX, and points to nothing.
     unsafe { bpf_fd(BPF_LINK_CREATE, &mut create) }
+}
+
+/// Whether a link is still at its hook.
+pub(super) fn holds(link: &OwnedFd) -> bool {
+    interface_of(link).is_ok_and(|interface| interface != 0)
 }
 
 fn interface_of(link: &OwnedFd) -> io::Result<u32> {

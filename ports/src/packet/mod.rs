@@ -4,7 +4,8 @@
 //! cross whole in both directions. A frame is read with recvmsg(2) straight into a buffer of the pool: the kernel queues references, so it
 //! is copied once. (A ring shared with the kernel, PACKET_RX_RING, is slower even where frames are sent straight from it:
 //! `docs/ports.md` has the figures.) Sending passes the host's queueing discipline
-//! (PACKET_QDISC_BYPASS); what the host itself sends is not read back (PACKET_IGNORE_OUTGOING).
+//! (PACKET_QDISC_BYPASS), but for what the switch has put into tunnels (`tunnel.rs`); what the host itself sends is not read back
+//! (PACKET_IGNORE_OUTGOING).
 //!
 //! *Shared*: the host goes on using the interface past the switch, and frames to the interface's own address are left to it.
 //! *Exclusive*: all of the host's traffic passes the switch as well, through [`Host`]; `host.rs` says how. The interface's addresses,
@@ -15,6 +16,7 @@ mod host;
 mod map;
 mod shortcut;
 mod socket;
+mod tunnel;
 
 use std::error::Error;
 use std::fmt;
@@ -33,6 +35,7 @@ use crate::rtnl::{Link, Netlink, Which};
 use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Line, Port, PortError, Refused};
+use tunnel::Tunnels;
 
 pub(crate) use bpf::link_id;
 pub use bpf::{Hooks, hooks};
@@ -145,6 +148,7 @@ pub struct Packet {
     link: Link,
     bits_per_second: Option<u64>,
     drops: Arc<Drops>,
+    tunnels: Arc<Tunnels>,
     /// What the operator should know.
     notes: Vec<String>,
     is_adopted: bool,
@@ -193,6 +197,7 @@ impl Packet {
             link,
             bits_per_second,
             drops: Arc::default(),
+            tunnels: Arc::default(),
             notes,
             is_adopted,
         })
@@ -417,13 +422,15 @@ impl Port for Packet {
 
     fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
         let header = vnet::encode(&pool.meta(&frame).offload, pool.bytes(&frame));
+        let through = if pool.meta(&frame).in_tunnel { self.tunnels.socket() } else { None };
+        let socket = through.unwrap_or(self.socket.as_fd());
         if !pool.push_front(&frame, HEADER_BYTES) {
             pool.free(frame);
             return Err(Refused::Invalid);
         }
         let bytes = pool.bytes_mut(&frame);
         bytes[..HEADER_BYTES].copy_from_slice(&header);
-        let written = rustix::io::write(&self.socket, bytes);
+        let written = rustix::io::write(socket, bytes);
         pool.free(frame);
         match written {
             Ok(_) => Ok(()),
@@ -442,12 +449,20 @@ impl Port for Packet {
         if let Some(link) = inspect(&self.place, self.pinned, self.link.index)? {
             self.bits_per_second = socket::bits_per_second(self.socket.as_fd(), &link.name);
             self.features.max_frame = link.max_frame();
-            self.features.offload = offload(self.socket.as_fd(), &link);
+            self.tunnels.tend(&self.place, link.index);
+            let tunnel = self.tunnels.is_up();
+            self.features.offload = OffloadSupport { tunnel, ..offload(self.socket.as_fd(), &link) };
             self.link = link;
         }
         let now = socket::drops(self.socket.as_fd()).unwrap_or(0);
         let full = self.drops.full.fetch_add(now, Ordering::Relaxed) + now;
         Ok(full + self.drops.cut.load(Ordering::Relaxed))
+    }
+
+    fn complaint(&mut self) -> Option<String> {
+        let why = self.tunnels.complaint()?;
+        let place = &self.place;
+        Some(format!("{place}: frames do not go into tunnels whole, which costs time: {why}"))
     }
 
     fn may_wait(&self) -> bool {
@@ -463,6 +478,7 @@ impl Port for Packet {
             link: self.link.clone(),
             bits_per_second: self.bits_per_second,
             drops: Arc::clone(&self.drops),
+            tunnels: Arc::clone(&self.tunnels),
             notes: Vec::new(),
             is_adopted: self.is_adopted,
         }))

@@ -90,6 +90,24 @@ pub(super) fn open(leave: Option<[u8; 6]>) -> Result<OwnedFd, Refusal> {
     Ok(socket)
 }
 
+/// A socket in the calling thread's namespace that only sends, by the interface with this index and through the host's queues and programs; what it sends
+/// has a mark.
+pub(super) fn open_to_send(index: i32, mark: u32) -> Result<OwnedFd, Refusal> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = step(
+        "opening a packet socket",
+        rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(io::Error::from),
+    )?;
+    let fd = socket.as_fd();
+    let on: c_int = 1;
+    step("asking for offloaded frames", set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &on))?;
+    step("marking what it sends", set(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark))?;
+    step("bounding its memory", set_send_room(fd, super::SEND_ROOM))?;
+    // Of no protocol: nothing is in it.
+    step("binding to it", bind_to(fd, index, 0))?;
+    Ok(socket)
+}
+
 /// Ignores frames with our mark and frames to `leave`.
 pub(super) fn attach_filter(socket: BorrowedFd<'_>, leave: Option<[u8; 6]>) -> io::Result<()> {
     let one = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
@@ -148,9 +166,13 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: i32) -> Result<(), Refusal> {
     };
     let promiscuous = set(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member);
     step("setting it promiscuous", promiscuous)?;
+    step("binding to it", bind_to(socket, index, libc::ETH_P_ALL as u16))
+}
+
+fn bind_to(socket: BorrowedFd<'_>, index: i32, protocol: u16) -> io::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_protocol: protocol.to_be(),
         sll_ifindex: index,
         sll_hatype: 0,
         sll_pkttype: 0,
@@ -162,7 +184,7 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: i32) -> Result<(), Refusal> {
         let at: *const libc::sockaddr_ll = &address;
         libc::bind(socket.as_raw_fd(), at.cast(), mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t)
     };
-    step("binding to it", if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// `SIOCGSKNS`: a descriptor of the namespace that a socket belongs to (Linux 4.9; `linux/sockios.h`).
@@ -300,6 +322,7 @@ pub(super) fn offload(socket: BorrowedFd<'_>, name: &str) -> OffloadSupport {
         tso6: has("tx-tcp6-segmentation"),
         tso_ecn: has("tx-tcp-ecn-segmentation"),
         uso: has("tx-udp-segmentation"),
+        tunnel: false,
     }
 }
 

@@ -220,6 +220,84 @@ fn an_offloaded_frame_in_its_tunnel_arrives_whole() {
     assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire);
 }
 
+/// Where the port cuts TCP in a tunnel, an offloaded frame has one set of outer headers, and what counts is the wire.
+#[test]
+fn an_offloaded_frame_goes_whole_where_the_port_cuts_in_tunnels() {
+    let (mut half, mut other) = (roomy(1), roomy(2));
+    // So fast that the scheduler cuts nothing.
+    (half.uplink, other.uplink) = (Some(uplink(100_000)), Some(uplink(100_000)));
+    half.ports[0].offload.tunnel = true;
+    let (a, b) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
+    let inner6 = eth(mac(10), mac(20)).ipv6(a, b).tcp(1, 2, 3).payload(vec![7; 13_500]).gso(1400);
+    for (inner, gso, headers) in [(tcp(10, 20, 13_500).tos(2).gso(1400), Gso::Tcp4, 54), (inner6, Gso::Tcp6, 74)] {
+        let (mut one, mut two) = (Rig::new(&half), Rig::new(&other));
+        one.rx_told(1, &inner);
+        let mut out = Vec::new();
+        while let Some((port, frame)) = one.switch.tx(&mut one.pool, one.now) {
+            let meta = *one.pool.meta(&frame);
+            assert!(meta.in_tunnel && port == PortId(0));
+            out.push((one.pool.bytes(&frame).to_vec(), meta.offload));
+            one.pool.free(frame);
+        }
+        let [(bytes, offload)] = &out[..] else { panic!("{} frames", out.len()) };
+        assert_eq!((offload.gso, offload.gso_size, offload.needs_csum), (gso, 1400, true));
+        assert_eq!(usize::from(offload.csum_start), OUTER_V4 + headers - 20);
+        assert_eq!(bytes[OUTER_V4..], inner.bytes());
+        assert_eq!((be16(bytes, 16) as usize, bytes[40..42].to_vec()), (bytes.len() - 14, vec![0, 0]), "no checksum");
+        let wire = 10 * (headers + OUTER_V4 + 24) as u64 + 13_500;
+        assert_eq!(one.switch.endpoint_stats(EndpointId(0)).egress.traffic.wire_bytes, wire);
+        assert_eq!(two.rx_bytes(0, bytes, *offload), Verdict::Forwarded);
+        assert_eq!(two.run(SECOND), [(1, inner.bytes())]);
+        assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire);
+        assert_eq!((one.pool.in_use(), two.pool.in_use()), (0, 0));
+    }
+}
+
+/// Datagrams, what no IP packet could hold in one piece, and what goes over IPv6 do not go whole; plain frames are what they were.
+#[test]
+fn what_may_not_go_whole_goes_as_before() {
+    let gso = |half: &Program, build: &Build<'_>| -> Vec<Gso> {
+        let mut one = Rig::new(half);
+        one.rx_told(1, build);
+        let mut out = Vec::new();
+        while let Some((_, frame)) = one.switch.tx(&mut one.pool, one.now) {
+            assert_eq!(one.pool.meta(&frame).in_tunnel, half.overlay.local.is_some_and(|vtep| vtep.address.is_ipv4()));
+            out.push(one.pool.meta(&frame).offload.gso);
+            one.pool.free(frame);
+        }
+        out
+    };
+    let (mut whole, mut whole6) = (roomy(1), half6(1));
+    whole.uplink = Some(uplink(100_000));
+    (whole.ports[0].offload.tunnel, whole6.ports[0].offload.tunnel) = (true, true);
+    assert_eq!(gso(&whole, &udp(10, 20, 14_000).gso(1400)), [Gso::Udp]);
+    assert_eq!(gso(&whole, &tcp(10, 20, 100)), [Gso::None]);
+    // 65535 bytes of IP packet with all headers, and one more.
+    assert_eq!(gso(&whole, &tcp(10, 20, 65_535 - 36 - 54).gso(1400)), [Gso::Tcp4]);
+    assert_eq!(gso(&whole, &tcp(10, 20, 65_536 - 36 - 54).gso(1400)), [Gso::Udp, Gso::Udp]);
+    assert_eq!(gso(&whole6, &tcp(10, 20, 14_000).gso(1400)), [Gso::Udp]);
+    whole.ports[0].offload.tso4 = false;
+    assert_eq!(
+        gso(&whole, &tcp(10, 20, 14_000).gso(1400)),
+        [Gso::Tcp4],
+        "what the device cuts outside is its own affair"
+    );
+    whole.ports[0].offload.csum = false;
+    assert_eq!(gso(&whole, &tcp(10, 20, 2800).gso(1400)), [Gso::None, Gso::None], "nobody would sum it");
+}
+
+/// A path that has become narrower decides, whole or not.
+#[test]
+fn what_is_too_long_does_not_go_whole() {
+    let mut half = roomy(1);
+    (half.uplink, half.ports[0].offload.tunnel) = (Some(uplink(100_000)), true);
+    let mut one = Rig::new(&half);
+    one.rx_told(1, &tcp(10, 20, 14_000).gso(1460));
+    let narrow = PortFeatures { offload: half.ports[0].offload, ..PortFeatures::default() };
+    one.change(Change::Port(PortId(0), Some(narrow))).expect("there");
+    assert_eq!((one.run(SECOND), one.drops(0, Reason::PathMtu)), (vec![], 1));
+}
+
 /// Where the port cuts UDP, an offloaded frame is one packet; where nobody cut it on its way, it arrives as it was.
 #[test]
 fn an_offloaded_frame_goes_as_a_train_and_arrives_whole() {
