@@ -180,6 +180,8 @@ enum Step {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netns::Netns;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn jumps_lead_to_the_ends() {
@@ -195,5 +197,47 @@ mod tests {
         }
         assert_eq!(jumps, [2, 4]);
         assert_eq!(OUTER_V4, 50);
+    }
+
+    /// `BPF_LINK_DETACH`.
+    const BPF_LINK_DETACH: std::ffi::c_int = 34;
+
+    fn detach(link: &OwnedFd) {
+        let mut attributes = [link.as_raw_fd() as u32, 0];
+        // SAFETY: the command's one attribute is the link's descriptor, a number of 32 bits.
+        unsafe { bpf::bpf(BPF_LINK_DETACH, &mut attributes) }.unwrap();
+    }
+
+    #[test]
+    fn without_its_program_nothing_goes_whole() {
+        if !rustix::process::geteuid().is_root() || bpf::probe().and(bpf::hooks(1).map(drop)).is_err() {
+            println!("SKIPPED: it needs root, and Linux 6.6 with BPF");
+            return;
+        }
+        let netns = Netns::create(&format!("ports-tunnel-{}", std::process::id())).unwrap();
+        let place = Place { name: "lo".into(), netns: Some(netns.clone()) };
+        let tend = |tunnels: &Tunnels| {
+            tunnels.tend(&place, 1);
+            (tunnels.is_up(), tunnels.socket().is_some(), tunnels.complaint())
+        };
+        let egress = || netns.run(|| bpf::hooks(1)).unwrap().unwrap().egress;
+        let tunnels = Tunnels::default();
+        assert_eq!(tend(&tunnels), (false, false, None), "now it is wanted");
+        assert_eq!(egress(), 0);
+        assert_eq!((tend(&tunnels), egress()), ((true, true, None), 1));
+        detach(&tunnels.way.get().unwrap().as_ref().unwrap().link);
+        assert_eq!(tend(&tunnels), (false, false, Some("its program was taken off".to_owned())));
+        assert_eq!((tend(&tunnels), egress()), ((false, false, None), 0));
+        // The hook is full.
+        let attach = || bpf::attach(&bpf::load(&program(), Kind::SchedCls)?, 1, Hook::Egress, 0);
+        let others = netns.run(|| std::iter::from_fn(|| attach().ok()).collect::<Vec<_>>()).unwrap();
+        assert_eq!(others.len(), egress() as usize);
+        let tunnels = Tunnels::default();
+        assert!(tunnels.socket().is_none());
+        let (is_up, has_socket, complaint) = tend(&tunnels);
+        assert!(!is_up && !has_socket && complaint.unwrap().contains("cannot be attached"));
+        drop(others);
+        assert_eq!(egress(), 0);
+        netns.delete().unwrap();
     }
 }

@@ -2,18 +2,24 @@
 
 use crate::testbed::{AnyPort, Space, options, turn};
 use crate::traffic::bulk;
-use datapath::frame::{Pool, PoolLimits};
+use datapath::checksum;
+use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
+use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, Peer, Vtep};
 use datapath::program::{
     Attachment, Endpoint, EndpointId, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,
 };
+use datapath::segment;
 use datapath::stats::EndpointStats;
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::{DropCounters, Reason};
-use datapath::wire::Mac;
-use ports::packet::{Packet, PacketOptions};
+use datapath::wire::build::{self, Build};
+use datapath::wire::vxlan::{self, Tunnel};
+use datapath::wire::{Mac, parse};
+use ports::Port;
+use ports::packet::{Packet, PacketOptions, probe};
 use ports::tap::Tap;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, Write};
@@ -217,6 +223,143 @@ fn linux_and_the_switch_are_ends_of_one_tunnel() {
         }
         assert_eq!(counted.guest.drops.get(Reason::PathMtu), 0);
     }
+}
+
+/// One of the cases of [`what_goes_whole_is_cut_below_as_the_switch_would_cut_it`].
+struct Case {
+    what: &'static str,
+    inner: Build<'static>,
+    /// Segments that are cut off its end before.
+    trimmed: u32,
+}
+
+/// The one that says by TCP's flag CWR that it has heard of a mark, in its first segment alone.
+const WITH_CWR: &str = "CWR";
+
+fn cases() -> Vec<Case> {
+    let eth = || build::eth(REMOTE, GUEST);
+    let v4 = || eth().ipv4(Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2)).id(0xfffe);
+    let (a, b) = (Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2));
+    let v6 = || eth().ipv6(a, b);
+    let bytes = |len: usize| (0..len).map(|n| (n % 251) as u8).collect::<Vec<u8>>();
+    let tcp = |build: Build<'static>, len: usize| build.tcp(1000, 80, 0xffff_f000).payload(bytes(len)).gso(1376);
+    let case = |what, inner| Case { what, inner, trimmed: 0 };
+    vec![
+        case("IPv4", tcp(v4(), 64_000)),
+        case("IPv6", tcp(v6(), 64_000)),
+        case("two segments", tcp(v4(), 1377)),
+        case("a mark", tcp(v4().tos(3), 10_000)),
+        case("a mark over IPv6", tcp(v6().tos(3), 10_000)),
+        case(WITH_CWR, tcp(v4().tos(2), 10_000).flags(0x98)),
+        case("small segments", v4().tcp(1000, 80, 7).payload(bytes(3000)).gso(100)),
+        case("one segment", v4().tcp(1000, 80, 7).payload(bytes(1000))),
+        case("no TCP", v6().udp(1, 2).payload(bytes(1000))),
+        Case { what: "trimmed", inner: tcp(v4(), 20_000), trimmed: 5 },
+        Case { what: "trimmed to one", inner: tcp(v6(), 2000), trimmed: 1 },
+    ]
+}
+
+const TUNNEL: Tunnel = Tunnel { from: (OVER_IPV4.0, HERE), to: (OVER_IPV4.1, THERE), vni: VNI };
+
+/// The frame as the switch has it when it leaves.
+fn looked_at(pool: &mut Pool, case: &Case) -> Frame {
+    let frame = case.inner.frame(pool).unwrap();
+    let (bytes, meta) = pool.parts_mut(&frame);
+    meta.layout = parse(bytes).unwrap();
+    meta.offload.gso_ecn = case.what == WITH_CWR;
+    segment::trim(pool, &frame, case.trimmed);
+    let meta = pool.meta_mut(&frame);
+    meta.in_tunnel = true;
+    frame
+}
+
+/// A tunnel's frame but for what the kernel numbers: the outer packets, whose header's checksum must be right.
+fn but_for_its_number(mut bytes: Vec<u8>) -> Vec<u8> {
+    assert_eq!(checksum::sum(&bytes[14..34]), 0xffff, "the outer header's checksum");
+    bytes[18..20].fill(0);
+    bytes[24..26].fill(0);
+    bytes
+}
+
+/// On the wire, that is; where nobody cuts it, it arrives as it left.
+#[test]
+fn what_goes_whole_is_cut_below_as_the_switch_would_cut_it() {
+    const TEST: &str = "what_goes_whole_is_cut_below_as_the_switch_would_cut_it";
+    let Some(_turn) = turn(TEST) else { return };
+    if let Err(why) = probe() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let (here, there) = (Space::new(), Space::new());
+    for space in [&here, &there] {
+        space.command("sysctl -qw net.ipv6.conf.default.disable_ipv6=1").unwrap();
+    }
+    here.ip(&format!("link add name w1 type veth peer name w2 address {THERE} netns {}", there.0));
+    here.ip("link set dev w1 up");
+    there.ip("link set dev w2 up");
+    let open = |name: &str, space: &Space, is_exclusive| {
+        Packet::open(&PacketOptions { name: name.into(), netns: Some(space.0.clone()), room: None, is_exclusive })
+            .unwrap()
+    };
+    let (mut near, mut far) = (open("w1", &here, false), open("w2", &there, true));
+    let mut pool = Pool::new(PoolLimits::default());
+    let send = |pool: &mut Pool, near: &mut Packet, case: &Case| {
+        let frame = looked_at(pool, case);
+        assert!(vxlan::push(pool, &frame, &TUNNEL, 50_000, true));
+        near.tx(pool, frame)
+    };
+    let read = |pool: &mut Pool, far: &mut Packet| -> Vec<(Vec<u8>, Offload)> {
+        let mut frames = Vec::new();
+        far.rx(pool, 1000, &mut frames).unwrap();
+        let told = |frame| {
+            let told = (pool.bytes(&frame).to_vec(), pool.meta(&frame).offload);
+            pool.free(frame);
+            told
+        };
+        frames.into_iter().map(told).collect()
+    };
+    let cases = cases();
+    // Not before somebody wants it; and what nobody can cut does not leave.
+    near.drops_before_us().unwrap();
+    assert!(!near.features().offload.tunnel);
+    send(&mut pool, &mut near, &cases[0]).unwrap_err();
+    assert_eq!(read(&mut pool, &mut far), []);
+    near.drops_before_us().unwrap();
+    assert!(near.features().offload.tunnel && near.complaint().is_none());
+    for case in &cases {
+        send(&mut pool, &mut near, case).unwrap();
+        let frame = looked_at(&mut pool, case);
+        assert!(vxlan::push(&mut pool, &frame, &TUNNEL, 50_000, true));
+        let arrived = read(&mut pool, &mut far);
+        assert_eq!(arrived, [(pool.bytes(&frame).to_vec(), pool.meta(&frame).offload)], "{}", case.what);
+        pool.free(frame);
+    }
+    if let Err(why) = here.command("ethtool -K w1 tx off tso off gso off tx-udp_tnl-segmentation off") {
+        // Not eprintln, which the test harness would hide.
+        writeln!(io::stderr(), "SKIPPED a part of {TEST}: {why}").expect("standard error");
+        return;
+    }
+    near.drops_before_us().unwrap();
+    assert!(near.features().offload.tunnel);
+    for case in &cases {
+        send(&mut pool, &mut near, case).unwrap();
+        let mut expected = Vec::new();
+        let frame = looked_at(&mut pool, case);
+        let cut = segment::software(&mut pool, frame, OffloadSupport::NONE, 1500, &mut |pool, part| {
+            assert!(vxlan::push(pool, &part, &TUNNEL, 50_000, false));
+            expected.push(but_for_its_number(pool.bytes(&part).to_vec()));
+            pool.free(part);
+        });
+        assert_eq!(cut, Ok(()));
+        let arrived = read(&mut pool, &mut far);
+        assert!(arrived.iter().all(|(_, offload)| !offload.needs_csum && offload.gso == Gso::None), "{}", case.what);
+        let arrived: Vec<_> = arrived.into_iter().map(|(bytes, _)| but_for_its_number(bytes)).collect();
+        assert_eq!(arrived.len(), expected.len(), "{}", case.what);
+        for (number, (is, wanted)) in arrived.iter().zip(&expected).enumerate() {
+            assert_eq!(is, wanted, "{}, segment {number}", case.what);
+        }
+    }
+    assert_eq!(pool.in_use(), 0);
 }
 
 /// A guest that believes in 1500 bytes learns that 1450 fit, or 1430 over IPv6.
