@@ -5,7 +5,7 @@ mod tunnels;
 
 use crate::admission::tenant_guarantee;
 use crate::config::{
-    Config, DEFAULT_FLOOD, DEFAULT_HEADROOM_PPM, DEFAULT_LEARNED, DEFAULT_TRUNK_FLOOD, DEFAULT_TRUNK_LEARNED,
+    self, Config, DEFAULT_FLOOD, DEFAULT_HEADROOM_PPM, DEFAULT_LEARNED, DEFAULT_TRUNK_FLOOD, DEFAULT_TRUNK_LEARNED,
     DEFAULT_WEIGHT, Device, Endpoint, Knobs, Switch, Tenant,
 };
 use crate::names::Locator;
@@ -18,10 +18,11 @@ use datapath::train;
 use datapath::units::{Both, Direction, Rate};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 /// Bytes of an Ethernet header without tag.
 const ETHERNET_HEADER: u32 = 14;
+/// How long Linux lets offloaded packets be where nothing is said (GSO_LEGACY_MAX_SIZE).
+const LONGEST_OFFLOAD: u32 = 65_536;
 
 impl Switch {
     /// The headroom, in millionths.
@@ -103,7 +104,7 @@ fn switch(
         tenant_names.set(id, Some(one.name.clone()));
         for (e, (place, port)) in one.endpoints.iter().zip(places.by_ref()) {
             let tunnels = switch.uplink.as_ref().filter(|_| matches!(one.attachment, Attachment::Vxlan(_)));
-            ports.set(port, &fitted(switch, one, e), tunnels.and_then(|uplink| uplink.vtep));
+            ports.set(port, &fitted(switch, one, e), tunnels);
             endpoints.set(place, Some(endpoint(e, TenantId(id), port)));
             names.set(place, Some(e.name.clone()));
             let talk = talk::talk(config, switch, e);
@@ -247,8 +248,8 @@ impl<'a> Ports<'a> {
         Ports { config, links, modes, groups, plans: Slots::default(), features: Slots::default() }
     }
 
-    /// `vtep`: its frames leave in tunnels from there.
-    fn set(&mut self, id: PortId, device: &Device, vtep: Option<IpAddr>) {
+    /// `tunnels`: its frames leave in tunnels by this uplink.
+    fn set(&mut self, id: PortId, device: &Device, tunnels: Option<&config::Uplink>) {
         // Only a wrong configuration has no locator, and that is not compiled.
         let locator = device.locator.clone().unwrap_or(Locator::Tap(String::new()));
         let kind = match &locator {
@@ -257,7 +258,7 @@ impl<'a> Ports<'a> {
                 netns: device.netns.clone(),
                 mac: device.mac,
                 mtu: device.mtu,
-                longest_offload: vtep.map(|vtep| train::longest_offload(device.mtu, &vtep)),
+                longest_offload: tunnels.and_then(|uplink| longest_offload(device.mtu, uplink)),
                 addresses: device.addresses.clone(),
                 ring: device.ring,
                 ipv6: device.ipv6,
@@ -294,6 +295,13 @@ impl<'a> Ports<'a> {
         self.plans.set(id.0, Some(PortPlan { locator, kind }));
         self.features.set(id.0, Some(PortFeatures { offload, max_frame: device.mtu + ETHERNET_HEADER }));
     }
+}
+
+/// How long a guest's offloaded packets may be that leave in tunnels. An interface takes those of TCP whole over IPv4; others are cut for trains.
+fn longest_offload(mtu: u32, uplink: &config::Uplink) -> Option<u32> {
+    let vtep = uplink.vtep?;
+    let whole = vtep.is_ipv4() && matches!(uplink.device.locator, Some(Locator::Packet(_)));
+    Some(if whole { LONGEST_OFFLOAD } else { train::longest_offload(mtu, &vtep) })
 }
 
 #[cfg(test)]
