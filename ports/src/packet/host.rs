@@ -9,7 +9,7 @@
 //! | the interface's egress | that the host sends | to the TAP, where the switch reads it |
 //! | the TAP's ingress | that the switch writes for the host | into the interface's ingress, marked, where it passes |
 //!
-//! What the switch itself sends over the interface passes by its egress hook. The programs are held by descriptors and the TAP is not
+//! What the switch itself sends over the interface passes by its egress hook, or through a program before (`tunnel.rs`). The programs are held by descriptors and the TAP is not
 //! persistent: when the process ends, however it ends, the host uses the interface as before. When only the TAP goes, reading it says
 //! so, and closing the port takes the programs away, so that the host is cut off for a moment at most.
 
