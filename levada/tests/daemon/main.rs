@@ -1,6 +1,7 @@
 //! The daemon in real network namespaces. Needs root and `/dev/net/tun`; says so and skips where it has not.
 
 mod agents;
+mod fabric;
 mod faults;
 mod hosts;
 mod interfaces;

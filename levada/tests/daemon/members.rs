@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 const LINE: &str = "rate = \"20 Mbit/s\"";
 
 /// An etcd that ends with its guard.
-struct Etcd(Child);
+pub struct Etcd(Child);
 
 impl Drop for Etcd {
     fn drop(&mut self) {
@@ -23,17 +23,17 @@ impl Drop for Etcd {
     }
 }
 
-/// Starts an etcd on a host; `None`, and said so, where there is none.
-fn etcd(bed: &Bed, test: &str) -> Option<Etcd> {
-    let urls = ["http://192.0.2.1:2379", "http://192.0.2.1:2380"];
+/// Starts an etcd in a namespace, at its address; `None`, and said so, where there is none.
+pub fn etcd(bed: &Bed, space: &str, address: &str, test: &str) -> Option<Etcd> {
+    let urls = [2379, 2380].map(|port| format!("http://{address}:{port}"));
     let mut command = Command::new("etcd");
     command
         .args(["--name", "m0", "--data-dir", bed.directory.join("etcd").to_str().unwrap(), "--unsafe-no-fsync"])
-        .args(["--listen-client-urls", urls[0], "--advertise-client-urls", urls[0], "--listen-peer-urls", urls[1]])
-        .args(["--initial-advertise-peer-urls", urls[1], "--initial-cluster", &format!("m0={}", urls[1])])
+        .args(["--listen-client-urls", &urls[0], "--advertise-client-urls", &urls[0], "--listen-peer-urls", &urls[1]])
+        .args(["--initial-advertise-peer-urls", &urls[1], "--initial-cluster", &format!("m0={}", urls[1])])
         .stdout(Stdio::null())
         .stderr(std::fs::File::create(bed.directory.join("etcd.log")).unwrap());
-    match bed.space("host").run(|| command.spawn()).unwrap() {
+    match bed.space(space).run(|| command.spawn()).unwrap() {
         Ok(child) => Some(Etcd(child)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let why = "there is no etcd: install etcd-server (tools/setup peers)";
@@ -112,7 +112,7 @@ fn hosts_that_know_each_other_by_an_etcd_have_tunnels_and_hold_floods() {
     let Some(_turn) = turn(TEST) else { return };
     let [one, two] = hosts();
     one.ip("host", "link set lo up").unwrap();
-    let Some(store) = etcd(&one, TEST) else { return };
+    let Some(store) = etcd(&one, "host", "192.0.2.1", TEST) else { return };
     certify([&one, &two]);
     let texts = [unacquainted(&one, 1), unacquainted(&two, 2)];
     let mut first = start(&one, &texts[0], false);
@@ -148,7 +148,7 @@ fn hosts_that_know_each_other_by_an_etcd_have_tunnels_and_hold_floods() {
     soon("the next flood is held without a store", || is_held(&one, &two));
     let transfer = Transfer::over((&one, "red"), (&two, "red"), TWO);
     transfer.goes_on();
-    let Some(_store) = etcd(&one, TEST) else { return };
+    let Some(_store) = etcd(&one, "host", "192.0.2.1", TEST) else { return };
     soon("the store is there again", || is_store_there(&one) == Some(true) && is_store_there(&two) == Some(true));
 
     // Who holds the flood is killed: the next process has its part from the store, and the tunnels and the limit with it.
