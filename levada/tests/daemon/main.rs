@@ -1,13 +1,18 @@
 //! The daemon in real network namespaces. Needs root and `/dev/net/tun`; says so and skips where it has not.
 
 mod agents;
+mod clocks;
+mod delays;
 mod fabric;
 mod faults;
+mod flat;
 mod hosts;
 mod interfaces;
+mod liars;
 mod lines;
 mod management;
 mod members;
+mod moves;
 mod restart;
 mod shortcuts;
 mod talk;
