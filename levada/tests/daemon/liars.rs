@@ -48,19 +48,18 @@ fn a_member_that_lies_holds_back_only_what_is_sent_to_itself() {
     soon("what is sent to the liar is held", || {
         limited(&hosts[1]).iter().any(|limit| limit["to"] == stolen && limit["host"] == "h3" && is_low(limit))
     });
-    soon("lies are counted", || heard(&hosts[1])[1] > 20);
-    let lies = heard(&hosts[1])[1];
-    let begin = Instant::now();
+    let before = heard(&hosts[1])[1];
     soon("the stream comes to where it is sent, whole", || {
         let (sent, from) = (stream.sent(), Instant::now());
         std::thread::sleep(Duration::from_secs(1));
         let (sent, came) = (stream.sent() - sent, arrivals.between(from, Instant::now()));
-        assert!(limited(&hosts[1]).iter().all(|limit| limit["to"] != honest), "{:?}", limited(&hosts[1]));
+        let limited = limited(&hosts[1]);
+        assert!(limited.iter().all(|limit| limit["to"] != honest), "a lie is believed: {limited:?}");
         sent > 100 && came * 100 >= sent * 95
     });
-    assert!(heard(&hosts[1])[1] > lies, "nothing was said for {:?}", begin.elapsed());
+    soon("lies are counted", || heard(&hosts[1])[1] > before + 20);
     let agent = hosts[1].agent();
-    assert!(agent["refused"].as_u64() >= Some(lies), "{agent}");
+    assert!(agent["refused"].as_u64() > Some(before + 20), "{agent}");
     let shown = hosts[1].run(&["show", "agents"]);
     assert!(shown.contains("refused of other hosts") && shown.contains("of host h3: "), "{shown}");
     drop((stream, other));
