@@ -1,7 +1,9 @@
 //! Three hosts with a daemon each: what becomes of guarantees and limits when a daemon is killed, when two hosts cannot hear each other, when the
 //! receiver goes, and on a network that loses and doubles what they say while somebody else sends them garbage.
 
-use crate::fabric::{Again, BLUE, Flood, Host, RED, THREE, has_its_guarantee, hosts, is_held, nobody_is_limited, said};
+use crate::fabric::{
+    Again, BLUE, Flood, Host, RED, THREE, has_its_guarantee, hosts, is_held, mac, nobody_is_limited, said,
+};
 use crate::testbed::{soon, turn};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -140,4 +142,43 @@ fn guarantees_hold_while_messages_are_lost_and_doubled_and_garbage_arrives() {
     soon("nobody is limited any more", || hosts.iter().all(nobody_is_limited));
     let (lost, doubled) = distorted(&hosts);
     assert!(lost > 10 && doubled > 10, "{lost} lost, {doubled} doubled: the network was in order");
+}
+
+/// What the first host's agent says of the flood that comes from the third: its host, and in what way it keeps to no limit.
+fn named(hosts: &[Host; 3]) -> Option<(Value, Value)> {
+    let limits = hosts[0].agent()["limits"].clone();
+    let of_flood = limits.as_array()?.iter().find(|limit| limit["from"] == mac(BLUE, 3).as_str())?.clone();
+    Some((of_flood["host"].clone(), of_flood["ignores"].clone()))
+}
+
+#[test]
+fn who_keeps_to_no_limit_is_named_and_takes_nothing_from_others() {
+    let Some(_turn) = turn("who_keeps_to_no_limit_is_named_and_takes_nothing_from_others") else { return };
+    let mut hosts: [Host; 3] = hosts(&THREE);
+    // The third host is a member, as the first one knows, but has no agent, so nobody holds what it sends.
+    let whole = hosts[2].text.clone();
+    hosts[2].text = whole.split_once("[cluster]").unwrap().0.to_owned();
+    let mut daemons = [0, 1, 2].map(|n: usize| hosts[n].start());
+    let _victim = Flood::new(&hosts[1], RED, 1);
+    let _flood = Flood::new(&hosts[2], BLUE, 5);
+    soon("it is named", || named(&hosts) == Some(("h3".into(), "limit".into())));
+    let shown = hosts[0].run(&["show", "agents"]);
+    assert!(shown.contains("does not keep to it"), "{shown}");
+    has_its_guarantee(&daemons);
+
+    // It hears, and is held where it is sent.
+    assert!(!daemons[2].end(Signal::KILL).success());
+    hosts[2].text = whole;
+    daemons[2] = hosts[2].start();
+    soon("it is held, and named no more", || {
+        is_held(&hosts[0], &hosts[2]) && named(&hosts) == Some(("h3".into(), Value::Null))
+    });
+    has_its_guarantee(&daemons);
+
+    // Nobody knows where it is.
+    assert!(!daemons[0].end(Signal::KILL).success());
+    hosts[0].text = hosts[0].text.replace(&mac(BLUE, 3), "02:00:00:00:ff:ff");
+    daemons[0] = hosts[0].start();
+    soon("it is named all the same", || named(&hosts) == Some((Value::Null, "unreachable".into())));
+    has_its_guarantee(&daemons);
 }
