@@ -13,6 +13,7 @@ pub use book::Known;
 pub use etcd::Etcd;
 pub use forget::forget;
 
+use crate::rundir;
 use book::{Contest, Own};
 use control::config::{Cluster, Config, Endpoint, Member, Tenant};
 use datapath::program::Attachment;
@@ -81,7 +82,7 @@ pub trait Store: Send + Sync {
 pub fn own(config: &Config, cluster: &Cluster) -> Own {
     let mut own = Own {
         host: cluster.host.clone(),
-        from: format!("{}@{}", config.daemon.name, rustix::system::uname().nodename().to_string_lossy()),
+        from: daemon(&config.daemon.name),
         address: cluster.listen,
         vtep: config.switches.iter().find_map(|switch| switch.uplink.as_ref()?.vtep),
         ..Own::default()
@@ -92,6 +93,15 @@ pub fn own(config: &Config, cluster: &Cluster) -> Own {
         }
     }
     own
+}
+
+/// Which daemon it is, over restarts, and unlike any other: copies of one machine may have its name and all of its files, but not its boot (random(4)),
+/// and of two daemons of one name in one machine each has a run directory of its own.
+fn daemon(name: &str) -> String {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot.split('-').next().unwrap_or_default();
+    format!("{name}@{machine} (boot {boot}, {})", rundir::base().join(name).display())
 }
 
 /// The endpoints that other hosts can reach.

@@ -233,6 +233,35 @@ fn is_away(cluster: &Value, member: &str) -> bool {
 }
 
 #[test]
+fn of_two_daemons_of_one_name_in_one_machine_the_second_writes_nothing() {
+    if !can_run("of_two_daemons_of_one_name_in_one_machine_the_second_writes_nothing") {
+        return;
+    }
+    let lab = Lab::new(1);
+    let _etcd = lab.etcd(0);
+    lab.healthy();
+    let _h1 = lab.host(1, &[("red1", 1)]);
+    lab.until(1, "it is in the store", |c| c["etcd"]["connected"] == true);
+    let text = lab.configuration(1, &[("red1", 1)]);
+    let text = text.replace(".1:7370", ".4:7370").replace("/h1-", "/twin-");
+    let (file, runs) = (lab.place.join("twin.toml"), lab.place.join("twin"));
+    std::fs::write(&file, text).unwrap();
+    let twin = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
+        command.args(words).env("LEVADA_RUN_DIR", &runs).stderr(Stdio::null());
+        command
+    };
+    let _twin = Process(twin(&["run", "-c", file.to_str().unwrap()]).spawn().unwrap());
+    until("the twin knows of the other", || {
+        let output = twin(&["show", "cluster", "--json"]).output().unwrap();
+        let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let rival = reply["cluster"]["etcd"]["rival"].as_str().unwrap_or_default().to_owned();
+        if rival.contains("another daemon, h1@") { Ok(()) } else { Err(reply.to_string()) }
+    });
+    assert_eq!(lab.cluster(1)["etcd"]["rival"], Value::Null);
+}
+
+#[test]
 fn endpoints_move_between_hosts_that_know_each_other_by_an_etcd() {
     if !can_run("endpoints_move_between_hosts_that_know_each_other_by_an_etcd") {
         return;
