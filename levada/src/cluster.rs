@@ -12,7 +12,7 @@ use crate::{Failure, check, print, roster};
 use authority::{Answer, Authority, request, settle};
 use clap::{Args, Subcommand};
 use control::config::DEFAULT_DIRECTORY;
-use credentials::{AUTHORITY, Credentials, HOST, Parsed, REQUEST, TRUST};
+use credentials::{AUTHORITY, Credentials, HOST, Parsed, REQUEST, TRUST, option};
 use rustls::RootCertStore;
 use std::fs;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -178,10 +178,7 @@ fn take(directory: &Path, file: &Path) -> Result<String, String> {
         let text = fs::read_to_string(file);
         text.map_err(|error| format!("cannot read {}: {error}", file.display()))?
     };
-    let done = accept(directory, &key, &read_answer(&text, &file.display().to_string())?, None)?;
-    // The key is where it belongs.
-    let _ = fs::remove_file(waiting);
-    Ok(done)
+    accept(directory, &key, &read_answer(&text, &file.display().to_string())?, None)
 }
 
 fn sign(directory: &Path, only: Option<&str>) -> Result<String, String> {
@@ -295,7 +292,7 @@ fn join_here(directory: &Path, host: &str, authority: &Authority) -> Result<Cred
 
 /// Puts an answer in its place, if it is from this host's own cluster.
 fn accept(directory: &Path, key: &str, answer: &Answer, host: Option<&str>) -> Result<String, String> {
-    let credentials = Credentials::of(key, answer.chain.clone(), answer.trust.clone(), "the answer")?;
+    let credentials = Credentials::of(key, answer.chain.clone(), answer.trust.clone())?;
     if host.is_some_and(|host| host != credentials.host) {
         return Err(format!("the answer is for host \"{}\"", credentials.host));
     }
@@ -307,12 +304,16 @@ fn accept(directory: &Path, key: &str, answer: &Answer, host: Option<&str>) -> R
         }
         credentials::vouched(&Arc::new(known), &answer.chain).map_err(|why| {
             format!(
-                "the answer is not from the cluster that this host is in ({why}); to change to another, remove {}",
+                "the answer is not from the cluster that this host is in ({why}); to change to another, or where the cluster's authority was \
+                 changed without this host, remove {} and join again",
                 trust.display()
             )
         })?;
     }
-    settle(directory, key, answer).map(|credentials| joined(&credentials, directory) + "\n")
+    let credentials = settle(directory, key, answer)?;
+    // What was asked for is there, be it by another request.
+    let _ = fs::remove_file(directory.join(REQUEST));
+    Ok(joined(&credentials, directory) + "\n")
 }
 
 fn joined(credentials: &Credentials, directory: &Path) -> String {
@@ -322,11 +323,6 @@ fn joined(credentials: &Credentials, directory: &Path) -> String {
         credentials.not_after.date(),
         directory.join(HOST).display()
     )
-}
-
-/// The option that says where, unless it is the usual place.
-fn option(directory: &Path) -> String {
-    if directory == Path::new(DEFAULT_DIRECTORY) { String::new() } else { format!(" -d {}", directory.display()) }
 }
 
 /// The certificates of an answer: the host's first, then those that lead to an authority, and the authorities.

@@ -290,7 +290,10 @@ impl House {
                     self.papers.send_replace(None);
                     self.gate.clear();
                 }
-                self.complain(why);
+                let used = self.credentials.as_ref().map(|used| used.not_after.date());
+                let meanwhile =
+                    used.map(|until| format!("; until this is put right, the certificate until {until} is used"));
+                self.complain(why + &meanwhile.unwrap_or_default());
                 false
             }
         }
@@ -331,11 +334,13 @@ impl House {
             is_new = own.error.as_ref() != Some(&why);
             own.error = Some(why.clone());
         });
-        if self.endpoint.is_none() {
+        let is_mute = self.endpoint.is_none() || self.credentials.is_none();
+        if is_mute {
             self.status.own(|own| own.listening = None);
         }
         if is_new {
-            self.log.line(Level::Warning, &format!("cannot speak with other hosts: {why}"));
+            let what = if is_mute { "cannot speak with other hosts: " } else { "" };
+            self.log.line(Level::Warning, &format!("{what}{why}"));
         }
     }
 

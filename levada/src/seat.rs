@@ -294,7 +294,7 @@ impl Taken {
             store: if self.store.is_some() { "etcd" } else { "file" }.to_owned(),
             etcd: self.store.as_ref().map(|store| store_report(store.health())),
             listen: cluster.listen.map_or_else(String::new, |listen| listen.to_string()),
-            up: seen.own.listening.is_some() && seen.own.error.is_none(),
+            up: seen.own.listening.is_some(),
             error: seen.own.error,
             certificate_expires_s: seen.own.not_after.map(OffsetDateTime::unix_timestamp),
             authority_expires_s: seen.own.authorities.map(|(end, _)| end.unix_timestamp()),

@@ -140,7 +140,10 @@ fn requests_and_answers_can_be_carried_by_hand() {
     assert!(lab.cluster("h2", &["status"], b"").contains("host h2"));
     // An answer to another's request has another's key.
     lab.cluster("h3", &["join", "--host", "h3"], b"");
-    assert!(lab.refused("h3", &["join", "--certificate", "-"], answer.as_bytes()).contains("do not go together"));
+    assert!(
+        lab.refused("h3", &["join", "--certificate", "-"], answer.as_bytes())
+            .contains("does not go with the certificate")
+    );
 }
 
 #[test]
@@ -305,6 +308,20 @@ fn a_daemon_follows_its_configuration_and_its_certificates() {
         let output = lab.levada(words, b"");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
+    // A certificate that is damaged meanwhile does not take away the one that is in use.
+    let pem = lab.directory("h1").join("host.pem");
+    let good = std::fs::read(&pem).unwrap();
+    std::fs::write(&pem, &good[..good.len() / 2]).unwrap();
+    change(&["apply", file.to_str().unwrap()]);
+    lab.until("d", "it goes on", |c| {
+        c["up"] == true
+            && c["error"]
+                .as_str()
+                .is_some_and(|why| why.contains("the end of a section is missing") && why.contains("is used"))
+    });
+    std::fs::write(&pem, good).unwrap();
+    change(&["apply", file.to_str().unwrap()]);
+    lab.until("d", "all is well", |c| c["up"] == true && c["error"].is_null());
     change(&["add", "member", "h3", "address=192.0.2.3:7370"]);
     change(&["set", "member", "h2", "address=192.0.2.9:7370"]);
     lab.until("d", "it knows h3", |c| {

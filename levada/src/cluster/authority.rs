@@ -140,7 +140,7 @@ pub fn request(host: &str) -> Result<(KeyPair, String), String> {
 
 /// Puts what a host has got into `directory`. The authorities first: those of before are among them until all hosts have the new one.
 pub fn settle(directory: &Path, key_pem: &str, answer: &Answer) -> Result<Credentials, String> {
-    let credentials = Credentials::of(key_pem, answer.chain.clone(), answer.trust.clone(), "the answer")?;
+    let credentials = Credentials::of(key_pem, answer.chain.clone(), answer.trust.clone())?;
     write_private(&directory.join(TRUST), &pem_of(&answer.trust))?;
     write_private(&directory.join(HOST), &(key_pem.to_owned() + &pem_of(&answer.chain)))?;
     Ok(credentials)

@@ -10,7 +10,8 @@
 //! A file is replaced whole, by another that takes its name, so that nobody ever reads half of one; key and certificate are one file, so that they
 //! always fit.
 
-use rustls::pki_types::pem::PemObject as _;
+use control::config::DEFAULT_DIRECTORY;
+use rustls::pki_types::pem::{Error as Damage, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -93,33 +94,33 @@ impl Credentials {
     /// Those of `host` in `directory`.
     pub fn load(directory: &Path, host: &str) -> Result<Credentials, String> {
         let file = directory.join(HOST);
-        let name = file.display();
+        let (name, remedy) = (file.display(), join(directory, host));
         if !file.exists() {
-            return Err(format!("{name} is not there: {}", join(host)));
+            return Err(format!("{name} is not there: {remedy}"));
         }
-        let (key, chain) = read_private(&file)?;
-        let trust = certificates(&read(&directory.join(TRUST))?, &directory.join(TRUST))?;
-        let credentials = Credentials::from_key(key, chain, trust, &name.to_string())?;
+        let trust = directory.join(TRUST);
+        let damaged = |why| format!("{why}; {remedy}");
+        let (key, chain) = read_private(&file).map_err(damaged)?;
+        let trust = certificates(&read(&trust)?, &trust).map_err(damaged)?;
+        let credentials = Credentials::from_key(key, chain, trust, &name.to_string(), &remedy)?;
         if credentials.host != host {
             return Err(format!(
-                "{name} is the certificate of host \"{}\", and [cluster] host is \"{host}\": correct that, or {}",
-                credentials.host,
-                join(host)
+                "{name} is the certificate of host \"{}\", and [cluster] host is \"{host}\": correct that, or {remedy}",
+                credentials.host
             ));
         }
         Ok(credentials)
     }
 
-    /// Those made of a private key (PEM), the certificates that go with it, and the authorities; `what` they are, for messages.
+    /// Those made of a private key (PEM), and of the answer to a request: the certificates that go with the key, and the authorities.
     pub fn of(
         key_pem: &str,
         chain: Vec<CertificateDer<'static>>,
         trust: Vec<CertificateDer<'static>>,
-        what: &str,
     ) -> Result<Credentials, String> {
-        let key =
-            PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| format!("{what}: no key: {error}"))?;
-        Credentials::from_key(key, chain, trust, what)
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+            .map_err(|error| format!("the key is not good: {error}"))?;
+        Credentials::from_key(key, chain, trust, "the answer", "ask for it again with levada cluster join")
     }
 
     fn from_key(
@@ -127,13 +128,14 @@ impl Credentials {
         chain: Vec<CertificateDer<'static>>,
         trust: Vec<CertificateDer<'static>>,
         what: &str,
+        remedy: &str,
     ) -> Result<Credentials, String> {
-        let leaf = chain.first().ok_or_else(|| format!("{what} has no certificate: {}", join("HOST")))?.clone();
+        let leaf = chain.first().ok_or_else(|| format!("{what} has no certificate: {remedy}"))?.clone();
         let parsed = Parsed::new(&leaf).map_err(|error| format!("{what}: {error}"))?;
         let host = parsed.host.ok_or_else(|| format!("{what}: the certificate does not name one host"))?;
         let now = OffsetDateTime::now_utc();
         if now > parsed.not_after {
-            return Err(format!("{what}: the certificate has expired on {}: {}", parsed.not_after.date(), join(&host)));
+            return Err(format!("{what}: the certificate has expired on {}: {remedy}", parsed.not_after.date()));
         }
         if now < parsed.not_before {
             return Err(format!(
@@ -143,18 +145,21 @@ impl Credentials {
             ));
         }
         let secret = key.secret_der().to_vec();
-        let own = CertifiedKey::from_der(chain.clone(), key, &provider())
-            .map_err(|error| format!("{what}: key and certificate do not go together: {error}; {}", join(&host)))?;
+        let own = CertifiedKey::from_der(chain.clone(), key, &provider()).map_err(|error| {
+            format!(
+                "{what}: the key does not go with the certificate, which is that of host \"{host}\": {error}; {remedy}"
+            )
+        })?;
         let (mut roots, mut last) = (RootCertStore::empty(), None);
         let authorities = trust.len();
         for root in trust {
             last = last.max(Some(Parsed::new(&root)?.not_after));
             roots.add(root).map_err(|error| format!("{what}: an authority is not good: {error}"))?;
         }
-        let authority_not_after = last.ok_or_else(|| format!("{what}: there is no authority; {}", join(&host)))?;
+        let authority_not_after = last.ok_or_else(|| format!("{what}: there is no authority; {remedy}"))?;
         let roots = Arc::new(roots);
         vouched(&roots, &chain).map_err(|error| {
-            format!("{what}: no authority that counts here vouches for the certificate ({error}); {}", join(&host))
+            format!("{what}: no authority that counts here vouches for the certificate ({error}); {remedy}")
         })?;
         Ok(Credentials {
             host,
@@ -169,8 +174,13 @@ impl Credentials {
 }
 
 /// What helps where a certificate is missing or not good.
-fn join(host: &str) -> String {
-    format!("get one with levada cluster join --host {host}")
+fn join(directory: &Path, host: &str) -> String {
+    format!("get one with levada cluster join --host {host}{}", option(directory))
+}
+
+/// The option that says where, unless it is the usual place.
+pub fn option(directory: &Path) -> String {
+    if directory == Path::new(DEFAULT_DIRECTORY) { String::new() } else { format!(" -d {}", directory.display()) }
 }
 
 /// The cryptography of all connections: ring's, given by name, so that no other can be picked up by chance.
@@ -194,7 +204,17 @@ pub fn vouched(roots: &Arc<RootCertStore>, chain: &[CertificateDer<'static>]) ->
 /// The certificates in a text (PEM, RFC 7468).
 pub fn certificates(text: &[u8], file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    all.map_err(|error| format!("{}: a certificate is damaged: {error}", file.display()))
+    all.map_err(|error| format!("{}: a certificate is damaged: {}", file.display(), said(&error)))
+}
+
+/// What is wrong with a text: in words, and not in the bytes of its lines.
+fn said(error: &Damage) -> &'static str {
+    match error {
+        Damage::MissingSectionEnd { .. } => "the end of a section is missing",
+        Damage::NoItemsFound => "there is none in it",
+        Damage::IllegalSectionStart { .. } => "the beginning of a section is not as it ought to be",
+        _ => "it is no base64 between BEGIN and END",
+    }
 }
 
 /// Certificates as text.
@@ -217,7 +237,8 @@ pub fn read_private(file: &Path) -> Result<(PrivateKeyDer<'static>, Vec<Certific
         ));
     }
     let text = read(file)?;
-    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| format!("{name} has no private key: {error}"))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&text).map_err(|error| format!("{name} has no private key: {}", said(&error)))?;
     Ok((key, certificates(&text, file)?))
 }
 
