@@ -80,18 +80,17 @@ fn a_host_whose_clocks_are_set_back_and_ahead_is_heeded_again() {
     let flood = Flood::new(&hosts[2], BLUE, 5);
     soon("the flood is held", || is_held(&hosts[0], &hosts[2]));
     has_its_guarantee(&daemons);
-    let refused = || hosts[2].agent()["refused"].as_u64().unwrap_or(0);
     for (shift, heard_after) in [(-HOUR, HEARD_AFTER), (HOUR, Duration::ZERO)] {
-        let before = refused();
+        let killed = Instant::now();
         assert!(!daemons[0].end(Signal::KILL).success());
         soon("nobody is limited for somebody dead", || nobody_is_limited(&hosts[1]) && nobody_is_limited(&hosts[2]));
         daemons[0] = start(&hosts[0], shift);
         let begin = Instant::now();
         soon("the flood is held for the new process", || is_held(&hosts[0], &hosts[2]));
-        let time = begin.elapsed();
-        println!("{shift} s: heeded after {time:?}, {} refused", refused() - before);
-        assert!(time < heard_after + BUSY, "{shift} s: {time:?}");
-        assert!(shift > 0 || refused() > before, "the clock was not set back");
+        println!("{shift} s: heeded {:?} after the kill, {:?} after the start", killed.elapsed(), begin.elapsed());
+        assert!(begin.elapsed() < heard_after + BUSY, "{shift} s: {:?}", begin.elapsed());
+        // Its last word may have been a little before the kill.
+        assert!(killed.elapsed() > heard_after.mul_f64(0.8), "{shift} s: its clock is right");
         has_its_guarantee(&daemons);
     }
     drop((victim, flood));
