@@ -65,7 +65,7 @@ impl Lab {
         let (pid, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let place = std::env::temp_dir().join(format!("levada-store-{pid}-{n}"));
         std::fs::create_dir_all(&place).unwrap();
-        let net = format!("127.{}.{}", 192 + (pid >> 8 & 31), (pid + 64 * n) & 255);
+        let net = format!("127.{}.{}", 192 + (pid >> 8 & 31), (pid + 32 * n) & 255);
         Lab { place, net, members }
     }
 
