@@ -1,6 +1,7 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
-use crate::Failure;
+use crate::cluster::credentials::Credentials;
+use crate::{Failure, roster};
 use control::admission::{Promise, promise};
 use control::config::{Config, Switch};
 use control::names::name_of;
@@ -42,12 +43,26 @@ pub fn complain(warnings: &str) {
 pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
     let (checked, warnings) = load(file)?;
     complain(&warnings);
-    let summary = Summary::new(&checked);
+    let lacking = lacking(&checked.config);
+    for what in &lacking {
+        complain(&format!("warning: as this machine is now: {what}"));
+    }
+    let mut summary = Summary::new(&checked);
+    summary.warnings.extend(lacking);
     if json {
         let text = serde_json::to_string_pretty(&summary).map_err(|e| Failure::Failed(e.to_string()))?;
         return Ok(text + "\n");
     }
     Ok(summary.text(&file.display().to_string()))
+}
+
+/// Files that the configuration names, and that are not there or not good on this machine. It may be checked before they come, or elsewhere.
+fn lacking(config: &Config) -> Vec<String> {
+    let Some(cluster) = &config.cluster else { return Vec::new() };
+    let speaks = cluster.listen.is_some();
+    let certificate = speaks.then(|| Credentials::load(Path::new(&cluster.directory), &cluster.host).err()).flatten();
+    let etcd = cluster.etcd.as_ref().and_then(|etcd| roster::look(etcd).err());
+    certificate.into_iter().chain(etcd.map(|why| format!("the etcd: {why}"))).collect()
 }
 
 /// What a configuration promises. Rates are in bits a second; `null` where there is none.

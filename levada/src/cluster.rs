@@ -250,6 +250,14 @@ fn status(directory: &Path) -> Result<String, String> {
         credentials.authorities,
         credentials.authority_not_after.date()
     );
+    let issuer = credentials.own.cert.first().and_then(|own| Parsed::new(own).ok()).map(|own| own.issuer);
+    let trust = directory.join(TRUST);
+    for authority in credentials::certificates(&credentials::read(&trust)?, &trust)? {
+        let authority = Parsed::new(&authority)?;
+        let signed =
+            if issuer.as_deref() == Some(&authority.subject) { ", signed this host's certificate" } else { "" };
+        text += &format!("  {}, until {}{signed}\n", authority.subject, authority.not_after.date());
+    }
     if directory.join(AUTHORITY).exists() {
         let changing =
             if Authority::load(directory)?.is_changing() { ", which takes over from an older one" } else { "" };

@@ -10,7 +10,7 @@ mod forget;
 mod gateway;
 
 pub use book::Known;
-pub use etcd::Etcd;
+pub use etcd::{Etcd, look};
 pub use forget::forget;
 
 use crate::rundir;

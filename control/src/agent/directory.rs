@@ -3,7 +3,7 @@
 //! The cluster is one table for all agents of a process. Tenants are known by name, endpoints by tenant and address: numbers are each host's
 //! own.
 
-use datapath::program::{EndpointId, Program, Share, Slots, TenantId};
+use datapath::program::{Attachment, EndpointId, Program, Share, Slots, TenantId};
 use datapath::units::Rate;
 use datapath::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,34 +16,48 @@ const MOST_ADDRESSES: usize = 4;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cluster {
     hosts: BTreeSet<Arc<str>>,
-    places: BTreeMap<Arc<str>, BTreeMap<Mac, Arc<str>>>,
+    tenants: BTreeSet<Arc<str>>,
+    /// Who has an address, in the order of the tenants' names.
+    places: BTreeMap<Mac, Vec<Place>>,
+}
+
+/// An endpoint's tenant and host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Place {
+    tenant: Arc<str>,
+    host: Arc<str>,
 }
 
 impl Cluster {
     /// Adds a host; its name, as the cluster keeps it.
     pub fn add_host(&mut self, host: &str) -> Arc<str> {
-        if let Some(known) = self.hosts.get(host) {
-            return known.clone();
-        }
-        let name: Arc<str> = host.into();
-        self.hosts.insert(name.clone());
-        name
+        keep(&mut self.hosts, host)
     }
 
     /// Puts the endpoint with this address of a tenant on a host, which is added where it is new. The last place counts.
     pub fn place(&mut self, host: &str, tenant: &str, address: Mac) {
-        let host = self.add_host(host);
-        if let Some(places) = self.places.get_mut(tenant) {
-            places.insert(address, host);
-        } else {
-            self.places.insert(tenant.into(), BTreeMap::from([(address, host)]));
+        let (host, tenant) = (self.add_host(host), keep(&mut self.tenants, tenant));
+        let places = self.places.entry(address).or_default();
+        match places.binary_search_by(|place| place.tenant.cmp(&tenant)) {
+            Ok(at) => places[at].host = host,
+            Err(at) => places.insert(at, Place { tenant, host }),
         }
     }
 
     /// Where an endpoint is; `None` where no host of the cluster has it.
     #[must_use]
     pub fn host_of(&self, tenant: &str, address: Mac) -> Option<&Arc<str>> {
-        self.places.get(tenant)?.get(&address)
+        let places = self.places.get(&address)?;
+        let at = places.binary_search_by(|place| (*place.tenant).cmp(tenant)).ok()?;
+        Some(&places[at].host)
+    }
+
+    /// The only host that has an endpoint with this address of one of `tenants`; `None` where there are several.
+    fn only_host_of(&self, address: Mac, tenants: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
+        let places = self.places.get(&address)?;
+        let mut hosts = places.iter().filter(|place| tenants(&place.tenant)).map(|place| &place.host);
+        let host = hosts.next()?;
+        hosts.all(|other| other == host).then_some(host)
     }
 
     /// A host of the cluster by its name, as the cluster keeps it.
@@ -51,6 +65,16 @@ impl Cluster {
     pub fn host(&self, name: &str) -> Option<&Arc<str>> {
         self.hosts.get(name)
     }
+}
+
+/// The one copy of a name.
+fn keep(names: &mut BTreeSet<Arc<str>>, name: &str) -> Arc<str> {
+    if let Some(known) = names.get(name) {
+        return known.clone();
+    }
+    let name: Arc<str> = name.into();
+    names.insert(name.clone());
+    name
 }
 
 /// The access link of the agent's own switch.
@@ -77,6 +101,8 @@ impl Link {
 pub(super) struct Tenant {
     pub name: Arc<str>,
     pub ingress: Share,
+    /// It is in the untagged network, with other tenants.
+    shares_network: bool,
 }
 
 /// An endpoint of the agent's own switch.
@@ -97,6 +123,8 @@ pub struct Directory {
     pub(super) endpoints: Slots<Endpoint>,
     /// The addresses of the own endpoints.
     own: BTreeMap<(TenantId, Mac), EndpointId>,
+    /// Those of them that are in the untagged network.
+    untagged: BTreeMap<Mac, EndpointId>,
     numbers: BTreeMap<Arc<str>, TenantId>,
 }
 
@@ -113,11 +141,15 @@ impl Directory {
         for (id, tenant) in program.tenants.iter() {
             let name: Arc<str> = names.get(id).map_or("", String::as_str).into();
             directory.numbers.insert(name.clone(), TenantId(id));
-            directory.tenants.set(id, Some(Tenant { name, ingress: tenant.share.ingress }));
+            let shares_network = tenant.attachment == Attachment::Untagged;
+            directory.tenants.set(id, Some(Tenant { name, ingress: tenant.share.ingress, shares_network }));
         }
         for (id, endpoint) in program.endpoints.iter() {
             let macs = endpoint.identity.macs.iter();
-            directory.own.extend(macs.map(|&mac| ((endpoint.tenant, mac), EndpointId(id))));
+            directory.own.extend(macs.clone().map(|&mac| ((endpoint.tenant, mac), EndpointId(id))));
+            if directory.tenants.get(endpoint.tenant.0).is_some_and(|tenant| tenant.shares_network) {
+                directory.untagged.extend(macs.map(|&mac| (mac, EndpointId(id))));
+            }
             let addresses = endpoint.identity.macs.iter().take(MOST_ADDRESSES).copied().collect();
             let endpoint = Endpoint { tenant: endpoint.tenant, addresses, ingress: endpoint.share.ingress };
             directory.endpoints.set(id, Some(endpoint));
@@ -131,16 +163,35 @@ impl Directory {
         &self.cluster
     }
 
-    /// The endpoint of the own switch with this address of a tenant.
+    /// The host of who has this address in the network of an own tenant; `None` where no host of the cluster has it. In the untagged network
+    /// that may be another tenant's endpoint, if only one host can be meant.
     #[must_use]
-    pub fn own(&self, tenant: &str, address: Mac) -> Option<EndpointId> {
-        self.own.get(&(*self.numbers.get(tenant)?, address)).copied()
+    pub fn host_of(&self, tenant: TenantId, address: Mac) -> Option<&Arc<str>> {
+        let tenant = self.tenants.get(tenant.0)?;
+        let host = self.cluster.host_of(&tenant.name, address);
+        if host.is_some() || !tenant.shares_network {
+            return host;
+        }
+        self.cluster.only_host_of(address, |name| self.may_share_network(name))
     }
 
-    /// The name of an own endpoint's tenant.
+    /// A tenant is in the untagged network, or not on this host, so that nothing says it is not.
+    fn may_share_network(&self, tenant: &str) -> bool {
+        let known = self.numbers.get(tenant).and_then(|number| self.tenants.get(number.0));
+        known.is_none_or(|tenant| tenant.shares_network)
+    }
+
+    /// The endpoint of the own switch with this address in the network of a tenant: of that tenant, or in the untagged network of any.
     #[must_use]
-    pub fn tenant_of(&self, endpoint: EndpointId) -> Option<&Arc<str>> {
-        let endpoint = self.endpoints.get(endpoint.0)?;
-        Some(&self.tenants.get(endpoint.tenant.0)?.name)
+    pub fn own(&self, tenant: &str, address: Mac) -> Option<EndpointId> {
+        let own = self.numbers.get(tenant).and_then(|&number| self.own.get(&(number, address)));
+        let untagged = || self.untagged.get(&address).filter(|_| self.may_share_network(tenant));
+        own.or_else(untagged).copied()
+    }
+
+    /// The host of who has this address in the network of an own endpoint, as [`Directory::host_of`].
+    #[must_use]
+    pub fn host_from(&self, endpoint: EndpointId, address: Mac) -> Option<&Arc<str>> {
+        self.host_of(self.endpoints.get(endpoint.0)?.tenant, address)
     }
 }

@@ -191,6 +191,16 @@ fn check_parameters(findings: &mut Findings, cluster: &Cluster, place: &Place) {
 
 /// What is said of this host must be so: the others may have the same list.
 fn check_own(findings: &mut Findings, config: &Config, own: &Member, place: &Place) {
+    let listen = config.cluster.as_ref().and_then(|cluster| cluster.listen).filter(|at| !at.ip().is_unspecified());
+    if let (Some(listen), Some(address)) = (listen, own.address)
+        && listen != address
+    {
+        findings.warning(
+            place.key("address"),
+            format!("other hosts that have this list look for this one at {address}, and it listens on {listen}"),
+            "write the same address and port in both, unless something in between translates them",
+        );
+    }
     for (i, remote) in own.endpoints.iter().enumerate() {
         let is_it = |(tenant, endpoint): &(&Tenant, &Endpoint)| {
             tenant.name == remote.tenant && remote.macs.iter().all(|mac| endpoint.identity.macs.contains(mac))

@@ -10,7 +10,7 @@ use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;
 
 /// Two tenants, and a flood by four senders of one from 200 ms on.
-fn flooded() -> World {
+pub fn flooded() -> World {
     let receivers = [Receiver::of("a", 735.0), Receiver::of("b", 245.0)];
     let mut flows = vec![(1, 0, Load::Open(735.0 * MBIT))];
     flows.extend((0..4).map(|n| (2 + n, 1, Load::Open(1000.0 * MBIT))));

@@ -124,6 +124,8 @@ pub struct World {
     sampled: u64,
     random: Random,
     pub lives: u64,
+    /// Whose the senders are, where all share the untagged network; else each is of its receiver's tenant.
+    guests: Option<&'static str>,
 }
 
 /// The address of a receiving endpoint.
@@ -196,9 +198,17 @@ impl World {
             sampled: 1_000_000_000,
             random: Random::new(7),
             lives: 1,
+            guests: None,
         };
         world.agents = (0..hosts).map(|host| world.agent(host)).collect();
         world
+    }
+
+    /// The same where all share the untagged network, and the senders are a tenant's that the receiving host does not have.
+    pub fn flat(mut self, guests: &'static str) -> World {
+        self.guests = Some(guests);
+        self.agents = (0..self.agents.len()).map(|host| self.agent(host)).collect();
+        self
     }
 
     fn agent(&self, host: usize) -> Agent {
@@ -212,7 +222,8 @@ impl World {
             cluster.place(&host_name(0), receiver.tenant, receiver_mac(index as u32));
         }
         for flow in &self.flows {
-            cluster.place(&host_name(flow.host), self.receivers[flow.to as usize].tenant, flow.mac);
+            let tenant = self.guests.unwrap_or(self.receivers[flow.to as usize].tenant);
+            cluster.place(&host_name(flow.host), tenant, flow.mac);
         }
         cluster
     }
@@ -224,15 +235,19 @@ impl World {
         program.uplink = Some(Uplink { port: PortId(0), rate: both(rate(LINK / MBIT)), headroom_ppm: HEADROOM_PPM });
         let mut tenants: Vec<&str> = self.receivers.iter().map(|receiver| receiver.tenant).collect();
         tenants.dedup();
-        for name in &tenants {
+        if let Some(guests) = self.guests.filter(|_| host != 0) {
+            tenants = vec![guests];
+        }
+        for (name, vlan) in tenants.iter().zip(1..) {
             let guarantee = self.receivers.iter().filter(|r| r.tenant == *name).map(|r| r.guarantee).sum();
             let share =
                 if host == 0 { Share { guarantee: rate(guarantee), ..Share::default() } } else { Share::default() };
-            program.tenants.push(Tenant { attachment: Attachment::Untagged, share: both(share) });
+            let attachment = self.guests.map_or(Attachment::Vlan(vlan), |_| Attachment::Untagged);
+            program.tenants.push(Tenant { attachment, share: both(share) });
             names.push((*name).to_string());
         }
         let endpoint = |mac, receiver: &Receiver, share| Endpoint {
-            tenant: TenantId(tenants.iter().position(|name| *name == receiver.tenant).unwrap() as u32),
+            tenant: TenantId(tenants.iter().position(|name| *name == receiver.tenant).unwrap_or(0) as u32),
             port: PortId(1),
             identity: Identity { macs: vec![mac], ..Identity::default() },
             trunk: false,

@@ -23,7 +23,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use time::OffsetDateTime;
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate, X509Name};
 
 /// See the table above.
 pub const HOST: &str = "host.pem";
@@ -67,6 +67,10 @@ pub struct Parsed {
     not_before: OffsetDateTime,
     /// Whether it vouches for itself: an authority.
     pub is_root: bool,
+    /// What it is called, and who signed it.
+    pub subject: String,
+    /// See `subject`.
+    pub issuer: String,
 }
 
 impl Parsed {
@@ -86,8 +90,16 @@ impl Parsed {
             not_after: validity.not_after.to_datetime(),
             not_before: validity.not_before.to_datetime(),
             is_root: parsed.subject() == parsed.issuer(),
+            subject: common_name(parsed.subject()),
+            issuer: common_name(parsed.issuer()),
         })
     }
+}
+
+/// The name without what kind of name it is, which is the same for all.
+fn common_name(name: &X509Name<'_>) -> String {
+    let text = name.to_string();
+    text.strip_prefix("CN=").map_or_else(|| text.clone(), str::to_owned)
 }
 
 impl Credentials {

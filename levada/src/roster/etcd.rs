@@ -10,7 +10,7 @@
 
 use super::book::{Book, If, Outcome, Own, Write};
 use super::entry::root;
-use super::gateway::{Gateway, decode, encode, number, tls};
+use super::gateway::{Gateway, decode, encode, number, tls, unreadable};
 use super::{Health, Known, Store};
 use crate::log::{Level, Log};
 use control::config::{Etcd as Config, EtcdUrl};
@@ -430,6 +430,15 @@ async fn keep(gateway: &mut Gateway, lease: i64) -> Result<bool, String> {
     Ok(number(&answer["result"]["TTL"]) > 0)
 }
 
+/// Looks at the files with which an etcd is spoken to.
+///
+/// # Errors
+/// What is wrong with one.
+pub fn look(config: &Config) -> Result<(), String> {
+    tls(config)?;
+    config.password_file.as_deref().map_or(Ok(()), |file| password(Path::new(file)).map(|_| ()))
+}
+
 fn password(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+    std::fs::read_to_string(file).map_err(|error| unreadable("password_file", file, &error))
 }

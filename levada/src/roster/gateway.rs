@@ -52,10 +52,15 @@ pub fn number(value: &Value) -> i64 {
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 
+/// Why a file that `key` of [cluster.etcd] names cannot be used.
+pub fn unreadable(key: &str, file: &Path, error: &io::Error) -> String {
+    format!("cannot read {}: {error}; put it there, or correct `{key}` in [cluster.etcd]", file.display())
+}
+
 /// What TLS needs, from the files as they are now; `None` where none is spoken.
 pub fn tls(etcd: &Etcd) -> Result<Option<TlsConnector>, String> {
     let Some(authority) = etcd.authority.as_deref().map(Path::new) else { return Ok(None) };
-    let text = std::fs::read(authority).map_err(|error| format!("cannot read {}: {error}", authority.display()))?;
+    let text = std::fs::read(authority).map_err(|error| unreadable("authority", authority, &error))?;
     let mut roots = RootCertStore::empty();
     for root in certificates(&text, authority)? {
         roots.add(root).map_err(|error| format!("{}: {error}", authority.display()))?;
@@ -64,8 +69,7 @@ pub fn tls(etcd: &Etcd) -> Result<Option<TlsConnector>, String> {
     let config = config.map_err(|error| error.to_string())?.with_root_certificates(roots);
     let config = match (etcd.certificate.as_deref().map(Path::new), etcd.key.as_deref().map(Path::new)) {
         (Some(certificate), Some(key)) => {
-            let text = std::fs::read(certificate)
-                .map_err(|error| format!("cannot read {}: {error}", certificate.display()))?;
+            let text = std::fs::read(certificate).map_err(|error| unreadable("certificate", certificate, &error))?;
             let (chain, (key, _)) = (certificates(&text, certificate)?, read_private(key)?);
             config.with_client_auth_cert(chain, key).map_err(|error| format!("{}: {error}", certificate.display()))?
         }

@@ -269,10 +269,11 @@ impl Arrivals {
 pub fn is_held(receiver: &Host, sender: &Host) -> bool {
     let of = |host: &Host, list: &str| host.agent()[list].as_array().cloned().unwrap_or_default();
     let (from, to) = (mac(BLUE, sender.number), mac(BLUE, receiver.number));
-    let name = format!("s1/blue/blue{}", sender.number);
+    let name = format!("/blue{}", sender.number);
+    let is_of = |limit: &Value| limit["from"].as_str().is_some_and(|from| from.ends_with(&name)) && limit["to"] == to;
     let is_low = |limit: &Value| limit["rate_bps"].as_u64().is_some_and(|rate| rate < 12_000_000);
     of(receiver, "limits").iter().any(|limit| limit["from"] == from.as_str())
-        && of(sender, "limited").iter().any(|own| own["from"] == name && own["to"] == to && is_low(own))
+        && of(sender, "limited").iter().any(|own| is_of(own) && is_low(own))
 }
 
 /// What a host holds back for others' sake.

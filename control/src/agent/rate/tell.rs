@@ -10,6 +10,7 @@ use super::super::meter::Meter;
 use super::super::post::Post;
 use super::pair::{GRACE_NS, Limit};
 use super::{Controller, Directory, Instant, SAMPLE_NS};
+use datapath::program::TenantId;
 use datapath::units::Rate;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -179,13 +180,12 @@ impl Controller {
                 continue;
             }
             let (mut oldest, mut is_raised) = (now, false);
-            let tenant = directory.tenants.get(receiver.tenant);
+            let tenant = TenantId(receiver.tenant);
             for (at, pair) in receiver.pairs.iter_mut().enumerate() {
                 let Some(limit) = &mut pair.limit else { continue };
-                let host = *pair.host.get_or_insert_with(|| {
-                    let host = tenant.and_then(|tenant| directory.cluster().host_of(&tenant.name, pair.from));
-                    host.map(|host| post.number(host))
-                });
+                let host = *pair
+                    .host
+                    .get_or_insert_with(|| directory.host_of(tenant, pair.from).map(|host| post.number(host)));
                 let Some(host) = host else {
                     // Nobody can be told; what it ought to heed is the scheduler.
                     limit.tell(now);
@@ -321,12 +321,11 @@ impl Controller {
         }
         for &index in &self.active {
             let receiver = &mut self.receivers[index as usize];
-            let tenant = directory.tenants.get(receiver.tenant);
+            let tenant = TenantId(receiver.tenant);
             for pair in receiver.pairs.iter_mut().filter(|pair| pair.seen == now) {
-                let host = *pair.host.get_or_insert_with(|| {
-                    let host = tenant.and_then(|tenant| directory.cluster().host_of(&tenant.name, pair.from));
-                    host.map(|host| post.number(host))
-                });
+                let host = *pair
+                    .host
+                    .get_or_insert_with(|| directory.host_of(tenant, pair.from).map(|host| post.number(host)));
                 if let Some(host) = host {
                     post.greet(now, host, (age_ns / 2).max(SAMPLE_NS));
                 }
