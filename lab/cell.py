@@ -197,7 +197,7 @@ def worker_use(first: dict[str, Any], last: dict[str, Any]) -> Worker:
 
 
 def _load(first: dict[str, Any], last: dict[str, Any]) -> Worker:
-    wall_ns = last["now_ns"] - first["now_ns"]
+    wall_ns: int = last["now_ns"] - first["now_ns"]
     before, after = first["worker"], last["worker"]
     lags = bucket_counts(before["loop_lag_buckets"], after["loop_lag_buckets"])
 
