@@ -12,50 +12,52 @@ use std::sync::Arc;
 /// Most addresses of one receiving endpoint that limits are told for; nearly all have one.
 const MOST_ADDRESSES: usize = 4;
 
+/// Most tenants that one address is looked for in, where a network has several.
+const MOST_CLAIMS: usize = 16;
+
 /// The hosts of a cluster, and which endpoint is on which.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cluster {
     hosts: BTreeSet<Arc<str>>,
-    tenants: BTreeSet<Arc<str>>,
-    /// Who has an address, in the order of the tenants' names.
-    places: BTreeMap<Mac, Vec<Place>>,
-}
-
-/// An endpoint's tenant and host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Place {
-    tenant: Arc<str>,
-    host: Arc<str>,
+    places: BTreeMap<Arc<str>, BTreeMap<Mac, Arc<str>>>,
+    /// The first tenants that have an address, and where.
+    claims: BTreeMap<Mac, Vec<(Arc<str>, Arc<str>)>>,
 }
 
 impl Cluster {
     /// Adds a host; its name, as the cluster keeps it.
     pub fn add_host(&mut self, host: &str) -> Arc<str> {
-        keep(&mut self.hosts, host)
+        if let Some(known) = self.hosts.get(host) {
+            return known.clone();
+        }
+        let name: Arc<str> = host.into();
+        self.hosts.insert(name.clone());
+        name
     }
 
     /// Puts the endpoint with this address of a tenant on a host, which is added where it is new. The last place counts.
     pub fn place(&mut self, host: &str, tenant: &str, address: Mac) {
-        let (host, tenant) = (self.add_host(host), keep(&mut self.tenants, tenant));
-        let places = self.places.entry(address).or_default();
-        match places.binary_search_by(|place| place.tenant.cmp(&tenant)) {
-            Ok(at) => places[at].host = host,
-            Err(at) => places.insert(at, Place { tenant, host }),
+        let host = self.add_host(host);
+        let tenant = self.places.get_key_value(tenant).map_or_else(|| tenant.into(), |(known, _)| known.clone());
+        let claims = self.claims.entry(address).or_default();
+        match claims.iter().position(|(of, _)| *of == tenant) {
+            Some(at) => claims[at].1 = host.clone(),
+            None if claims.len() < MOST_CLAIMS => claims.push((tenant.clone(), host.clone())),
+            None => {}
         }
+        self.places.entry(tenant).or_default().insert(address, host);
     }
 
     /// Where an endpoint is; `None` where no host of the cluster has it.
     #[must_use]
     pub fn host_of(&self, tenant: &str, address: Mac) -> Option<&Arc<str>> {
-        let places = self.places.get(&address)?;
-        let at = places.binary_search_by(|place| (*place.tenant).cmp(tenant)).ok()?;
-        Some(&places[at].host)
+        self.places.get(tenant)?.get(&address)
     }
 
-    /// The only host that has an endpoint with this address of one of `tenants`; `None` where there are several.
+    /// The only host that has an endpoint with this address of one of `tenants`; `None` where there are several, or too many to tell.
     fn only_host_of(&self, address: Mac, tenants: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
-        let places = self.places.get(&address)?;
-        let mut hosts = places.iter().filter(|place| tenants(&place.tenant)).map(|place| &place.host);
+        let claims = self.claims.get(&address).filter(|claims| claims.len() < MOST_CLAIMS)?;
+        let mut hosts = claims.iter().filter(|(tenant, _)| tenants(tenant)).map(|(_, host)| host);
         let host = hosts.next()?;
         hosts.all(|other| other == host).then_some(host)
     }
@@ -65,16 +67,6 @@ impl Cluster {
     pub fn host(&self, name: &str) -> Option<&Arc<str>> {
         self.hosts.get(name)
     }
-}
-
-/// The one copy of a name.
-fn keep(names: &mut BTreeSet<Arc<str>>, name: &str) -> Arc<str> {
-    if let Some(known) = names.get(name) {
-        return known.clone();
-    }
-    let name: Arc<str> = name.into();
-    names.insert(name.clone());
-    name
 }
 
 /// The access link of the agent's own switch.

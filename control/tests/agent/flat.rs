@@ -53,5 +53,7 @@ fn only_the_host_that_can_be_meant_is_heeded() {
     let elsewhere = |tenant| move |cluster: &mut Cluster| cluster.place("h2", tenant, to);
     assert_eq!(heeds(&elsewhere("c"), true), Err(HearError::Pairs(1)), "another host has that address, too");
     assert_eq!(heeds(&elsewhere("guests"), true), Err(HearError::Pairs(1)), "its own tenant has it elsewhere");
+    let crowd = |cluster: &mut Cluster| (0..20).for_each(|n| cluster.place("h0", &format!("t{n}"), to));
+    assert_eq!(heeds(&crowd, true), Err(HearError::Pairs(1)), "too many to look at have it");
     assert_eq!(heeds(&|_| (), false), Err(HearError::Pairs(1)), "a network of its own has no other tenants");
 }
