@@ -114,7 +114,7 @@ impl Agent {
     /// What is going on.
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
-        let host = |limited: &report::Limited| self.directory.host_from(limited.to, limited.from).cloned();
+        let host = |limited: &report::Limited| self.directory.host_seen_by(limited.to, limited.from).cloned();
         let limited = self.rate.report().map(|limited| report::Limited { host: host(&limited), ..limited });
         let peers = self.post.peers().iter();
         Report {
@@ -198,7 +198,7 @@ impl Agent {
         for pair in &message.pairs {
             let from = self.directory.own(pair.tenant, pair.from);
             let place = match from {
-                Some(from) => self.directory.host_from(from, pair.to),
+                Some(from) => self.directory.host_seen_by(from, pair.to),
                 None => self.directory.cluster().host_of(pair.tenant, pair.to),
             };
             // What halves everything that an endpoint sends concerns other receivers too: only where that is the way that was chosen.
@@ -236,7 +236,7 @@ impl Agent {
         self.post.keep(|host| directory.cluster().host(host).is_some());
         self.rate.revise(directory);
         self.gatekeeper.revise(directory);
-        let place = |from, to| directory.host_from(from, to).cloned();
+        let place = |from, to| directory.host_seen_by(from, to).cloned();
         self.leases.revise(now, |endpoint| directory.endpoints.get(endpoint.0).is_some(), place);
     }
 
@@ -244,7 +244,7 @@ impl Agent {
     pub fn adopt(&mut self, now: Instant, from: EndpointId, to: Toward, rate: Rate) {
         let directory = &self.directory;
         let host = match to {
-            Toward::Address(to) => directory.host_from(from, to),
+            Toward::Address(to) => directory.host_seen_by(from, to),
             Toward::Everyone => None,
         };
         self.leases.adopt(now, host.cloned().unwrap_or_else(|| "".into()), from, to, rate);

@@ -13,7 +13,7 @@ use datapath::wire::Mac;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// The switch, whose endpoints are 02:00:00:00:00:01 and :02.
+/// The switch, whose endpoints are 02:00:00:00:00:01, :02 and :05.
 const SWITCH: &str = r#"
 [daemon]
 name = "t"
@@ -38,10 +38,23 @@ name = "blue1"
 port = "tap://blue1"
 mac = "02:00:00:00:00:02"
 limit = "100 Mbit/s"
+[[switch.tenant]]
+name = "ops"
+vlan = "untagged"
+[[switch.tenant.endpoint]]
+name = "ops1"
+port = "tap://ops1"
+mac = "02:00:00:00:00:05"
 "#;
 
-/// Of every tenant, on host `h1` and `h2`.
+/// The untagged endpoint, the last of three.
+const UNTAGGED: EndpointId = EndpointId(2);
+
+/// Of every tenant with a VLAN, on host `h1` and `h2`.
 const AWAY: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 3]), Mac([2, 0, 0, 0, 0, 4])];
+
+/// Of a tenant that is not here, on host `h1`.
+const GUEST: Mac = Mac([2, 0, 0, 0, 0, 6]);
 
 /// `data` is a list of things that happen: a byte that says what, and what it needs.
 pub fn run(data: &[u8]) {
@@ -97,6 +110,7 @@ fn directory() -> Directory {
             cluster.place("h2", tenant, AWAY[1]);
             cluster.place("h0", tenant, Mac([2, 0, 0, 0, 0, 1]));
         }
+        cluster.place("h1", "guests", GUEST);
         Directory::new(Arc::new(cluster), &plan.switches[0].program, &plan.switches[0].tenants)
     });
     directory.clone()
@@ -106,8 +120,8 @@ fn sample(agent: &mut Agent, now: Instant, what: u8, numbers: &[u8]) {
     let mut arrivals = Vec::new();
     let mut queues = Vec::new();
     for (index, &number) in numbers.iter().enumerate() {
-        let (to, bytes) = (EndpointId(u32::from(number) % 3), u64::from(number) << (what % 64));
-        let from = (number != 0).then_some(AWAY[index % 2]);
+        let (to, bytes) = (EndpointId(u32::from(number) % 4), u64::from(number) << (what % 64));
+        let from = (number != 0).then_some([AWAY[0], AWAY[1], GUEST][index % 3]);
         arrivals.push(Arrival { to, from, wire_bytes: bytes % (1 << 40), dropped_bytes: 0 });
         queues.push(QueueSample {
             endpoint: to,
@@ -124,9 +138,10 @@ fn sample(agent: &mut Agent, now: Instant, what: u8, numbers: &[u8]) {
 /// What the agent wants done, and whether it may.
 fn follow(agent: &mut Agent, limits: &mut BTreeMap<(EndpointId, Toward), Rate>) {
     while let Some(tuning) = agent.poll_tuning() {
-        assert!(tuning.from.0 < 2, "{tuning:?}: no own endpoint");
+        assert!(tuning.from <= UNTAGGED, "{tuning:?}: no own endpoint");
         if let Toward::Address(to) = tuning.to {
-            assert!(AWAY.contains(&to), "{tuning:?}: not at the host that can have spoken");
+            let may = if tuning.from == UNTAGGED { to == GUEST } else { AWAY.contains(&to) };
+            assert!(may, "{tuning:?}: not at the host that can have spoken");
         }
         match tuning.rate {
             Some(rate) => limits.insert((tuning.from, tuning.to), rate),

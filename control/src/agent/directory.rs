@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Most addresses of one receiving endpoint that limits are told for; nearly all have one.
 const MOST_ADDRESSES: usize = 4;
 
-/// Most tenants that one address is looked for in, where a network has several.
+/// With so many tenants that have one address, on whatever networks, it is nobody's in the untagged one: looking through them takes time.
 const MOST_CLAIMS: usize = 16;
 
 /// The hosts of a cluster, and which endpoint is on which.
@@ -21,7 +21,14 @@ pub struct Cluster {
     hosts: BTreeSet<Arc<str>>,
     places: BTreeMap<Arc<str>, BTreeMap<Mac, Arc<str>>>,
     /// The first tenants that have an address, and where.
-    claims: BTreeMap<Mac, Vec<(Arc<str>, Arc<str>)>>,
+    claims: BTreeMap<Mac, Vec<Claim>>,
+}
+
+/// An endpoint's tenant and host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Claim {
+    tenant: Arc<str>,
+    host: Arc<str>,
 }
 
 impl Cluster {
@@ -40,9 +47,9 @@ impl Cluster {
         let host = self.add_host(host);
         let tenant = self.places.get_key_value(tenant).map_or_else(|| tenant.into(), |(known, _)| known.clone());
         let claims = self.claims.entry(address).or_default();
-        match claims.iter().position(|(of, _)| *of == tenant) {
-            Some(at) => claims[at].1 = host.clone(),
-            None if claims.len() < MOST_CLAIMS => claims.push((tenant.clone(), host.clone())),
+        match claims.iter().position(|claim| claim.tenant == tenant) {
+            Some(at) => claims[at].host = host.clone(),
+            None if claims.len() < MOST_CLAIMS => claims.push(Claim { tenant: tenant.clone(), host: host.clone() }),
             None => {}
         }
         self.places.entry(tenant).or_default().insert(address, host);
@@ -57,7 +64,7 @@ impl Cluster {
     /// The only host that has an endpoint with this address of one of `tenants`; `None` where there are several, or too many to tell.
     fn only_host_of(&self, address: Mac, tenants: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
         let claims = self.claims.get(&address).filter(|claims| claims.len() < MOST_CLAIMS)?;
-        let mut hosts = claims.iter().filter(|(tenant, _)| tenants(tenant)).map(|(_, host)| host);
+        let mut hosts = claims.iter().filter(|claim| tenants(&claim.tenant)).map(|claim| &claim.host);
         let host = hosts.next()?;
         hosts.all(|other| other == host).then_some(host)
     }
@@ -155,10 +162,10 @@ impl Directory {
         &self.cluster
     }
 
-    /// The host of who has this address in the network of an own tenant; `None` where no host of the cluster has it. In the untagged network
-    /// that may be another tenant's endpoint, if only one host can be meant.
+    /// The host of who has this address in the network of an own tenant; `None` where no host of the cluster has it. If the tenant itself has
+    /// none such, in the untagged network that may be another tenant's endpoint, if only one host can be meant.
     #[must_use]
-    pub fn host_of(&self, tenant: TenantId, address: Mac) -> Option<&Arc<str>> {
+    pub fn host_in_network_of(&self, tenant: TenantId, address: Mac) -> Option<&Arc<str>> {
         let tenant = self.tenants.get(tenant.0)?;
         let host = self.cluster.host_of(&tenant.name, address);
         if host.is_some() || !tenant.shares_network {
@@ -181,9 +188,9 @@ impl Directory {
         own.or_else(untagged).copied()
     }
 
-    /// The host of who has this address in the network of an own endpoint, as [`Directory::host_of`].
+    /// The host of who has this address in the network of an own endpoint, as [`Directory::host_in_network_of`].
     #[must_use]
-    pub fn host_from(&self, endpoint: EndpointId, address: Mac) -> Option<&Arc<str>> {
-        self.host_of(self.endpoints.get(endpoint.0)?.tenant, address)
+    pub fn host_seen_by(&self, endpoint: EndpointId, address: Mac) -> Option<&Arc<str>> {
+        self.host_in_network_of(self.endpoints.get(endpoint.0)?.tenant, address)
     }
 }

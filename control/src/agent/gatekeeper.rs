@@ -99,7 +99,7 @@ fn notify(now: Instant, endpoint: u32, from: Option<Mac>, directory: &Directory,
     let (Some(tenant), Some(&to)) = (directory.tenants.get(endpoint.tenant.0), endpoint.addresses.first()) else {
         return false;
     };
-    let Some(host) = directory.host_of(endpoint.tenant, from) else { return false };
+    let Some(host) = directory.host_in_network_of(endpoint.tenant, from) else { return false };
     let number = post.number(host);
     let pair = Pair { tenant: &tenant.name, to, from, say: Say::Halve };
     post.write(now, number, 0, true, std::iter::once(pair)) == 1

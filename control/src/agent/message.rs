@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! version 1 | reserved 1 (0) | lease 2 (ms) | life 8 | sequence 8
-//! then until the end groups: length of name 1 | tenant's name | pairs 1 | pairs x (receiver 6 | sender 6 | rate 7 | phase 1)
+//! then until the end groups: length of name 1 | receiver's tenant's name | pairs 1 | pairs x (receiver 6 | sender 6 | rate 7 | phase 1)
 //! ```
 //! Rates are in 256 bit/s. Rate and phase of 0 lift the limit, of all ones they halve what the sender may send to everyone (Gatekeeper's notification). `life` grows with each
 //! start of the speaker, `sequence` with each of its datagrams to this host; what came before is told by them from what is new.
@@ -43,7 +43,7 @@ pub enum Say {
 /// One pair, and what is said of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pair<'a> {
-    /// The tenant of both.
+    /// The receiver's tenant. In the untagged network the sender may be another's.
     pub tenant: &'a str,
     /// The receiving endpoint's address.
     pub to: Mac,

@@ -191,9 +191,9 @@ fn check_parameters(findings: &mut Findings, cluster: &Cluster, place: &Place) {
 
 /// What is said of this host must be so: the others may have the same list.
 fn check_own(findings: &mut Findings, config: &Config, own: &Member, place: &Place) {
-    let listen = config.cluster.as_ref().and_then(|cluster| cluster.listen).filter(|at| !at.ip().is_unspecified());
+    let listen = config.cluster.as_ref().and_then(|cluster| cluster.listen);
     if let (Some(listen), Some(address)) = (listen, own.address)
-        && listen != address
+        && (listen.port() != address.port() || !listen.ip().is_unspecified() && listen.ip() != address.ip())
     {
         findings.warning(
             place.key("address"),

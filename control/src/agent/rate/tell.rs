@@ -183,9 +183,9 @@ impl Controller {
             let tenant = TenantId(receiver.tenant);
             for (at, pair) in receiver.pairs.iter_mut().enumerate() {
                 let Some(limit) = &mut pair.limit else { continue };
-                let host = *pair
-                    .host
-                    .get_or_insert_with(|| directory.host_of(tenant, pair.from).map(|host| post.number(host)));
+                let host = *pair.host.get_or_insert_with(|| {
+                    directory.host_in_network_of(tenant, pair.from).map(|host| post.number(host))
+                });
                 let Some(host) = host else {
                     // Nobody can be told; what it ought to heed is the scheduler.
                     limit.tell(now);
@@ -323,9 +323,9 @@ impl Controller {
             let receiver = &mut self.receivers[index as usize];
             let tenant = TenantId(receiver.tenant);
             for pair in receiver.pairs.iter_mut().filter(|pair| pair.seen == now) {
-                let host = *pair
-                    .host
-                    .get_or_insert_with(|| directory.host_of(tenant, pair.from).map(|host| post.number(host)));
+                let host = *pair.host.get_or_insert_with(|| {
+                    directory.host_in_network_of(tenant, pair.from).map(|host| post.number(host))
+                });
                 if let Some(host) = host {
                     post.greet(now, host, (age_ns / 2).max(SAMPLE_NS));
                 }
