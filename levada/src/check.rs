@@ -61,8 +61,8 @@ fn lacking(config: &Config) -> Vec<String> {
     let Some(cluster) = &config.cluster else { return Vec::new() };
     let speaks = cluster.listen.is_some();
     let certificate = speaks.then(|| Credentials::load(Path::new(&cluster.directory), &cluster.host).err()).flatten();
-    let etcd = cluster.etcd.as_ref().and_then(|etcd| roster::look(etcd).err());
-    certificate.into_iter().chain(etcd.map(|why| format!("the etcd: {why}"))).collect()
+    let etcd = cluster.etcd.as_ref().map(roster::look).unwrap_or_default();
+    certificate.into_iter().chain(etcd.into_iter().map(|why| format!("the etcd: {why}"))).collect()
 }
 
 /// What a configuration promises. Rates are in bits a second; `null` where there is none.

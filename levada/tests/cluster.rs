@@ -181,22 +181,22 @@ fn the_authority_is_changed_host_by_host() {
     lab.join("h2", "h1");
     assert!(lab.cluster("h1", &["rotate"], b"").contains("--finish"));
     assert!(lab.refused("h1", &["rotate"], b"").contains("taking over already"));
-    // Whose certificate each has, and whom it trusts.
-    let authorities = |host, count| {
+    // Who signed a host's certificate, of so many that it trusts.
+    let signer = |host, count| {
         let status = lab.cluster(host, &["status"], b"");
         assert!(status.contains(&format!("authorities: {count}")), "{host}: {status}");
-        let named: Vec<_> =
-            status.lines().filter(|line| line.starts_with("  Levada cluster ")).map(str::to_owned).collect();
-        let signed = named.iter().filter(|line| line.ends_with(", signed this host's certificate"));
-        assert_eq!((named.len(), signed.count()), (count, 1), "{host}: {status}");
-        named
+        let named: Vec<_> = status.lines().filter_map(|line| line.strip_prefix("  Levada cluster ")).collect();
+        let signed: Vec<_> = named.iter().filter(|line| line.ends_with(", signed this host's certificate")).collect();
+        assert_eq!((named.len(), signed.len()), (count, 1), "{host}: {status}");
+        (*signed[0]).to_owned()
     };
-    assert_ne!(authorities("h1", 2), authorities("h2", 1), "h2 has not heard of it yet");
+    let new = signer("h1", 2);
+    assert_ne!(signer("h2", 1), new, "h2 has not heard of it yet");
     lab.join("h2", "h1");
-    assert_eq!(authorities("h1", 2), authorities("h2", 2));
+    assert_eq!(signer("h2", 2), new);
     lab.cluster("h1", &["rotate", "--finish"], b"");
     lab.join("h2", "h1");
-    assert_eq!(authorities("h1", 1), authorities("h2", 1));
+    assert_eq!((signer("h1", 1), signer("h2", 1)), (new.clone(), new));
 }
 
 /// Asks whether somebody listens at an address, again and again: the kernel says so when nobody does.

@@ -107,8 +107,10 @@ impl Credentials {
     pub fn load(directory: &Path, host: &str) -> Result<Credentials, String> {
         let file = directory.join(HOST);
         let (name, remedy) = (file.display(), join(directory, host));
-        if !file.exists() {
-            return Err(format!("{name} is not there: {remedy}"));
+        match file.try_exists() {
+            Ok(true) => {}
+            Ok(false) => return Err(format!("{name} is not there: {remedy}")),
+            Err(error) => return Err(format!("cannot look at {name}: {error}")),
         }
         let trust = directory.join(TRUST);
         let damaged = |why| format!("{why}; {remedy}");

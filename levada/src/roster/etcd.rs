@@ -430,13 +430,18 @@ async fn keep(gateway: &mut Gateway, lease: i64) -> Result<bool, String> {
     Ok(number(&answer["result"]["TTL"]) > 0)
 }
 
-/// Looks at the files with which an etcd is spoken to.
-///
-/// # Errors
-/// What is wrong with one.
-pub fn look(config: &Config) -> Result<(), String> {
-    tls(config)?;
-    config.password_file.as_deref().map_or(Ok(()), |file| password(Path::new(file)).map(|_| ()))
+/// What is wrong with the files with which an etcd is spoken to.
+pub fn look(config: &Config) -> Vec<String> {
+    let files = [
+        ("authority", &config.authority),
+        ("certificate", &config.certificate),
+        ("key", &config.key),
+        ("password_file", &config.password_file),
+    ];
+    let named = files.into_iter().filter_map(|(key, file)| Some((key, Path::new(file.as_deref()?))));
+    let missing = named.filter_map(|(key, file)| Some(unreadable(key, file, &std::fs::File::open(file).err()?)));
+    let missing: Vec<String> = missing.collect();
+    if missing.is_empty() { tls(config).err().into_iter().collect() } else { missing }
 }
 
 fn password(file: &Path) -> Result<String, String> {

@@ -54,7 +54,11 @@ pub fn number(value: &Value) -> i64 {
 
 /// Why a file that `key` of [cluster.etcd] names cannot be used.
 pub fn unreadable(key: &str, file: &Path, error: &io::Error) -> String {
-    format!("cannot read {}: {error}; put it there, or correct `{key}` in [cluster.etcd]", file.display())
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => format!("; put it there, or correct `{key}` in [cluster.etcd]"),
+        _ => format!(" (`{key}` in [cluster.etcd])"),
+    };
+    format!("cannot read {}: {error}{remedy}", file.display())
 }
 
 /// What TLS needs, from the files as they are now; `None` where none is spoken.
