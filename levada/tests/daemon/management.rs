@@ -303,6 +303,7 @@ fn keys_of_an_open_vde_plug_change_and_its_clients_stay() {
     let daemon = bed.start(&vde::here(&bed, vde::THREE));
     let mut plugs = vec![vde::plug(&bed, "a", 1, &["-p", "1"]), vde::plug(&bed, "b", 12, &["-p", "3"])];
     let _echo = bed.echo("a", A);
+    soon("both are plugged in", || bed.ask("b", A, 1) == 1);
     assert_eq!(bed.ask("b", A, 3), 3);
     good(&bed.run(&["set", "endpoint", "s1/home/c", "hub=true", "mtu=1400"]));
     plugs.push(vde::plug(&bed, "c", 13, &["-p", "3"]));
