@@ -3,11 +3,13 @@
 use datapath::units::{Instant, Rate};
 
 /// Wire time of the longest frame that an uplink is sent at once, after splitting, in nanoseconds.
-const MAX_FRAME_NS: u64 = 25_000;
+const MAX_FRAME_NS: u64 = 100_000;
 /// It is at least a full segment with its tag, in wire bytes.
 const MAX_FRAME_LEAST: u64 = 1542;
 /// It is no more than 64 KiB can take in segments, in wire bytes.
 pub const MAX_FRAME_MOST: u64 = 80_000;
+/// Lateness that an uplink makes good.
+const MADE_GOOD_NS: u64 = 100_000;
 
 /// The longest frame that an uplink of this rate is sent at once, in wire bytes.
 #[must_use]
@@ -30,8 +32,8 @@ impl Meter {
         Meter { rate, due: 0 }
     }
 
-    /// Counts a frame that leaves now. No more may have left since any earlier moment than the rate allows, but for nine maximum frames:
-    /// the one being sent, and eight that make good for being late (`datapath/src/sched/tree.rs`).
+    /// Counts a frame that leaves now. No more may have left since any earlier moment than the rate allows, but for the maximum frame that is
+    /// being sent, and what makes good for being late by 100 us, or by four of the least (`datapath/src/sched/tree.rs`).
     ///
     /// # Errors
     /// More has left than that.
@@ -41,7 +43,8 @@ impl Meter {
         let ahead = (self.due - now) / 8_000_000_000;
         let maximum = maximum_frame(self.rate);
         // What 1/256 ns of each tag's rounding adds up to is less than a hundredth of a frame.
-        if ahead > u128::from(9 * maximum + maximum / 100) {
+        let made_good = self.rate.bytes_in(MADE_GOOD_NS).max(4 * MAX_FRAME_LEAST);
+        if ahead > u128::from(maximum + made_good + maximum / 100) {
             return Err(format!("the uplink was sent {ahead} bytes more than its rate of {} allows", self.rate));
         }
         Ok(())

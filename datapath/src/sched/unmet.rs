@@ -19,8 +19,8 @@ const SHORTEST: u8 = 27;
 const FRAMES: u64 = 16;
 /// How often a stretch doubles before it counts as met.
 const DOUBLINGS: u8 = 4;
-/// What the orders may be off by, in maximum frames: `fair` by 4 ahead at the beginning of a stretch and 5 behind at its end (`order/fair.rs`).
-const SLACK_FRAMES: u64 = 9;
+/// What the orders may be off by, in maximum frames: `fair` by 2.5 ahead at the beginning of a stretch and 3.5 behind at its end (`order/fair.rs`).
+const SLACK_FRAMES: u64 = 6;
 /// The part of the floor that may be missing: 1/50.
 const TOLERANCE: u64 = 50;
 /// The length of a stretch that is never looked at.

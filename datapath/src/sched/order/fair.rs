@@ -1,9 +1,9 @@
 //! `fair`, the default order: a constant number of steps for any number of children, within a proven distance of the ideal.
 //!
-//! It is QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling With Tight Guarantees", IEEE/ACM ToN 2013). With L the
-//! level's longest frame and w a child's weight, children whose `L / w` rounds up to the same power of two s form a *group*. A group has
-//! a ring of *slots* of width s; a child is filed by its start tag S in the slot `floor(S / s)`, first in, first out, so nothing is ever
-//! sorted. The group's own tags are those of its first slot: `S_g = slot x s` and `F_g = S_g + 2 s`. Among the groups with `S_g <= V`
+//! It is QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling With Tight Guarantees", IEEE/ACM ToN 2013), with slots narrower than a
+//! frame. With L the level's longest frame and w a child's weight, children whose `L / 4 w` rounds up to the same power of two s form a *group*. A
+//! group has a ring of *slots* of width s; a child is filed by its start tag S in the slot `floor(S / s)`, first in, first out, so nothing is ever
+//! sorted. The group's own tags are those of its first slot: `S_g = slot x s` and `F_g = S_g + 5 s`. Among the groups with `S_g <= V`
 //! (eligible) the one with the smallest `F_g` is served. Groups differ by powers of two, so weights of 65535:1 need 17 of them, and rates
 //! of 1 kbit/s to 400 Gbit/s need 30; a level allocates the groups that its weights use. Finding the next slot is one find-first-set.
 //!
@@ -11,31 +11,36 @@
 //! choice is kept until a group's tags change or another group becomes eligible, and then made anew from the tags of the busy groups:
 //! at most 17 (30) pairs, and nothing to go wrong when a rate changes, a clock jumps or a level has promised too much.
 //!
+//! QFQ's slots are as wide as the longest frame, so who comes into one waits for up to a frame of each that is in those before it. With slots of a
+//! quarter of that who comes waits for less, though frames are as long: what counts for a neighbour's delay is the slot. The price is a longer ring.
+//!
 //! # What is proven
 //! Let V advance as in [`super::tag`], W be the sum of the backlogged weights, and the set of backlogged children be stable.
-//! 1. *Ahead*: a child is served only if `S_g <= V`, so `S < V + s`, and then pays at most `L / w <= s`: `S < V + 2 s` at all times.
+//! 1. *Ahead*: a child is served only if `S_g <= V`, so `S < V + s`, and then pays at most `L / w <= 4 s`: `S < V + 5 s` at all times.
 //! 2. *Behind*: `V <= F_g + L / W` for every busy group. Let t0 be the last time a group j with `F_j > F_g` was served. Every group whose
 //!    F was at most `F_g` was then not eligible, so all its tags were later than V(t0). Since t0 only such groups were served, and each
-//!    service ended at `S < S_slot + 2 s <= F_g`: together at most `W x (F_g - V(t0))` bytes, which moves V to at most `F_g`; j's own
-//!    frame adds `L / W`. Hence `S >= S_g >= V - 2 s - L / W`.
+//!    service ended at `S < S_slot + 5 s <= F_g`: together at most `W x (F_g - V(t0))` bytes, which moves V to at most `F_g`; j's own
+//!    frame adds `L / W`. Hence `S >= S_g >= V - 5 s - L / W`.
 //!
-//! In bytes (`w s` is L where `L / w` is a power of two, below 2 L otherwise): a child is less than `2 w s < 4 L` ahead and at most
-//! `2 w s + L w / W < 5 L` behind its ideal share, in every interval since it became backlogged; never more than the sum of both between
+//! In bytes (`4 w s` is L where `L / 4 w` is a power of two, below 2 L otherwise): a child is less than `5 w s < 2.5 L` ahead and at most
+//! `5 w s + L w / W < 3.5 L` behind its ideal share, in every interval since it became backlogged; never more than the sum of both between
 //! any two moments. Real orders: the same with the guarantees' sum at most the link's rate C, `L / C` for `L / W`, and a further frame
-//! that others may have on the wire. "Early" is thus bounded by `2 w s` as well: a child may receive up to that much at once.
+//! that others may have on the wire. "Early" is thus bounded by `5 w s` as well: a child may receive up to that much at once.
 //!
 //! A child charged with more than L is filed in the last slot its group has and moved on from there until its true slot is reached.
 
 use super::tag::{Clock, Tag, Weight, later};
 
-/// Slots of a group. The theorem needs 7 (start tags from `V - 3 s` to below `V + 2 s`, and one for rounding).
-const SLOTS: u32 = 16;
+/// Slots that the longest frame of a group's lightest child takes.
+const PARTS: u32 = 4;
+/// Slots of a group. The theorem needs 16 (start tags from `V - 9 s` to below `V + 5 s`, and two for rounding).
+const SLOTS: u32 = 32;
 /// The furthest slot in which a child is filed, from the group's first: it leaves room for the first to move back.
-const FARTHEST: u32 = SLOTS - 5;
+const FARTHEST: u32 = SLOTS - PARTS - 4;
 /// Children filed too early that one `peek` moves on; more of them and the next is served early, which its tag remembers.
 const MOVED_ON_A_PEEK: u32 = 4;
-/// A real order forgives a debt of more than this many slots: the theorem allows three, and a frame of others.
-const FORGIVEN_SLOTS: u32 = 4;
+/// A real order forgives a debt of more than this many slots: the theorem allows nine, and a frame of others.
+const FORGIVEN_SLOTS: u32 = 3 * PARTS + 1;
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 /// `place[1]` of a child that is not backlogged.
@@ -56,12 +61,12 @@ struct Child {
 struct Group {
     /// Start tag of the first busy slot, a multiple of the width.
     first: u64,
-    /// What the group's finish tag is later than its start tag: two widths.
+    /// What the group's finish tag is later than its start tag: a width and a frame's.
     span: i64,
     /// A slot's width in tag units, as a power of two.
     width_bits: u32,
     /// One bit a slot that holds children.
-    busy: u16,
+    busy: u32,
     heads: [u32; SLOTS as usize],
     tails: [u32; SLOTS as usize],
 }
@@ -69,7 +74,7 @@ struct Group {
 impl Group {
     fn new(width_bits: u32) -> Self {
         let empty = [NONE; SLOTS as usize];
-        Group { first: 0, span: 2 << width_bits, width_bits, busy: 0, heads: empty, tails: empty }
+        Group { first: 0, span: i64::from(PARTS + 1) << width_bits, width_bits, busy: 0, heads: empty, tails: empty }
     }
 
     /// The slot of the ring that holds `tag`.
@@ -236,7 +241,8 @@ impl Fair {
 
     /// The group of this weight; allocates it where no child had needed it.
     fn group_for(&mut self, weight: Weight) -> u8 {
-        let width_bits = weight.span(self.max_frame).max(1).next_power_of_two().trailing_zeros();
+        let width = weight.span(self.max_frame).div_ceil(u64::from(PARTS)).max(1);
+        let width_bits = width.next_power_of_two().trailing_zeros();
         let known = &mut self.group_of[width_bits as usize % 64];
         if *known == NO_GROUP {
             *known = self.groups.len() as u8;

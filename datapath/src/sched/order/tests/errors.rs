@@ -33,7 +33,7 @@ fn worst_error(kind: OrderKind, weights: &[u32], frames: u32, mut len: impl FnMu
 /// The bounds that each order's module states, in longest frames: ahead and behind.
 fn bounds(kind: OrderKind) -> Option<(f64, f64)> {
     match kind {
-        OrderKind::Fair => Some((4.0, -5.0)),
+        OrderKind::Fair => Some((2.5, -3.5)),
         // One frame, and what rounding adds against a fluid in floating point.
         OrderKind::Wf2q => Some((1.05, -2.0)),
         OrderKind::Vtrr | OrderKind::VtrrBytes => None,

@@ -36,7 +36,7 @@ fn shares_follow_weights_whatever_the_frame_sizes() {
             for (child, &w) in weights.iter().enumerate() {
                 let ideal = (total * u64::from(w) / u64::from(sum)) as i64;
                 let off = got[child] as i64 - ideal;
-                let frames = if kind == OrderKind::Fair { 5 } else { 2 };
+                let frames = if kind == OrderKind::Fair { 4 } else { 2 };
                 assert!(off.abs() <= frames * i64::from(FRAME), "{kind:?} child {child}: {off} bytes off {ideal}");
             }
         }
