@@ -150,7 +150,10 @@ impl Book {
             Ok(key) => key,
             Err(why) => {
                 if self.strange.len() < MOST_SAID {
-                    self.strange.insert(path.chars().take(200).collect(), why);
+                    self.strange.insert(
+                        path.chars().take(200).collect(),
+                        format!("{why}; no daemon uses it: delete it (etcdctl del)"),
+                    );
                 }
                 return;
             }
@@ -163,7 +166,8 @@ impl Book {
             _ => (self.known.len() - self.endpoints, MOST_HOST_ENTRIES, "entries of hosts"),
         };
         if many >= most && !self.known.contains_key(&key) && !self.is_own(&key) {
-            self.strange.insert(format!("(other {what})"), format!("there are more than {most}"));
+            self.strange
+                .insert(format!("(other {what})"), format!("there are more than {most}; delete what is of no use"));
             return;
         }
         let (entry, is_endpoint) = (Entry::read(&key, value), matches!(key, Key::Endpoint(..)));
@@ -302,14 +306,20 @@ impl Book {
                 continue;
             }
             if let Some(other) = addresses.get(&host.address) {
-                refuse(&key.path(&self.prefix), &format!("{} is host \"{other}\"'s address", host.address));
+                let why = format!(
+                    "{} is host \"{other}\"'s address; give one of the two another, or levada cluster forget the one that is no more",
+                    host.address
+                );
+                refuse(&key.path(&self.prefix), &why);
                 continue;
             }
             addresses.insert(host.address, name);
             let vtep = host.vtep.filter(|vtep| {
                 let other = vteps.get(vtep).copied();
                 if let Some(other) = other {
-                    refuse(&key.path(&self.prefix), &format!("{vtep} is host \"{other}\"'s end of tunnels"));
+                    let why =
+                        format!("{vtep} is host \"{other}\"'s end of tunnels; give one of the two another `vtep`");
+                    refuse(&key.path(&self.prefix), &why);
                 }
                 other.is_none()
             });
@@ -336,7 +346,11 @@ impl Book {
                 outcome.contests.push(Contest { endpoint: endpoint_name, holder: endpoint.host.clone() });
             }
             let Some(known) = members.get_mut(endpoint.host.as_str()) else {
-                refuse(&key.path(&self.prefix), &format!("its host \"{}\" is not in the store", endpoint.host));
+                let why = format!(
+                    "its host \"{0}\" is not in the store; if it is no more: levada cluster forget {0}",
+                    endpoint.host
+                );
+                refuse(&key.path(&self.prefix), &why);
                 continue;
             };
             let endpoints = &mut known.member.endpoints;

@@ -145,8 +145,13 @@ impl Entry {
     /// The value of a key.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with it, and the remedy.
     pub fn read(key: &Key, value: &[u8]) -> Result<Entry, String> {
+        Entry::parse(key, value)
+            .map_err(|why| format!("{why}; its host writes it anew; if that is no more, delete it (etcdctl del)"))
+    }
+
+    fn parse(key: &Key, value: &[u8]) -> Result<Entry, String> {
         if value.len() > MAX_VALUE {
             return Err(format!("its value has {} bytes, and {MAX_VALUE} are the most", value.len()));
         }
@@ -157,7 +162,9 @@ impl Entry {
         let wrong = |error: serde_json::Error| format!("its value is not what it should be: {error}");
         let Versioned { version } = serde_json::from_slice(value).map_err(wrong)?;
         if version != VERSION {
-            return Err(format!("its value has version {version}, and this daemon knows {VERSION}"));
+            return Err(format!(
+                "its value has version {version}, and this daemon knows {VERSION} (install one version everywhere)"
+            ));
         }
         match key {
             Key::Alive(_) => {
