@@ -14,9 +14,10 @@ const QUEUE_LEAST: u64 = 2 * QUANTUM_MAX as u64;
 /// Memory that all pairs of an endpoint may take together, as a multiple of its queue's bound: one pair is bounded by its lane (four times
 /// that), many share.
 const MEMORY: u64 = 8;
-/// Wire time, at its rate, of the longest frame that a pair sends at once: short for the receiver's sake, and not so short that each segment
-/// costs a turn of its own.
-const FRAME_NS: u64 = 100_000;
+/// Wire time, at its rate, of the longest frame that a pair sends at once. Others wait behind it at the receiver: where a quarter of the link
+/// is sent in frames of 250 us, 5 ms of another's arrivals are at times short by more than a hundredth. What each frame costs speaks for long
+/// ones: with 100 us, two segments at a quarter of 1 Gbit/s, the lab's two processors had no time left (`lab/run gatekeeper-fig5`, RX).
+const FRAME_NS: u64 = 200_000;
 /// Lateness of the loop that is made good: of a busy machine's one round in thirty is later than 100 us, and a pair that lost that would get
 /// some per cent less than its rate. What is sent at once at most is a thousandth of a second's worth, while the link to the receiver was idle.
 const CATCH_UP: Tag = 1_000_000 << TAG_BITS;
