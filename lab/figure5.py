@@ -72,9 +72,9 @@ Load = tuple[str, str]
 #: The loads of each half, `tx` and `rx`.
 Loads = Mapping[str, tuple[Load, ...]]
 
-#: Most of a window that a worker may be late: the link idles meanwhile, and that is the machine's
-#: doing.
-LATE_LIMIT = 0.0075
+#: Most of a window that a worker may be late: the link idles for about half of that, and that is
+#: the machine's doing. Half of what may be missing (`LENT_PERCENT`) is left to the switch.
+LATE_LIMIT = 0.01
 
 #: Least part of its guarantee that a tenant gets, and of the link one that is alone on it, in
 #: percent.

@@ -15,6 +15,7 @@ import argparse
 import json
 import selectors
 import socket
+import struct
 import sys
 import threading
 import time
@@ -24,7 +25,10 @@ import time
 RETRY_S = 0.01
 #: A connection that does not finish in this time is given up and counted as failed.
 TIMEOUT_S = 2.0
+#: The same as socket(7) wants it: a timeval.
+_TIMEOUT = struct.pack("ll", int(TIMEOUT_S), 0)
 _READ_BYTES = 256 << 10
+_WAKE_BYTES = 32 << 10
 
 
 def serve(port: int, seconds: float) -> dict[str, int]:
@@ -41,6 +45,9 @@ def serve(port: int, seconds: float) -> dict[str, int]:
             assert isinstance(sock, socket.socket)
             if sock is listener:
                 connection, _ = listener.accept()
+                # Woken for much at once, or for the end, and not for each segment: a swarm is to
+                # load the network, not the processors.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _WAKE_BYTES)
                 selector.register(connection, selectors.EVENT_READ)
                 continue
             try:
@@ -106,7 +113,11 @@ def _one_client(
     payload = bytes(nbytes)
     while (begun := time.monotonic()) < start + seconds:
         try:
-            with socket.create_connection((to, port), timeout=TIMEOUT_S) as sock:
+            with socket.socket() as sock:
+                # In the kernel: a time-out of Python's own polls before each call.
+                for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                    sock.setsockopt(socket.SOL_SOCKET, option, _TIMEOUT)
+                sock.connect((to, port))
                 sock.sendall(payload)
                 sock.shutdown(socket.SHUT_WR)
                 finished = sock.recv(1) == b"."
