@@ -425,13 +425,14 @@ impl Controller {
                 let held = limit.held(now, &pair.meter);
                 receiver.held += held;
                 receiver.loose = receiver.loose.saturating_sub(held);
+                let is_other = (limit.ignores || limit.taken > 0) && limit.count(&pair.meter);
                 if limit.ignores {
-                    receiver.ignoring += pair.meter.slow;
+                    receiver.ignoring += limit.taken;
                     self.ignoring += 1;
                 } else if limit.wants_more {
                     receiver.demand = u64::MAX;
                 }
-                if !limit.wants_more || limit.ignores || limit.is_content(now) {
+                if !limit.wants_more || is_other || limit.is_content(now) {
                     receiver.settled = None;
                 }
             }

@@ -20,6 +20,8 @@ const IGNORES_NS: u64 = 50_000_000;
 const IGNORES_PART: u64 = 16;
 const TOLERATED_NS: u64 = 25_000_000;
 const TOLERATED_BITS: u64 = 2 * 65_536 * 8;
+/// What such a sender takes is counted anew when it differs by this part of it (one in) and a frame: each new count is a new share for everybody.
+const TAKEN_PART: u64 = 128;
 /// A sender that uses less than this part of its limit (of 8) for so long gets none.
 const UNUSED: u64 = 6;
 const UNUSED_NS: u64 = 100_000_000;
@@ -84,6 +86,8 @@ pub(super) struct Limit {
     beyond: u64,
     watched_at: Instant,
     pub ignores: bool,
+    /// What it takes while it ignores its limit, as it was counted last.
+    pub taken: u64,
     /// When in the cycle its turn is, of 2^16.
     pub place: u16,
 }
@@ -160,6 +164,7 @@ impl Limit {
             beyond: 0,
             watched_at: now,
             ignores: false,
+            taken: 0,
             place,
         }
     }
@@ -230,10 +235,21 @@ impl Limit {
         if self.wants_more { least + (least / 4).min(least / 8 + noise / 8) } else { least - least / 8 }
     }
 
-    /// While its receiver's share stays, nothing of it changes but by news and by what [`Limit::judge`] finds.
+    /// Counts what it takes although it was told less. True where that is another than before.
+    pub fn count(&mut self, meter: &Meter) -> bool {
+        let takes = if self.ignores { meter.slow.max(1) } else { 0 };
+        let is_other =
+            self.ignores != (self.taken > 0) || takes.abs_diff(self.taken) > self.taken / TAKEN_PART + FRAME_SLOW;
+        if is_other {
+            self.taken = takes;
+        }
+        is_other
+    }
+
+    /// While its receiver's share stays, nothing of it changes but by news and by what [`Limit::judge`] and [`Limit::count`] find.
     fn is_settled(&self, now: Instant, meter: &Meter, noise: u64) -> bool {
         let is_known = self.told.is_some() && now.since(self.told_at) > GRACE_NS;
-        self.wants_more && !self.is_content(now) && is_known && !self.ignores && !self.overruns(now, meter, noise)
+        self.wants_more && !self.is_content(now) && is_known && (self.ignores || !self.overruns(now, meter, noise))
     }
 
     /// Whether it has all that it wants although it is close to its limit.
@@ -354,7 +370,7 @@ impl Receiver {
             let arrives = pair.meter.estimate(noise);
             let (floor, ceiling) = match &pair.limit {
                 // It has what it takes.
-                Some(limit) if limit.ignores => (pair.meter.slow, pair.meter.slow),
+                Some(limit) if limit.ignores => (limit.taken, limit.taken),
                 // What it may have more than it takes is enough for it to be seen that it grows.
                 Some(limit) if limit.wants_more && limit.is_content(now) => {
                     (0, pair.meter.slow + limit.rate.min(u64::MAX / 2) / CLOSE_PART / 2)
@@ -373,7 +389,7 @@ impl Receiver {
         self.stretch.follow(self.meter.estimate(noise), self.meter.slow, self.share, growing_ns);
         let level = water.is_bounded().then(|| self.stretch.of(water.level(0, 1), self.share));
         level.into_iter().for_each(|level| self.cycle.turn(now, held(level)));
-        let (mut is_unused, mut is_settled) = (false, held_back == 0 && self.ignoring == 0);
+        let (mut is_unused, mut is_settled) = (false, held_back == 0);
         for (pair, (&rate, child)) in self.pairs.iter_mut().zip(scratch.rates.iter().zip(&scratch.children)) {
             if pair.limit.is_none() {
                 if !exceeds || child.ceiling <= rate {
@@ -463,6 +479,23 @@ mod tests {
         assert_eq!(found_after(frames(5, 4 * FRAME_BITS)), None);
         assert_eq!(found_after(frames(50, 40 * FRAME_BITS)), None);
         assert_eq!(found_after(|ms| if ms < 40 { 400 * MBIT } else { 10 * MBIT }), None);
+    }
+
+    #[test]
+    fn what_is_taken_in_spite_of_a_limit_is_counted_anew_where_it_is_another() {
+        let mut limit = Limit::new(Instant(1), 0);
+        let mut count = |ignores, takes: u64| {
+            limit.ignores = ignores;
+            let is_other = limit.count(&Meter { fast: 0, slow: takes * MBIT });
+            (is_other, limit.taken.div_ceil(MBIT))
+        };
+        assert_eq!(count(false, 300), (false, 0));
+        assert_eq!(count(true, 300), (true, 300));
+        assert_eq!(count(true, 303), (false, 300));
+        assert_eq!(count(true, 296), (true, 296));
+        assert_eq!(count(false, 296), (true, 0));
+        assert_eq!(count(true, 0), (true, 1), "however little it is, it counts");
+        assert_eq!(count(true, 0), (false, 1));
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Controller {
                 self.post.passed.push(index);
                 continue;
             }
-            let (mut oldest, mut is_raised) = (now, false);
+            let (mut until, mut is_raised) = (now.plus_ns(again_ns), false);
             let tenant = TenantId(receiver.tenant);
             for (at, pair) in receiver.pairs.iter_mut().enumerate() {
                 let Some(limit) = &mut pair.limit else { continue };
@@ -200,14 +200,13 @@ impl Controller {
                 raised += limit.rate.saturating_sub(told);
                 let urgency = limit.urgency(now, &pair.meter, noise, times);
                 self.post.due.extend(urgency.map(|urgency| (host, index, at as u32, urgency)));
-                if urgency <= Some(Urgency::Passing) {
-                    oldest = oldest.min(limit.said_at);
-                }
+                let said_at = if urgency <= Some(Urgency::Passing) { limit.said_at } else { now };
+                until = until.min(said_at.plus_ns(if limit.ignores { times.ignored_ns } else { again_ns }));
                 // Whether it is to be said once more shows in the meantime.
                 is_raised |= now.since(limit.raised_at) < again_ns || limit.rate.saturating_sub(told) > told / 16;
             }
             // What is due is said below, or this is taken back.
-            receiver.told_until = (!is_raised).then(|| oldest.plus_ns(again_ns));
+            receiver.told_until = (!is_raised).then_some(until);
         }
         // What is large for one pair can be small for the link, unless it was told so little that it would wait in vain.
         let link = directory.link.map_or(0, |link| link.ingress.0);
