@@ -111,8 +111,8 @@ def measure(
 ) -> Cell:
     """Plays `flows` over a running switch and measures for `window_s`. A worker that was late for
     more than `late_limit` of it, by what is not made good on `late_on`, binds the cell."""
-    # Starting takes some 50 ms a flow; the last to start still outlives the window.
-    seconds = math.ceil(lead_s + window_s + tail_s + 0.1 * len(flows))
+    # The first to start still outlives the window.
+    seconds = math.ceil(lead_s + window_s + tail_s + sum(flow.start_s for flow in flows))
     begun = []
     for port, flow in enumerate(flows, start=FIRST_PORT):
         begun.append(time.monotonic())

@@ -78,6 +78,9 @@ class FlowResult:
 class Flow(ABC):
     """A workload between two endpoints. Once begun it ends by itself after `seconds`."""
 
+    #: What starting it takes at most, on a busy machine.
+    start_s = 0.1
+
     def __init__(self, name: str, src: str, dst: str) -> None:
         self.name = name
         self.src = src
@@ -230,6 +233,9 @@ def flood(name: str, src: str, dst: str, wire_bps: float, *, offload: bool) -> B
 class Swarm(Flow):
     """Short TCP connections of `nbytes` each, `concurrency` at a time and at most `per_s` a second
     (0: as fast as it goes)."""
+
+    # Two interpreters, where the others start two programs.
+    start_s = 0.5
 
     def __init__(
         self,
