@@ -77,6 +77,9 @@ Loads = Mapping[str, tuple[Load, ...]]
 LATE_LIMIT = 0.0075
 #: How often a cell is played until it is valid, where its peer is judged, and elsewhere.
 JUDGED_ATTEMPTS, OTHER_ATTEMPTS = 6, 2
+#: How often, after all, what is judged and has no valid cell is played again: a machine that is
+#: busy for minutes is so for all attempts in a row.
+LATER_PASSES = 3
 
 #: Least part of its guarantee that a tenant gets, and of the link one that is alone on it, in
 #: percent.
@@ -133,12 +136,34 @@ def play(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
         for regime, peer in rounds if repetition % 2 == 0 else reversed(rounds):
             labels = {"regime": regime.name, "peer": peer, "repetition": repetition}
             cells += _play(figure, lab, regime, peer, plan, loads, labels)
+    for later in range(0 if quick else LATER_PASSES):
+        for regime in REGIMES:
+            for peer in figure.peers:
+                if missing := _missing(figure, cells, regime, peer):
+                    repetition = plan.repetitions + later
+                    labels = {"regime": regime.name, "peer": peer, "repetition": repetition}
+                    cells += _play(figure, lab, regime, peer, plan, missing, labels)
     report.cells = [cell.as_row() for cell in cells]
     halves = [(regime, half) for regime in REGIMES for half in figure.loads]
     report.tables = [rates_table(figure, cells, regime, half) for regime, half in halves]
     report.claims = claims(figure, cells)
     _draw(figure, cells, loads, out)
     return report
+
+
+def _missing(figure: Figure, cells: Sequence[Cell], regime: Regime, peer: str) -> Loads:
+    """The loads that were played and are judged, and of which there is no valid cell."""
+    judged = [half for half in figure.loads if _is_judged(figure, half, peer)]
+    played = {half: _loads(cells, regime, half, peer) for half in judged}
+    missing = {
+        half: tuple(load for load, valid in loads.items() if not valid)
+        for half, loads in played.items()
+    }
+    return {half: loads for half, loads in missing.items() if loads}
+
+
+def _is_judged(figure: Figure, half: str, peer: str) -> bool:
+    return peer in (*figure.judged[half], figure.careless)
 
 
 def _play(
@@ -162,8 +187,8 @@ def _play(
             for load in loads[half]:
                 # Who is alone fills the link of its own host, where that isolates.
                 egress = half == "tx" or (NONE in load and figure.all_isolate)
-                judged = peer in (*figure.judged[half], figure.careless)
-                for attempt in range(JUDGED_ATTEMPTS if judged else OTHER_ATTEMPTS):
+                is_judged = _is_judged(figure, half, peer)
+                for attempt in range(JUDGED_ATTEMPTS if is_judged else OTHER_ATTEMPTS):
                     told = {**labels, "half": half, "A": load[0], "B": load[1], "attempt": attempt}
                     cell = measure(
                         switch,

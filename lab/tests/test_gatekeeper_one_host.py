@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import figure5, wire
+from lab import figure5, machine, wire
 from lab.cell import Cell, disturbance
 from lab.experiments import gatekeeper_fig5
 from lab.experiments.gatekeeper_one_host import FIGURE
@@ -27,7 +27,7 @@ from lab.figure5 import (
     topology,
 )
 from lab.machine import CpuUse
-from lab.net import Received
+from lab.net import Lab, Received
 from lab.report import Claim
 from lab.topology import Host
 from lab.workload import Blast, Swarm, TcpFlow
@@ -235,3 +235,42 @@ def test_of_a_swarm_only_what_it_does_to_others_is_judged() -> None:
     claims = figure5.claims(figure, cells)
     assert [claim.id for claim in claims if not claim.holds] == []
     assert len(claims) == len(REGIMES) * sum(3 * len(p) + 1 for p in figure.judged.values())
+
+
+def test_what_has_no_valid_cell_is_played_again_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A busy machine spoils a load of a peer that is judged, and of one that is not."""
+    spoilt = {("agents", "rx", (ONE, TEN)), ("htb", "tx", (ONE, ONE))}
+    played: list[tuple[str, str, Load, int]] = []
+
+    def play(
+        _figure: object,
+        _lab: object,
+        regime: Regime,
+        peer: str,
+        _plan: object,
+        loads: figure5.Loads,
+        labels: dict[str, int],
+    ) -> list[Cell]:
+        cells = []
+        for half in loads:
+            for load in loads[half]:
+                one = cell(regime, half, peer, load, good(peer, half, load))
+                is_late = (peer, half, load) in spoilt and labels["repetition"] < 4
+                cells.append(dataclasses.replace(one, valid=not is_late))
+                played.append((peer, half, load, labels["repetition"]))
+        return cells
+
+    monkeypatch.setattr(figure5, "_play", play)
+    monkeypatch.setattr(figure5, "program", lambda: tmp_path)
+    monkeypatch.setattr(figure5, "missing_tools", lambda _tools: [])
+    monkeypatch.setattr(machine, "describe", lambda _programs: {})
+    monkeypatch.setattr(figure5, "_draw", lambda *_figure: None)
+    report = figure5.play(FIGURE, Lab(), quick=False, out=tmp_path)
+    again = [one for one in played if one[3] >= figure5.FULL.repetitions]
+    assert again == [("agents", "rx", (ONE, TEN), n) for n in (3, 3, 4, 4)], "one of each regime"
+    assert all(claim.holds for claim in report.claims)
+    played.clear()
+    figure5.play(FIGURE, Lab(), quick=True, out=tmp_path)
+    assert {one[3] for one in played} == {0}, "a quick run is quick"
