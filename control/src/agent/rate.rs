@@ -28,8 +28,8 @@
 //!   at the receiver by scheduler and CoDel, and treated likewise if that does not slow it down.
 //!
 //! Literature: EyeQ (NSDI 2013) for rates from the receiver at all, each 200 us, with 10 % headroom; RCP (Dukkipati 2008) for one explicit rate
-//! instead of probing; Gatekeeper (2011) for the promise; hClock (2013) for guarantee, limit and share in two levels. Unlike EyeQ, but for 0.4 % of
-//! a link that one alone fills nothing is held back without contention, and demand is measured for each pair, so that what one does not use is another's within some samples.
+//! instead of probing; Gatekeeper (2011) for the promise; hClock (2013) for guarantee, limit and share in two levels. Unlike EyeQ,
+//! nothing is held back without contention (of a link that one alone fills, what clocks differ and now and then a probe: [`alone`]), and demand is measured for each pair, so that what one does not use is another's within some samples.
 
 mod alone;
 mod cycle;
@@ -196,6 +196,8 @@ struct State {
     full_since: Option<Instant>,
     /// Something that is urgent was not said yet.
     owes: bool,
+    /// Whether a queue stands before one alone.
+    probe: alone::Probe,
 }
 
 impl Receiver {
@@ -269,6 +271,7 @@ impl Controller {
             self.alone(now, noise, link, directory, post, counters);
             return;
         }
+        self.state.probe = alone::Probe::default();
         for &index in &self.active {
             self.receivers[index as usize].catch_up(now);
         }

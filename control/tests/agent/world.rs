@@ -366,6 +366,14 @@ impl World {
         bytes
     }
 
+    /// The network's queue is full of what a flow sent.
+    pub fn fill_network(&mut self, flow: usize) {
+        let bytes = FABRIC - self.standing;
+        let parcel = (0..self.flows.len()).map(|other| if other == flow { bytes } else { 0.0 }).collect();
+        self.fabric.push_back((bytes, parcel));
+        self.standing = FABRIC;
+    }
+
     /// The network: one queue, first come first served, which drops what does not fit, of everyone alike.
     fn forward(&mut self, offered: &[f64]) {
         let drains = LINK * STEP_NS as f64 / 8e9;
