@@ -11,7 +11,7 @@
 //! Once it is empty, senders that are held at the link's rate do not fill it again. But nobody sees that from here: a link is as full with a queue as
 //! without. So they are only *probed*: held at the link's rate but for what clocks differ, and from time to time a little below, until less
 //! arrives, which shows that nothing stands, or does not, which shows that something does. The longer nothing does, the less often (4 s);
-//! after a queue, or a new sender, it begins anew. All in all it costs 0.03 % of the link.
+//! after a queue, or with one more sender, it begins anew. In the end it costs 0.03 % of the link.
 
 use super::super::directory::{Directory, Link};
 use super::super::post::Post;
@@ -52,8 +52,8 @@ impl Probe {
     /// What senders, of which so many are limited, may have together of a link that carries so much and `is_full`.
     fn capacity(&mut self, now: Instant, is_full: bool, limited: usize, carries: u64) -> u64 {
         // What one more sent before it was limited may stand.
-        if limited > self.limited {
-            *self = Probe::default();
+        if limited > self.limited && now < self.until {
+            (self.until, self.empty_ns, self.judged_at) = (now, 0, now.plus_ns(PROBED_NS));
         }
         self.limited = limited;
         if limited > 0 && !is_full && now >= self.until {
@@ -153,8 +153,8 @@ mod tests {
         assert!((300 + 90..300 + 1000).contains(&probed), "{probed} ms below the link's rate");
         assert_eq!(probe.empty_ns, EMPTY_MAX_NS);
         // Another one may have filled it.
-        let until = probe.until;
-        assert_eq!(probe.capacity(Instant(until.0 - 1), true, 4, LINK), LINK - LINK / BACK_PART);
-        assert_eq!(probe.judged_at, Instant::ZERO, "and a full link says so at once");
+        let now = Instant(probe.until.0 - 1);
+        assert_eq!(probe.capacity(now, true, 4, LINK), LINK - LINK / BACK_PART);
+        assert_eq!((probe.empty_ns, probe.judged_at), (0, now.plus_ns(PROBED_NS)));
     }
 }
