@@ -10,7 +10,7 @@ its receiver counts them by the rows of 5 ms in which they were sent: what is la
 processor was busy with others is not lost.
 
 Over Levada three to six daemons, the fabric and all workloads share one machine, and what looks
-like a fault of the agents may be its own: a worker that wakes up late, more than 100 us or four
+like a fault of the agents may be its own: a worker that wakes up late, more than 1 ms or four
 frames, has lost that time of its link, and a link that is used to three quarters then has a queue
 that stands. So links are slower than 1 Gbit/s (`LINKS_BPS`), the more so the more daemons there
 are, and before the blasts the same is played with floods that are `NONE`, and that are `PACED`

@@ -28,9 +28,9 @@ LEAD_S = 1.0
 ATTEMPTS = 3
 #: Flows go on for this much after the window, so that none ends inside it.
 TAIL_S = 1.0
-#: Lateness that Levada makes good; what is beyond it the link has idled. (On links so slow that
-#: four frames take longer it makes good these.)
-MADE_GOOD_NS = {"egress": 100_000, "ingress": 1_000_000}
+#: Lateness that Levada makes good, on egress where the link would idle otherwise; what is beyond it
+#: the link has idled. (On links so slow that four frames take longer it makes good these.)
+MADE_GOOD_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Worker:
     busy: float
     cpu: float
     loop_lag_ns: dict[str, int]
-    #: By direction, the part of the window by which it was later than is made good: of that the
-    #: link idled for want of a processor. Up to an eighth too high, as lags are counted in buckets.
-    late: dict[str, float] = field(default_factory=dict)
+    #: The part of the window by which it was later than is made good: of that the link idled for
+    #: want of a processor. Up to an eighth too high, as lags are counted in buckets.
+    late: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,9 @@ def measure(
     lead_s: float = LEAD_S,
     tail_s: float = TAIL_S,
     late_limit: float = math.inf,
-    late_on: str = "egress",
 ) -> Cell:
     """Plays `flows` over a running switch and measures for `window_s`. A worker that was late for
-    more than `late_limit` of it, by what is not made good on `late_on`, binds the cell."""
+    more than `late_limit` of it, by more than is made good, binds the cell."""
     # The first to start still outlives the window.
     seconds = math.ceil(lead_s + window_s + tail_s + sum(flow.start_s for flow in flows))
     begun = []
@@ -134,7 +133,7 @@ def measure(
     use = cpu_use(cpu_first, cpu_last)
     worker = worker_use(shown_first, shown_last) if shown_first and shown_last else None
     bound = use.bound(worker.busy if worker else None)
-    late = worker.late[late_on] if worker else 0.0
+    late = worker.late if worker else 0.0
     if bound is None and late > late_limit:
         bound = f"a worker was late for {late:.1%} of the time > {late_limit:.1%}"
     disturbed = disturbance(use, overdue_s)
@@ -192,7 +191,7 @@ def worker_use(first: dict[str, Any], last: dict[str, Any]) -> Worker:
     loads = [_load(first["workers"][host], told) for host, told in last["workers"].items()]
     slowest = max(loads, key=lambda load: load.loop_lag_ns["p99"])
     busiest = max(loads, key=lambda load: load.busy)
-    latest = {direction: max(load.late[direction] for load in loads) for direction in MADE_GOOD_NS}
+    latest = max(load.late for load in loads)
     return replace(busiest, loop_lag_ns=slowest.loop_lag_ns, late=latest)
 
 
@@ -200,16 +199,12 @@ def _load(first: dict[str, Any], last: dict[str, Any]) -> Worker:
     wall_ns: int = last["now_ns"] - first["now_ns"]
     before, after = first["worker"], last["worker"]
     lags = bucket_counts(before["loop_lag_buckets"], after["loop_lag_buckets"])
-
-    def late(made_good_ns: int) -> float:
-        over_ns: int = sum(n * max(0, lag_ns - made_good_ns) for lag_ns, n in lags)
-        return over_ns / wall_ns
-
+    over_ns: int = sum(n * max(0, lag_ns - MADE_GOOD_NS) for lag_ns, n in lags)
     return Worker(
         busy=(after["busy_ns"] - before["busy_ns"]) / wall_ns,
         cpu=(after["cpu_ns"] - before["cpu_ns"]) / wall_ns,
         loop_lag_ns=after["loop_lag_ns"],
-        late={direction: late(made_good_ns) for direction, made_good_ns in MADE_GOOD_NS.items()},
+        late=over_ns / wall_ns,
     )
 
 

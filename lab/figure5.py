@@ -185,8 +185,6 @@ def _play(
                 guest.namespace.run("ethtool", "-K", guest.name, *OFFLOADS_OFF)
         for half in loads:
             for load in loads[half]:
-                # Who is alone fills the link of its own host, where that isolates.
-                egress = half == "tx" or (NONE in load and figure.all_isolate)
                 is_judged = _is_judged(figure, half, peer)
                 for attempt in range(JUDGED_ATTEMPTS if is_judged else OTHER_ATTEMPTS):
                     told = {**labels, "half": half, "A": load[0], "B": load[1], "attempt": attempt}
@@ -198,7 +196,6 @@ def _play(
                         plan.lead_s,
                         tail_s=0.0,
                         late_limit=LATE_LIMIT,
-                        late_on="egress" if egress else "ingress",
                     )
                     cells.append(cell)
                     print(f"  {_progress(cell)}", file=sys.stderr)

@@ -8,8 +8,8 @@ const MAX_FRAME_NS: u64 = 100_000;
 const MAX_FRAME_LEAST: u64 = 1542;
 /// It is no more than 64 KiB can take in segments, in wire bytes.
 pub const MAX_FRAME_MOST: u64 = 80_000;
-/// Lateness that an uplink makes good.
-const MADE_GOOD_NS: u64 = 100_000;
+/// Lateness that an uplink makes good at most.
+const MADE_GOOD_NS: u64 = 1_000_000;
 
 /// The longest frame that an uplink of this rate is sent at once, in wire bytes.
 #[must_use]
@@ -33,7 +33,7 @@ impl Meter {
     }
 
     /// Counts a frame that leaves now. No more may have left since any earlier moment than the rate allows, but for the maximum frame that is
-    /// being sent, and what makes good for being late by 100 us, or by four of the least (`datapath/src/sched/tree.rs`).
+    /// being sent, and what makes good for being late by 1 ms, or by four of the least (`datapath/src/sched/catch_up.rs`).
     ///
     /// # Errors
     /// More has left than that.
