@@ -18,8 +18,10 @@ from lab.report import Report
 
 SUMMARY = "Gatekeeper's figure 5, whole: three hosts whose congestion agents talk"
 
-#: What Levada and HTB hold back on ingress while tenants contend.
-HEADROOM_PERCENT = 1.5
+#: What Levada and HTB hold back on ingress while tenants contend. What is given up is judged in
+#: bytes that arrive, so it has the time besides that workers were late: half a percent in cells
+#: that count (with 1.5 % a run gave up 2.1 and 2.2 %, of 2).
+HEADROOM_PERCENT = 1.25
 
 _LOADS = (
     *((ONE, NONE), (ONE, ONE), (ONE, TEN), (ONE, UDP), (ONE, SWARM)),
