@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(catch_up.allowed(), 1_000 * US);
         let silent: Tag = (0..1_000_000).map(|_| catch_up.pay(US)).sum();
         assert_eq!(1_000 * US - catch_up.allowed(), silent);
-        assert_eq!(silent, 1_000_000 * US >> DECAY, "however short what is paid for is");
+        assert_eq!(silent, (1_000_000 * US) >> DECAY, "however short what is paid for is");
         assert!((0..4).map(|_| catch_up.pay(1_000_000 * US)).sum::<Tag>() + silent == 900 * US);
         assert_eq!(catch_up.allowed(), 100 * US);
     }
