@@ -20,6 +20,7 @@ from lab.machine import CpuUse, cpu_use, sample_cpu
 from lab.net import Received
 from lab.stats import bucket_counts
 from lab.switches import Switch
+from lab.switches.levada import BURST_NS
 from lab.workload import FIRST_PORT, Flow, FlowResult
 
 #: What is left out at the start of all flows.
@@ -28,9 +29,6 @@ LEAD_S = 1.0
 ATTEMPTS = 3
 #: Flows go on for this much after the window, so that none ends inside it.
 TAIL_S = 1.0
-#: Lateness that Levada makes good, on egress where the link would idle otherwise; what is beyond it
-#: the link has idled. (On links so slow that four frames take longer it makes good these.)
-MADE_GOOD_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,9 @@ class Worker:
     busy: float
     cpu: float
     loop_lag_ns: dict[str, int]
-    #: The part of the window by which it was later than is made good: of that the link idled for
-    #: want of a processor. Up to an eighth too high, as lags are counted in buckets.
+    #: The part of the window by which it was later than `BURST_NS`: of that a link with that burst
+    #: idled for want of a processor. (On links so slow that four frames take longer less is lost.)
+    #: Up to an eighth too high, as lags are counted in buckets.
     late: float = 0.0
 
 
@@ -109,7 +108,7 @@ def measure(
     late_limit: float = math.inf,
 ) -> Cell:
     """Plays `flows` over a running switch and measures for `window_s`. A worker that was late for
-    more than `late_limit` of it, by more than is made good, binds the cell."""
+    more than `late_limit` of it, by more than `BURST_NS`, binds the cell."""
     # The first to start still outlives the window.
     seconds = math.ceil(lead_s + window_s + tail_s + sum(flow.start_s for flow in flows))
     begun = []
@@ -199,7 +198,7 @@ def _load(first: dict[str, Any], last: dict[str, Any]) -> Worker:
     wall_ns: int = last["now_ns"] - first["now_ns"]
     before, after = first["worker"], last["worker"]
     lags = bucket_counts(before["loop_lag_buckets"], after["loop_lag_buckets"])
-    over_ns: int = sum(n * max(0, lag_ns - MADE_GOOD_NS) for lag_ns, n in lags)
+    over_ns: int = sum(n * max(0, lag_ns - BURST_NS) for lag_ns, n in lags)
     return Worker(
         busy=(after["busy_ns"] - before["busy_ns"]) / wall_ns,
         cpu=(after["cpu_ns"] - before["cpu_ns"]) / wall_ns,

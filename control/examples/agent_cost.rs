@@ -261,7 +261,7 @@ fn directory() -> Directory {
     let share = |bps| Share { guarantee: Rate(bps), ..Share::default() };
     let both = |share| Both { egress: Share::default(), ingress: share };
     let rate = Both { egress: Rate(LINK), ingress: Rate(LINK) };
-    program.uplink = Some(Uplink { port: PortId(0), rate, headroom_ppm: 20_000 });
+    program.uplink = Some(Uplink { port: PortId(0), rate, headroom_ppm: 20_000, burst_ns: Uplink::BURST_NS });
     for tenant in 0..TENANTS {
         program.tenants.push(Tenant { attachment: Attachment::Untagged, share: both(share(50_000_000)) });
         names.push(format!("tenant-{tenant}"));

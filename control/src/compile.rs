@@ -93,7 +93,12 @@ fn switch(
     let mut ports = Ports::new(config, links, switch);
     let uplink = switch.uplink.as_ref().zip(numbers.uplink).map(|(uplink, port)| {
         ports.set(port, &uplink.device, None);
-        Uplink { port, rate: uplink.rate, headroom_ppm: switch.headroom() }
+        Uplink {
+            port,
+            rate: uplink.rate,
+            headroom_ppm: switch.headroom(),
+            burst_ns: uplink.burst_ns.unwrap_or(Uplink::BURST_NS),
+        }
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
     let (mut tenants, mut tenant_names) = (Slots::<program::Tenant>::default(), Slots::default());

@@ -140,6 +140,8 @@ pub struct Uplink {
     pub device: Device,
     /// What it carries.
     pub rate: Both<Rate>,
+    /// What it may be sent at once, in nanoseconds at its egress rate; `None` for the default.
+    pub burst_ns: Option<u64>,
     /// This host's end of the tunnels to other hosts: an address of the underlay.
     pub vtep: Option<IpAddr>,
 }

@@ -128,11 +128,12 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
             r.problems.extend(r.locations.locate(problem, &r.problems));
         }
     }
+    let burst_ns = r.get(&mut t, "burst", values::burst);
     let vtep = r.get(&mut t, "vtep", values::vtep);
     let rate =
         datapath::units::Both { egress: rate.egress.unwrap_or_default(), ingress: rate.ingress.unwrap_or_default() };
     r.close(t);
-    Uplink { device, rate, vtep }
+    Uplink { device, rate, burst_ns, vtep }
 }
 
 fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {

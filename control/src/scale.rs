@@ -79,6 +79,7 @@ mod tests {
                 port: PortId(0),
                 rate: Both { egress: Rate(1000 * MBIT), ingress: Rate(1000 * MBIT) },
                 headroom_ppm: 20_000,
+                burst_ns: Uplink::BURST_NS,
             }),
             tenants: guarantees.iter().map(|&g| Tenant { attachment: Attachment::Untagged, share: share(g) }).collect(),
             endpoints: guarantees

@@ -95,6 +95,7 @@ const DEVICE: &[Key] = &[
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
     ("rate", Form::BothText(RATE), true, "what it carries"),
+    ("burst", Form::Text(TIME), false, "what it may be sent at once where the daemon was late, as time at its rate"),
     ("vtep", Form::Text(VTEP), false, "this host's end of the tunnels to other hosts"),
 ];
 const KNOBS: &[Key] = &[

@@ -197,6 +197,7 @@ pub fn uplink(uplink: &Uplink) -> Keys {
     w.put_some("mac", uplink.device.mac, |v| show_mac(v).into());
     let some = Both { egress: Some(uplink.rate.egress), ingress: Some(uplink.rate.ingress) };
     w.put_both("rate", &some, rate);
+    w.put_some("burst", uplink.burst_ns, |v| show_time(v).into());
     w.put_some("vtep", uplink.vtep, |v| v.to_string().into());
     w.0
 }

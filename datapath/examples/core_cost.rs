@@ -115,7 +115,12 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
     let guaranteed = |n: u64| Share { guarantee: Rate(guarantee.0 * n), ..Share::default() };
     Program {
         order,
-        uplink: Some(Uplink { port: PortId(0), rate: Both { egress: LINK, ingress: LINK }, headroom_ppm: 0 }),
+        uplink: Some(Uplink {
+            port: PortId(0),
+            rate: Both { egress: LINK, ingress: LINK },
+            headroom_ppm: 0,
+            burst_ns: Uplink::BURST_NS,
+        }),
         tenants: (0..tenants)
             .map(|t| Tenant {
                 attachment: Attachment::Vlan(t as u16 + 1),

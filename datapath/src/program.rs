@@ -153,6 +153,14 @@ pub struct Uplink {
     pub rate: Both<Rate>,
     /// Part of the ingress rate that is held back while tenants contend, in millionths.
     pub headroom_ppm: u32,
+    /// What it may be sent at once on egress where the loop was late or nothing waited, in nanoseconds at its rate. Lateness up to that costs no
+    /// rate; but in a device that is no faster than the rate, what came at once stands from then on, until the link idles.
+    pub burst_ns: u64,
+}
+
+impl Uplink {
+    /// The usual burst: on a machine of its own the loop is late by 10 us in the median, by 40 in one case of a hundred.
+    pub const BURST_NS: u64 = 100_000;
 }
 
 /// Things that are numbered, some numbers being vacant.

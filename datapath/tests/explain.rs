@@ -35,7 +35,12 @@ fn program(choices: [u8; 8]) -> Program {
     let rate = Both { egress: Rate(10_000_000), ingress: Rate(10_000_000) };
     let mut program = Program {
         ingress: [IngressMode::Queue, IngressMode::Police, IngressMode::PolicePublished][usize::from(choices[0] % 3)],
-        uplink: (choices[1] & 3 != 0).then_some(Uplink { port: PortId(0), rate, headroom_ppm: 20_000 }),
+        uplink: (choices[1] & 3 != 0).then_some(Uplink {
+            port: PortId(0),
+            rate,
+            headroom_ppm: 20_000,
+            burst_ns: Uplink::BURST_NS,
+        }),
         ports: vec![PortFeatures::default(); ENDPOINTS as usize + 1].into(),
         fdb_age_ns: 50_000_000,
         ..Program::default()

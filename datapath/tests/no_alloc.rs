@@ -134,7 +134,12 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
     Program {
         order,
         ingress,
-        uplink: Some(Uplink { port: PortId(0), rate: Both { egress: rate, ingress: rate }, headroom_ppm: 20_000 }),
+        uplink: Some(Uplink {
+            port: PortId(0),
+            rate: Both { egress: rate, ingress: rate },
+            headroom_ppm: 20_000,
+            burst_ns: Uplink::BURST_NS,
+        }),
         tenants: tenants
             .iter()
             .map(|&attachment| {

@@ -162,6 +162,7 @@ fn program(how: u8, which: u8) -> Program {
             port: PortId(0),
             rate: Both { egress: rate, ingress: rate },
             headroom_ppm: 20_000,
+            burst_ns: Uplink::BURST_NS,
         }),
         ports: vec![PortFeatures::default(); 8].into(),
         fdb_age_ns: 1_000_000_000,
@@ -247,6 +248,7 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
             port: PortId(u32::from(id % 10)),
             rate: Both { egress: rate, ingress: rate },
             headroom_ppm: u32::from(id) << 12,
+            burst_ns: u64::from(id) << 16,
         })),
         1 | 2 => {
             let attachment = [

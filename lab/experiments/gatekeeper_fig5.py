@@ -15,6 +15,7 @@ from lab import figure5, peers
 from lab.figure5 import NONE, ONE, SWARM, TEN, UDP, Figure
 from lab.net import Lab
 from lab.report import Report
+from lab.switches.levada import BURST_NS
 
 SUMMARY = "Gatekeeper's figure 5, whole: three hosts whose congestion agents talk"
 
@@ -38,7 +39,7 @@ FIGURE = Figure(
     loads={"tx": _LOADS, "rx": _LOADS},
     quick_loads={"tx": _QUICK_LOADS, "rx": _QUICK_LOADS},
     all_isolate=True,
-    parameters={"headroom_percent": HEADROOM_PERCENT},
+    parameters={"headroom_percent": HEADROOM_PERCENT, "burst_us": BURST_NS // 1000},
 )
 
 

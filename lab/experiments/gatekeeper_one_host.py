@@ -20,6 +20,7 @@ from lab.figure5 import NONE, ONE, TEN, UDP, Figure
 from lab.net import Lab
 from lab.report import Report
 from lab.switches import Bridge, Htb, Levada, Rigid
+from lab.switches.levada import BURST_NS
 
 SUMMARY = "Gatekeeper's figure 5: two tenants on one host, both directions, next to Linux's ways"
 
@@ -33,9 +34,11 @@ FIGURE = Figure(
         "bridge": Bridge,
         "rigid": Rigid,
         "htb": lambda lab, shape: Htb(lab, shape, headroom=HEADROOM_PERCENT / 100),
-        "alone": lambda lab, shape: Levada(lab, shape, headroom_percent=HEADROOM_PERCENT),
+        "alone": lambda lab, shape: Levada(
+            lab, shape, headroom_percent=HEADROOM_PERCENT, burst_ns=BURST_NS
+        ),
         "agents": lambda lab, shape: Levada(
-            lab, shape, headroom_percent=HEADROOM_PERCENT, controller="rate"
+            lab, shape, headroom_percent=HEADROOM_PERCENT, burst_ns=BURST_NS, controller="rate"
         ),
     },
     titles={
@@ -59,7 +62,7 @@ FIGURE = Figure(
         "rx": ((ONE, NONE), (ONE, TEN)),
     },
     all_isolate=False,
-    parameters={"headroom_percent": HEADROOM_PERCENT},
+    parameters={"headroom_percent": HEADROOM_PERCENT, "burst_us": BURST_NS // 1000},
 )
 
 

@@ -20,14 +20,17 @@ from lab.topology import Endpoint, Host, Tenant, Topology
 STOP_GRACE_S = 5.0
 
 
+#: For uplinks behind which nothing is slower than they are: the lateness of a loop that costs them
+#: no rate is then the same on egress as it always is on ingress.
+BURST_NS = 1_000_000
 #: What the one daemon is called among hosts.
 _CLUSTER_HOST = "lab"
 
 
 class Levada(Switch):
     """`order` and `ingress` are the configuration's; so is `headroom`, in percent, whether the
-    endpoints' devices are `persistent`, and the `controller` of the switches' congestion agents,
-    None for switches that do not talk to each other."""
+    endpoints' devices are `persistent`, the `controller` of the switches' congestion agents, None
+    for switches that do not talk to each other, and the uplinks' `burst`, in ns."""
 
     name = "levada"
 
@@ -40,9 +43,11 @@ class Levada(Switch):
         headroom_percent: float | None = None,
         persistent: bool = False,
         controller: str | None = None,
+        burst_ns: int | None = None,
     ) -> None:
         super().__init__(lab, topology)
         self.controller = controller
+        self.burst_ns = burst_ns
         self.persistent = persistent
         self.order = order
         self.ingress = ingress
@@ -107,7 +112,9 @@ class Levada(Switch):
             egress = rate_text(host.egress_bps or host.link_bps)
             ingress = rate_text(host.ingress_bps or host.link_bps)
             rate = {"egress": egress, "ingress": ingress}
-            parts.append(toml_table("switch.uplink", **uplink, rate=rate, mtu=self.topology.mtu))
+            burst = None if self.burst_ns is None else f"{self.burst_ns} ns"
+            mtu = self.topology.mtu
+            parts.append(toml_table("switch.uplink", **uplink, rate=rate, burst=burst, mtu=mtu))
         for tenant in self.topology.tenants_on(host):
             vlan = None if uplink is None else self._vlan(tenant)
             shares = knobs(tenant) if host.isolates else {}

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from lab.net import Lab, Namespace, Process, run
 from lab.programs import program
 from lab.switches.bridge import UPLINK, cable_up
-from lab.switches.levada import Levada, rate_text, toml_table
+from lab.switches.levada import BURST_NS, Levada, rate_text, toml_table
 from lab.topology import Host, Topology
 
 #: UDP port of the agents.
@@ -37,8 +37,14 @@ class LevadaCluster(Levada):
         controller: str | None = "rate",
         headroom_percent: float | None = None,
     ) -> None:
-        super().__init__(lab, topology, headroom_percent=headroom_percent)
-        self.controller = controller
+        # The wires between hosts have no rate, so nothing stands behind an uplink.
+        super().__init__(
+            lab,
+            topology,
+            headroom_percent=headroom_percent,
+            controller=controller,
+            burst_ns=BURST_NS,
+        )
         self.daemons: dict[str, Process] = {}
 
     def _start(self) -> None:

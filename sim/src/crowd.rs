@@ -421,6 +421,7 @@ fn program(spec: &CrowdSpec, host: usize, shares: &[Share]) -> Program {
             port: PortId(shares.len() as u32),
             rate: Both { egress: spec.rate, ingress: spec.rate },
             headroom_ppm: spec.headroom_ppm,
+            burst_ns: Uplink::BURST_NS,
         }),
         tenants: shares.iter().enumerate().map(tenant).collect(),
         endpoints: shares.iter().enumerate().map(endpoint).collect(),

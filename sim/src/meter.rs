@@ -1,5 +1,6 @@
 //! Meter: is what leaves by an uplink within its rate?
 
+use datapath::program::Uplink;
 use datapath::units::{Instant, Rate};
 
 /// Wire time of the longest frame that an uplink is sent at once, after splitting, in nanoseconds.
@@ -8,8 +9,6 @@ const MAX_FRAME_NS: u64 = 100_000;
 const MAX_FRAME_LEAST: u64 = 1542;
 /// It is no more than 64 KiB can take in segments, in wire bytes.
 pub const MAX_FRAME_MOST: u64 = 80_000;
-/// Lateness that an uplink makes good at most.
-const MADE_GOOD_NS: u64 = 1_000_000;
 
 /// The longest frame that an uplink of this rate is sent at once, in wire bytes.
 #[must_use]
@@ -21,6 +20,8 @@ pub fn maximum_frame(rate: Rate) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     rate: Rate,
+    /// What it may be sent at once besides, in wire bytes.
+    burst: u64,
     /// When what was sent is through at the uplink's rate, in nanoseconds times bits a second.
     due: u128,
 }
@@ -28,12 +29,13 @@ pub struct Meter {
 impl Meter {
     /// A meter that nothing has passed.
     #[must_use]
-    pub fn new(rate: Rate) -> Self {
-        Meter { rate, due: 0 }
+    pub fn new(uplink: &Uplink) -> Self {
+        let rate = uplink.rate.egress;
+        Meter { rate, burst: rate.bytes_in(uplink.burst_ns).max(4 * MAX_FRAME_LEAST), due: 0 }
     }
 
     /// Counts a frame that leaves now. No more may have left since any earlier moment than the rate allows, but for the maximum frame that is
-    /// being sent, and what makes good for being late by 1 ms, or by four of the least (`datapath/src/sched/catch_up.rs`).
+    /// being sent, and the burst, which is at least four of the least (`datapath/src/sched/tree.rs`).
     ///
     /// # Errors
     /// More has left than that.
@@ -43,8 +45,7 @@ impl Meter {
         let ahead = (self.due - now) / 8_000_000_000;
         let maximum = maximum_frame(self.rate);
         // What 1/256 ns of each tag's rounding adds up to is less than a hundredth of a frame.
-        let made_good = self.rate.bytes_in(MADE_GOOD_NS).max(4 * MAX_FRAME_LEAST);
-        if ahead > u128::from(maximum + made_good + maximum / 100) {
+        if ahead > u128::from(maximum + self.burst + maximum / 100) {
             return Err(format!("the uplink was sent {ahead} bytes more than its rate of {} allows", self.rate));
         }
         Ok(())

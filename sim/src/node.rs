@@ -43,7 +43,7 @@ impl Node {
         switch.watch_arrivals(steering.is_some());
         Node {
             peers: vec![None; program.ports.len()],
-            meter: uplink.map(|uplink| (uplink.port, Meter::new(uplink.rate.egress))),
+            meter: uplink.map(|uplink| (uplink.port, Meter::new(uplink))),
             switch,
             steering,
             lags_until: Instant::ZERO,

@@ -74,6 +74,8 @@ pub struct Rack {
     pub fabric_queue_bytes: u32,
     /// What ingress holds back while tenants contend, in millionths.
     pub headroom_ppm: u32,
+    /// Of every uplink, in nanoseconds.
+    pub burst_ns: u64,
     /// Bound of each endpoint's queue in each direction.
     pub queue_bytes: u32,
     /// What every host can do.
@@ -96,6 +98,7 @@ impl Default for Rack {
             delay_ns: 10_000,
             fabric_queue_bytes: 256 << 10,
             headroom_ppm: 20_000,
+            burst_ns: Uplink::BURST_NS,
             queue_bytes: 1 << 20,
             nic: Nic::default(),
             tenants: 2,
@@ -208,6 +211,7 @@ impl Rack {
                 port: PortId(members.len() as u32),
                 rate: Both { egress: self.rate, ingress: self.rate },
                 headroom_ppm: self.headroom_ppm,
+                burst_ns: self.burst_ns,
             }),
             tenants: tenants.collect(),
             endpoints: endpoints.collect(),

@@ -232,6 +232,7 @@ impl Site {
                 port: PortId(endpoints.len() as u32),
                 rate: both(if far { fast } else { self.rate }),
                 headroom_ppm: if far { 0 } else { self.headroom_ppm },
+                burst_ns: Uplink::BURST_NS,
             }),
             tenants: tenants.into(),
             endpoints: endpoints.into(),

@@ -16,6 +16,8 @@ use datapath::wire::vxlan::MOST as MAX_VNI;
 use std::net::{IpAddr, SocketAddr};
 use toml::de::DeValue;
 
+/// Longest burst of an uplink, in nanoseconds: as long as a queue's management lets frames wait here.
+const MAX_BURST_NS: u64 = 5_000_000;
 /// Longest time that a link may delay, in nanoseconds: beyond it a lab measures its own patience.
 const MAX_DELAY_NS: u64 = 10_000_000_000;
 /// Learned addresses are kept at least a second, in nanoseconds, so that a quiet endpoint is not flooded to all the time.
@@ -116,6 +118,10 @@ pub(super) fn rate(value: &DeValue<'_>) -> Result<Rate, Wrong> {
 
 pub(super) fn headroom(value: &DeValue<'_>) -> Result<u32, Wrong> {
     units::percent_ppm(text(value, "\"2 %\"")?, MAX_HEADROOM_PERCENT)
+}
+
+pub(super) fn burst(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"100 us\"")?, 0, MAX_BURST_NS)
 }
 
 pub(super) fn loss(value: &DeValue<'_>) -> Result<u32, Wrong> {

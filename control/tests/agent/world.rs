@@ -232,7 +232,12 @@ impl World {
     pub fn directory(&self, host: usize, cluster: &Cluster) -> Directory {
         let mut program = Program::default();
         let mut names: Slots<String> = Slots::default();
-        program.uplink = Some(Uplink { port: PortId(0), rate: both(rate(LINK / MBIT)), headroom_ppm: HEADROOM_PPM });
+        program.uplink = Some(Uplink {
+            port: PortId(0),
+            rate: both(rate(LINK / MBIT)),
+            headroom_ppm: HEADROOM_PPM,
+            burst_ns: Uplink::BURST_NS,
+        });
         let mut tenants: Vec<&str> = self.receivers.iter().map(|receiver| receiver.tenant).collect();
         tenants.dedup();
         if let Some(guests) = self.guests.filter(|_| host != 0) {

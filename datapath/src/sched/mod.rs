@@ -5,7 +5,6 @@
 //! The promise is the fluid model of guarantee, limit and weight at two levels; `SPECIFICATION.md` states how near to it each order is.
 
 pub mod ahead;
-mod catch_up;
 pub mod lane;
 pub mod level;
 pub mod limits;
@@ -265,21 +264,17 @@ impl Scheduler {
     }
 }
 
-/// Lateness that is made good on egress, at least and at most: on a machine of its own the loop is late by 10 us in the median, by 40 in one
-/// case of a hundred; one that shares its processors lost 1 to 2 % of a link with 100 us. What is made good stands in the queue of the link
-/// from then on, so that a neighbour's ping waits for it.
-const EGRESS_CATCH_UP_NS: (u64, u64) = (100_000, 1_000_000);
-/// The same on ingress, where nothing queues behind the switch: on a busy machine one round of a loop in thirty is later than 100 us, and what
-/// that costs comes off guarantees that leave no room (of 735 Mbit/s 3 %).
-const INGRESS_CATCH_UP_NS: (u64, u64) = (1_000_000, 1_000_000);
+/// What ingress may pass on at once, where nothing queues behind the switch: on a busy machine one round of a loop in thirty is later than
+/// 100 us, and what that costs comes off guarantees that leave no room (of 735 Mbit/s 3 %).
+const INGRESS_BURST_NS: u64 = 1_000_000;
 
 fn capacity(uplink: Option<&Uplink>, direction: Direction) -> Option<Capacity> {
     let uplink = uplink?;
-    let (headroom_ppm, catch_up_ns) = match direction {
-        Direction::Egress => (0, EGRESS_CATCH_UP_NS),
-        Direction::Ingress => (uplink.headroom_ppm, INGRESS_CATCH_UP_NS),
+    let (headroom_ppm, burst_ns) = match direction {
+        Direction::Egress => (0, uplink.burst_ns),
+        Direction::Ingress => (uplink.headroom_ppm, INGRESS_BURST_NS),
     };
-    Some(Capacity { rate: *uplink.rate.get(direction), headroom_ppm, catch_up_ns })
+    Some(Capacity { rate: *uplink.rate.get(direction), headroom_ppm, burst_ns })
 }
 
 impl Leaf {

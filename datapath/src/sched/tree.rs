@@ -11,7 +11,6 @@
 mod node;
 
 use super::ahead::{Ahead, Aheads};
-use super::catch_up::CatchUp;
 use super::earlier;
 use super::lane::{Lane, Served};
 use super::level::{Level, Pick};
@@ -35,8 +34,8 @@ const QUANTUM_NS: u64 = 100_000;
 pub(crate) const QUANTUM_MIN: u64 = 1542;
 /// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes), headers included.
 pub(crate) const QUANTUM_MAX: u32 = 80_000;
-/// Lateness of the link that is always made good, in frames of the shortest kind that is not split.
-const CATCH_UP_FRAMES: u64 = 4;
+/// The least burst of a link, in frames of the shortest kind that is not split.
+const BURST_FRAMES: u64 = 4;
 /// How long headroom is held back after two tenants were served in turn. A tenant within its guarantee never queues here, and is in
 /// need of the headroom all the same: what it misses is dropped in the network before.
 const CONTENDED_NS: u64 = 100_000_000;
@@ -50,8 +49,8 @@ pub struct Capacity {
     pub rate: Rate,
     /// Millionths held back while more than one tenant sends.
     pub headroom_ppm: u32,
-    /// Lateness that is made good, in nanoseconds: at least, and where the link loses rate by it at most.
-    pub catch_up_ns: (u64, u64),
+    /// What may be sent at once, and so the lateness that is made good, in nanoseconds.
+    pub burst_ns: u64,
 }
 
 /// What an endpoint brings to a tree.
@@ -105,8 +104,8 @@ pub struct Tree {
     pace: Pace,
     pace_contended: Pace,
     max_frame: u32,
-    /// Lateness that is made good.
-    catch_up: CatchUp,
+    /// What the link may be sent at once: lateness up to that is made good.
+    burst: Tag,
     /// The link is paid for up to here.
     busy_until: Tag,
     /// Link time that was lost by being late; the clock of guarantees is `busy_until - lost`.
@@ -143,7 +142,7 @@ impl Tree {
             pace: Pace::UNLIMITED,
             pace_contended: Pace::UNLIMITED,
             max_frame,
-            catch_up: CatchUp::default(),
+            burst: 0,
             busy_until: 0,
             lost: 0,
             contended_until: Instant::ZERO,
@@ -171,9 +170,8 @@ impl Tree {
         self.pace = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(c.rate));
         self.pace_contended = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(contended(c)));
         self.max_frame = capacity.map_or(QUANTUM_MAX, |c| quantum(c.rate));
-        let (least_ns, most_ns) = capacity.map_or((0, 0), |c| c.catch_up_ns);
-        let floor = CATCH_UP_FRAMES * self.pace_contended.cost(QUANTUM_MIN as u32);
-        self.catch_up = CatchUp::between(least_ns, most_ns, floor);
+        let least = BURST_FRAMES * self.pace_contended.cost(QUANTUM_MIN as u32);
+        self.burst = capacity.map_or(0, |c| c.burst_ns << TAG_BITS).max(least);
         self.root.set_max_frame(self.max_frame);
         for tenant in &mut self.tenants {
             tenant.level.set_max_frame(self.max_frame);
@@ -531,16 +529,12 @@ impl Tree {
 
         let contended = now < self.contended_until;
         if self.pace.is_limited() {
-            let floor = now_tag.saturating_sub(self.catch_up.allowed());
+            let floor = now_tag.saturating_sub(self.burst);
             if self.busy_until < floor {
-                self.catch_up.lost(floor - self.busy_until);
                 self.lost += floor - self.busy_until;
                 self.busy_until = floor;
             }
-            let cost = if contended { self.pace_contended } else { self.pace }.cost(bytes);
-            let silent = self.catch_up.pay(cost);
-            self.lost += silent;
-            self.busy_until += cost + silent;
+            self.busy_until += if contended { self.pace_contended } else { self.pace }.cost(bytes);
         } else {
             self.busy_until = now_tag;
         }
@@ -567,7 +561,7 @@ impl Tree {
         }
         if self.root.active() == 0 {
             // The link was idle: its clock goes on with the wall's, and nothing is owed.
-            self.busy_until = self.busy_until.max(tag(now).saturating_sub(self.catch_up.allowed()));
+            self.busy_until = self.busy_until.max(tag(now).saturating_sub(self.burst));
         }
         let clock = self.clock();
         let node = &self.nodes[endpoint as usize];
@@ -603,7 +597,7 @@ impl Tree {
             Some(until) => self.wheel.insert(WheelNode::Tenant(t).number(), now, instant(until)),
             None => {
                 if self.root.active() == 0 {
-                    self.busy_until = self.busy_until.max(tag(now).saturating_sub(self.catch_up.allowed()));
+                    self.busy_until = self.busy_until.max(tag(now).saturating_sub(self.burst));
                 }
                 let clock = self.clock();
                 self.root.activate(t, head, clock);

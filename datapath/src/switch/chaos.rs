@@ -70,7 +70,7 @@ pub fn learning(n: u32, tenant: u32) -> Endpoint {
 }
 
 pub fn uplink(mbit: u64) -> Uplink {
-    Uplink { port: PortId(0), rate: both(Rate(mbit * MBIT)), headroom_ppm: 0 }
+    Uplink { port: PortId(0), rate: both(Rate(mbit * MBIT)), headroom_ppm: 0, burst_ns: Uplink::BURST_NS }
 }
 
 pub fn tenant(attachment: Attachment) -> Tenant {

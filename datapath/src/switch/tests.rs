@@ -33,7 +33,7 @@ impl Rig {
     fn new(tenants: &[Attachment], endpoints: &[(u32, u8)], edit: impl FnOnce(&mut Program)) -> Rig {
         let rate = Both { egress: Rate(Rate::GBIT), ingress: Rate(Rate::GBIT) };
         let mut program = Program {
-            uplink: Some(Uplink { port: UPLINK, rate, headroom_ppm: 0 }),
+            uplink: Some(Uplink { port: UPLINK, rate, headroom_ppm: 0, burst_ns: Uplink::BURST_NS }),
             tenants: tenants.iter().map(|&attachment| Tenant { attachment, ..Tenant::default() }).collect(),
             ports: vec![PortFeatures::default(); endpoints.len() + 1].into(),
             fdb_age_ns: 300_000_000_000,

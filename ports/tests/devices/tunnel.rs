@@ -54,7 +54,12 @@ fn program(ports: &[AnyPort], ends: Ends) -> Program {
     let features = |port: &AnyPort| PortFeatures { offload: port.features().offload, max_frame: 1500 + HEADER };
     let tenant = TenantId(0);
     Program {
-        uplink: Some(Uplink { port: PortId(0), rate: Both { egress: rate, ingress: rate }, headroom_ppm: 0 }),
+        uplink: Some(Uplink {
+            port: PortId(0),
+            rate: Both { egress: rate, ingress: rate },
+            headroom_ppm: 0,
+            burst_ns: Uplink::BURST_NS,
+        }),
         tenants: vec![Tenant { attachment: Attachment::Vxlan(VNI), share: both(Share::default()) }].into(),
         endpoints: vec![Endpoint {
             tenant,

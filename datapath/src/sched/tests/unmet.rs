@@ -63,15 +63,15 @@ fn a_loop_that_is_too_slow_shows() {
         let tenants =
             [(share(600, 0, 1), &[share(600, 0, 1)][..]), (share(300, 0, 1), &[share(300, 0, 1), share(0, 0, 1)])];
         let mut rig = Rig::new(order, 1000, &tenants);
-        // It comes by every 2 ms, and 1 ms of it is made good: half of the rate is lost.
-        rig.expect_unmet(2 * SECOND, 2_000_000, &[0, 1]);
+        // It comes by every 200 us, and 100 us of it are made good: half of the rate is lost.
+        rig.expect_unmet(2 * SECOND, 200_000, &[0, 1]);
         assert!([0, 1].iter().all(|&tenant| rig.unmet_of_tenant(tenant) + 2 * STRETCH > 2 * SECOND));
         // A tenth: neither enough nor clear at the first look.
         let mut rig = Rig::new(order, 1000, &tenants);
         rig.set_endpoint(1, share(20, 0, 1));
         rig.run(SECOND, 1);
         let (from, sent) = (rig.unmet(0), rig.sent[0]);
-        rig.run(2 * SECOND, 1_200_000);
+        rig.run(2 * SECOND, 135_000);
         let got = (rig.sent[0] - sent) * 8 / 2 / MBIT;
         assert!((500..580).contains(&got), "{got} Mbit/s of 600");
         assert!(rig.unmet(0) - from + 4 * STRETCH > 2 * SECOND);
@@ -114,6 +114,7 @@ fn one_that_gets_nothing_at_all_shows_while_it_waits() {
         port: PortId(0),
         rate: Both { egress: Rate(1000), ingress: Rate(1000) },
         headroom_ppm: 0,
+        burst_ns: Uplink::BURST_NS,
     }));
     rig.expect_unmet(5 * SECOND, 1_000_000, &[0]);
     let so_far = rig.unmet(0);
