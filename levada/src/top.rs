@@ -70,7 +70,9 @@ pub struct Row {
     pub got_bps: u64,
     /// Whether its unmet time grew.
     pub is_short: bool,
-    /// What it was short of its guarantee, where it was.
+    /// By how much it grew.
+    pub short_ns: u64,
+    /// What it was short of its guarantee over all of this time, where it was; where it made up for that, nothing.
     pub short_bps: u64,
     /// Its unmet time since `levada top` was started.
     pub unmet_ns: u64,
@@ -174,6 +176,7 @@ fn row(path: &str, direction: &'static str, before: &SharedReport, now: &SharedR
         wants_more: old.backlog_bytes > 0 && new.backlog_bytes > 0,
         got_bps,
         is_short: unmet_ns > 0,
+        short_ns: unmet_ns,
         short_bps: if unmet_ns > 0 { promised_bps.saturating_sub(got_bps) } else { 0 },
         unmet_ns: now.unmet_ns,
         sojourn_p99_ns: None,
@@ -217,7 +220,10 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
         out.push("nobody is short of a guarantee".to_owned());
     }
     for row in short.iter().take(3) {
-        out.push(format!("SHORT {} {}: {} of {}", row.path, row.direction, rate(row.got_bps), rate(row.promised_bps)));
+        // Who was short for a part of the time may have got its guarantee in all of it.
+        let part = format!("for {} of {}", tenths(row.short_ns), tenths(seen.interval_ns));
+        let got = rate(row.got_bps);
+        out.push(format!("SHORT {} {} {part}: {got} of {}", row.path, row.direction, rate(row.promised_bps)));
         let cost = row.at_cost_of.iter();
         out.extend(cost.map(|(path, bps)| format!("      most beyond its own: {path}, by {}", rate(*bps))));
     }
@@ -392,7 +398,7 @@ mod tests {
         assert_eq!(seen.rows.iter().filter(|row| row.short_bps > 0).count(), 1, "neither who is idle nor who is met");
         assert_eq!(seen.busy_permille, 250);
         let text = screen(&seen, LINES.into(), COLUMNS.into());
-        assert!(text.contains("SHORT s1/red/poor egress: 4 Mbit/s of 10 Mbit/s\n"), "{text}");
+        assert!(text.contains("SHORT s1/red/poor egress for 0.9 s of 1.0 s: 4 Mbit/s of 10 Mbit/s\n"), "{text}");
         assert!(text.contains("most beyond its own: s1/red/greedy, by 7 Mbit/s\n"), "{text}");
         assert!(text.contains(" 10M   >4.01M       4M  0.9 s 4.19 ms queue-full 2\n"), "{text}");
         assert!(

@@ -47,7 +47,7 @@ fn check_listen(findings: &mut Findings, config: &Config, cluster: &Cluster, pla
     let others = cluster.members.iter().any(|member| member.name != cluster.host && is_spoken_with(member));
     if cluster.listen.is_none() && others {
         findings.error(
-            place.clone(),
+            place.key("listen"),
             "there are members, and they do not know where to reach this host: `listen` is missing",
             "add `listen = \"192.0.2.1:7370\"`, this host's address and a UDP port",
         );

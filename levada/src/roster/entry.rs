@@ -147,11 +147,16 @@ impl Entry {
     /// # Errors
     /// What is wrong with it, and the remedy.
     pub fn read(key: &Key, value: &[u8]) -> Result<Entry, String> {
-        Entry::parse(key, value)
-            .map_err(|why| format!("{why}; its host writes it anew; if that is no more, delete it (etcdctl del)"))
+        let anew = |why| format!("{why}; its host writes it anew; if that is no more, delete it (etcdctl del)");
+        match Entry::version(value).map_err(anew)? {
+            VERSION => Entry::parse(key, value).map_err(anew),
+            other => Err(format!(
+                "its value has version {other}, and this daemon knows {VERSION}; install one version everywhere"
+            )),
+        }
     }
 
-    fn parse(key: &Key, value: &[u8]) -> Result<Entry, String> {
+    fn version(value: &[u8]) -> Result<u32, String> {
         if value.len() > MAX_VALUE {
             return Err(format!("its value has {} bytes, and {MAX_VALUE} are the most", value.len()));
         }
@@ -159,13 +164,11 @@ impl Entry {
         struct Versioned {
             version: u32,
         }
-        let wrong = |error: serde_json::Error| format!("its value is not what it should be: {error}");
         let Versioned { version } = serde_json::from_slice(value).map_err(wrong)?;
-        if version != VERSION {
-            return Err(format!(
-                "its value has version {version}, and this daemon knows {VERSION} (install one version everywhere)"
-            ));
-        }
+        Ok(version)
+    }
+
+    fn parse(key: &Key, value: &[u8]) -> Result<Entry, String> {
         match key {
             Key::Alive(_) => {
                 let value: Alive = serde_json::from_slice(value).map_err(wrong)?;
@@ -191,6 +194,10 @@ impl Entry {
             }
         }
     }
+}
+
+fn wrong(error: serde_json::Error) -> String {
+    format!("its value is not what it should be: {error}")
 }
 
 #[cfg(test)]
@@ -240,6 +247,7 @@ mod tests {
         ] {
             let why = Entry::read(&host, value.as_bytes()).unwrap_err();
             assert!(why.contains(says), "{value}: {why}");
+            assert_eq!(why.contains("anew"), says != "version 2", "{why}");
         }
         let long = format!(r#"{{"version":1,"address":"192.0.2.1:7370","more":"{}"}}"#, "x".repeat(MAX_VALUE));
         assert!(Entry::read(&host, long.as_bytes()).unwrap_err().contains("bytes"));
