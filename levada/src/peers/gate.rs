@@ -137,6 +137,8 @@ impl Gate {
         tokio::spawn(async move {
             let shaken = async { incoming.accept()?.await };
             match tokio::time::timeout(PATIENCE, shaken).await {
+                // Of several attempts another was the first.
+                Ok(Ok(connection)) if connection.close_reason().is_some() => {}
                 Ok(Ok(connection)) => {
                     drop(place);
                     host_visitor(&status, &hear, &inside, connection).await;

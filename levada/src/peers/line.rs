@@ -19,7 +19,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until};
 
 /// Datagrams that wait for a connection.
 const WAITING: usize = 64;
@@ -27,6 +28,10 @@ const WAITING: usize = 64;
 const FRESH: Duration = Duration::from_millis(200);
 /// How long connecting may take.
 const DIAL: Duration = Duration::from_secs(3);
+/// After how long another attempt begins beside the first; each further one waits twice as long: four are under way in the end. A port of the network that
+/// a flood fills has hardly ever room for the long packets of a handshake, and QUIC tries each of them again after 60, 120, 240 ms and so on: six times
+/// in [`DIAL`], where four attempts have twenty tries, most of them early. A host that is only slow goes on with the first.
+const FIRST_GAP: Duration = Duration::from_millis(200);
 /// A host that says nothing for so long, not even that something has arrived, is taken for dead. QUIC asks again after some 30, 60, 120, 240, 480
 /// and 960 ms; that all of that is lost where 30 % are, in both directions, happens once in fifty times, and costs a handshake.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -104,18 +109,21 @@ impl Line {
         let Some(papers) = self.papers.borrow_and_update().clone() else {
             return Some(Err("this host cannot connect yet: see what it says of itself".to_owned()));
         };
-        let connecting = match papers.endpoint.connect_with(papers.client, self.address, &self.host) {
-            Ok(connecting) => connecting,
-            Err(error) => return Some(Err(format!("cannot connect: {error}"))),
-        };
-        let mut connecting = pin!(timeout(DIAL, connecting));
+        // The others end with the first that comes about.
+        let mut attempts = JoinSet::new();
+        let (mut next, mut gap) = (Instant::now(), FIRST_GAP);
+        let mut over = pin!(sleep(DIAL));
         loop {
             tokio::select! {
-                done = &mut connecting => return Some(match done {
-                    Ok(Ok(connection)) => Ok(connection),
-                    Ok(Err(error)) => Err(explained(&error, &self.host)),
-                    Err(_) => Err(format!("{} does not answer", self.address)),
-                }),
+                () = sleep_until(next.into()) => {
+                    match papers.endpoint.connect_with(papers.client.clone(), self.address, &self.host) {
+                        Ok(connecting) => attempts.spawn(connecting),
+                        Err(error) => return Some(Err(format!("cannot connect: {error}"))),
+                    };
+                    (next, gap) = (next + gap, gap * 2);
+                }
+                Some(Ok(done)) = attempts.join_next() => return Some(done.map_err(|error| explained(&error, &self.host))),
+                () = &mut over => return Some(Err(format!("{} does not answer", self.address))),
                 post = self.posts.recv() => {
                     waiting.push_back((Instant::now(), post?));
                     if waiting.len() > WAITING {

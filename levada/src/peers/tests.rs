@@ -8,7 +8,8 @@ mod wire;
 use super::*;
 use crate::cluster::authority::{Authority, request, settle};
 use crate::log::Format;
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
@@ -299,6 +300,25 @@ fn a_dead_host_is_given_up_and_found_again() {
     assert!(error.contains("answer"), "{error}");
     wire.lose(0);
     a.tell(&b, b"after");
+}
+
+#[test]
+fn who_does_not_answer_is_asked_by_more_attempts_than_one_and_a_bounded_number() {
+    let (place, authority) = (Place::new(), Authority::new().unwrap());
+    let mut a = Host::new("a", place.join(&authority, "a"));
+    let silent = UdpSocket::bind(address()).unwrap();
+    silent.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    a.meet("b", silent.local_addr().unwrap());
+    a.peers.voice().send("b", b"hello?".to_vec());
+    let (mut attempts, mut buffer) = (BTreeSet::new(), [0; 2048]);
+    until("it is given up", || {
+        while let Ok(length) = silent.recv(&mut buffer) {
+            // Flags, version, and what the client calls the server until that has said its own name (RFC 9000, section 17.2.2).
+            attempts.insert(buffer[6..length.min(6 + usize::from(buffer[5]))].to_vec());
+        }
+        a.status("b").error.is_some()
+    });
+    assert!((2..=4).contains(&attempts.len()), "{}", attempts.len());
 }
 
 #[test]
