@@ -5,21 +5,22 @@
 
 Over any `Switch` with this testbed's topology. The victim's sender goes on all the time; the others
 begin together, stop together, and pause until all is quiet again. The fabric's port toward H1 drops
-what its queue cannot hold. An open-loop victim sends at its guarantee, two datagrams at a time, and
+what its queue cannot hold. An open-loop victim sends at its guarantee, some datagrams at once, and
 its receiver counts them by the rows of 5 ms in which they were sent: what is late because a
 processor was busy with others is not lost.
 
 Over Levada three to six daemons, the fabric and all workloads share one machine, and what looks
 like a fault of the agents may be its own: a worker that wakes up late, more than 1 ms or four
 frames, has lost that time of its link, and a link that is used to three quarters then has a queue
-that stands. So links are slower than 1 Gbit/s (`LINKS_BPS`), the more so the more daemons there
-are, and before the blasts the same is played with floods that are `NONE`, and that are `PACED`
-below what B is promised, so that nothing contends and agents have nothing to do: there the victim
-must be whole. Each blast tells how busy the machine and each worker were and how long their loops
-took, and whether the victim's own sender kept its pace."""
+that stands. So with six daemons links are slower than 1 Gbit/s (`LINKS_BPS`), and before the blasts
+the same is played with floods that are `NONE`, and that are `PACED` below what B is promised, so
+that nothing contends and agents have nothing to do: there the victim must be whole. Each blast
+tells how busy the machine and each worker were and how long their loops took, and
+whether the victim's own sender kept its pace."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,22 +35,24 @@ from lab.workload import FIRST_PORT, Blast, FlowResult, TcpFlow, flood
 
 MBIT = 1_000_000
 #: All access links, by the number of senders.
-LINKS_BPS = {1: 250 * MBIT, 4: 125 * MBIT}
-#: What the fabric's port holds.
-QUEUE_BYTES = 64 << 10
+LINKS_BPS = {1: 1000 * MBIT, 4: 250 * MBIT}
+#: What the fabric's ports hold of a link of 1 Gbit/s, of others as much less: 2.1 ms of any.
+QUEUE_BYTES = 256 << 10
 #: Parts of the access link. Together with what the host itself is promised (0.5 %) and the headroom
 #: (2 %) they leave A, whose sender is at its guarantee, a little to make good what was late.
 PROMISED = {"A": 0.70, "B": 0.23}
-#: Datagrams that the victim hands to the kernel at once.
-SEGMENTS = 2
+#: Datagrams that the victim hands to the kernel at once at 1 Gbit/s, at others as many fewer: those
+#: of 0.14 ms of any.
+SEGMENTS = 8
 #: A row of the victim's ends.
 ROW_MS = 5
-#: The victim is whole where this part of what it sent in `SPAN_ROWS` rows has arrived: half of the
-#: 300 datagrams that 5 ms are at 1 Gbit/s, or more, so that one that is lost is no harm.
+#: The victim is whole where this part of what it sent in a span has arrived.
 RESTORED = 0.99
-SPAN_ROWS = 5
-#: Part of its pace at which the victim's sender has to be in a row (a message is 1/14 of one, or
-#: less), and least part of the rows in which it is where it has its time on a processor.
+#: Datagrams in a span, or a few more: it has as many rows as it takes, one at 1 Gbit/s, so that one
+#: that is lost is no harm.
+SPAN = 140
+#: Part of its pace at which the victim's sender has to be in a row (a message is 1/35 of one), and
+#: least part of the rows in which it is where it has its time on a processor.
 PACE, PACED_ROWS = 0.9, 0.97
 #: Rows before a blast that are shown with it.
 LEAD_ROWS = 10
@@ -127,8 +130,28 @@ def topology(senders: int) -> Topology:
         ),
         endpoints=tuple(endpoints),
         hosts=tuple(Host(name, LINKS_BPS[senders]) for name in names),
-        fabric_queue_bytes=QUEUE_BYTES,
+        fabric_queue_bytes=queue_bytes(senders),
     )
+
+
+def queue_bytes(senders: int) -> int:
+    """What the fabric's ports hold."""
+    return QUEUE_BYTES * LINKS_BPS[senders] // LINKS_BPS[1]
+
+
+def segments(senders: int) -> int:
+    """Datagrams that the victim hands to the kernel at once."""
+    return SEGMENTS * LINKS_BPS[senders] // LINKS_BPS[1]
+
+
+def span_rows(senders: int) -> int:
+    """Rows in a span."""
+    return math.ceil(SPAN / (_per_s(senders) * ROW_MS / 1000))
+
+
+def _per_s(senders: int) -> float:
+    """The victim's datagrams."""
+    return guarantee_bps("A", senders) / 8 / wire.FULL_BYTES
 
 
 def guarantee_bps(tenant: str, senders: int) -> float:
@@ -143,14 +166,15 @@ class Rows:
 
     sent: Sequence[float]
     arrived: Sequence[float]
+    span_rows: int
     row_s: float = ROW_MS / 1000
 
     def restored_s(self, begin_s: float, end_s: float) -> float | None:
         """Seconds from `begin_s` until it is whole in every span up to `end_s`. None where it is
         not in the last."""
         first, last = self._rows(begin_s, end_s)
-        short = [at for at in range(first, last - SPAN_ROWS + 1) if not self._whole(at)]
-        if short and short[-1] == last - SPAN_ROWS:
+        short = [at for at in range(first, last - self.span_rows + 1) if not self._whole(at)]
+        if short and short[-1] == last - self.span_rows:
             return None
         # The first of the span is the one that is short: the next span is whole.
         return max(0.0, (short[-1] + 1) * self.row_s - begin_s) if short else 0.0
@@ -158,7 +182,7 @@ class Rows:
     def whole(self, begin_s: float, end_s: float) -> float:
         """The part of the spans in which it is whole."""
         first, last = self._rows(begin_s, end_s)
-        spans = range(first, last - SPAN_ROWS + 1)
+        spans = range(first, last - self.span_rows + 1)
         return sum(self._whole(at) for at in spans) / len(spans)
 
     def lost(self, begin_s: float, end_s: float) -> float:
@@ -179,7 +203,7 @@ class Rows:
         return [self.arrived[at] / self.sent[at] if self.sent[at] else 1.0 for at in rows]
 
     def _whole(self, at: int) -> bool:
-        span = slice(at, at + SPAN_ROWS)
+        span = slice(at, at + self.span_rows)
         return sum(self.arrived[span]) >= RESTORED * sum(self.sent[span])
 
     def _rows(self, begin_s: float, end_s: float) -> tuple[int, int]:
@@ -194,8 +218,8 @@ def open_loop(switch: Switch, senders: int, kinds: Sequence[str]) -> list[Blaste
         guests = switch.guests
         seconds = int(LEAD_S + len(kinds) * (BLAST_S + PAUSE_S + 2)) + 2
         frame_bytes = wire.MTU_BYTES + wire.ETHERNET_BYTES + 4
-        per_s = guarantee_bps("A", senders) / 8 / wire.FULL_BYTES
-        victim = Blast("victim", "a2", "a1", frame_bytes, per_s, SEGMENTS, ROW_MS)
+        per_s = _per_s(senders)
+        victim = Blast("victim", "a2", "a1", frame_bytes, per_s, segments(senders), ROW_MS)
         victim.begin(guests["a2"], guests["a1"], FIRST_PORT, seconds)
         time.sleep(LEAD_S)
         played = []
@@ -247,7 +271,7 @@ def _blasted(
 ) -> Blasted:
     """What the victim's ends saw of a blast whose senders began then, by the wall clock."""
     detail = result.detail
-    rows = Rows(detail["sent_rows"], detail["arrived_of_rows"])
+    rows = Rows(detail["sent_rows"], detail["arrived_of_rows"], span_rows(senders))
     # They begin some tens of milliseconds apart: from when all of them send.
     begin_s = (max(began_ns) - detail["sent_at_ns"]) / 1e9
     end_s = (min(began_ns) - detail["sent_at_ns"]) / 1e9 + BLAST_S

@@ -226,10 +226,11 @@ def _parameters(quick: bool) -> dict[str, object]:
     return {
         "links_bps": blasts.LINKS_BPS,
         "promised": blasts.PROMISED,
-        "fabric_queue_bytes": blasts.QUEUE_BYTES,
+        "fabric_queue_bytes": {n: blasts.queue_bytes(n) for n in SENDERS},
+        "victim_segments": {n: blasts.segments(n) for n in SENDERS},
         "plans": {peer: asdict(plan(peer, quick)) for peer in PEERS},
         "blast_s": blasts.BLAST_S,
         "row_ms": blasts.ROW_MS,
-        "span_rows": blasts.SPAN_ROWS,
+        "span_rows": {n: blasts.span_rows(n) for n in SENDERS},
         "floods_over_link": blasts.FLOODS,
     }

@@ -15,23 +15,24 @@ from lab.blasts import (
     NONE,
     PACED,
     PROMISED,
-    SPAN_ROWS,
     Blasted,
     Load,
     Rows,
+    span_rows,
     topology,
 )
 from lab.experiments import convergence_live
 from lab.machine import BUSY_LIMIT
 
 ROW_S = 0.005
+SPAN_ROWS = 5
 DUE = 1000.0
 
 
 def rows(*stretches: tuple[int, float]) -> Rows:
     """So many rows of which so many bytes arrived; all were sent at the same pace."""
     arrived = [nbytes for count, nbytes in stretches for _ in range(count)]
-    return Rows([DUE] * len(arrived), arrived, ROW_S)
+    return Rows([DUE] * len(arrived), arrived, SPAN_ROWS, ROW_S)
 
 
 def test_restored_from_the_first_row_after_the_last_short_one() -> None:
@@ -62,7 +63,7 @@ def test_a_victim_that_is_short_at_the_end_never_was_restored() -> None:
 
 
 def test_what_was_not_sent_is_not_lost_but_the_senders_fault() -> None:
-    stalled = Rows([DUE] * 30 + [0.0] * 10 + [DUE] * 20, [DUE] * 30 + [0.0] * 10 + [DUE] * 20)
+    stalled = Rows([DUE] * 30 + [0.0] * 10 + [DUE] * 20, [DUE] * 30 + [0.0] * 10 + [DUE] * 20, 1)
     assert stalled.restored_s(0.1, 0.3) == 0.0
     assert stalled.lost(0.1, 0.3) == 0
     assert stalled.paced(DUE, 0.1, 0.3) == pytest.approx(0.75)
@@ -84,6 +85,11 @@ def test_guarantees_and_headroom_fit_the_link_and_the_control_does_not_contend()
     assert sum(PROMISED.values()) + 0.005 + 0.02 < 1
     assert PROMISED["A"] + FLOODS[PACED] < 0.97
     assert set(convergence_live.SENDERS) == set(LINKS_BPS)
+
+
+def test_windows_are_of_5_ms_at_1_gbit_and_longer_where_those_have_few_datagrams() -> None:
+    assert LINKS_BPS[1] == 10**9
+    assert {senders: span_rows(senders) for senders in LINKS_BPS} == {1: 1, 4: 2}
 
 
 def test_every_sender_has_a_host_of_its_own() -> None:
