@@ -112,10 +112,10 @@ impl Line {
         // The others end with the first that comes about.
         let mut attempts = JoinSet::new();
         let (mut next, mut gap) = (Instant::now(), FIRST_GAP);
-        let mut over = pin!(sleep(DIAL));
+        let until = next + DIAL;
         loop {
             tokio::select! {
-                () = sleep_until(next.into()) => {
+                () = sleep_until(next.into()), if next < until => {
                     match papers.endpoint.connect_with(papers.client.clone(), self.address, &self.host) {
                         Ok(connecting) => attempts.spawn(connecting),
                         Err(error) => return Some(Err(format!("cannot connect: {error}"))),
@@ -123,7 +123,7 @@ impl Line {
                     (next, gap) = (next + gap, gap * 2);
                 }
                 Some(Ok(done)) = attempts.join_next() => return Some(done.map_err(|error| explained(&error, &self.host))),
-                () = &mut over => return Some(Err(format!("{} does not answer", self.address))),
+                () = sleep_until(until.into()) => return Some(Err(format!("{} does not answer", self.address))),
                 post = self.posts.recv() => {
                     waiting.push_back((Instant::now(), post?));
                     if waiting.len() > WAITING {
