@@ -8,15 +8,13 @@ from typing import Any
 from lab.experiments.bystander import (
     INSIDE,
     OUTSIDE,
-    Pair,
     Played,
-    Window,
     claims,
     counted_percent,
     drops,
-    p99,
     steps_table,
 )
+from lab.windows import Pair, Window, p99
 from lab.workload import Stream, trips_between
 
 
