@@ -2,7 +2,8 @@
 an endpoint?
 
 It asks as a host with an address of its own, by a packet socket, so that no table remembers an
-answer. Stops by itself, then writes one JSON object.
+answer. With `--storm-per-s` the wire carries so many broadcasts in the VLAN `--vlan` too, and each
+question comes right behind some of them. Stops by itself, then writes one JSON object.
 
     python -m lab.asker --device uplink --mac 02:00:00:00:01:fe --ip 10.1.0.254 --to-ip 10.1.0.1 \\
         --per-s 50 --seconds 5
@@ -11,6 +12,7 @@ answer. Stops by itself, then writes one JSON object.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ipaddress
 import json
 import struct
@@ -18,12 +20,16 @@ import sys
 import time
 
 from lab import frames
-from lab.costly import LEAST_BYTES
+from lab.costly import LEAST_BYTES, LOCAL_ETHERTYPE
 from lab.frames import arp, ethernet
-from lab.sender import LONGEST_S, READY, packet_socket
+from lab.sender import LONGEST_S, MOST_PER_S, READY, Case, Outlet, packet_socket
 
 #: How long an answer may take after the last question.
 LATE_S = 0.2
+#: While nothing is to be sent.
+NAP_S = 200e-6
+#: Whose the broadcasts are.
+STORM_MAC = "02:66:66:66:66:66"
 
 
 def is_answer(frame: bytes, mac: str, of: str) -> bool:
@@ -36,27 +42,54 @@ def is_answer(frame: bytes, mac: str, of: str) -> bool:
     )
 
 
+class Asker:
+    """Who asks, and how often it was answered."""
+
+    def __init__(self, device: str, mac: str, own: str, of: str) -> None:
+        self._socket = packet_socket(device, frames.ARP)
+        self._socket.setblocking(False)
+        self._mac, self._of = mac, of
+        question = ethernet(frames.BROADCAST, mac, frames.ARP, arp(1, mac, own, of))
+        self._question = question + bytes(LEAST_BYTES - len(question))
+        self.asked = self.answered = 0
+
+    def ask(self) -> None:
+        self._socket.send(self._question)
+        self.asked += 1
+
+    def look(self) -> None:
+        """Takes what has come."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.answered += is_answer(self._socket.recv(LEAST_BYTES), self._mac, self._of)
+
+
+def storm(device: str, vlan: int) -> Outlet:
+    """Broadcasts in a VLAN."""
+    tag = struct.pack("!HH", vlan, LOCAL_ETHERTYPE)
+    frame = ethernet(frames.BROADCAST, STORM_MAC, frames.VLAN, tag + bytes(LEAST_BYTES - 18))
+    return Outlet(device, [Case("broadcasts in one VLAN", None, [frame])])
+
+
 def ask(
-    device: str, mac: str, own: str, of: str, per_s: float, seconds: float
-) -> dict[str, object]:
-    """Asks for `seconds`; questions and answers."""
-    sock = packet_socket(device, frames.ARP)
-    question = ethernet(frames.BROADCAST, mac, frames.ARP, arp(1, mac, own, of))
-    question += bytes(LEAST_BYTES - len(question))
+    asker: Asker, per_s: float, seconds: float, around: Outlet | None, storm_per_s: float
+) -> int:
+    """Asks for `seconds`, amid so many broadcasts; how many of these were sent."""
     print(READY, file=sys.stderr, flush=True)
-    asked = answered = 0
-    start = due = time.monotonic()
-    while (now := time.monotonic()) < start + seconds + LATE_S:
-        if now < start + seconds and now >= due:
-            sock.send(question)
-            asked += 1
-            due += 1 / per_s
-        sock.settimeout(max(0.001, min(due, start + seconds + LATE_S) - time.monotonic()))
-        try:
-            answered += is_answer(sock.recv(LEAST_BYTES), mac, of)
-        except TimeoutError:
-            continue
-    return {"asked": asked, "answered": answered}
+    sent = 0
+    start = time.monotonic()
+    while (now := time.monotonic() - start) < seconds + LATE_S:
+        goes_on, is_late = now < seconds, sent < now * storm_per_s
+        if around is not None and goes_on and is_late:
+            sent += around.push()
+        # Behind as many broadcasts as have been due, so that none of the others' time is its own.
+        is_amid = around is None or (is_late and sent >= now * storm_per_s)
+        if goes_on and is_amid and asker.asked < now * per_s:
+            asker.ask()
+        asker.look()
+        if not (goes_on and is_late):
+            time.sleep(NAP_S)
+    return sent
 
 
 def main() -> int:
@@ -64,11 +97,18 @@ def main() -> int:
     for name in ("device", "mac", "ip", "to-ip"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--per-s", type=float, required=True, help="questions a second")
+    parser.add_argument("--storm-per-s", type=float, default=0, help="broadcasts a second")
+    parser.add_argument("--vlan", type=int, default=0, help="in which they are")
     parser.add_argument("--seconds", type=float, required=True)
     args = parser.parse_args()
     if not 0 < args.seconds <= LONGEST_S or not 0 < args.per_s <= 1000:
         parser.error(f"at most {LONGEST_S:g} s and 1000 questions a second")
-    told = ask(args.device, args.mac, args.ip, args.to_ip, args.per_s, args.seconds)
+    if not 0 <= args.storm_per_s <= MOST_PER_S:
+        parser.error(f"at most {MOST_PER_S} broadcasts a second")
+    asker = Asker(args.device, args.mac, args.ip, args.to_ip)
+    around = storm(args.device, args.vlan) if args.storm_per_s else None
+    sent = ask(asker, args.per_s, args.seconds, around, args.storm_per_s)
+    told = {"asked": asker.asked, "answered": asker.answered, "per_s": sent / args.seconds}
     print(json.dumps(told), flush=True)
     return 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,26 +48,28 @@ NICE = 19
 WORKER = "levada-worker"
 
 
-@dataclass(frozen=True)
-class Attack:
-    """What the attacker does."""
-
-    name: str
-    make: Callable[[Attacked], Tool]
-    #: Between its start and its window.
-    settle_s: float = 0.5
-    #: Whether somebody outside asks for the victim's address meanwhile.
-    is_asked: bool = False
-    #: Whether the attacker is after the victim's frames.
-    is_theft: bool = False
-
-
 def _nothing(switch: Attacked) -> None:
     pass
 
 
 def _none(switch: Attacked) -> list[str]:
     return []
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the attacker does."""
+
+    name: str
+    make: Callable[[Attacked], Tool]
+    #: What is done when it is over, so that the next window is quiet.
+    after: Callable[[Attacked], None] = _nothing
+    #: Between its start and its window.
+    settle_s: float = 0.5
+    #: Whether somebody outside asks for the victim's address meanwhile.
+    is_asked: bool = False
+    #: Whether the attacker is after the victim's frames.
+    is_theft: bool = False
 
 
 @dataclass(frozen=True)
@@ -278,18 +281,6 @@ def _by_crowd(
     return make
 
 
-def _from_outside(kind: str, per_s: float) -> Callable[[Attacked], Tool]:
-    """Frames of a host outside, in the VLAN of the attacker's tenant."""
-
-    def make(switch: Attacked) -> Tool:
-        red = next(t for t in switch.topology.tenants if t.name == "red")
-        ends = ["--mac", "02:66:66:66:66:66", "--ip", "10.2.0.97", "--to-mac", FIRST_MEMBER]
-        ends += ["--to-ip", "10.2.0.99", "--vlan", str(switch.topology.vlan(red))]
-        return _tool(switch, ROUTER, [kind, "--device", UPLINK, *ends], per_s, batch=1)
-
-    return make
-
-
 def _tool(
     switch: Attacked, src: str, options: Sequence[str], per_s: float, batch: int | None
 ) -> Tool:
@@ -308,13 +299,29 @@ def _theft(kind: str) -> Callable[[Attacked], Tool]:
     return make
 
 
-def asker(switch: Attacked, per_s: float) -> Tool:
-    """Who asks for the victim's address from outside."""
+def asker(switch: Attacked, storm_per_s: float = 0) -> Tool:
+    """Who asks for the victim's address from outside, amid broadcasts in the VLAN of the attacker's
+    tenant."""
+    red = next(t for t in switch.topology.tenants if t.name == "red")
     options = ["--device", UPLINK, "--mac", ASKER_MAC, "--ip", ASKER_IP]
-    options += ["--to-ip", switch.guests[VICTIM].address, "--per-s", str(per_s)]
+    options += ["--to-ip", switch.guests[VICTIM].address, "--per-s", str(ASKED_PER_S)]
+    options += ["--storm-per-s", str(storm_per_s), "--vlan", str(switch.topology.vlan(red))]
     return Tool("asker", ROUTER, VICTIM, "asker", options)
 
 
+def _storm(switch: Attacked) -> Tool:
+    return asker(switch, STORM_PER_S)
+
+
+def _drain(switch: Attacked) -> None:
+    """What waits at 1 Mbit/s would wait for minutes."""
+    for limit in (f"limit={LINK_BPS} bit/s", f"limit={switch.scene.limit_bps} bit/s"):
+        switch.set("tenant", "host/red", limit)
+        time.sleep(DRAIN_S)
+
+
+#: For all of the memory at the link's rate.
+DRAIN_S = 1.0
 #: More than a switch can take: as many as its rings have room for.
 UNBOUNDED_PER_S = 20_000
 #: Endpoints of the crowds: who exchange frames, who belong to a group, who fill the memory.
@@ -322,6 +329,9 @@ PAIRED, GROUPED, WAITING = 40, 100, 300
 #: Frames a second of each endpoint that fills the memory: all of it within `FILL_S`.
 BIG_PER_S, SMALL_PER_S = 20, 60
 FILL_S = 2.5
+#: Broadcasts from outside, above what the switch floods from an uplink (20 000 a second), and
+#: questions between them.
+STORM_PER_S, ASKED_PER_S = 50_000, 50
 #: The default of an endpoint's flood budget, whatever its frames' length.
 FLOODED_PER_S = 1000
 
@@ -357,11 +367,13 @@ SCENES = (
             Attack(
                 "memory, big frames",
                 _by_crowd("waiting", WAITING, WAITING * BIG_PER_S, batch=1),
+                _drain,
                 FILL_S,
             ),
             Attack(
                 "memory, small frames",
                 _by_crowd("waiting-small", WAITING, WAITING * SMALL_PER_S, batch=4),
+                _drain,
                 FILL_S,
             ),
         ),
@@ -370,7 +382,7 @@ SCENES = (
     ),
     Scene(
         "outside",
-        (Attack("storm in one VLAN", _from_outside("tagged-storm", 50_000), is_asked=True),),
+        (Attack("storm in one VLAN", _storm, is_asked=True),),
     ),
     Scene(
         "a neighbour without `mac`",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import struct
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -49,13 +48,12 @@ _L4 = 14 + 20
 
 
 class Ends(NamedTuple):
-    """Sender and receiver, as text; `vlan` is that of a storm from outside."""
+    """Sender and receiver, as text."""
 
     mac: str
     ip: str
     to_mac: str
     to_ip: str
-    vlan: int = 0
 
 
 def mac_after(first: str, number: int) -> str:
@@ -113,13 +111,6 @@ def neighbours(e: Ends) -> list[Case]:
     return [Case("64 bytes to a neighbour", None, [frame])]
 
 
-def tagged_storm(e: Ends) -> list[Case]:
-    """Broadcasts of the outside in one VLAN."""
-    tag = struct.pack("!HH", e.vlan, LOCAL_ETHERTYPE)
-    frame = ethernet(frames.BROADCAST, e.mac, frames.VLAN, tag + bytes(LEAST_BYTES - 18))
-    return [Case("broadcasts in one VLAN", None, [frame])]
-
-
 KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "tiny-segments": tiny_segments,
     "full-segments": full_segments,
@@ -128,7 +119,6 @@ KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "group": group,
     "group-small": group_small,
     "neighbours": neighbours,
-    "tagged-storm": tagged_storm,
 }
 
 
@@ -152,9 +142,8 @@ def main() -> int:
     parser.add_argument("kind", choices=list(KINDS))
     parser.add_argument("--device", required=True)
     parser.add_argument("--ports", type=int, default=1, help="so many devices, DEVICE and a number")
-    for name in Ends._fields[:-1]:
+    for name in Ends._fields:
         parser.add_argument(f"--{name.replace('_', '-')}", required=True)
-    parser.add_argument("--vlan", type=int, default=0)
     parser.add_argument("--per-s", type=float, required=True, help="frames a second, all together")
     parser.add_argument("--batch", type=int, default=BATCH, help="frames a system call")
     parser.add_argument("--seconds", type=float, required=True)

@@ -18,10 +18,6 @@ from lab.machine import cpu_use, sample_cpu
 from lab.switches import OneHost
 from lab.workload import Ping, Stream, trips_between
 
-#: A ping that its sender was too busy to send is not one that was lost: so many of those that are
-#: due in a window are sent at least.
-_SENT = 0.9
-
 
 @dataclass
 class Window:
@@ -44,8 +40,6 @@ class Window:
         """What arrived and came back in it, now that both have ended."""
         self.goodput_bps = stream.goodput_bps(self.start_s, self.end_s)
         trips = trips_between(ping.text(), *self.wall_s)
-        due = int(_SENT * (self.end_s - self.start_s) / ping.interval_s)
-        trips += [math.inf] * (due - len(trips))
         self.pings_lost = sum(math.isinf(t) for t in trips)
         self.rtt_p99_ms = p99(trips)
 

@@ -371,7 +371,17 @@ class Ping(Flow):
         self._seconds = seconds
         self._sender = src.namespace.spawn(
             f"ping-{self.name}",
-            *("ping", "-D", "-n", "-i", str(self.interval_s), "-w", str(seconds), dst.address),
+            *(
+                "ping",
+                "-D",
+                "-O",
+                "-n",
+                "-i",
+                str(self.interval_s),
+                "-w",
+                str(seconds),
+                dst.address,
+            ),
         )
 
     def stop(self) -> None:
@@ -405,16 +415,17 @@ def parse_ping(text: str) -> dict[str, Any]:
 
 def trips_between(text: str, start_s: float, end_s: float) -> list[float]:
     """Round trips in ms of the pings that were sent between two times of the wall clock, told by
-    ping's -D; infinite where no answer came."""
-    answers = {}
+    ping's -D; infinite where no answer came, of which -O tells when the next one is sent."""
+    sent, trips = {}, {}
+    for told, number in re.findall(r"\[([\d.]+)\] no answer yet for icmp_seq=(\d+)", text):
+        sent[int(number)] = float(told)
     for told, number, ms in re.findall(r"\[([\d.]+)\].*icmp_seq=(\d+) .*time=([\d.]+) ms", text):
-        answers[int(number)] = (float(told) - float(ms) / 1000, float(ms))
-    inside = [n for n, (sent, _) in answers.items() if start_s <= sent < end_s]
+        sent[int(number)] = float(told) - float(ms) / 1000
+        trips[int(number)] = float(ms)
+    inside = [n for n, at in sent.items() if start_s <= at < end_s]
     if not inside:
         return []
-    return [
-        answers[n][1] if n in answers else math.inf for n in range(min(inside), max(inside) + 1)
-    ]
+    return [trips.get(n, math.inf) for n in range(min(inside), max(inside) + 1)]
 
 
 def percentiles(values: Sequence[float], wanted: Sequence[float]) -> list[float]:

@@ -55,7 +55,6 @@ MBIT = 1_000_000
 #: The victim's connection, of the link: under its guarantee.
 PACED = 0.4
 PING_INTERVAL_S = 0.01
-ASKED_PER_S = 50
 #: What the link is made smaller by, in turn, until a quiet victim has its rate.
 FACTORS = (1.0, 0.5, 0.25, 0.125)
 
@@ -220,28 +219,30 @@ def _pair(switch: Attacked, p: Played, window_s: float) -> Pair:
     sent: dict[str, Any] = {}
 
     def body(switch: Attacked) -> list[Window]:
-        quiet, _ = _asked(switch, p.attack, window_s)
+        quiet = _quiet_window(switch, p.attack, window_s)
         flow = p.attack.make(switch)
         seconds = math.ceil(p.attack.settle_s + window_s + 2 * SLACK_S)
         flow.begin(switch.guests[flow.src], switch.guests[flow.dst], FIRST_PORT, seconds)
         time.sleep(p.attack.settle_s)
-        loaded, answers = _asked(switch, p.attack, window_s)
-        sent.update(flow.end().detail, **answers)
+        loaded = measured(switch, window_s, SLACK_S)
+        sent.update(flow.end().detail)
         return [quiet, loaded]
 
     quiet, loaded = _watch(switch, p.rate_bps, body)
+    p.attack.after(switch)
     time.sleep(REST_S)
     return Pair(quiet, loaded, sent)
 
 
-def _asked(switch: Attacked, attack: Attack, window_s: float) -> tuple[Window, dict[str, Any]]:
-    """A window, in which somebody asks for the victim's address if that is what is attacked."""
+def _quiet_window(switch: Attacked, attack: Attack, window_s: float) -> Window:
+    """A window without the attack; where that comes with questions, with these."""
     if not attack.is_asked:
-        return measured(switch, window_s, SLACK_S), {}
-    flow = asker(switch, ASKED_PER_S)
+        return measured(switch, window_s, SLACK_S)
+    flow = asker(switch)
     flow.begin(switch.guests[flow.src], switch.guests[flow.dst], FIRST_PORT, math.ceil(window_s))
     window = measured(switch, window_s, SLACK_S)
-    return window, flow.end().detail
+    flow.end()
+    return window
 
 
 def _watch(

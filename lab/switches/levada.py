@@ -84,6 +84,11 @@ class Levada(Switch):
             raise Failed(f"levada show --json is not JSON: {text[:300]!r}") from error
         return shown
 
+    def set(self, kind: str, path: str, key: str) -> None:
+        """`levada set`: changes KEY=VALUE of what is at `path`."""
+        line = (str(program()), "set", kind, path, key, "--name", self._name)
+        run(*line, env=self._environment)
+
     def configuration(self) -> str:
         """The topology as Levada's TOML."""
         hosts = self.topology.hosts
