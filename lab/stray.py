@@ -14,7 +14,7 @@ from lab.switches.levada import Levada, toml_table
 from lab.topology import Endpoint, Host, Tenant, Topology
 
 #: The other tenant, whose two endpoints ping each other.
-_TOPOLOGY = Topology(
+TOPOLOGY = Topology(
     (Tenant("other"),),
     tuple(Endpoint(f"other{n}", "other", "host") for n in range(2)),
     (Host("host", 1_000_000_000),),
@@ -34,7 +34,7 @@ class Starts:
         return "the daemon starts" if self.is_ready else f"it does not start: {self.told}"
 
 
-class _BesidePlugs(Levada):
+class BesidePlugs(Levada):
     """A host with a tap of each of the other tenant's endpoints, and a VDE plug of one more."""
 
     def configuration(self) -> str:
@@ -59,7 +59,7 @@ class _BesidePlugs(Levada):
 
 def play(lab: Lab) -> Starts:
     """Starts, ends, and starts again."""
-    switch = _BesidePlugs(lab, _TOPOLOGY)
+    switch = BesidePlugs(lab, TOPOLOGY)
     with switch.running():
         try:
             switch.start_again()

@@ -193,12 +193,12 @@ def _scene(
     """All attacks of a scene. After a theft tables may hold what the thief said, so each such pair
     has a daemon of its own."""
     played = [Played(scene.name, a, factor * PACED * LINK_BPS) for a in scene.attacks]
-    while any(_wants(p, plan, began) for p in played):
+    while any(wants(p, plan, began) for p in played):
         switch = Attacked(lab, scene, factor)
         with switch.running():
             switch.pin(core)
             for p in played:
-                while _wants(p, plan, began):
+                while wants(p, plan, began):
                     p.pairs.append(_pair(switch, p, plan.window_s))
                     _say(_progress(p))
                     if p.attack.is_theft:
@@ -206,7 +206,7 @@ def _scene(
     return played
 
 
-def _wants(p: Played, plan: Plan, began: float) -> bool:
+def wants(p: Played, plan: Plan, began: float) -> bool:
     """Whether an attack needs one more pair."""
     tried = len(p.pairs)
     if tried < plan.pairs:
