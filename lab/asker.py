@@ -26,6 +26,8 @@ from lab.sender import LONGEST_S, MOST_PER_S, READY, Case, Outlet, packet_socket
 
 #: How long an answer may take after the last question.
 LATE_S = 0.2
+#: A storm that is later than this makes up for it before the next question.
+STORM_LATE_S = 0.01
 #: While nothing is to be sent.
 NAP_S = 200e-6
 #: Whose the broadcasts are.
@@ -79,15 +81,15 @@ def ask(
     sent = 0
     start = time.monotonic()
     while (now := time.monotonic() - start) < seconds + LATE_S:
-        goes_on, is_late = now < seconds, sent < now * storm_per_s
-        if around is not None and goes_on and is_late:
+        goes_on, behind = now < seconds, now * storm_per_s - sent
+        if around is not None and goes_on and behind > 0:
             sent += around.push()
-        # Behind as many broadcasts as have been due, so that none of the others' time is its own.
-        is_amid = around is None or (is_late and sent >= now * storm_per_s)
+        # Right behind broadcasts, when the storm is nearly on time.
+        is_amid = around is None or 0 < behind < STORM_LATE_S * storm_per_s
         if goes_on and is_amid and asker.asked < now * per_s:
             asker.ask()
         asker.look()
-        if not (goes_on and is_late):
+        if not goes_on or behind <= 0:
             time.sleep(NAP_S)
     return sent
 

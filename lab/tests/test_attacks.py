@@ -223,6 +223,18 @@ def test_a_victim_that_had_less_without_an_attack_shows_nothing() -> None:
     assert not any(c.holds for c in claims(played(weak)))
 
 
+def test_pings_lost_without_an_attack_are_no_measure() -> None:
+    quiet = Window(0, 1, (0, 1), 0.5, {"busy": 0.1}, None, None, RATE_BPS, math.inf, 3)
+    assert why_not(pair(window(), quiet), RATE_BPS) == "3 pings were lost without an attack"
+
+
+def test_a_link_is_made_smaller_where_the_victim_alone_is_not_whole() -> None:
+    assert attacks.is_whole(window(), RATE_BPS)
+    assert not attacks.is_whole(window(391), RATE_BPS)
+    assert not attacks.is_whole(window(bound="switch busy"), RATE_BPS)
+    assert not attacks.is_whole(window(disturbed="others"), RATE_BPS)
+
+
 def test_pings_that_never_return_are_no_round_trips() -> None:
     _, ping = claims(played(pair(window(p99_ms=math.inf))))
     assert not ping.holds
@@ -253,11 +265,12 @@ def test_a_frame_that_passes_is_told_from_one_under_another_counter() -> None:
 
 
 def test_more_pairs_are_played_until_enough_count() -> None:
-    plan = attacks.Plan(pairs=2, window_s=1.0, retry_s=1e9)
+    plan = attacks.Plan(pairs=2, window_s=1.0, budget_s=1.0)
     bad, good = pair(window(disturbed="others")), pair(window())
-    assert attacks.wants(played(bad), plan, 0)
-    assert attacks.wants(played(bad, good), plan, 0)
-    assert not attacks.wants(played(good, good), plan, 0)
-    assert not attacks.wants(played(*[bad] * 6), plan, 0)
-    out_of_time = attacks.Plan(pairs=2, window_s=1.0, retry_s=-math.inf)
-    assert not attacks.wants(played(bad, bad), out_of_time, 0)
+    assert attacks.wants(played(bad), plan, math.inf)
+    assert attacks.wants(played(bad, good), plan, math.inf)
+    assert not attacks.wants(played(good, good), plan, math.inf)
+    assert not attacks.wants(played(*[bad] * 6), plan, math.inf)
+    # Without time, none is played again, but each as often as it has to be.
+    assert not attacks.wants(played(bad, bad), plan, -math.inf)
+    assert attacks.wants(played(bad), plan, -math.inf)
