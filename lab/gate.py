@@ -19,6 +19,7 @@ from typing import Any
 
 from lab import frames
 from lab.attacked import ATTACKER, ROUTER, VICTIM, Attacked, Scene
+from lab.costly import GROUP_MAC
 from lab.frames import ethernet, icmpv6, ipv4, ipv6, llc, snap, udp
 from lab.net import Lab, inside
 from lab.report import Claim, at_most
@@ -93,6 +94,8 @@ ALL_NODES, ALL_NODES_MAC = "ff02::1", "33:33:00:00:00:01"
 _CISCO, _PVST = "01:00:0c:cc:cc:cc", "01:00:0c:cc:cc:cd"
 _CISCO_ORGANISATION = "00000c"
 _SPANNING_TREE = bytes.fromhex("424203") + bytes(35)
+#: The counter of what bridges and switches say to each other, and a guest does not.
+_CONTROL = "control-protocol"
 _OWN_OVERRIDE, _SOLICITED = 0x2000_0000, 0x6000_0000
 
 
@@ -105,6 +108,7 @@ def kinds(w: Who) -> list[Kind]:
         *_router_advertisements(w),
         *_dhcp(w),
         *_control(w),
+        *_routing(w),
         *_tagged(w),
         *_sources(w),
     ]
@@ -249,12 +253,12 @@ def _control(w: Who) -> Iterator[Kind]:
     spoken = {"CDP": 0x2000, "VTP": 0x2003, "DTP": 0x2004, "UDLD": 0x0111, "PAgP": 0x0104}
     for name, protocol in spoken.items():
         payload = snap(_CISCO_ORGANISATION, protocol, bytes(30))
-        yield Kind(name, "reserved", llc(_CISCO, w.mac, payload))
+        yield Kind(name, _CONTROL, llc(_CISCO, w.mac, payload))
     pvst = snap(_CISCO_ORGANISATION, 0x010B, bytes(42))
-    yield Kind("PVST+", "reserved", llc(_PVST, w.mac, pvst))
+    yield Kind("PVST+", _CONTROL, llc(_PVST, w.mac, pvst))
     for last, what in ((0x20, "GMRP"), (0x21, "MVRP"), (0x2F, "the last of its block")):
         frame = llc(f"01:80:c2:00:00:{last:02x}", w.mac, _SPANNING_TREE)
-        yield Kind(f"01:80:c2:00:00:{last:02x}, {what}", "reserved", frame)
+        yield Kind(f"01:80:c2:00:00:{last:02x}, {what}", _CONTROL, frame)
     yield Kind("spanning tree", "reserved", llc("01:80:c2:00:00:00", w.mac, _SPANNING_TREE))
     for what, to, ethertype in (
         ("LLDP", "01:80:c2:00:00:0e", 0x88CC),
@@ -264,12 +268,34 @@ def _control(w: Who) -> Iterator[Kind]:
     ):
         payload = bytes([0, 1, 0xFF, 0xFF]) + bytes(42)
         yield Kind(what, "reserved", ethernet(to, w.mac, ethertype, payload))
+    yield Kind("LLDP to another group", _CONTROL, ethernet(GROUP_MAC, w.mac, 0x88CC, bytes(46)))
+
+
+def _routing(w: Who) -> Iterator[Kind]:
+    """What only routers say to hosts and to each other."""
+    query = bytes.fromhex("1164ee9b") + bytes(4)
+    for what, number, group, payload in (
+        ("a membership query (IGMP)", 2, "224.0.0.1", query),
+        ("OSPF", 89, "224.0.0.5", bytes(44)),
+        ("VRRP", 112, "224.0.0.18", bytes(20)),
+    ):
+        packet = ipv4(w.ip, group, number, payload)
+        frame = ethernet("01:00:5e" + group_end(group), w.mac, frames.IPV4, packet)
+        yield Kind(what, "router-advertisement", frame)
+
+
+def group_end(group: str) -> str:
+    """The last half of a group's MAC address (RFC 1112, section 6.4)."""
+    end = ipaddress.IPv4Address(group).packed[1:]
+    return ":" + bytes([end[0] & 0x7F, *end[1:]]).hex(":")
 
 
 def _tagged(w: Who) -> Iterator[Kind]:
     inner = struct.pack("!HH", 10, frames.IPV4) + _datagram(w)
-    for what, ethertype in (("802.1Q", frames.VLAN), ("802.1ad", 0x88A8)):
+    for what, ethertype in (("802.1Q", frames.VLAN), ("802.1ad", 0x88A8), ("0x9100", 0x9100)):
         yield Kind(f"a tag of {what}", "bad-vlan", _to_victim(w, ethertype, inner))
+    hidden = snap("000000", frames.IPV4, _datagram(w, STRANGER))
+    yield Kind("IPv4 that hides in SNAP", "malformed", llc(w.victim_mac, w.mac, hidden))
 
 
 def _sources(w: Who) -> Iterator[Kind]:
