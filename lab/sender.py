@@ -160,6 +160,10 @@ class Outlet:
         self._at = (at + done) % len(self.turns)
         return done
 
+    def close(self) -> None:
+        """Its socket is no longer needed."""
+        self._socket.close()
+
 
 def send(outlets: Sequence[Outlet], per_s: float, seconds: float) -> dict[str, object]:
     """Sends for `seconds`, by all outlets together at `per_s`; what was sent."""

@@ -1,7 +1,7 @@
 """A daemon that starts beside a stray file in a VDE directory: who may plug in there may leave one.
 
-The first daemon makes the directory and ends; a file is left in it; the next daemon must serve all
-who have nothing to do with it.
+The first daemon makes the directory, somebody leaves a file in it, the daemon ends; the next one
+must serve all who have nothing to do with it.
 """
 
 from __future__ import annotations
@@ -45,15 +45,11 @@ class BesidePlugs(Levada):
         return "\n".join([super().configuration(), *tables])
 
     def start_again(self) -> None:
-        """Ends the daemon, leaves a file in the directory, and starts the next one."""
-        directory = self.lab.dir / "plugs"
+        """Leaves a file in the directory, ends the daemon, and starts the next one."""
+        (self.lab.dir / "plugs" / _NAME).write_text("")
         self.daemon.stop(grace_s=self.stop_grace_s)
         self.processes.clear()
-        directory.mkdir(exist_ok=True)
-        (directory / _NAME).write_text("")
         self.daemon = self._begin(label="levada-again")
-        for endpoint in self.topology.endpoints:
-            self._space(endpoint.name).ip(f"link set dev {endpoint.name} up")
         self._meet()
 
 
