@@ -143,7 +143,8 @@ fn changes_and_looks_follow_a_tap_wherever_it_is() {
     let first = index(&bed, "a");
     is_shown(&bed, &daemon, "a");
     assert!(daemon.log().contains("has changed: moved to"), "{}", daemon.log());
-    set(&["mtu=1400", "ring=77", "address=10.7.0.1/24,10.7.9.9/32"]);
+    let two = ["ip=[\"10.7.0.1\",\"10.7.9.9\"]", "address=[\"10.7.0.1/24\",\"10.7.9.9/32\"]"];
+    set(&["mtu=1400", "ring=77", two[0], two[1]]);
     let link = || bed.ip("a", "link show dev eth0").unwrap();
     assert!(link().contains("mtu 1400") && link().contains("qlen 77"), "{}", link());
     assert!(bed.ip("a", "address show dev eth0").unwrap().contains("10.7.9.9/32"));
