@@ -163,8 +163,8 @@ fn inherit(name: &str) -> Result<(RunDir, Inheritance), Failure> {
     Ok((RunDir::inherit(&base, name, lock), inheritance))
 }
 
-/// Namespaces that processes are in and that have no name, where a persistent device of an earlier process may have been moved. Looking at
-/// processes takes a right that is given up afterwards.
+/// Namespaces that processes are in and that have no name, where a persistent device of an earlier process
+/// may have been moved. Looking at processes takes a right that is given up afterwards.
 fn places_without_name(plan: &Plan) -> Vec<Netns> {
     let mut ports = plan.switches.values().flat_map(|switch| switch.ports.values());
     if !ports.any(|port| matches!(&port.kind, PortKind::Tap(tap) if tap.persistent)) {
@@ -418,7 +418,8 @@ fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
     }
 }
 
-/// Brings devices to what the configuration says, now that nobody else has them. What cannot be set stays as it is.
+/// Brings devices to what the configuration says, now that nobody else has them. What cannot be set stays as
+/// it is.
 fn settle_adopted(adopted: Vec<(usize, Recipe, OwnedFd)>, sights: &Sights, log: &Log) {
     netns::roaming(|| {
         for (device, recipe, fd) in adopted {

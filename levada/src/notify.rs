@@ -2,10 +2,11 @@
 //! `NOTIFY_SOCKET` in the environment there is nobody to tell, and all of this does nothing.
 //!
 //! A planned restart by the manager (`systemctl restart`) is a stop and a start. At the stop the devices' descriptors go into the manager's
-//! store (`FDSTORE=1`); the next process finds them in `LISTEN_FDS`, goes on with the same devices, and empties the store. What a device is
-//! known by is a part of its descriptor's name there, since its own name and place may be others by now. They are not in
-//! it while the daemon runs, so a device whose endpoint is deleted is gone at once. Interfaces that are taken are not among them: if the next
-//! process did not come, the host would be cut off for as long as the manager keeps them. VDE clients are unplugged.
+//! store (`FDSTORE=1`); the next process finds them in `LISTEN_FDS`, goes on with the same devices, and
+//! empties the store. What a device is known by is a part of its descriptor's name there, since its own name
+//! and place may be others by now. They are not in it while the daemon runs, so a device whose endpoint is
+//! deleted is gone at once. Interfaces that are taken are not among them: if the next process did not come,
+//! the host would be cut off for as long as the manager keeps them. VDE clients are unplugged.
 
 use crate::descriptors;
 use crate::worker::{Bell, Order};
@@ -144,7 +145,8 @@ fn connect(path: &[u8]) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// What the descriptor of a device is called in the store: a name has no colons, and only what ASCII can print.
+/// What the descriptor of a device is called in the store: a name has no colons, and only what ASCII can
+/// print.
 fn stored_as(known_as: Option<&str>) -> String {
     let Some(known_as) = known_as else { return STORED.to_owned() };
     let mut name = format!("{STORED}=");
@@ -169,7 +171,8 @@ pub fn known_as(name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// How many descriptors the manager left to this process, from the third on, and their names, as far as it says them.
+/// How many descriptors the manager left to this process, from the third on, and their names, as far as it
+/// says them.
 #[must_use]
 pub fn inherited() -> (u32, Vec<String>) {
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());

@@ -79,8 +79,8 @@ impl Recipe {
         }
     }
 
-    /// Brings a device that an earlier process opened, of which `fd` is the descriptor, to what the recipe says. The answer is what is left to
-    /// somebody who has moved it.
+    /// Brings a device that an earlier process opened, of which `fd` is the descriptor, to what the recipe
+    /// says. The answer is what is left to somebody who has moved it.
     ///
     /// # Errors
     /// What is wrong and what helps, as a sentence for people.

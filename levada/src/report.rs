@@ -200,7 +200,8 @@ pub struct EndpointReport {
     pub port: String,
     /// `up` or `down`; `down` is also a TAP device that somebody has set down.
     pub state: String,
-    /// Of a TAP device that is open: where it is and what it is like, as it was seen within the last second or two.
+    /// Of a TAP device that is open: where it is and what it is like, as it was seen within the last second
+    /// or two.
     #[serde(default)]
     pub device: Option<DeviceReport>,
     /// As for an uplink; the host's own port is `absent` where its interface had to be shared.

@@ -106,8 +106,8 @@ impl Site {
         self.sights.clone()
     }
 
-    /// Opens what `plan` names, what is not among the descriptors that another process has left and `survey` knows. The worker, which does not run yet, is to do the
-    /// edits of the answer.
+    /// Opens what `plan` names, what is not among the descriptors that another process has left and `survey`
+    /// knows. The worker, which does not run yet, is to do the edits of the answer.
     ///
     /// # Errors
     /// What could not be had, in words; nothing is left open.

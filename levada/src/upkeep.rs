@@ -261,7 +261,8 @@ impl Upkeep {
         }
     }
 
-    /// Takes note of where devices are by now, and says what has become of them; sets those up that have come back to where they should be.
+    /// Takes note of where devices are by now, and says what has become of them; sets those up that have come
+    /// back to where they should be.
     fn look_around(&self) {
         for watched in &self.watched {
             let Some(seen) = watched.port.whereabouts() else { continue };

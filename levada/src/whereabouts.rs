@@ -1,12 +1,17 @@
-//! Where TAP devices are that somebody has moved, renamed or set down: what upkeep saw last, for reports and the log.
+//! Where TAP devices are that somebody has moved, renamed or set down: what upkeep saw last, for reports and
+//! the log.
 
 use ports::netns::{Identity, Netns};
 use ports::tap::Whereabouts;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// For how long the names of namespaces are believed: for one look at all devices.
+const FRESH: Duration = Duration::from_millis(100);
 
 /// What is known of a device that Levada made.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug, Default)]
@@ -30,23 +35,12 @@ pub struct NetnsReport {
     pub name: Option<String>,
     /// Its number: `net:[NUMBER]` in `/proc/PID/ns/net`.
     pub number: u32,
-    /// A process that is in it, where it has no name. The daemon does not look at other processes; `levada show` does.
+    /// A process that is in it, where it has no name. The daemon does not look at other processes; `levada
+    /// show` does.
     pub pid: Option<u32>,
 }
 
 impl NetnsReport {
-    fn of(netns: Identity) -> NetnsReport {
-        let is_it = |named: &Netns| named.identity().is_ok_and(|identity| identity == netns);
-        let name = Netns::named()
-            .unwrap_or_default()
-            .iter()
-            .find(|named| is_it(named))
-            .and_then(Netns::name)
-            .map(str::to_owned);
-        let own = Identity::own().is_ok_and(|own| own == netns);
-        NetnsReport { name, number: netns.number(), pid: own.then(std::process::id) }
-    }
-
     /// As people would look for it.
     fn text(&self) -> String {
         match (&self.name, self.pid) {
@@ -102,47 +96,75 @@ struct Sight {
     report: DeviceReport,
 }
 
+/// The names of namespaces, read for many devices at once.
+#[derive(Default)]
+struct Names {
+    read: Option<Instant>,
+    names: HashMap<Identity, String>,
+}
+
+impl Names {
+    fn report(&mut self, netns: Identity) -> NetnsReport {
+        if self.read.is_none_or(|read| read.elapsed() >= FRESH) {
+            let all = Netns::named().unwrap_or_default();
+            let all = all.iter().filter_map(|netns| Some((netns.identity().ok()?, netns.name()?.to_owned())));
+            (self.read, self.names) = (Some(Instant::now()), all.collect());
+        }
+        let own = Identity::own().is_ok_and(|own| own == netns);
+        let name = self.names.get(&netns).cloned();
+        NetnsReport { name, number: netns.number(), pid: own.then(std::process::id) }
+    }
+}
+
+#[derive(Default)]
+struct All {
+    sights: BTreeMap<usize, Sight>,
+    names: Names,
+}
+
 /// The devices as they were last seen, by the worker's number. Clones are one and the same.
 #[derive(Clone, Default)]
-pub struct Sights(Arc<Mutex<BTreeMap<usize, Sight>>>);
+pub struct Sights(Arc<Mutex<All>>);
 
 impl Sights {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Sight>> {
+    fn lock(&self) -> MutexGuard<'_, All> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of where a device is. The answer is the report on it, where that is another than before.
     pub fn see(&self, device: usize, seen: &Whereabouts) -> Option<DeviceReport> {
         let mut all = self.lock();
-        let sight = all.entry(device).or_default();
-        if sight.seen.as_ref() == Some(seen) {
+        let All { sights, names } = &mut *all;
+        let sight = sights.entry(device).or_default();
+        let is_as_before = sight.seen.as_ref() == Some(seen);
+        if is_as_before && sight.report.moved.as_ref().is_none_or(|netns| netns.name.is_some()) {
             return None;
         }
         sight.report = DeviceReport {
             set_up: seen.is_up,
             carrier: seen.has_carrier,
-            moved: seen.is_moved.then(|| NetnsReport::of(seen.netns)),
+            moved: seen.is_moved.then(|| names.report(seen.netns)),
             renamed: seen.is_renamed.then(|| seen.name.clone()),
             unsettled: sight.report.unsettled.take(),
         };
         sight.seen = Some(seen.clone());
-        Some(sight.report.clone())
+        (!is_as_before).then(|| sight.report.clone())
     }
 
     /// Takes note of what of the configuration a device does not have, and why; `None`: it has all.
     pub fn complain(&self, device: usize, why: Option<String>) {
-        self.lock().entry(device).or_default().report.unsettled = why;
+        self.lock().sights.entry(device).or_default().report.unsettled = why;
     }
 
     /// Forgets devices that are gone.
     pub fn forget(&self, devices: &[usize]) {
-        self.lock().retain(|device, _| !devices.contains(device));
+        self.lock().sights.retain(|device, _| !devices.contains(device));
     }
 
     /// The report on a device; `None` where it is none that can be moved, or is gone.
     #[must_use]
     pub fn of(&self, device: usize) -> Option<DeviceReport> {
-        self.lock().get(&device).filter(|sight| sight.seen.is_some()).map(|sight| sight.report.clone())
+        self.lock().sights.get(&device).filter(|sight| sight.seen.is_some()).map(|sight| sight.report.clone())
     }
 }
 

@@ -117,12 +117,14 @@ pub trait Port {
         self.fd().into_iter().collect()
     }
 
-    /// What that process knows it by where its descriptor does not say enough: somebody may have moved and renamed the device.
+    /// What that process knows it by where its descriptor does not say enough: somebody may have moved and
+    /// renamed the device.
     fn known_as(&self) -> Option<&str> {
         None
     }
 
-    /// Where the device is and what it is like, as of the last [`Port::drops_before_us`]; nothing where it is somebody else's, or is none.
+    /// Where the device is and what it is like, as of the last [`Port::drops_before_us`]; nothing where it is
+    /// somebody else's, or is none.
     fn whereabouts(&self) -> Option<&tap::Whereabouts> {
         None
     }

@@ -120,8 +120,9 @@ impl Netns {
         Identity::of(&self.open()?)
     }
 
-    /// The same, kept open: it is there for as long as this value is, also where the right to look at the process that it is named by is given
-    /// up meanwhile. What is meant by the path later may be another namespace.
+    /// The same, kept open: it is there for as long as this value is, also where the right to look at the
+    /// process that it is named by is given up meanwhile. What is meant by the path later may be another
+    /// namespace.
     ///
     /// # Errors
     /// It does not exist, or may not be looked at.

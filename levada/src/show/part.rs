@@ -213,11 +213,13 @@ pub fn json(report: &Report, what: What) -> Value {
         What::Ports => {
             let uplinks = report.switches.iter().filter_map(|switch| {
                 let uplink = switch.uplink.as_ref()?;
-                Some(json!({"path": format!("{}/uplink", switch.name), "port": uplink.port, "state": uplink.state, "device": uplink.device}))
+                let path = format!("{}/uplink", switch.name);
+                Some(json!({"path": path, "port": uplink.port, "state": uplink.state, "device": uplink.device}))
             });
             let port = |(path, e): (String, &EndpointReport)| {
                 json!({
-                    "path": path, "port": e.port, "state": e.state, "device": e.device, "losses": e.losses, "worker_ns": e.worker_ns
+                    "path": path, "port": e.port, "state": e.state, "device": e.device, "losses": e.losses,
+                    "worker_ns": e.worker_ns
                 })
             };
             uplinks.chain(endpoints(report).map(port)).collect()

@@ -7,8 +7,9 @@
 //! inside that namespace, would let our descriptor keep the namespace alive: deleting it would then neither end the device nor tell us.
 //! Taking up a persistent device that sits in another namespace leaves no choice, so there the namespace's name is watched instead.
 //!
-//! Whoever has administered a device away from where it should be (`whereabouts.rs`) has it: what belongs to the device follows the options
-//! there too, what belongs to the place (addresses, IPv6, up or down) is left to him.
+//! Whoever has administered a device away from where it should be (`whereabouts.rs`) has it: what belongs to
+//! the device follows the options there too, what belongs to the place (addresses, IPv6, up or down) is left
+//! to him.
 
 use std::error::Error;
 use std::fmt;
@@ -21,6 +22,7 @@ use datapath::wire::Mac;
 use rustix::io::Errno;
 
 use super::ioctl;
+use super::tag::{Tag, WITHOUT_IPV6};
 use super::whereabouts::visit;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Change, Link, Netlink, Which};
@@ -70,32 +72,6 @@ impl TapOptions {
     /// Whether the options say that it should be in another namespace than `is`.
     fn is_away(&self, is: Identity) -> bool {
         self.netns.as_ref().is_some_and(|netns| netns.identity().ok() != Some(is))
-    }
-}
-
-/// Whose device it is: the alias `levada:INSTANCE:ENDPOINT`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tag {
-    /// Name of the daemon's configuration, without colons.
-    pub instance: String,
-    /// Name of the endpoint.
-    pub endpoint: String,
-}
-
-/// Behind the tag of a device that Levada took IPv6 from.
-const WITHOUT_IPV6: &str = " (without IPv6)";
-
-impl Tag {
-    fn parse(alias: &str) -> Option<Tag> {
-        let alias = alias.strip_suffix(WITHOUT_IPV6).unwrap_or(alias);
-        let (instance, endpoint) = alias.strip_prefix("levada:")?.split_once(':')?;
-        Some(Tag { instance: instance.to_owned(), endpoint: endpoint.to_owned() })
-    }
-}
-
-impl fmt::Display for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "levada:{}:{}", self.instance, self.endpoint)
     }
 }
 
@@ -298,7 +274,8 @@ fn find(
     let mut all = devices.iter().filter(|(_, link)| Tag::parse(&link.alias).as_ref() == Some(&options.tag));
     let Some(one) = all.next() else { return Ok(None) };
     let Some(other) = all.next() else { return Ok(Some(one.clone())) };
-    // Whoever has a namespace gives devices there any alias: taking the wrong one would put him into another's network.
+    // Whoever has a namespace gives devices there any alias: taking the wrong one would put him into
+    // another's network.
     let text = |(netns, link): &(Option<Netns>, Link)| match netns {
         None => link.name.clone(),
         Some(netns) => format!("{} in {netns}", link.name),
@@ -444,9 +421,9 @@ fn move_to(options: &TapOptions, from: Option<&Netns>, index: i32, target: &Netn
     })
 }
 
-/// Sets up an open device, of which `tap` is a descriptor, otherwise than it was by `old`, wherever it is; addresses are added, none is taken
-/// away, except that the kernel takes those of IPv6 where that is not wanted any more. A device that is not where it should be gets what is new
-/// only.
+/// Sets up an open device, of which `tap` is a descriptor, otherwise than it was by `old`, wherever it is;
+/// addresses are added, none is taken away, except that the kernel takes those of IPv6 where that is not
+/// wanted any more. A device that is not where it should be gets what is new only.
 ///
 /// # Errors
 /// See [`OpenError`]: the device is not there, or the kernel refused.
@@ -579,16 +556,6 @@ mod tests {
             txqueuelen: None,
             without_ipv6: false,
             tag: Tag { instance: "i".into(), endpoint: "e".into() },
-        }
-    }
-
-    #[test]
-    fn a_tag_is_read_as_it_was_written() {
-        let tag = Tag { instance: "demo".into(), endpoint: "red:1".into() };
-        assert_eq!(Tag::parse(&format!("{tag}{WITHOUT_IPV6}")).as_ref(), Some(&tag));
-        assert_eq!(Tag::parse(&tag.to_string()), Some(tag));
-        for alias in ["", "levada", "levada:", "levada:demo", "xlevada:demo:red", "uplink of levada:demo:red"] {
-            assert_eq!(Tag::parse(alias), None, "{alias:?}");
         }
     }
 

@@ -7,10 +7,12 @@
 //! What the endpoint sends waits in the device's ring (`txqueuelen` frames), which drops when it is full; a TAP therefore cannot pause its
 //! senders, and [`Port::drops_before_us`] reports what was lost there.
 //!
-//! How devices are made, found again and removed is in `device.rs`; where one is that somebody has moved, in `whereabouts.rs`.
+//! How devices are made, found again and removed is in `device.rs`; where one is that somebody has moved, in
+//! `whereabouts.rs`.
 
 mod device;
 mod ioctl;
+mod tag;
 mod whereabouts;
 
 use std::io;
@@ -28,8 +30,9 @@ use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
-pub use device::{OpenError, Removed, Tag, TapOptions, reconfigure, remove_tagged};
+pub use device::{OpenError, Removed, TapOptions, reconfigure, remove_tagged};
 pub(crate) use device::{attached_to, is_attached, settle};
+pub use tag::Tag;
 use whereabouts::Spot;
 pub use whereabouts::Whereabouts;
 
@@ -121,8 +124,9 @@ impl Tap {
         &self.notes
     }
 
-    /// Brings an adopted device, of which `tap` is a descriptor, to what the options say, but for whether it is up. Where somebody has moved it
-    /// from the namespace that the options name, what belongs to that is left as it is, and the answer says so.
+    /// Brings an adopted device, of which `tap` is a descriptor, to what the options say, but for whether it
+    /// is up. Where somebody has moved it from the namespace that the options name, what belongs to that is
+    /// left as it is, and the answer says so.
     ///
     /// # Errors
     /// See [`OpenError`]. It goes on as it is.
@@ -204,7 +208,8 @@ impl Tap {
         PortError::Gone(format!("tap {}: {how}", self.name))
     }
 
-    /// What the device could not put into its ring since it was made, wherever it is by now. Takes note of where that is.
+    /// What the device could not put into its ring since it was made, wherever it is by now. Takes note of
+    /// where that is.
     fn kernel_drops(&mut self) -> io::Result<u64> {
         let Spot { netns, identity, name } = Spot::of(self.fd.as_fd())?;
         let own = Identity::own()?;
@@ -226,7 +231,8 @@ impl Tap {
 
     fn note(&mut self, link: &Link, netns: Identity, own: Identity) {
         if self.home != Some(netns) {
-            // A namespace that was made anew under its name is another; one that may not be looked at is what it was.
+            // A namespace that was made anew under its name is another; one that may not be looked at is what
+            // it was.
             let home = self.wanted.1.as_ref().map_or(Some(own), |netns| netns.identity().ok());
             self.home = home.or(self.home);
         }
