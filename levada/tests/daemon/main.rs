@@ -15,6 +15,7 @@ mod members;
 mod moves;
 mod restart;
 mod shortcuts;
+mod strays;
 mod talk;
 mod terminal;
 mod testbed;
