@@ -64,7 +64,8 @@ fn judge(status: &BTreeMap<String, String>) -> Result<(), String> {
         .ok_or_else(|| format!("{name} is not expected: say in `privileges` what it is there for"))?;
     let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"].map(word);
     let wanted = [capabilities, capabilities, 0, 0, BOUNDS];
-    let seccomp = (status["Seccomp"].as_str(), status["Seccomp_filters"].parse().unwrap(), status["NoNewPrivs"].as_str());
+    let seccomp =
+        (status["Seccomp"].as_str(), status["Seccomp_filters"].parse().unwrap(), status["NoNewPrivs"].as_str());
     if sets == wanted && seccomp == ("2", filters, "1") {
         return Ok(());
     }
@@ -104,10 +105,8 @@ fn plug_in(bed: &Bed) -> (UnixStream, UnixDatagram) {
 
 /// The host's interface, taps, and a plug.
 fn all_kinds(bed: &Bed) -> String {
-    let plug = format!(
-        "\n[[switch.tenant.endpoint]]\nname = \"v\"\nport = \"vde://{}/red\"\n",
-        bed.directory.display()
-    );
+    let plug =
+        format!("\n[[switch.tenant.endpoint]]\nname = \"v\"\nport = \"vde://{}/red\"\n", bed.directory.display());
     TAKEN.to_owned() + &plug
 }
 
@@ -121,7 +120,11 @@ fn each_thread_may_do_what_it_is_there_for() {
     let bed = bed();
     let text = all_kinds(&bed);
     let mut daemon = bed.start(&text);
-    assert!(!daemon.log().contains("rights that it does not need") && !daemon.log().contains("seccomp"), "{}", daemon.log());
+    assert!(
+        !daemon.log().contains("rights that it does not need") && !daemon.log().contains("seccomp"),
+        "{}",
+        daemon.log()
+    );
     assert_confined(&daemon);
     // All kinds of ports are used, and the control socket, for looking and for a change that opens a device.
     let _echo = bed.echo("b", B);
