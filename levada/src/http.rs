@@ -1,7 +1,8 @@
 //! The control socket: HTTP/1.1 with JSON on a Unix socket in the run directory (RFC 9112, RFC 9110; `docs/management.md`).
 //!
-//! One thread serves all clients; what takes long (asking the worker, waiting for a change) is done on others, and changes are made by a thread that has
-//! the rights for it (`changes`). The worker never waits for any of it. Every client has a bounded number of places, header, body and time: a connection is one request. Who a client is, the kernel says
+//! One thread serves all clients; what takes long (asking the worker, waiting for a change) is done on others.
+//! Changes are made by a thread that has the rights for it (`changes`). The worker never waits for any of
+//! it. Every client has a bounded number of places, header, body and time: a connection is one request. Who a client is, the kernel says
 //! (SO_PEERCRED, unix(7)): the daemon's user and root may change things, members of `socket_group` may look, nobody else gets an answer.
 //! The two have places of their own, so that those who may only look cannot keep those away who may do something.
 

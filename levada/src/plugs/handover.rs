@@ -28,8 +28,8 @@ impl Plugs {
         lent.filter_map(|fd| fd.try_clone_to_owned().ok()).collect()
     }
 
-    /// Stops serving clients, and says which there are, with second descriptors of theirs. What they do meanwhile waits. The thread that serves
-    /// them does it, because who has asked to be plugged in still is, which only that thread has the rights for.
+    /// Stops serving clients, and says which there are, with second descriptors of theirs. What they do meanwhile waits.
+    /// The thread that serves them does it: who has asked is plugged in still, and it alone has the rights for that.
     #[must_use]
     pub fn freeze(&self) -> Inventory {
         let (reply, answer) = sync_channel(1);

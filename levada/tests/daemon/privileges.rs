@@ -1,4 +1,5 @@
-//! What each thread of a running daemon may do, as the kernel says it: capabilities(7) and seccomp(2) in /proc.
+//! What each thread of a running daemon may do, as the kernel says it: capabilities(7) and seccomp(2) in
+//! /proc.
 
 use crate::interfaces::{B, TAKEN, bed};
 use crate::testbed::{Bed, Daemon, soon, turn};
@@ -28,7 +29,8 @@ const DEVICES: u64 = NET_ADMIN | NET_RAW | SYS_ADMIN | PERFMON | BPF | DAC_OVERR
 /// What no thread has is gone for the process.
 const BOUNDS: u64 = DEVICES | CHOWN | SYS_NICE;
 
-/// By the thread's name: its capabilities, and how many filters its calls pass: one that all have, and for those without devices their own.
+/// By the thread's name: its capabilities, and how many filters its calls pass: one that all have, and for
+/// those without devices their own.
 const EXPECTED: [(&str, u64, u32); 17] = [
     ("levada", DAC_OVERRIDE, 1),
     ("levada-changes", DEVICES | CHOWN, 1),
