@@ -13,6 +13,7 @@ mod handover;
 use crate::log::{Level, Log};
 use crate::worker::{Bell, Order};
 use control::plan::VdePlan;
+use handover::Inventory;
 use ports::Survey;
 use ports::vde::request::{MOST_BYTES, Request};
 use ports::vde::{Counts, Directory, DirectoryOptions, MAX_CLIENTS, OpenError, Plugged, VdePort};
@@ -49,6 +50,8 @@ const FROZEN: Duration = Duration::from_millis(2);
 const EVENTS: usize = 64;
 /// What the order to stop is watched as.
 const STOP: u64 = 0;
+/// What a wish of another process's is watched as: to take over ([`Board::freezing`]).
+const CALL: u64 = 1;
 /// Log lines of a level a second.
 const LINES: u32 = 8;
 /// Bytes of an Ethernet header without tag.
@@ -64,6 +67,7 @@ pub struct Plugs {
     board: Arc<Mutex<Board>>,
     epoll: Arc<OwnedFd>,
     stop: Arc<OwnedFd>,
+    call: Arc<OwnedFd>,
 }
 
 /// All directories, plugs and clients.
@@ -81,6 +85,8 @@ struct Board {
     lines: (Instant, [u32; 2]),
     /// Another process is about to take over: nothing changes until it has, or has failed.
     is_frozen: bool,
+    /// Who waits for that to begin.
+    freezing: Option<SyncSender<Inventory>>,
     /// Where the directories are written down, for who cleans up after a kill.
     ledger: Option<PathBuf>,
 }
@@ -138,6 +144,8 @@ impl Plugs {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &call, EventData::new_u64(CALL), EventFlags::IN | EventFlags::ET)?;
         let board = Board {
             log,
             inbox,
@@ -146,12 +154,13 @@ impl Plugs {
             directories: Vec::new(),
             plugs: Vec::new(),
             waiting: VecDeque::new(),
-            next: STOP + 1,
+            next: CALL,
             lines: (Instant::now(), [0; 2]),
             is_frozen: false,
+            freezing: None,
             ledger: None,
         };
-        Ok(Plugs { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop) })
+        Ok(Plugs { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop), call: Arc::new(call) })
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -205,6 +214,7 @@ impl Plugs {
                 board.close_all();
                 return;
             }
+            board.freeze();
             if board.is_frozen {
                 drop(board);
                 std::thread::sleep(FROZEN);

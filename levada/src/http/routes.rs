@@ -76,7 +76,10 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
             Err(answer) => answer,
         },
         _ => match read::<ChangeRequest>(rights, request, BODY_BYTES).await {
-            Ok(request) => with_desk(house, &house.changes, move |house| house.desk.change(&request)).await,
+            Ok(request) => {
+                let make = move |house: &House| house.maker.make(move |desk| desk.change(&request))?;
+                with_desk(house, &house.changes, make).await
+            }
             Err(answer) => answer,
         },
     }

@@ -2,6 +2,7 @@
 
 use super::routes::ROUTES;
 use super::*;
+use crate::changes::Changes;
 use crate::desk::Desk;
 use crate::log::Log;
 use crate::peers::Socket;
@@ -48,14 +49,15 @@ impl Bed {
             facts,
             inbox,
             bell,
-            log,
+            log.clone(),
             Arc::clone(&door),
             Socket::default(),
             Arc::new(|| {}),
         ));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
-            serve(listener, desk, door).unwrap();
+            let changes = Changes::start(Arc::clone(&desk), log).unwrap();
+            serve(listener, desk, changes, door).unwrap();
         });
         Bed(path)
     }
