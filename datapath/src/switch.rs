@@ -23,6 +23,7 @@ use crate::verdict::{DropCounters, Reason, Verdict};
 use crate::wire::{L4, Mac, vlan, vxlan};
 use change::Gone;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
+use memory::Memory;
 use std::collections::VecDeque;
 
 mod change;
@@ -33,7 +34,10 @@ mod explain;
 mod feedback;
 mod handover;
 mod look;
+mod memory;
 mod tunnel;
+
+pub use memory::MemoryStats;
 
 pub use handover::{EndpointState, Imported, Learned, OtherVersion, PairState, State, TenantState};
 
@@ -93,6 +97,7 @@ pub struct Switch {
     egress: Scheduler,
     arrivals: Arrivals,
     ingress: Scheduler,
+    memory: Memory,
     floods: Vec<FloodBudget>,
     uplink_flood: FloodBudget,
     /// Where ingress is policed instead of queued.
@@ -135,6 +140,7 @@ impl Switch {
             egress: Scheduler::new(&empty, Direction::Egress),
             arrivals: Arrivals::new(seed),
             ingress: Scheduler::new(&empty, Direction::Ingress),
+            memory: Memory::default(),
             floods: Vec::new(),
             uplink_flood: FloodBudget::new(UPLINK_FLOOD),
             policer: policed.then(|| Policer::new(published)),
@@ -215,6 +221,7 @@ impl Switch {
 
     /// The next frame that is due, and the port it leaves by.
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
+        self.settle_memory(pool);
         loop {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
@@ -270,6 +277,7 @@ impl Switch {
         while let Some((_, frame)) = self.out.pop_front() {
             pool.free(frame);
         }
+        self.leave_memory(pool);
     }
 
     fn rx_endpoint(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {

@@ -34,7 +34,7 @@ impl Switch {
             Change::Port(id, features) => self.change_port(id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, uplink),
             Change::Tenant(id, Some(tenant)) => self.set_tenant(id, tenant),
-            Change::Tenant(id, None) => self.remove_tenant(id),
+            Change::Tenant(id, None) => self.remove_tenant(pool, id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
             Change::Overlay(change) => self.change_overlay(change),
@@ -71,6 +71,7 @@ impl Switch {
         self.tallies.reserve(endpoints);
         self.floods.reserve(endpoints);
         self.gone.reserve(endpoints);
+        self.memory.reserve(endpoints);
     }
 
     fn change_port(&mut self, id: PortId, features: Option<PortFeatures>) -> Result<(), ChangeError> {
@@ -93,6 +94,7 @@ impl Switch {
         let after = uplink.as_ref().map(|uplink| uplink.port);
         self.program.uplink = uplink;
         let uplink = self.program.uplink.as_ref();
+        self.memory.unsettle();
         self.egress.set_uplink(uplink);
         self.ingress.set_uplink(uplink);
         if let Some(policer) = &mut self.policer {
@@ -135,11 +137,12 @@ impl Switch {
             policer.set_tenant(id, Some(&tenant));
         }
         self.attach(id, before, Some(tenant.attachment));
+        self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
         self.program.tenants.set(id.0, Some(tenant));
         Ok(())
     }
 
-    fn remove_tenant(&mut self, id: TenantId) -> Result<(), ChangeError> {
+    fn remove_tenant(&mut self, pool: &mut Pool, id: TenantId) -> Result<(), ChangeError> {
         let before = self.program.tenants.get(id.0).ok_or(ChangeError::Vacant(id.0))?.attachment;
         if self.has_endpoints(id) {
             return Err(ChangeError::TenantInUse(id));
@@ -150,6 +153,8 @@ impl Switch {
             policer.set_tenant(id, None);
         }
         self.attach(id, Some(before), None);
+        self.memory.change_tenant(id, self.program.tenants.get(id.0), None);
+        self.close_tenant(pool, id);
         self.program.tenants.set(id.0, None);
         Ok(())
     }
@@ -194,7 +199,10 @@ impl Switch {
         if let Some(policer) = &mut self.policer {
             policer.set_endpoint(id, Some(&endpoint));
         }
+        self.memory.change_endpoint(id, self.program.endpoints.get(id.0), Some(&endpoint));
+        let tenant = endpoint.tenant;
         self.program.endpoints.set(id.0, Some(endpoint));
+        self.settle_change(pool, id, tenant);
         Ok(())
     }
 
@@ -221,7 +229,10 @@ impl Switch {
         if let Some(policer) = &mut self.policer {
             policer.set_endpoint(id, None);
         }
+        self.memory.change_endpoint(id, self.program.endpoints.get(id.0), None);
+        self.close_endpoint(pool, id);
         self.program.endpoints.set(id.0, None);
+        self.settle_change(pool, id, tenant);
         Ok(())
     }
 

@@ -235,7 +235,8 @@ impl Switch {
     fn import_pair(&mut self, now: Instant, away_ns: u64, id: EndpointId, pair: &PairState) -> bool {
         let Some(endpoint) = self.program.endpoints.get(id.0) else { return false };
         let limits = pair.rate >= Rate::MIN && pair.rate.is_limited();
-        let done = limits && self.pairs.limit(now, id, pair.to, pair.rate, endpoint.queue_bytes).is_ok();
+        let queue = (endpoint.queue_bytes, self.memory.owner(id, endpoint.tenant));
+        let done = limits && self.pairs.limit(now, id, pair.to, pair.rate, queue).is_ok();
         if done {
             self.pairs.restore(now, id, pair.to, pair.owed_ns.saturating_sub(away_ns));
         }

@@ -1,6 +1,6 @@
 //! What the switch would do with a frame that goes into a tunnel or comes out of one.
 
-use super::{Switch, Traveller, headers, refuse};
+use super::{Memory, Switch, Traveller, headers, refuse};
 use crate::fdb::Network;
 use crate::frame::{Frame, HEADROOM, Pool};
 use crate::guard;
@@ -55,11 +55,11 @@ impl Switch {
         steps.push(Step::Flood(left));
         let mut result = Ok(());
         if others > 0 {
-            result = match seen.copy_truesize {
+            result = match seen.copy_class {
                 None => refuse(steps, Reason::NoBuffer),
-                Some(truesize) => {
-                    let free = seen.free.without(truesize);
-                    self.explain_local(now, from, &Traveller { truesize, headroom: HEADROOM, free, ..*seen }, steps)
+                Some(class) => {
+                    let memory = seen.memory.with_copy(class);
+                    self.explain_local(now, from, &Traveller { class, headroom: HEADROOM, memory, ..*seen }, steps)
                 }
             };
             if result.is_ok() {
@@ -147,10 +147,10 @@ impl Switch {
                 layout,
                 offload,
                 wire_bytes: segment::tunnelled_wire_bytes(bytes.len(), &layout, &offload, outer),
-                truesize: pool.truesize(frame),
+                class: pool.class(frame),
                 headroom,
-                free: pool.available(),
-                copy_truesize: pool.truesize_of(bytes.len()),
+                memory: Memory::new(pool),
+                copy_class: pool.class_for(bytes.len()),
             };
             Ok((received, network, seen))
         });
