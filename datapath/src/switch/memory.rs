@@ -157,14 +157,15 @@ impl Switch {
     #[cold]
     fn settle_some(&mut self, pool: &mut Pool) {
         let holds = !self.program.tenants.is_empty();
-        if self.memory.holds != holds {
+        let begins = self.memory.holds != holds;
+        if begins {
             self.memory.holds = holds;
             pool.set_holder(holds);
         }
         let tenants = self.memory.tenants.len();
         let all = tenants + self.memory.endpoints.len();
-        if self.memory.settled != 0 {
-            // All was set for another version of the pool.
+        if begins || self.memory.settled != 0 {
+            // Nothing is set in this pool, or for another version of it.
             self.memory.unsettle();
         }
         for _ in 0..self.memory.left.min(AT_ONCE) {
