@@ -125,6 +125,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
             .map(|t| Tenant {
                 attachment: Attachment::Vlan(t as u16 + 1),
                 share: both(guaranteed(u64::from(endpoints / tenants).div_ceil(2))),
+                ..Tenant::default()
             })
             .collect(),
         endpoints: (0..endpoints)
@@ -136,6 +137,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
                 share: both(Share { weight: WEIGHTS[(e / 2 % 4) as usize], ..guaranteed(u64::from(e % 2)) }),
                 queue_bytes: 1 << 20,
                 flood_per_second: 1000,
+                flood_rate: Rate::UNLIMITED,
                 max_learned: 0,
                 talk: None,
             })

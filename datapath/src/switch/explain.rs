@@ -3,6 +3,7 @@
 //! Every decision is asked of the same function that decides for real frames, or of its twin that changes nothing (`would_learn`,
 //! `would_take`, `admit`). The fuzz target `switch` explains each frame before it is received, and compares.
 
+use super::floods::asks;
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
 use crate::fdb::{Learning, Network};
@@ -185,7 +186,7 @@ impl Switch {
         if outside && !everyone && others == 0 {
             return self.explain_wire(now, from, network, seen, steps);
         }
-        let left = self.floods[from.0 as usize].left(now);
+        let left = self.flood_left(now, from, asks(seen.bytes, &seen.layout));
         if left == 0 {
             if outside && !everyone {
                 steps.push(Step::OnlyOutside);
@@ -243,7 +244,7 @@ impl Switch {
                 Ok(())
             }
             Target::Group | Target::Unknown => {
-                let left = self.uplink_flood.left(now);
+                let left = self.uplink_flood_left(now, network, asks(seen.bytes, &seen.layout));
                 if left == 0 {
                     return refuse(steps, Reason::FloodLimit);
                 }

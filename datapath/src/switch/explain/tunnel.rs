@@ -9,6 +9,7 @@ use crate::overlay::PeerId;
 use crate::program::EndpointId;
 use crate::segment;
 use crate::switch::OUT;
+use crate::switch::floods::asks;
 use crate::switch::tunnel::tenant_of;
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -48,7 +49,7 @@ impl Switch {
         if !everyone && others == 0 && hosts == 0 {
             return refuse(steps, Reason::Unreachable);
         }
-        let left = self.floods[from.0 as usize].left(now);
+        let left = self.flood_left(now, from, asks(seen.bytes, &seen.layout));
         if left == 0 {
             return refuse(steps, Reason::FloodLimit);
         }
