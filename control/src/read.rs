@@ -130,10 +130,12 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
     }
     let burst_ns = r.get(&mut t, "burst", values::burst);
     let vtep = r.get(&mut t, "vtep", values::vtep);
+    let flood_per_second = r.get(&mut t, "flood_per_second", values::count);
+    let flood_rate = r.get(&mut t, "flood_rate", values::rate);
     let rate =
         datapath::units::Both { egress: rate.egress.unwrap_or_default(), ingress: rate.ingress.unwrap_or_default() };
     r.close(t);
-    Uplink { device, rate, burst_ns, vtep }
+    Uplink { device, rate, burst_ns, vtep, flood_per_second, flood_rate }
 }
 
 fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {
@@ -176,6 +178,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
         name,
         attachment: vlan.or(vni).unwrap_or_default(),
         knobs: knobs(r, &mut t),
+        flood_rate: r.get(&mut t, "flood_rate", values::rate),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
     };
     r.close(t);
@@ -195,6 +198,7 @@ fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
         knobs: knobs(r, &mut t),
         queue_bytes: r.get(&mut t, "queue", values::queue).unwrap_or(default.queue_bytes),
         flood_per_second: r.get(&mut t, "flood_per_second", values::count),
+        flood_rate: r.get(&mut t, "flood_rate", values::rate),
         max_learned: r.get(&mut t, "max_learned", values::count),
     };
     r.close(t);

@@ -97,6 +97,8 @@ const UPLINK: &[Key] = &[
     ("rate", Form::BothText(RATE), true, "what it carries"),
     ("burst", Form::Text(TIME), false, "what it may be sent at once where the daemon was late, as time at its rate"),
     ("vtep", Form::Text(VTEP), false, "this host's end of the tunnels to other hosts"),
+    ("flood_per_second", Form::Number(0, 1_000_000), false, "frames a second that are flooded from it in each network"),
+    ("flood_rate", Form::Text(RATE), false, "copies of these, in each network"),
 ];
 const KNOBS: &[Key] = &[
     ("guarantee", Form::BothText(RATE), false, "at least"),
@@ -106,6 +108,7 @@ const KNOBS: &[Key] = &[
 const TENANT: &[Key] = &[
     ("vlan", Form::Vlan, false, "id on the uplink; without it and `vni`: no way to the uplink"),
     ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
+    ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
 ];
 const ENDPOINT: &[Key] = &[
     ("mac", Form::Texts(MAC), false, "its addresses; the device gets the first. Absent: addresses are learned"),
@@ -114,6 +117,7 @@ const ENDPOINT: &[Key] = &[
     ("trunk", Form::Flag, false, "a bridge port: VLAN tags pass, no guard"),
     ("queue", Form::Text(SIZE), false, "bound of its queue in each direction"),
     ("flood_per_second", Form::Number(0, 1_000_000), false, "broadcast, multicast and unknown destinations a second"),
+    ("flood_rate", Form::Text(RATE), false, "copies of these, all together"),
     ("max_learned", Form::Number(0, 1_000_000), false, "addresses learned from it where `mac` is absent"),
 ];
 const LINK: &[Key] = &[

@@ -199,6 +199,8 @@ pub fn uplink(uplink: &Uplink) -> Keys {
     w.put_both("rate", &some, rate);
     w.put_some("burst", uplink.burst_ns, |v| show_time(v).into());
     w.put_some("vtep", uplink.vtep, |v| v.to_string().into());
+    w.put_some("flood_per_second", uplink.flood_per_second, Into::into);
+    w.put_some("flood_rate", uplink.flood_rate, rate);
     w.0
 }
 
@@ -213,6 +215,7 @@ pub fn tenant(tenant: &Tenant) -> Keys {
         Attachment::Vxlan(vni) => w.put("vni", vni),
     }
     knobs(&mut w, &tenant.knobs);
+    w.put_some("flood_rate", tenant.flood_rate, rate);
     w.0
 }
 
@@ -226,6 +229,7 @@ pub fn endpoint(endpoint: &Endpoint) -> Keys {
     knobs(&mut w, &endpoint.knobs);
     w.put_unless_default("queue", &endpoint.queue_bytes, &default.queue_bytes, |&v| write_size(v).into());
     w.put_some("flood_per_second", endpoint.flood_per_second, Into::into);
+    w.put_some("flood_rate", endpoint.flood_rate, rate);
     w.put_some("max_learned", endpoint.max_learned, Into::into);
     w.0
 }

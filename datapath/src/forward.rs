@@ -171,6 +171,13 @@ impl Forward {
         if everyone { &members.all } else { &members.learning }
     }
 
+    /// How many of them there are beside an endpoint.
+    #[must_use]
+    pub fn others(&self, network: Network, everyone: bool, endpoint: EndpointId) -> usize {
+        let is_member = everyone || self.places[endpoint.0 as usize].learning != NOWHERE;
+        self.members(network, everyone).len() - usize::from(is_member)
+    }
+
     /// Where a frame for `mac` goes that did not come from the uplink.
     #[must_use]
     pub fn target(&self, fdb: &Fdb, now: Instant, network: Network, vlan: u16, mac: Mac) -> Target {
@@ -210,7 +217,7 @@ impl Default for Forward {
 }
 
 /// A network's place among all: the untagged one, whose number is the largest, is the first.
-fn slot(network: Network) -> usize {
+pub(crate) fn slot(network: Network) -> usize {
     network.0.wrapping_add(1) as usize
 }
 

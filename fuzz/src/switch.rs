@@ -175,7 +175,7 @@ fn program(how: u8, which: u8) -> Program {
             [if how & 32 == 0 { index } else { index % 2 }];
         let attachment =
             if index == 2 && attachment == Attachment::Vlan(10) { Attachment::Vlan(30) } else { attachment };
-        program.tenants.push(Tenant { attachment, share: Both { egress: share, ingress: share } });
+        program.tenants.push(Tenant { attachment, share: Both { egress: share, ingress: share }, flood_rate: rate });
         for (number, &port) in ports.iter().enumerate() {
             program.endpoints.push(Endpoint {
                 tenant: TenantId(index as u32),
@@ -188,6 +188,7 @@ fn program(how: u8, which: u8) -> Program {
                 share: Both { egress: share, ingress: share },
                 queue_bytes: 1 << (8 + which % 8),
                 flood_per_second: 100,
+                flood_rate: rate,
                 max_learned: 3,
                 talk: None,
             });
@@ -257,7 +258,7 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
                 Attachment::Vlan(u16::from(knobs >> 2) / 2 * 10),
                 if knobs & 4 == 0 { Attachment::Vlan(30) } else { Attachment::Vxlan(VNI) },
             ][usize::from(id >> 6)];
-            Change::Tenant(TenantId(u32::from(id % 5)), Some(Tenant { attachment, share }))
+            Change::Tenant(TenantId(u32::from(id % 5)), Some(Tenant { attachment, share, flood_rate: rate }))
         }
         3 => {
             let tunnel = id & 0x40 != 0;
@@ -280,6 +281,7 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
                     share,
                     queue_bytes: 1 << (8 + more % 8),
                     flood_per_second: u32::from(more),
+                    flood_rate: rate,
                     max_learned: u32::from(id / 64),
                     talk: None,
                 }),

@@ -2,6 +2,7 @@
 //! configuration may count differently, and with every key optional, because its version may know others.
 
 use control::plan::Plan;
+use datapath::flood::Saved;
 use datapath::pair::Toward;
 use datapath::police::Tokens;
 use datapath::program::{EndpointId, TenantId};
@@ -34,6 +35,7 @@ struct Switch {
     endpoints: BTreeMap<String, Endpoint>,
     drops: Drops,
     flood: u64,
+    flood_used_ns: u64,
 }
 
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -43,6 +45,10 @@ struct Tenant {
     ingress: Lane,
     owed_egress_ns: u64,
     owed_ingress_ns: u64,
+    flood_used_ns: u64,
+    /// Of its network from the uplink; without it all of the budget is left.
+    uplink_flood: Option<u64>,
+    uplink_flood_used_ns: u64,
 }
 
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -61,6 +67,7 @@ struct Endpoint {
     owed_egress_ns: u64,
     owed_ingress_ns: u64,
     flood: u64,
+    flood_used_ns: u64,
     /// Packets, and nanoseconds since.
     tokens: Option<(u64, u64)>,
     pairs: Vec<Pair>,
@@ -154,6 +161,9 @@ impl State {
                 ingress: (&state.stats.ingress).into(),
                 owed_egress_ns: state.owed_ns.egress,
                 owed_ingress_ns: state.owed_ns.ingress,
+                flood_used_ns: state.flood_used_ns,
+                uplink_flood: Some(state.uplink_flood.frames),
+                uplink_flood_used_ns: state.uplink_flood.used_ns,
             };
             let tenants = known.tenants.iter().map(|(id, t)| (switch.tenants[id.0 as usize].clone(), tenant(t)));
             let written = Switch {
@@ -161,7 +171,8 @@ impl State {
                 tenants: tenants.collect(),
                 endpoints: endpoints.collect(),
                 drops: drops_out(&known.uplink_drops),
-                flood: known.uplink_flood,
+                flood: known.uplink_flood.frames,
+                flood_used_ns: known.uplink_flood.used_ns,
             };
             Some((switch.name.clone(), written))
         });
@@ -181,14 +192,16 @@ impl State {
                 let tenant = written.tenants.get(&switch.tenants[id as usize])?;
                 let stats = Both { egress: (&tenant.egress).into(), ingress: (&tenant.ingress).into() };
                 let owed_ns = Both { egress: tenant.owed_egress_ns, ingress: tenant.owed_ingress_ns };
-                Some((TenantId(id), TenantState { stats, owed_ns }))
+                let uplink_flood =
+                    Saved { frames: tenant.uplink_flood.unwrap_or(u64::MAX), used_ns: tenant.uplink_flood_used_ns };
+                Some((TenantId(id), TenantState { stats, owed_ns, flood_used_ns: tenant.flood_used_ns, uplink_flood }))
             });
             let known = Known {
                 version: written.version,
                 endpoints: endpoints.collect(),
                 tenants: tenants.collect(),
                 uplink_drops: drops_in(&written.drops),
-                uplink_flood: written.flood,
+                uplink_flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
             };
             Some((number as usize, known))
         };
@@ -212,7 +225,8 @@ fn endpoint_out(state: &EndpointState) -> Endpoint {
         learned: state.learned.iter().map(|l| (l.mac.0, l.vlan, l.left_ns)).collect(),
         owed_egress_ns: state.owed_ns.egress,
         owed_ingress_ns: state.owed_ns.ingress,
-        flood: state.flood,
+        flood: state.flood.frames,
+        flood_used_ns: state.flood.used_ns,
         tokens: state.tokens.map(|tokens| (tokens.packets, tokens.since_ns)),
         pairs: state.pairs.iter().map(Pair::from).collect(),
     }
@@ -234,7 +248,7 @@ fn endpoint_in(written: &Endpoint) -> EndpointState {
         },
         learned: written.learned.iter().map(learned).collect(),
         owed_ns: Both { egress: written.owed_egress_ns, ingress: written.owed_ingress_ns },
-        flood: written.flood,
+        flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
         tokens: written.tokens.map(|(packets, since_ns)| Tokens { packets, since_ns }),
         pairs: written.pairs.iter().map(PairState::from).collect(),
     }

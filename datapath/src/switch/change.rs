@@ -15,7 +15,8 @@
 
 use super::{Event, Role, Switch, Tally};
 use crate::fdb::{Network, network_of};
-use crate::flood::FloodBudget;
+use crate::flood::{CopyBudget, FloodBudget, FloodLimits};
+use crate::forward;
 use crate::frame::Pool;
 use crate::overlay::OverlayChange;
 use crate::program::{
@@ -34,13 +35,18 @@ impl Switch {
             Change::Port(id, features) => self.change_port(id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, uplink),
             Change::Tenant(id, Some(tenant)) => self.set_tenant(id, tenant),
-            Change::Tenant(id, None) => self.remove_tenant(id),
+            Change::Tenant(id, None) => self.remove_tenant(pool, id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
             Change::Overlay(change) => self.change_overlay(change),
             Change::FdbAge(age_ns) => {
                 self.program.fdb_age_ns = age_ns;
                 self.fdb.set_age(age_ns);
+                Ok(())
+            }
+            Change::UplinkFlood(limits) => {
+                self.program.uplink_flood = limits;
+                self.uplink_floods.iter_mut().for_each(|budget| budget.set_limits(now, limits));
                 Ok(())
             }
         }
@@ -71,6 +77,7 @@ impl Switch {
         self.tallies.reserve(endpoints);
         self.floods.reserve(endpoints);
         self.gone.reserve(endpoints);
+        self.memory.reserve(endpoints);
     }
 
     fn change_port(&mut self, id: PortId, features: Option<PortFeatures>) -> Result<(), ChangeError> {
@@ -93,6 +100,7 @@ impl Switch {
         let after = uplink.as_ref().map(|uplink| uplink.port);
         self.program.uplink = uplink;
         let uplink = self.program.uplink.as_ref();
+        self.memory.unsettle();
         self.egress.set_uplink(uplink);
         self.ingress.set_uplink(uplink);
         if let Some(policer) = &mut self.policer {
@@ -135,11 +143,27 @@ impl Switch {
             policer.set_tenant(id, Some(&tenant));
         }
         self.attach(id, before, Some(tenant.attachment));
+        self.set_tenant_flood(id, before.is_none(), tenant.flood_rate);
+        self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
         self.program.tenants.set(id.0, Some(tenant));
         Ok(())
     }
 
-    fn remove_tenant(&mut self, id: TenantId) -> Result<(), ChangeError> {
+    /// A tenant's budgets, which are full where its slot has a new owner.
+    fn set_tenant_flood(&mut self, id: TenantId, is_new: bool, rate: Rate) {
+        let (at, network) = (id.0 as usize, forward::slot(Network(id.0)));
+        if self.tenant_floods.len() <= at {
+            self.tenant_floods.resize(at + 1, CopyBudget::new(Rate(0)));
+            self.uplink_floods.resize(network + 1, FloodBudget::new(self.program.uplink_flood));
+        }
+        if is_new {
+            self.tenant_floods[at] = CopyBudget::new(rate);
+            self.uplink_floods[network] = FloodBudget::new(self.program.uplink_flood);
+        }
+        self.tenant_floods[at].set_rate(rate);
+    }
+
+    fn remove_tenant(&mut self, pool: &mut Pool, id: TenantId) -> Result<(), ChangeError> {
         let before = self.program.tenants.get(id.0).ok_or(ChangeError::Vacant(id.0))?.attachment;
         if self.has_endpoints(id) {
             return Err(ChangeError::TenantInUse(id));
@@ -150,6 +174,8 @@ impl Switch {
             policer.set_tenant(id, None);
         }
         self.attach(id, Some(before), None);
+        self.memory.change_tenant(id, self.program.tenants.get(id.0), None);
+        self.close_tenant(pool, id);
         self.program.tenants.set(id.0, None);
         Ok(())
     }
@@ -170,9 +196,7 @@ impl Switch {
             self.ingress.set_endpoint(pool, id, &endpoint);
             self.fdb.undeclare(network, &before.identity.macs);
             self.forward.set_learning(id, learning);
-            if before.flood_per_second != endpoint.flood_per_second {
-                self.floods[id.0 as usize].set_rate(now, endpoint.flood_per_second);
-            }
+            self.floods[id.0 as usize].set_limits(now, floods(&endpoint));
             if port != endpoint.port {
                 self.move_role(pool, Some(port), Some(endpoint.port), Role::Endpoint(id));
             }
@@ -180,10 +204,10 @@ impl Switch {
             let at = id.0 as usize;
             if self.tallies.len() <= at {
                 self.tallies.resize_with(at + 1, Tally::default);
-                self.floods.resize(at + 1, FloodBudget::new(0));
+                self.floods.resize(at + 1, FloodBudget::new(FloodLimits { per_second: 0, rate: Rate(0) }));
                 self.gone.resize(at + 1, Gone::NEVER);
             }
-            self.floods[at] = FloodBudget::new(endpoint.flood_per_second);
+            self.floods[at] = FloodBudget::new(floods(&endpoint));
             self.egress.add_endpoint(id, &endpoint);
             self.ingress.add_endpoint(id, &endpoint);
             self.forward.add(id, network, learning);
@@ -194,7 +218,10 @@ impl Switch {
         if let Some(policer) = &mut self.policer {
             policer.set_endpoint(id, Some(&endpoint));
         }
+        self.memory.change_endpoint(id, self.program.endpoints.get(id.0), Some(&endpoint));
+        let tenant = endpoint.tenant;
         self.program.endpoints.set(id.0, Some(endpoint));
+        self.settle_change(pool, id, tenant);
         Ok(())
     }
 
@@ -221,7 +248,10 @@ impl Switch {
         if let Some(policer) = &mut self.policer {
             policer.set_endpoint(id, None);
         }
+        self.memory.change_endpoint(id, self.program.endpoints.get(id.0), None);
+        self.close_endpoint(pool, id);
         self.program.endpoints.set(id.0, None);
+        self.settle_change(pool, id, tenant);
         Ok(())
     }
 
@@ -333,6 +363,10 @@ impl Gone {
     pub(super) fn had(self, queued: Instant) -> bool {
         self.0.is_some_and(|gone| queued <= gone)
     }
+}
+
+fn floods(endpoint: &Endpoint) -> FloodLimits {
+    FloodLimits { per_second: endpoint.flood_per_second, rate: endpoint.flood_rate }
 }
 
 fn check_slot(id: u32) -> Result<(), ChangeError> {

@@ -60,6 +60,7 @@ pub fn endpoint(n: u32, tenant: u32) -> Endpoint {
         share: Both::default(),
         queue_bytes: 1 << 20,
         flood_per_second: 1000,
+        flood_rate: Rate::UNLIMITED,
         max_learned: 4,
         talk: None,
     }
@@ -266,7 +267,8 @@ impl Chaos {
                     Attachment::Vlan(20),
                     Attachment::Vxlan(30),
                 ];
-                let tenant = Tenant { attachment: self.dice.of(&attachments), share: self.share() };
+                let flood_rate = Rate(self.dice.below(100) * MBIT);
+                let tenant = Tenant { attachment: self.dice.of(&attachments), share: self.share(), flood_rate };
                 Change::Tenant(TenantId(id % 4), (!gone).then_some(tenant))
             }
             _ if gone => Change::Endpoint(EndpointId(id), None),

@@ -3,11 +3,12 @@
 //! Every decision is asked of the same function that decides for real frames, or of its twin that changes nothing (`would_learn`,
 //! `would_take`, `admit`). The fuzz target `switch` explains each frame before it is received, and compares.
 
+use super::floods::asks;
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
 use crate::fdb::{Learning, Network};
 use crate::forward::{Outside, Target};
-use crate::frame::{Frame, HEADROOM, Pool, PoolLimits};
+use crate::frame::{Class, Frame, HEADROOM, Owner, Pool};
 use crate::guard::{self, Finding};
 use crate::journey::{Emit, Found, Headers, Journey, Queue, Step, Transport};
 use crate::offload::{Gso, Offload};
@@ -29,18 +30,62 @@ struct Traveller<'a> {
     layout: Layout,
     offload: Offload,
     wire_bytes: u32,
-    /// Memory of its buffer, and room before it.
-    truesize: u32,
+    /// Its buffer, and room before it.
+    class: Class,
     headroom: usize,
-    /// Buffers that are free while it travels.
-    free: PoolLimits,
-    /// The memory of a copy.
-    copy_truesize: Option<u32>,
+    memory: Memory<'a>,
+    /// The buffer of a copy.
+    copy_class: Option<Class>,
+}
+
+/// The frame memory as a frame finds it.
+#[derive(Clone, Copy)]
+struct Memory<'a> {
+    pool: &'a Pool,
+    /// The buffer of a copy that was made before, and whose queue it waits in, if it does.
+    copy: Option<(Class, Option<Owner>)>,
+}
+
+impl<'a> Memory<'a> {
+    fn new(pool: &'a Pool) -> Memory<'a> {
+        Memory { pool, copy: None }
+    }
+
+    /// What it is when a copy was made.
+    fn with_copy(self, class: Class) -> Memory<'a> {
+        Memory { copy: Some((class, None)), ..self }
+    }
+
+    /// What it is when a copy waits in a queue of `owner`.
+    fn with_waiting(self, class: Class, owner: Owner) -> Memory<'a> {
+        Memory { copy: Some((class, Some(owner))), ..self }
+    }
+
+    /// As [`Pool::may_wait`].
+    fn may_wait(&self, owner: Owner, class: Class, held: u64) -> bool {
+        let mut free = self.pool.available().of(class);
+        let standing = match self.copy {
+            Some((copy, Some(waits))) if copy == class && waits == owner => {
+                self.pool.standing(owner, class, free).with_one_more()
+            }
+            Some((copy, _)) if copy == class => {
+                free = free.saturating_sub(1);
+                self.pool.standing(owner, class, free)
+            }
+            _ => self.pool.standing(owner, class, free),
+        };
+        standing.takes(held)
+    }
 }
 
 impl Traveller<'_> {
     fn segments(&self) -> u32 {
         segment::segments(&self.layout, &self.offload)
+    }
+
+    /// As [`Pool::may_wait`], for this frame.
+    fn may_wait(&self) -> impl Fn(Owner, u64) -> bool {
+        |owner, held| self.memory.may_wait(owner, self.class, held)
     }
 
     /// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
@@ -141,7 +186,7 @@ impl Switch {
         if outside && !everyone && others == 0 {
             return self.explain_wire(now, from, network, seen, steps);
         }
-        let left = self.floods[from.0 as usize].left(now);
+        let left = self.flood_left(now, from, asks(seen.bytes, &seen.layout));
         if left == 0 {
             if outside && !everyone {
                 steps.push(Step::OnlyOutside);
@@ -150,20 +195,21 @@ impl Switch {
             return refuse(steps, Reason::FloodLimit);
         }
         steps.push(Step::Flood(left));
-        let mut free = seen.free;
+        let mut memory = seen.memory;
         if outside {
-            match seen.copy_truesize {
+            match seen.copy_class {
                 None => steps.push(Step::Refuse(Reason::NoBuffer)),
-                Some(truesize) => {
-                    let copy = Traveller { truesize, headroom: HEADROOM, free: free.without(truesize), ..*seen };
+                Some(class) => {
+                    let with_copy = memory.with_copy(class);
+                    let copy = Traveller { class, headroom: HEADROOM, memory: with_copy, ..*seen };
                     if self.explain_wire(now, from, network, &copy, steps).is_ok() {
-                        free = copy.free;
+                        memory = memory.with_waiting(class, self.egress.tree(Plane::Wire).lane(from).owner());
                     }
                 }
             }
         }
         if others > 0 {
-            self.explain_local(now, from, &Traveller { free, ..*seen }, steps)?;
+            self.explain_local(now, from, &Traveller { memory, ..*seen }, steps)?;
             steps.push(Step::Copies(others as u32));
         }
         Ok(())
@@ -198,7 +244,7 @@ impl Switch {
                 Ok(())
             }
             Target::Group | Target::Unknown => {
-                let left = self.uplink_flood.left(now);
+                let left = self.uplink_flood_left(now, network, asks(seen.bytes, &seen.layout));
                 if left == 0 {
                     return refuse(steps, Reason::FloodLimit);
                 }
@@ -322,8 +368,8 @@ impl Switch {
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<bool, Reason> {
-        let size = (seen.wire_bytes, seen.truesize, seen.segments());
-        let mut met = self.pairs.on_the_way(now, from, destination(seen.bytes), seen.free, size);
+        let size = (seen.wire_bytes, seen.class, seen.segments());
+        let mut met = self.pairs.on_the_way(now, from, destination(seen.bytes), seen.may_wait(), size);
         let Some(first) = met.next() else { return Ok(false) };
         steps.push(Step::Pair(from, first));
         if let Admission::Refused(reason) = first.admission {
@@ -425,7 +471,7 @@ impl Switch {
             bound: lane.bound(),
             share: owner.map(|e| *e.share.get(direction)).unwrap_or_default(),
             wait_ns: owner.map_or(0, |e| scheduler.wait_ns(endpoint, e.tenant, now)),
-            admission: lane.admit(|| seen.free, seen.wire_bytes, seen.truesize, || seen.segments()),
+            admission: lane.admit(seen.may_wait(), seen.wire_bytes, seen.class, || seen.segments()),
         }
     }
 }
@@ -445,10 +491,10 @@ fn see<'a>(pool: &'a Pool, frame: &Frame) -> Result<Traveller<'a>, Reason> {
         layout,
         offload,
         wire_bytes: segment::wire_bytes(bytes.len(), &layout, &offload),
-        truesize: pool.truesize(frame),
+        class: pool.class(frame),
         headroom: pool.headroom(frame),
-        free: pool.available(),
-        copy_truesize: pool.truesize_of(bytes.len()),
+        memory: Memory::new(pool),
+        copy_class: pool.class_for(bytes.len()),
     })
 }
 

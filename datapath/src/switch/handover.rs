@@ -6,6 +6,9 @@
 //! runs is left out and counted, and no value, however wrong, does more than a full budget or an empty one would.
 
 use super::Switch;
+use crate::fdb::Network;
+use crate::flood::Saved;
+use crate::forward::slot;
 use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
 use crate::program::{EndpointId, TenantId};
@@ -28,8 +31,8 @@ pub struct State {
     pub tenants: Vec<(TenantId, TenantState)>,
     /// Drops of frames that belonged to no endpoint.
     pub uplink_drops: DropCounters,
-    /// Saved flood budget of the uplink, in billionths of a frame.
-    pub uplink_flood: u64,
+    /// Saved flood budget of the untagged network from the uplink.
+    pub uplink_flood: Saved,
 }
 
 impl State {
@@ -46,8 +49,8 @@ pub struct EndpointState {
     pub learned: Vec<Learned>,
     /// Nanoseconds until what it sent is paid for, where it has a limit.
     pub owed_ns: Both<u64>,
-    /// Saved flood budget, in billionths of a frame.
-    pub flood: u64,
+    /// Saved flood budget.
+    pub flood: Saved,
     /// What its policer's bucket held, where ingress is policed and anything has arrived.
     pub tokens: Option<Tokens>,
     /// Its pair limits.
@@ -83,6 +86,10 @@ pub struct TenantState {
     pub stats: Both<LaneStats>,
     /// Nanoseconds until what it sent is paid for, where it has a limit.
     pub owed_ns: Both<u64>,
+    /// What is used of its budget for copies, in nanoseconds at its rate.
+    pub flood_used_ns: u64,
+    /// Saved flood budget of its own network from the uplink.
+    pub uplink_flood: Saved,
 }
 
 /// What became of an imported state.
@@ -141,14 +148,20 @@ impl Switch {
                 egress: egress.tenants[id as usize].wait_ns(now),
                 ingress: ingress.tenants[id as usize].wait_ns(now),
             };
-            (TenantId(id), TenantState { stats: self.tenant_stats(TenantId(id)), owed_ns })
+            let state = TenantState {
+                stats: self.tenant_stats(TenantId(id)),
+                owed_ns,
+                flood_used_ns: self.tenant_floods[id as usize].used_ns(now),
+                uplink_flood: self.uplink_floods[slot(Network(id))].saved(now),
+            };
+            (TenantId(id), state)
         };
         State {
             version: State::VERSION,
             endpoints: self.program.endpoints.iter().map(|(id, _)| endpoint(id)).collect(),
             tenants: self.program.tenants.iter().map(|(id, _)| tenant(id)).collect(),
             uplink_drops: self.uplink_drops.clone(),
-            uplink_flood: self.uplink_flood.saved(now),
+            uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
         }
     }
 
@@ -197,12 +210,14 @@ impl Switch {
                 let limit = &mut scheduler.limits_mut().tenants[id.0 as usize];
                 limit.restore(now, tenant.owed_ns.get(direction).saturating_sub(away_ns));
             }
+            self.tenant_floods[id.0 as usize].restore(now, away_ns, tenant.flood_used_ns);
+            self.uplink_floods[slot(Network(id.0))].restore(now, away_ns, tenant.uplink_flood);
             if let Some(policer) = &mut self.policer {
                 policer.tenant_passed_mut(*id).count_on(&tenant.stats.ingress.traffic);
             }
         }
         self.uplink_drops.count_on(&state.uplink_drops);
-        self.uplink_flood.restore(now, away_ns, state.uplink_flood);
+        self.uplink_floods[slot(Network::UNTAGGED)].restore(now, away_ns, state.uplink_flood);
         Ok(imported)
     }
 
@@ -235,7 +250,8 @@ impl Switch {
     fn import_pair(&mut self, now: Instant, away_ns: u64, id: EndpointId, pair: &PairState) -> bool {
         let Some(endpoint) = self.program.endpoints.get(id.0) else { return false };
         let limits = pair.rate >= Rate::MIN && pair.rate.is_limited();
-        let done = limits && self.pairs.limit(now, id, pair.to, pair.rate, endpoint.queue_bytes).is_ok();
+        let queue = (endpoint.queue_bytes, self.memory.owner(id, endpoint.tenant));
+        let done = limits && self.pairs.limit(now, id, pair.to, pair.rate, queue).is_ok();
         if done {
             self.pairs.restore(now, id, pair.to, pair.owed_ns.saturating_sub(away_ns));
         }

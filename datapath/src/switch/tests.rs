@@ -48,6 +48,7 @@ impl Rig {
                 share: Both::default(),
                 queue_bytes: 1 << 20,
                 flood_per_second: 1000,
+                flood_rate: Rate::UNLIMITED,
                 max_learned: 4,
                 talk: None,
             });

@@ -57,12 +57,13 @@ impl Switch {
         frame: Frame,
     ) -> Result<(), Reason> {
         let network = self.forward.network(from);
-        let others = self.forward.members(network, everyone).iter().any(|&e| e != from);
+        let copies = self.forward.others(network, everyone, from);
         let hosts = self.tunnels.peers_of(tenant_of(network)).len();
+        let others = copies > 0;
         if !everyone && !others && hosts == 0 {
             return drop_for(pool, frame, Reason::Unreachable);
         }
-        if !self.floods[from.0 as usize].take(now) {
+        if !self.take_flood(pool, now, from, copies + hosts, &frame) {
             return drop_for(pool, frame, Reason::FloodLimit);
         }
         let mut result = Ok(());
@@ -171,7 +172,7 @@ impl Switch {
     /// themselves.
     fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame, longest: u32) {
         let Ok(mtu) = u16::try_from(longest.saturating_sub(ETHERNET_HEADER as u32)) else { return };
-        if !self.floods[from.0 as usize].take(now) {
+        if !self.take_flood(pool, now, from, 1, frame) {
             return;
         }
         let Some(answer) = too_big::answer(pool, frame, mtu) else { return };

@@ -174,7 +174,7 @@ prop_compose! {
             },
             learned,
             owed_ns: Both { egress: n[0], ingress: n[1] },
-            flood: n[2],
+            flood: Saved { frames: n[2], used_ns: n[3] },
             tokens: tokens.then_some(Tokens { packets: n[3], since_ns: n[4] }),
             pairs,
         }
@@ -189,7 +189,9 @@ prop_compose! {
     ) -> State {
         let tenant = |(id, lane, owed): (u32, LaneStats, u64)| {
             let both = |lane| Both { egress: lane, ingress: lane };
-            (TenantId(id), TenantState { stats: both(lane), owed_ns: Both { egress: owed, ingress: owed } })
+            let owed_ns = Both { egress: owed, ingress: owed };
+            let uplink_flood = Saved { frames: owed, used_ns: owed };
+            (TenantId(id), TenantState { stats: both(lane), owed_ns, flood_used_ns: owed, uplink_flood })
         };
         let uplink_drops = endpoints.first().map(|(_, e)| e.stats.drops.clone()).unwrap_or_default();
         State {
@@ -197,7 +199,7 @@ prop_compose! {
             endpoints: endpoints.into_iter().map(|(id, e)| (EndpointId(id), e)).collect(),
             tenants: tenants.into_iter().map(tenant).collect(),
             uplink_drops,
-            uplink_flood,
+            uplink_flood: Saved { frames: uplink_flood, used_ns: uplink_flood },
         }
     }
 }
