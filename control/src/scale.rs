@@ -81,7 +81,10 @@ mod tests {
                 headroom_ppm: 20_000,
                 burst_ns: Uplink::BURST_NS,
             }),
-            tenants: guarantees.iter().map(|&g| Tenant { attachment: Attachment::Untagged, share: share(g) }).collect(),
+            tenants: guarantees
+                .iter()
+                .map(|&g| Tenant { attachment: Attachment::Untagged, share: share(g), ..Tenant::default() })
+                .collect(),
             endpoints: guarantees
                 .iter()
                 .enumerate()

@@ -125,6 +125,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
             .map(|t| Tenant {
                 attachment: Attachment::Vlan(t as u16 + 1),
                 share: both(guaranteed(u64::from(endpoints / tenants).div_ceil(2))),
+                ..Tenant::default()
             })
             .collect(),
         endpoints: (0..endpoints)

@@ -104,6 +104,17 @@ pub struct Tenant {
     pub attachment: Attachment,
     /// Guarantee (at least the sum of its endpoints'), limit and weight.
     pub share: Both<Share>,
+    /// Addresses in its network that are outside, such as a router's: no endpoint claims them that does not list them itself.
+    pub outside: Outside,
+}
+
+/// Addresses that are outside.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outside {
+    /// MAC addresses.
+    pub macs: Vec<Mac>,
+    /// IP addresses.
+    pub ips: Vec<IpAddr>,
 }
 
 /// The NIC of one virtual machine or container.
@@ -289,6 +300,8 @@ pub struct Program {
     pub fdb_age_ns: u64,
     /// Where tenants are on other hosts.
     pub overlay: Overlay,
+    /// Addresses of tenants that endpoints of other hosts have declared, where no tunnel leads there.
+    pub elsewhere: BTreeSet<(TenantId, Mac)>,
 }
 
 impl Program {
@@ -366,6 +379,9 @@ impl Program {
             changes.push(Change::FdbAge(self.fdb_age_ns));
         }
         changes.extend(self.overlay.changes_from(&from.overlay).into_iter().map(Change::Overlay));
+        let gone = from.elsewhere.difference(&self.elsewhere).map(|&(tenant, mac)| (tenant, mac, false));
+        let come = self.elsewhere.difference(&from.elsewhere).map(|&(tenant, mac)| (tenant, mac, true));
+        changes.extend(gone.chain(come).map(|(tenant, mac, is_there)| Change::Elsewhere(tenant, mac, is_there)));
         Some(changes)
     }
 }
@@ -385,6 +401,8 @@ pub enum Change {
     FdbAge(u64),
     /// Where tenants are on other hosts.
     Overlay(OverlayChange),
+    /// Whether an endpoint of another host has declared this address of a tenant.
+    Elsewhere(TenantId, Mac, bool),
 }
 
 /// Why a change was refused. Nothing of it was done.

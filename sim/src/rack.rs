@@ -202,7 +202,11 @@ impl Rack {
                 Share { guarantee: Rate(sum), ..Share::default() }
             };
             let [egress, ingress] = datapath::units::Direction::ALL.map(share);
-            Tenant { attachment: Attachment::Vlan(10 + tenant as u16), share: Both { egress, ingress } }
+            Tenant {
+                attachment: Attachment::Vlan(10 + tenant as u16),
+                share: Both { egress, ingress },
+                ..Tenant::default()
+            }
         });
         Program {
             order: OrderKind::Fair,

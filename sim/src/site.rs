@@ -222,7 +222,7 @@ impl Site {
                 });
             }
             let share = if far { Both::default() } else { spec.promised() };
-            tenants.push(Tenant { attachment: Attachment::Vlan(10 + t as u16), share });
+            tenants.push(Tenant { attachment: Attachment::Vlan(10 + t as u16), share, ..Tenant::default() });
         }
         let ports = vec![PortFeatures::default(); endpoints.len() + 1];
         Program {

@@ -248,7 +248,7 @@ impl World {
             let share =
                 if host == 0 { Share { guarantee: rate(guarantee), ..Share::default() } } else { Share::default() };
             let attachment = self.guests.map_or(Attachment::Vlan(vlan), |_| Attachment::Untagged);
-            program.tenants.push(Tenant { attachment, share: both(share) });
+            program.tenants.push(Tenant { attachment, share: both(share), ..Tenant::default() });
             names.push((*name).to_string());
         }
         let endpoint = |mac, receiver: &Receiver, share| Endpoint {

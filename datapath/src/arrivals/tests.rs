@@ -105,7 +105,10 @@ fn who_sends_now_and_then_stays_in_the_table_and_who_is_silent_goes() {
         assert_eq!(take(&mut table).0.len(), expected, "sample {sample}");
         let kept = |n| table.sources.find(&Key::new(ME, mac(n))).is_some();
         assert!(kept(1) && kept(2), "sample {sample}");
-        assert!(table.sources.len() <= if u64::from(sample) < 10 + 2 * SILENT_SAMPLES { 12 } else { 2 }, "sample {sample}");
+        assert!(
+            table.sources.len() <= if u64::from(sample) < 10 + 2 * SILENT_SAMPLES { 12 } else { 2 },
+            "sample {sample}"
+        );
     }
 }
 
