@@ -219,54 +219,34 @@ impl Owners {
         self.outside.clear(slot(network));
     }
 
-    /// Whether a packet may come from where it says. `claim` is its source.
+    /// Whether a packet comes from where the last good one of its endpoint came from, and nothing has changed since.
+    #[must_use]
     #[inline]
-    pub fn check_source(
-        &mut self,
-        now: Instant,
-        network: Network,
-        fdb: &Fdb,
-        by: By<'_>,
-        claim: &Claim,
-    ) -> Result<(), Owner> {
-        let By::Endpoint(endpoint, ..) = by else { return Ok(()) };
-        let key = Key::new(network, claim.address);
-        if self.last.get(endpoint.0 as usize) == Some(&(key, self.changes)) {
-            return Ok(());
-        }
-        if self.judge(now, network, fdb, by, claim)? == Good::Hold {
-            self.hold(now, network, by, claim);
-        }
-        // What is held is to be seen again and again.
-        if !is_link_local(claim.address)
-            && let Some(last) = self.last.get_mut(endpoint.0 as usize)
-        {
-            *last = (key, self.changes);
-        }
-        Ok(())
+    pub fn was_good(&self, network: Network, endpoint: EndpointId, source: IpAddr) -> bool {
+        self.last.get(endpoint.0 as usize) == Some(&(Key::new(network, source), self.changes))
     }
 
-    /// Whether all claims are good; nothing is remembered.
+    /// Whether a claim is good; nothing is remembered.
     ///
     /// # Errors
     /// Whose address it is.
-    pub fn check(
-        &self,
-        now: Instant,
-        network: Network,
-        fdb: &Fdb,
-        by: By<'_>,
-        claims: &[Option<Claim>],
-    ) -> Result<(), Owner> {
-        claims.iter().flatten().try_for_each(|claim| self.judge(now, network, fdb, by, claim).map(drop))
+    pub fn check(&self, now: Instant, network: Network, fdb: &Fdb, by: By<'_>, claim: &Claim) -> Result<(), Owner> {
+        self.judge(now, network, fdb, by, claim).map(drop)
     }
 
-    /// Remembers what was found good.
-    pub fn remember(&mut self, now: Instant, network: Network, fdb: &Fdb, by: By<'_>, claims: &[Option<Claim>]) {
+    /// Remembers claims that were found good.
+    pub fn remember(&mut self, now: Instant, network: Network, fdb: &Fdb, by: By<'_>, claims: &[Option<Claim>; 2]) {
         for claim in claims.iter().flatten() {
             if self.judge(now, network, fdb, by, claim) == Ok(Good::Hold) {
                 self.hold(now, network, by, claim);
             }
+        }
+        // A link-local address is to be seen each time that it is used: it is held by that.
+        if let (By::Endpoint(endpoint, ..), [Some(Claim { address, kind: Kind::Source, .. }), None]) = (by, claims)
+            && !is_link_local(*address)
+            && let Some(last) = self.last.get_mut(endpoint.0 as usize)
+        {
+            *last = (Key::new(network, *address), self.changes);
         }
     }
 
@@ -417,7 +397,9 @@ impl Owners {
 
     fn hold_inside(&mut self, now: Instant, key: Key, endpoint: EndpointId, held: Held) {
         if let Some(id) = self.held.find(&key) {
-            self.changes += u64::from(self.held.list(id) != Some(endpoint.0));
+            // Others may have used meanwhile what had aged.
+            let is_aged = self.held.seen(id).is_none_or(|seen| now.since(seen) >= self.age_ns);
+            self.changes += u64::from(is_aged || self.held.list(id) != Some(endpoint.0));
             self.held.touch(now, id, endpoint.0);
             if let Some(old) = self.held.get_mut(id) {
                 *old = held;

@@ -225,7 +225,7 @@ impl Switch {
         let network = self.forward.network(from);
         if right? == Right::Ask {
             for claim in claims(seen.bytes, &seen.layout).into_iter().flatten() {
-                let checked = self.owners.check(now, network, &self.fdb, by(from, endpoint), &[Some(claim)]);
+                let checked = self.owners.check(now, network, &self.fdb, by(from, endpoint), &claim);
                 if let Err(owner) = checked {
                     let reason = refusal(owner, seen.layout.l3, &claim);
                     steps.push(Step::Claim(claim.address, reason, owner));

@@ -30,19 +30,15 @@ impl Switch {
         }
         let network = self.forward.network(from);
         let all = if right == Right::Ask { claims(bytes, layout) } else { [None; 2] };
-        let by = by(from, endpoint);
-        let is_plain = matches!(all, [Some(Claim { kind: Kind::Source, .. }), None]);
-        match &all {
-            [Some(claim), None] if is_plain => {
-                let found = self.owners.check_source(now, network, &self.fdb, by, claim);
-                found.map_err(|owner| refusal(owner, layout.l3, claim))?;
-            }
-            claimed => {
-                let check = |claim: &Option<Claim>| self.owners.check(now, network, &self.fdb, by, &[*claim]);
-                for claim in claimed.iter().filter(|claim| claim.is_some()) {
-                    let refused = |owner| claim.map_or(Reason::SpoofedNd, |claim| refusal(owner, layout.l3, &claim));
-                    check(claim).map_err(refused)?;
-                }
+        let is_known = match &all {
+            [Some(claim), None] if claim.kind == Kind::Source => self.owners.was_good(network, from, claim.address),
+            all => all.iter().all(Option::is_none),
+        };
+        if !is_known {
+            let by = by(from, endpoint);
+            for claim in all.iter().flatten() {
+                let checked = self.owners.check(now, network, &self.fdb, by, claim);
+                checked.map_err(|owner| refusal(owner, layout.l3, claim))?;
             }
         }
         if endpoint.identity.macs.is_empty() {
@@ -56,9 +52,8 @@ impl Switch {
             }
             unlearned(learning)?;
         }
-        if !is_plain && right == Right::Ask {
-            let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
-            self.owners.remember(now, network, &self.fdb, self::by(from, endpoint), &all);
+        if !is_known {
+            self.owners.remember(now, network, &self.fdb, by(from, endpoint), &all);
         }
         Ok(())
     }
@@ -117,8 +112,10 @@ impl Switch {
             return Err(Reason::Loop);
         }
         if is_told(layout) {
-            let checked = self.owners.check(now, network, &self.fdb, By::Outside, &claims(bytes, layout));
-            checked.map_err(|_| Reason::Loop)?;
+            for claim in claims(bytes, layout).iter().flatten() {
+                let checked = self.owners.check(now, network, &self.fdb, By::Outside, claim);
+                checked.map_err(|_| Reason::Loop)?;
+            }
         }
         Ok(())
     }
