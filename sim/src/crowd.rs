@@ -415,6 +415,7 @@ fn program(spec: &CrowdSpec, host: usize, shares: &[Share]) -> Program {
     let tenant = |(place, share): (usize, &Share)| Tenant {
         attachment: Attachment::Vlan(10 + place as u16),
         share: both(share),
+        ..Tenant::default()
     };
     Program {
         uplink: Some(Uplink {
