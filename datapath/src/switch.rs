@@ -37,7 +37,7 @@ mod look;
 mod source;
 mod tunnel;
 
-pub use handover::{EndpointState, Imported, Learned, OtherVersion, PairState, State, TenantState};
+pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState};
 
 /// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
 const EVERYONE: u32 = u32::MAX;

@@ -60,7 +60,12 @@ fn program(ports: &[AnyPort], ends: Ends) -> Program {
             headroom_ppm: 0,
             burst_ns: Uplink::BURST_NS,
         }),
-        tenants: vec![Tenant { attachment: Attachment::Vxlan(VNI), share: both(Share::default()), ..Tenant::default() }].into(),
+        tenants: vec![Tenant {
+            attachment: Attachment::Vxlan(VNI),
+            share: both(Share::default()),
+            ..Tenant::default()
+        }]
+        .into(),
         endpoints: vec![Endpoint {
             tenant,
             port: PortId(1),
