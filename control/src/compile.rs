@@ -103,6 +103,7 @@ fn switch(
         }
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
+    let elsewhere = tunnels::elsewhere(config, switch, &numbers.tenants);
     let (mut tenants, mut tenant_names) = (Slots::<program::Tenant>::default(), Slots::default());
     let (mut endpoints, mut names) = (Slots::<program::Endpoint>::default(), Slots::default());
     let mut places = numbers.endpoints.into_iter();
@@ -113,6 +114,9 @@ fn switch(
             let tunnels = switch.uplink.as_ref().filter(|_| matches!(one.attachment, Attachment::Vxlan(_)));
             ports.set(port, &fitted(switch, one, e), tunnels);
             endpoints.set(place, Some(endpoint(e, TenantId(id), port)));
+            if switch.shares(one) && e.is_undeclared() {
+                endpoints[place as usize].max_learned = 0;
+            }
             names.set(place, Some(e.name.clone()));
             let talk = talk::talk(config, switch, e);
             for direction in Direction::ALL {
@@ -138,6 +142,7 @@ fn switch(
             fdb_age_ns: switch.fdb_age_ns,
             uplink_flood: switch.uplink.as_ref().map_or(FloodLimits::UPLINK, uplink_flood),
             overlay,
+            elsewhere,
         },
         tenants: tenant_names,
         endpoints: names,
@@ -204,6 +209,7 @@ fn tenant(tenant: &Tenant) -> program::Tenant {
     let share = |d| Share { guarantee: tenant_guarantee(tenant, d), ..share(&tenant.knobs, d) };
     program::Tenant {
         attachment: tenant.attachment,
+        outside: tenant.outside.clone(),
         share: Both { egress: share(Direction::Egress), ingress: share(Direction::Ingress) },
         flood_rate: tenant.flood_rate.unwrap_or_else(|| default_flood_rate(tenant)),
     }

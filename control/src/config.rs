@@ -7,7 +7,7 @@ mod cluster;
 use crate::names::{Locator, name};
 use datapath::guard::Identity;
 use datapath::link::Discipline;
-use datapath::program::{Attachment, IngressMode, OrderKind};
+use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
 use datapath::wire::vxlan;
@@ -221,12 +221,32 @@ pub struct Tenant {
     pub name: String,
     /// Its way to the uplink.
     pub attachment: Attachment,
+    /// Addresses in its network that are outside.
+    pub outside: Outside,
     /// Its knobs. Without guarantee it has its endpoints' sum.
     pub knobs: Knobs,
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
+}
+
+impl Switch {
+    /// Whether several tenants share the network that this one is in.
+    #[must_use]
+    pub fn shares(&self, tenant: &Tenant) -> bool {
+        let untagged = |tenant: &&Tenant| tenant.attachment == Attachment::Untagged;
+        untagged(&tenant) && self.tenants.iter().filter(untagged).count() > 1
+    }
+}
+
+impl Endpoint {
+    /// Whether its addresses would have to be learned, and may not because tenants share its network.
+    #[must_use]
+    pub fn is_undeclared(&self) -> bool {
+        let is_host = matches!(self.device.locator, Some(Locator::Host(_)));
+        self.identity.macs.is_empty() && !is_host && !self.identity.allow.learned_addresses
+    }
 }
 
 impl Tenant {

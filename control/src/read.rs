@@ -10,6 +10,7 @@ use crate::place::{Locations, Place};
 use crate::problem::Problem;
 use datapath::guard::{Allow, Identity};
 use datapath::link::{Discipline, LinkConfig};
+use datapath::program::Outside;
 use datapath::units::Rate;
 use std::net::IpAddr;
 use table::{Reader, Table};
@@ -177,12 +178,24 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
     let tenant = Tenant {
         name,
         attachment: vlan.or(vni).unwrap_or_default(),
+        outside: outside(r, &mut t),
         knobs: knobs(r, &mut t),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
     };
     r.close(t);
     tenant
+}
+
+fn outside(r: &mut Reader, t: &mut Table<'_>) -> Outside {
+    let mut outside = Outside::default();
+    for address in r.list(t, "outside", values::mac_or_ip) {
+        match address {
+            Ok(mac) => outside.macs.push(mac),
+            Err(ip) => outside.ips.push(ip),
+        }
+    }
+    outside
 }
 
 fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
@@ -214,9 +227,11 @@ fn identity(r: &mut Reader, t: &mut Table<'_>) -> Identity {
         }
     }
     for allow in r.list(t, "allow", values::allow) {
-        let Allow { dhcp_server, router } = allow;
+        let Allow { dhcp_server, router, control_protocols, learned_addresses } = allow;
         identity.allow.dhcp_server |= dhcp_server;
         identity.allow.router |= router;
+        identity.allow.control_protocols |= control_protocols;
+        identity.allow.learned_addresses |= learned_addresses;
     }
     identity
 }

@@ -107,12 +107,24 @@ pub struct Tenant {
     pub share: Both<Share>,
     /// Copies of what all its endpoints flood together, in wire bits a second.
     pub flood_rate: Rate,
+    /// Addresses in its network that are outside, such as a router's: no endpoint claims them that does not list them itself.
+    pub outside: Outside,
 }
 
 impl Default for Tenant {
     fn default() -> Self {
-        Tenant { attachment: Attachment::default(), share: Both::default(), flood_rate: Rate::UNLIMITED }
+        let (attachment, share, outside) = (Attachment::default(), Both::default(), Outside::default());
+        Tenant { attachment, share, flood_rate: Rate::UNLIMITED, outside }
     }
+}
+
+/// Addresses that are outside.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outside {
+    /// MAC addresses.
+    pub macs: Vec<Mac>,
+    /// IP addresses.
+    pub ips: Vec<IpAddr>,
 }
 
 /// The NIC of one virtual machine or container.
@@ -302,6 +314,8 @@ pub struct Program {
     pub uplink_flood: FloodLimits,
     /// Where tenants are on other hosts.
     pub overlay: Overlay,
+    /// Addresses of tenants that endpoints of other hosts have declared, where no tunnel leads there.
+    pub elsewhere: BTreeSet<(TenantId, Mac)>,
 }
 
 impl Program {
@@ -382,6 +396,9 @@ impl Program {
             changes.push(Change::UplinkFlood(self.uplink_flood));
         }
         changes.extend(self.overlay.changes_from(&from.overlay).into_iter().map(Change::Overlay));
+        let gone = from.elsewhere.difference(&self.elsewhere).map(|&(tenant, mac)| (tenant, mac, false));
+        let come = self.elsewhere.difference(&from.elsewhere).map(|&(tenant, mac)| (tenant, mac, true));
+        changes.extend(gone.chain(come).map(|(tenant, mac, is_there)| Change::Elsewhere(tenant, mac, is_there)));
         Some(changes)
     }
 }
@@ -403,6 +420,8 @@ pub enum Change {
     UplinkFlood(FloodLimits),
     /// Where tenants are on other hosts.
     Overlay(OverlayChange),
+    /// Whether an endpoint of another host has declared this address of a tenant.
+    Elsewhere(TenantId, Mac, bool),
 }
 
 /// Why a change was refused. Nothing of it was done.

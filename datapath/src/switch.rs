@@ -5,12 +5,13 @@
 //! What leaves a queue is fitted to its port: tag, segmentation, checksums.
 
 use crate::arrivals::Arrivals;
-use crate::fdb::{Fdb, Learning, Network};
+use crate::fdb::{Fdb, Network};
 use crate::flood::{CopyBudget, FloodBudget};
 use crate::forward::{Forward, Outside, Target};
 use crate::frame::{Frame, Pool, PoolLimits};
 use crate::guard;
 use crate::overlay::Tunnels;
+use crate::owners::Owners;
 use crate::pair::Pairs;
 use crate::police::Policer;
 use crate::program::{ChangeError, EndpointId, IngressMode, PortId, Program, Slots, TenantId};
@@ -36,11 +37,12 @@ mod floods;
 mod handover;
 mod look;
 mod memory;
+mod source;
 mod tunnel;
 
 pub use memory::MemoryStats;
 
-pub use handover::{EndpointState, Imported, Learned, OtherVersion, PairState, State, TenantState};
+pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState};
 
 /// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
 const EVERYONE: u32 = u32::MAX;
@@ -90,6 +92,7 @@ pub struct Switch {
     roles: Vec<Role>,
     forward: Forward,
     fdb: Fdb,
+    owners: Owners,
     tunnels: Tunnels,
     /// What congestion agents hold back on the way to the egress queues.
     pairs: Pairs,
@@ -137,6 +140,7 @@ impl Switch {
             roles: Vec::new(),
             forward: Forward::new(),
             fdb: Fdb::new(program.fdb_age_ns, seed),
+            owners: Owners::new(program.fdb_age_ns, seed),
             tunnels: Tunnels::new(seed),
             pairs: Pairs::new(),
             egress: Scheduler::new(&empty, Direction::Egress),
@@ -364,8 +368,8 @@ impl Switch {
 
     /// From outside, into a network.
     fn enter(&mut self, pool: &mut Pool, now: Instant, network: Network, frame: Frame) -> Result<(), Reason> {
-        if self.fdb.declared(network, source(pool.bytes(&frame))).is_some() {
-            return drop_for(pool, frame, Reason::Loop);
+        if let Err(reason) = self.see_outside(pool, now, network, &frame) {
+            return drop_for(pool, frame, reason);
         }
         match self.forward.target_inside(&self.fdb, now, network, destination(pool.bytes(&frame))) {
             Target::Endpoint(to) => {
@@ -382,37 +386,6 @@ impl Switch {
                 Ok(())
             }
             Target::Nowhere | Target::Uplink | Target::Tunnels => drop_for(pool, frame, Reason::Unreachable),
-        }
-    }
-
-    /// Guard and learning: may this endpoint send this frame?
-    fn check_source(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
-        let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
-        let (bytes, meta) = pool.parts_mut(frame);
-        if endpoint.trunk {
-            guard::check_transit(bytes)?;
-        } else {
-            if meta.layout.vlan.is_some() {
-                return Err(Reason::BadVlan);
-            }
-            guard::check(bytes, &meta.layout, &endpoint.identity)?;
-        }
-        if !endpoint.identity.macs.is_empty() {
-            return Ok(());
-        }
-        let mac = source(bytes);
-        let vlan = meta.layout.vlan.unwrap_or(0);
-        match self.fdb.learn(now, self.forward.network(from), vlan, mac, from) {
-            Learning::Known => Ok(()),
-            Learning::Declared => Err(Reason::SpoofedMac),
-            Learning::Full => Err(Reason::FdbFull),
-            Learning::Flapping(owner) => {
-                let event = Event::Flapping { from: owner, to: from, mac };
-                if self.events.back() != Some(&event) && self.events.len() < Self::MAX_EVENTS {
-                    self.events.push_back(event);
-                }
-                Err(Reason::Flapping)
-            }
         }
     }
 

@@ -50,11 +50,8 @@ fn program(choices: [u8; 8]) -> Program {
         let attachment = attachments[(usize::from(choices[2]) + t) % 4];
         let limit = if choices[3] & 1 << t == 0 { Rate::UNLIMITED } else { Rate(5_000_000) };
         let share = Share { limit, ..Share::default() };
-        program.tenants.push(Tenant {
-            attachment,
-            share: Both { egress: share, ingress: share },
-            flood_rate: Rate(4_000_000),
-        });
+        let (share, flood_rate) = (Both { egress: share, ingress: share }, Rate(4_000_000));
+        program.tenants.push(Tenant { attachment, share, flood_rate, ..Tenant::default() });
     }
     for e in 0..ENDPOINTS {
         let bit = |choice: u8| choice >> e & 1 == 1;

@@ -148,7 +148,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
                 if attachment == BLUE_NETWORK {
                     share.limit = Rate(5 * MBIT);
                 }
-                Tenant { attachment, share: both(share), flood_rate: Rate(50 * MBIT) }
+                Tenant { attachment, share: both(share), flood_rate: Rate(50 * MBIT), ..Tenant::default() }
             })
             .collect(),
         endpoints: groups
@@ -163,6 +163,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             peers: [2, 3].map(|n| (host(n), Peer { next_hop: Some(nic(n)), tenants: vec![TenantId(3)] })).into(),
             remotes: [((TenantId(3), mac(REMOTE)), host(2))].into(),
         },
+        ..Program::default()
     }
 }
 

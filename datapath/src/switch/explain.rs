@@ -4,12 +4,13 @@
 //! `would_take`, `admit`). The fuzz target `switch` explains each frame before it is received, and compares.
 
 use super::floods::asks;
+use super::source::{by, learned_by, refusal, unlearned};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
-use crate::fdb::{Learning, Network};
+use crate::fdb::Network;
 use crate::forward::{Outside, Target};
 use crate::frame::{Class, Frame, HEADROOM, Owner, Pool};
-use crate::guard::{self, Finding};
+use crate::guard::{self, Finding, Right, claims};
 use crate::journey::{Emit, Found, Headers, Journey, Queue, Step, Transport};
 use crate::offload::{Gso, Offload};
 use crate::overlay::Vtep;
@@ -218,10 +219,7 @@ impl Switch {
     fn explain_uplink(&self, now: Instant, seen: &Traveller<'_>, steps: &mut Vec<Step>) -> Result<(), Reason> {
         let network = guard::check_transit(seen.bytes).and_then(|()| {
             let network = self.forward.network_of_vlan(seen.layout.vlan).ok_or(Reason::BadVlan)?;
-            match self.fdb.declared(network, source(seen.bytes)) {
-                Some(_) => Err(Reason::Loop),
-                None => Ok(network),
-            }
+            self.check_outside(now, network, seen.bytes, &seen.layout).map(|()| network)
         });
         steps.push(Step::Enter(network.map(|_| seen.layout.vlan.filter(|&vlan| vlan != 0))));
         self.explain_inside(now, network?, seen, steps)
@@ -266,22 +264,28 @@ impl Switch {
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
         let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
-        let finding = Finding::of(seen.bytes, &seen.layout, &endpoint.identity, endpoint.trunk);
-        let verdict = finding.verdict;
+        let right = self.guard(seen.bytes, &seen.layout, endpoint);
+        let verdict = right.map(drop);
+        let finding = Finding::of(seen.bytes, &seen.layout, &endpoint.identity, endpoint.trunk, verdict);
         steps.push(Step::Guard(Box::new(finding)));
-        verdict?;
+        let network = self.forward.network(from);
+        if right? == Right::Ask {
+            for claim in claims(seen.bytes, &seen.layout).into_iter().flatten() {
+                let checked = self.owners.check(now, network, &self.fdb, by(from, endpoint), &claim);
+                if let Err(owner) = checked {
+                    let reason = refusal(owner, seen.layout.l3, &claim);
+                    steps.push(Step::Claim(claim.address, reason, owner));
+                    return Err(reason);
+                }
+            }
+        }
         if !endpoint.identity.macs.is_empty() {
             return Ok(());
         }
-        let (network, mac) = (self.forward.network(from), source(seen.bytes));
-        let vlan = seen.layout.vlan.unwrap_or(0);
-        let (learned, owner) = match self.fdb.would_learn(now, network, vlan, mac, from) {
-            Learning::Known => (Ok(()), None),
-            Learning::Declared => (Err(Reason::SpoofedMac), self.fdb.declared(network, mac)),
-            Learning::Full => (Err(Reason::FdbFull), None),
-            Learning::Flapping(owner) => (Err(Reason::Flapping), Some(owner)),
-        };
-        steps.push(Step::Learn(mac, learned, owner));
+        let (mac, vlan) = (source(seen.bytes), seen.layout.vlan.unwrap_or(0));
+        let learning = self.fdb.would_learn(now, network, vlan, mac, from);
+        let learned = unlearned(learning);
+        steps.push(Step::Learn(mac, learned, learned_by(learning, self.fdb.declared(network, mac))));
         learned
     }
 

@@ -4,8 +4,8 @@
 use super::Switch;
 use crate::fdb::Network;
 use crate::flood::Flooded;
-use crate::forward::slot;
 use crate::frame::{Frame, Pool};
+use crate::owners::slot;
 use crate::program::{EndpointId, TenantId};
 use crate::units::Instant;
 use crate::wire::{Icmp, L3, L4, Layout, icmpv6};

@@ -9,7 +9,7 @@
 //! What is too long with the headers around it, for the uplink or for the way to a host as a router on it has said, is dropped under a name of
 //! its own, and the sender told, if it wants to be (`wire/too_big.rs`).
 
-use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look, segments};
+use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use super::{OUT, Switch};
 use crate::fdb::Network;
 use crate::forward::Outside;
@@ -295,8 +295,15 @@ impl Switch {
             return Err(Reason::BadVlan);
         }
         guard::check_transit(bytes)?;
+        self.check_host(network, received, bytes)?;
         vxlan::merge_ecn(bytes, &meta.layout, received.ecn)?;
         Ok(network)
+    }
+
+    /// Whether what came from a host may come from there: the addresses of another's endpoints are at that one.
+    pub(super) fn check_host(&self, network: Network, received: &Received, bytes: &[u8]) -> Result<(), Reason> {
+        let at = self.tunnels.find(tenant_of(network), source(bytes)).and_then(|peer| self.tunnels.address(peer));
+        if at.is_some_and(|at| at != received.from) { Err(Reason::UnknownVtep) } else { Ok(()) }
     }
 
     /// The network that a frame from a tunnel is for.

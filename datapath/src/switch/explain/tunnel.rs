@@ -141,6 +141,7 @@ impl Switch {
                 return Err(Reason::BadVlan);
             }
             guard::check_transit(bytes)?;
+            self.check_host(network, &received, bytes)?;
             vxlan::would_merge(bytes, &layout, received.ecn)?;
             let outer = vxlan::outer(&received.from) as u8;
             let seen = Traveller {
@@ -163,8 +164,8 @@ impl Switch {
             Ok((received, network, seen)) => {
                 steps.push(Step::Open(Ok((received.vni, received.from))));
                 steps.push(Step::Look(Ok(headers(&seen))));
-                if self.fdb.declared(network, wire::source(seen.bytes)).is_some() {
-                    return refuse(steps, Reason::Loop);
+                if let Err(reason) = self.check_outside(now, network, seen.bytes, &seen.layout) {
+                    return refuse(steps, reason);
                 }
                 self.explain_inside(now, network, &seen, steps)
             }
