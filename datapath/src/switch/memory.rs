@@ -5,6 +5,7 @@
 //! One change of a tenant changes the parts of all, so they are set anew some at a time, as frames go on ([`Switch::settle_memory`]).
 
 use super::Switch;
+use crate::fdb::Network;
 use crate::frame::{Owner, Part, Pool, PoolLimits};
 use crate::program::{Endpoint, EndpointId, Share, Tenant, TenantId};
 use crate::units::{Both, Direction, Rate};
@@ -151,6 +152,7 @@ impl Switch {
     pub(super) fn close_tenant(&mut self, pool: &mut Pool, id: TenantId) {
         let Some(tenant) = self.memory.tenants.get_mut(id.0 as usize) else { return };
         let owner = std::mem::replace(&mut tenant.owner, Owner::NOBODY);
+        self.backlogs.set_network_owner(pool, Network(id.0), Owner::NOBODY);
         pool.close_account(owner);
     }
 
@@ -193,6 +195,7 @@ impl Switch {
         let part = part(Direction::Egress).mean(part(Direction::Ingress));
         let owner = if owner == Owner::NOBODY { pool.open_account(Owner::NOBODY) } else { owner };
         self.memory.tenants[id.0 as usize].owner = owner;
+        self.backlogs.set_network_owner(pool, Network(id.0), owner);
         pool.set_part(owner, part);
     }
 
@@ -213,6 +216,7 @@ impl Switch {
 
     fn charge_to(&mut self, pool: &mut Pool, id: EndpointId, owner: Owner) {
         self.pairs.set_owner(pool, id, owner);
+        self.backlogs.set_owner(pool, id, owner);
         self.egress.set_owner(pool, id, owner);
         self.ingress.set_owner(pool, id, owner);
     }
