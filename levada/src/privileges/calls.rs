@@ -232,6 +232,12 @@ pub const PLUGS: &[Rule] = &[
     Always(libc::SYS_statx),
 ];
 
+/// With which a C library may rename; the `libc` crate has no name for it where it has 38, its number on newer machines.
+#[cfg(target_arch = "x86_64")]
+const RENAMEAT: c_long = libc::SYS_renameat;
+/// See above.
+#[cfg(not(target_arch = "x86_64"))]
+const RENAMEAT: c_long = 38;
 /// The same number everywhere; the `libc` crate has no name for it on every machine.
 const FCHMODAT2: c_long = 452;
 
@@ -275,7 +281,7 @@ const DEVICES: &[Rule] = &[
     Always(libc::SYS_fsync),
     Always(libc::SYS_fdatasync),
     Always(libc::SYS_mkdirat),
-    Always(libc::SYS_renameat),
+    Always(RENAMEAT),
     Always(libc::SYS_renameat2),
     Always(libc::SYS_statfs),
     Always(libc::SYS_fstatfs),
