@@ -27,7 +27,7 @@ const LAST_RETRY: Duration = Duration::from_secs(16);
 const FIRST_LOOK: Duration = Duration::from_millis(4);
 /// How often every device is asked for what it dropped.
 const ASK: Duration = Duration::from_secs(1);
-/// Log lines about events in switches, in each second.
+/// Log lines about what guests can cause, in each second: events in switches, and what is done with devices.
 const EVENT_LINES: u32 = 4;
 
 /// A device that can be opened again.
@@ -110,6 +110,16 @@ struct Lost {
     pause: Duration,
     /// What the last failure was: the same is not logged again.
     failure: String,
+}
+
+/// Whether there may be another line about what guests can cause, of those in the second that began at the
+/// first of `lines`.
+fn may_say(lines: &mut (Instant, u32)) -> bool {
+    if lines.0.elapsed() >= Duration::from_secs(1) {
+        *lines = (Instant::now(), 0);
+    }
+    lines.1 += 1;
+    lines.1 <= EVENT_LINES
 }
 
 /// The upkeep thread's state.
@@ -264,7 +274,7 @@ impl Upkeep {
 
     /// Takes note of where devices are by now, and says what has become of them; sets those up that have come
     /// back to where they should be.
-    fn look_around(&self) {
+    fn look_around(&mut self) {
         for watched in &self.watched {
             let Some(seen) = watched.port.whereabouts() else { continue };
             let device = watched.device;
@@ -273,7 +283,9 @@ impl Upkeep {
             let Some(Reopen { label, recipe: Some(recipe) }) = self.devices.get(&device) else { continue };
             let text = report.text();
             let text = if text.is_empty() { "where it should be, and up" } else { &text };
-            self.log.line(Level::Info, &format!("{label} has changed: {text}"));
+            if may_say(&mut self.lines) {
+                self.log.line(Level::Info, &format!("{label} has changed: {text}"));
+            }
             let is_back = before.is_some_and(|b| b.moved.is_some() || b.renamed.is_some())
                 && report.moved.is_none()
                 && report.renamed.is_none();
@@ -455,11 +467,7 @@ impl Upkeep {
     }
 
     fn event(&mut self, switch: usize, event: Event) {
-        if self.lines.0.elapsed() >= Duration::from_secs(1) {
-            self.lines = (Instant::now(), 0);
-        }
-        self.lines.1 += 1;
-        if self.lines.1 > EVENT_LINES {
+        if !may_say(&mut self.lines) {
             return;
         }
         let Some(plan) = self.plan.switches.get(switch as u32) else { return };

@@ -52,11 +52,11 @@ impl NetnsReport {
 }
 
 impl DeviceReport {
-    /// What is not as it was made, in words; nothing where all is.
+    /// What is not as it was made, in words; nothing where all is. The name is chosen by who has the device.
     #[must_use]
     pub fn text(&self) -> String {
         let moved = self.moved.as_ref().map(|netns| format!("moved to {}", netns.text()));
-        let renamed = self.renamed.as_ref().map(|name| format!("renamed to {name}"));
+        let renamed = self.renamed.as_ref().map(|name| format!("renamed to {}", name.escape_debug()));
         let down = match (self.set_up, self.carrier) {
             (false, _) => Some("set down".to_owned()),
             (true, false) => Some("no carrier".to_owned()),
@@ -179,6 +179,8 @@ mod tests {
         report.renamed = Some("eth0".to_owned());
         report.moved = Some(NetnsReport { name: None, number: 7, pid: None });
         assert_eq!(report.text(), "moved to net:[7], renamed to eth0");
+        let cunning = DeviceReport { renamed: Some("\u{1b}[2Jx".to_owned()), ..report.clone() };
+        assert!(cunning.text().ends_with("renamed to \\u{1b}[2Jx"), "{}", cunning.text());
         report.moved = Some(NetnsReport { name: Some("red".to_owned()), number: 7, pid: None });
         report.set_up = false;
         assert_eq!(report.text(), "moved to red, renamed to eth0, set down");

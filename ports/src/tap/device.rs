@@ -277,8 +277,8 @@ fn find(
     // Whoever has a namespace gives devices there any alias: taking the wrong one would put him into
     // another's network.
     let text = |(netns, link): &(Option<Netns>, Link)| match netns {
-        None => link.name.clone(),
-        Some(netns) => format!("{} in {netns}", link.name),
+        None => link.name.escape_debug().to_string(),
+        Some(netns) => format!("{} in {netns}", link.name.escape_debug()),
     };
     notes.push(format!(
         "tap {}: {} and {} both say that they are it ({}): neither is taken up, and a new one is made; delete the wrong one, delete the new \
@@ -325,10 +325,11 @@ pub(crate) fn settle(options: &TapOptions, tap: BorrowedFd<'_>, up: bool) -> Res
     let away = settled.map_err(lost(options))??;
     Ok(away.zip(options.netns.as_ref()).map(|((name, identity), netns)| {
         format!(
-            "tap {} is in another namespace (net:[{}]) as {name}, and the configuration has it in {netns}: it goes on there, and its \
+            "tap {} is in another namespace (net:[{}]) as {}, and the configuration has it in {netns}: it goes on there, and its \
              addresses, IPv6 and whether it is up are left to who moved it; moved back, it is set up again",
             options.name,
-            identity.number()
+            identity.number(),
+            name.escape_debug()
         )
     }))
 }
@@ -378,7 +379,11 @@ fn take_up(
         Some(target) if place.as_ref() != Some(target) => {
             move_to(options, place.as_ref(), link.index, target)?;
             let from = place.map_or_else(|| "the daemon's namespace".to_owned(), |netns| netns.to_string());
-            notes.push(format!("tap {}: it was in {from} as {}, and is back in {target}", options.name, link.name));
+            notes.push(format!(
+                "tap {}: it was in {from} as {}, and is back in {target}",
+                options.name,
+                link.name.escape_debug()
+            ));
             // The descriptor keeps the namespace it was opened in alive, not the one the device is in now.
             Ok(Attached { fd, name: options.name.clone(), pinned: None })
         }
