@@ -3,6 +3,7 @@
 
 mod cluster;
 mod interfaces;
+mod memory;
 mod ports;
 mod shares;
 mod tunnels;
@@ -46,6 +47,7 @@ pub(crate) fn check(config: &Config) -> Vec<Problem> {
     ports::check(&mut findings, config);
     interfaces::check(&mut findings, config);
     shares::check(&mut findings, config);
+    memory::check(&mut findings, config);
     cluster::check(&mut findings, config);
     tunnels::check(&mut findings, config);
     findings.0

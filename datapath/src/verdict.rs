@@ -75,9 +75,9 @@ reasons! {
     PathMtu = "path-mtu",
     /// The destination is the endpoint it came from.
     Hairpin = "hairpin",
-    /// The endpoint's budget for broadcast, multicast and unknown destinations is used up.
+    /// The budget for broadcast, multicast and unknown destinations is used up: the endpoint's, its tenant's, or the network's from the uplink.
     FloodLimit = "flood-limit",
-    /// A copy of a flooded frame could not be made: no buffer.
+    /// The frame memory is short, and its owner holds more than his share; or a copy of a flooded frame could not be made.
     NoBuffer = "no-buffer",
     /// The queue is full.
     QueueFull = "queue-full",

@@ -171,6 +171,11 @@ pub fn text(report: &Report, cluster: &ClusterReply) -> String {
                 let help = "At least so much is promised.";
                 all.gauge("levada_tenant_guarantee_bytes_per_second", help, &to, shared.guarantee_bps / 8);
             }
+            let (to, memory) = (labels(&of_tenant), &tenant.memory);
+            let help = "Frame memory of what waits.";
+            all.gauge("levada_tenant_memory_held_bytes", help, &to, memory.held_bytes);
+            let help = "Frame memory that it can always have.";
+            all.gauge("levada_tenant_memory_share_bytes", help, &to, memory.share_bytes);
             for endpoint in &tenant.endpoints {
                 let of = [of_tenant[0], of_tenant[1], ("endpoint", endpoint.name.as_str())];
                 let to = labels(&of);

@@ -205,11 +205,23 @@ pub struct TenantReport {
     pub egress: SharedReport,
     /// From the uplink.
     pub ingress: SharedReport,
+    /// Frame memory.
+    #[serde(default)]
+    pub memory: TenantMemoryReport,
     /// Its endpoints.
     pub endpoints: Vec<EndpointReport>,
     /// What it had of the worker's time.
     #[serde(default)]
     pub processor: ProcessorReport,
+}
+
+/// Frame memory of a tenant.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
+pub struct TenantMemoryReport {
+    /// What its frames take that wait, in bytes of buffers.
+    pub held_bytes: u64,
+    /// What it can always have; more where others leave it.
+    pub share_bytes: u64,
 }
 
 /// An endpoint.
@@ -487,11 +499,13 @@ impl Part<'_> {
         let share = &program.tenants[id.0 as usize].share;
         let stats = of(&self.numbers.tenants, id.0);
         let (spent, short_ns) = of(&self.numbers.time, id.0);
+        let memory = of(&self.numbers.memory, id.0);
         let endpoints = self.endpoints.get(&id.0).into_iter().flatten();
         TenantReport {
             name: name.to_owned(),
             egress: shared(&share.egress, &stats.egress),
             ingress: shared(&share.ingress, &stats.ingress),
+            memory: TenantMemoryReport { held_bytes: memory.held, share_bytes: memory.share },
             endpoints: endpoints.map(|&(id, endpoint)| self.endpoint(id, endpoint)).collect(),
             processor: processor(spent, short_ns),
         }

@@ -17,6 +17,7 @@ use crate::seat::ClusterReply;
 use crate::tables::TablesReply;
 use crate::whereabouts::{DeviceReport, find_processes};
 use crate::{Failure, print};
+use control::config::DEFAULT_QUEUE_BYTES;
 use control::shortcut::Hindrance;
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
@@ -111,6 +112,7 @@ fn table(report: &Report) -> String {
         micros(round.p99),
         micros(round.max)
     );
+    out += &memory(report);
     for link in &report.links {
         let ends = [("a", &link.a), ("b", &link.b)].map(|(end, s)| {
             format!("{end} sent {} with {} drops, {} wait", bytes(s.bytes), s.drops, bytes(s.backlog_bytes))
@@ -121,6 +123,21 @@ fn table(report: &Report) -> String {
         let _ = write!(out, "\n{}", switch_table(switch));
     }
     out
+}
+
+/// Tenants that hold more of the frame memory than their share, by more than a queue usually has: they are refused first where others need
+/// theirs. Nothing where there are none.
+fn memory(report: &Report) -> String {
+    let tenants = report.switches.iter().flat_map(|switch| switch.tenants.iter().map(move |tenant| (switch, tenant)));
+    let beyond: Vec<String> = tenants
+        .filter(|(_, tenant)| tenant.memory.held_bytes > tenant.memory.share_bytes + DEFAULT_QUEUE_BYTES)
+        .map(|(switch, tenant)| {
+            let (held, share) = (bytes(tenant.memory.held_bytes), bytes(tenant.memory.share_bytes));
+            format!("memory  {}/{} holds {held}, its share is {share}\n", switch.name, tenant.name)
+        })
+        .take(NAMES)
+        .collect();
+    beyond.concat()
 }
 
 fn switch_table(switch: &SwitchReport) -> String {

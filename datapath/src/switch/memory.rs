@@ -242,19 +242,12 @@ impl Switch {
         uplink.rate.get(direction).0.max(self.memory.sums.get(direction).guarantee)
     }
 
-    /// What waits of a tenant's frames, and its share of what is promised, by [`crate::program`]'s number; those of its endpoints included.
+    /// What waits of a tenant's frames, and its share of what is promised, but for what its endpoints have by themselves
+    /// ([`Switch::endpoint_memory`]).
     #[must_use]
-    pub fn tenant_memory(&self, pool: &Pool, tenant: TenantId) -> MemoryStats {
-        let mut sum = self.memory.tenants.get(tenant.0 as usize).map_or(MemoryStats::default(), |member| MemoryStats {
-            held: pool.held(member.owner).bytes(),
-            share: pool.share(member.owner).bytes(),
-        });
-        for endpoint in self.egress.tree(crate::sched::limits::Plane::Wire).endpoints_of(tenant) {
-            let own = self.endpoint_memory(pool, EndpointId(endpoint));
-            sum.held += own.held;
-            sum.share += own.share;
-        }
-        sum
+    pub fn tenant_own_memory(&self, pool: &Pool, tenant: TenantId) -> MemoryStats {
+        let Some(member) = self.memory.tenants.get(tenant.0 as usize) else { return MemoryStats::default() };
+        MemoryStats { held: pool.held(member.owner).bytes(), share: pool.share(member.owner).bytes() }
     }
 
     /// What waits of the frames of an endpoint that has a guarantee, within its own share; what is beyond is its tenant's.
@@ -280,6 +273,14 @@ pub struct MemoryStats {
     pub held: u64,
     /// What it can always have.
     pub share: u64,
+}
+
+impl MemoryStats {
+    /// Adds another's.
+    pub fn add(&mut self, other: MemoryStats) {
+        self.held += other.held;
+        self.share += other.share;
+    }
 }
 
 #[cfg(test)]

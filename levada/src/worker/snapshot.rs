@@ -8,6 +8,7 @@ use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
 use datapath::stats::{EndpointStats, LaneStats};
+use datapath::switch::MemoryStats;
 use datapath::turns::Spent;
 use datapath::units::{Both, Instant};
 use datapath::verdict::DropCounters;
@@ -59,6 +60,8 @@ pub struct SwitchNumbers {
     pub time: Vec<(Spent, u64)>,
     /// What the uplink had of the worker.
     pub uplink_time: Spent,
+    /// Frame memory, by tenant.
+    pub memory: Vec<MemoryStats>,
     /// The uplink.
     pub uplink: Both<LaneStats>,
     /// Drops that belong to no endpoint.
@@ -105,6 +108,7 @@ impl Snapshot {
             numbers.clear();
             numbers.tenants.reserve(switch.program.tenants.len());
             numbers.time.reserve(switch.program.tenants.len());
+            numbers.memory.reserve(switch.program.tenants.len());
             numbers.endpoints.reserve(switch.program.endpoints.len());
         }
         self.devices.clear();
@@ -120,6 +124,7 @@ impl SwitchNumbers {
         self.endpoints.clear();
         self.tenants.clear();
         self.time.clear();
+        self.memory.clear();
         self.narrow_paths.clear();
         self.uplink = Both::default();
     }
@@ -205,6 +210,7 @@ impl Worker {
                     }
                     numbers.tenants.push(stats);
                     numbers.time.push((self.seats.tenant_spent(index, id), self.look.short_ns(index, id)));
+                    numbers.memory.push(switch.tenant_own_memory(&self.pool, TenantId(id)));
                 }
             }
             Stage::Endpoints(index) => {
@@ -216,6 +222,9 @@ impl Worker {
                     let stats = switch.endpoint_stats(EndpointId(id));
                     if let Some(endpoint) = endpoints.get(id) {
                         numbers.add_queues(endpoint.tenant, &stats);
+                        if let Some(memory) = numbers.memory.get_mut(endpoint.tenant.0 as usize) {
+                            memory.add(switch.endpoint_memory(&self.pool, EndpointId(id)));
+                        }
                     }
                     numbers.endpoints.push(stats);
                 }

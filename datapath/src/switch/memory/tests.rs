@@ -61,6 +61,14 @@ fn fill(rig: &mut Rig, class: Class, everyone: impl Iterator<Item = u32>) -> u32
     went
 }
 
+fn told(rig: &Rig, tenant: u32) -> MemoryStats {
+    let mut sum = rig.switch.tenant_own_memory(&rig.pool, TenantId(tenant));
+    for (id, _) in rig.switch.program().endpoints.iter().filter(|(_, endpoint)| endpoint.tenant == TenantId(tenant)) {
+        sum.add(rig.switch.endpoint_memory(&rig.pool, EndpointId(id)));
+    }
+    sum
+}
+
 #[test]
 fn who_is_within_his_share_finds_a_buffer_of_each_class() {
     for class in Class::ALL {
@@ -95,7 +103,6 @@ fn endpoints_that_send_nothing_cost_nothing() {
 #[test]
 fn what_is_held_is_told_by_tenant() {
     let mut rig = rig(&two_tenants());
-    let told = |rig: &Rig, tenant| rig.switch.tenant_memory(&rig.pool, TenantId(tenant));
     let promised = told(&rig, 0).share + told(&rig, 1).share;
     assert!((15 << 20..=18 << 20).contains(&promised), "three quarters of half: red has a limit; {promised}");
     fill(&mut rig, Class::Large, 0..VICTIMS + GREEDY);
@@ -117,7 +124,7 @@ fn what_is_held_is_told_by_tenant() {
 #[test]
 fn shares_follow_the_link_and_the_other_tenants() {
     let mut rig = rig(&two_tenants());
-    let share = |rig: &Rig, tenant| rig.switch.tenant_memory(&rig.pool, TenantId(tenant)).share;
+    let share = |rig: &Rig, tenant| told(rig, tenant).share;
     let before = share(&rig, 0);
     let green = Tenant { share: guaranteed(250), ..tenant(Attachment::Vlan(30)) };
     rig.change(Change::Tenant(TenantId(2), Some(green))).expect("room");
