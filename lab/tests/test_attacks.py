@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 import subprocess
 from pathlib import Path
@@ -115,6 +116,13 @@ def test_every_kind_of_frame_is_told_by_its_mark() -> None:
 def test_a_groups_mac_address_is_made_of_its_last_23_bits() -> None:
     assert gate.group_end("224.0.0.5") == ":00:00:05"
     assert gate.group_end("239.129.1.1") == ":01:01:01"
+
+
+def test_every_expected_counter_is_one_of_the_switchs() -> None:
+    verdicts = Path(__file__).parents[2] / "datapath" / "src" / "verdict.rs"
+    named = set(re.findall(r' = "([a-z0-9-]+)",', verdicts.read_text()))
+    who = gate.Who("02:00:00:00:01:01", "10.1.0.1", "02:00:00:00:02:01", "10.2.0.1")
+    assert {kind.expected for kind in gate.kinds(who)} <= named | {PASSES}
 
 
 # --- where they stand ---------------------------------------------------------------------
