@@ -12,6 +12,7 @@ mod daemon;
 mod descriptors;
 mod desk;
 mod edit;
+mod ending;
 mod handover;
 mod hops;
 mod http;

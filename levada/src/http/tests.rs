@@ -31,7 +31,7 @@ impl Bed {
         let (inbox, orders) = std::sync::mpsc::sync_channel(1);
         let (chores, errands) = std::sync::mpsc::sync_channel(1);
         let (bell, log) = (Wake::new().unwrap().bell(), Log::new("t", crate::log::Format::Text));
-        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).unwrap();
+        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), None).unwrap();
         let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs);
         let plan = site.plan().clone();
         let facts = Facts {
