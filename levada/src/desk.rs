@@ -22,7 +22,7 @@ use control::action::{apply, between};
 use control::compile;
 use control::config::{Config, Daemon};
 use control::place::Place;
-use control::problem::Problem;
+use control::problem::{MOST_SHOWN, Problem, more_than_shown};
 use control::write;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -58,7 +58,10 @@ impl fmt::Display for Fault {
             Fault::Conflict { revision } => {
                 write!(f, "the configuration is at revision {revision}: look at it again, then decide anew")
             }
-            Fault::Refused(_) => write!(f, "the change is refused; nothing was changed"),
+            Fault::Refused(problems) => {
+                write!(f, "the change is refused; nothing was changed")?;
+                more_than_shown(problems).map_or(Ok(()), |more| write!(f, "; {more}"))
+            }
             Fault::Wrong(why) | Fault::Failed(why) => write!(f, "{why}"),
         }
     }
@@ -68,7 +71,7 @@ impl Fault {
     /// With all that is wrong, for the log.
     pub fn in_full(&self) -> String {
         let Fault::Refused(problems) = self else { return self.to_string() };
-        let texts = problems.iter().map(|problem| ProblemReply::from(problem).text("error"));
+        let texts = problems.iter().take(MOST_SHOWN).map(|problem| ProblemReply::from(problem).text("error"));
         format!("{self}{}", texts.collect::<String>())
     }
 }
@@ -272,12 +275,12 @@ impl Desk {
         let group =
             group(&changed.config.daemon).map_err(|(what, remedy)| daemon_problem("socket_group", &what, &remedy))?;
         if !request.dry_run {
-            for warning in &changed.warnings {
+            for warning in changed.warnings.iter().take(MOST_SHOWN) {
                 self.log.line(Level::Warning, &format!("{}: {}", warning.key, warning.message));
             }
             self.make(&mut site, changed.config, group, 1)?;
         }
-        let warnings = changed.warnings.iter().map(ProblemReply::from).collect();
+        let warnings = changed.warnings.iter().take(MOST_SHOWN).map(ProblemReply::from).collect();
         let revision = lock(&self.running).revision;
         Ok(ChangeReply { version: VERSION, revision, dry_run: request.dry_run, warnings })
     }

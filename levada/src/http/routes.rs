@@ -6,6 +6,7 @@ use crate::api::{ChangeRequest, ErrorReply, ProblemReply, VERSION};
 use crate::desk::Fault;
 use crate::metrics;
 use crate::trace::TraceRequest;
+use control::problem::MOST_SHOWN;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -141,7 +142,7 @@ fn refusal(fault: &Fault) -> Answer {
         Fault::Wrong(_) => (StatusCode::BAD_REQUEST, &[][..]),
         Fault::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, &[][..]),
     };
-    let problems = problems.iter().map(ProblemReply::from).collect();
+    let problems = problems.iter().take(MOST_SHOWN).map(ProblemReply::from).collect();
     json(status, &ErrorReply { version: VERSION, error: fault.to_string(), problems })
 }
 
