@@ -264,9 +264,7 @@ fn add(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(),
         (Kind::Link, [name]) => push(draft.links(), name, keys, thing::link),
         (Kind::Member, [name]) => push(draft.members()?, name, keys, thing::member),
         (Kind::Tenant, [switch, name]) => push(draft.tenants(switch)?, name, keys, thing::tenant),
-        (Kind::Endpoint, [switch, tenant, name]) => {
-            push(draft.endpoints(switch, tenant)?, name, keys, thing::endpoint)
-        }
+        (Kind::Endpoint, [switch, tenant, name]) => push(draft.endpoints(switch, tenant)?, name, keys, thing::endpoint),
         (Kind::Uplink, [switch]) => {
             let mut switches = draft.switches();
             let switch = switches.get(switch)?;

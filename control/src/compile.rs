@@ -43,8 +43,7 @@ pub fn compile(config: &Config, previous: Option<&Plan>) -> Plan {
     }
     // With another order or ingress mode it is made anew, and so is another.
     let kinds: BTreeMap<_, _> = config.switches.iter().map(|s| (s.name.as_str(), (s.order, s.ingress))).collect();
-    let same =
-        |old: &&SwitchPlan| kinds.get(old.name.as_str()) == Some(&(old.program.order, old.program.ingress));
+    let same = |old: &&SwitchPlan| kinds.get(old.name.as_str()) == Some(&(old.program.order, old.program.ingress));
     let slots: BTreeMap<u32, &SwitchPlan> = previous.iter().flat_map(|plan| plan.switches.iter()).collect();
     let had: BTreeMap<_, _> =
         slots.iter().map(|(&id, old)| (same(old).then_some(old.name.as_str()).ok_or(id), id)).collect();
@@ -298,10 +297,9 @@ impl<'a> Ports<'a> {
                 ring: device.ring,
                 is_absent: false,
             }),
-            Locator::Link(name, side) => PortKind::Link {
-                link: self.outside.links.get(name.as_str()).copied().unwrap_or_default(),
-                side: *side,
-            },
+            Locator::Link(name, side) => {
+                PortKind::Link { link: self.outside.links.get(name.as_str()).copied().unwrap_or_default(), side: *side }
+            }
             Locator::Vde(directory, plug) => PortKind::Vde(VdePlan {
                 directory: directory.clone(),
                 plug: *plug,

@@ -21,6 +21,7 @@ use crate::http;
 use crate::log::{Format, Level, Log};
 use crate::notify::{self, Notifier};
 use crate::os::{self, Signal, Signals};
+use crate::pace::{Pace, gathered};
 use crate::peers::Socket;
 use crate::plugs::Plugs;
 use crate::privileges;
@@ -57,8 +58,10 @@ const WARM_SMALL: usize = 256;
 const WARM_MEDIUM: usize = 32;
 /// See [`WARM_SMALL`].
 const WARM_LARGE: usize = 32;
-/// Between two changes of what other hosts have, which come in crowds when a cluster starts.
+/// Between two changes of what others have, which come in crowds when a cluster starts.
 const BETWEEN: Duration = Duration::from_millis(50);
+/// The same where they do not end: a key in the store that flips.
+const LONGEST_BETWEEN: Duration = Duration::from_secs(2);
 /// How long the worker may take to end, which closes the devices: of a tap, the kernel takes milliseconds.
 const CLOSING: Duration = Duration::from_secs(30);
 /// How long another thread may take to end.
@@ -282,13 +285,14 @@ impl Running {
         let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
         let follower = Arc::clone(&desk);
         // Ends with upkeep.
-        spawn("levada-news", move || heard.iter().for_each(|news| follower.follow(&news)))?;
+        spawn("levada-news", move || {
+            os::stand_back();
+            gathered(&heard, Pace::new(BETWEEN, LONGEST_BETWEEN), |news| follower.follow(&news));
+        })?;
         let follower = Arc::clone(&desk);
         spawn("levada-others", move || {
-            for () in stirred {
-                follower.follow_others();
-                thread::sleep(BETWEEN);
-            }
+            os::stand_back();
+            gathered(&stirred, Pace::new(BETWEEN, LONGEST_BETWEEN), |_: Vec<()>| follower.follow_others());
         })?;
         let herald = Arc::clone(&desk);
         spawn("levada-herald", move || herald.herald())?;

@@ -20,6 +20,7 @@ mod log;
 mod metrics;
 mod notify;
 mod os;
+mod pace;
 mod peers;
 mod plugs;
 mod privileges;

@@ -301,16 +301,10 @@ impl Board {
             },
         }
         let id = PlugId(self.number());
-        self.plugs.push(Plug {
-            id,
-            plan: plan.clone(),
-            label,
-            device: None,
-            clients: Vec::new(),
-            counts: Arc::default(),
-            told: 0,
-        });
-        self.plugs.sort_by_key(|plug| plug.plan.plug);
+        // In the order of their numbers: who names none gets the least.
+        let at = self.plugs.partition_point(|plug| plug.plan.plug <= plan.plug);
+        let (plan, clients) = (plan.clone(), Vec::new());
+        self.plugs.insert(at, Plug { id, plan, label, device: None, clients, counts: Arc::default(), told: 0 });
         Ok(id)
     }
 

@@ -233,7 +233,9 @@ impl Ledger {
         let bytes = fs::read(&self.place).unwrap_or_default();
         let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
-        lines.map(|line| line.strip_prefix(&[MADE]).map_or_else(|| (path(line), false), |made| (path(made), true))).collect()
+        lines
+            .map(|line| line.strip_prefix(&[MADE]).map_or_else(|| (path(line), false), |made| (path(made), true)))
+            .collect()
     }
 }
 
