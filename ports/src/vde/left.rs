@@ -125,21 +125,20 @@ pub fn remove_left(path: &Path, made: bool, most: usize) -> Result<bool, OpenErr
     for entry in fs::read_dir(path).map_err(|error| failed("reading it", error))?.flatten().take(most) {
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
         if is_socket && entry.file_name() == CTL {
-            // Last, so that it is still known whose this was if this is killed, too.
+            // Last: it says whose this was while anything is left.
         } else if !is_socket || !remove_dead(&entry.path()) {
             stray = Some(PathBuf::from(entry.file_name()));
         }
     }
+    if let Some(stray) = stray {
+        return Err(OpenError::Strays(path.to_owned(), stray));
+    }
     if stale {
         let _ = fs::remove_file(path.join(CTL));
     }
-    let removed = fs::remove_dir(path);
+    let removed = fs::remove_dir(path).map_err(|error| failed("removing it", error));
     drop(handle);
-    match (removed, stray) {
-        (Ok(()), _) => Ok(true),
-        (Err(_), Some(stray)) => Err(OpenError::Strays(path.to_owned(), stray)),
-        (Err(error), None) => Err(failed("removing it", error)),
-    }
+    removed.map(|()| true)
 }
 
 /// Whether somebody listens on a stream socket.
