@@ -32,8 +32,8 @@ impl Bed {
         let (inbox, orders) = std::sync::mpsc::sync_channel(1);
         let (chores, errands) = std::sync::mpsc::sync_channel(1);
         let (bell, log) = (Wake::new().unwrap().bell(), Log::new("t", crate::log::Format::Text));
-        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).unwrap();
-        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs);
+        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), None).unwrap();
+        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs.clone());
         let plan = site.plan().clone();
         let facts = Facts {
             plan,
@@ -55,7 +55,7 @@ impl Bed {
         ));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
-            let changes = Changes::start(Arc::clone(&desk), log).unwrap();
+            let changes = Changes::start(Arc::clone(&desk), plugs, log).unwrap();
             serve(listener, desk, changes, door).unwrap();
         });
         Bed(path)

@@ -34,6 +34,8 @@ const PR_SET_VMA: u32 = 0x5356_4d41;
 /// Names of threads and of memory; more it takes to start.
 const NAMES: &[Check] =
     &[Check { argument: 0, mask: WHOLE, values: &[libc::PR_SET_NAME as u32, libc::PR_GET_NAME as u32, PR_SET_VMA] }];
+/// Its own place in the scheduler: without a capability, one further behind.
+const SELF: &[Check] = &[Check { argument: 0, mask: WHOLE, values: &[0] }];
 /// Not to wait, and not to be inherited by programs: what the standard library asks by ioctl(2); and how much
 /// there is to be read.
 const DESCRIPTORS: &[Check] =
@@ -91,6 +93,7 @@ pub const RUNTIME: &[Rule] = &[
     Always(libc::SYS_rseq),
     Always(libc::SYS_membarrier),
     Always(libc::SYS_sched_yield),
+    Where(libc::SYS_sched_setattr, SELF),
     Always(libc::SYS_sched_getaffinity),
     Always(libc::SYS_restart_syscall),
     Always(libc::SYS_rt_sigaction),
@@ -222,6 +225,8 @@ pub const PLUGS: &[Rule] = &[
     Always(libc::SYS_connect),
     Where(libc::SYS_setsockopt, ROOM),
     Where(libc::SYS_openat, NAME),
+    // What is left in a directory that was opened for it.
+    Always(libc::SYS_getdents64),
     Always(libc::SYS_fstat),
     Always(libc::SYS_newfstatat),
     Always(libc::SYS_statx),
@@ -283,9 +288,8 @@ const DEVICES: &[Rule] = &[
     Always(libc::SYS_sysinfo),
     Always(libc::SYS_getrusage),
     Always(libc::SYS_getgroups),
-    // Bounding set, no_new_privs, the worker's timer slack and place in the scheduler.
+    // Bounding set, no_new_privs, the worker's timer slack.
     Always(libc::SYS_prctl),
-    Always(libc::SYS_sched_setattr),
 ];
 
 /// What any thread may call: the sum of all that one needs.
