@@ -7,9 +7,6 @@ use crate::config::{Knobs, Switch, Tenant, Uplink};
 use datapath::program::Attachment;
 use datapath::units::{Direction, Rate};
 
-/// Whole, for a part in millionths.
-const PPM: u64 = 1_000_000;
-
 /// What is promised in one direction of an uplink, and what can be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
@@ -32,7 +29,7 @@ impl Promise {
 pub fn capacity(rate: Rate, headroom_ppm: u32, direction: Direction) -> Rate {
     match direction {
         Direction::Egress => rate,
-        Direction::Ingress => rate.scaled(PPM - u64::from(headroom_ppm).min(PPM), PPM),
+        Direction::Ingress => rate.less_ppm(headroom_ppm),
     }
 }
 

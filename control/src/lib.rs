@@ -14,7 +14,6 @@
 
 pub mod action;
 pub mod admission;
-pub mod agent;
 mod check;
 mod compile;
 pub mod config;

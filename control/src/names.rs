@@ -1,8 +1,8 @@
 //! Names: how values that are not numbers are written in configurations and shown to people. Each is written here once.
 
-use crate::agent::settings::ControllerKind;
 use crate::config::EtcdUrl;
 use crate::units::Wrong;
+use agent::settings::ControllerKind;
 use datapath::link::Side;
 use datapath::program::{IngressMode, OrderKind};
 use datapath::units::Direction;
@@ -12,9 +12,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 /// Longest name of a network device: IFNAMSIZ less its final zero (linux/if.h).
 pub const MAX_TAP_NAME: usize = 15;
-/// Longest name of an instance, switch, tenant, endpoint or link, in characters: instances name directories and Unix sockets, whose path
-/// is at most 107 bytes (unix(7)).
-pub const MAX_NAME: usize = 48;
+/// Longest name of an instance, switch, tenant, endpoint or link, in characters: what an agent's message has room for. Instances name
+/// directories and Unix sockets, whose path is at most 107 bytes (unix(7)).
+pub const MAX_NAME: usize = agent::message::MAX_NAME;
 
 /// Longest directory of `vde://`, in bytes. A Unix socket's path has at most 107 (unix(7)), and clients bind theirs in the directory, under
 /// names such as `/.4194304-00000` (libvdeplug; a process id has up to seven digits).

@@ -4,9 +4,9 @@
 //! together: the reader knows each key of the table and no other, and refuses what the schema refuses.
 
 use crate::action::Kind;
-use crate::agent::settings::MOST_SAMPLES;
 use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
 use crate::names::{CONTROLLERS, INGRESS_MODES, MAX_NAME, ORDERS};
+use agent::settings::MOST_SAMPLES;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
 

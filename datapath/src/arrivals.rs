@@ -11,17 +11,18 @@
 
 use crate::fdb::Keyed;
 use crate::program::EndpointId;
+use crate::table::{Id, Table};
+use crate::units::Instant;
 use crate::wire::Mac;
-use std::collections::HashMap;
 
 /// Sources of one endpoint that are told apart in a sample.
 pub const MOST_OF_ENDPOINT: u32 = 1024;
 /// Sources of all endpoints: 100 endpoints that hear from 80 each.
-pub const MOST: usize = 8192;
+pub const MOST: u32 = 8192;
 /// A source is given up when nothing has come from it for so many samples, and found out within as many again.
-const SILENT_SAMPLES: u32 = 64;
+const SILENT_SAMPLES: u64 = 64;
 /// Where so many parts of eight of a bound are used up, silent sources are given up after one sample.
-const CROWDED: usize = 6;
+const CROWDED: u32 = 6;
 
 /// What arrived from one source for one endpoint since the last sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,15 +87,6 @@ impl Bytes {
     }
 }
 
-/// Who sends to an endpoint.
-#[derive(Clone, Copy, Debug)]
-struct Source {
-    key: Key,
-    bytes: Bytes,
-    /// The last sample in which something came, by [`Arrivals::samples`].
-    heard: u32,
-}
-
 /// An endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 struct Receiver {
@@ -102,8 +94,6 @@ struct Receiver {
     /// Of it, from sources for which there was no room.
     others: Bytes,
     last_dropped: Option<Mac>,
-    /// Its sources in the table.
-    sources: u32,
     /// It is among those that the next sample looks at.
     active: bool,
 }
@@ -112,18 +102,19 @@ struct Receiver {
 #[derive(Debug)]
 pub struct Arrivals {
     watched: bool,
-    index: HashMap<Key, u32, Keyed>,
-    sources: Vec<Source>,
+    keyed: Keyed,
+    /// What came from each source, in a list for each endpoint. Its time is counted in samples.
+    sources: Table<Key, Bytes>,
     /// Those with bytes in this sample.
-    touched: Vec<u32>,
-    /// Samples that were taken, round and round.
-    samples: u32,
-    /// Where the search for silent sources goes on.
+    touched: Vec<Id>,
+    /// Samples that were taken.
+    samples: u64,
+    /// The endpoint at which the search for silent sources goes on.
     swept: usize,
     /// The table fills.
     is_crowded: bool,
     /// The source that was looked up last: frames of one often come together.
-    last: u32,
+    last: Id,
     /// By endpoint.
     receivers: Vec<Receiver>,
     active: Vec<EndpointId>,
@@ -133,15 +124,16 @@ impl Arrivals {
     /// An empty table that nobody watches, hashed under `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Arrivals {
+        let keyed = Keyed::new(seed);
         Arrivals {
             watched: false,
-            index: HashMap::with_hasher(Keyed::new(seed)),
-            sources: Vec::new(),
+            keyed,
+            sources: Table::new(keyed, MOST),
             touched: Vec::new(),
             samples: 0,
             swept: 0,
             is_crowded: false,
-            last: 0,
+            last: Id(0),
             receivers: Vec::new(),
             active: Vec::new(),
         }
@@ -150,9 +142,8 @@ impl Arrivals {
     /// Starts counting, from nothing, or stops and gives the memory back.
     pub fn watch(&mut self, on: bool) {
         if on != self.watched {
-            self.index = HashMap::with_hasher(*self.index.hasher());
-            (self.sources, self.receivers, self.active) = (Vec::new(), Vec::new(), Vec::new());
-            self.touched = Vec::new();
+            self.sources = Table::new(self.keyed, MOST);
+            (self.touched, self.receivers, self.active) = (Vec::new(), Vec::new(), Vec::new());
             self.watched = on;
         }
     }
@@ -200,12 +191,13 @@ impl Arrivals {
     ) {
         arrivals.clear();
         queues.clear();
-        self.samples = self.samples.wrapping_add(1);
-        let (sources, samples) = (&mut self.sources, self.samples);
-        arrivals.extend(self.touched.drain(..).map(|at| {
-            let source = &mut sources[at as usize];
-            source.heard = samples;
-            std::mem::take(&mut source.bytes).arrival(source.key.to(), Some(source.key.from()))
+        self.samples += 1;
+        let (sources, now) = (&mut self.sources, Instant(self.samples));
+        arrivals.extend(self.touched.drain(..).filter_map(|id| {
+            let key = *sources.key(id)?;
+            sources.touch(now, id, key.to().0);
+            let bytes = std::mem::take(sources.get_mut(id)?);
+            Some(bytes.arrival(key.to(), Some(key.from())))
         }));
         self.sweep();
         let receivers = &mut self.receivers;
@@ -235,31 +227,26 @@ impl Arrivals {
     /// An endpoint's slot is vacant, or has another owner.
     pub fn forget(&mut self, endpoint: EndpointId) {
         let Some(receiver) = self.receivers.get_mut(endpoint.0 as usize) else { return };
-        *receiver = Receiver { sources: receiver.sources, ..Receiver::default() };
+        *receiver = Receiver::default();
         self.active.retain(|&other| other != endpoint);
-        let mut at = 0;
-        while let Some(source) = self.sources.get(at) {
-            if source.key.to() == endpoint { self.give_up(at) } else { at += 1 }
+        while let Some(id) = self.sources.oldest(endpoint.0) {
+            let _ = self.sources.remove(id);
         }
-        let sources = self.sources.iter().zip(0..);
-        self.touched.clear();
-        self.touched.extend(sources.filter(|(source, _)| source.bytes != Bytes::NONE).map(|(_, at)| at));
+        let sources = &self.sources;
+        self.touched.retain(|&id| sources.get(id).is_some());
     }
 
-    /// Gives up sources that have been silent. None has bytes now.
+    /// Gives up sources that have been silent: of some endpoints at each sample, or of all where the table fills. None has bytes now.
     fn sweep(&mut self) {
-        let all = self.sources.len();
-        let (mut left, silent) = match std::mem::take(&mut self.is_crowded) {
+        let all = self.receivers.len();
+        let (endpoints, silent) = match std::mem::take(&mut self.is_crowded) {
             true => (all, 1),
             false => (all.div_ceil(SILENT_SAMPLES as usize), SILENT_SAMPLES),
         };
-        while left > 0 && !self.sources.is_empty() {
-            left -= 1;
-            self.swept = if self.swept < self.sources.len() { self.swept } else { 0 };
-            if self.samples.wrapping_sub(self.sources[self.swept].heard) >= silent {
-                self.give_up(self.swept);
-            } else {
-                self.swept += 1;
+        for _ in 0..endpoints {
+            self.swept = if self.swept + 1 < all { self.swept + 1 } else { 0 };
+            while let Some(id) = self.sources.aged(Instant(self.samples), self.swept as u32, silent) {
+                let _ = self.sources.remove(id);
             }
         }
     }
@@ -270,12 +257,12 @@ impl Arrivals {
         }
         self.expect(to);
         let source = self.source(to, from);
+        let source = source.and_then(|id| Some((id, self.sources.get_mut(id)?)));
         let receiver = &mut self.receivers[to.0 as usize];
         let counted = match source {
-            Some(at) => {
-                let bytes = &mut self.sources[at].bytes;
+            Some((id, bytes)) => {
                 if *bytes == Bytes::NONE {
-                    self.touched.push(at as u32);
+                    self.touched.push(id);
                 }
                 bytes
             }
@@ -288,35 +275,22 @@ impl Arrivals {
     }
 
     /// Where a source is in the table; a new one is put there while there is room.
-    fn source(&mut self, to: EndpointId, from: Mac) -> Option<usize> {
+    fn source(&mut self, to: EndpointId, from: Mac) -> Option<Id> {
         let key = Key::new(to, from);
-        if self.sources.get(self.last as usize).is_some_and(|source| source.key == key) {
-            return Some(self.last as usize);
+        if self.sources.key(self.last) == Some(&key) {
+            return Some(self.last);
         }
-        if let Some(&at) = self.index.get(&key) {
-            self.last = at;
-            return Some(at as usize);
+        let hash = self.sources.hash(&key);
+        if let Some(id) = self.sources.find_hashed(hash, &key) {
+            self.last = id;
+            return Some(id);
         }
-        let receiver = &mut self.receivers[to.0 as usize];
-        let (own, all) = (receiver.sources, self.sources.len());
-        self.is_crowded |= own >= MOST_OF_ENDPOINT / 8 * CROWDED as u32 || all >= MOST / 8 * CROWDED;
-        if own >= MOST_OF_ENDPOINT || all >= MOST {
+        let (own, all) = (self.sources.count(to.0), self.sources.len());
+        self.is_crowded |= own >= MOST_OF_ENDPOINT / 8 * CROWDED || all >= MOST / 8 * CROWDED;
+        if own >= MOST_OF_ENDPOINT {
             return None;
         }
-        receiver.sources += 1;
-        self.index.insert(key, all as u32);
-        self.sources.push(Source { key, bytes: Bytes::NONE, heard: self.samples });
-        Some(all)
-    }
-
-    /// Takes a source out of the table; the last one takes its place.
-    fn give_up(&mut self, at: usize) {
-        let Source { key, .. } = self.sources.swap_remove(at);
-        self.index.remove(&key);
-        self.receivers[key.to().0 as usize].sources -= 1;
-        if let Some(moved) = self.sources.get(at) {
-            self.index.insert(moved.key, at as u32);
-        }
+        self.sources.insert(Instant(self.samples), to.0, key, Bytes::NONE).ok()
     }
 }
 

@@ -21,6 +21,7 @@ pub mod segment;
 pub mod sojourn;
 pub mod stats;
 pub mod switch;
+pub mod table;
 pub mod train;
 pub mod turns;
 pub mod units;

@@ -63,6 +63,13 @@ impl Rate {
         Rate(u64::try_from(bps).unwrap_or(u64::MAX))
     }
 
+    /// What is left of this rate where so many millionths of it are held back.
+    #[must_use]
+    pub fn less_ppm(self, held_back_ppm: u32) -> Rate {
+        const PPM: u64 = 1_000_000;
+        self.scaled(PPM - u64::from(held_back_ppm).min(PPM), PPM)
+    }
+
     /// Whether this is a bound at all.
     #[must_use]
     pub const fn is_limited(self) -> bool {

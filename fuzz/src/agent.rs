@@ -1,12 +1,12 @@
 //! Any bytes as datagrams of other hosts, and any arrivals: no agent panics, what is read as a message is written as it was read, whoever speaks
 //! limits only own endpoints toward endpoints at its host, and with nothing more heard, every limit ends in the stated time.
 
-use control::agent::Agent;
-use control::agent::directory::{Cluster, Directory};
-use control::agent::events::{Arrival, QueueSample, Toward};
-use control::agent::leases::{MAX_LEASE_MS, free_within_ns};
-use control::agent::message::{MAX_DATAGRAM, Message, Writer};
-use control::agent::settings::{ControllerKind, Settings};
+use agent::Agent;
+use agent::directory::{Cluster, Directory};
+use agent::events::{Arrival, QueueSample, Toward};
+use agent::leases::{MAX_LEASE_MS, free_within_ns};
+use agent::message::{MAX_DATAGRAM, Message, Writer};
+use agent::settings::{ControllerKind, Settings};
 use datapath::program::EndpointId;
 use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;

@@ -6,7 +6,7 @@
 pub mod report;
 
 use crate::worker::Post;
-use control::agent::{Cluster, Directory};
+use agent::{Cluster, Directory};
 use control::config;
 use control::plan::{Plan, SwitchPlan};
 use datapath::program::Program;

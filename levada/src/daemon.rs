@@ -6,14 +6,18 @@
 //! | `levada-signals` | waits for signals, and sees to it that the process ends (`ending`) |
 //! | `levada-worker` | moves every frame (`worker`) |
 //! | `levada-upkeep` | closes and opens devices, logs (`upkeep`) |
-//! | `levada-news` | changes the switch with the interfaces that upkeep saw change (`desk`) |
+//! | `levada-changes` | changes what runs, for whoever wants that (`changes`, `desk`, `site`) |
+//! | `levada-news` | brings what upkeep saw change |
 //! | `levada-door` | another process that takes over (`handover`) |
 //! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
 //! | `levada-vde` | lets clients into VDE directories (`plugs`) |
 //! | `levada-peers` | speaks with other hosts (`peers`), where there is a cluster |
 //! | `levada-store` | asks an etcd for them (`roster`), where there is one |
-//! | `levada-others` | changes the switch with what that has said (`desk`) |
+//! | `levada-others` | brings what that has said |
+//!
+//! What each may do, `privileges` says.
 
+use crate::changes::Changes;
 use crate::desk::{self, Desk};
 use crate::ending::{self, Asked};
 use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
@@ -24,7 +28,7 @@ use crate::os::{self, Signal, Signals};
 use crate::pace::{Pace, gathered};
 use crate::peers::Socket;
 use crate::plugs::Plugs;
-use crate::privileges;
+use crate::privileges::{self, Duty, confine};
 use crate::recipe::{Recipe, settle};
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
 use crate::site::{Beginning, Site};
@@ -41,7 +45,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -101,10 +105,8 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     }
     // Before any other thread, so that all of them leave the signals to this one.
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
+    privileges::begin(privileges::looks_at_processes(&plan), &log);
     let mut asked = Asked::of(signals, log.clone()).map_err(failed("cannot wait for signals"))?;
-    if let Err(error) = privileges::drop_needless(privileges::looks_at_processes(&plan)) {
-        log.line(Level::Warning, &format!("it keeps rights that it does not need: {error}"));
-    }
     let notifier = Notifier::from_environment();
     let (mut rundir, inheritance) = if takeover {
         inherit(&plan.name)?
@@ -121,6 +123,10 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     notifier.forget();
     let watched = notifier.watch(running.inbox.clone(), running.bell.clone());
     watched.map_err(failed("cannot start a thread"))?;
+    // All that are to have more have been started.
+    if let Err(why) = confine(Duty::Main) {
+        log.line(Level::Warning, &why);
+    }
     let end = running.wait(&mut asked, file, &log, &notifier);
     asked.heed(&log);
     notifier.stopping();
@@ -190,6 +196,7 @@ struct Running {
     bell: Bell,
     chores: SyncSender<Chore>,
     desk: Arc<Desk>,
+    changes: Changes,
     /// Becomes readable when the worker ends by itself.
     ended: UnixStream,
     /// Ends when the work has been given away.
@@ -245,15 +252,6 @@ impl Running {
             let _ = stir.try_send(());
         });
         let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted, socket, changed));
-        let giver = Giver {
-            lock,
-            desk: Arc::clone(&desk),
-            plugs: plugs.clone(),
-            inbox: inbox.clone(),
-            bell: bell.clone(),
-            log: log.clone(),
-            left,
-        };
         let (news, heard) = sync_channel(CHORES);
         let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news, chores.clone());
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
@@ -264,15 +262,15 @@ impl Running {
         if let Some(spoils) = &taken {
             import(&mut worker, plan, &spoils.state, log);
         }
-        let worker = spawn("levada-worker", {
-            let log = log.clone();
-            move || {
-                let _alive = alive;
-                for refused in os::hurry() {
-                    log.line(Level::Warning, &format!("the worker runs without {refused}"));
-                }
-                worker.run();
+        let complaint = log.clone();
+        let hurry = move || {
+            for refused in os::hurry() {
+                complaint.line(Level::Warning, &format!("the worker runs without {refused}"));
             }
+        };
+        let worker = spawn_after(hurry, "levada-worker", Duty::Passing, log, move || {
+            let _alive = alive;
+            worker.run();
         })?;
         rundir.announce().map_err(failed("cannot put the sockets in their place"))?;
         desk.join_others();
@@ -282,21 +280,27 @@ impl Running {
         }
         settle_adopted(adopted, log);
         desk.begin_shortcuts();
-        let upkeep = spawn("levada-upkeep", move || upkeep.run(&errands))?;
-        let follower = Arc::clone(&desk);
+        let changes =
+            Changes::start(Arc::clone(&desk), plugs.clone(), log.clone()).map_err(failed("cannot start a thread"))?;
+        let upkeep = spawn("levada-upkeep", Duty::Upkeep, log, move || upkeep.run(&errands))?;
         // Ends with upkeep.
-        spawn("levada-news", move || {
+        let bringer = changes.clone();
+        spawn("levada-news", Duty::Passing, log, move || {
             os::stand_back();
-            gathered(&heard, Pace::new(BETWEEN, LONGEST_BETWEEN), |news| follower.follow(&news));
+            gathered(&heard, Pace::new(BETWEEN, LONGEST_BETWEEN), |news| {
+                let _ = bringer.make(move |desk| desk.follow(&news));
+            });
         })?;
-        let follower = Arc::clone(&desk);
-        spawn("levada-others", move || {
+        let bringer = changes.clone();
+        spawn("levada-others", Duty::Passing, log, move || {
             os::stand_back();
-            gathered(&stirred, Pace::new(BETWEEN, LONGEST_BETWEEN), |_: Vec<()>| follower.follow_others());
+            gathered(&stirred, Pace::new(BETWEEN, LONGEST_BETWEEN), |_: Vec<()>| {
+                let _ = bringer.make(Desk::follow_others);
+            });
         })?;
         let herald = Arc::clone(&desk);
-        spawn("levada-herald", move || herald.herald())?;
-        let vde = spawn("levada-vde", {
+        spawn("levada-herald", Duty::Passing, log, move || herald.herald())?;
+        let vde = spawn("levada-vde", Duty::Plugs, log, {
             let plugs = plugs.clone();
             move || plugs.run()
         })?;
@@ -306,14 +310,24 @@ impl Running {
         if let Some(Spoils { papers, clients, .. }) = taken {
             plugs.take_over(&papers, clients);
         }
-        let (served, complaint) = (Arc::clone(&desk), log.clone());
-        spawn("levada-http", move || {
-            if let Err(error) = http::serve(listener, served, visitors) {
+        let (served, complaint, maker) = (Arc::clone(&desk), log.clone(), changes.clone());
+        spawn("levada-http", Duty::Serving, log, move || {
+            if let Err(error) = http::serve(listener, served, maker, visitors) {
                 complaint.line(Level::Warning, &format!("the control socket is not served: {error}"));
             }
         })?;
-        spawn("levada-door", move || giver.serve(&door))?;
-        Ok(Running { worker, upkeep, plugs, vde, inbox, bell, chores, desk, ended, given })
+        let giver = Giver {
+            lock,
+            desk: Arc::clone(&desk),
+            changes: changes.clone(),
+            plugs: plugs.clone(),
+            inbox: inbox.clone(),
+            bell: bell.clone(),
+            log: log.clone(),
+            left,
+        };
+        spawn("levada-door", Duty::Serving, log, move || giver.serve(&door))?;
+        Ok(Running { worker, upkeep, plugs, vde, inbox, bell, chores, desk, changes, ended, given })
     }
 
     /// Waits for a signal to end, for another process to take over, or for the worker to end, which it should not. SIGHUP reads the file
@@ -346,13 +360,15 @@ impl Running {
 
     /// Makes the daemon what the file says now, or says why not.
     fn reload(&self, file: &Path, log: &Log) -> String {
-        let outcome = match check::load(file) {
+        let (file, complaint): (PathBuf, _) = (file.to_owned(), log.clone());
+        let read = move |desk: &Desk| match check::load(&file) {
             Ok((checked, warnings)) => {
-                complain(log, &warnings);
-                self.desk.become_what(&checked.config)
+                complain(&complaint, &warnings);
+                desk.become_what(&checked.config)
             }
             Err(failure) => Err(format!("nothing was changed: {}", failure.text())),
         };
+        let outcome = self.changes.make(read).unwrap_or_else(|fault| Err(fault.to_string()));
         let (level, text) = match outcome {
             Ok((0, revision)) => (Level::Info, format!("reloaded: nothing differs; revision {revision}")),
             Ok((n, revision)) => {
@@ -398,8 +414,28 @@ impl Running {
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed("cannot start a thread"))
+/// Starts a thread that has no more rights than its duty takes.
+fn spawn(name: &str, duty: Duty, log: &Log, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
+    spawn_after(|| {}, name, duty, log, work)
+}
+
+/// The same; `before` is done while it still has those of its parent.
+fn spawn_after(
+    before: impl FnOnce() + Send + 'static,
+    name: &str,
+    duty: Duty,
+    log: &Log,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Failure> {
+    let log = log.clone();
+    let thread = move || {
+        before();
+        if let Err(why) = confine(duty) {
+            log.line(Level::Warning, &why);
+        }
+        work();
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(thread).map_err(failed("cannot start a thread"))
 }
 
 /// Goes on with what the switches of another process knew.

@@ -5,6 +5,7 @@
 
 use crate::log::{Level, Log};
 use crate::os::{Signal, Signals};
+use crate::privileges::{Duty, confine};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -45,6 +46,9 @@ impl Asked {
         let is_heeded = Arc::new(AtomicBool::new(false));
         let heeded = Arc::clone(&is_heeded);
         let listen = move || {
+            if let Err(why) = confine(Duty::Passing) {
+                log.line(Level::Warning, &why);
+            }
             loop {
                 // An error is an interruption by a signal that is not ours.
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
@@ -77,6 +81,8 @@ impl Asked {
         self.is_heeded.store(true, Ordering::Release);
         let log = log.clone();
         let wait = move || {
+            // Of a thread that may do more than it needs, others tell.
+            let _ = confine(Duty::Passing);
             thread::sleep(ENDING);
             end_by_force(ENDING, &log);
         };

@@ -18,6 +18,7 @@
 
 mod message;
 
+use crate::changes::Changes;
 use crate::descriptors;
 use crate::desk::Desk;
 use crate::log::{Level, Log};
@@ -89,6 +90,8 @@ pub struct Giver {
     pub lock: File,
     /// What runs: gives names to the worker's numbers.
     pub desk: Arc<Desk>,
+    /// Has the rights to speak with others again.
+    pub changes: Changes,
     /// VDE directories and the clients in them.
     pub plugs: Plugs,
     /// The worker's inbox.
@@ -184,7 +187,7 @@ impl Giver {
             Err(error) => {
                 self.plugs.thaw();
                 self.order(Order::Resume)?;
-                self.desk.speak_again();
+                let _ = self.changes.post(Desk::speak_again);
                 Err(error)
             }
         }

@@ -1,6 +1,7 @@
 //! The control socket: HTTP/1.1 with JSON on a Unix socket in the run directory (RFC 9112, RFC 9110; `docs/management.md`).
 //!
-//! One thread serves all clients; what takes long (asking the worker, changing the switch) is done on others. The worker never waits for any of
+//! One thread serves all clients; what takes long (asking the worker, waiting for a change) is done on others.
+//! Changes are made by a thread that has the rights for it (`changes`). The worker never waits for any of
 //! it. Every client has a bounded number of places, header, body and time: a connection is one request. Who a client is, the kernel says
 //! (SO_PEERCRED, unix(7)): the daemon's user and root may change things, members of `socket_group` may look, nobody else gets an answer.
 //! The two have places of their own, so that those who may only look cannot keep those away who may do something.
@@ -15,6 +16,7 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
+use crate::changes::Changes;
 use crate::desk::Desk;
 use crate::os;
 pub use door::Door;
@@ -56,6 +58,7 @@ const HANDS: usize = 8;
 /// What every client meets.
 struct House {
     desk: Arc<Desk>,
+    maker: Changes,
     door: Arc<Door>,
     changers: Arc<Places>,
     lookers: Arc<Places>,
@@ -78,7 +81,7 @@ struct House {
 ///
 /// # Errors
 /// The kernel has no descriptor left.
-pub fn serve(listener: UnixListener, desk: Arc<Desk>, door: Arc<Door>) -> io::Result<()> {
+pub fn serve(listener: UnixListener, desk: Arc<Desk>, maker: Changes, door: Arc<Door>) -> io::Result<()> {
     os::stand_back();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -90,6 +93,7 @@ pub fn serve(listener: UnixListener, desk: Arc<Desk>, door: Arc<Door>) -> io::Re
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let house = Arc::new(House {
             desk,
+            maker,
             door,
             // Root may fill its places: it may do anything.
             changers: Places::new(CLIENTS, CLIENTS),

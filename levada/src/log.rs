@@ -4,6 +4,7 @@
 //! them (names, numbers, addresses). Of a kind, [`BURST`] are said in a second; the rest are counted, and when the second is over one record says how many
 //! they were, and what the last of them said.
 
+use crate::privileges::{Duty, confine};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::Write as _;
@@ -82,6 +83,8 @@ impl Log {
             Say::When(end) => {
                 let (log, what) = (self.clone(), kind(text));
                 let later = move || {
+                    // Who cannot say so here will say it elsewhere.
+                    let _ = confine(Duty::Passing);
                     thread::sleep(end.saturating_duration_since(Instant::now()));
                     if let Some((left_out, last)) = log.close(&what) {
                         log.write(level, &last, Some(left_out));

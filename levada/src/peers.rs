@@ -22,6 +22,7 @@ mod tests;
 
 use crate::cluster::credentials::{Credentials, HOST, TRUST};
 use crate::log::{Level, Log};
+use crate::privileges::{Duty, confine};
 use gate::Gate;
 use line::Line;
 use quinn::{ClientConfig, Endpoint, TokioRuntime, VarInt};
@@ -99,9 +100,12 @@ impl Peers {
         let is_succeeded = Arc::new(AtomicBool::new(false));
         let mut house = House::new(changes, socket, Arc::clone(&status), gate, log);
         house.is_succeeded = Arc::clone(&is_succeeded);
-        let thread = std::thread::Builder::new()
-            .name("levada-peers".to_owned())
-            .spawn(move || runtime.block_on(async { house.run(posted).await }))?;
+        let thread = std::thread::Builder::new().name("levada-peers".to_owned()).spawn(move || {
+            if let Err(why) = confine(Duty::Peers) {
+                house.log.line(Level::Warning, &why);
+            }
+            runtime.block_on(async { house.run(posted).await })
+        })?;
         Ok(Peers { settings, voice: Voice { posts, status }, is_succeeded, thread: Some(thread) })
     }
 

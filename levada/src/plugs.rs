@@ -14,6 +14,7 @@ use crate::log::{Level, Log};
 use crate::rundir::Ledger;
 use crate::worker::{Bell, Order};
 use control::plan::VdePlan;
+use handover::Inventory;
 use ports::Survey;
 use ports::vde::request::{MOST_BYTES, Request};
 use ports::vde::{Counts, Directory, DirectoryOptions, MAX_CLIENTS, OpenError, Plugged, VdePort};
@@ -53,6 +54,8 @@ const FROZEN: Duration = Duration::from_millis(2);
 const EVENTS: usize = 64;
 /// What the order to stop is watched as.
 const STOP: u64 = 0;
+/// What a wish of another process's is watched as: to take over ([`Board::freezing`]).
+const CALL: u64 = 1;
 /// Log lines of a level a second.
 const LINES: u32 = 8;
 /// Bytes of an Ethernet header without tag.
@@ -68,6 +71,7 @@ pub struct Plugs {
     board: Arc<Mutex<Board>>,
     epoll: Arc<OwnedFd>,
     stop: Arc<OwnedFd>,
+    call: Arc<OwnedFd>,
 }
 
 /// All directories, plugs and clients.
@@ -87,6 +91,8 @@ struct Board {
     lines: (Instant, [u32; 2]),
     /// Another process is about to take over: nothing changes until it has, or has failed.
     is_frozen: bool,
+    /// Who waits for that to begin.
+    freezing: Option<SyncSender<Inventory>>,
     /// Where the directories are written down, for who cleans up after a kill; with what is not so any more, until the next tick.
     ledger: Option<Ledger>,
     is_ledger_old: bool,
@@ -164,6 +170,8 @@ impl Plugs {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &call, EventData::new_u64(CALL), EventFlags::IN | EventFlags::ET)?;
         let board = Board {
             log,
             inbox,
@@ -173,13 +181,14 @@ impl Plugs {
             closed: Vec::new(),
             plugs: Vec::new(),
             waiting: VecDeque::new(),
-            next: STOP + 1,
+            next: CALL,
             lines: (Instant::now(), [0; 2]),
             is_frozen: false,
+            freezing: None,
             ledger,
             is_ledger_old: false,
         };
-        Ok(Plugs { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop) })
+        Ok(Plugs { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop), call: Arc::new(call) })
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -239,6 +248,7 @@ impl Plugs {
                 board.close_all();
                 return;
             }
+            board.freeze();
             if board.is_frozen {
                 drop(board);
                 std::thread::sleep(FROZEN);
@@ -262,6 +272,16 @@ impl Plugs {
         let mut board = self.board();
         board.ledger = Some(ledger);
         board.is_ledger_old = true;
+    }
+
+    /// Opens directories that could not be had, and writes down which are open. To be called each second or so, by a thread that
+    /// has the rights to open some.
+    pub fn tend(&self) {
+        let mut board = self.board();
+        if !board.is_frozen {
+            board.open_closed();
+            board.note();
+        }
     }
 
     /// Ends [`Plugs::run`].
@@ -597,8 +617,6 @@ impl Board {
         for place in self.directories.iter_mut().filter(|place| place.coming.is_none()) {
             place.directory.sweep();
         }
-        self.open_closed();
-        self.note();
         let mut orders = Vec::new();
         for plug in &mut self.plugs {
             let missed = plug.counts.missed();

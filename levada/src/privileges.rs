@@ -1,34 +1,106 @@
-//! What the daemon keeps of root's rights: capabilities(7), and no way back to the rest.
+//! What the daemon keeps of root's rights, by thread: capabilities(7), system calls, and no way back to the
+//! rest.
 //!
-//! | capability | for |
-//! |---|---|
-//! | `NET_ADMIN` | tap devices, their addresses, promiscuous interfaces |
-//! | `SYS_ADMIN` | entering network namespaces (setns), also to open a lost device again |
-//! | `NET_RAW` | `packet://`: sockets on interfaces that exist |
-//! | `BPF`, `PERFMON` | `packet://`: the programs that hold an interface |
-//! | `SYS_NICE` | the worker's place in the scheduler |
-//! | `SYS_PTRACE` | only where the configuration has a `netns` below `/proc`: looking at another process's namespace (ptrace(2), access mode checking) |
-//! | `CHOWN`, `DAC_OVERRIDE` | the group of the control socket; sockets and directories of VDE clients that run as others |
+//! Capabilities and filters of system calls belong to threads. The process gives up first what none of its
+//! threads needs, while there is only one ([`begin`]); then each thread that is started gives up what its
+//! [`Duty`] does not need, before it does anything ([`confine`]). Of what comes from outside, nothing is read
+//! by a thread that could do more with it than what it is there for.
 //!
-//! All other capabilities go, from the bounding set too, and no_new_privs keeps a program that would be started from getting more. Capabilities
-//! belong to threads: this is done while there is only one.
+//! | capability | for | kept by |
+//! |---|---|---|
+//! | `NET_ADMIN` | tap devices, their addresses, promiscuous interfaces; long queues for VDE clients | changes, upkeep, VDE |
+//! | `SYS_ADMIN` | entering network namespaces (setns), also to open a lost device again | changes, upkeep |
+//! | `NET_RAW` | `packet://`: sockets on interfaces that exist | changes, upkeep |
+//! | `BPF`, `PERFMON` | `packet://`: the programs that hold an interface | changes, upkeep |
+//! | `SYS_NICE` | the worker's place in the scheduler | the worker, until it has it |
+//! | `SYS_PTRACE` | only where the configuration has a `netns` below `/proc`: looking at another process's namespace (ptrace(2), access mode checking) | changes, upkeep |
+//! | `CHOWN` | the group of the control socket and of VDE directories; VDE clients' sockets | changes, VDE |
+//! | `DAC_OVERRIDE` | files, sockets and directories of VDE clients that run as others | changes, upkeep, VDE, main |
+//!
+//! All other capabilities go, from the bounding set too, and no_new_privs keeps a program that would be
+//! started from getting more; the filter that all threads have lets none be started. What each may call is in
+//! `privileges/calls.rs`.
 
+mod calls;
+
+use crate::log::{Level, Log};
 use control::plan::{Plan, PortKind};
+use ports::seccomp::{self, Rule};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set, set_capabilities,
     set_no_new_privs,
 };
 use std::io;
+use std::sync::OnceLock;
 
-/// What is kept, as far as the process has it.
-const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN
+/// What opening and setting up devices takes.
+const DEVICES: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::PERFMON)
-    .union(CapabilitySet::SYS_NICE)
-    .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::DAC_OVERRIDE);
+/// What letting others in by files takes.
+const OTHERS: CapabilitySet = CapabilitySet::CHOWN.union(CapabilitySet::DAC_OVERRIDE);
+/// What the process keeps, as far as it has it.
+const KEPT: CapabilitySet = DEVICES.union(OTHERS).union(CapabilitySet::SYS_NICE);
+
+/// What threads are there for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Duty {
+    /// Starts and ends the others, and removes the run directory, which may be in another user's.
+    Main,
+    /// Makes changes: opens, sets up and closes devices.
+    Changes,
+    /// Opens devices again that were lost.
+    Upkeep,
+    /// Moves frames, or passes on what others say: no file, no socket of its own.
+    Passing,
+    /// Listens to what the kernel says, and looks whether a file is still there.
+    Looking,
+    /// Answers who connects to a socket that is there.
+    Serving,
+    /// Speaks with other hosts by UDP.
+    Peers,
+    /// Asks a store, by its name, over TCP.
+    Store,
+    /// Lets VDE clients in.
+    Plugs,
+}
+
+impl Duty {
+    fn capabilities(self) -> CapabilitySet {
+        match self {
+            Duty::Main => CapabilitySet::DAC_OVERRIDE,
+            // A namespace below /proc: where the process has given it up, there is none.
+            Duty::Changes => DEVICES.union(OTHERS).union(CapabilitySet::SYS_PTRACE),
+            Duty::Upkeep => DEVICES.union(CapabilitySet::SYS_PTRACE),
+            Duty::Plugs => OTHERS.union(CapabilitySet::NET_ADMIN),
+            Duty::Passing | Duty::Looking | Duty::Serving | Duty::Peers | Duty::Store => CapabilitySet::empty(),
+        }
+    }
+
+    /// What it may call. `None`: what all may.
+    fn calls(self) -> Option<&'static [&'static [Rule]]> {
+        match self {
+            Duty::Main | Duty::Changes | Duty::Upkeep => None,
+            Duty::Passing => Some(&[calls::RUNTIME]),
+            Duty::Looking => Some(&[calls::RUNTIME, calls::READING]),
+            Duty::Serving => Some(&[calls::RUNTIME, calls::SERVING]),
+            Duty::Peers => Some(&[calls::RUNTIME, calls::READING, calls::TALKING, calls::UDP]),
+            Duty::Store => Some(&[calls::LOADING, calls::RUNTIME, calls::READING, calls::TALKING, calls::INTERNET]),
+            Duty::Plugs => Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES]),
+        }
+    }
+}
+
+/// What this process has begun with; none in a process that is no daemon, whose threads keep what they have.
+static BEGUN: OnceLock<Begun> = OnceLock::new();
+
+struct Begun {
+    /// Whether threads have filters: the first one could be had.
+    is_filtered: bool,
+}
 
 /// Whether a namespace of `plan` is named by a process that is in it.
 pub fn looks_at_processes(plan: &Plan) -> bool {
@@ -42,11 +114,20 @@ pub fn looks_at_processes(plan: &Plan) -> bool {
     ports.any(|port| netns(&port.kind).is_some_and(|netns| netns.starts_with("/proc/")))
 }
 
-/// Gives up what the calling thread, and all that it starts, does not need.
-///
-/// # Errors
-/// The kernel refused; part of it may be done.
-pub fn drop_needless(looks_at_processes: bool) -> io::Result<()> {
+/// Gives up what the daemon does not need, in the calling thread and in all that it starts. To be called
+/// before there is another.
+pub fn begin(looks_at_processes: bool, log: &Log) {
+    if let Err(error) = drop_needless(looks_at_processes) {
+        log.line(Level::Warning, &format!("it keeps rights that it does not need: {error}"));
+    }
+    let filtered = seccomp::restrict(calls::ALL);
+    if let Err(error) = &filtered {
+        log.line(Level::Warning, &format!("its threads have no filters of system calls (seccomp): {error}"));
+    }
+    let _ = BEGUN.set(Begun { is_filtered: filtered.is_ok() });
+}
+
+fn drop_needless(looks_at_processes: bool) -> io::Result<()> {
     let kept = if looks_at_processes { KEPT.union(CapabilitySet::SYS_PTRACE) } else { KEPT };
     let has = capabilities(None)?;
     if has.effective.contains(CapabilitySet::SETPCAP) {
@@ -58,11 +139,120 @@ pub fn drop_needless(looks_at_processes: bool) -> io::Result<()> {
             }
         }
     }
+    keep(kept)?;
+    Ok(set_no_new_privs(true)?)
+}
+
+/// Gives up all other capabilities, in the calling thread and in what it starts.
+fn keep(kept: CapabilitySet) -> io::Result<()> {
+    let has = capabilities(None)?;
     let sets = CapabilitySets {
         effective: has.effective & kept,
         permitted: has.permitted & kept,
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, sets)?;
-    Ok(set_no_new_privs(true)?)
+    Ok(set_capabilities(None, sets)?)
+}
+
+/// Gives up what `duty` does not need, in the calling thread and in what it starts. It does nothing in a
+/// process that is no daemon.
+///
+/// # Errors
+/// The kernel refused, in words: the thread may have more than it needs.
+pub fn confine(duty: Duty) -> Result<(), String> {
+    let Some(begun) = BEGUN.get() else { return Ok(()) };
+    let filtered = || duty.calls().filter(|_| begun.is_filtered).map_or(Ok(()), seccomp::restrict);
+    let confined = keep(duty.capabilities()).and_then(|()| filtered());
+    confined.map_err(|error| {
+        let thread = std::thread::current();
+        format!("the thread {} keeps rights that it does not need: {error}", thread.name().unwrap_or("main"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use std::fs::{File, OpenOptions};
+    use std::io::Write as _;
+    use std::net::{TcpListener, UdpSocket};
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use Duty::*;
+
+    const DUTIES: [Duty; 9] = [Main, Changes, Upkeep, Passing, Looking, Serving, Peers, Store, Plugs];
+
+    /// Whose calls let a thread do this, whatever its capabilities are.
+    fn who(may: fn() -> bool) -> Vec<Duty> {
+        let with = |duty: Duty| {
+            let thread = std::thread::spawn(move || {
+                set_no_new_privs(true).unwrap();
+                seccomp::restrict(calls::ALL).unwrap();
+                duty.calls().map_or(Ok(()), seccomp::restrict).unwrap();
+                may()
+            });
+            thread.join().unwrap()
+        };
+        DUTIES.into_iter().filter(|&duty| with(duty)).collect()
+    }
+
+    /// Those who make devices, and more.
+    fn makers_and(more: &[Duty]) -> Vec<Duty> {
+        [&[Main, Changes, Upkeep], more].concat()
+    }
+
+    fn passes<T>(result: io::Result<T>) -> bool {
+        !result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    }
+
+    fn makes(family: AddressFamily, kind: SocketType) -> bool {
+        socket(family, kind, None).err() != Some(Errno::PERM)
+    }
+
+    #[test]
+    fn nobody_starts_a_program() {
+        assert_eq!(who(|| Command::new("/bin/true").spawn().is_ok()), []);
+        // Where it were started it would not come back.
+        assert_eq!(who(|| Command::new("/bin/false").exec().kind() != io::ErrorKind::PermissionDenied), []);
+    }
+
+    #[test]
+    fn nobody_mounts_or_leaves_his_namespaces() {
+        use rustix::mount::{UnmountFlags, unmount};
+        assert_eq!(who(|| unmount("/levada/nothing", UnmountFlags::empty()) != Err(Errno::PERM)), []);
+        assert_eq!(who(|| rustix::process::chroot("/levada/nothing") != Err(Errno::PERM)), []);
+    }
+
+    #[test]
+    fn everybody_starts_threads_and_has_memory() {
+        let work = || std::thread::spawn(|| vec![1u8; 32 << 20]).join().is_ok_and(|bytes| bytes[1 << 20] == 1);
+        assert_eq!(who(work), DUTIES);
+        assert_eq!(who(|| io::stderr().write_all(b"").is_ok()), DUTIES);
+    }
+
+    #[test]
+    fn files_are_written_by_those_who_make_devices() {
+        assert_eq!(who(|| OpenOptions::new().write(true).open("/dev/null").is_ok()), makers_and(&[]));
+        assert_eq!(who(|| OpenOptions::new().append(true).open("/dev/null").is_ok()), makers_and(&[]));
+        assert_eq!(who(|| File::open("/dev/null").is_ok()), makers_and(&[Looking, Peers, Store]));
+        assert_eq!(who(|| passes(std::fs::remove_file("/dev/null/levada"))), makers_and(&[Plugs]));
+        assert_eq!(who(|| passes(std::fs::create_dir("/dev/null/levada"))), makers_and(&[]));
+    }
+
+    #[test]
+    fn sockets_are_made_by_those_who_speak_over_them() {
+        use {AddressFamily as Family, SocketType as Type};
+        assert_eq!(who(|| UdpSocket::bind("127.0.0.1:0").is_ok()), makers_and(&[Peers, Store]));
+        assert_eq!(who(|| makes(Family::INET, Type::STREAM)), makers_and(&[Store]));
+        assert_eq!(who(|| TcpListener::bind("127.0.0.1:0").is_ok()), makers_and(&[]), "nobody listens to strangers");
+        assert_eq!(who(|| UnixDatagram::unbound().is_ok()), makers_and(&[Store, Plugs]));
+        assert_eq!(who(|| passes(UnixStream::connect("/levada/nothing"))), makers_and(&[Store, Plugs]));
+        assert_eq!(who(|| makes(Family::INET, Type::RAW)), makers_and(&[]));
+        assert_eq!(who(|| makes(Family::INET6, Type::RAW)), makers_and(&[]));
+        assert_eq!(who(|| makes(Family::NETLINK, Type::RAW)), makers_and(&[]));
+        assert_eq!(who(|| makes(Family::PACKET, Type::RAW)), makers_and(&[]));
+    }
 }

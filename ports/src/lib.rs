@@ -33,6 +33,7 @@ pub mod packet;
 pub mod pair;
 pub mod pcap;
 mod rtnl;
+pub mod seccomp;
 mod survey;
 pub mod tap;
 pub mod vde;

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use control::agent::events::{Arrival, QueueSample, Toward};
-use control::agent::{Agent, Cluster, Directory, Settings};
+use agent::events::{Arrival, QueueSample, Toward};
+use agent::{Agent, Cluster, Directory, Settings};
 use datapath::guard::Identity;
 use datapath::program::{
     Attachment, Endpoint, EndpointId, PortFeatures, PortId, Program, Share, Slots, Tenant, TenantId, Uplink,

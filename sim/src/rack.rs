@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use control::agent::{Cluster, Directory, Settings};
+use agent::{Cluster, Directory, Settings};
 use datapath::guard::Identity;
 use datapath::link::{Discipline, LinkConfig, Side};
 use datapath::program::{

@@ -3,8 +3,8 @@
 //! The agent says when it wants to look at what arrived; what it wants limited goes to the switch, what it has to say into the mail. Agents
 //! read clocks of their own: each starts at another time, and may jump ahead.
 
-use control::agent::Agent;
-use control::agent::events::{Arrival, QueueSample, Toward};
+use agent::Agent;
+use agent::events::{Arrival, QueueSample, Toward};
 use datapath::frame::Pool;
 use datapath::program::EndpointId;
 use datapath::switch::Switch;

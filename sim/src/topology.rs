@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 use std::sync::Arc;
 
-use control::agent::{Directory, Settings};
+use agent::{Directory, Settings};
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkConfig, Side};
 use datapath::program::{Change, PortId, Program};

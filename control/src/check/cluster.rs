@@ -1,10 +1,10 @@
 //! The cluster: hosts and addresses that clash, an own entry that is not true, and what would have no effect.
 
 use super::{Findings, unique};
-use crate::agent::settings::{ControllerKind, Gatekeeper};
 use crate::config::{Cluster, Config, Endpoint, Etcd, EtcdUrl, Member, Tenant};
 use crate::names::{Locator, show_mac};
 use crate::place::Place;
+use agent::settings::{ControllerKind, Gatekeeper};
 use datapath::program::Attachment;
 use datapath::wire::Mac;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //!
 //! The file is one of the places that this can come from (`levada/src/roster.rs`); what comes from elsewhere has the same types.
 
-use crate::agent::Settings;
+use agent::Settings;
 use datapath::wire::Mac;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -2,9 +2,9 @@
 
 use super::table::{Reader, Table};
 use super::values;
-use crate::agent::Settings;
-use crate::agent::settings::Gatekeeper;
 use crate::config::{Cluster, Etcd, Member, Remote};
+use agent::Settings;
+use agent::settings::Gatekeeper;
 
 pub(super) fn cluster(r: &mut Reader, mut t: Table<'_>) -> Cluster {
     let default = Cluster::default();

@@ -1,6 +1,5 @@
 //! Values: what each kind of TOML value must look like.
 
-use crate::agent::settings::{ControllerKind, MOST_SAMPLES};
 use crate::config::{
     EtcdUrl, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
     MIN_QUEUE_BYTES,
@@ -8,6 +7,7 @@ use crate::config::{
 use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS};
 use crate::problem::nearest;
 use crate::units::{self, Wrong};
+use agent::settings::{ControllerKind, MOST_SAMPLES};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::Rate;

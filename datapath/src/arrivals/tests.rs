@@ -64,7 +64,7 @@ fn a_full_table_still_counts_for_the_endpoint() {
         }
     }
     let (arrivals, queues) = take(&mut table);
-    assert_eq!(arrivals.iter().filter(|arrival| arrival.from.is_some()).count(), MOST);
+    assert_eq!(arrivals.iter().filter(|arrival| arrival.from.is_some()).count(), MOST as usize);
     assert_eq!(arrivals.iter().map(|arrival| arrival.wire_bytes).sum::<u64>(), 100_000);
     assert_eq!(queues.len(), 100);
 }
@@ -84,9 +84,9 @@ fn silent_sources_are_given_up_and_make_room() {
     let mut sources: Vec<Option<Mac>> = take(&mut table).0.iter().map(|arrival| arrival.from).collect();
     sources.sort_unstable();
     assert_eq!(sources, [Some(mac(7)), Some(mac(5000))]);
-    assert_eq!((table.sources.len(), table.index.len()), (2, 2));
+    assert_eq!(table.sources.len(), 2);
     table.forget(ME);
-    assert_eq!((table.sources.len(), table.index.len(), table.receivers[4].sources), (0, 0, 0));
+    assert!(table.sources.is_empty());
     assert_eq!(take(&mut table), (vec![], vec![]));
 }
 
@@ -103,9 +103,12 @@ fn who_sends_now_and_then_stays_in_the_table_and_who_is_silent_goes() {
         }
         let expected = 1 + usize::from(sample % 50 == 0) + usize::from(sample < 10);
         assert_eq!(take(&mut table).0.len(), expected, "sample {sample}");
-        let kept = |n| table.index.contains_key(&Key::new(ME, mac(n)));
+        let kept = |n| table.sources.find(&Key::new(ME, mac(n))).is_some();
         assert!(kept(1) && kept(2), "sample {sample}");
-        assert!(table.sources.len() <= if sample < 10 + 2 * SILENT_SAMPLES { 12 } else { 2 }, "sample {sample}");
+        assert!(
+            table.sources.len() <= if u64::from(sample) < 10 + 2 * SILENT_SAMPLES { 12 } else { 2 },
+            "sample {sample}"
+        );
     }
 }
 

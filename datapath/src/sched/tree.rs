@@ -166,7 +166,7 @@ impl Tree {
     /// frame, which is a matter of the rate.
     pub fn set_capacity(&mut self, capacity: Option<Capacity>) {
         self.capacity = capacity;
-        let contended = |c: Capacity| c.rate.scaled(1_000_000 - u64::from(c.headroom_ppm.min(1_000_000)), 1_000_000);
+        let contended = |c: Capacity| c.rate.less_ppm(c.headroom_ppm);
         self.pace = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(c.rate));
         self.pace_contended = capacity.map_or(Pace::UNLIMITED, |c| Pace::of(contended(c)));
         self.max_frame = capacity.map_or(QUANTUM_MAX, |c| quantum(c.rate));

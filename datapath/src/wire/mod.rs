@@ -9,6 +9,7 @@
 mod arp;
 pub mod build;
 mod ethernet;
+mod flow;
 mod icmp;
 pub(crate) mod ipv4;
 pub(crate) mod ipv6;
@@ -20,6 +21,7 @@ pub mod vxlan;
 
 pub use arp::Arp;
 pub use ethernet::{ETHERNET_HEADER, destination, ethertype, source};
+pub use flow::FlowKey;
 pub use icmp::{Icmp, NdOption, NdOptions, Truncated, icmpv4, icmpv6};
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;

@@ -1,7 +1,7 @@
 //! What the agents are doing, told to people: `levada show agents`, `GET /v1/agents`.
 
 use crate::worker::Reported;
-use control::agent::report::{Ignores, Limited, Obeyed};
+use agent::report::{Ignores, Limited, Obeyed};
 use control::names::show_mac;
 use control::plan::Plan;
 use datapath::pair::Toward;

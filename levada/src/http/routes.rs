@@ -120,7 +120,7 @@ fn change(house: &House, read: Read) -> Result<ChangeReply, Fault> {
             "a request has at most {MOST_ACTIONS} actions, this one {count}: send several"
         )));
     }
-    house.desk.change(&request)
+    house.maker.make(move |desk| desk.change(&request))?
 }
 
 /// Reads the JSON of a body.

@@ -2,6 +2,7 @@
 
 use super::routes::ROUTES;
 use super::*;
+use crate::changes::Changes;
 use crate::desk::Desk;
 use crate::log::Log;
 use crate::peers::Socket;
@@ -32,7 +33,7 @@ impl Bed {
         let (chores, errands) = std::sync::mpsc::sync_channel(1);
         let (bell, log) = (Wake::new().unwrap().bell(), Log::new("t", crate::log::Format::Text));
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), None).unwrap();
-        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs);
+        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs.clone());
         let plan = site.plan().clone();
         let facts = Facts {
             plan,
@@ -47,14 +48,15 @@ impl Bed {
             facts,
             inbox,
             bell,
-            log,
+            log.clone(),
             Arc::clone(&door),
             Socket::default(),
             Arc::new(|| {}),
         ));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
-            serve(listener, desk, door).unwrap();
+            let changes = Changes::start(Arc::clone(&desk), plugs, log).unwrap();
+            serve(listener, desk, changes, door).unwrap();
         });
         Bed(path)
     }

@@ -5,7 +5,7 @@
 //! and its frames wait in the data socket. Who connects meanwhile waits in the listening socket; only who has connected just before and not
 //! asked for a plug yet is sent away.
 
-use super::{Board, Client, Place, Plugs};
+use super::{Board, Client, PATIENCE, Place, Plugs};
 use crate::handover::{ClientPaper, DirectoryPaper, Papers};
 use crate::log::Level;
 use ports::vde::Plugged;
@@ -14,6 +14,10 @@ use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+
+/// What another process goes on with: which directories and clients there are, and the clients' descriptors.
+pub type Inventory = (Papers, Vec<OwnedFd>);
 
 impl Plugs {
     /// Second descriptors of the directories and of what listens in them, as far as the process has any left.
@@ -25,15 +29,17 @@ impl Plugs {
     }
 
     /// Stops serving clients, and says which there are, with second descriptors of theirs. What they do meanwhile waits.
+    /// The thread that serves them does it: who has asked is plugged in still, and it alone has the rights for that.
     #[must_use]
-    pub fn freeze(&self) -> (Papers, Vec<OwnedFd>) {
-        let mut board = self.board();
-        // Who has connected and asked is plugged in first, as far as that goes without waiting.
-        for index in (0..board.waiting.len()).rev() {
-            board.hear(index);
-        }
-        board.is_frozen = true;
-        board.papers()
+    pub fn freeze(&self) -> Inventory {
+        let (reply, answer) = sync_channel(1);
+        self.board().freezing = Some(reply);
+        let _ = rustix::io::write(&*self.call, &1u64.to_ne_bytes());
+        answer.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            // One that has ended serves nobody.
+            self.board().freezing = None;
+            Inventory::default()
+        })
     }
 
     /// Goes on after [`Plugs::freeze`]: nobody took over.
@@ -87,7 +93,18 @@ impl Plugs {
 }
 
 impl Board {
-    fn papers(&self) -> (Papers, Vec<OwnedFd>) {
+    /// Stops serving clients, where somebody waits for that.
+    pub(super) fn freeze(&mut self) {
+        let Some(reply) = self.freezing.take() else { return };
+        // Who has connected and asked is plugged in first, as far as that goes without waiting.
+        for index in (0..self.waiting.len()).rev() {
+            self.hear(index);
+        }
+        self.is_frozen = true;
+        let _ = reply.try_send(self.papers());
+    }
+
+    fn papers(&self) -> Inventory {
         let (mut papers, mut descriptors) = (Papers::default(), Vec::new());
         for Place { directory, name, .. } in &self.directories {
             papers.directories.push(DirectoryPaper { path: directory.path().to_owned(), made: directory.is_made() });

@@ -13,6 +13,7 @@ use super::entry::root;
 use super::gateway::{Gateway, decode, encode, number, tls, unreadable};
 use super::{Health, Known, Store};
 use crate::log::{Level, Log};
+use crate::privileges::{Duty, confine};
 use control::config::{Etcd as Config, EtcdUrl};
 use datapath::wire::Mac;
 use serde_json::{Value, json};
@@ -79,9 +80,12 @@ impl Etcd {
             lease: 0,
             said: BTreeSet::new(),
         };
-        let thread = std::thread::Builder::new()
-            .name("levada-store".to_owned())
-            .spawn(move || runtime.block_on(thread.run()))?;
+        let thread = std::thread::Builder::new().name("levada-store".to_owned()).spawn(move || {
+            if let Err(why) = confine(Duty::Store) {
+                thread.log.line(Level::Warning, &why);
+            }
+            runtime.block_on(thread.run())
+        })?;
         Ok(Etcd { config: config.clone(), own: sender, shared, thread: Some(thread) })
     }
 

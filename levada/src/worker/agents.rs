@@ -6,10 +6,10 @@
 
 use super::Worker;
 use crate::peers::Voice;
-use control::agent::events::Tuning;
-use control::agent::report::Report;
-use control::agent::settings::ControllerKind;
-use control::agent::{Agent, Directory, Settings};
+use agent::events::Tuning;
+use agent::report::Report;
+use agent::settings::ControllerKind;
+use agent::{Agent, Directory, Settings};
 use datapath::arrivals::{Arrival, QueueSample};
 use datapath::frame::Pool;
 use datapath::program::EndpointId;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const HOUR: i64 = 3600;
-/// After how long one whose clock was set back is heard again (`control/src/agent/post.rs`), and how much longer it may take on a busy machine.
+/// After how long one whose clock was set back is heard again (`agent/src/post.rs`), and how much longer it may take on a busy machine.
 const HEARD_AFTER: Duration = Duration::from_secs(4);
 const BUSY: Duration = Duration::from_secs(6);
 

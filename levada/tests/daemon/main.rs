@@ -13,6 +13,7 @@ mod lines;
 mod management;
 mod members;
 mod moves;
+mod privileges;
 mod restart;
 mod shortcuts;
 mod talk;

@@ -2,6 +2,7 @@
 //! their agents speak over the same network. The etcd goes away and returns, and a daemon is killed. Needs Debian's `etcd-server` besides.
 
 use crate::agents::Flood;
+use crate::privileges::assert_confined;
 use crate::restart::Transfer;
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::tunnels::{TWO, host, hosts, knows_the_way, tunnels};
@@ -131,6 +132,9 @@ fn hosts_that_know_each_other_by_an_etcd_have_tunnels_and_hold_floods() {
     soon("the way is known again", || knows_the_way(&one));
     transfer.goes_on();
     transfer.end();
+    let names = assert_confined(&first);
+    let with_others = ["levada-peers", "levada-store", "levada-ear"];
+    assert!(with_others.iter().all(|name| names.contains(*name)), "{names:?}");
     // Blue sends three times what the receiver's line carries, beside red within its guarantee.
     let _victim = Flood::new(&two, "red", 1);
     let flood = Flood::new(&two, "blue", 5);

@@ -382,7 +382,7 @@ fn a_cable_joins_a_real_vde_switch_to_a_trunk() {
 type Spoil<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 /// A request for any plug, as libvdeplug sends it, but for what `spoil` does to it.
-fn request(path: &Path, spoil: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub fn request(path: &Path, spoil: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = [0xfeed_faceu32, 3, 0].map(u32::to_ne_bytes).concat();
     bytes.extend(1u16.to_ne_bytes());
     bytes.extend(path.to_str().unwrap().bytes());

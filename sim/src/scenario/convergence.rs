@@ -1,7 +1,7 @@
 //! Convergence: hosts begin to blast datagrams at line rate at a machine where a victim has a guarantee. How long until it has it again?
 
-use control::agent::Settings;
-use control::agent::settings::ControllerKind;
+use agent::Settings;
+use agent::settings::ControllerKind;
 use datapath::units::{Instant, Rate};
 
 use super::measure::SECOND;

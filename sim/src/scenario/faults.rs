@@ -3,8 +3,8 @@
 //! Faults end before the blast does, so that a test can ask when the guarantee is back; then the blast ends, for half of the seeds
 //! together with all mail, and a test can ask when nobody is throttled any more.
 
-use control::agent::Settings;
-use control::agent::settings::ControllerKind;
+use agent::Settings;
+use agent::settings::ControllerKind;
 use datapath::program::EndpointId;
 use datapath::units::{Instant, Rate};
 

@@ -2,8 +2,8 @@
 //! one. Beside it what the figure does not show: short connections that never leave slow start, idle bandwidth, what becomes of a
 //! throttled sender's traffic to other receivers, and of it all where the switches' loops stall, as on busy machines.
 
-use control::agent::Settings;
-use control::agent::settings::ControllerKind;
+use agent::Settings;
+use agent::settings::ControllerKind;
 use datapath::units::{Instant, Rate};
 
 use super::convergence::controllers;

@@ -4,7 +4,7 @@
 //! network's. Levada's is managed by CoDel, bounded in bytes, and drained at 98 % while another tenant is active, which here sends
 //! a trickle. The paper chose the smallest queue that keeps drops below 20 Mbit/s, half of its headroom.
 
-use control::agent::Settings;
+use agent::Settings;
 use datapath::link::{LinkConfig, Side};
 use datapath::program::EndpointId;
 use datapath::units::{Instant, Rate};

@@ -3,7 +3,7 @@
 //! Traffic is a fluid here ([`crate::crowd`]); the agents and their mail are the real ones. One host in ten is wanted three times of what its
 //! link has, by hundreds of senders on as many hosts.
 
-use control::agent::Settings;
+use agent::Settings;
 use datapath::units::Rate;
 
 use super::{Cell, Claim, Options, Scenario, Table, Target};

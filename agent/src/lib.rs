@@ -1,3 +1,4 @@
+#![forbid(unsafe_code)]
 //! The congestion agent: the part of a switch that sees what arrives from other hosts and has their switches slow down who sends too much.
 //!
 //! There is one for each switch with an uplink. It receives on behalf of its endpoints (controller [`rate`], or [`gatekeeper`] as published), and

@@ -91,7 +91,7 @@ impl Link {
     /// What is divided under contention.
     #[must_use]
     pub fn contended(&self) -> Rate {
-        crate::admission::capacity(self.ingress, self.headroom_ppm, datapath::units::Direction::Ingress)
+        self.ingress.less_ppm(self.headroom_ppm)
     }
 }
 

@@ -10,7 +10,6 @@
 //! Rates are in 256 bit/s. Rate and phase of 0 lift the limit, of all ones they halve what the sender may send to everyone (Gatekeeper's notification). `life` grows with each
 //! start of the speaker, `sequence` with each of its datagrams to this host; what came before is told by them from what is new.
 
-use crate::names::MAX_NAME;
 use datapath::units::Rate;
 use datapath::wire::Mac;
 use std::fmt;
@@ -25,6 +24,8 @@ const HEAD: usize = 20;
 const PAIR: usize = 20;
 /// The bits of the phase.
 const PHASE: u64 = 0xff;
+/// Longest name of a tenant, in bytes.
+pub const MAX_NAME: usize = 48;
 /// Most pairs of a group: their number is one byte.
 const MAX_GROUP: usize = 255;
 

@@ -2,11 +2,11 @@
 
 use crate::fault::flooded;
 use crate::world::{MBIT, MS, host_name, receiver_mac};
-use control::agent::directory::Directory;
-use control::agent::events::Toward;
-use control::agent::message::{Pair, Say, Writer};
-use control::agent::settings::Settings;
-use control::agent::{Agent, Cluster, HearError};
+use agent::directory::Directory;
+use agent::events::Toward;
+use agent::message::{Pair, Say, Writer};
+use agent::settings::Settings;
+use agent::{Agent, Cluster, HearError};
 use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;
 use std::sync::Arc;

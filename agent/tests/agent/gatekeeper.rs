@@ -1,7 +1,7 @@
 //! The controller as published: it works, in its time, and at its price.
 
 use crate::world::{Load, MBIT, MS, Receiver, World};
-use control::agent::settings::ControllerKind;
+use agent::settings::ControllerKind;
 
 #[test]
 fn notifications_halve_until_the_victim_has_its_guarantee() {

@@ -4,7 +4,7 @@ use super::super::fill::{Child, fill};
 use super::super::meter::Meter;
 use super::super::report::{Ignores, Limited};
 use super::{Controller, Directory, FAST_NS, Instant, Post, Receiver, SAMPLE_NS, SLOW_NS, stretch};
-use crate::agent::leases::SLOWEST;
+use crate::leases::SLOWEST;
 use datapath::program::EndpointId;
 use datapath::units::Rate;
 use datapath::wire::Mac;

@@ -2,8 +2,8 @@
 
 use crate::share::ideal;
 use crate::world::{Load, MBIT, MS, Receiver, World};
-use control::agent::message::MAX_DATAGRAM;
-use control::agent::report::Ignores;
+use agent::message::MAX_DATAGRAM;
+use agent::report::Ignores;
 use datapath::units::Instant;
 use sim::random::Random;
 

@@ -1,11 +1,11 @@
 //! What goes wrong between agents, and who does not do as it is told.
 
 use crate::world::{Faults, Load, MBIT, MS, Receiver, World, host_name, receiver_mac};
-use control::agent::events::Toward;
-use control::agent::leases::{SLOWEST, free_within_ns};
-use control::agent::message::{Pair, Say, Writer};
-use control::agent::report::Ignores;
-use control::agent::{Cluster, HearError};
+use agent::events::Toward;
+use agent::leases::{SLOWEST, free_within_ns};
+use agent::message::{Pair, Say, Writer};
+use agent::report::Ignores;
+use agent::{Cluster, HearError};
 use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;
 

@@ -19,11 +19,11 @@
 //! done
 //! ```
 
-use control::agent::Agent;
-use control::agent::directory::{Cluster, Directory};
-use control::agent::events::{Arrival, QueueSample};
-use control::agent::message::{Message, Pair, Say, Writer};
-use control::agent::settings::Settings;
+use agent::Agent;
+use agent::directory::{Cluster, Directory};
+use agent::events::{Arrival, QueueSample};
+use agent::message::{Message, Pair, Say, Writer};
+use agent::settings::Settings;
 use datapath::arrivals::Arrivals;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program, Share, Slots, Tenant, TenantId, Uplink};

@@ -1,10 +1,10 @@
 //! A small world as fluids: senders on hosts of their own, the network's queue before one receiving host, and the real agents of all, which
 //! talk over a network that may lose, double and delay what they say. It moves in steps of [`STEP_NS`]; the packets are `sim`'s business.
 
-use control::agent::Agent;
-use control::agent::directory::{Cluster, Directory};
-use control::agent::events::{Arrival, QueueSample, Toward, Tuning};
-use control::agent::settings::{ControllerKind, Settings};
+use agent::Agent;
+use agent::directory::{Cluster, Directory};
+use agent::events::{Arrival, QueueSample, Toward, Tuning};
+use agent::settings::{ControllerKind, Settings};
 use datapath::guard::Identity;
 use datapath::program::{Attachment, Endpoint, EndpointId, PortId, Program, Share, Slots, Tenant, TenantId, Uplink};
 use datapath::units::{Both, Instant, Rate};

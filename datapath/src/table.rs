@@ -1,0 +1,320 @@
+//! A bounded table under a secret key: what strangers choose, such as addresses and flows, is looked up here.
+//!
+//! An index of buckets, a cache line each, says where the entries lie; an entry keeps its place (its [`Id`]) until it is removed. A lookup reads
+//! the bucket that the hash names, compares one byte a place, and reads the one entry whose byte is equal: two cache misses, however many
+//! entries there are. Only where a bucket overflowed, which at the densest happens to one entry in a hundred, is another bucket read
+//! (the scheme of F14, Bronson and Shi 2019: each bucket counts the entries that had to go past it).
+//!
+//! Every entry is in one *list*, whose number the owner of the table chooses (an endpoint, a class of connections, or both), in the order in which
+//! its entries were last seen. Where all entries of a list live equally long, the oldest is the next to be forgotten: ageing,
+//! eviction of a class and quotas all take the same time whatever the table holds. Nothing is allocated after [`Table::reserve`].
+
+use crate::fdb::Keyed;
+use crate::units::Instant;
+use index::Index;
+use std::hash::{BuildHasher, Hash};
+
+mod index;
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// An entry's place: valid until the entry is removed, and then perhaps another's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Id(pub u32);
+
+/// What is kept of an entry beside its value.
+#[derive(Clone, Debug)]
+struct Entry<K, V> {
+    hash: u64,
+    seen: Instant,
+    list: u32,
+    next: u32,
+    prev: u32,
+    /// `None` where the place is free; `next` is then the next free place.
+    content: Option<(K, V)>,
+}
+
+/// Entries in the order in which they were last seen, the oldest first.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    count: u32,
+}
+
+impl List {
+    const EMPTY: List = List { head: NONE, tail: NONE, count: 0 };
+}
+
+/// The table is full: remove an entry first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+/// See the module. `K` is hashed under the key given to [`Table::new`].
+#[derive(Debug)]
+pub struct Table<K, V> {
+    keyed: Keyed,
+    index: Index,
+    entries: Vec<Entry<K, V>>,
+    /// The first free place among `entries`.
+    free: u32,
+    lists: Vec<List>,
+    len: u32,
+    most: u32,
+}
+
+impl<K: Eq + Hash, V> Table<K, V> {
+    /// An empty table of no more than `most` entries, hashed under `keyed`. It takes memory as it grows, or at once: see [`Table::reserve`].
+    #[must_use]
+    pub(crate) fn new(keyed: Keyed, most: u32) -> Table<K, V> {
+        Table {
+            keyed,
+            index: Index::new(0),
+            entries: Vec::new(),
+            free: NONE,
+            lists: Vec::new(),
+            len: 0,
+            most: most.min(Index::MOST),
+        }
+    }
+
+    /// Makes room for all entries that it may have, and for lists 0..`lists`.
+    pub fn reserve(&mut self, lists: usize) {
+        self.entries.reserve((self.most as usize).saturating_sub(self.entries.len()));
+        self.lists.reserve(lists.saturating_sub(self.lists.len()));
+        self.grow(self.most);
+    }
+
+    /// Changes how many entries it may have. Those beyond stay until they are removed.
+    pub fn set_most(&mut self, most: u32) {
+        self.most = most.min(Index::MOST);
+    }
+
+    /// How many entries it may have.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// How many it has.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The hash of a key, for [`Table::find_hashed`] and [`Table::warm`].
+    #[must_use]
+    #[inline]
+    pub fn hash(&self, key: &K) -> u64 {
+        self.keyed.hash_one(key)
+    }
+
+    /// Reads the bucket that a later lookup will read. Of several keys, one after the other, the processor waits for all buckets at once; what
+    /// is returned has no meaning and only keeps the reading from being left out.
+    #[must_use]
+    #[inline]
+    pub fn warm(&self, hash: u64) -> u32 {
+        self.index.warm(hash)
+    }
+
+    /// Where the entry of `key` is.
+    #[must_use]
+    #[inline]
+    pub fn find(&self, key: &K) -> Option<Id> {
+        self.find_hashed(self.hash(key), key)
+    }
+
+    /// The same, where the key's hash is known.
+    #[must_use]
+    #[inline]
+    pub fn find_hashed(&self, hash: u64, key: &K) -> Option<Id> {
+        let same = |at: u32| {
+            let entry = &self.entries[at as usize];
+            entry.hash == hash && entry.content.as_ref().is_some_and(|(found, _)| found == key)
+        };
+        self.index.find(hash, same).map(Id)
+    }
+
+    /// Adds an entry as the newest of `list`. `key` must not be in the table.
+    ///
+    /// # Errors
+    /// There is no room; nothing was changed.
+    pub fn insert(&mut self, now: Instant, list: u32, key: K, value: V) -> Result<Id, Full> {
+        if self.len >= self.most {
+            return Err(Full);
+        }
+        self.grow(self.len + 1);
+        let hash = self.hash(&key);
+        let entry = Entry { hash, seen: now, list, next: NONE, prev: NONE, content: Some((key, value)) };
+        let at = match self.entries.get(self.free as usize).map(|free| free.next) {
+            Some(next) => {
+                let at = std::mem::replace(&mut self.free, next);
+                self.entries[at as usize] = entry;
+                at
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
+        self.index.insert(hash, at);
+        self.link(at, list);
+        self.len += 1;
+        Ok(Id(at))
+    }
+
+    /// Removes an entry. `None` where there is none.
+    pub fn remove(&mut self, id: Id) -> Option<(K, V)> {
+        let entry = self.entries.get_mut(id.0 as usize)?;
+        let content = entry.content.take()?;
+        let hash = entry.hash;
+        self.unlink(id.0);
+        self.entries[id.0 as usize].next = std::mem::replace(&mut self.free, id.0);
+        self.index.remove(hash, id.0);
+        self.len -= 1;
+        Some(content)
+    }
+
+    /// The key of an entry.
+    #[must_use]
+    pub fn key(&self, id: Id) -> Option<&K> {
+        self.content(id).map(|(key, _)| key)
+    }
+
+    /// What an entry says.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, id: Id) -> Option<&V> {
+        self.content(id).map(|(_, value)| value)
+    }
+
+    /// The same, to change it.
+    #[must_use]
+    #[inline]
+    pub fn get_mut(&mut self, id: Id) -> Option<&mut V> {
+        self.entries.get_mut(id.0 as usize)?.content.as_mut().map(|(_, value)| value)
+    }
+
+    /// When an entry was last seen.
+    #[must_use]
+    pub fn seen(&self, id: Id) -> Option<Instant> {
+        self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.seen)
+    }
+
+    /// An entry was seen: it is the newest of `list` from now on, which may be another than it was in.
+    pub fn touch(&mut self, now: Instant, id: Id, list: u32) {
+        let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.content.is_some()) else { return };
+        entry.seen = now;
+        if entry.list == list && entry.next == NONE {
+            return;
+        }
+        self.unlink(id.0);
+        self.link(id.0, list);
+    }
+
+    /// The list that an entry is in.
+    #[must_use]
+    pub fn list(&self, id: Id) -> Option<u32> {
+        self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.list)
+    }
+
+    /// How many entries are in a list.
+    #[must_use]
+    pub fn count(&self, list: u32) -> u32 {
+        self.lists.get(list as usize).map_or(0, |list| list.count)
+    }
+
+    /// The entry of a list that was seen longest ago.
+    #[must_use]
+    pub fn oldest(&self, list: u32) -> Option<Id> {
+        let head = self.lists.get(list as usize)?.head;
+        (head != NONE).then_some(Id(head))
+    }
+
+    /// The entry of a list that was seen last.
+    #[must_use]
+    pub fn newest(&self, list: u32) -> Option<Id> {
+        let tail = self.lists.get(list as usize)?.tail;
+        (tail != NONE).then_some(Id(tail))
+    }
+
+    /// The oldest entry of a list, where it was not seen for `age_ns`: to be removed, and the next one asked for.
+    #[must_use]
+    pub fn aged(&self, now: Instant, list: u32, age_ns: u64) -> Option<Id> {
+        self.oldest(list).filter(|&id| self.seen(id).is_some_and(|seen| now.since(seen) >= age_ns))
+    }
+
+    /// The entries of a list, the newest first.
+    pub fn newest_first(&self, list: u32) -> impl Iterator<Item = (Id, &K, &V)> {
+        let ids = std::iter::successors(self.newest(list), |id| {
+            let prev = self.entries[id.0 as usize].prev;
+            (prev != NONE).then_some(Id(prev))
+        });
+        ids.filter_map(|id| self.content(id).map(|(key, value)| (id, key, value)))
+    }
+
+    /// All entries, by their places.
+    pub fn iter(&self) -> impl Iterator<Item = (Id, &K, &V)> {
+        let entries = self.entries.iter().zip(0..);
+        entries.filter_map(|(entry, at)| entry.content.as_ref().map(|(key, value)| (Id(at), key, value)))
+    }
+
+    #[inline]
+    fn content(&self, id: Id) -> Option<&(K, V)> {
+        self.entries.get(id.0 as usize)?.content.as_ref()
+    }
+
+    /// Makes the index large enough for `entries`.
+    fn grow(&mut self, entries: u32) {
+        if entries <= self.index.room() {
+            return;
+        }
+        self.index = Index::new(entries.max(self.index.room().saturating_mul(2)).min(self.most.max(entries)));
+        for (entry, at) in self.entries.iter().zip(0..) {
+            if entry.content.is_some() {
+                self.index.insert(entry.hash, at);
+            }
+        }
+    }
+
+    /// Puts an entry last in a list.
+    fn link(&mut self, at: u32, list: u32) {
+        if self.lists.len() <= list as usize {
+            self.lists.resize(list as usize + 1, List::EMPTY);
+        }
+        let List { tail, count, head } = &mut self.lists[list as usize];
+        let prev = std::mem::replace(tail, at);
+        *count += 1;
+        if prev == NONE {
+            *head = at;
+        } else {
+            self.entries[prev as usize].next = at;
+        }
+        let entry = &mut self.entries[at as usize];
+        (entry.list, entry.next, entry.prev) = (list, NONE, prev);
+    }
+
+    /// Takes an entry out of its list.
+    fn unlink(&mut self, at: u32) {
+        let Entry { list, next, prev, .. } = self.entries[at as usize];
+        match prev {
+            NONE => self.lists[list as usize].head = next,
+            prev => self.entries[prev as usize].next = next,
+        }
+        match next {
+            NONE => self.lists[list as usize].tail = prev,
+            next => self.entries[next as usize].prev = prev,
+        }
+        self.lists[list as usize].count -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn table(most: u32) -> Table<u64, u64> {
+    Table::new(Keyed::new(42), most)
+}
+
+#[test]
+fn what_was_seen_longest_ago_is_the_oldest() {
+    let mut table = table(10);
+    let ids: Vec<Id> = (0..4).map(|key| table.insert(Instant(key), 0, key, key).unwrap()).collect();
+    table.touch(Instant(10), ids[0], 0);
+    assert_eq!(table.oldest(0), Some(ids[1]));
+    assert_eq!(table.newest_first(0).map(|(_, &key, _)| key).collect::<Vec<_>>(), [0, 3, 2, 1]);
+    assert_eq!(table.aged(Instant(10), 0, 10), None);
+    assert_eq!(table.aged(Instant(11), 0, 10), Some(ids[1]));
+    table.touch(Instant(11), ids[1], 3);
+    assert_eq!((table.count(0), table.count(3), table.list(ids[1])), (3, 1, Some(3)));
+    assert_eq!(table.oldest(3), table.newest(3));
+}
+
+#[test]
+fn it_is_bounded_and_a_removed_entrys_place_is_used_again() {
+    let mut table = table(3);
+    let ids: Vec<Id> = (0..3).map(|key| table.insert(Instant::ZERO, 0, key, 0).unwrap()).collect();
+    assert_eq!(table.insert(Instant::ZERO, 0, 9, 0), Err(Full));
+    assert_eq!(table.remove(ids[1]), Some((1, 0)));
+    assert_eq!(table.remove(ids[1]), None);
+    assert_eq!((table.get(ids[1]), table.find(&1)), (None, None));
+    assert_eq!(table.insert(Instant::ZERO, 0, 9, 5), Ok(ids[1]));
+    assert_eq!(table.get(ids[1]), Some(&5));
+    table.set_most(2);
+    assert_eq!((table.len(), table.most()), (3, 2), "what is there stays");
+}
+
+#[test]
+fn a_million_entries_are_found_with_one_bucket_each() {
+    let mut table = table(1 << 20);
+    table.reserve(1);
+    for key in 0..1 << 20 {
+        table.insert(Instant::ZERO, 0, key, key * 3).unwrap();
+    }
+    for key in (0..1 << 20).step_by(7) {
+        let hash = table.hash(&key);
+        let id = table.find_hashed(hash, &key).unwrap();
+        assert_eq!(table.get(id), Some(&(key * 3)));
+        let _ = table.warm(hash);
+    }
+    assert_eq!(table.find(&(1 << 20)), None);
+}
+
+/// What may be done to a table.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u64, u32),
+    Remove(u64),
+    Touch(u64, u32),
+    Age(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (key, list) = (0..40u64, 0..3u32);
+    prop_oneof![
+        3 => (key.clone(), list.clone()).prop_map(|(key, list)| Step::Insert(key, list)),
+        1 => key.clone().prop_map(Step::Remove),
+        1 => (key, list.clone()).prop_map(|(key, list)| Step::Touch(key, list)),
+        1 => list.prop_map(Step::Age),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn it_is_what_a_map_and_lists_are(steps in prop::collection::vec(step(), 1..300)) {
+        const AGE_NS: u64 = 25;
+        let mut table = table(24);
+        let mut model: BTreeMap<u64, (Id, u32)> = BTreeMap::new();
+        let mut lists: [Vec<(u64, u64)>; 3] = Default::default();
+        for (step, now) in steps.into_iter().zip(0..) {
+            match step {
+                Step::Insert(key, list) if !model.contains_key(&key) => {
+                    let inserted = table.insert(Instant(now), list, key, key + 1);
+                    prop_assert_eq!(inserted.is_ok(), model.len() < 24);
+                    if let Ok(id) = inserted {
+                        model.insert(key, (id, list));
+                        lists[list as usize].push((key, now));
+                    }
+                }
+                Step::Insert(..) => {}
+                Step::Remove(key) => {
+                    if let Some((id, list)) = model.remove(&key) {
+                        prop_assert_eq!(table.remove(id), Some((key, key + 1)));
+                        lists[list as usize].retain(|&(other, _)| other != key);
+                    }
+                }
+                Step::Touch(key, list) => {
+                    if let Some((id, old)) = model.get_mut(&key) {
+                        table.touch(Instant(now), *id, list);
+                        lists[*old as usize].retain(|&(other, _)| other != key);
+                        lists[list as usize].push((key, now));
+                        *old = list;
+                    }
+                }
+                Step::Age(list) => {
+                    while let Some(id) = table.aged(Instant(now), list, AGE_NS) {
+                        let (key, _) = table.remove(id).unwrap();
+                        let (oldest, seen) = lists[list as usize].remove(0);
+                        prop_assert!(oldest == key && now - seen >= AGE_NS);
+                        model.remove(&key);
+                    }
+                }
+            }
+            prop_assert_eq!(table.len() as usize, model.len());
+            for key in 0..40 {
+                prop_assert_eq!(table.find(&key), model.get(&key).map(|&(id, _)| id));
+            }
+            for (list, entries) in lists.iter().enumerate() {
+                let found: Vec<u64> = table.newest_first(list as u32).map(|(_, &key, _)| key).collect();
+                let expected: Vec<u64> = entries.iter().rev().map(|&(key, _)| key).collect();
+                prop_assert_eq!(found, expected);
+                prop_assert_eq!(table.count(list as u32) as usize, entries.len());
+            }
+        }
+    }
+}

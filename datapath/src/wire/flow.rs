@@ -1,0 +1,171 @@
+//! The flow key: which flow a frame belongs to.
+//!
+//! A flow is one conversation of two hosts: protocol, both addresses and both ports of TCP or UDP over IPv4 or IPv6, or the identifier of an ICMP
+//! echo (RFC 792, RFC 4443). A fragment has none, since only the first of its packet shows the ports (RFC 6438, section 3), and neither
+//! has anything else. The key is made from the [`Layout`] that was found when the frame entered; nothing is parsed again.
+
+use super::{Icmp, Ipv4, Ipv6, L3, L4, Layout, be16, protocol};
+use std::hash::{BuildHasher, Hash, Hasher};
+
+/// ICMP echo, and the answer to it.
+const ECHO: [u8; 2] = [8, 0];
+/// ICMPv6 echo, and the answer to it.
+const ECHO_V6: [u8; 2] = [128, 129];
+/// Where an echo's identifier lies.
+const ECHO_IDENTIFIER: usize = 4;
+
+/// Protocol, addresses and ports of a flow, in the direction of the frame that it was taken from: 40 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowKey {
+    /// Addresses, IPv4 ones mapped into IPv6 (RFC 4291, section 2.5.5.2).
+    source: [u8; 16],
+    destination: [u8; 16],
+    source_port: u16,
+    destination_port: u16,
+    protocol: u8,
+    is_ipv6: bool,
+}
+
+impl FlowKey {
+    /// The flow of a frame; `None` where it belongs to none: a fragment, no IP, or a protocol without ports.
+    #[must_use]
+    #[inline]
+    pub fn of(bytes: &[u8], layout: &Layout) -> Option<FlowKey> {
+        if layout.fragment {
+            return None;
+        }
+        let (protocol, source_port, destination_port) = ports(bytes, layout)?;
+        let (source, destination, is_ipv6) = match layout.l3 {
+            L3::Ipv4 => {
+                let ip = Ipv4::of(bytes, layout)?;
+                (ip.source().to_ipv6_mapped().octets(), ip.destination().to_ipv6_mapped().octets(), false)
+            }
+            L3::Ipv6 => {
+                let ip = Ipv6::of(bytes, layout)?;
+                (ip.source().octets(), ip.destination().octets(), true)
+            }
+            L3::Arp | L3::Other => return None,
+        };
+        Some(FlowKey { source, destination, source_port, destination_port, protocol, is_ipv6 })
+    }
+
+    /// The key of the frames that answer.
+    #[must_use]
+    pub fn reversed(self) -> FlowKey {
+        FlowKey {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            ..self
+        }
+    }
+
+    /// Its hash under a secret key, since strangers choose addresses and ports.
+    #[must_use]
+    #[inline]
+    pub fn hash_under(&self, keyed: &impl BuildHasher) -> u64 {
+        keyed.hash_one(self)
+    }
+}
+
+/// The five words that tell two keys apart.
+impl Hash for FlowKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for address in [u128::from_be_bytes(self.source), u128::from_be_bytes(self.destination)] {
+            state.write_u64((address >> 64) as u64);
+            state.write_u64(address as u64);
+        }
+        let ports = u64::from(self.source_port) << 16 | u64::from(self.destination_port);
+        state.write_u64(ports << 16 | u64::from(self.protocol) << 1 | u64::from(self.is_ipv6));
+    }
+}
+
+/// Protocol number and ports. An echo has its identifier as both ports, so that the answer's key is the reverse of the question's.
+#[inline]
+fn ports(bytes: &[u8], layout: &Layout) -> Option<(u8, u16, u16)> {
+    let at = usize::from(layout.l4_offset);
+    let (number, kinds) = match layout.l4 {
+        L4::Tcp => return Some((protocol::TCP, be16(bytes, at), be16(bytes, at + 2))),
+        L4::Udp => return Some((protocol::UDP, be16(bytes, at), be16(bytes, at + 2))),
+        L4::Icmp => (protocol::ICMP, ECHO),
+        L4::Icmpv6 => (protocol::ICMPV6, ECHO_V6),
+        L4::Other => return None,
+    };
+    let echo = Icmp::of(bytes, layout).is_some_and(|icmp| kinds.contains(&icmp.kind()));
+    let identifier = || be16(bytes, at + ECHO_IDENTIFIER);
+    echo.then(|| (number, identifier(), identifier()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fdb::Keyed;
+    use crate::wire::build::{Build, eth};
+    use crate::wire::{Mac, parse};
+    use core::net::Ipv4Addr;
+
+    fn key(bytes: &[u8]) -> Option<FlowKey> {
+        FlowKey::of(bytes, &parse(bytes).expect("sound"))
+    }
+
+    const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
+
+    fn host(number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 0, 0, number)
+    }
+
+    /// A UDP datagram over IPv4.
+    fn udp(from: (u8, u16), to: (u8, u16)) -> Build<'static> {
+        eth(MACS[0], MACS[1]).ipv4(host(from.0), host(to.0)).udp(from.1, to.1)
+    }
+
+    fn icmp(from: u8, to: u8, kind: u8) -> Build<'static> {
+        eth(MACS[0], MACS[1]).ipv4(host(from), host(to)).icmp(kind, 0, 0xabcd_0001)
+    }
+
+    #[test]
+    fn the_answer_has_the_reverse_key() {
+        let (there, back) = (key(&udp((1, 1000), (2, 53)).bytes()), key(&udp((2, 53), (1, 1000)).bytes()));
+        assert_ne!(there, back);
+        assert_eq!(there.unwrap().reversed(), back.unwrap());
+        let (question, answer) = (key(&icmp(1, 2, 8).bytes()), key(&icmp(2, 1, 0).bytes()));
+        assert_eq!(question.unwrap().reversed(), answer.unwrap());
+    }
+
+    #[test]
+    fn each_part_tells_flows_apart() {
+        let keyed = Keyed::new(7);
+        let flows = [(1, 2, 1000, 53), (3, 2, 1000, 53), (1, 3, 1000, 53), (1, 2, 1001, 53), (1, 2, 1000, 54)];
+        let mut frames: Vec<_> = flows.map(|(a, b, c, d)| udp((a, c), (b, d)).bytes()).into();
+        frames.push(eth(MACS[0], MACS[1]).ipv4(host(1), host(2)).tcp(1000, 53, 1).bytes());
+        let [a, b] = [host(1), host(2)].map(|address| address.to_ipv6_mapped());
+        frames.push(eth(MACS[0], MACS[1]).ipv6(a, b).udp(1000, 53).bytes());
+        let keys: Vec<_> = frames.iter().map(|frame| key(frame).unwrap()).collect();
+        for (i, a) in keys.iter().enumerate() {
+            for b in &keys[i + 1..] {
+                assert_ne!(a, b);
+                assert_ne!(a.hash_under(&keyed), b.hash_under(&keyed));
+            }
+            assert_ne!(a.hash_under(&keyed), a.hash_under(&Keyed::new(8)), "the hash is under the key");
+        }
+    }
+
+    #[test]
+    fn a_tag_and_an_offload_change_nothing() {
+        let plain = key(&udp((1, 1000), (2, 53)).bytes());
+        assert_eq!(plain, key(&udp((1, 1000), (2, 53)).vlan(10).bytes()));
+        assert_eq!(plain, key(&udp((1, 1000), (2, 53)).payload(vec![0; 4000]).gso(1000).bytes()));
+    }
+
+    #[test]
+    fn fragments_and_what_has_no_ports_have_none() {
+        for (offset, more) in [(0, true), (8, true), (8, false)] {
+            let fragment = udp((1, 1000), (2, 53)).payload(vec![0; 64]).fragment(offset, more);
+            assert_eq!(key(&fragment.bytes()), None, "offset {offset}, more {more}");
+        }
+        assert_eq!(key(&icmp(1, 2, 3).bytes()), None, "an ICMP error");
+        assert_eq!(key(&eth(MACS[0], MACS[1]).bytes()), None, "no IP");
+    }
+}

@@ -1,0 +1,82 @@
+//! Changes: the one thread that changes what runs, and has the capabilities for it. Whoever wants a change
+//! gives it to this thread and waits for what comes of it: clients (`http`), the signal to read the file
+//! again (`daemon`), what upkeep saw and what other hosts said, a takeover that failed. So those who read
+//! what comes from outside need no capabilities, and changes are made one after the other.
+
+use crate::desk::{Desk, Fault};
+use crate::log::{Level, Log};
+use crate::plugs::Plugs;
+use crate::privileges::{Duty, confine};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Changes that wait at most; whoever brings more waits to be let in. Each who brings any waits for it, and
+/// they are fewer.
+const WAITING: usize = 8;
+
+/// How often VDE directories are tended.
+const TEND: Duration = Duration::from_secs(1);
+
+type Change = Box<dyn FnOnce(&Desk) + Send>;
+
+/// The way to the thread that makes changes.
+#[derive(Clone)]
+pub struct Changes(SyncSender<Change>);
+
+impl Changes {
+    /// Starts the thread, which makes changes at `desk`, and tends `plugs`.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(desk: Arc<Desk>, plugs: Plugs, log: Log) -> io::Result<Changes> {
+        let (into, changes) = sync_channel(WAITING);
+        let work = move || {
+            if let Err(why) = confine(Duty::Changes) {
+                log.line(Level::Warning, &why);
+            }
+            make(&desk, &plugs, &changes);
+        };
+        std::thread::Builder::new().name("levada-changes".to_owned()).spawn(work)?;
+        Ok(Changes(into))
+    }
+
+    /// Has a change made, and waits for what comes of it.
+    ///
+    /// # Errors
+    /// It was not made to its end.
+    pub fn make<T: Send + 'static>(&self, change: impl FnOnce(&Desk) -> T + Send + 'static) -> Result<T, Fault> {
+        let (reply, answer) = sync_channel(1);
+        self.post(move |desk| {
+            let _ = reply.try_send(change(desk));
+        })?;
+        answer.recv().map_err(|_| Fault::Failed("a fault of levada; see its log".to_owned()))
+    }
+
+    /// Has a change made, when its turn comes.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn post(&self, change: impl FnOnce(&Desk) + Send + 'static) -> Result<(), Fault> {
+        self.0.send(Box::new(change)).map_err(|_| Fault::Busy("the daemon ends"))
+    }
+}
+
+/// Makes changes until nobody can bring any more.
+fn make(desk: &Desk, plugs: &Plugs, changes: &Receiver<Change>) {
+    let mut tend = Instant::now() + TEND;
+    loop {
+        match changes.recv_timeout(tend.saturating_duration_since(Instant::now())) {
+            // Who brought one that fails so is told; the next is none the worse for it.
+            Ok(change) => drop(catch_unwind(AssertUnwindSafe(|| change(desk)))),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if Instant::now() >= tend {
+            plugs.tend();
+            tend = Instant::now() + TEND;
+        }
+    }
+}
