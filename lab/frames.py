@@ -1,9 +1,9 @@
 """Ethernet frames as bytes, right or wrong: every length can be told to lie.
 
 Enough of Ethernet (IEEE 802.3), ARP (RFC 826), IPv4 (RFC 791), IPv6 (RFC 8200), UDP (RFC 768), TCP
-(RFC 9293), ICMPv6 (RFC 4443) to make what `lab.hostile` sends. Addresses are text. IPv4's checksum
-is right, as a receiver would otherwise drop before it looks; a transport's is left zero, which UDP
-allows.
+(RFC 9293), ICMPv6 (RFC 4443), LLC and SNAP (IEEE 802.2, 802) to make what `lab.hostile`,
+`lab.costly` and `lab.gate` send. Addresses are text. IPv4's checksum is right, as a receiver would
+otherwise drop before it looks; a transport's is left zero, which UDP allows, but for ICMPv6's.
 """
 
 from __future__ import annotations
@@ -75,6 +75,33 @@ def udp(source: int, to: int, payload: bytes, length: int | None = None) -> byte
 def tcp(source: int, to: int, payload: bytes, words: int = 5) -> bytes:
     """A segment with ACK; `words` is the header's length as it claims."""
     return struct.pack("!HHIIBBHHH", source, to, 1, 1, words << 4, 0x10, 65535, 0, 0) + payload
+
+
+def icmpv6(source: str, to: str, message: bytes) -> bytes:
+    """A packet with a message, whose checksum is made."""
+    ends = ipaddress.IPv6Address(source).packed + ipaddress.IPv6Address(to).packed
+    bare = message[:2] + bytes(2) + message[4:]
+    even = bare + bytes(len(bare) % 2)
+    made = checksum(ends + struct.pack("!II", len(message), ICMPV6) + even)
+    return ipv6(source, to, ICMPV6, bare[:2] + struct.pack("!H", made) + bare[4:])
+
+
+def begun(segment: bytes, at: int, source: str, to: str, protocol: int) -> bytes:
+    """A TCP segment or UDP datagram over IPv4 whose checksum, `at` its place, is begun with the
+    pseudo-header, as who leaves the rest to the device has to (virtio 1.2, section 5.1.6.2)."""
+    ends = ipaddress.IPv4Address(source).packed + ipaddress.IPv4Address(to).packed
+    sum_ = ~checksum(ends + struct.pack("!HH", protocol, len(segment))) & 0xFFFF
+    return segment[:at] + struct.pack("!H", sum_) + segment[at + 2 :]
+
+
+def llc(to: str, source: str, payload: bytes) -> bytes:
+    """A frame with a length, of a protocol that says what it is by LLC."""
+    return ethernet(to, source, len(payload), payload)
+
+
+def snap(organisation: str, protocol: int, payload: bytes) -> bytes:
+    """An LLC payload of an organisation's own protocol."""
+    return bytes.fromhex("aaaa03" + organisation) + struct.pack("!H", protocol) + payload
 
 
 def checksum(data: bytes) -> int:

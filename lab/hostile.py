@@ -3,9 +3,8 @@ that lie.
 
 A kind of attack is a list of cases; each case is a few frames and the name of the counter under
 which a switch should drop them (`levada show`), or none where they are allowed and only many. The
-cases take turns at `--per-s` frames a second, through a packet socket (packet(7)) with an offload
-header (PACKET_VNET_HDR) before each frame, in batches of one sendmmsg(2). Bounded, stops by itself,
-then writes one JSON object: how many frames of which counter were sent.
+cases take turns at `--per-s` frames a second (`lab.sender`). Bounded, stops by itself, then writes
+one JSON object: how many frames of which counter were sent.
 
     python -m lab.hostile malformed --device eth0 --mac 02:00:00:00:00:01 --ip 10.0.0.1 \\
         --to-mac 02:00:00:00:00:02 --to-ip 10.0.0.2 --other-mac 02:.. --other-ip 10.. --per-s 20000
@@ -18,42 +17,17 @@ pretends to be. With `--outside` it sends as the network outside would, where it
 from __future__ import annotations
 
 import argparse
-import ctypes
-import errno
 import ipaddress
 import json
-import os
 import random
-import socket
 import struct
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lab import frames
 from lab.frames import arp, ethernet, ipv4, ipv6, tcp, udp
-
-#: Bounds: this is for measuring, not for leaving on.
-LONGEST_S = 120.0
-MOST_PER_S = 2_000_000
-#: Messages a system call, so that Python's cost is paid once a batch.
-BATCH = 32
-#: What is printed to standard error once frames go out.
-READY = "hostile: sending"
-
-_SOL_PACKET = 263
-_PACKET_VNET_HDR = 15
-_PACKET_QDISC_BYPASS = 20
-_SO_SNDBUFFORCE = 32
-_SOCKET_BUFFER_BYTES = 4 << 20
-_libc = ctypes.CDLL(None, use_errno=True)
-
-# struct virtio_net_hdr (virtio 1.2, section 5.1.6): flags, segmentation, header length, segment
-# size, start of the sum, and where it is stored from there.
-_NEEDS_CSUM = 1
-_GSO_TCPV4, _GSO_UDP = 1, 5
+from lab.sender import GSO_TCPV4, GSO_UDP, LONGEST_S, MOST_PER_S, Case, Outlet, offload, send
 
 
 class Parties(NamedTuple):
@@ -66,23 +40,6 @@ class Parties(NamedTuple):
     other_mac: str
     other_ip: str
     outside: bool = False
-
-
-@dataclass(frozen=True)
-class Case:
-    """Frames that should all come to the same end."""
-
-    what: str
-    #: The counter of their drops; None: allowed.
-    reason: str | None
-    frames: list[bytes]
-    #: The offload header before each.
-    offload: bytes = field(default=bytes(10))
-
-
-def offload(start: int, offset: int, kind: int = 0, size: int = 0, headers: int = 0) -> bytes:
-    """An offload header with a checksum to finish."""
-    return struct.pack("=BBHHHH", _NEEDS_CSUM, kind, headers, size, start, offset)
 
 
 # --- the kinds ----------------------------------------------------------------------------
@@ -177,14 +134,12 @@ def offload_lies(p: Parties) -> list[Case]:
     return [
         one("a sum over TCP stored in its ports", frames.TCP, segment, offload(l4, 0)),
         one("a sum from the middle of UDP's header", frames.UDP, datagram, offload(l4 + 4, 2)),
-        one(
-            "TCP in 20 000 segments", frames.TCP, long_tcp, offload(l4, 16, _GSO_TCPV4, 1, l4 + 20)
-        ),
+        one("TCP in 20 000 segments", frames.TCP, long_tcp, offload(l4, 16, GSO_TCPV4, 1, l4 + 20)),
         one(
             "UDP segments of a shorter datagram",
             frames.UDP,
             long_udp,
-            offload(l4, 6, _GSO_UDP, 1000, l4 + 8),
+            offload(l4, 6, GSO_UDP, 1000, l4 + 8),
         ),
     ]
 
@@ -312,115 +267,6 @@ KINDS: dict[str, Callable[[Parties], list[Case]]] = {
 }
 
 
-# --- sending ------------------------------------------------------------------------------
-
-
-class _Iovec(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("len", ctypes.c_size_t))
-
-
-class _Msghdr(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("namelen", ctypes.c_uint32),
-        ("iov", ctypes.POINTER(_Iovec)),
-        ("iovlen", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("controllen", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )
-
-
-class _Mmsghdr(ctypes.Structure):
-    _fields_ = (("hdr", _Msghdr), ("len", ctypes.c_uint))
-
-
-class _Round:
-    """Messages in memory that the kernel reads, laid out once, sent again and again in order."""
-
-    def __init__(self, messages: Sequence[bytes]) -> None:
-        self._memory = ctypes.create_string_buffer(b"".join(messages))
-        self._iovecs = (_Iovec * len(messages))()
-        self.headers = (_Mmsghdr * len(messages))()
-        at = ctypes.addressof(self._memory)
-        for i, message in enumerate(messages):
-            self._iovecs[i] = _Iovec(at, len(message))
-            self.headers[i].hdr.iov = ctypes.pointer(self._iovecs[i])
-            self.headers[i].hdr.iovlen = 1
-            at += len(message)
-
-    def at(self, index: int) -> object:
-        """The headers from `index` on."""
-        return ctypes.byref(self.headers, index * ctypes.sizeof(_Mmsghdr))
-
-
-def taking_turns(cases: Sequence[Case]) -> list[tuple[bytes, Case]]:
-    """The messages of one round: the cases take turns until each has sent all its frames."""
-    longest = max(len(case.frames) for case in cases)
-    return [
-        (case.offload + case.frames[turn % len(case.frames)], case)
-        for turn in range(longest)
-        for case in cases
-    ]
-
-
-def send(device: str, cases: Sequence[Case], per_s: float, seconds: float) -> dict[str, object]:
-    """Sends for `seconds` at `per_s`; what was sent. What the kernel refuses is counted by case,
-    not retried."""
-    turns = taking_turns(cases)
-    # Whole batches, so that a round need not be cut.
-    turns *= -(-BATCH // len(turns))
-    messages = _Round([message for message, _ in turns])
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    sock.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
-    sock.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SOCKET_BUFFER_BYTES)
-    sock.bind((device, 0))
-    sent = [0] * len(turns)
-    refused: dict[str, int] = {}
-    at = total = 0
-    print(READY, file=sys.stderr, flush=True)
-    start = time.monotonic()
-    while (now := time.monotonic()) < start + seconds:
-        due = min(BATCH, len(turns) - at)
-        behind = (now - start) * per_s - total
-        if behind < due:
-            time.sleep(max(50e-6, (due - behind) / per_s))
-            continue
-        done = _libc.sendmmsg(sock.fileno(), messages.at(at), due, 0)
-        if done < 0:
-            number = ctypes.get_errno()
-            if number not in (errno.ENOBUFS, errno.EAGAIN, errno.EINVAL, errno.EMSGSIZE):
-                raise OSError(number, os.strerror(number))
-            what = f"{turns[at][1].what}: {errno.errorcode[number]}"
-            refused[what] = refused.get(what, 0) + 1
-            done = 1
-        else:
-            for i in range(at, at + done):
-                sent[i] += 1
-        total += done
-        at = (at + done) % len(turns)
-    took = time.monotonic() - start
-    return _report(turns, sent, refused, took)
-
-
-def _report(
-    turns: Sequence[tuple[bytes, Case]], sent: Sequence[int], refused: dict[str, int], took: float
-) -> dict[str, object]:
-    by_reason: dict[str, int] = {}
-    for (_, case), count in zip(turns, sent, strict=True):
-        key = case.reason or "allowed"
-        by_reason[key] = by_reason.get(key, 0) + count
-    frames_sent = sum(sent)
-    return {
-        "frames": frames_sent,
-        "seconds": took,
-        "per_s": frames_sent / took,
-        "by_reason": by_reason,
-        "refused": refused,
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="lab.hostile", description=__doc__.split("\n")[0])
     parser.add_argument("kind", choices=list(KINDS))
@@ -434,10 +280,8 @@ def main() -> int:
     if not 0 < args.seconds <= LONGEST_S or not 0 < args.per_s <= MOST_PER_S:
         parser.error(f"at most {LONGEST_S:g} s and {MOST_PER_S} frames a second")
     parties = Parties(*(getattr(args, name) for name in Parties._fields))
-    print(
-        json.dumps(send(args.device, KINDS[args.kind](parties), args.per_s, args.seconds)),
-        flush=True,
-    )
+    outlet = Outlet(args.device, KINDS[args.kind](parties))
+    print(json.dumps(send([outlet], args.per_s, args.seconds)), flush=True)
     return 0
 
 

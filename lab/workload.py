@@ -27,9 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from lab import hostile, wire
+from lab import wire
 from lab.net import Failed, Namespace, Process
 from lab.programs import example
+from lab.sender import READY
 
 #: How often iperf3 reports: the resolution of a window over a flow's life.
 INTERVAL_S = 0.1
@@ -325,24 +326,38 @@ def _bytes_at(rows: Sequence[tuple[float, int]], at_s: float) -> float:
     return float(np.interp(at_s, [t for t, _ in rows], [n for _, n in rows], left=0))
 
 
-class Hostile(Flow):
-    """An attack of `lab.hostile`. `who` are its options that say who is who; nobody receives."""
+class Tool(Flow):
+    """A sender of the lab, `lab.MODULE` with options, run at a process priority (nice(1)). Nobody
+    receives; the result's detail is what it writes."""
 
     def __init__(
-        self, name: str, src: str, dst: str, kind: str, per_s: float, who: Sequence[str]
+        self, name: str, src: str, dst: str, module: str, options: Sequence[str], nice: int = 0
     ) -> None:
         super().__init__(name, src, dst)
-        self._options = [kind, "--per-s", str(per_s), *who]
+        self._module = module
+        self._options = options
+        self._nice = nice
 
     def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
         options = (*self._options, "--seconds", str(seconds))
-        self._sender = sender = _python(src, f"hostile-{self.name}", "lab.hostile", *options)
-        sender.wait_for(lambda: hostile.READY in sender.output(), "its frames")
+        label = f"{self._module}-{self.name}"
+        module = f"lab.{self._module}"
+        self._sender = sender = _python(src, label, module, *options, nice=self._nice)
+        sender.wait_for(lambda: READY in sender.output(), "its frames")
 
     def end(self) -> FlowResult:
         told = _json_report(self, self._report(self._sender, self._seconds + GRACE_S))
         return FlowResult(self.name, [], told)
+
+
+class Hostile(Tool):
+    """An attack of `lab.hostile`. `who` are its options that say who is who."""
+
+    def __init__(
+        self, name: str, src: str, dst: str, kind: str, per_s: float, who: Sequence[str]
+    ) -> None:
+        super().__init__(name, src, dst, "hostile", [kind, "--per-s", str(per_s), *who])
 
 
 class Ping(Flow):
@@ -356,7 +371,17 @@ class Ping(Flow):
         self._seconds = seconds
         self._sender = src.namespace.spawn(
             f"ping-{self.name}",
-            *("ping", "-D", "-n", "-i", str(self.interval_s), "-w", str(seconds), dst.address),
+            *(
+                "ping",
+                "-D",
+                "-O",
+                "-n",
+                "-i",
+                str(self.interval_s),
+                "-w",
+                str(seconds),
+                dst.address,
+            ),
         )
 
     def stop(self) -> None:
@@ -390,16 +415,17 @@ def parse_ping(text: str) -> dict[str, Any]:
 
 def trips_between(text: str, start_s: float, end_s: float) -> list[float]:
     """Round trips in ms of the pings that were sent between two times of the wall clock, told by
-    ping's -D; infinite where no answer came."""
-    answers = {}
+    ping's -D; infinite where no answer came, of which -O tells when the next one is sent."""
+    sent, trips = {}, {}
+    for told, number in re.findall(r"\[([\d.]+)\] no answer yet for icmp_seq=(\d+)", text):
+        sent[int(number)] = float(told)
     for told, number, ms in re.findall(r"\[([\d.]+)\].*icmp_seq=(\d+) .*time=([\d.]+) ms", text):
-        answers[int(number)] = (float(told) - float(ms) / 1000, float(ms))
-    inside = [n for n, (sent, _) in answers.items() if start_s <= sent < end_s]
+        sent[int(number)] = float(told) - float(ms) / 1000
+        trips[int(number)] = float(ms)
+    inside = [n for n, at in sent.items() if start_s <= at < end_s]
     if not inside:
         return []
-    return [
-        answers[n][1] if n in answers else math.inf for n in range(min(inside), max(inside) + 1)
-    ]
+    return [trips.get(n, math.inf) for n in range(min(inside), max(inside) + 1)]
 
 
 def percentiles(values: Sequence[float], wanted: Sequence[float]) -> list[float]:
@@ -446,11 +472,12 @@ def _json_report(flow: Flow, text: str) -> dict[str, Any]:
     return report
 
 
-def _python(host: Guest, label: str, module: str, *arguments: str) -> Process:
+def _python(host: Guest, label: str, module: str, *arguments: str, nice: int = 0) -> Process:
     """A tool of the lab, run in a guest."""
+    polite = ("nice", "-n", str(nice)) if nice else ()
     return host.namespace.spawn(
         label,
-        *("env", f"PYTHONPATH={_ROOT}", sys.executable, "-m", module, *arguments),
+        *("env", f"PYTHONPATH={_ROOT}", *polite, sys.executable, "-m", module, *arguments),
         stdout=subprocess.PIPE,
     )
 

@@ -263,7 +263,11 @@ fn directory() -> Directory {
     let rate = Both { egress: Rate(LINK), ingress: Rate(LINK) };
     program.uplink = Some(Uplink { port: PortId(0), rate, headroom_ppm: 20_000, burst_ns: Uplink::BURST_NS });
     for tenant in 0..TENANTS {
-        program.tenants.push(Tenant { attachment: Attachment::Untagged, share: both(share(50_000_000)) });
+        program.tenants.push(Tenant {
+            attachment: Attachment::Untagged,
+            share: both(share(50_000_000)),
+            ..Tenant::default()
+        });
         names.push(format!("tenant-{tenant}"));
     }
     for endpoint in 0..ENDPOINTS {
@@ -276,6 +280,7 @@ fn directory() -> Directory {
             share: both(share(5_000_000)),
             queue_bytes: 1 << 20,
             flood_per_second: 1000,
+            flood_rate: Rate::UNLIMITED,
             max_learned: 64,
             talk: None,
         });

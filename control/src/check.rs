@@ -106,6 +106,9 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
             );
         }
     }
+    if switch.shares(tenant) {
+        check_declared(findings, endpoint, place);
+    }
     if let Some(uplink) = &switch.uplink
         && tenant.attachment != Attachment::Isolated
         && let room = tenant.room(uplink)
@@ -122,6 +125,24 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
                 format!("add \"{ip}\" to `ip`"),
             );
         }
+    }
+}
+
+/// In a network that tenants share, only declared addresses count unless the operator says otherwise.
+fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
+    let name = &endpoint.name;
+    if endpoint.is_undeclared() {
+        findings.warning(
+            place.clone(),
+            format!("endpoint \"{name}\" has no `mac` in a network that tenants share: all that it sends is dropped"),
+            "give it its `mac`, or allow = [\"learned-addresses\"] where other tenants trust it",
+        );
+    } else if endpoint.identity.allow.learned_addresses {
+        findings.warning(
+            place.key("allow"),
+            format!("endpoint \"{name}\" may have any address that nobody has declared or uses, and gets what is for addresses that nobody is known to have; tenants share its network"),
+            "give it its `mac` instead",
+        );
     }
 }
 

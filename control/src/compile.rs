@@ -5,11 +5,13 @@ mod tunnels;
 
 use crate::admission::tenant_guarantee;
 use crate::config::{
-    self, Config, DEFAULT_FLOOD, DEFAULT_HEADROOM_PPM, DEFAULT_LEARNED, DEFAULT_TRUNK_FLOOD, DEFAULT_TRUNK_LEARNED,
-    DEFAULT_WEIGHT, Device, Endpoint, Knobs, Switch, Tenant,
+    self, Config, DEFAULT_FLOOD, DEFAULT_FLOOD_RATE, DEFAULT_HEADROOM_PPM, DEFAULT_LEARNED, DEFAULT_TENANT_FLOOD,
+    DEFAULT_TRUNK_FLOOD, DEFAULT_TRUNK_FLOOD_RATE, DEFAULT_TRUNK_LEARNED, DEFAULT_WEIGHT, Device, Endpoint, Knobs,
+    Switch, Tenant,
 };
 use crate::names::Locator;
 use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
+use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
@@ -95,6 +97,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
         }
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
+    let elsewhere = tunnels::elsewhere(config, switch, &numbers.tenants);
     let (mut tenants, mut tenant_names) = (Slots::<program::Tenant>::default(), Slots::default());
     let (mut endpoints, mut names) = (Slots::<program::Endpoint>::default(), Slots::default());
     let mut places = numbers.endpoints.into_iter();
@@ -105,6 +108,9 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             let tunnels = switch.uplink.as_ref().filter(|_| matches!(one.attachment, Attachment::Vxlan(_)));
             ports.set(port, &fitted(switch, one, e), tunnels);
             endpoints.set(place, Some(endpoint(e, TenantId(id), port)));
+            if switch.shares(one) && e.is_undeclared() {
+                endpoints[place as usize].max_learned = 0;
+            }
             names.set(place, Some(e.name.clone()));
             let talk = talk::talk(config, switch, e);
             for direction in Direction::ALL {
@@ -128,7 +134,9 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             endpoints,
             ports: ports.features,
             fdb_age_ns: switch.fdb_age_ns,
+            uplink_flood: switch.uplink.as_ref().map_or(FloodLimits::UPLINK, uplink_flood),
             overlay,
+            elsewhere,
         },
         tenants: tenant_names,
         endpoints: names,
@@ -186,12 +194,28 @@ impl Numbers {
     }
 }
 
+fn uplink_flood(uplink: &config::Uplink) -> FloodLimits {
+    let FloodLimits { per_second, rate } = FloodLimits::UPLINK;
+    FloodLimits { per_second: uplink.flood_per_second.unwrap_or(per_second), rate: uplink.flood_rate.unwrap_or(rate) }
+}
+
 fn tenant(tenant: &Tenant) -> program::Tenant {
     let share = |d| Share { guarantee: tenant_guarantee(tenant, d), ..share(&tenant.knobs, d) };
     program::Tenant {
         attachment: tenant.attachment,
+        outside: tenant.outside.clone(),
         share: Both { egress: share(Direction::Egress), ingress: share(Direction::Ingress) },
+        flood_rate: tenant.flood_rate.unwrap_or_else(|| default_flood_rate(tenant)),
     }
+}
+
+fn default_flood_rate(tenant: &Tenant) -> Rate {
+    let most = tenant.endpoints.iter().map(flood_rate).max().unwrap_or(DEFAULT_FLOOD_RATE);
+    Rate(most.0.saturating_mul(DEFAULT_TENANT_FLOOD))
+}
+
+fn flood_rate(endpoint: &Endpoint) -> Rate {
+    endpoint.flood_rate.unwrap_or(if endpoint.trunk { DEFAULT_TRUNK_FLOOD_RATE } else { DEFAULT_FLOOD_RATE })
 }
 
 fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::Endpoint {
@@ -206,6 +230,7 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
         share: Both { egress: share(knobs, Direction::Egress), ingress: share(knobs, Direction::Ingress) },
         queue_bytes: endpoint.queue_bytes as u32,
         flood_per_second: endpoint.flood_per_second.unwrap_or(flood),
+        flood_rate: flood_rate(endpoint),
         max_learned: endpoint.max_learned.unwrap_or(learned),
         talk: None,
     }

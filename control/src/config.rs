@@ -7,7 +7,7 @@ mod cluster;
 use crate::names::{Locator, name};
 use datapath::guard::Identity;
 use datapath::link::Discipline;
-use datapath::program::{Attachment, IngressMode, OrderKind};
+use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;
 use datapath::wire::vxlan;
@@ -42,6 +42,14 @@ pub const DEFAULT_FDB_AGE_NS: u64 = 300 * 1_000_000_000;
 pub const DEFAULT_FLOOD: u32 = 1000;
 /// The same for a trunk, behind which there are many.
 pub const DEFAULT_TRUNK_FLOOD: u32 = 100_000;
+/// Copies of what an endpoint floods, in wire bits a second, where nothing is given: in a tenant of 1000 endpoints 74 ARP requests a second (84
+/// bytes each, copied a thousand times), where one in ten seconds is usual.
+pub const DEFAULT_FLOOD_RATE: Rate = Rate(50_000_000);
+/// The same for a trunk.
+pub const DEFAULT_TRUNK_FLOOD_RATE: Rate = Rate(1_000_000_000);
+/// How many times the largest of its endpoints' a tenant's is where nothing is given: with 1000 endpoints 297 ARP requests a second, three times
+/// what is usual.
+pub const DEFAULT_TENANT_FLOOD: u64 = 4;
 /// Source addresses learned from an endpoint that declares none.
 pub const DEFAULT_LEARNED: u32 = 64;
 /// The same for a trunk.
@@ -132,6 +140,10 @@ pub struct Uplink {
     pub burst_ns: Option<u64>,
     /// This host's end of the tunnels to other hosts: an address of the underlay.
     pub vtep: Option<IpAddr>,
+    /// Frames a second that are flooded from it in each network; `None` for the default.
+    pub flood_per_second: Option<u32>,
+    /// Copies of these, in each network; `None` for the default.
+    pub flood_rate: Option<Rate>,
 }
 
 /// A port, and how its device is set up where it has one.
@@ -197,10 +209,32 @@ pub struct Tenant {
     pub name: String,
     /// Its way to the uplink.
     pub attachment: Attachment,
+    /// Addresses in its network that are outside.
+    pub outside: Outside,
     /// Its knobs. Without guarantee it has its endpoints' sum.
     pub knobs: Knobs,
+    /// Copies of what its endpoints flood together; `None` for the default.
+    pub flood_rate: Option<Rate>,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
+}
+
+impl Switch {
+    /// Whether several tenants share the network that this one is in.
+    #[must_use]
+    pub fn shares(&self, tenant: &Tenant) -> bool {
+        let untagged = |tenant: &&Tenant| tenant.attachment == Attachment::Untagged;
+        untagged(&tenant) && self.tenants.iter().filter(untagged).count() > 1
+    }
+}
+
+impl Endpoint {
+    /// Whether its addresses would have to be learned, and may not because tenants share its network.
+    #[must_use]
+    pub fn is_undeclared(&self) -> bool {
+        let is_host = matches!(self.device.locator, Some(Locator::Host(_)));
+        self.identity.macs.is_empty() && !is_host && !self.identity.allow.learned_addresses
+    }
 }
 
 impl Tenant {
@@ -234,6 +268,8 @@ pub struct Endpoint {
     pub queue_bytes: u64,
     /// Flooded frames a second; `None` for the default.
     pub flood_per_second: Option<u32>,
+    /// Copies of what it floods; `None` for the default.
+    pub flood_rate: Option<Rate>,
     /// Addresses learned from it; `None` for the default.
     pub max_learned: Option<u32>,
 }
@@ -248,6 +284,7 @@ impl Default for Endpoint {
             knobs: Knobs::default(),
             queue_bytes: DEFAULT_QUEUE_BYTES,
             flood_per_second: None,
+            flood_rate: None,
             max_learned: None,
         }
     }

@@ -3,6 +3,7 @@
 use crate::config::EtcdUrl;
 use crate::units::Wrong;
 use agent::settings::ControllerKind;
+use datapath::guard::Allow;
 use datapath::link::Side;
 use datapath::program::{IngressMode, OrderKind};
 use datapath::units::Direction;
@@ -40,6 +41,16 @@ pub const INGRESS_MODES: [(&str, IngressMode); 3] = [
 /// How `controller` is written.
 pub const CONTROLLERS: [(&str, ControllerKind); 2] =
     [("rate", ControllerKind::Rate), ("gatekeeper", ControllerKind::Gatekeeper)];
+
+const NOTHING: Allow = Allow { dhcp_server: false, router: false, control_protocols: false, learned_addresses: false };
+
+/// How `allow` is written.
+pub const PERMISSIONS: [(&str, Allow); 4] = [
+    ("dhcp-server", Allow { dhcp_server: true, ..NOTHING }),
+    ("router", Allow { router: true, ..NOTHING }),
+    ("control-protocols", Allow { control_protocols: true, ..NOTHING }),
+    ("learned-addresses", Allow { learned_addresses: true, ..NOTHING }),
+];
 
 /// The name of a value in one of the tables above.
 #[must_use]

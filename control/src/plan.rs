@@ -64,7 +64,11 @@ impl Plan {
                 Change::Uplink(uplink) => program.uplink = uplink,
                 Change::Tenant(id, tenant) => program.tenants.set(id.0, tenant),
                 Change::Endpoint(id, endpoint) => program.endpoints.set(id.0, endpoint),
-                Change::Port(..) | Change::FdbAge(_) | Change::Overlay(_) => {}
+                Change::Port(..)
+                | Change::FdbAge(_)
+                | Change::UplinkFlood(_)
+                | Change::Overlay(_)
+                | Change::Elsewhere(..) => {}
             }
         }
         program

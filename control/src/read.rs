@@ -10,6 +10,7 @@ use crate::place::{Locations, Place};
 use crate::problem::Problem;
 use datapath::guard::{Allow, Identity};
 use datapath::link::{Discipline, LinkConfig};
+use datapath::program::Outside;
 use datapath::units::Rate;
 use std::net::IpAddr;
 use table::{Reader, Table};
@@ -130,10 +131,12 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
     }
     let burst_ns = r.get(&mut t, "burst", values::burst);
     let vtep = r.get(&mut t, "vtep", values::vtep);
+    let flood_per_second = r.get(&mut t, "flood_per_second", values::count);
+    let flood_rate = r.get(&mut t, "flood_rate", values::rate);
     let rate =
         datapath::units::Both { egress: rate.egress.unwrap_or_default(), ingress: rate.ingress.unwrap_or_default() };
     r.close(t);
-    Uplink { device, rate, burst_ns, vtep }
+    Uplink { device, rate, burst_ns, vtep, flood_per_second, flood_rate }
 }
 
 fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {
@@ -175,11 +178,24 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
     let tenant = Tenant {
         name,
         attachment: vlan.or(vni).unwrap_or_default(),
+        outside: outside(r, &mut t),
         knobs: knobs(r, &mut t),
+        flood_rate: r.get(&mut t, "flood_rate", values::rate),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
     };
     r.close(t);
     tenant
+}
+
+fn outside(r: &mut Reader, t: &mut Table<'_>) -> Outside {
+    let mut outside = Outside::default();
+    for address in r.list(t, "outside", values::mac_or_ip) {
+        match address {
+            Ok(mac) => outside.macs.push(mac),
+            Err(ip) => outside.ips.push(ip),
+        }
+    }
+    outside
 }
 
 fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
@@ -195,6 +211,7 @@ fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
         knobs: knobs(r, &mut t),
         queue_bytes: r.get(&mut t, "queue", values::queue).unwrap_or(default.queue_bytes),
         flood_per_second: r.get(&mut t, "flood_per_second", values::count),
+        flood_rate: r.get(&mut t, "flood_rate", values::rate),
         max_learned: r.get(&mut t, "max_learned", values::count),
     };
     r.close(t);
@@ -210,9 +227,11 @@ fn identity(r: &mut Reader, t: &mut Table<'_>) -> Identity {
         }
     }
     for allow in r.list(t, "allow", values::allow) {
-        let Allow { dhcp_server, router } = allow;
+        let Allow { dhcp_server, router, control_protocols, learned_addresses } = allow;
         identity.allow.dhcp_server |= dhcp_server;
         identity.allow.router |= router;
+        identity.allow.control_protocols |= control_protocols;
+        identity.allow.learned_addresses |= learned_addresses;
     }
     identity
 }

@@ -81,7 +81,10 @@ mod tests {
                 headroom_ppm: 20_000,
                 burst_ns: Uplink::BURST_NS,
             }),
-            tenants: guarantees.iter().map(|&g| Tenant { attachment: Attachment::Untagged, share: share(g) }).collect(),
+            tenants: guarantees
+                .iter()
+                .map(|&g| Tenant { attachment: Attachment::Untagged, share: share(g), ..Tenant::default() })
+                .collect(),
             endpoints: guarantees
                 .iter()
                 .enumerate()
@@ -93,6 +96,7 @@ mod tests {
                     share: share(g),
                     queue_bytes: 0,
                     flood_per_second: 0,
+                    flood_rate: Rate::UNLIMITED,
                     max_learned: 0,
                     talk: None,
                 })

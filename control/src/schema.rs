@@ -48,6 +48,7 @@ const TIME: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|ms|s)\s*$";
 const PERCENT: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
 const PORT: &str = r"^[a-z]+://.+$";
 const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
+const MAC_OR_IP: &str = "^(([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}|[0-9A-Fa-f:.]+)$";
 const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
 const ADDRESS: &str = r"^[0-9A-Fa-f:.]+/[0-9]+$";
 const VTEP: &str = "^[0-9A-Fa-f:.]+$";
@@ -97,6 +98,8 @@ const UPLINK: &[Key] = &[
     ("rate", Form::BothText(RATE), true, "what it carries"),
     ("burst", Form::Text(TIME), false, "what it may be sent at once where the daemon was late, as time at its rate"),
     ("vtep", Form::Text(VTEP), false, "this host's end of the tunnels to other hosts"),
+    ("flood_per_second", Form::Number(0, 1_000_000), false, "frames a second that are flooded from it in each network"),
+    ("flood_rate", Form::Text(RATE), false, "copies of these, in each network"),
 ];
 const KNOBS: &[Key] = &[
     ("guarantee", Form::BothText(RATE), false, "at least"),
@@ -106,14 +109,27 @@ const KNOBS: &[Key] = &[
 const TENANT: &[Key] = &[
     ("vlan", Form::Vlan, false, "id on the uplink; without it and `vni`: no way to the uplink"),
     ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
+    ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
+    (
+        "outside",
+        Form::Texts(MAC_OR_IP),
+        false,
+        "addresses that are outside, such as the router's: claimed by no endpoint that does not list them itself",
+    ),
 ];
 const ENDPOINT: &[Key] = &[
     ("mac", Form::Texts(MAC), false, "its addresses; the device gets the first. Absent: addresses are learned"),
     ("ip", Form::Texts(IP), false, "addresses or prefixes that it may use"),
-    ("allow", Form::Words(&["dhcp-server", "router"]), false, "what else it may announce"),
+    (
+        "allow",
+        Form::Words(&["dhcp-server", "router", "control-protocols", "learned-addresses"]),
+        false,
+        "what else it may announce",
+    ),
     ("trunk", Form::Flag, false, "a bridge port: VLAN tags pass, no guard"),
     ("queue", Form::Text(SIZE), false, "bound of its queue in each direction"),
     ("flood_per_second", Form::Number(0, 1_000_000), false, "broadcast, multicast and unknown destinations a second"),
+    ("flood_rate", Form::Text(RATE), false, "copies of these, all together"),
     ("max_learned", Form::Number(0, 1_000_000), false, "addresses learned from it where `mac` is absent"),
 ];
 const LINK: &[Key] = &[

@@ -7,6 +7,7 @@
 //! it, so neither have guarantees, weights, headroom, and the ingress mode.
 
 use crate::plan::{PortKind, SwitchPlan};
+use datapath::fdb::{Network, network_of};
 use datapath::program::{Endpoint, TenantId};
 use datapath::units::{Both, Direction};
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub enum Hindrance {
     Learned,
     /// It has more addresses than are compared.
     Addresses,
+    /// It may use any IP address that is nobody else's, and others have some.
+    Undeclared,
     /// It has a limit.
     Limit,
     /// Its tenant has one.
@@ -44,6 +47,7 @@ impl fmt::Display for Hindrance {
             Hindrance::Trunk => "it is a trunk",
             Hindrance::Learned => "its addresses are learned: declare `mac`",
             Hindrance::Addresses => "it has more than 16 addresses",
+            Hindrance::Undeclared => "it may use any IP address but those of others: declare `ip`",
             Hindrance::Limit => "it has a limit",
             Hindrance::TenantLimit => "its tenant has a limit",
             Hindrance::Alone => "no neighbour has one",
@@ -58,11 +62,13 @@ pub type Shortcut = Both<Result<(), Hindrance>>;
 #[must_use]
 pub fn shortcuts(plan: &SwitchPlan) -> BTreeMap<u32, Shortcut> {
     let mut all = BTreeMap::new();
+    let owned = Owned::new(plan);
     for (id, endpoint) in plan.program.endpoints.iter() {
         let Some(PortKind::Packet(packet)) = plan.ports.get(endpoint.port.0).map(|port| &port.kind) else { continue };
         let may = alike(plan, endpoint, packet.is_exclusive);
         let one = |direction| may.and_then(|()| unlimited(plan, endpoint, direction));
-        let shortcut = Both { egress: one(Direction::Egress), ingress: one(Direction::Ingress) };
+        let egress = one(Direction::Egress).and_then(|()| owned.others(plan, endpoint));
+        let shortcut = Both { egress, ingress: one(Direction::Ingress) };
         all.insert(id, (endpoint.tenant, packet.netns.clone(), shortcut));
     }
     // By tenant and namespace: how many send and how many receive so, and one of each.
@@ -85,6 +91,40 @@ pub fn shortcuts(plan: &SwitchPlan) -> BTreeMap<u32, Shortcut> {
         (id, Both { egress, ingress: met(shortcut.ingress, &group.egress) })
     };
     all.into_iter().map(with_another).collect()
+}
+
+/// Where IP addresses have owners: the kernel's filter knows the sender's own list, and no other.
+struct Owned {
+    /// How many endpoints of a network list addresses, or how many are listed as outside.
+    by_network: BTreeMap<Network, usize>,
+}
+
+impl Owned {
+    fn new(plan: &SwitchPlan) -> Owned {
+        let mut by_network = BTreeMap::new();
+        for (id, tenant) in plan.program.tenants.iter() {
+            *by_network.entry(network_of(TenantId(id), tenant.attachment)).or_default() += tenant.outside.ips.len();
+        }
+        for endpoint in plan.program.endpoints.values().filter(|endpoint| !any_ip(endpoint)) {
+            if let Some(tenant) = plan.program.tenants.get(endpoint.tenant.0) {
+                *by_network.entry(network_of(endpoint.tenant, tenant.attachment)).or_default() += 1;
+            }
+        }
+        Owned { by_network }
+    }
+
+    /// Whether an endpoint without a list could use an address of somebody else. Routers may be asked to forward others' packets.
+    fn others(&self, plan: &SwitchPlan, endpoint: &Endpoint) -> Result<(), Hindrance> {
+        let Some(tenant) = plan.program.tenants.get(endpoint.tenant.0) else { return Ok(()) };
+        let network = network_of(endpoint.tenant, tenant.attachment);
+        let has_owners = network == Network::UNTAGGED || self.by_network.get(&network).is_some_and(|&n| n > 0);
+        let asks = any_ip(endpoint) && !endpoint.identity.allow.router;
+        if asks && has_owners { Err(Hindrance::Undeclared) } else { Ok(()) }
+    }
+}
+
+fn any_ip(endpoint: &Endpoint) -> bool {
+    endpoint.identity.ipv4.is_empty() && endpoint.identity.ipv6.is_empty()
 }
 
 /// What holds for both directions.
@@ -140,10 +180,26 @@ mod tests {
     #[test]
     fn neighbours_without_limits_have_them_whatever_else_they_have() {
         assert_eq!(of("", "", &[A, B]), [FREE, FREE]);
-        let knobs = "weight = 7\nvlan = \"untagged\"\n";
+        let knobs = "weight = 7\nvlan = 10\n";
         let uplink = "ingress = \"police\"\n[switch.uplink]\nport = \"tap://up\"\nrate = \"1 Gbit/s\"";
         let with = format!("{A}\nip = [\"10.0.0.1\", \"fd00::/64\"]\nguarantee = \"10 Mbit/s\"\nallow = \"router\"");
-        assert_eq!(of(uplink, knobs, &[&with, B]), [FREE, FREE]);
+        let listed = format!("{B}\nip = \"10.0.0.2\"");
+        assert_eq!(of(uplink, knobs, &[&with, &listed]), [FREE, FREE]);
+        assert_eq!(of(uplink, "vlan = \"untagged\"", &[&with, &listed]), [FREE, FREE]);
+    }
+
+    #[test]
+    fn who_lists_no_ip_address_sends_through_the_switch_where_others_have_some() {
+        let listed = format!("{A}\nip = \"10.0.0.1\"");
+        let undeclared = Err(Hindrance::Undeclared);
+        let [a, b] = of("", "", &[&listed, B])[..] else { panic!() };
+        assert_eq!((a, b), (Both { ingress: Err(Hindrance::Alone), ..FREE }, Both { egress: undeclared, ..FREE }));
+        let router = format!("{B}\nallow = \"router\"");
+        assert_eq!(of("", "", &[&listed, &router]), [FREE, FREE], "it forwards packets of others");
+        let gone = Both { egress: undeclared, ingress: Err(Hindrance::Alone) };
+        assert_eq!(of("", "outside = \"10.0.0.254\"", &[A, B]), [gone, gone]);
+        let uplink = "[switch.uplink]\nport = \"tap://up\"\nrate = \"1 Gbit/s\"";
+        assert_eq!(of(uplink, "vlan = \"untagged\"", &[A, B]), [gone, gone]);
     }
 
     #[test]

@@ -6,9 +6,9 @@
 use crate::config::{
     Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Switch, Tenant, Uplink,
 };
-use crate::names::{CONTROLLERS, INGRESS_MODES, ORDERS, name_of, show_mac};
+use crate::names::{CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, name_of, show_mac};
 use crate::units::{show_percent, show_rate, show_time, write_size};
-use datapath::guard::Identity;
+use datapath::guard::{Allow, Identity};
 use datapath::link::{Discipline, LinkConfig};
 use datapath::program::Attachment;
 use datapath::units::{Both, Rate};
@@ -199,6 +199,8 @@ pub fn uplink(uplink: &Uplink) -> Keys {
     w.put_both("rate", &some, rate);
     w.put_some("burst", uplink.burst_ns, |v| show_time(v).into());
     w.put_some("vtep", uplink.vtep, |v| v.to_string().into());
+    w.put_some("flood_per_second", uplink.flood_per_second, Into::into);
+    w.put_some("flood_rate", uplink.flood_rate, rate);
     w.0
 }
 
@@ -212,7 +214,11 @@ pub fn tenant(tenant: &Tenant) -> Keys {
         Attachment::Untagged => w.put("vlan", "untagged"),
         Attachment::Vxlan(vni) => w.put("vni", vni),
     }
+    let macs = tenant.outside.macs.iter().map(|&mac| show_mac(mac));
+    let ips = tenant.outside.ips.iter().map(ToString::to_string);
+    w.put_list("outside", macs.chain(ips).map(Value::from).collect());
     knobs(&mut w, &tenant.knobs);
+    w.put_some("flood_rate", tenant.flood_rate, rate);
     w.0
 }
 
@@ -226,6 +232,7 @@ pub fn endpoint(endpoint: &Endpoint) -> Keys {
     knobs(&mut w, &endpoint.knobs);
     w.put_unless_default("queue", &endpoint.queue_bytes, &default.queue_bytes, |&v| write_size(v).into());
     w.put_some("flood_per_second", endpoint.flood_per_second, Into::into);
+    w.put_some("flood_rate", endpoint.flood_rate, rate);
     w.put_some("max_learned", endpoint.max_learned, Into::into);
     w.0
 }
@@ -273,6 +280,12 @@ fn identity(w: &mut Writer, identity: &Identity) {
     let ipv4 = identity.ipv4.iter().map(|&(ip, length)| prefix(ip.to_string(), length, 32));
     let ipv6 = identity.ipv6.iter().map(|&(ip, length)| prefix(ip.to_string(), length, 128));
     w.put_list("ip", ipv4.chain(ipv6).collect());
-    let words = [("dhcp-server", identity.allow.dhcp_server), ("router", identity.allow.router)];
-    w.put_list("allow", words.iter().filter(|(_, given)| *given).map(|&(word, _)| word.into()).collect());
+    let Allow { dhcp_server, router, control_protocols, learned_addresses } = identity.allow;
+    let given = PERMISSIONS.iter().filter(|(_, one)| {
+        one.dhcp_server && dhcp_server
+            || one.router && router
+            || one.control_protocols && control_protocols
+            || one.learned_addresses && learned_addresses
+    });
+    w.put_list("allow", given.map(|&(word, _)| word.into()).collect());
 }

@@ -125,6 +125,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
             .map(|t| Tenant {
                 attachment: Attachment::Vlan(t as u16 + 1),
                 share: both(guaranteed(u64::from(endpoints / tenants).div_ceil(2))),
+                ..Tenant::default()
             })
             .collect(),
         endpoints: (0..endpoints)
@@ -136,6 +137,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
                 share: both(Share { weight: WEIGHTS[(e / 2 % 4) as usize], ..guaranteed(u64::from(e % 2)) }),
                 queue_bytes: 1 << 20,
                 flood_per_second: 1000,
+                flood_rate: Rate::UNLIMITED,
                 max_learned: 0,
                 talk: None,
             })
@@ -196,7 +198,7 @@ impl SchedulerRun {
     fn new(endpoints: u32, order: OrderKind) -> Self {
         let mut run = SchedulerRun {
             scheduler: Scheduler::new(&program(endpoints, order), Direction::Egress),
-            pool: Pool::new(PoolLimits { small: endpoints + 1, medium: 0, large: 0 }),
+            pool: Pool::new(PoolLimits { small: 8 * endpoints, medium: 0, large: 0 }),
             random: Random(0x2545_f491_4f6c_dd1d),
             endpoints,
             now: Instant(1_000_000_000),
@@ -274,7 +276,7 @@ impl SwitchRun {
         let frame = || eth(mac(0), mac(0)).ipv4(ip(0), ip(0)).udp(1000, 2000).payload(vec![0; 18]);
         SwitchRun {
             switch: Switch::new(&program(endpoints, order), 1).expect("a sound program"),
-            pool: Pool::new(PoolLimits { small: 4 * BURST, medium: 0, large: 0 }),
+            pool: Pool::new(PoolLimits { small: 8 * BURST, medium: 0, large: 0 }),
             random: Random(0x2545_f491_4f6c_dd1d),
             plain: frame().bytes(),
             tagged: frame().vlan(1).bytes(),

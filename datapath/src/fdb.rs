@@ -3,9 +3,13 @@
 //! Declared addresses come with the program and always win. Learned ones exist only for endpoints whose addresses are not declared; each
 //! endpoint may have a number of them, so that a flood of made-up addresses fills its own quota and nothing else. They are forgotten when
 //! they were not seen for a while, and with their endpoint: each endpoint's entries are a list. An address that moves twice within
-//! [`HOLD_NS`] stays where it is: that is a loop or a spoof.
+//! [`HOLD_NS`] stays where it is: that is a loop or a spoof. It moves within a tenant only, and an address that was seen outside
+//! ([`crate::outside`]), or that another host's endpoint has declared, is not learned here: where one side has it, the other has to wait until it has
+//! aged there. That holds both ways.
 //! Keys are hashed with SipHash under a key from the seed, because strangers choose them.
 
+use crate::outside::Outside;
+use crate::owners::slot;
 use crate::program::{Attachment, EndpointId, TenantId};
 use crate::units::Instant;
 use crate::wire::Mac;
@@ -58,6 +62,11 @@ impl Key {
         let [a, b, c, d, e, f] = mac.0;
         Key(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), u64::from(network.0) << 16 | u64::from(vlan))
     }
+
+    fn mac(self) -> Mac {
+        let [_, _, mac @ ..] = self.0.to_be_bytes();
+        Mac(mac)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +84,7 @@ struct Learned {
 /// What one endpoint may have learned.
 #[derive(Clone, Copy, Debug)]
 struct Quota {
+    tenant: TenantId,
     count: u32,
     most: u32,
     /// Its first entry.
@@ -82,7 +92,7 @@ struct Quota {
 }
 
 impl Quota {
-    const NONE: Quota = Quota { count: 0, most: 0, head: NONE };
+    const NONE: Quota = Quota { tenant: TenantId(0), count: 0, most: 0, head: NONE };
 }
 
 /// What became of a source address.
@@ -94,8 +104,18 @@ pub enum Learning {
     Declared,
     /// It was learned from another endpoint, and moved only just now.
     Flapping(EndpointId),
+    /// Another tenant's endpoint has it.
+    Taken(EndpointId),
+    /// It is listed as outside, or another host's endpoint has declared it.
+    Elsewhere,
+    /// It was seen outside.
+    Outside,
+    /// More addresses are outside than are remembered: it may be one of them.
+    Crowded,
     /// The endpoint's quota is full.
     Full,
+    /// The endpoint may learn none.
+    Forbidden,
 }
 
 /// Addresses to endpoints.
@@ -103,6 +123,10 @@ pub enum Learning {
 pub struct Fdb {
     declared: HashMap<Key, EndpointId, Keyed>,
     learned: HashMap<Key, u32, Keyed>,
+    /// How often an address is said to be outside.
+    elsewhere: HashMap<Key, u32, Keyed>,
+    /// What was seen outside of networks whose addresses are learned.
+    outside: Outside<Key, ()>,
     entries: Vec<Learned>,
     /// By endpoint.
     quotas: Vec<Quota>,
@@ -120,6 +144,8 @@ impl Fdb {
         Fdb {
             declared: HashMap::with_hasher(keyed),
             learned: HashMap::with_hasher(keyed),
+            elsewhere: HashMap::with_hasher(keyed),
+            outside: Outside::new(keyed, age_ns.max(LEAST_AGE)),
             entries: Vec::new(),
             quotas: Vec::new(),
             room: 0,
@@ -137,13 +163,67 @@ impl Fdb {
     /// Changes how long learned addresses live from when they are next seen.
     pub fn set_age(&mut self, age_ns: u64) {
         self.age_ns = age_ns.max(LEAST_AGE);
+        self.outside.set_age(self.age_ns);
+    }
+
+    /// Makes room for what is outside: of the untagged network, and those of tenants 0..`tenants`.
+    pub fn reserve_outside(&mut self, tenants: usize) {
+        self.outside.reserve(tenants + 1);
+    }
+
+    /// A frame from outside came from `mac`, which nobody here has.
+    pub fn see_outside(&mut self, now: Instant, network: Network, mac: Mac) {
+        self.outside.note(now, slot(network), Key::new(network, 0, mac), ());
+    }
+
+    /// A tenant's network is another's from now on.
+    pub fn clear_outside(&mut self, network: Network) {
+        self.outside.clear(slot(network));
+    }
+
+    /// What was seen outside, and for how many nanoseconds it is remembered yet; the newest first.
+    pub fn outside(&self, now: Instant, network: Network) -> impl Iterator<Item = (Mac, u64)> + '_ {
+        self.outside.of(now, slot(network)).map(|(key, (), left_ns)| (key.mac(), left_ns))
+    }
+
+    /// An address was seen outside before. False where it is known, or somebody here has it.
+    pub fn restore_outside(&mut self, now: Instant, network: Network, mac: Mac, left_ns: u64) -> bool {
+        let key = Key::new(network, 0, mac);
+        self.find(now, network, 0, mac).is_none() && self.outside.restore(now, slot(network), key, (), left_ns)
+    }
+
+    /// An address of a network is said to be outside (or no longer): where it is not declared here, nobody here may have it.
+    pub fn set_elsewhere(&mut self, network: Network, mac: Mac, is_there: bool) {
+        let key = Key::new(network, 0, mac);
+        if is_there {
+            *self.elsewhere.entry(key).or_default() += 1;
+            if let Some(&index) = self.learned.get(&key) {
+                self.forget(index);
+            }
+            return;
+        }
+        if let Some(count) = self.elsewhere.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.elsewhere.remove(&key);
+            }
+        }
+    }
+
+    /// Whether an address is said to be outside, and not declared here.
+    #[must_use]
+    pub fn is_elsewhere(&self, network: Network, mac: Mac) -> bool {
+        !self.elsewhere.is_empty()
+            && self.elsewhere.contains_key(&Key::new(network, 0, mac))
+            && self.declared(network, mac).is_none()
     }
 
     /// `endpoint` has `macs`, which nobody else in its network has; with none, it may have up to `max_learned` that are learned.
-    pub fn set(&mut self, endpoint: EndpointId, network: Network, macs: &[Mac], max_learned: u32) {
+    pub fn set(&mut self, endpoint: EndpointId, tenant: TenantId, network: Network, macs: &[Mac], max_learned: u32) {
         for &mac in macs {
             let key = Key::new(network, 0, mac);
             self.declared.insert(key, endpoint);
+            self.outside.forget(&key);
             if let Some(&index) = self.learned.get(&key) {
                 self.forget(index);
             }
@@ -154,7 +234,7 @@ impl Fdb {
         let quota = &mut self.quotas[endpoint.0 as usize];
         let most = if macs.is_empty() { max_learned } else { 0 };
         self.room = self.room - quota.most as usize + most as usize;
-        quota.most = most;
+        (quota.tenant, quota.most) = (tenant, most);
         while self.quotas[endpoint.0 as usize].count > most {
             self.forget(self.quotas[endpoint.0 as usize].head);
         }
@@ -197,7 +277,12 @@ impl Fdb {
             _ => {}
         }
         let key = Key::new(network, vlan, mac);
-        if let Some(&index) = self.learned.get(&key) {
+        let known = self.learned.get(&key).copied();
+        match self.judge(now, network, mac, known, endpoint) {
+            Learning::Known => {}
+            refused => return refused,
+        }
+        if let Some(index) = known {
             return self.refresh(now, index as usize, endpoint);
         }
         self.sweep(now);
@@ -213,6 +298,31 @@ impl Fdb {
         Learning::Known
     }
 
+    /// Whether an address may be an endpoint's that has not declared it; `known` is its entry.
+    fn judge(&self, now: Instant, network: Network, mac: Mac, known: Option<u32>, endpoint: EndpointId) -> Learning {
+        let live = known.map(|index| self.entries[index as usize]).filter(|entry| now < entry.expires);
+        let quota = &self.quotas[endpoint.0 as usize];
+        match live {
+            Some(entry) if entry.endpoint == endpoint => return Learning::Known,
+            Some(entry) if self.quotas[entry.endpoint.0 as usize].tenant != quota.tenant => {
+                return Learning::Taken(entry.endpoint);
+            }
+            _ if quota.most == 0 => return Learning::Forbidden,
+            Some(_) => return Learning::Known,
+            None => {}
+        }
+        let key = Key::new(network, 0, mac);
+        if !self.elsewhere.is_empty() && self.elsewhere.contains_key(&key) {
+            Learning::Elsewhere
+        } else if self.outside.find(now, &key).is_some() {
+            Learning::Outside
+        } else if self.outside.is_crowded(now, slot(network)) {
+            Learning::Crowded
+        } else {
+            Learning::Known
+        }
+    }
+
     /// What [`Fdb::learn`] would say; nothing is learned.
     #[must_use]
     pub fn would_learn(&self, now: Instant, network: Network, vlan: u16, mac: Mac, endpoint: EndpointId) -> Learning {
@@ -220,8 +330,13 @@ impl Fdb {
             Some(owner) if owner != endpoint => return Learning::Declared,
             _ => {}
         }
+        let known = self.learned.get(&Key::new(network, vlan, mac)).copied();
+        match self.judge(now, network, mac, known, endpoint) {
+            Learning::Known => {}
+            refused => return refused,
+        }
         let quota = self.quotas[endpoint.0 as usize];
-        let Some(&index) = self.learned.get(&Key::new(network, vlan, mac)) else {
+        let Some(index) = known else {
             let full = quota.count - self.would_sweep(now, endpoint) >= quota.most;
             return if full { Learning::Full } else { Learning::Known };
         };
@@ -289,10 +404,9 @@ impl Fdb {
         let entry = |index: u32| self.entries.get(index as usize);
         let head = self.quotas.get(endpoint.0 as usize).and_then(move |quota| entry(quota.head));
         let all = std::iter::successors(head, move |found| entry(found.next));
-        all.take(most).filter(move |found| now < found.expires).map(move |found| {
-            let [_, _, mac @ ..] = found.key.0.to_be_bytes();
-            (found.key.1 as u16, Mac(mac), found.expires.since(now))
-        })
+        all.take(most)
+            .filter(move |found| now < found.expires)
+            .map(move |found| (found.key.1 as u16, found.key.mac(), found.expires.since(now)))
     }
 
     /// Learns what another database knew, for `left_ns` or as long as addresses live here. False where it is known or may not be.

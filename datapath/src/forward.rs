@@ -1,6 +1,7 @@
 //! Forwarding: where a frame goes, by the tables of its network.
 
 use crate::fdb::{Fdb, Network};
+use crate::owners::slot;
 use crate::program::{Attachment, EndpointId, TenantId};
 use crate::units::Instant;
 use crate::wire::Mac;
@@ -164,11 +165,30 @@ impl Forward {
         self.members[slot(network)].outside
     }
 
+    /// Whether anybody's addresses are learned in a network.
+    #[must_use]
+    pub fn learns(&self, network: Network) -> bool {
+        !self.members[slot(network)].learning.is_empty()
+    }
+
+    /// Whether a VLAN of the uplink is a tenant's.
+    #[must_use]
+    pub fn has_vlan(&self, vlan: u16) -> bool {
+        self.vlans[usize::from(vlan) & 4095].is_some()
+    }
+
     /// Those to whom a flooded frame is copied: everyone, or only endpoints whose addresses are learned.
     #[must_use]
     pub fn members(&self, network: Network, everyone: bool) -> &[EndpointId] {
         let members = &self.members[slot(network)];
         if everyone { &members.all } else { &members.learning }
+    }
+
+    /// How many of them there are beside an endpoint.
+    #[must_use]
+    pub fn others(&self, network: Network, everyone: bool, endpoint: EndpointId) -> usize {
+        let is_member = everyone || self.places[endpoint.0 as usize].learning != NOWHERE;
+        self.members(network, everyone).len() - usize::from(is_member)
     }
 
     /// Where a frame for `mac` goes that did not come from the uplink.
@@ -207,11 +227,6 @@ impl Default for Forward {
     fn default() -> Self {
         Forward::new()
     }
-}
-
-/// A network's place among all: the untagged one, whose number is the largest, is the first.
-fn slot(network: Network) -> usize {
-    network.0.wrapping_add(1) as usize
 }
 
 const _: () = assert!(Network::UNTAGGED.0.wrapping_add(1) == 0);

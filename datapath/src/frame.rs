@@ -5,9 +5,14 @@
 //! may grow into (outer headers, tags). Queues are chains through the slots ([`Fifo`]), so that a queue costs no memory of its own.
 //! Buffers are made on first use and kept; the pool never holds more than its limits.
 
+mod accounts;
+
 use crate::offload::Offload;
 use crate::units::Instant;
 use crate::wire::Layout;
+use accounts::Accounts;
+
+pub use accounts::{Owner, Part, Standing};
 
 /// Bytes kept free before a frame: an outer Ethernet, IPv6, UDP and VXLAN header with VLAN tag (74), a bond sequence and a TCP option.
 pub const HEADROOM: usize = 128;
@@ -19,12 +24,52 @@ pub const SMALL: usize = 2048;
 pub const MEDIUM: usize = 16_384;
 /// Bytes of a large buffer, headroom included.
 pub const LARGE: usize = HEADROOM + MAX_FRAME + 23;
-/// Bytes of a buffer of each class.
-const SIZES: [usize; 3] = [SMALL, MEDIUM, LARGE];
-/// The class of the largest buffers.
-const LAST: usize = SIZES.len() - 1;
+/// Bytes of a buffer of each [`Class`].
+const SIZES: [usize; Class::ALL.len()] = [SMALL, MEDIUM, LARGE];
+/// How many buffers of each class.
+type Counts = [u32; Class::ALL.len()];
 
 const NONE: u32 = u32::MAX;
+
+/// Which of the sizes a buffer has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Class {
+    /// [`SMALL`].
+    Small,
+    /// [`MEDIUM`].
+    Medium,
+    /// [`LARGE`].
+    Large,
+}
+
+impl Class {
+    /// From the smallest.
+    pub const ALL: [Class; 3] = [Class::Small, Class::Medium, Class::Large];
+
+    /// Bytes of its buffers.
+    #[inline]
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        SIZES[self as usize] as u32
+    }
+
+    /// The smallest whose buffers hold `len` bytes and the headroom.
+    #[inline]
+    fn of(len: usize) -> Class {
+        if len <= SMALL - HEADROOM {
+            Class::Small
+        } else if len <= MEDIUM - HEADROOM {
+            Class::Medium
+        } else {
+            Class::Large
+        }
+    }
+
+    /// This one and all that are larger.
+    fn and_larger(self) -> impl Iterator<Item = Class> {
+        Class::ALL.into_iter().skip(self as usize)
+    }
+}
 
 /// The token of one frame in its pool. Give it back with [`Pool::free`].
 #[derive(Debug, PartialEq, Eq)]
@@ -57,7 +102,7 @@ struct Slot {
     start: u32,
     len: u32,
     next: u32,
-    class: u8,
+    class: Class,
     in_use: bool,
     meta: Meta,
 }
@@ -66,7 +111,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
     fn room(&self) -> usize {
-        SIZES[usize::from(self.class)]
+        SIZES[self.class as usize]
     }
 }
 
@@ -101,23 +146,28 @@ impl PoolLimits {
         }
     }
 
-    /// Bytes of all these buffers that hold as much as one of `truesize` bytes.
+    /// Bytes of all these buffers.
     #[must_use]
-    pub fn bytes_for(&self, truesize: u32) -> u64 {
-        let all = [self.small, self.medium, self.large].into_iter().zip(SIZES);
-        all.filter(|(_, size)| *size >= truesize as usize).map(|(count, size)| u64::from(count) * size as u64).sum()
+    pub fn bytes(&self) -> u64 {
+        Counts::from(*self).into_iter().zip(SIZES).map(|(count, size)| u64::from(count) * size as u64).sum()
     }
 
-    /// One of `truesize` bytes fewer.
+    /// How many there are of a class.
     #[must_use]
-    pub fn without(mut self, truesize: u32) -> PoolLimits {
-        let count = match truesize as usize {
-            SMALL => &mut self.small,
-            MEDIUM => &mut self.medium,
-            _ => &mut self.large,
-        };
-        *count = count.saturating_sub(1);
-        self
+    pub fn of(&self, class: Class) -> u32 {
+        Counts::from(*self)[class as usize]
+    }
+}
+
+impl From<PoolLimits> for Counts {
+    fn from(limits: PoolLimits) -> Counts {
+        [limits.small, limits.medium, limits.large]
+    }
+}
+
+impl From<Counts> for PoolLimits {
+    fn from([small, medium, large]: Counts) -> PoolLimits {
+        PoolLimits { small, medium, large }
     }
 }
 
@@ -128,25 +178,29 @@ pub struct Pool {
     /// The bytes of each slot.
     data: Vec<Box<[u8]>>,
     /// The free slots of each class.
-    free: [Vec<u32>; SIZES.len()],
+    free: [Vec<u32>; Class::ALL.len()],
     /// Slots whose buffer was given back ([`Pool::set_limits`]).
     bare: Vec<u32>,
-    made: [u32; SIZES.len()],
-    limits: PoolLimits,
+    made: Counts,
+    /// The bounds.
+    most: Counts,
+    accounts: Accounts,
 }
 
 impl Pool {
     /// An empty pool; buffers are made when first asked for.
     #[must_use]
     pub fn new(limits: PoolLimits) -> Self {
-        let each = [limits.small, limits.medium, limits.large].map(|count| count as usize);
+        let most = Counts::from(limits);
+        let each = most.map(|count| count as usize);
         Pool {
             slots: Vec::with_capacity(each.iter().sum()),
             data: Vec::with_capacity(each.iter().sum()),
             free: each.map(Vec::with_capacity),
             bare: Vec::new(),
-            made: [0; SIZES.len()],
-            limits,
+            made: Counts::default(),
+            most,
+            accounts: Accounts::new(),
         }
     }
 
@@ -154,8 +208,9 @@ impl Pool {
     /// their frames are.
     #[must_use]
     pub fn set_limits(&mut self, limits: PoolLimits) -> Vec<Box<[u8]>> {
-        self.limits = limits;
-        let most = [0, 1, 2].map(|class| self.most(class) as usize);
+        self.most = limits.into();
+        self.accounts.renew();
+        let most = self.most.map(|most| most as usize);
         let slots = most.iter().sum::<usize>();
         self.slots.reserve(slots.saturating_sub(self.slots.len()));
         self.data.reserve(slots.saturating_sub(self.data.len()));
@@ -165,7 +220,7 @@ impl Pool {
         self.bare.reserve(self.slots.len() - self.bare.len());
         let mut spare = Vec::new();
         for class in 0..SIZES.len() {
-            while self.made[class] > self.most(class)
+            while self.made[class] > self.most[class]
                 && let Some(index) = self.free[class].pop()
             {
                 spare.push(self.strip(index));
@@ -174,16 +229,10 @@ impl Pool {
         spare
     }
 
-    /// How many buffers of a class there may be.
-    #[inline]
-    fn most(&self, class: usize) -> u32 {
-        [self.limits.small, self.limits.medium, self.limits.large][class]
-    }
-
     /// Takes its buffer from a slot that is not in use.
     #[cold]
     fn strip(&mut self, index: u32) -> Box<[u8]> {
-        self.made[usize::from(self.slots[index as usize].class)] -= 1;
+        self.made[self.slots[index as usize].class as usize] -= 1;
         self.bare.push(index);
         std::mem::take(&mut self.data[index as usize])
     }
@@ -194,7 +243,7 @@ impl Pool {
         if len > MAX_FRAME {
             return None;
         }
-        let frame = (class_of(len)..=LAST).find_map(|class| self.take(class))?;
+        let frame = Class::of(len).and_larger().find_map(|class| self.take(class))?;
         self.set_len(&frame, len);
         Some(frame)
     }
@@ -228,8 +277,8 @@ impl Pool {
         let slot = &mut self.slots[frame.0 as usize];
         debug_assert!(slot.in_use);
         slot.in_use = false;
-        let class = usize::from(slot.class);
-        if self.made[class] > self.most(class) {
+        let class = slot.class as usize;
+        if self.made[class] > self.most[class] {
             drop(self.strip(frame.0));
         } else {
             self.free[class].push(frame.0);
@@ -239,11 +288,11 @@ impl Pool {
     /// After a driver read into a large buffer: moves a shorter frame to a smaller one, so that large buffers stay for what needs them.
     pub fn compact(&mut self, frame: Frame) -> Frame {
         let len = self.len(&frame);
-        let (class, had) = (class_of(len), usize::from(self.slots[frame.0 as usize].class));
+        let (class, had) = (Class::of(len), self.class(&frame));
         if class >= had {
             return frame;
         }
-        let Some(copy) = (class..had).find_map(|class| self.take(class)) else {
+        let Some(copy) = class.and_larger().take_while(|class| *class < had).find_map(|class| self.take(class)) else {
             return frame;
         };
         self.copy(&frame, 0, &copy, 0, len);
@@ -331,13 +380,18 @@ impl Pool {
         self.slots[frame.0 as usize].room() as u32
     }
 
-    /// What [`Pool::truesize`] would say of a frame of `len` bytes made now; `None` where there is no buffer for it.
+    /// Which buffer the frame has.
+    #[inline]
     #[must_use]
-    pub fn truesize_of(&self, len: usize) -> Option<u32> {
-        let PoolLimits { small, medium, large } = self.available();
-        let free = [small, medium, large];
-        let class = (class_of(len)..=LAST).find(|class| free[*class] > 0)?;
-        (len <= MAX_FRAME).then_some(SIZES[class] as u32)
+    pub fn class(&self, frame: &Frame) -> Class {
+        self.slots[frame.0 as usize].class
+    }
+
+    /// Which one a frame of `len` bytes made now would have; `None` where there is none for it.
+    #[must_use]
+    pub fn class_for(&self, len: usize) -> Option<Class> {
+        let class = Class::of(len).and_larger().find(|class| self.left(*class) > 0)?;
+        (len <= MAX_FRAME).then_some(class)
     }
 
     /// Bytes by which the frame may grow at its front.
@@ -355,19 +409,24 @@ impl Pool {
     /// Buffers that can still be had, in each class.
     #[must_use]
     pub fn available(&self) -> PoolLimits {
-        let left = |class: usize| self.most(class).saturating_sub(self.made[class]) + self.free[class].len() as u32;
-        PoolLimits { small: left(0), medium: left(1), large: left(2) }
+        Class::ALL.map(|class| self.left(class)).into()
+    }
+
+    #[inline]
+    fn left(&self, class: Class) -> u32 {
+        let class = class as usize;
+        self.most[class].saturating_sub(self.made[class]) + self.free[class].len() as u32
     }
 
     /// The bounds given to [`Pool::new`], or last to [`Pool::set_limits`].
     #[must_use]
     pub fn limits(&self) -> PoolLimits {
-        self.limits
+        self.most.into()
     }
 
     #[inline]
-    fn take(&mut self, class: usize) -> Option<Frame> {
-        let index = match self.free[class].pop() {
+    fn take(&mut self, class: Class) -> Option<Frame> {
+        let index = match self.free[class as usize].pop() {
             Some(index) => index,
             None => self.make(class)?,
         };
@@ -381,13 +440,13 @@ impl Pool {
     }
 
     #[cold]
-    fn make(&mut self, class: usize) -> Option<u32> {
-        if self.made[class] >= self.most(class) {
+    fn make(&mut self, class: Class) -> Option<u32> {
+        if self.made[class as usize] >= self.most[class as usize] {
             return None;
         }
-        self.made[class] += 1;
-        let buffer = vec![0; SIZES[class]].into_boxed_slice();
-        let slot = Slot { start: 0, len: 0, next: NONE, class: class as u8, in_use: false, meta: Meta::default() };
+        self.made[class as usize] += 1;
+        let buffer = vec![0; SIZES[class as usize]].into_boxed_slice();
+        let slot = Slot { start: 0, len: 0, next: NONE, class, in_use: false, meta: Meta::default() };
         if let Some(index) = self.bare.pop() {
             (self.data[index as usize], self.slots[index as usize]) = (buffer, slot);
             return Some(index);
@@ -410,12 +469,6 @@ impl Pool {
     }
 }
 
-/// The smallest class whose buffers hold `len` bytes and the headroom.
-#[inline]
-fn class_of(len: usize) -> usize {
-    usize::from(len > SMALL - HEADROOM) + usize::from(len > MEDIUM - HEADROOM)
-}
-
 /// A first-in first-out queue of frames, chained through the pool's slots.
 #[derive(Debug)]
 pub struct Fifo {
@@ -425,11 +478,12 @@ pub struct Fifo {
     /// Whoever bounds a queue keeps both below 4 GiB; the pool's memory is the last bound.
     truesize: u32,
     wire_bytes: u32,
+    owner: Owner,
 }
 
 impl Default for Fifo {
     fn default() -> Self {
-        Fifo { head: NONE, tail: NONE, frames: 0, truesize: 0, wire_bytes: 0 }
+        Fifo { head: NONE, tail: NONE, frames: 0, truesize: 0, wire_bytes: 0, owner: Owner::NOBODY }
     }
 }
 
@@ -439,9 +493,7 @@ impl Fifo {
         let index = frame.0;
         let slot = &mut pool.slots[index as usize];
         slot.next = NONE;
-        self.truesize += slot.room() as u32;
-        self.wire_bytes += slot.meta.wire_bytes;
-        self.frames += 1;
+        self.enter(slot, &mut pool.accounts);
         if self.tail == NONE {
             self.head = index;
         } else {
@@ -455,9 +507,7 @@ impl Fifo {
         let index = frame.0;
         let slot = &mut pool.slots[index as usize];
         slot.next = self.head;
-        self.truesize += slot.room() as u32;
-        self.wire_bytes += slot.meta.wire_bytes;
-        self.frames += 1;
+        self.enter(slot, &mut pool.accounts);
         self.head = index;
         if self.tail == NONE {
             self.tail = index;
@@ -479,10 +529,40 @@ impl Fifo {
         let (index, next) = (frame.0, pool.slots[last as usize].next);
         let slot = &mut pool.slots[index as usize];
         slot.next = next;
+        self.enter(slot, &mut pool.accounts);
+        pool.slots[last as usize].next = index;
+    }
+
+    #[inline]
+    fn enter(&mut self, slot: &Slot, accounts: &mut Accounts) {
         self.truesize += slot.room() as u32;
         self.wire_bytes += slot.meta.wire_bytes;
         self.frames += 1;
-        pool.slots[last as usize].next = index;
+        accounts.charge(self.owner, slot.class);
+    }
+
+    /// Who its frames are charged to.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Charges what will wait to an owner; nothing waits yet.
+    pub fn own(&mut self, owner: Owner) {
+        debug_assert!(self.is_empty());
+        self.owner = owner;
+    }
+
+    /// Charges what waits, and what will, to another. Takes time in proportion to what waits.
+    pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
+        let before = std::mem::replace(&mut self.owner, owner);
+        let mut index = if before == owner { NONE } else { self.head };
+        while index != NONE {
+            let slot = &pool.slots[index as usize];
+            pool.accounts.discharge(before, slot.class);
+            pool.accounts.charge(owner, slot.class);
+            index = slot.next;
+        }
     }
 
     /// Takes the first frame.
@@ -500,6 +580,7 @@ impl Fifo {
         self.frames -= 1;
         self.truesize -= slot.room() as u32;
         self.wire_bytes -= slot.meta.wire_bytes;
+        pool.accounts.discharge(self.owner, slot.class);
         Some(Frame(index))
     }
 

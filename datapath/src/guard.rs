@@ -3,21 +3,26 @@
 //! Everything by which a frame claims to be from somebody must be the endpoint's own: the Ethernet source, the sender in ARP (RFC 826,
 //! RFC 5227), the IP source, and in neighbour discovery (RFC 4861, RFC 4862) the target that a message speaks for and the link-layer
 //! address that it gives for it. An endpoint that has no address yet may ask for one (DHCP, duplicate address detection) and join
-//! multicast groups (RFC 3376, RFC 3590), and every endpoint may use link-local addresses of its own making. Routers and DHCP servers must be allowed to speak as such (RFC 6105,
-//! RFC 7610), however they wrap it: in extension headers and fragments (RFC 7113, RFC 6980), behind a second or priority tag, or in
-//! LLC/SNAP (CVE-2021-27853, -27854, -27861, -27862).
+//! multicast groups (RFC 3376, RFC 3590), and every endpoint may use link-local addresses of its own making. Who speaks as infrastructure
+//! must be allowed to: routers and DHCP servers (RFC 6105, RFC 7610), whatever they say it in, and what bridges and switches say to each other
+//! (`guard/control.rs`). However they wrap it: in extension headers and fragments (RFC 7113, RFC 6980), behind a second or priority tag,
+//! or in LLC/SNAP (CVE-2021-27853, -27854, -27861, -27862).
 //!
 //! The common frame costs one comparison of the MAC and one of the IP address. Addresses that move between endpoints (VRRP) work by
-//! listing them with each.
+//! listing them with each. An address that is not in the sender's list may be another's: [`Right::Ask`] says that [`crate::owners`] is to
+//! be asked for what the frame claims (`guard/claims.rs`).
 
 use crate::verdict::Reason;
 use crate::wire::{
-    Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Mac, NdOption, Udp, be16, destination, ethertype, icmpv4, icmpv6, protocol,
-    source,
+    Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Mac, NdOption, Udp, be16, destination, ethertype, icmpv6, protocol, source,
+    vlan,
 };
-use core::net::{Ipv4Addr, Ipv6Addr};
+pub use claims::{Claim, Kind, claims};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub use ground::{Finding, Match};
 
+mod claims;
+mod control;
 mod ground;
 
 /// What an endpoint may announce beyond its own addresses.
@@ -25,8 +30,21 @@ mod ground;
 pub struct Allow {
     /// Messages of a DHCP or DHCPv6 server.
     pub dhcp_server: bool,
-    /// Router advertisements and redirects.
+    /// What only routers say (`guard/control.rs`).
     pub router: bool,
+    /// Control protocols of bridges and switches.
+    pub control_protocols: bool,
+    /// Addresses that are not declared, in a network that tenants share.
+    pub learned_addresses: bool,
+}
+
+/// By what right a frame may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Right {
+    /// All that it claims is declared.
+    Declared,
+    /// It claims addresses that the sender's list does not have: they may be another's.
+    Ask,
 }
 
 /// The addresses that belong to an endpoint.
@@ -51,31 +69,77 @@ impl Identity {
         self.macs.is_empty() || self.macs.contains(&mac)
     }
 
-    fn owns_ipv4(&self, address: Ipv4Addr) -> bool {
+    /// Whether a link-layer address inside a message is the sender's: where none is declared, the one that the frame is from.
+    fn owns_inner_mac(&self, mac: Mac, source: Mac) -> bool {
+        mac == source || self.macs.contains(&mac)
+    }
+
+    /// By what right it may use an address; `None` where it may not.
+    #[inline]
+    pub(crate) fn right_v4(&self, address: Ipv4Addr) -> Option<Right> {
         let matches = |&(prefix, len): &(Ipv4Addr, u8)| {
             let differing = u32::from(address) ^ u32::from(prefix);
             differing.checked_shr(32_u32.saturating_sub(len.into())).unwrap_or(0) == 0
         };
-        self.ipv4.iter().any(matches) || self.any_ip()
+        if self.ipv4.iter().any(matches) {
+            return Some(Right::Declared);
+        }
+        self.any_ip().then_some(Right::Ask)
     }
 
-    fn owns_ipv6(&self, address: Ipv6Addr) -> bool {
+    /// The same for IPv6.
+    #[inline]
+    pub(crate) fn right_v6(&self, address: Ipv6Addr) -> Option<Right> {
         let matches = |&(prefix, len): &(Ipv6Addr, u8)| {
             let differing = u128::from(address) ^ u128::from(prefix);
             differing.checked_shr(128_u32.saturating_sub(len.into())).unwrap_or(0) == 0
         };
-        self.ipv6.iter().any(matches) || self.any_ip() || self.own_link_local(address)
+        if self.ipv6.iter().any(matches) {
+            return Some(Right::Declared);
+        }
+        (self.any_ip() || self.own_link_local(address)).then_some(Right::Ask)
+    }
+
+    /// By what right it may use an address; `None` where it may not.
+    pub(crate) fn right(&self, address: IpAddr) -> Option<Right> {
+        match address {
+            IpAddr::V4(address) => self.right_v4(address),
+            IpAddr::V6(address) => self.right_v6(address),
+        }
+    }
+
+    /// By what right it may tell its neighbours that an address is here. Of a prefix, it may have what nobody else has.
+    fn right_to_bind(&self, address: IpAddr) -> Option<Right> {
+        let right = self.right(address)?;
+        Some(if self.hosts().any(|own| own == address) { right } else { Right::Ask })
+    }
+
+    /// The addresses that it lists one by one, which are its own.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let v4 = self.ipv4.iter().filter(|(_, len)| *len >= 32).map(|&(address, _)| IpAddr::V4(address));
+        let v6 = self.ipv6.iter().filter(|(_, len)| *len >= 128).map(|&(address, _)| IpAddr::V6(address));
+        v4.chain(v6)
     }
 
     /// Whether a link-local address is one that a host gives itself: made from its own MAC address (RFC 4291) or at random (RFC 7217).
     /// What is made from another's MAC, or by hand like fe80::1, may be a router's; an endpoint has it only where its list says so.
     fn own_link_local(&self, address: Ipv6Addr) -> bool {
         let octets = address.octets();
-        let [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, mid, dle, d, e, f] = octets else { return false };
-        if (mid, dle) == (0xff, 0xfe) {
-            return self.owns_mac(Mac([a ^ 2, b, c, d, e, f]));
+        if octets[..8] != [0xfe, 0x80, 0, 0, 0, 0, 0, 0] {
+            return false;
         }
-        octets[8..14] != [0; 6]
+        match link_local_of(address) {
+            Some(mac) => self.owns_mac(mac),
+            None => octets[8..14] != [0; 6],
+        }
+    }
+}
+
+/// The MAC address that a link-local address is made from, where it is (modified EUI-64, RFC 4291, appendix A).
+pub(crate) fn link_local_of(address: Ipv6Addr) -> Option<Mac> {
+    match address.octets() {
+        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] => Some(Mac([a ^ 2, b, c, d, e, f])),
+        _ => None,
     }
 }
 
@@ -86,11 +150,11 @@ impl Identity {
 /// [`Reason::BadSource`] and [`Reason::Reserved`].
 #[inline]
 pub fn check_transit(bytes: &[u8]) -> Result<(), Reason> {
-    let from = source(bytes);
+    let (from, to) = (source(bytes), destination(bytes));
     if from.is_group() || from.is_zero() {
         return Err(Reason::BadSource);
     }
-    if destination(bytes).is_reserved() || is_mac_control(bytes) {
+    if to.is_group() && to.is_reserved() || is_mac_control(bytes) {
         return Err(Reason::Reserved);
     }
     Ok(())
@@ -105,62 +169,105 @@ fn is_mac_control(bytes: &[u8]) -> bool {
     ethertype == ethertype::MAC_CONTROL
 }
 
-/// Whether the endpoint with this identity may send the frame. Includes [`check_transit`].
+/// Whether the endpoint with this identity may send the frame, as far as its own list says. Includes [`check_transit`].
 ///
 /// # Errors
 /// What it pretends to be.
 #[inline]
-pub fn check(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<(), Reason> {
+pub fn check(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right, Reason> {
     check_transit(bytes)?;
     if !identity.owns_mac(source(bytes)) {
         return Err(Reason::SpoofedMac);
     }
+    control::check(bytes, layout, identity.allow)?;
     match layout.l3 {
         L3::Ipv4 => check_ipv4(bytes, layout, identity),
         L3::Ipv6 => check_ipv6(bytes, layout, identity),
         L3::Arp => check_arp(bytes, layout, identity),
-        L3::Other => check_other(bytes, layout),
+        L3::Other => check_other(bytes, layout, identity),
     }
+}
+
+/// The same for a trunk, of which no list says what is behind it. VLAN tags pass, but for those that would take a frame into another tenant's
+/// VLAN outside, which `is_taken` knows: a trunk in the untagged network leaves it with the tags that it has.
+///
+/// # Errors
+/// What it pretends to be.
+pub fn check_trunk(
+    bytes: &[u8],
+    layout: &Layout,
+    allow: Allow,
+    is_taken: Option<impl Fn(u16) -> bool>,
+) -> Result<Right, Reason> {
+    check_transit(bytes)?;
+    control::check(bytes, layout, allow)?;
+    let Some(is_taken) = is_taken else { return Ok(Right::Ask) };
+    let (mut at, mut is_priority) = (12, true);
+    // Behind priority tags, which others may take off, lies what counts.
+    while is_priority && bytes.len() >= at + 4 && ethertype::is_tag(be16(bytes, at)) {
+        let vlan = be16(bytes, at + 2) & vlan::MOST;
+        if vlan != 0 && is_taken(vlan) {
+            return Err(Reason::BadVlan);
+        }
+        (at, is_priority) = (at + vlan::TAG, vlan == 0);
+    }
+    Ok(Right::Ask)
 }
 
 /// Receivers look behind priority tags, however many, and some behind LLC/SNAP (RFC 1042): nothing that is checked may hide there.
-fn check_other(bytes: &[u8], layout: &Layout) -> Result<(), Reason> {
-    if ethertype::is_tag(layout.ethertype) {
+fn check_other(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right, Reason> {
+    if ethertype::is_tag(layout.ethertype) || layout.ethertype == ethertype::BACKBONE_TAG {
         return Err(Reason::BadVlan);
     }
-    let snap = layout.ethertype < ethertype::FIRST
-        && matches!(bytes.get(layout.l3_offset.into()..), Some([0xaa, 0xaa, _, 0, 0, 0 | 0xf8, ..]));
-    if snap { Err(Reason::Malformed) } else { Ok(()) }
+    let body = bytes.get(layout.l3_offset.into()..layout.end as usize).unwrap_or_default();
+    if layout.ethertype == ethertype::RARP {
+        return check_rarp(body, source(bytes), identity);
+    }
+    let is_llc = layout.ethertype < ethertype::FIRST || layout.ethertype == ethertype::JUMBO_LLC;
+    if is_llc && control::hides_a_frame(body) { Err(Reason::Malformed) } else { Ok(Right::Declared) }
 }
 
-fn check_arp(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<(), Reason> {
+/// Reverse ARP (RFC 903) is used to announce a machine that has moved: it may name its own address, and answers nobody.
+fn check_rarp(body: &[u8], source: Mac, identity: &Identity) -> Result<Right, Reason> {
+    const REQUEST: u16 = 3;
+    let message: &[u8; 28] = body.first_chunk().ok_or(Reason::Malformed)?;
+    let own = |at: usize| {
+        let mac = message[at..at + 6].try_into().map(Mac);
+        mac.is_ok_and(|mac| identity.owns_inner_mac(mac, source))
+    };
+    if be16(message, 6) == REQUEST && own(8) && own(18) { Ok(Right::Declared) } else { Err(Reason::SpoofedArp) }
+}
+
+fn check_arp(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right, Reason> {
     let arp = Arp::of(bytes, layout).ok_or(Reason::Malformed)?;
     let sender = arp.sender_ip();
-    let probe = sender.is_unspecified() && arp.operation() == Arp::REQUEST;
-    if identity.owns_mac(arp.sender_mac()) && (probe || identity.owns_ipv4(sender)) {
-        Ok(())
-    } else {
-        Err(Reason::SpoofedArp)
+    if !identity.owns_inner_mac(arp.sender_mac(), source(bytes)) {
+        return Err(Reason::SpoofedArp);
     }
+    if sender.is_unspecified() && arp.operation() == Arp::REQUEST {
+        // A probe is a question, but one that takes the address from an owner who has just come (RFC 5227, section 2.1.1).
+        return Ok(identity.right_to_bind(arp.target_ip().into()).unwrap_or(Right::Ask));
+    }
+    identity.right_to_bind(sender.into()).ok_or(Reason::SpoofedArp)
 }
 
 #[inline]
-fn check_ipv4(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<(), Reason> {
-    let source = Ipv4::of(bytes, layout).ok_or(Reason::Malformed)?.source();
+fn check_ipv4(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right, Reason> {
+    let ip = Ipv4::of(bytes, layout).ok_or(Reason::Malformed)?;
+    let source = ip.source();
     let without_address = || asks_for_an_address(bytes, layout) || joins_a_group(bytes, layout);
-    let own = identity.owns_ipv4(source) || (source.is_unspecified() && without_address());
-    if !own {
-        return Err(Reason::SpoofedIpv4);
+    let right = match identity.right_v4(source) {
+        Some(right) => right,
+        None if source.is_unspecified() && without_address() => Right::Declared,
+        None => return Err(Reason::SpoofedIpv4),
+    };
+    if layout.l4 == L4::Udp && !identity.allow.dhcp_server {
+        check_dhcp(bytes, layout, dhcp::SERVER, dhcp::CLIENT)?;
     }
-    match layout.l4 {
-        L4::Udp if !identity.allow.dhcp_server => check_dhcp(bytes, layout, dhcp::SERVER, dhcp::CLIENT),
-        L4::Icmp if !identity.allow.router => {
-            let kind = Icmp::of(bytes, layout).ok_or(Reason::Malformed)?.kind();
-            let routers = matches!(kind, icmpv4::REDIRECT | icmpv4::ROUTER_ADVERTISEMENT);
-            if routers { Err(Reason::RouterAdvertisement) } else { Ok(()) }
-        }
-        _ => Ok(()),
+    if layout.l4 != L4::Tcp && !identity.allow.router {
+        control::check_ipv4(bytes, layout, ip)?;
     }
+    Ok(right)
 }
 
 /// UDP ports (RFC 2131, RFC 8415).
@@ -179,18 +286,11 @@ fn asks_for_an_address(bytes: &[u8], layout: &Layout) -> bool {
 
 /// A membership report of one that has no address yet (RFC 3376, section 4.2.13: routers must accept it). Reports go to groups only.
 fn joins_a_group(bytes: &[u8], layout: &Layout) -> bool {
-    use igmp::{V1_REPORT, V2_REPORT, V3_REPORT};
+    use control::igmp::{V1_REPORT, V2_REPORT, V3_REPORT};
     let Some(ip) = Ipv4::of(bytes, layout) else { return false };
     let message = bytes.get(layout.l4_offset.into()..layout.end as usize);
     let report = matches!(message, Some(&[V1_REPORT | V2_REPORT | V3_REPORT, _, _, _, _, _, _, _, ..]));
     ip.protocol() == protocol::IGMP && ip.destination().is_multicast() && !layout.fragment && report
-}
-
-/// Types of IGMP messages (RFC 1112, RFC 2236, RFC 3376).
-mod igmp {
-    pub const V1_REPORT: u8 = 0x12;
-    pub const V2_REPORT: u8 = 0x16;
-    pub const V3_REPORT: u8 = 0x22;
 }
 
 /// Clients take answers from any port, and relays ask from the server's: what leaves the one or is for the other speaks as a server.
@@ -201,17 +301,24 @@ fn check_dhcp(bytes: &[u8], layout: &Layout, server: u16, client: u16) -> Result
 }
 
 #[inline]
-fn check_ipv6(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<(), Reason> {
-    let source = Ipv6::of(bytes, layout).ok_or(Reason::Malformed)?.source();
-    let own = identity.owns_ipv6(source) || (source.is_unspecified() && asks_without_address(bytes, layout));
-    if !own {
-        return Err(Reason::SpoofedIpv6);
-    }
+fn check_ipv6(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right, Reason> {
+    let ip = Ipv6::of(bytes, layout).ok_or(Reason::Malformed)?;
+    let source = ip.source();
+    let right = match identity.right_v6(source) {
+        Some(right) => right,
+        None if source.is_unspecified() && asks_without_address(bytes, layout) => Right::Ask,
+        None => return Err(Reason::SpoofedIpv6),
+    };
     match layout.l4 {
-        L4::Udp if !identity.allow.dhcp_server => check_dhcp(bytes, layout, dhcp::V6_SERVER, dhcp::V6_CLIENT),
-        L4::Icmpv6 => check_icmpv6(bytes, layout, identity, source),
-        _ => Ok(()),
+        L4::Tcp => return Ok(right),
+        L4::Udp if !identity.allow.dhcp_server => check_dhcp(bytes, layout, dhcp::V6_SERVER, dhcp::V6_CLIENT)?,
+        L4::Icmpv6 => return check_icmpv6(bytes, layout, identity, source, right),
+        _ => {}
     }
+    if !identity.allow.router {
+        control::check_ipv6(bytes, layout, ip)?;
+    }
+    Ok(right)
 }
 
 /// What a host sends before it has an address: duplicate address detection, a search for routers, and its multicast groups (RFC 3590).
@@ -222,45 +329,53 @@ fn asks_without_address(bytes: &[u8], layout: &Layout) -> bool {
     layout.l4 == L4::Icmpv6 && !layout.fragment && Icmp::of(bytes, layout).is_some_and(|icmp| asks(icmp.kind()))
 }
 
-fn check_icmpv6(bytes: &[u8], layout: &Layout, identity: &Identity, source: Ipv6Addr) -> Result<(), Reason> {
-    use icmpv6::{
-        NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_SOLICITATION, REDIRECT, ROUTER_ADVERTISEMENT, ROUTER_SOLICITATION,
-    };
+fn check_icmpv6(
+    bytes: &[u8],
+    layout: &Layout,
+    identity: &Identity,
+    address: Ipv6Addr,
+    right: Right,
+) -> Result<Right, Reason> {
+    use icmpv6::{NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_SOLICITATION, REDIRECT, ROUTER_SOLICITATION};
     let message = Icmp::of(bytes, layout).ok_or(Reason::Malformed)?;
     let kind = message.kind();
-    if !(ROUTER_SOLICITATION..=REDIRECT).contains(&kind) {
-        return Ok(());
-    }
-    if matches!(kind, ROUTER_ADVERTISEMENT | REDIRECT) && !identity.allow.router {
+    if control::is_of_routers(kind) && !identity.allow.router {
         return Err(Reason::RouterAdvertisement);
+    }
+    if !(ROUTER_SOLICITATION..=REDIRECT).contains(&kind) {
+        return Ok(right);
     }
     // No host needs to fragment these, and none may take them (RFC 6980).
     if layout.fragment {
         return Err(Reason::SpoofedNd);
     }
     let speaks_for_target =
-        kind == NEIGHBOUR_ADVERTISEMENT || (kind == NEIGHBOUR_SOLICITATION && source.is_unspecified());
-    if speaks_for_target && !identity.owns_ipv6(message.nd_target().ok_or(Reason::Malformed)?) {
-        return Err(Reason::SpoofedNd);
+        kind == NEIGHBOUR_ADVERTISEMENT || (kind == NEIGHBOUR_SOLICITATION && address.is_unspecified());
+    let mut rights = [identity.right_to_bind(address.into()).unwrap_or(right), Right::Declared];
+    if speaks_for_target {
+        let target = message.nd_target().ok_or(Reason::Malformed)?;
+        rights[1] = identity.right_to_bind(target.into()).ok_or(Reason::SpoofedNd)?;
     }
     // A redirect names another router's address; all others give their own.
-    if kind == REDIRECT { Ok(()) } else { check_link_layer_options(message, identity, source) }
+    if kind != REDIRECT {
+        check_link_layer_options(message, identity, source(bytes), address)?;
+    }
+    Ok(if rights.contains(&Right::Ask) { Right::Ask } else { Right::Declared })
 }
 
 /// The most options of one message: router advertisements with many prefixes have a dozen.
 const MAX_ND_OPTIONS: usize = 64;
 
-fn check_link_layer_options(message: Icmp, identity: &Identity, source: Ipv6Addr) -> Result<(), Reason> {
+fn check_link_layer_options(message: Icmp, identity: &Identity, source: Mac, address: Ipv6Addr) -> Result<(), Reason> {
+    let owns = |mac: Option<Mac>| mac.is_some_and(|mac| identity.owns_inner_mac(mac, source));
     for (i, option) in message.nd_options().enumerate() {
         if i == MAX_ND_OPTIONS {
             return Err(Reason::Malformed);
         }
         let own = match option {
             // A sender without an address has none to give a link-layer address for (RFC 4861, section 4.1 and 4.3).
-            Ok(NdOption::SourceLinkLayer(mac)) => {
-                mac.is_some_and(|mac| identity.owns_mac(mac)) && !source.is_unspecified()
-            }
-            Ok(NdOption::TargetLinkLayer(mac)) => mac.is_some_and(|mac| identity.owns_mac(mac)),
+            Ok(NdOption::SourceLinkLayer(mac)) => owns(mac) && !address.is_unspecified(),
+            Ok(NdOption::TargetLinkLayer(mac)) => owns(mac),
             Ok(NdOption::Other(_)) => true,
             Err(_) => return Err(Reason::Malformed),
         };

@@ -5,6 +5,7 @@
 
 use crate::guard::Finding;
 use crate::offload::Gso;
+use crate::owners::Owner;
 use crate::pair;
 use crate::program::{EndpointId, PortId, Share};
 use crate::sched::lane::Admission;
@@ -148,6 +149,8 @@ pub enum Step {
     Look(Result<Headers, Reason>),
     /// May this endpoint send it?
     Guard(Box<Finding>),
+    /// It claims this address, which is somebody else's.
+    Claim(IpAddr, Reason, Owner),
     /// Its source address is learned, or why not; and the endpoint that has it.
     Learn(Mac, Result<(), Reason>, Option<EndpointId>),
     /// From the uplink, out of a tunnel: its network identifier and the host that sent it; or why it is refused.
@@ -185,7 +188,7 @@ impl Step {
         match self {
             Step::Arrive(..) => "arrive",
             Step::Look(_) => "look",
-            Step::Guard(_) => "guard",
+            Step::Guard(_) | Step::Claim(..) => "guard",
             Step::Learn(..) => "learn",
             Step::Enter(_) => "enter",
             Step::Open(_) | Step::Train(_) => "tunnel",
@@ -203,6 +206,7 @@ impl Step {
     pub fn refusal(&self) -> Option<Reason> {
         match *self {
             Step::Look(Err(reason))
+            | Step::Claim(_, reason, _)
             | Step::Learn(_, Err(reason), _)
             | Step::Enter(Err(reason))
             | Step::Open(Err(reason))
@@ -283,10 +287,11 @@ impl fmt::Display for Words<'_> {
             Step::Learn(mac, Ok(()), _) => write!(f, "{mac} is, or stays, learned here"),
             Step::Learn(mac, Err(reason), owner) => {
                 write!(f, "refused ({}): {mac} ", reason.name())?;
-                match owner {
-                    Some(owner) => write!(f, "belongs to {}", names.endpoint(*owner)),
-                    None => write!(f, "is one address too many"),
-                }
+                not_learned(f, *reason, owner.map(|owner| names.endpoint(owner)))
+            }
+            Step::Claim(address, reason, owner) => {
+                write!(f, "refused ({}): {address} ", reason.name())?;
+                claimed(f, *owner, names)
             }
             Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
@@ -309,6 +314,29 @@ impl fmt::Display for Words<'_> {
             Step::Hosts(hosts) => write!(f, "a copy for each of {hosts} hosts that have the tenant"),
             Step::Emit(emit) => emit_words(f, emit, names),
         }
+    }
+}
+
+fn not_learned(f: &mut fmt::Formatter<'_>, reason: Reason, owner: Option<String>) -> fmt::Result {
+    match (owner, reason) {
+        (Some(owner), _) => write!(f, "belongs to {owner}"),
+        (None, Reason::SeenOutside) => write!(f, "was seen outside: it is learned once it has aged there"),
+        (None, Reason::OutsideFull) => write!(f, "may be outside, where there are more addresses than are remembered"),
+        (None, Reason::Undeclared) => write!(f, "is not declared, and tenants share the network"),
+        (None, Reason::SpoofedMac) => write!(f, "is listed as outside, or belongs to an endpoint of another host"),
+        (None, _) => write!(f, "is one address too many"),
+    }
+}
+
+fn claimed(f: &mut fmt::Formatter<'_>, owner: Owner, names: &dyn Names) -> fmt::Result {
+    match owner {
+        Owner::Declared(owner) => {
+            write!(f, "belongs to {}, which has declared it or its MAC address", names.endpoint(owner))
+        }
+        Owner::Held(owner) => write!(f, "belongs to {}, which came first", names.endpoint(owner)),
+        Owner::Listed => write!(f, "is listed as outside, or made from a MAC address that is not the sender's"),
+        Owner::Outside => write!(f, "was seen outside"),
+        Owner::Unknown => write!(f, "may be outside, where there are more addresses than are remembered"),
     }
 }
 

@@ -15,7 +15,7 @@
 
 mod queue;
 
-use crate::frame::{Frame, Pool, PoolLimits};
+use crate::frame::{Class, Frame, Owner, Pool};
 use crate::program::EndpointId;
 use crate::sched::lane::{Admission, Lane};
 use crate::sched::losses::Losses;
@@ -142,7 +142,7 @@ impl Pairs {
         }
     }
 
-    /// Limits a pair, or changes its rate; `queue_bytes` is the bound of the endpoint's own queue.
+    /// Limits a pair, or changes its rate; `queue_bytes` is the bound of the endpoint's own queue, and `owner` has what waits.
     ///
     /// # Errors
     /// There are too many.
@@ -152,7 +152,7 @@ impl Pairs {
         from: EndpointId,
         to: Toward,
         rate: Rate,
-        queue_bytes: u32,
+        (queue_bytes, owner): (u32, Owner),
     ) -> Result<(), PairError> {
         if let Toward::Address(mac) = to
             && (mac.is_group() || mac.is_zero())
@@ -177,7 +177,8 @@ impl Pairs {
         if self.index.len() >= MOST as usize {
             return Err(PairError::TooMany);
         }
-        let pair = Pair::new(now, from, to, rate, queue_bytes);
+        let mut pair = Pair::new(now, from, to, rate, queue_bytes);
+        pair.lane.own(owner);
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 self.pairs[slot as usize] = pair;
@@ -234,6 +235,15 @@ impl Pairs {
         sender.queue_bytes = queue_bytes;
         for &slot in self.index.range(range(from)).map(|(_, slot)| slot) {
             self.pairs[slot as usize].set_queue(queue_bytes);
+        }
+    }
+
+    /// Charges what waits for the limits of an endpoint, and what will, to another account.
+    pub fn set_owner(&mut self, pool: &mut Pool, from: EndpointId, owner: Owner) {
+        if self.concern(from) {
+            for &slot in self.index.range(range(from)).map(|(_, slot)| slot) {
+                self.pairs[slot as usize].lane.set_owner(pool, owner);
+            }
         }
     }
 
@@ -363,22 +373,22 @@ impl Pairs {
         (sum, drops)
     }
 
-    /// The queues, one after the other, that a frame for `to` would wait in, if it took `wire` bytes on the wire and `truesize` of memory while
-    /// `free` buffers are free.
+    /// The queues, one after the other, that a frame for `to` would wait in, if it took `wire` bytes on the wire and a buffer of this class;
+    /// `may_wait` as in [`Lane::admit`].
     pub fn on_the_way(
         &self,
         now: Instant,
         from: EndpointId,
         to: Mac,
-        free: PoolLimits,
-        (wire, truesize, segments): (u32, u32, u32),
-    ) -> impl Iterator<Item = Found> + '_ {
+        may_wait: impl Fn(Owner, u64) -> bool,
+        (wire, class, segments): (u32, Class, u32),
+    ) -> impl Iterator<Item = Found> {
         let (first, last) = (self.first(from, to), self.everyone(from));
         let slots = [first, if first == last { NONE } else { last }];
         slots.into_iter().filter(|&slot| slot != NONE).map(move |slot| {
             let pair = &self.pairs[slot as usize];
-            let crowded = self.senders[from.0 as usize].is_crowded(pair.lane.truesize(), truesize);
-            let admission = match pair.lane.admit(|| free, wire, truesize, || segments) {
+            let crowded = self.senders[from.0 as usize].is_crowded(pair.lane.truesize(), class.bytes());
+            let admission = match pair.lane.admit(&may_wait, wire, class, || segments) {
                 _ if crowded => Admission::Refused(Reason::PairLimit),
                 Admission::Refused(reason) => Admission::Refused(named(reason)),
                 admission => admission,

@@ -5,6 +5,7 @@
 //! another ([`Slots`]). A [`Change`] concerns one slot, or the uplink. [`Program::changes_from`] finds those between two programs.
 
 use crate::fdb::{Network, network_of};
+use crate::flood::FloodLimits;
 use crate::guard::Identity;
 use crate::offload::OffloadSupport;
 use crate::overlay::{Overlay, OverlayChange};
@@ -98,12 +99,32 @@ pub struct Talk {
 }
 
 /// The owner of endpoints.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tenant {
     /// Its way to the uplink, which also says which network its endpoints see.
     pub attachment: Attachment,
     /// Guarantee (at least the sum of its endpoints'), limit and weight.
     pub share: Both<Share>,
+    /// Copies of what all its endpoints flood together, in wire bits a second.
+    pub flood_rate: Rate,
+    /// Addresses in its network that are outside, such as a router's: no endpoint claims them that does not list them itself.
+    pub outside: Outside,
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        let (attachment, share, outside) = (Attachment::default(), Both::default(), Outside::default());
+        Tenant { attachment, share, flood_rate: Rate::UNLIMITED, outside }
+    }
+}
+
+/// Addresses that are outside.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outside {
+    /// MAC addresses.
+    pub macs: Vec<Mac>,
+    /// IP addresses.
+    pub ips: Vec<IpAddr>,
 }
 
 /// The NIC of one virtual machine or container.
@@ -123,6 +144,8 @@ pub struct Endpoint {
     pub queue_bytes: u32,
     /// Flooded frames it may send a second (broadcast, multicast, unknown destinations).
     pub flood_per_second: u32,
+    /// Copies of what it floods, in wire bits a second of all of them together.
+    pub flood_rate: Rate,
     /// Source addresses that may be learned from it.
     pub max_learned: u32,
     /// What of its traffic over the uplink is the agents'.
@@ -287,8 +310,12 @@ pub struct Program {
     pub ports: Slots<PortFeatures>,
     /// Nanoseconds after which a learned address that was not seen again is forgotten.
     pub fdb_age_ns: u64,
+    /// What may be flooded from the uplink, in each network.
+    pub uplink_flood: FloodLimits,
     /// Where tenants are on other hosts.
     pub overlay: Overlay,
+    /// Addresses of tenants that endpoints of other hosts have declared, where no tunnel leads there.
+    pub elsewhere: BTreeSet<(TenantId, Mac)>,
 }
 
 impl Program {
@@ -365,7 +392,13 @@ impl Program {
         if self.fdb_age_ns != from.fdb_age_ns {
             changes.push(Change::FdbAge(self.fdb_age_ns));
         }
+        if self.uplink_flood != from.uplink_flood {
+            changes.push(Change::UplinkFlood(self.uplink_flood));
+        }
         changes.extend(self.overlay.changes_from(&from.overlay).into_iter().map(Change::Overlay));
+        let gone = from.elsewhere.difference(&self.elsewhere).map(|&(tenant, mac)| (tenant, mac, false));
+        let come = self.elsewhere.difference(&from.elsewhere).map(|&(tenant, mac)| (tenant, mac, true));
+        changes.extend(gone.chain(come).map(|(tenant, mac, is_there)| Change::Elsewhere(tenant, mac, is_there)));
         Some(changes)
     }
 }
@@ -383,8 +416,12 @@ pub enum Change {
     Endpoint(EndpointId, Option<Endpoint>),
     /// How long learned addresses live from when they are next seen, in nanoseconds.
     FdbAge(u64),
+    /// What may be flooded from the uplink, in each network.
+    UplinkFlood(FloodLimits),
     /// Where tenants are on other hosts.
     Overlay(OverlayChange),
+    /// Whether an endpoint of another host has declared this address of a tenant.
+    Elsewhere(TenantId, Mac, bool),
 }
 
 /// Why a change was refused. Nothing of it was done.

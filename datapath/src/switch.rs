@@ -5,12 +5,13 @@
 //! What leaves a queue is fitted to its port: tag, segmentation, checksums.
 
 use crate::arrivals::Arrivals;
-use crate::fdb::{Fdb, Learning, Network};
-use crate::flood::FloodBudget;
+use crate::fdb::{Fdb, Network};
+use crate::flood::{CopyBudget, FloodBudget};
 use crate::forward::{Forward, Outside, Target};
 use crate::frame::{Frame, Pool, PoolLimits};
 use crate::guard;
 use crate::overlay::Tunnels;
+use crate::owners::Owners;
 use crate::pair::Pairs;
 use crate::police::Policer;
 use crate::program::{ChangeError, EndpointId, IngressMode, PortId, Program, Slots, TenantId};
@@ -23,6 +24,7 @@ use crate::verdict::{DropCounters, Reason, Verdict};
 use crate::wire::{L4, Mac, vlan, vxlan};
 use change::Gone;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
+use memory::Memory;
 use std::collections::VecDeque;
 
 mod change;
@@ -31,11 +33,16 @@ mod chaos;
 mod counters;
 mod explain;
 mod feedback;
+mod floods;
 mod handover;
 mod look;
+mod memory;
+mod source;
 mod tunnel;
 
-pub use handover::{EndpointState, Imported, Learned, OtherVersion, PairState, State, TenantState};
+pub use memory::MemoryStats;
+
+pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState};
 
 /// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
 const EVERYONE: u32 = u32::MAX;
@@ -43,8 +50,6 @@ const EVERYONE: u32 = u32::MAX;
 const LEARNING: u32 = u32::MAX - 1;
 /// Frames that wait to be fetched by `tx`: the copies of a flood, the segments of an offloaded frame. More are dropped.
 const OUT: usize = 8192;
-/// Flooded frames a second from the uplink: many hosts are behind it.
-const UPLINK_FLOOD: u32 = 20_000;
 
 /// Endpoints that may be added to a new switch, or as many again as it has if that is more, before what is kept for each has to be
 /// moved to where there is room for more: for 10 000 endpoints that takes milliseconds. The memory is not touched before it is needed.
@@ -87,14 +92,18 @@ pub struct Switch {
     roles: Vec<Role>,
     forward: Forward,
     fdb: Fdb,
+    owners: Owners,
     tunnels: Tunnels,
     /// What congestion agents hold back on the way to the egress queues.
     pairs: Pairs,
     egress: Scheduler,
     arrivals: Arrivals,
     ingress: Scheduler,
+    memory: Memory,
     floods: Vec<FloodBudget>,
-    uplink_flood: FloodBudget,
+    tenant_floods: Vec<CopyBudget>,
+    /// By network, the untagged one first: what comes from the uplink.
+    uplink_floods: Vec<FloodBudget>,
     /// Where ingress is policed instead of queued.
     policer: Option<Policer>,
     out: VecDeque<(PortId, Frame)>,
@@ -122,6 +131,7 @@ impl Switch {
             order: program.order,
             ingress: program.ingress,
             fdb_age_ns: program.fdb_age_ns,
+            uplink_flood: program.uplink_flood,
             ..Program::default()
         };
         let policed = program.ingress != IngressMode::Queue;
@@ -130,13 +140,16 @@ impl Switch {
             roles: Vec::new(),
             forward: Forward::new(),
             fdb: Fdb::new(program.fdb_age_ns, seed),
+            owners: Owners::new(program.fdb_age_ns, seed),
             tunnels: Tunnels::new(seed),
             pairs: Pairs::new(),
             egress: Scheduler::new(&empty, Direction::Egress),
             arrivals: Arrivals::new(seed),
             ingress: Scheduler::new(&empty, Direction::Ingress),
+            memory: Memory::default(),
             floods: Vec::new(),
-            uplink_flood: FloodBudget::new(UPLINK_FLOOD),
+            tenant_floods: Vec::new(),
+            uplink_floods: vec![FloodBudget::new(program.uplink_flood)],
             policer: policed.then(|| Policer::new(published)),
             out: VecDeque::with_capacity(OUT),
             tallies: Vec::new(),
@@ -215,6 +228,7 @@ impl Switch {
 
     /// The next frame that is due, and the port it leaves by.
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
+        self.settle_memory(pool);
         loop {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
@@ -270,6 +284,7 @@ impl Switch {
         while let Some((_, frame)) = self.out.pop_front() {
             pool.free(frame);
         }
+        self.leave_memory(pool);
     }
 
     fn rx_endpoint(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {
@@ -303,10 +318,11 @@ impl Switch {
         if self.is_tunnelled(network) {
             return self.flood_away(pool, now, from, everyone, frame);
         }
-        let others = self.forward.members(network, everyone).iter().any(|&e| e != from);
-        let outside = self.forward.outside(network).is_some();
+        let copies = self.forward.others(network, everyone, from);
+        let (others, outside) = (copies > 0, self.forward.outside(network).is_some());
         let perhaps_outside = outside && !everyone;
-        if (perhaps_outside && !others) || !self.floods[from.0 as usize].take(now) {
+        let copies = copies + usize::from(outside);
+        if (perhaps_outside && !others) || !self.take_flood(pool, now, from, copies, &frame) {
             return if perhaps_outside {
                 self.send_wire(pool, now, from, network, frame)
             } else {
@@ -352,8 +368,8 @@ impl Switch {
 
     /// From outside, into a network.
     fn enter(&mut self, pool: &mut Pool, now: Instant, network: Network, frame: Frame) -> Result<(), Reason> {
-        if self.fdb.declared(network, source(pool.bytes(&frame))).is_some() {
-            return drop_for(pool, frame, Reason::Loop);
+        if let Err(reason) = self.see_outside(pool, now, network, &frame) {
+            return drop_for(pool, frame, reason);
         }
         match self.forward.target_inside(&self.fdb, now, network, destination(pool.bytes(&frame))) {
             Target::Endpoint(to) => {
@@ -361,7 +377,7 @@ impl Switch {
                 Ok(())
             }
             target @ (Target::Group | Target::Unknown) => {
-                if !self.uplink_flood.take(now) {
+                if !self.take_uplink_flood(pool, now, network, target == Target::Group, &frame) {
                     return drop_for(pool, frame, Reason::FloodLimit);
                 }
                 self.copy_to_members(pool, network, target == Target::Group, None, frame, |switch, pool, to, copy| {
@@ -370,37 +386,6 @@ impl Switch {
                 Ok(())
             }
             Target::Nowhere | Target::Uplink | Target::Tunnels => drop_for(pool, frame, Reason::Unreachable),
-        }
-    }
-
-    /// Guard and learning: may this endpoint send this frame?
-    fn check_source(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
-        let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
-        let (bytes, meta) = pool.parts_mut(frame);
-        if endpoint.trunk {
-            guard::check_transit(bytes)?;
-        } else {
-            if meta.layout.vlan.is_some() {
-                return Err(Reason::BadVlan);
-            }
-            guard::check(bytes, &meta.layout, &endpoint.identity)?;
-        }
-        if !endpoint.identity.macs.is_empty() {
-            return Ok(());
-        }
-        let mac = source(bytes);
-        let vlan = meta.layout.vlan.unwrap_or(0);
-        match self.fdb.learn(now, self.forward.network(from), vlan, mac, from) {
-            Learning::Known => Ok(()),
-            Learning::Declared => Err(Reason::SpoofedMac),
-            Learning::Full => Err(Reason::FdbFull),
-            Learning::Flapping(owner) => {
-                let event = Event::Flapping { from: owner, to: from, mac };
-                if self.events.back() != Some(&event) && self.events.len() < Self::MAX_EVENTS {
-                    self.events.push_back(event);
-                }
-                Err(Reason::Flapping)
-            }
         }
     }
 

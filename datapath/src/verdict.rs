@@ -43,19 +43,27 @@ reasons! {
     SpoofedNd = "spoofed-nd",
     /// A DHCP server's message from an endpoint that may not be one.
     DhcpServer = "dhcp-server",
-    /// A router advertisement or redirect from an endpoint that may not be a router.
+    /// What only routers say (router advertisement, redirect, membership query, a routing protocol) from an endpoint that may not be one.
     RouterAdvertisement = "router-advertisement",
-    /// A VLAN tag from an endpoint, or one that no tenant on this uplink has.
+    /// A control protocol of bridges and switches from an endpoint that may not speak one.
+    ControlProtocol = "control-protocol",
+    /// A VLAN tag from an endpoint, one that no tenant on this uplink has, or from a trunk one that another tenant has.
     BadVlan = "bad-vlan",
-    /// From the uplink with a source address that belongs to a local endpoint: a loop, or a spoof.
+    /// From the uplink, with an address that belongs to a local endpoint: a loop, or a spoof.
     Loop = "loop",
     /// The source address moves between endpoints too often.
     Flapping = "flapping",
     /// The endpoint has more source addresses than it may have.
     FdbFull = "fdb-full",
+    /// The source address is not declared, and was seen outside: it is learned once it has aged there.
+    SeenOutside = "seen-outside",
+    /// The source address is not declared, and more are outside than are remembered: it may be one of them.
+    OutsideFull = "outside-full",
+    /// The endpoint declares no addresses, and may learn none: it is in a network that tenants share.
+    Undeclared = "undeclared",
     /// It came through a tunnel with a network identifier (VNI) that no tenant has.
     BadVni = "bad-vni",
-    /// It came through a tunnel from a host that is not known to have the tenant.
+    /// It came through a tunnel from a host that is not known to have the tenant, or with the source address of another host's endpoint.
     UnknownVtep = "unknown-vtep",
     /// It met congestion in a tunnel, and is not of a kind that could bear the mark (RFC 6040).
     Congestion = "congestion",

@@ -281,3 +281,29 @@ fn seeds_reach_what_they_are_for() {
         assert_eq!(case.offload.gso == Gso::None, !name.contains("so"), "{name}");
     }
 }
+
+/// Numbers that look like chance, the same each time (Marsaglia's xorshift, 2003).
+struct Dice(u64);
+
+impl guard::theft::Choices for Dice {
+    fn below(&mut self, most: u32) -> Option<u32> {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        Some((((self.0 >> 32) * u64::from(most)) >> 32) as u32)
+    }
+}
+
+/// A million attempts in five hundred worlds.
+#[test]
+fn nobody_steals_an_address_in_a_million_attempts() {
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let (mut passed, mut refused) = (0, 0);
+    for _ in 0..500 {
+        let tally = guard::theft::play(&mut dice, 2000).expect("dice do not end");
+        passed += tally.passed;
+        refused += tally.refused;
+    }
+    assert_eq!(passed + refused, 1_000_000);
+    assert!(passed > 100_000 && refused > 100_000, "{passed} passed, {refused} were refused");
+}

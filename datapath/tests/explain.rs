@@ -50,7 +50,8 @@ fn program(choices: [u8; 8]) -> Program {
         let attachment = attachments[(usize::from(choices[2]) + t) % 4];
         let limit = if choices[3] & 1 << t == 0 { Rate::UNLIMITED } else { Rate(5_000_000) };
         let share = Share { limit, ..Share::default() };
-        program.tenants.push(Tenant { attachment, share: Both { egress: share, ingress: share } });
+        let (share, flood_rate) = (Both { egress: share, ingress: share }, Rate(4_000_000));
+        program.tenants.push(Tenant { attachment, share, flood_rate, ..Tenant::default() });
     }
     for e in 0..ENDPOINTS {
         let bit = |choice: u8| choice >> e & 1 == 1;
@@ -71,6 +72,7 @@ fn program(choices: [u8; 8]) -> Program {
             share: Both { egress: share, ingress: share },
             queue_bytes: 6000,
             flood_per_second: 100,
+            flood_rate: Rate(1_000_000),
             max_learned: 2,
             talk: None,
         });

@@ -124,6 +124,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             share: both(share),
             queue_bytes: 256 << 10,
             flood_per_second: 500,
+            flood_rate: Rate(20 * MBIT),
             max_learned: MAX_LEARNED,
             talk: None,
         }
@@ -147,7 +148,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
                 if attachment == BLUE_NETWORK {
                     share.limit = Rate(5 * MBIT);
                 }
-                Tenant { attachment, share: both(share) }
+                Tenant { attachment, share: both(share), flood_rate: Rate(50 * MBIT), ..Tenant::default() }
             })
             .collect(),
         endpoints: groups
@@ -162,6 +163,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             peers: [2, 3].map(|n| (host(n), Peer { next_hop: Some(nic(n)), tenants: vec![TenantId(3)] })).into(),
             remotes: [((TenantId(3), mac(REMOTE)), host(2))].into(),
         },
+        ..Program::default()
     }
 }
 

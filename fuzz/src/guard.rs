@@ -1,4 +1,8 @@
-//! Any frame before the guard: no panic; what passes is from whom it says; who may do more is refused no more.
+//! Any frame before the guard: no panic; what passes is from whom it says; who may do more is refused no more. And any frames through a switch, where the
+//! same bytes are choices: nobody steals an address (`theft.rs`).
+
+#[path = "theft.rs"]
+pub mod theft;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use datapath::guard::{Allow, Identity, check};
@@ -13,9 +17,10 @@ pub const IPV6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 
 /// `data` is a frame.
 pub fn run(data: &[u8]) {
+    theft::run(data);
     let Ok(layout) = parse(data) else { return };
     let strict = Identity { macs: vec![MAC], ipv4: vec![(IPV4, 32)], ipv6: vec![(IPV6, 128)], allow: Allow::default() };
-    let allowed = Identity { allow: Allow { dhcp_server: true, router: true }, ..strict.clone() };
+    let allowed = Identity { allow: Allow { dhcp_server: true, router: true, ..Allow::default() }, ..strict.clone() };
     let any_ip = Identity { macs: vec![MAC], ..Identity::default() };
     let any = Identity { allow: allowed.allow, ..Identity::default() };
     let passes = |identity| check(data, &layout, identity).is_ok();

@@ -7,8 +7,8 @@ use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, OverlayChange, Peer, Vtep};
 use datapath::pair::Toward;
 use datapath::program::{
-    Attachment, Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant,
-    TenantId, Uplink,
+    Attachment, Change, Endpoint, EndpointId, IngressMode, OrderKind, Outside, PortFeatures, PortId, Program, Share,
+    Tenant, TenantId, Uplink,
 };
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
@@ -175,7 +175,8 @@ fn program(how: u8, which: u8) -> Program {
             [if how & 32 == 0 { index } else { index % 2 }];
         let attachment =
             if index == 2 && attachment == Attachment::Vlan(10) { Attachment::Vlan(30) } else { attachment };
-        program.tenants.push(Tenant { attachment, share: Both { egress: share, ingress: share } });
+        let shares = Both { egress: share, ingress: share };
+        program.tenants.push(Tenant { attachment, share: shares, flood_rate: rate, ..Tenant::default() });
         for (number, &port) in ports.iter().enumerate() {
             program.endpoints.push(Endpoint {
                 tenant: TenantId(index as u32),
@@ -188,6 +189,7 @@ fn program(how: u8, which: u8) -> Program {
                 share: Both { egress: share, ingress: share },
                 queue_bytes: 1 << (8 + which % 8),
                 flood_per_second: 100,
+                flood_rate: rate,
                 max_learned: 3,
                 talk: None,
             });
@@ -227,11 +229,12 @@ fn overlay_change(id: u8, more: u8) -> OverlayChange {
 fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
     let (what, id) = (bytes.byte()?, bytes.byte()?);
     if what & 0x80 != 0 {
-        return Some(match what % 5 {
+        return Some(match what % 6 {
             0 => Change::Uplink(None),
             1 => Change::Tenant(TenantId(u32::from(id % 5)), None),
             2 => Change::Port(PortId(u32::from(id % 10)), None),
             3 => Change::Endpoint(EndpointId(u32::from(id % 10)), None),
+            4 => Change::Elsewhere(TenantId(u32::from(id % 5)), Mac([2, 0, 0, 0, 0, id / 16]), id & 8 == 0),
             _ => Change::Overlay(overlay_change(id, bytes.byte()?)),
         });
     }
@@ -257,7 +260,9 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
                 Attachment::Vlan(u16::from(knobs >> 2) / 2 * 10),
                 if knobs & 4 == 0 { Attachment::Vlan(30) } else { Attachment::Vxlan(VNI) },
             ][usize::from(id >> 6)];
-            Change::Tenant(TenantId(u32::from(id % 5)), Some(Tenant { attachment, share }))
+            let outside =
+                Outside { macs: vec![Mac([2, 0, 0, 0, 0, knobs % 16])], ips: vec![[10, 0, 0, knobs % 4].into()] };
+            Change::Tenant(TenantId(u32::from(id % 5)), Some(Tenant { attachment, share, flood_rate: rate, outside }))
         }
         3 => {
             let tunnel = id & 0x40 != 0;
@@ -280,6 +285,7 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
                     share,
                     queue_bytes: 1 << (8 + more % 8),
                     flood_per_second: u32::from(more),
+                    flood_rate: rate,
                     max_learned: u32::from(id / 64),
                     talk: None,
                 }),

@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from lab import machine
-from lab.cell import ATTEMPTS, disturbance, worker_use
-from lab.machine import cpu_use, sample_cpu
+from lab.cell import ATTEMPTS
 from lab.net import Failed, Lab
 from lab.programs import program
 from lab.report import Claim, Report, at_least, at_most
 from lab.stats import median, table
 from lab.switches import OneHost
 from lab.topology import Endpoint, Host, Tenant, Topology
-from lab.workload import FIRST_PORT, Flow, Hostile, Ping, Stream, Swarm, flood, trips_between
+from lab.windows import Pair, measured
+from lab.workload import FIRST_PORT, Flow, Hostile, Ping, Stream, Swarm, flood
 
 SUMMARY = "a bystander beside floods, storms, lies and spoofing: unharmed, and all of it counted"
 
@@ -182,53 +182,6 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
 
 
 @dataclass
-class Window:
-    """Some seconds of the bystander's life. Its goodput and round trips are filled in when that has
-    ended."""
-
-    start_s: float
-    end_s: float
-    #: The same on the wall clock, which ping tells.
-    wall_s: tuple[float, float]
-    idle: float
-    worker: dict[str, Any]
-    bound: str | None
-    disturbed: str | None
-    goodput_bps: float = 0.0
-    rtt_p99_ms: float = math.nan
-    pings_lost: int = 0
-
-
-@dataclass
-class Pair:
-    """A quiet and a loaded window, and what the attacker says that it sent."""
-
-    quiet: Window
-    loaded: Window
-    sent: dict[str, Any]
-
-    @property
-    def disturbed(self) -> str | None:
-        return self.quiet.disturbed or self.loaded.disturbed
-
-    @property
-    def bound(self) -> str | None:
-        return self.quiet.bound or self.loaded.bound
-
-    @property
-    def valid(self) -> bool:
-        return self.disturbed is None and self.bound is None
-
-    @property
-    def kept_percent(self) -> float:
-        return 100 * self.loaded.goodput_bps / self.quiet.goodput_bps
-
-    @property
-    def times_quiet(self) -> float:
-        return self.loaded.rtt_p99_ms / self.quiet.rtt_p99_ms
-
-
-@dataclass
 class Played:
     """An attack from one side, and what the switch counted from before its first pair to after its
     last."""
@@ -280,11 +233,10 @@ def _side(lab: Lab, side: str, plan: Plan) -> list[Played]:
         if told.detail["broken"]:
             raise Failed(f"the bystander's connection broke: {told.detail['broken']}")
         ping.end()
-        text = ping.text()
     for attack in played:
         for pair in attack.pairs:
             for window in (pair.quiet, pair.loaded):
-                _fill(window, stream, text)
+                window.fill(stream, ping)
     return played
 
 
@@ -307,40 +259,14 @@ def _attacks(switch: OneHost, side: str, plan: Plan) -> Iterator[Played]:
 
 
 def _pair(switch: OneHost, attack: Flow, window_s: float) -> Pair:
-    quiet = _window(switch, window_s)
+    quiet = measured(switch, window_s, SETTLE_S)
     seconds = math.ceil(window_s + 2 * SETTLE_S)
     attack.begin(switch.guests[attack.src], switch.guests[attack.dst], FIRST_PORT + 1, seconds)
     time.sleep(SETTLE_S)
-    loaded = _window(switch, window_s)
+    loaded = measured(switch, window_s, SETTLE_S)
     sent = attack.end().detail
     time.sleep(SETTLE_S)
     return Pair(quiet, loaded, sent)
-
-
-def _window(switch: OneHost, window_s: float) -> Window:
-    shown, cpu = switch.sample(), sample_cpu(switch.processes)
-    start, wall = time.monotonic(), time.time()
-    time.sleep(window_s)
-    end, wall_end = time.monotonic(), time.time()
-    use, worker = cpu_use(cpu, sample_cpu(switch.processes)), worker_use(shown, switch.sample())
-    late = end - start - window_s - SETTLE_S
-    return Window(
-        *(start, end, (wall, wall_end), use.idle, asdict(worker)),
-        bound=use.bound(worker.busy),
-        disturbed=disturbance(use, late),
-    )
-
-
-def _fill(window: Window, stream: Stream, pings: str) -> None:
-    window.goodput_bps = stream.goodput_bps(window.start_s, window.end_s)
-    trips = trips_between(pings, *window.wall_s)
-    window.pings_lost = sum(math.isinf(t) for t in trips)
-    window.rtt_p99_ms = p99(trips)
-
-
-def p99(values: Sequence[float]) -> float:
-    """The smallest value that 99 of 100 do not exceed; pings that were lost are infinite."""
-    return sorted(values)[math.ceil(0.99 * len(values)) - 1] if values else math.nan
 
 
 def drops(shown: dict[str, Any], side: str) -> dict[str, int]:

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import Any
+from typing import Any, ClassVar
 
 from lab.net import Failed, Lab, Process, run
 from lab.programs import program
 from lab.switches.base import Switch
 from lab.topology import Endpoint, Host, Tenant, Topology
-
-#: How long the daemon may take to undo what it made.
-STOP_GRACE_S = 5.0
-
 
 #: For uplinks behind which nothing is slower than they are: the lateness of a loop that costs them
 #: no rate is then the same on egress as it always is on ingress.
@@ -33,6 +29,9 @@ class Levada(Switch):
     for switches that do not talk to each other, and the uplinks' `burst`, in ns."""
 
     name = "levada"
+    #: What starting and stopping it takes at most.
+    ready_s: ClassVar[float] = 10.0
+    stop_grace_s: ClassVar[float] = 5.0
 
     def __init__(
         self,
@@ -65,8 +64,10 @@ class Levada(Switch):
     def _begin(self, *options: str, label: str = "levada") -> Process:
         """Starts a daemon and waits until it is ready."""
         process = self.lab.spawn(label, *self._run, *options, env=self._environment)
-        self.lab.defer(lambda: process.stop(signal.SIGTERM, STOP_GRACE_S))
-        process.wait_for(lambda: f"levada: {self._name} ready" in process.output(), "ready ports")
+        self.lab.defer(lambda: process.stop(signal.SIGTERM, self.stop_grace_s))
+        process.wait_for(
+            lambda: f"levada: {self._name} ready" in process.output(), "ready ports", self.ready_s
+        )
         self.processes.append(process)
         return process
 
@@ -82,6 +83,11 @@ class Levada(Switch):
         except json.JSONDecodeError as error:
             raise Failed(f"levada show --json is not JSON: {text[:300]!r}") from error
         return shown
+
+    def set(self, kind: str, path: str, key: str) -> None:
+        """`levada set`: changes KEY=VALUE of what is at `path`."""
+        line = (str(program()), "set", kind, path, key, "--name", self._name)
+        run(*line, env=self._environment)
 
     def configuration(self) -> str:
         """The topology as Levada's TOML."""
@@ -129,7 +135,6 @@ class Levada(Switch):
 
     def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
         address = self.topology.address(endpoint)
-        identity = {"mac": self.topology.mac(endpoint), "ip": [address]}
         return toml_table(
             "[switch.tenant.endpoint]",
             name=endpoint.name,
@@ -138,9 +143,13 @@ class Levada(Switch):
             address=[f"{address}/24"],
             mtu=self.topology.mtu,
             persistent=self.persistent or None,
-            **(identity if endpoint.declared else {}),
+            **(self._identity(endpoint) if endpoint.declared else {}),
             **(knobs(endpoint) if host.isolates else {}),
         )
+
+    def _identity(self, endpoint: Endpoint) -> dict[str, object]:
+        """The addresses that an endpoint declares."""
+        return {"mac": self.topology.mac(endpoint), "ip": [self.topology.address(endpoint)]}
 
     def _link(self, name: str, rate_bps: int) -> str:
         queue = f"{self.topology.fabric_queue_bytes} B"

@@ -8,15 +8,13 @@ from typing import Any
 from lab.experiments.bystander import (
     INSIDE,
     OUTSIDE,
-    Pair,
     Played,
-    Window,
     claims,
     counted_percent,
     drops,
-    p99,
     steps_table,
 )
+from lab.windows import Pair, Window, p99
 from lab.workload import Stream, trips_between
 
 
@@ -98,6 +96,15 @@ def test_pings_of_a_window_by_when_they_were_sent() -> None:
     )
     assert trips_between(text, 100.25, 100.75) == [2.0, 2.0, math.inf, 2.0, 2.0]
     assert trips_between(text, 200, 201) == []
+
+
+def test_pings_after_the_last_answer_are_lost() -> None:
+    answered = "[100.002] 64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=2.00 ms"
+    missing = ["[100.01] no answer yet for icmp_seq=2", "[100.02] no answer yet for icmp_seq=3"]
+    late = "[100.5] 64 bytes from 10.0.0.2: icmp_seq=3 ttl=64 time=490.0 ms"
+    text = "\n".join([answered, *missing, late])
+    assert trips_between(text, 99, 101) == [2.0, math.inf, 490.0]
+    assert trips_between(missing[0], 99, 101) == [math.inf]
 
 
 def test_goodput_of_a_stream_between_two_times() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from lab import frames, hostile
 from lab.experiments import bystander
-from lab.hostile import KINDS, Case, Parties, taking_turns
+from lab.hostile import KINDS, Parties
 from lab.net import Lab, missing_tools
 from lab.programs import Missing, program
+from lab.sender import Case, taking_turns
 from lab.switches import OneHost
 
 MACS = [f"02:00:00:00:00:{n:02}" for n in range(1, 4)]

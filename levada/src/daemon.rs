@@ -34,15 +34,18 @@ use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
 use crate::site::{Beginning, Site};
 use crate::state::State;
 use crate::upkeep::Upkeep;
+use crate::whereabouts::Sights;
 use crate::worker::{Bell, Chore, Clock, Lent, Order, Parts, Wake, Worker};
 use crate::{Failure, check};
 use control::config::Config;
-use control::plan::Plan;
+use control::plan::{Plan, PortKind};
 use control::units::show_count;
 use datapath::frame::{MAX_FRAME, Pool};
-use ports::netns;
+use ports::netns::{self, Netns};
+use ports::{Inherited, Survey};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -79,7 +82,9 @@ const PAGE: usize = 4096;
 #[derive(Default)]
 struct Inheritance {
     /// Descriptors of devices that an earlier process opened.
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Inherited>,
+    /// Namespaces without a name, where persistent devices may be.
+    elsewhere: Vec<Netns>,
     /// The process that runs, to be taken over from.
     taker: Option<Taker>,
 }
@@ -95,7 +100,8 @@ enum End {
 
 /// Runs the configuration in `file` until a signal ends it. With `takeover`, takes the work from the process that runs the instance.
 pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
-    let stored = os::take_descriptors(notify::inherited());
+    let (count, names) = notify::inherited();
+    let stored = os::take_descriptors(count);
     let (checked, warnings) = check::load(file)?;
     let mut plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
     let log = Log::new(&plan.name, format);
@@ -105,6 +111,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     }
     // Before any other thread, so that all of them leave the signals to this one.
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
+    let elsewhere = if takeover { Vec::new() } else { places_without_name(&plan) };
     privileges::begin(privileges::looks_at_processes(&plan), &log);
     let mut asked = Asked::of(signals, log.clone()).map_err(failed("cannot wait for signals"))?;
     let notifier = Notifier::from_environment();
@@ -115,12 +122,15 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
         for why in rundir.remove_directories().into_iter().filter_map(Result::err) {
             log.line(Level::Warning, &format!("what a killed process left cannot be removed: {why}"));
         }
-        (rundir, Inheritance { descriptors: stored, taker: None })
+        let known_as = names.iter().map(|name| notify::known_as(name)).chain(iter::repeat(None));
+        let stored = stored.into_iter().zip(known_as);
+        let descriptors = stored.filter_map(|(fd, known_as)| Some(Inherited { fd: fd?, known_as })).collect();
+        (rundir, Inheritance { descriptors, elsewhere, taker: None })
     };
     let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance)?;
     log.ready();
     notifier.ready(&status(&plan));
-    notifier.forget();
+    notifier.forget(&names);
     let watched = notifier.watch(running.inbox.clone(), running.bell.clone());
     watched.map_err(failed("cannot start a thread"))?;
     // All that are to have more have been started.
@@ -166,7 +176,19 @@ fn inherit(name: &str) -> Result<(RunDir, Inheritance), Failure> {
         };
         Failure::Failed(format!("cannot take over from the process that runs \"{name}\": {error}{remedy}"))
     })?;
-    Ok((RunDir::inherit(&base, name, lock), Inheritance { descriptors, taker: Some(taker) }))
+    let inheritance = Inheritance { descriptors, elsewhere: Vec::new(), taker: Some(taker) };
+    Ok((RunDir::inherit(&base, name, lock), inheritance))
+}
+
+/// Namespaces that processes are in and that have no name, where a persistent device of an earlier process
+/// may have been moved. Looking at processes takes a right that is given up afterwards.
+fn places_without_name(plan: &Plan) -> Vec<Netns> {
+    let mut ports = plan.switches.values().flat_map(|switch| switch.ports.values());
+    if !ports.any(|port| matches!(&port.kind, PortKind::Tap(tap) if tap.persistent)) {
+        return Vec::new();
+    }
+    let nameless = Netns::reachable().unwrap_or_default().into_iter().filter(|netns| netns.name().is_none());
+    nameless.filter_map(|netns| netns.held().ok()).collect()
 }
 
 fn take_rundir(name: &str) -> Result<RunDir, Failure> {
@@ -235,7 +257,9 @@ impl Running {
         let plugs = plugs.map_err(failed("cannot watch VDE clients"))?;
         let mut site = Site::new(plan, inbox.clone(), bell.clone(), chores.clone(), plugs.clone());
         let socket = Socket::among(&mut inheritance.descriptors);
-        let begun = site.begin(plan.clone(), inheritance.descriptors, log).map_err(Failure::Failed)?;
+        let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
+        let sights = site.sights();
+        let begun = site.begin(plan.clone(), survey, log).map_err(Failure::Failed)?;
         let Beginning { edits, chore, plugs: joins, facts, adopted } = begun;
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = chores.send(chore);
@@ -253,7 +277,8 @@ impl Running {
         });
         let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted, socket, changed));
         let (news, heard) = sync_channel(CHORES);
-        let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news, chores.clone());
+        let seen = sights.clone();
+        let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news, chores.clone(), seen);
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
         let from = inheritance.taker.as_ref().map(|taker| taker.from);
         // From here on nobody else reads the devices.
@@ -278,7 +303,7 @@ impl Running {
         if let Some(from) = from {
             log.line(Level::Info, &format!("has taken over from process {from}"));
         }
-        settle_adopted(adopted, log);
+        settle_adopted(adopted, &sights, log);
         desk.begin_shortcuts();
         let changes =
             Changes::start(Arc::clone(&desk), plugs.clone(), log.clone()).map_err(failed("cannot start a thread"))?;
@@ -382,14 +407,14 @@ impl Running {
     }
 
     /// Second descriptors of the devices that may wait for the next process; none where the worker does not answer.
-    fn lend(&self) -> Vec<OwnedFd> {
+    fn lend(&self) -> Vec<Inherited> {
         let (reply, answer) = sync_channel(1);
         if self.inbox.try_send(Order::Lend { which: Lent::MayWait, reply }).is_err() {
             return Vec::new();
         }
         self.bell.ring();
         let devices = answer.recv_timeout(LENDING).unwrap_or_default();
-        devices.into_iter().map(|(_, fd)| fd).collect()
+        devices.into_iter().map(|(_, lent)| lent).collect()
     }
 
     /// Ends the threads; devices that are not persistent end with the worker, unless another process has them. A thread that does not end in
@@ -451,12 +476,14 @@ fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
     }
 }
 
-/// Brings devices to what the configuration says, now that nobody else has them.
-fn settle_adopted(adopted: Vec<(Recipe, OwnedFd)>, log: &Log) {
+/// Brings devices to what the configuration says, now that nobody else has them. What cannot be set stays as
+/// it is.
+fn settle_adopted(adopted: Vec<(usize, Recipe, OwnedFd)>, sights: &Sights, log: &Log) {
     netns::roaming(|| {
-        for (recipe, fd) in adopted {
-            if let Err(why) = recipe.settle(fd.as_fd()) {
+        for (device, recipe, fd) in adopted {
+            if let Some(why) = recipe.settle(fd.as_fd()).unwrap_or_else(Some) {
                 log.line(Level::Warning, &why);
+                sights.complain(device, Some(why));
             }
         }
     });

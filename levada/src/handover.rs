@@ -6,7 +6,7 @@
 //! | from | message | then |
 //! |---|---|---|
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
-//! | old | `offer`, descriptors | of the run directory's lock, of every device, of VDE directories and of the agents' socket; the old one works on |
+//! | old | `offer`, descriptors | of the run directory's lock, of every device (with what a TAP is known by: it may be anywhere by now), of VDE directories and of the agents' socket; the old one works on |
 //! | new | `ready` | everything is made; only its worker does not run yet |
 //! | old | `state`, descriptors | its agents are silent, its worker no longer reads, has sent what it could within [`DRAIN_NS`], and waits; of VDE clients |
 //! | new | `taken` | its worker runs; the VDE directories it goes on with |
@@ -27,6 +27,7 @@ use crate::state::State;
 use crate::worker::{Bell, Lent, Order};
 pub use message::{ClientPaper, DirectoryPaper, Papers};
 use message::{Message, receive, send};
+use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
 use std::fs::File;
 use std::io;
@@ -162,10 +163,11 @@ impl Giver {
         let (reply, answer) = sync_channel(1);
         self.order(Order::Lend { which: Lent::All, reply })?;
         let devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
-        let devices = devices.into_iter().map(|(_, fd)| fd).chain(self.plugs.lend());
+        let known_as = devices.iter().map(|(_, lent)| lent.known_as.clone()).collect();
+        let devices = devices.into_iter().map(|(_, lent)| lent.fd).chain(self.plugs.lend());
         let devices: Vec<OwnedFd> = devices.chain(self.desk.lend_socket()).collect();
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        send(stream, &Message::Offer { version, pid: std::process::id(), descriptors: devices.len() + 1 })?;
+        let (version, own) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
+        send(stream, &Message::Offer { version, pid: own, descriptors: devices.len() + 1, known_as })?;
         let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();
         send_descriptors(stream, &all)?;
         drop(devices);
@@ -241,18 +243,20 @@ impl Taker {
     ///
     /// # Errors
     /// Nobody is there, or it refuses: it goes on in any case.
-    pub fn ask(socket: &Path) -> io::Result<(Taker, File, Vec<OwnedFd>)> {
+    pub fn ask(socket: &Path) -> io::Result<(Taker, File, Vec<Inherited>)> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         send(&stream, &Message::Hello { protocol: PROTOCOL, version, pid: std::process::id() })?;
-        let (from, count) = match receive(&stream)? {
-            Message::Offer { pid, descriptors, .. } => (pid, descriptors),
+        let (from, count, known_as) = match receive(&stream)? {
+            Message::Offer { pid, descriptors, known_as, .. } => (pid, descriptors, known_as),
             other => return Err(unexpected(&other)),
         };
         let mut all = receive_descriptors(&stream, count)?.into_iter();
         let lock = all.next().ok_or_else(|| io::Error::other("the offer has no lock"))?;
+        let known_as = known_as.into_iter().chain(std::iter::repeat(None));
+        let all = all.zip(known_as).map(|(fd, known_as)| Inherited { fd, known_as });
         Ok((Taker { stream, from }, File::from(lock), all.collect()))
     }
 

@@ -38,6 +38,7 @@ mod tables;
 mod top;
 mod trace;
 mod upkeep;
+mod whereabouts;
 mod worker;
 
 use clap::Parser as _;

@@ -6,6 +6,7 @@
 
 use crate::report::{LaneReport, LinkEndReport, Report, SharedReport, SojournReport};
 use crate::seat::{ClusterReply, ClusterReport};
+use crate::whereabouts::DeviceReport;
 use datapath::sojourn::Sojourn;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -132,10 +133,11 @@ pub fn text(report: &Report, cluster: &ClusterReply) -> String {
         if let Some(uplink) = &switch.uplink {
             all.gauge(
                 "levada_uplink_up",
-                "Whether the port is open.",
+                "Whether the port is open, and its TAP device up.",
                 &labels(&of_switch),
                 u8::from(uplink.state == "up"),
             );
+            device(&mut all, "levada_uplink_device", &of_switch, uplink.device.as_ref());
             for (word, way) in [("egress", &uplink.egress), ("ingress", &uplink.ingress)] {
                 let to = labels(&[of_switch[0], ("direction", word)]);
                 all.gauge("levada_uplink_rate_bytes_per_second", "What it carries.", &to, way.rate_bps / 8);
@@ -168,7 +170,9 @@ pub fn text(report: &Report, cluster: &ClusterReply) -> String {
             for endpoint in &tenant.endpoints {
                 let of = [of_tenant[0], of_tenant[1], ("endpoint", endpoint.name.as_str())];
                 let to = labels(&of);
-                all.gauge("levada_endpoint_up", "Whether the port is open.", &to, u8::from(endpoint.state == "up"));
+                let help = "Whether the port is open, and its TAP device up.";
+                all.gauge("levada_endpoint_up", help, &to, u8::from(endpoint.state == "up"));
+                device(&mut all, "levada_endpoint_device", &of, endpoint.device.as_ref());
                 all.counter("levada_endpoint_port_losses", "How often the port went away.", &to, endpoint.losses);
                 let help = "The worker's time for it, reading and writing.";
                 all.counter("levada_endpoint_worker_seconds", help, &to, Seconds(endpoint.worker_ns));
@@ -295,6 +299,20 @@ fn traffic(all: &mut Families, to: &str, lane: &LaneReport) {
     all.counter("levada_endpoint_marks", "Frames marked as having met congestion.", to, lane.marks);
     all.counter("levada_endpoint_trims", "Segments trimmed off by the queue's management.", to, lane.trims);
     all.gauge("levada_endpoint_backlog_bytes", "Wire bytes that wait.", to, lane.backlog_bytes);
+}
+
+/// What somebody has done with a TAP device.
+fn device(all: &mut Families, name: &'static str, of: &[(&str, &str)], device: Option<&DeviceReport>) {
+    let Some(device) = device else { return };
+    let help = "Whether somebody has done this with its TAP device.";
+    for (state, is_so) in [
+        ("moved", device.moved.is_some()),
+        ("renamed", device.renamed.is_some()),
+        ("set_down", !device.set_up),
+        ("unsettled", device.unsettled.is_some()),
+    ] {
+        all.gauge(name, help, &labels(&[of, &[("state", state)]].concat()), u8::from(is_so));
+    }
 }
 
 fn drops(all: &mut Families, name: &'static str, help: &str, of: &[(&str, &str)], drops: &BTreeMap<String, u64>) {

@@ -2,17 +2,22 @@
 //! `NOTIFY_SOCKET` in the environment there is nobody to tell, and all of this does nothing.
 //!
 //! A planned restart by the manager (`systemctl restart`) is a stop and a start. At the stop the devices' descriptors go into the manager's
-//! store (`FDSTORE=1`); the next process finds them in `LISTEN_FDS`, goes on with the same devices, and empties the store. They are not in
-//! it while the daemon runs, so a device whose endpoint is deleted is gone at once. Interfaces that are taken are not among them: if the next
-//! process did not come, the host would be cut off for as long as the manager keeps them. VDE clients are unplugged.
+//! store (`FDSTORE=1`); the next process finds them in `LISTEN_FDS`, goes on with the same devices, and
+//! empties the store. What a device is known by is a part of its descriptor's name there, since its own name
+//! and place may be others by now. They are not in it while the daemon runs, so a device whose endpoint is
+//! deleted is gone at once. Interfaces that are taken are not among them: if the next process did not come,
+//! the host would be cut off for as long as the manager keeps them. VDE clients are unplugged.
 
 use crate::descriptors;
 use crate::privileges::{Duty, confine};
 use crate::worker::{Bell, Order};
+use ports::Inherited;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeSet;
 use std::env;
+use std::fmt::Write as _;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -20,8 +25,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-/// What descriptors of devices are called in the manager's store.
+/// What descriptors of devices are called in the manager's store; behind it, what the device is known by.
 const STORED: &str = "levada-device";
+/// The longest such name that a manager takes, in bytes (systemd's FDNAME_MAX).
+const LONGEST_NAME: usize = 255;
 /// How long the manager may take to look at what it was sent before the process ends.
 const BARRIER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
@@ -67,17 +74,19 @@ impl Notifier {
     }
 
     /// Leaves devices to the next process.
-    pub fn store(&self, devices: &[OwnedFd]) {
-        for some in devices.chunks(descriptors::MOST) {
-            let some: Vec<_> = some.iter().map(AsFd::as_fd).collect();
-            self.tell(&format!("FDSTORE=1\nFDNAME={STORED}"), &some);
+    pub fn store(&self, devices: &[Inherited]) {
+        for device in devices {
+            self.tell(&format!("FDSTORE=1\nFDNAME={}", stored_as(device.known_as.as_deref())), &[device.as_fd()]);
         }
         self.wait();
     }
 
-    /// Empties the store.
-    pub fn forget(&self) {
-        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={STORED}"), &[]);
+    /// Empties the store of what was in it under these names.
+    pub fn forget(&self, names: &[String]) {
+        let ours = names.iter().map(String::as_str).filter(|name| known_as(name).is_some());
+        for name in ours.chain([STORED]).collect::<BTreeSet<_>>() {
+            self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]);
+        }
     }
 
     /// Waits until the manager has read all: of a process that has ended it would take nothing (sd_notify_barrier(3)).
@@ -139,9 +148,65 @@ fn connect(path: &[u8]) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// How many descriptors the manager left to this process, from the third on.
+/// What the descriptor of a device is called in the store: a name has no colons, and only what ASCII can
+/// print.
+fn stored_as(known_as: Option<&str>) -> String {
+    let Some(known_as) = known_as else { return STORED.to_owned() };
+    let mut name = format!("{STORED}=");
+    for byte in known_as.bytes() {
+        if byte.is_ascii_graphic() && !matches!(byte, b':' | b'%') {
+            name.push(char::from(byte));
+        } else {
+            let _ = write!(name, "%{byte:02x}");
+        }
+    }
+    if name.len() > LONGEST_NAME { STORED.to_owned() } else { name }
+}
+
+/// What a device is known by whose descriptor has this name in the store; `None` where it says nothing.
+pub fn known_as(name: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = name.strip_prefix(STORED)?.strip_prefix('=')?.bytes();
+    while let Some(byte) = rest.next() {
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        bytes.push(if byte == b'%' { (digit()? * 16 + digit()?) as u8 } else { byte });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// How many descriptors the manager left to this process, from the third on, and their names, as far as it
+/// says them.
 #[must_use]
-pub fn inherited() -> u32 {
+pub fn inherited() -> (u32, Vec<String>) {
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-    number("LISTEN_FDS").filter(|_| number("LISTEN_PID") == Some(std::process::id())).unwrap_or(0)
+    let count = number("LISTEN_FDS").filter(|_| number("LISTEN_PID") == Some(std::process::id())).unwrap_or(0);
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    (count, names.split(':').filter(|_| count > 0).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_is_known_by_is_read_from_the_store_as_it_was_written() {
+        for text in ["red1", "ns/red1", "/proc/1/ns/net/red1", "a b:c%d/\u{fc}0", ""] {
+            let name = stored_as(Some(text));
+            assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'), "{name}");
+            assert_eq!(known_as(&name).as_deref(), Some(text));
+        }
+        assert_eq!(stored_as(Some(&"x".repeat(300))), STORED);
+        for name in [
+            STORED,
+            "",
+            "x",
+            "levada-devices",
+            "levada-device=%",
+            "levada-device=%f",
+            "levada-device=%zz",
+            "levada-device=%ff",
+        ] {
+            assert_eq!(known_as(name), None, "{name}");
+        }
+    }
 }

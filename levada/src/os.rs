@@ -77,9 +77,9 @@ impl AsFd for Signals {
 }
 
 /// The descriptors that a service manager left to this process: `count` from the third on (sd_listen_fds(3)). To be called once, before
-/// anything else is opened.
+/// anything else is opened. Numbers that are not open are `None`.
 #[must_use]
-pub fn take_descriptors(count: u32) -> Vec<OwnedFd> {
+pub fn take_descriptors(count: u32) -> Vec<Option<OwnedFd>> {
     let take = |number: u32| {
         let number = libc::c_int::try_from(number).ok()?;
         // SAFETY: fcntl takes a number and flags by value; of a number that is no open descriptor it says so.
@@ -87,7 +87,7 @@ pub fn take_descriptors(count: u32) -> Vec<OwnedFd> {
         // SAFETY: it is open, the environment says that it was left for this process, and this is the one place that takes it.
         open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
     };
-    (3..3u32.saturating_add(count)).filter_map(take).collect()
+    (3..3u32.saturating_add(count)).map(take).collect()
 }
 
 /// `struct sched_attr` (sched_setattr(2)), as of its first version.

@@ -51,7 +51,8 @@ impl Recipe {
         match self {
             Recipe::Tap(options) => {
                 let tap = Tap::open_among(options, survey).map_err(|error| error.to_string())?;
-                Ok(Fresh { is_adopted: tap.is_adopted(), port: Box::new(tap), notes: Vec::new() })
+                let notes = tap.notes().to_vec();
+                Ok(Fresh { is_adopted: tap.is_adopted(), port: Box::new(tap), notes })
             }
             Recipe::Packet(options, mtu) => {
                 let packet = Packet::open_among(options, survey).map_err(|error| error.to_string())?;
@@ -75,19 +76,39 @@ impl Recipe {
             (Recipe::Tap(old), Recipe::Tap(options)) => {
                 tap::reconfigure(old, options, fd).map_err(|error| error.to_string())
             }
-            _ => self.settle(fd),
+            _ => self.settle(fd).map(drop),
         }
     }
 
-    /// Brings a device that an earlier process opened, of which `fd` is the descriptor, to what the recipe says.
+    /// Brings a device that an earlier process opened, of which `fd` is the descriptor, to what the recipe
+    /// says. The answer is what is left to somebody who has moved it.
     ///
     /// # Errors
     /// What is wrong and what helps, as a sentence for people.
-    pub fn settle(&self, fd: BorrowedFd<'_>) -> Result<(), String> {
+    pub fn settle(&self, fd: BorrowedFd<'_>) -> Result<Option<String>, String> {
         match self {
             Recipe::Tap(options) => Tap::settle(options, fd).map_err(|error| error.to_string()),
-            Recipe::Packet(options, _) => Packet::settle(options, fd).map_err(|error| error.to_string()),
-            Recipe::Host(options) => Host::settle(options, fd).map_err(|error| error.to_string()),
+            Recipe::Packet(options, _) => Packet::settle(options, fd).map(|()| None).map_err(|error| error.to_string()),
+            Recipe::Host(options) => Host::settle(options, fd).map(|()| None).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// As [`Recipe::settle`], of a device that has come back to where it should be.
+    ///
+    /// # Errors
+    /// What is wrong and what helps, as a sentence for people.
+    pub fn welcome(&self, fd: BorrowedFd<'_>) -> Result<Option<String>, String> {
+        match self {
+            Recipe::Tap(options) => Tap::welcome(options, fd).map_err(|error| error.to_string()),
+            Recipe::Packet(..) | Recipe::Host(_) => self.settle(fd),
+        }
+    }
+
+    /// What another process knows such a device by; `None` where its descriptor says it.
+    pub fn known_as(&self) -> Option<String> {
+        match self {
+            Recipe::Tap(options) => Some(options.known_as()),
+            Recipe::Packet(..) | Recipe::Host(_) => None,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::hops::report::TunnelsReport;
 use crate::shortcut::{Inside, Shortcuts};
+use crate::whereabouts::{DeviceReport, Sights};
 use crate::worker::{Histogram, Snapshot, SwitchNumbers};
 use control::admission::Promise;
 use control::names::{self, name_of};
@@ -147,6 +148,9 @@ pub struct UplinkReport {
     pub port: String,
     /// `up` or `down`.
     pub state: String,
+    /// As for an endpoint.
+    #[serde(default)]
+    pub device: Option<DeviceReport>,
     /// Of an interface that exists: `exclusive`, or `shared` with a host whose own traffic is not scheduled.
     #[serde(default)]
     pub sharing: Option<String>,
@@ -194,8 +198,12 @@ pub struct EndpointReport {
     pub name: String,
     /// Its port.
     pub port: String,
-    /// `up` or `down`.
+    /// `up` or `down`; `down` is also a TAP device that somebody has set down.
     pub state: String,
+    /// Of a TAP device that is open: where it is and what it is like, as it was seen within the last second
+    /// or two.
+    #[serde(default)]
+    pub device: Option<DeviceReport>,
     /// As for an uplink; the host's own port is `absent` where its interface had to be shared.
     #[serde(default)]
     pub sharing: Option<String>,
@@ -343,6 +351,8 @@ pub struct Facts {
     pub devices: BTreeMap<(usize, PortId), usize>,
     /// The shortcuts past its switches.
     pub shortcuts: Shortcuts,
+    /// Where its devices are.
+    pub sights: Sights,
     /// The tunnels to other hosts.
     pub tunnels: Vec<TunnelsReport>,
 }
@@ -418,6 +428,14 @@ struct Part<'a> {
     shortcuts: BTreeMap<u32, Shortcut>,
 }
 
+/// What is behind a port: its state, its device, how often that was lost, and the worker's time for it.
+struct PortState {
+    state: String,
+    device: Option<DeviceReport>,
+    losses: u64,
+    worker_ns: u64,
+}
+
 impl Part<'_> {
     fn uplink(&self) -> Option<UplinkReport> {
         let uplink = self.plan.program.uplink.as_ref()?;
@@ -429,10 +447,11 @@ impl Part<'_> {
             met: promise.get(d).fits(),
             traffic: lane(self.numbers.uplink.get(d)),
         };
-        let (state, _, _) = self.port(uplink.port);
+        let PortState { state, device, .. } = self.port(uplink.port);
         Some(UplinkReport {
             port: self.plan.ports[uplink.port.0 as usize].locator.to_string(),
             state,
+            device,
             sharing: sharing(&self.plan.ports[uplink.port.0 as usize].kind),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
@@ -455,13 +474,14 @@ impl Part<'_> {
 
     fn endpoint(&self, id: u32, endpoint: &Endpoint) -> EndpointReport {
         let stats: EndpointStats = of(&self.numbers.endpoints, id);
-        let (state, losses, worker_ns) = self.port(endpoint.port);
+        let PortState { state, device, losses, worker_ns } = self.port(endpoint.port);
         let mut both = stats.local_egress;
         both.sum(&stats.local_ingress);
         EndpointReport {
             name: self.plan.endpoints[id as usize].clone(),
             port: self.plan.ports[endpoint.port.0 as usize].locator.to_string(),
             state,
+            device,
             sharing: sharing(&self.plan.ports[endpoint.port.0 as usize].kind),
             losses,
             worker_ns,
@@ -492,16 +512,16 @@ impl Part<'_> {
         Some(ShortcutReport { egress: one(may.egress, is.egress), ingress: one(may.ingress, is.ingress) })
     }
 
-    /// State of a port, how often it was lost, and the worker's time for it. The ends of links are always up.
-    fn port(&self, port: PortId) -> (String, u64, u64) {
-        let number = self.facts.devices.get(&(self.index as usize, port));
-        match number.map(|&number| of(&self.shot.devices, number as u32)) {
-            Some(used) => {
-                let state = if used.is_up { "up" } else { "down" };
-                (state.to_owned(), used.losses, used.read_ns + used.write_ns)
-            }
-            None => ("up".to_owned(), 0, 0),
-        }
+    /// What there is behind a port. The ends of links are always up.
+    fn port(&self, port: PortId) -> PortState {
+        let Some(&number) = self.facts.devices.get(&(self.index as usize, port)) else {
+            return PortState { state: "up".to_owned(), device: None, losses: 0, worker_ns: 0 };
+        };
+        let used = of(&self.shot.devices, number as u32);
+        let device = self.facts.sights.of(number).filter(|_| used.is_up);
+        let is_up = used.is_up && device.as_ref().is_none_or(|device| device.carrier);
+        let state = if is_up { "up" } else { "down" }.to_owned();
+        PortState { state, device, losses: used.losses, worker_ns: used.read_ns + used.write_ns }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::report::{
 };
 use crate::seat::ClusterReply;
 use crate::tables::TablesReply;
+use crate::whereabouts::{DeviceReport, find_processes};
 use crate::{Failure, print};
 use control::shortcut::Hindrance;
 use control::units::{show_rate, show_time};
@@ -60,12 +61,30 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
         let reply: TunnelsReply = client.get("/v1/tunnels")?;
         return if show.json { json(show, &reply) } else { Ok(tunnels::text(&reply)) };
     }
-    let report: Report = client.get("/v1/report")?;
+    let mut report: Report = client.get("/v1/report")?;
+    find_processes(devices(&mut report));
     if show.what == What::All {
         return if show.json { json(show, &report) } else { Ok(table(&report)) };
     }
     let rows = part::rows(&report, show.what);
     if show.json { json(show, &part::json(&report, show.what)) } else { Ok(columns(&rows)) }
+}
+
+/// All devices of a report.
+fn devices(report: &mut Report) -> impl Iterator<Item = &mut DeviceReport> {
+    report.switches.iter_mut().flat_map(|switch| {
+        let endpoints = switch.tenants.iter_mut().flat_map(|tenant| &mut tenant.endpoints);
+        let uplink = switch.uplink.as_mut().and_then(|uplink| uplink.device.as_mut());
+        uplink.into_iter().chain(endpoints.filter_map(|endpoint| endpoint.device.as_mut()))
+    })
+}
+
+/// The state of a port, and what is not as it was made.
+fn state(state: &str, device: Option<&DeviceReport>) -> String {
+    let Some(device) = device else { return state.to_owned() };
+    let text = device.text();
+    let unsettled = if device.unsettled.is_some() { "; not all is as configured" } else { "" };
+    if text.is_empty() { format!("{state}{unsettled}") } else { format!("{state}: {text}{unsettled}") }
 }
 
 /// JSON on many lines for one answer, on one line where they follow each other.
@@ -112,7 +131,8 @@ fn switch_table(switch: &SwitchReport) -> String {
             Some(word) => format!(", {word}"),
             None => String::new(),
         };
-        let _ = writeln!(out, "  uplink {} ({}{sharing}){}", uplink.port, uplink.state, reasons(&uplink.drops));
+        let state = state(&uplink.state, uplink.device.as_ref());
+        let _ = writeln!(out, "  uplink {} ({state}{sharing}){}", uplink.port, reasons(&uplink.drops));
         for (word, direction) in [("egress", &uplink.egress), ("ingress", &uplink.ingress)] {
             let _ = writeln!(out, "    {word:<8}{}", uplink_line(direction));
         }
@@ -171,10 +191,13 @@ fn uplink_line(direction: &UplinkDirection) -> String {
 }
 
 fn endpoint_rows(endpoint: &EndpointReport) -> Vec<[String; 10]> {
+    let device = endpoint.device.as_ref().map(DeviceReport::text).unwrap_or_default();
     let state = match (endpoint.sharing.as_deref(), endpoint.state.as_str()) {
-        (Some("absent"), _) => " (not scheduled: the interface is shared)",
-        (_, "up") => "",
-        _ => " (port down)",
+        (Some("absent"), _) => " (not scheduled: the interface is shared)".to_owned(),
+        (_, "up") if device.is_empty() => String::new(),
+        (_, "up") => format!(" ({device})"),
+        _ if device.is_empty() => " (port down)".to_owned(),
+        _ => format!(" (port down: {device})"),
     };
     let name = format!("  {}{state}", endpoint.name);
     let mut rows = vec![

@@ -16,13 +16,14 @@ use crate::recipe::{Recipe, owner};
 use crate::report::Facts;
 use crate::shortcut::Shortcuts;
 use crate::upkeep::{Reopen, Seen};
+use crate::whereabouts::Sights;
 use crate::worker::{Bell, Chore, Edit, Edits, Order};
 use control::plan::{Plan, SwitchPlan};
 use control::scale::scale;
 use control::shortcut::shortcuts;
 use datapath::program::{PortFeatures, Program};
 use datapath::units::Both;
-use device::{Held, Key, Kind};
+use device::{Held, Key, Kind, known_as};
 use edits::{List, list};
 use ports::packet::Way as Shortcut;
 use ports::{Features, Survey, netns};
@@ -48,6 +49,7 @@ pub struct Site {
     chores: SyncSender<Chore>,
     plugs: Plugs,
     shortcuts: Shortcuts,
+    sights: Sights,
     /// By number of the switch: the ways of its tunnels.
     hops: BTreeMap<u32, Hops>,
     /// Larger at each start of the daemon: which of its agents' messages are new.
@@ -64,8 +66,8 @@ pub struct Beginning {
     pub plugs: Vec<(PlugId, usize)>,
     /// What reports are made from.
     pub facts: Facts,
-    /// To be settled when nobody else has them.
-    pub adopted: Vec<(Recipe, OwnedFd)>,
+    /// To be settled when nobody else has them, with their numbers.
+    pub adopted: Vec<(usize, Recipe, OwnedFd)>,
 }
 
 impl Site {
@@ -73,7 +75,7 @@ impl Site {
     pub fn new(plan: &Plan, inbox: SyncSender<Order>, bell: Bell, chores: SyncSender<Chore>, plugs: Plugs) -> Site {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let life = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-        let shortcuts = Shortcuts::default();
+        let (shortcuts, sights) = (Shortcuts::default(), Sights::default());
         Site {
             plan: plan.empty(),
             programs: BTreeMap::new(),
@@ -83,6 +85,7 @@ impl Site {
             chores,
             plugs,
             shortcuts,
+            sights,
             hops: BTreeMap::new(),
             life,
         }
@@ -98,14 +101,21 @@ impl Site {
         self.shortcuts.clone()
     }
 
-    /// Opens what `plan` names, what is not among `descriptors` that another process has left. The worker, which does not run yet, is to do the
-    /// edits of the answer.
+    /// Where its devices are.
+    pub fn sights(&self) -> Sights {
+        self.sights.clone()
+    }
+
+    /// Opens what `plan` names, what is not among the descriptors that another process has left and `survey`
+    /// knows. The worker, which does not run yet, is to do the edits of the answer.
     ///
     /// # Errors
     /// What could not be had, in words; nothing is left open.
-    pub fn begin(&mut self, plan: Plan, descriptors: Vec<OwnedFd>, log: &Log) -> Result<Beginning, String> {
+    pub fn begin(&mut self, plan: Plan, survey: Survey, log: &Log) -> Result<Beginning, String> {
+        survey.expect(&known_as(&plan));
         let (mut ready, adopted, hops) = netns::roaming(|| {
-            let survey = Survey::of(descriptors);
+            // What nobody took is closed here.
+            let survey = survey;
             // A daemon starts whatever one tenant has in its VDE directory.
             let ready = self.prepare(&plan, &survey, log, Otherwise::Wait)?;
             let adopted = ready.fresh.iter().filter_map(|fresh| adopted(fresh, &ready)).collect();
@@ -211,7 +221,8 @@ impl Site {
     }
 
     fn facts(&self, plan: &Plan, programs: &BTreeMap<u32, Program>, devices: &[Option<Held>]) -> Facts {
-        Facts { tunnels: tunnels(plan, programs, &self.hops), ..facts(plan, devices, &self.shortcuts) }
+        let sights = self.sights.clone();
+        Facts { tunnels: tunnels(plan, programs, &self.hops), sights, ..facts(plan, devices, &self.shortcuts) }
     }
 
     /// Takes note of what an interface is like now. True: the plan, made anew, would have another outcome.
@@ -336,5 +347,6 @@ fn facts(plan: &Plan, devices: &[Option<Held>], shortcuts: &Shortcuts) -> Facts 
     });
     let places = devices.iter().enumerate().filter_map(|(number, held)| Some((held.as_ref()?.place, number)));
     let shortcuts = shortcuts.clone();
-    Facts { plan: plan.clone(), uplinks: uplinks.collect(), devices: places.collect(), shortcuts, tunnels: Vec::new() }
+    let (plan, uplinks, devices) = (plan.clone(), uplinks.collect(), places.collect());
+    Facts { plan, uplinks, devices, shortcuts, sights: Sights::default(), tunnels: Vec::new() }
 }

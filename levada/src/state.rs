@@ -1,18 +1,20 @@
 //! How what switches know (`datapath::switch::handover`) is written down for the next process: by names instead of numbers, because its
 //! configuration may count differently, and with every key optional, because its version may know others.
 
-use control::plan::Plan;
+use control::plan::{Plan, SwitchPlan};
+use datapath::flood::Saved;
 use datapath::pair::Toward;
 use datapath::police::Tokens;
 use datapath::program::{EndpointId, TenantId};
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
-use datapath::switch::{EndpointState, Learned, PairState, State as Known, TenantState};
+use datapath::switch::{EndpointState, Held, Learned, PairState, SeenOutside, State as Known, TenantState};
 use datapath::units::{Both, Rate};
 use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// What the switches of a daemon know.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -34,6 +36,20 @@ struct Switch {
     endpoints: BTreeMap<String, Endpoint>,
     drops: Drops,
     flood: u64,
+    flood_used_ns: u64,
+    outside: Vec<Outside>,
+}
+
+/// An address that was seen outside.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Outside {
+    /// The untagged network where there is none.
+    tenant: Option<String>,
+    mac: [u8; 6],
+    /// The address that it was given for, and whether by a router.
+    address: Option<(IpAddr, bool)>,
+    left_ns: u64,
 }
 
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -43,6 +59,10 @@ struct Tenant {
     ingress: Lane,
     owed_egress_ns: u64,
     owed_ingress_ns: u64,
+    flood_used_ns: u64,
+    /// Of its network from the uplink; without it all of the budget is left.
+    uplink_flood: Option<u64>,
+    uplink_flood_used_ns: u64,
 }
 
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -58,9 +78,12 @@ struct Endpoint {
     drops: Drops,
     /// Address, VLAN, nanoseconds left.
     learned: Vec<([u8; 6], u16, u64)>,
+    /// IP address, MAC address, nanoseconds left.
+    held: Vec<(IpAddr, [u8; 6], u64)>,
     owed_egress_ns: u64,
     owed_ingress_ns: u64,
     flood: u64,
+    flood_used_ns: u64,
     /// Packets, and nanoseconds since.
     tokens: Option<(u64, u64)>,
     pairs: Vec<Pair>,
@@ -154,6 +177,9 @@ impl State {
                 ingress: (&state.stats.ingress).into(),
                 owed_egress_ns: state.owed_ns.egress,
                 owed_ingress_ns: state.owed_ns.ingress,
+                flood_used_ns: state.flood_used_ns,
+                uplink_flood: Some(state.uplink_flood.frames),
+                uplink_flood_used_ns: state.uplink_flood.used_ns,
             };
             let tenants = known.tenants.iter().map(|(id, t)| (switch.tenants[id.0 as usize].clone(), tenant(t)));
             let written = Switch {
@@ -161,7 +187,9 @@ impl State {
                 tenants: tenants.collect(),
                 endpoints: endpoints.collect(),
                 drops: drops_out(&known.uplink_drops),
-                flood: known.uplink_flood,
+                flood: known.uplink_flood.frames,
+                flood_used_ns: known.uplink_flood.used_ns,
+                outside: known.outside.iter().map(|seen| outside_out(switch, seen)).collect(),
             };
             Some((switch.name.clone(), written))
         });
@@ -171,7 +199,7 @@ impl State {
     /// What there is for each switch of `plan`, by its number.
     #[must_use]
     pub fn known(&self, plan: &Plan) -> Vec<(usize, Known)> {
-        let of = |(number, switch): (u32, &control::plan::SwitchPlan)| {
+        let of = |(number, switch): (u32, &SwitchPlan)| {
             let written = self.switches.get(&switch.name)?;
             let endpoints = switch.program.endpoints.iter().filter_map(|(id, _)| {
                 let id = EndpointId(id);
@@ -181,19 +209,41 @@ impl State {
                 let tenant = written.tenants.get(&switch.tenants[id as usize])?;
                 let stats = Both { egress: (&tenant.egress).into(), ingress: (&tenant.ingress).into() };
                 let owed_ns = Both { egress: tenant.owed_egress_ns, ingress: tenant.owed_ingress_ns };
-                Some((TenantId(id), TenantState { stats, owed_ns }))
+                let uplink_flood =
+                    Saved { frames: tenant.uplink_flood.unwrap_or(u64::MAX), used_ns: tenant.uplink_flood_used_ns };
+                Some((TenantId(id), TenantState { stats, owed_ns, flood_used_ns: tenant.flood_used_ns, uplink_flood }))
             });
             let known = Known {
                 version: written.version,
                 endpoints: endpoints.collect(),
                 tenants: tenants.collect(),
                 uplink_drops: drops_in(&written.drops),
-                uplink_flood: written.flood,
+                uplink_flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
+                outside: outside_in(switch, &written.outside),
             };
             Some((number as usize, known))
         };
         plan.switches.iter().filter_map(of).collect()
     }
+}
+
+fn outside_out(switch: &SwitchPlan, seen: &SeenOutside) -> Outside {
+    let &SeenOutside { tenant, mac, address, left_ns } = seen;
+    Outside { tenant: tenant.map(|id| switch.tenants[id.0 as usize].clone()), mac: mac.0, address, left_ns }
+}
+
+fn outside_in(switch: &SwitchPlan, all: &[Outside]) -> Vec<SeenOutside> {
+    let tenants: BTreeMap<&str, TenantId> =
+        switch.tenants.iter().map(|(id, name)| (name.as_str(), TenantId(id))).collect();
+    let one = |seen: &Outside| {
+        let tenant = match &seen.tenant {
+            Some(name) => Some(*tenants.get(name.as_str())?),
+            None => None,
+        };
+        let &Outside { mac, address, left_ns, .. } = seen;
+        Some(SeenOutside { tenant, mac: Mac(mac), address, left_ns })
+    };
+    all.iter().filter_map(one).collect()
 }
 
 fn sojourn(sojourn: &Sojourn) -> (u64, Vec<u64>) {
@@ -210,9 +260,11 @@ fn endpoint_out(state: &EndpointState) -> Endpoint {
         sojourn_ingress: sojourn(&state.stats.sojourn.ingress),
         drops: drops_out(&state.stats.drops),
         learned: state.learned.iter().map(|l| (l.mac.0, l.vlan, l.left_ns)).collect(),
+        held: state.held.iter().map(|h| (h.address, h.mac.0, h.left_ns)).collect(),
         owed_egress_ns: state.owed_ns.egress,
         owed_ingress_ns: state.owed_ns.ingress,
-        flood: state.flood,
+        flood: state.flood.frames,
+        flood_used_ns: state.flood.used_ns,
         tokens: state.tokens.map(|tokens| (tokens.packets, tokens.since_ns)),
         pairs: state.pairs.iter().map(Pair::from).collect(),
     }
@@ -233,8 +285,9 @@ fn endpoint_in(written: &Endpoint) -> EndpointState {
             drops: drops_in(&written.drops),
         },
         learned: written.learned.iter().map(learned).collect(),
+        held: written.held.iter().map(|&(address, mac, left_ns)| Held { address, mac: Mac(mac), left_ns }).collect(),
         owed_ns: Both { egress: written.owed_egress_ns, ingress: written.owed_ingress_ns },
-        flood: written.flood,
+        flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
         tokens: written.tokens.map(|(packets, since_ns)| Tokens { packets, since_ns }),
         pairs: written.pairs.iter().map(PairState::from).collect(),
     }

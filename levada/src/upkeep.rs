@@ -5,6 +5,7 @@ use crate::hops::Hops;
 use crate::hops::ears::Ear;
 use crate::log::{Level, Log};
 use crate::recipe::Recipe;
+use crate::whereabouts::Sights;
 use crate::worker::{AnyPort, Bell, Chore, Order};
 use control::names::show_mac;
 use control::plan::Plan;
@@ -120,6 +121,8 @@ pub struct Upkeep {
     bell: Bell,
     watched: Vec<Watched>,
     news: SyncSender<News>,
+    /// Where devices are that somebody may move.
+    sights: Sights,
     /// Devices of which there is news that found the queue full.
     untold: BTreeSet<usize>,
     /// The most that a device's line has carried, in bit/s.
@@ -148,6 +151,7 @@ impl Upkeep {
         bell: Bell,
         news: SyncSender<News>,
         chores: SyncSender<Chore>,
+        sights: Sights,
     ) -> Upkeep {
         let now = Instant::now();
         Upkeep {
@@ -158,6 +162,7 @@ impl Upkeep {
             bell,
             watched: Vec::new(),
             news,
+            sights,
             untold: BTreeSet::new(),
             fastest: BTreeMap::new(),
             ask: now + ASK,
@@ -180,6 +185,7 @@ impl Upkeep {
                 Ok(Chore::Lost { device, port, why }) => {
                     drop(port);
                     self.watched.retain(|watched| watched.device != device);
+                    self.sights.forget(&[device]);
                     self.begin(device, &why);
                 }
                 Ok(Chore::Event { switch, event }) => self.event(switch, event),
@@ -206,6 +212,7 @@ impl Upkeep {
     }
 
     fn forget(&mut self, gone: &[usize]) {
+        self.sights.forget(gone);
         let gone: BTreeSet<usize> = gone.iter().copied().collect();
         self.watched.retain(|watched| !gone.contains(&watched.device));
         self.lost.retain(|lost| !gone.contains(&lost.device));
@@ -227,6 +234,9 @@ impl Upkeep {
     }
 
     fn watch(&mut self, device: usize, port: AnyPort) {
+        if let Some(seen) = port.whereabouts() {
+            self.sights.see(device, seen);
+        }
         let watched = Watched::new(device, port);
         self.note_speed(device, watched.line);
         self.watched.push(watched);
@@ -243,8 +253,37 @@ impl Upkeep {
     fn bring_in_line(&mut self, device: usize) {
         let Some(Reopen { recipe: Some(recipe), .. }) = self.devices.get(&device) else { return };
         let Some(watched) = self.watched.iter().find(|watched| watched.device == device) else { return };
-        if let Some(Err(why)) = watched.port.fd().map(|fd| recipe.settle(fd)) {
-            self.order(Order::Gone { device, why });
+        let Some(settled) = watched.port.fd().map(|fd| recipe.settle(fd)) else { return };
+        match (settled, recipe) {
+            (Err(why), Recipe::Packet(..) | Recipe::Host(_)) => self.order(Order::Gone { device, why }),
+            // It is ours wherever it is: what cannot be set stays as it is.
+            (settled, Recipe::Tap(_)) => self.sights.complain(device, settled.unwrap_or_else(Some)),
+            (Ok(_), _) => {}
+        }
+    }
+
+    /// Takes note of where devices are by now, and says what has become of them; sets those up that have come
+    /// back to where they should be.
+    fn look_around(&self) {
+        for watched in &self.watched {
+            let Some(seen) = watched.port.whereabouts() else { continue };
+            let device = watched.device;
+            let before = self.sights.of(device);
+            let Some(report) = self.sights.see(device, seen) else { continue };
+            let Some(Reopen { label, recipe: Some(recipe) }) = self.devices.get(&device) else { continue };
+            let text = report.text();
+            let text = if text.is_empty() { "where it should be, and up" } else { &text };
+            self.log.line(Level::Info, &format!("{label} has changed: {text}"));
+            let is_back = before.is_some_and(|b| b.moved.is_some() || b.renamed.is_some())
+                && report.moved.is_none()
+                && report.renamed.is_none();
+            if let Some(fd) = watched.port.fd().filter(|_| is_back) {
+                let welcomed = recipe.welcome(fd);
+                if let Err(why) = &welcomed {
+                    self.log.line(Level::Warning, &format!("{label}: {why}"));
+                }
+                self.sights.complain(device, welcomed.unwrap_or_else(Some));
+            }
         }
     }
 
@@ -292,6 +331,7 @@ impl Upkeep {
                 Err(PortError::Gone(why)) => orders.push(Order::Gone { device, why }),
             }
         }
+        self.look_around();
         for order in orders {
             self.order(order);
         }

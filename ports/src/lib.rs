@@ -39,7 +39,7 @@ pub mod tap;
 pub mod vde;
 pub mod vnet;
 
-pub use survey::Survey;
+pub use survey::{Inherited, Survey};
 
 /// What a port can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +116,18 @@ pub trait Port {
     /// What a process that goes on after this one needs of it ([`Survey`]); nothing where it opens the device anew.
     fn lent(&self) -> Vec<BorrowedFd<'_>> {
         self.fd().into_iter().collect()
+    }
+
+    /// What that process knows it by where its descriptor does not say enough: somebody may have moved and
+    /// renamed the device.
+    fn known_as(&self) -> Option<&str> {
+        None
+    }
+
+    /// Where the device is and what it is like, as of the last [`Port::drops_before_us`]; nothing where it is
+    /// somebody else's, or is none.
+    fn whereabouts(&self) -> Option<&tap::Whereabouts> {
+        None
     }
 
     /// Whether it may be kept while no process serves it. Not an interface that others use as well: they would be cut off.

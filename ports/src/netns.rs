@@ -9,10 +9,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use rustix::fs::FlockOperation;
@@ -30,7 +32,23 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// A network namespace that may or may not exist (yet, or any more).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Netns(PathBuf);
+pub struct Netns(PathBuf, Held);
+
+/// A namespace that is open. It does not make a [`Netns`] another: the path does.
+#[derive(Clone, Default, Debug)]
+struct Held(Option<Arc<File>>);
+
+impl PartialEq for Held {
+    fn eq(&self, _: &Held) -> bool {
+        true
+    }
+}
+
+impl Eq for Held {}
+
+impl Hash for Held {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
 
 /// Which namespace it is: one that is made anew under the same name has another identity.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,7 +61,7 @@ impl Netns {
     /// The namespace `NAME` under `/run/netns`, or the one at an absolute path, such as `/proc/PID/ns/net`.
     #[must_use]
     pub fn new(name_or_path: &str) -> Netns {
-        Netns(Path::new(DIRECTORY).join(name_or_path))
+        Netns(Path::new(DIRECTORY).join(name_or_path), Held::default())
     }
 
     /// The file that stands for the namespace.
@@ -63,7 +81,7 @@ impl Netns {
             Err(error) => return Err(error),
         };
         let mut all: Vec<Netns> =
-            entries.map(|entry| entry.map(|entry| Netns(entry.path()))).collect::<io::Result<_>>()?;
+            entries.map(|entry| entry.map(|entry| Netns::at(entry.path()))).collect::<io::Result<_>>()?;
         all.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(all)
     }
@@ -75,10 +93,10 @@ impl Netns {
     /// `/proc` or `/run/netns` cannot be read.
     pub fn reachable() -> io::Result<Vec<Netns>> {
         let mut all = Netns::named()?;
-        all.extend(mounted(&fs::read_to_string(MOUNTS)?).into_iter().map(Netns));
+        all.extend(mounted(&fs::read_to_string(MOUNTS)?).into_iter().map(Netns::at));
         let processes = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let processes = processes.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        all.extend(processes.map(|pid| Netns(Path::new("/proc").join(pid).join("ns/net"))));
+        all.extend(processes.map(|pid| Netns::at(Path::new("/proc").join(pid).join("ns/net"))));
         // Each once. What cannot be looked at has ended, or is another user's.
         let mut seen = HashSet::new();
         all.retain(|netns| netns.identity().is_ok_and(|identity| seen.insert(identity)));
@@ -102,8 +120,29 @@ impl Netns {
         Identity::of(&self.open()?)
     }
 
+    /// The same, kept open: it is there for as long as this value is, also where the right to look at the
+    /// process that it is named by is given up meanwhile. What is meant by the path later may be another
+    /// namespace.
+    ///
+    /// # Errors
+    /// It does not exist, or may not be looked at.
+    pub fn held(self) -> io::Result<Netns> {
+        let file = self.open()?;
+        Ok(Netns(self.0, Held(Some(Arc::new(file)))))
+    }
+
+    /// The name below `/run/netns`; `None` where it has only a path.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.strip_prefix(DIRECTORY).ok()?.to_str()
+    }
+
     pub(crate) fn open(&self) -> io::Result<File> {
-        File::open(&self.0)
+        self.1.0.as_ref().map_or_else(|| File::open(&self.0), |held| held.try_clone())
+    }
+
+    fn at(path: PathBuf) -> Netns {
+        Netns(path, Held::default())
     }
 
     /// Makes a new named namespace, with its loopback interface up.
@@ -159,7 +198,8 @@ impl Identity {
     }
 
     /// A number that no other namespace has while this one is there: the kernel gives them 32 bits (`ns_common::inum`).
-    pub(crate) fn number(self) -> u32 {
+    #[must_use]
+    pub fn number(self) -> u32 {
         self.inode as u32
     }
 }

@@ -29,6 +29,8 @@ const ANSWER_BYTES: usize = 32 * 1024;
 const STATS64_TX_DROPPED: usize = 7 * 8;
 /// Attribute of a link: the longest packet that is offloaded (`IFLA_GSO_MAX_SIZE`).
 const IFLA_GSO_MAX_SIZE: u16 = 41;
+/// Flag of a link: it is up and has a carrier (`linux/if.h`).
+const IFF_LOWER_UP: i32 = 1 << 16;
 /// Attribute of a route: its gateway, where that is of another family (`RTA_VIA`).
 const RTA_VIA: u16 = 18;
 /// Attribute of `RTM_NEWNSID`: the id; -1 lets the kernel choose (`NETNSA_NSID`).
@@ -59,6 +61,8 @@ pub(crate) struct Link {
     pub txqueuelen: u32,
     /// Whether its owner wants it up.
     pub is_up: bool,
+    /// Whether it is up and has a carrier.
+    pub has_carrier: bool,
 }
 
 /// One interface, as a request names it.
@@ -437,8 +441,9 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 fn parse_link(body: &[u8]) -> Option<Link> {
-    let is_up = i32_at(body, 8)? & libc::IFF_UP != 0;
-    let mut link = Link { index: i32_at(body, 4)?, hardware: u16_at(body, 2)?, is_up, ..Link::default() };
+    let flags = i32_at(body, 8)?;
+    let (is_up, has_carrier) = (flags & libc::IFF_UP != 0, flags & IFF_LOWER_UP != 0);
+    let mut link = Link { index: i32_at(body, 4)?, hardware: u16_at(body, 2)?, is_up, has_carrier, ..Link::default() };
     for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(value),

@@ -1,13 +1,16 @@
 //! What there is already when devices are opened: descriptors that an earlier process left, and the devices of all instances, wherever
 //! they are.
 //!
-//! What a descriptor is open on is asked of the kernel, so that it needs no description, and none can be wrong: a TAP has a name and a
-//! namespace, a packet socket an interface and a namespace, a link an id that is found at its interface's hook, a directory is the same as
-//! another by device and inode, and a socket that listens has a path. What nobody takes is closed with the survey.
+//! What a descriptor is open on is asked of the kernel, so that it needs no description, and none can be
+//! wrong: a packet socket has an interface and a namespace, a link an id that is found at its interface's
+//! hook, a directory is the same as another by device and inode, and a socket that listens has a path. A TAP
+//! has a name and a namespace, but both may be others than they were: of it the earlier process says what it
+//! knew it by. What nobody takes is closed with the survey.
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::FileType;
@@ -15,71 +18,114 @@ use rustix::fs::FileType;
 use crate::netns::{Identity, Netns};
 use crate::packet;
 use crate::rtnl::Link;
-use crate::tap;
+use crate::tap::{self, TapOptions};
 
 /// See the module. Looking for the devices of all instances is done once for all, when the first is wanted: looking for each of 100 by itself
 /// in 100 namespaces took seconds.
 #[derive(Default)]
 pub struct Survey {
-    inherited: RefCell<Vec<OwnedFd>>,
+    inherited: RefCell<Vec<Inherited>>,
+    elsewhere: Vec<Netns>,
     known: OnceCell<Vec<(Option<Netns>, Link)>>,
 }
 
-/// An inherited descriptor on an attached TAP device.
-pub(crate) struct InheritedTap {
+/// A descriptor that an earlier process left.
+#[derive(Debug)]
+pub struct Inherited {
+    /// It.
     pub fd: OwnedFd,
-    pub name: String,
-    pub netns: Identity,
+    /// What that process knew it by ([`crate::Port::known_as`]), where it said so.
+    pub known_as: Option<String>,
+}
+
+impl From<OwnedFd> for Inherited {
+    fn from(fd: OwnedFd) -> Inherited {
+        Inherited { fd, known_as: None }
+    }
+}
+
+impl From<Inherited> for OwnedFd {
+    fn from(inherited: Inherited) -> OwnedFd {
+        inherited.fd
+    }
+}
+
+impl AsFd for Inherited {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl Survey {
-    /// A survey that knows descriptors of an earlier process.
+    /// A survey that knows descriptors of an earlier process, and namespaces without a name where devices may
+    /// be, too.
     #[must_use]
-    pub fn of(descriptors: Vec<OwnedFd>) -> Survey {
-        Survey { inherited: RefCell::new(descriptors), known: OnceCell::new() }
+    pub fn of(inherited: Vec<Inherited>, elsewhere: Vec<Netns>) -> Survey {
+        Survey { inherited: RefCell::new(inherited), elsewhere, known: OnceCell::new() }
+    }
+
+    /// Takes note of all that will be asked for. What a descriptor was known as and nobody asks for, it is
+    /// not called any more: it may be had by the name and the namespace that its device has now.
+    pub fn expect(&self, wanted: &BTreeSet<String>) {
+        for inherited in self.inherited.borrow_mut().iter_mut() {
+            inherited.known_as.take_if(|known_as| !wanted.contains(known_as));
+        }
     }
 
     /// The first descriptor of which `what` says something, with what it says.
-    fn take<T>(&self, what: impl Fn(BorrowedFd<'_>) -> Option<T>) -> Option<(OwnedFd, T)> {
+    fn take<T>(&self, what: impl Fn(&Inherited) -> Option<T>) -> Option<(OwnedFd, T)> {
         let mut inherited = self.inherited.borrow_mut();
-        let (at, said) = inherited.iter().enumerate().find_map(|(at, fd)| Some((at, what(fd.as_fd())?)))?;
-        Some((inherited.swap_remove(at), said))
+        let (at, said) = inherited.iter().enumerate().find_map(|(at, one)| Some((at, what(one)?)))?;
+        Some((inherited.swap_remove(at).fd, said))
     }
 
-    /// That of the TAP device of this name, in this namespace (`None`: ours).
-    pub(crate) fn tap(&self, name: &str, netns: Option<&Netns>) -> Option<InheritedTap> {
-        let wanted = place(netns)?;
-        let is_it = |fd: BorrowedFd<'_>| {
-            let (is, at) = tap::attached_to(fd)?;
-            (is == name && at == wanted).then_some(())
+    /// That of a TAP device, wherever the device is by now. Of those of which nothing was said, that of the
+    /// device which has the name and is where it should be.
+    pub(crate) fn tap(&self, options: &TapOptions) -> Option<OwnedFd> {
+        let known_as = options.known_as();
+        let is_known =
+            |one: &Inherited| (one.known_as.as_ref() == Some(&known_as) && tap::is_attached(one.as_fd())).then_some(());
+        let known = self.take(is_known);
+        let at_its_place = || {
+            let wanted = place(options.netns.as_ref())?;
+            let is_there = |one: &Inherited| {
+                let (is, at) = tap::attached_to(one.as_fd()).filter(|_| one.known_as.is_none())?;
+                (is == options.name && at == wanted).then_some(())
+            };
+            self.take(is_there)
         };
-        let (fd, ()) = self.take(is_it)?;
-        Some(InheritedTap { fd, name: name.to_owned(), netns: wanted })
+        known.or_else(at_its_place).map(|(fd, ())| fd)
+    }
+
+    /// Namespaces without a name where devices may be.
+    pub(crate) fn elsewhere(&self) -> &[Netns] {
+        &self.elsewhere
     }
 
     /// That of a packet socket on the interface with this index, in this namespace (`None`: ours).
     pub(crate) fn packet_socket(&self, index: i32, netns: Option<&Netns>) -> Option<OwnedFd> {
         let wanted = place(netns)?;
-        let is_it = |fd: BorrowedFd<'_>| (packet::socket_on(fd)? == (index, wanted)).then_some(());
+        let is_it = |one: &Inherited| (packet::socket_on(one.as_fd())? == (index, wanted)).then_some(());
         self.take(is_it).map(|(fd, ())| fd)
     }
 
     /// That of the link with one of these ids.
     pub(crate) fn link(&self, ids: &[u32]) -> Option<OwnedFd> {
-        self.take(|fd| packet::link_id(fd).filter(|id| ids.contains(id))).map(|(fd, _)| fd)
+        self.take(|one| packet::link_id(one.as_fd()).filter(|id| ids.contains(id))).map(|(fd, _)| fd)
     }
 
     /// Those of the directory at `path`, and of the socket that listens in it as `name`.
     pub(crate) fn directory(&self, path: &Path, name: &str) -> Option<(OwnedFd, OwnedFd)> {
         let wanted = rustix::fs::stat(path).ok()?;
-        let listens = |fd: BorrowedFd<'_>| {
+        let listens = |one: &Inherited| {
+            let fd = one.as_fd();
             rustix::net::sockopt::socket_acceptconn(fd).ok().filter(|listens| *listens)?;
             let address = rustix::net::getsockname(fd).ok()?;
             let address = rustix::net::SocketAddrUnix::try_from(address).ok()?;
             (address.path()?.to_bytes() == path.join(name).as_os_str().as_encoded_bytes()).then_some(())
         };
-        let is_it = |fd: BorrowedFd<'_>| {
-            let status = rustix::fs::fstat(fd).ok()?;
+        let is_it = |one: &Inherited| {
+            let status = rustix::fs::fstat(one).ok()?;
             let same = (status.st_dev, status.st_ino) == (wanted.st_dev, wanted.st_ino);
             (same && FileType::from_raw_mode(status.st_mode) == FileType::Directory).then_some(())
         };

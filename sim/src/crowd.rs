@@ -409,12 +409,14 @@ fn program(spec: &CrowdSpec, host: usize, shares: &[Share]) -> Program {
         share: both(share),
         queue_bytes: QUEUE_BYTES as u32,
         flood_per_second: 1000,
+        flood_rate: Rate::UNLIMITED,
         max_learned: 1024,
         talk: None,
     };
     let tenant = |(place, share): (usize, &Share)| Tenant {
         attachment: Attachment::Vlan(10 + place as u16),
         share: both(share),
+        ..Tenant::default()
     };
     Program {
         uplink: Some(Uplink {

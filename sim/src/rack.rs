@@ -191,6 +191,7 @@ impl Rack {
                 share: member.share,
                 queue_bytes: self.queue_bytes,
                 flood_per_second: 1000,
+                flood_rate: Rate::UNLIMITED,
                 max_learned: 1024,
                 talk: None,
             }
@@ -202,7 +203,11 @@ impl Rack {
                 Share { guarantee: Rate(sum), ..Share::default() }
             };
             let [egress, ingress] = datapath::units::Direction::ALL.map(share);
-            Tenant { attachment: Attachment::Vlan(10 + tenant as u16), share: Both { egress, ingress } }
+            Tenant {
+                attachment: Attachment::Vlan(10 + tenant as u16),
+                share: Both { egress, ingress },
+                ..Tenant::default()
+            }
         });
         Program {
             order: OrderKind::Fair,

@@ -222,7 +222,7 @@ impl Site {
                 });
             }
             let share = if far { Both::default() } else { spec.promised() };
-            tenants.push(Tenant { attachment: Attachment::Vlan(10 + t as u16), share });
+            tenants.push(Tenant { attachment: Attachment::Vlan(10 + t as u16), share, ..Tenant::default() });
         }
         let ports = vec![PortFeatures::default(); endpoints.len() + 1];
         Program {
@@ -266,6 +266,7 @@ fn open_endpoint(identity: Identity) -> Endpoint {
         share: Both::default(),
         queue_bytes: FAR_QUEUE_BYTES,
         flood_per_second: 1000,
+        flood_rate: Rate::UNLIMITED,
         max_learned: 1024,
         talk: None,
     }

@@ -248,7 +248,7 @@ impl World {
             let share =
                 if host == 0 { Share { guarantee: rate(guarantee), ..Share::default() } } else { Share::default() };
             let attachment = self.guests.map_or(Attachment::Vlan(vlan), |_| Attachment::Untagged);
-            program.tenants.push(Tenant { attachment, share: both(share) });
+            program.tenants.push(Tenant { attachment, share: both(share), ..Tenant::default() });
             names.push((*name).to_string());
         }
         let endpoint = |mac, receiver: &Receiver, share| Endpoint {
@@ -259,6 +259,7 @@ impl World {
             share: both(share),
             queue_bytes: 1 << 20,
             flood_per_second: 1000,
+            flood_rate: Rate::UNLIMITED,
             max_learned: 64,
             talk: None,
         };

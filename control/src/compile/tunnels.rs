@@ -1,13 +1,13 @@
 //! Compiling the tunnels of a switch: where its tenants are besides. Other hosts are the members of the cluster that have an end of tunnels,
 //! and the other switches of this daemon that have one; tenants are called the same on all of them.
 
-use crate::config::{Config, Switch};
+use crate::config::{Config, Remote, Switch};
 use crate::names::Locator;
 use crate::plan::{LeftOut, Underlay};
 use datapath::overlay::{MOST_PEERS, MOST_REMOTES, Overlay, Peer, Vtep};
 use datapath::program::{Attachment, TenantId};
 use datapath::wire::Mac;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// The tunnels of `switch`, whose tenants are numbered `ids`.
@@ -67,6 +67,21 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
         _ => None,
     };
     (overlay, Some(Underlay { vtep, interface, hosts, left_out }))
+}
+
+/// What endpoints of other hosts have declared of tenants that reach them without tunnels, as far as the cluster's directory says.
+pub(super) fn elsewhere(config: &Config, switch: &Switch, ids: &[u32]) -> BTreeSet<(TenantId, Mac)> {
+    let Some(cluster) = &config.cluster else { return BTreeSet::new() };
+    let is_direct = |attachment| matches!(attachment, Attachment::Vlan(_) | Attachment::Untagged);
+    let tenants = switch.tenants.iter().zip(ids).filter(|(tenant, _)| is_direct(tenant.attachment));
+    let tenants: BTreeMap<&str, TenantId> = tenants.map(|(tenant, &id)| (tenant.name.as_str(), TenantId(id))).collect();
+    let others = cluster.members.iter().filter(|member| member.name != cluster.host);
+    let endpoints = others.flat_map(|member| &member.endpoints);
+    let of = |endpoint: &'_ Remote| {
+        let id = tenants.get(endpoint.tenant.as_str()).copied();
+        id.into_iter().flat_map(|id| endpoint.macs.iter().map(move |&mac| (id, mac))).collect::<Vec<_>>()
+    };
+    endpoints.flat_map(of).take(MOST_REMOTES).collect()
 }
 
 fn is_tunnelled(attachment: Attachment) -> bool {

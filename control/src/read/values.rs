@@ -212,9 +212,25 @@ pub(super) fn vtep(value: &DeValue<'_>) -> Result<IpAddr, Wrong> {
 
 /// One thing that an endpoint may announce.
 pub(super) fn allow(value: &DeValue<'_>) -> Result<Allow, Wrong> {
-    const NONE: Allow = Allow { dhcp_server: false, router: false };
-    let table = [("dhcp-server", Allow { dhcp_server: true, ..NONE }), ("router", Allow { router: true, ..NONE })];
-    choice(value, &table, "permission")
+    choice(value, &names::PERMISSIONS, "permission")
+}
+
+/// An address of one station: of Ethernet, or of IP.
+pub(super) fn mac_or_ip(value: &DeValue<'_>) -> Result<Result<Mac, IpAddr>, Wrong> {
+    const SUCH_AS: &str = "\"10.0.0.254\", \"fe80::1\" or \"02:00:00:00:00:fe\"";
+    let word = text(value, SUCH_AS)?;
+    if let Ok(ip) = word.parse::<IpAddr>() {
+        let is_one = !ip.is_unspecified() && !ip.is_multicast();
+        return if is_one {
+            Ok(Err(ip))
+        } else {
+            Err(Wrong::new(format!("{word} is no station's address"), format!("write such as {SUCH_AS}")))
+        };
+    }
+    names::mac(word).map(Ok).map_err(|wrong| match word.contains('/') {
+        true => Wrong::new(format!("\"{word}\" is not one address"), format!("write such as {SUCH_AS}")),
+        false => wrong,
+    })
 }
 
 /// A namespace: a name below /run/netns, or an absolute path.

@@ -1,7 +1,7 @@
 //! On what ground the guard lets a frame through or refuses it, for people who ask. [`super::check`] decides; this only says by which of
 //! the declared addresses.
 
-use super::{Identity, check, check_transit};
+use super::Identity;
 use crate::verdict::Reason;
 use crate::wire::{Arp, Ipv4, Ipv6, L3, Layout, Mac, source};
 use core::fmt;
@@ -30,7 +30,7 @@ pub enum Match {
 pub struct Finding {
     /// What it says.
     pub verdict: Result<(), Reason>,
-    /// A bridge port: only what no frame may be is checked.
+    /// A bridge port: its sources are not checked against a list.
     pub trunk: bool,
     /// The Ethernet source.
     pub mac: Mac,
@@ -43,14 +43,9 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What the guard finds of a frame from the endpoint with this identity; the frame was parsed.
+    /// What the guard finds of a frame from the endpoint with this identity, of which it gives this verdict; the frame was parsed.
     #[must_use]
-    pub fn of(bytes: &[u8], layout: &Layout, identity: &Identity, trunk: bool) -> Finding {
-        let verdict = match (trunk, layout.vlan) {
-            (true, _) => check_transit(bytes),
-            (false, Some(_)) => Err(Reason::BadVlan),
-            (false, None) => check(bytes, layout, identity),
-        };
+    pub fn of(bytes: &[u8], layout: &Layout, identity: &Identity, trunk: bool, verdict: Result<(), Reason>) -> Finding {
         let address = match layout.l3 {
             L3::Arp => Arp::of(bytes, layout).map(|arp| IpAddr::V4(arp.sender_ip())),
             L3::Ipv4 => Ipv4::of(bytes, layout).map(|ip| IpAddr::V4(ip.source())),
@@ -77,13 +72,13 @@ impl Identity {
             _ if self.any_ip() => Some(Match::Any),
             IpAddr::V4(address) => self.ipv4.iter().find_map(|&(prefix, len)| {
                 let only = Identity { ipv4: vec![(prefix, len)], ..Identity::default() };
-                one(only.owns_ipv4(address), Match::Prefix(prefix.into(), len))
+                one(only.right_v4(address).is_some(), Match::Prefix(prefix.into(), len))
             }),
             IpAddr::V6(address) => self
                 .ipv6
                 .iter()
                 .find_map(|&(prefix, len)| {
-                    // Not `owns_ipv6`, which also knows link-local addresses.
+                    // Not `right_v6`, which also knows link-local addresses.
                     let differing = u128::from(address) ^ u128::from(prefix);
                     let same = differing.checked_shr(128_u32.saturating_sub(len.into())).unwrap_or(0) == 0;
                     one(same, Match::Prefix(prefix.into(), len))

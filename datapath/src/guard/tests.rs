@@ -27,6 +27,7 @@ const ND: Result<(), Reason> = Err(Reason::SpoofedNd);
 const DHCP: Result<(), Reason> = Err(Reason::DhcpServer);
 const RA: Result<(), Reason> = Err(Reason::RouterAdvertisement);
 const RESERVED: Result<(), Reason> = Err(Reason::Reserved);
+const CONTROL: Result<(), Reason> = Err(Reason::ControlProtocol);
 const BAD: Result<(), Reason> = Err(Reason::Malformed);
 
 /// One MAC, one address of each family, nothing else.
@@ -44,10 +45,11 @@ fn assert_all(identity: &Identity, cases: &[(Build, Result<(), Reason>)]) {
     for (build, expected) in cases {
         let bytes = build.bytes();
         let layout = parse(&bytes).unwrap_or_else(|_| panic!("malformed: {build:?}"));
-        assert_eq!(check(&bytes, &layout, identity), *expected, "{build:?} from {identity:?}");
+        assert_eq!(check(&bytes, &layout, identity).map(drop), *expected, "{build:?} from {identity:?}");
         // A tag changes nothing: whether there may be one is decided elsewhere.
         let bytes = build.clone().vlan(5).bytes();
-        assert_eq!(check(&bytes, &parse(&bytes).unwrap(), identity), *expected, "tagged {build:?}");
+        let again = check(&bytes, &parse(&bytes).unwrap(), identity).map(drop);
+        assert_eq!(again, *expected, "tagged {build:?}");
     }
 }
 
@@ -61,7 +63,8 @@ fn ethernet_addresses() {
         (to(reserved(1)).ethertype(ethertype::MAC_CONTROL).payload(&[0, 1]), RESERVED),
         (to(OTHER).ethertype(ethertype::MAC_CONTROL).payload(&[0, 1]), RESERVED),
         (to(reserved(0x0f)), RESERVED),
-        (to(reserved(0x10)), OK),
+        (to(reserved(0x10)), CONTROL),
+        (to(Mac([1, 0, 0x5e, 0, 0, 0xfb])), OK),
         (to(Mac::BROADCAST), OK),
         (from(Mac([3, 0, 0, 0, 0, 0xa])), Err(Reason::BadSource)),
         (from(Mac::BROADCAST), Err(Reason::BadSource)),
@@ -71,7 +74,7 @@ fn ethernet_addresses() {
         assert_all(&identity, &everywhere);
         for (build, expected) in &everywhere {
             let bytes = build.bytes();
-            assert_eq!(check_transit(&bytes), *expected);
+            assert_eq!(check_transit(&bytes), if *expected == CONTROL { OK } else { *expected });
         }
     }
     assert_all(&strict(), &[(from(OWN), OK), (from(OTHER), MAC), (from(Mac([2, 0, 0, 0, 0, 0xc])), MAC)]);
@@ -98,7 +101,7 @@ fn arp_senders() {
     assert_all(&strict(), &cases);
     let any = [(build::arp_reply(OWN, OTHER4, OTHER, OTHER4), OK), (spoofed_mac.clone(), ARP)];
     assert_all(&any_ip(), &any);
-    assert_all(&Identity::default(), &[(spoofed_mac, OK)]);
+    assert_all(&Identity::default(), &[(spoofed_mac, ARP)]);
     let only6 = Identity { ipv4: vec![], ..strict() };
     assert_all(&only6, &[(build::arp_request(OWN, OWN4, OTHER4), ARP), (build::arp_request(OWN, NO4, OTHER4), OK)]);
 }
@@ -289,7 +292,10 @@ fn routers_and_servers_are_allowed_to_be() {
         v6().extension(protocol::DESTINATION_OPTIONS, &EIGHT).udp(547, 546),
         v6().fragment(0, true).udp(547, 546).payload(&[0; 8]),
     ];
-    let allow = |identity: Identity, router, dhcp_server| Identity { allow: Allow { router, dhcp_server }, ..identity };
+    let allow = |identity: Identity, router, dhcp_server| Identity {
+        allow: Allow { router, dhcp_server, ..Allow::default() },
+        ..identity
+    };
     for identity in [strict(), any_ip(), Identity::default()] {
         for build in &router {
             assert_all(&allow(identity.clone(), true, false), &[(build.clone(), OK)]);
@@ -311,6 +317,131 @@ fn routers_and_servers_are_allowed_to_be() {
     assert_all(&allow(strict(), true, false), &[(for_another, ND)]);
 }
 
+/// By the addresses that are reserved for them, by EtherType and by LLC; a permission lets each pass but what no switch forwards.
+#[test]
+fn control_protocols_are_allowed_to_be() {
+    let llc = |to: Mac, body: &[u8]| eth(OWN, to).ethertype(body.len() as u16).payload(body.to_vec());
+    let cisco = |last, kind: u16| {
+        let [high, low] = kind.to_be_bytes();
+        llc(Mac([1, 0, 0x0c, 0xcc, 0xcc, last]), &[0xaa, 0xaa, 3, 0, 0, 0x0c, high, low, 0, 0])
+    };
+    let cases = [
+        cisco(0xcc, 0x2000),
+        cisco(0xcc, 0x2003),
+        cisco(0xcc, 0x2004),
+        cisco(0xcc, 0x0104),
+        cisco(0xcd, 0x010b),
+        eth(OWN, Mac([1, 0x80, 0xc2, 0, 0, 0x21])).ethertype(0x88f5),
+        eth(OWN, Mac([1, 0x80, 0xc2, 0, 0, 0x33])).ethertype(0x88b5),
+        llc(OTHER, &[0x42, 0x42, 3, 0, 0]),
+        llc(OTHER, &[0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0]),
+        llc(OTHER, &[0xfe, 0xfe, 3, 0x83]),
+        eth(OWN, OTHER).ethertype(0x88cc).payload(&[2, 7]),
+        eth(OWN, OTHER).ethertype(0x8809).payload(&[1, 1]),
+        eth(OWN, OTHER).ethertype(0x888e).payload(&[1, 2]),
+    ];
+    for identity in [strict(), any_ip(), Identity::default()] {
+        let allow = Allow { control_protocols: true, ..Allow::default() };
+        let allowed = Identity { allow, ..identity.clone() };
+        for build in &cases {
+            assert_all(&identity, &[(build.clone(), CONTROL)]);
+            assert_all(&allowed, &[(build.clone(), OK)]);
+            let bytes = build.bytes();
+            let trunk = check_trunk(&bytes, &parse(&bytes).unwrap(), identity.allow, None::<fn(u16) -> bool>);
+            assert_eq!(trunk.map(drop), CONTROL, "a trunk: {build:?}");
+        }
+        assert_all(&allowed, &[(eth(OWN, Mac([1, 0x80, 0xc2, 0, 0, 0])), RESERVED)]);
+    }
+}
+
+#[test]
+fn what_only_routers_say() {
+    let group = Ipv4Addr::new(224, 0, 0, 18);
+    let v4 = || eth(OWN, OTHER).ipv4(OWN4, group);
+    let v6 = || eth(OWN, OTHER).ipv6(OWN6, build::ALL_ROUTERS);
+    let pppoe = |code: u8| eth(OWN, OTHER).ethertype(ethertype::PPPOE_DISCOVERY).payload(vec![0x11, code, 0, 0, 0, 0]);
+    let routers = [
+        v4().protocol(protocol::VRRP).payload(&[0; 20]),
+        v4().protocol(protocol::OSPF).payload(&[0; 44]),
+        v4().fragment(8, false).protocol(protocol::OSPF).payload(&[0; 8]),
+        v4().protocol(protocol::PIM).payload(&[0; 8]),
+        v4().protocol(protocol::IGMP).payload(&[0x11, 0, 0, 0, 0, 0, 0, 0]),
+        v4().protocol(protocol::IGMP).fragment(0, true).payload(&[0x16, 0, 0, 0, 0, 0, 0, 0]),
+        v4().udp(1985, 1985),
+        v4().udp(520, 520),
+        v6().protocol(protocol::OSPF).payload(&[0; 36]),
+        v6().extension(protocol::DESTINATION_OPTIONS, &EIGHT).protocol(protocol::VRRP).payload(&[0; 8]),
+        v6().icmp(icmpv6::MLD_QUERY, 0, 0).payload(&[0; 16]),
+        v6().icmp(icmpv6::RENUMBERING, 1, 0).payload(&[0; 16]),
+        v6().extension(protocol::MOBILITY, &EIGHT).icmp(icmpv6::ROUTER_ADVERTISEMENT, 0, 0).payload(&[0; 8]),
+        v6().extension(protocol::HOST_IDENTITY, &EIGHT).icmp(icmpv6::ROUTER_ADVERTISEMENT, 0, 0).payload(&[0; 8]),
+        v6().udp(521, 521),
+        pppoe(7),
+        pppoe(0x65),
+    ];
+    for identity in [strict(), any_ip(), Identity::default()] {
+        let router = Identity { allow: Allow { router: true, ..Allow::default() }, ..identity.clone() };
+        for build in &routers {
+            assert_all(&identity, &[(build.clone(), RA)]);
+            assert_all(&router, &[(build.clone(), OK)]);
+        }
+        let hosts = [
+            v4().protocol(protocol::IGMP).payload(&[0x17, 0, 0, 0, 0, 0, 0, 0]),
+            eth(OWN, OTHER).ipv4(OWN4, OTHER4).udp(520, 1985),
+            eth(OWN, OTHER).ipv6(OWN6, OTHER6).udp(9, 521),
+            v4().udp(5353, 5353),
+            pppoe(9),
+        ];
+        for build in hosts {
+            assert_all(&identity, &[(build, OK)]);
+        }
+    }
+}
+
+#[test]
+fn a_moved_machine_announces_itself_by_reverse_arp() {
+    let rarp = |operation: u8, sender: Mac, target: Mac| {
+        let head = [0, 1, 8, 0, 6, 4, 0, operation];
+        let body = [&head[..], &sender.0, &[0; 4], &target.0, &[0; 4]].concat();
+        eth(OWN, Mac::BROADCAST).ethertype(ethertype::RARP).payload(body)
+    };
+    let cases = [
+        (rarp(3, OWN, OWN), OK),
+        (rarp(3, OTHER, OTHER), ARP),
+        (rarp(3, OWN, OTHER), ARP),
+        (rarp(4, OWN, OWN), ARP),
+        (eth(OWN, OTHER).ethertype(ethertype::RARP).payload(&[0; 20]), BAD),
+    ];
+    for identity in [strict(), any_ip(), Identity::default()] {
+        assert_all(&identity, &cases);
+    }
+}
+
+/// A trunk in the untagged network leaves it with its tags: none of them leads into another tenant's VLAN.
+#[test]
+fn a_trunk_does_not_tag_into_others_vlans() {
+    let tag = |kind: u16, vlan: u16| [kind.to_be_bytes(), vlan.to_be_bytes()].concat();
+    let frame = |tags: Vec<u8>| [&OTHER.0[..], &OWN.0, &tags, &0x88b5u16.to_be_bytes(), &[0; 46]].concat();
+    let verdict = |bytes: &[u8], taken: bool| {
+        let is_taken = taken.then_some(|vlan| vlan == 10);
+        check_trunk(bytes, &parse(bytes).unwrap(), Allow::default(), is_taken).map(drop)
+    };
+    let bad = Err(Reason::BadVlan);
+    for (tags, expected) in [
+        (vec![], OK),
+        (tag(0x8100, 11), OK),
+        (tag(0x8100, 10), bad),
+        (tag(0x8100, 0xe00a), bad),
+        (tag(0x88a8, 10), bad),
+        ([tag(0x8100, 0), tag(0x8100, 10)].concat(), bad),
+        ([tag(0x8100, 0), tag(0x8100, 0), tag(0x88a8, 10)].concat(), bad),
+        ([tag(0x8100, 11), tag(0x8100, 10)].concat(), OK),
+    ] {
+        assert_eq!(verdict(&frame(tags.clone()), true), expected, "{tags:02x?}");
+        assert_eq!(verdict(&frame(tags.clone()), false), OK, "in a VLAN of its own: {tags:02x?}");
+    }
+}
+
 #[test]
 fn nothing_hides_behind_another_encapsulation() {
     let inner = build::router_advertisement(OTHER, GATEWAY_LL).bytes();
@@ -323,15 +454,18 @@ fn nothing_hides_behind_another_encapsulation() {
             (eth(OWN, OTHER).ethertype(ethertype::SERVICE_VLAN).payload(&tagged), Err(Reason::BadVlan)),
             (llc(snap(0)), BAD),
             (llc(snap(0xf8)), BAD),
-            (llc(snap(0x0c)), OK),
-            (llc(vec![0x42, 0x42, 3, 0, 0, 0]), OK),
+            (llc([&[0xaa, 0xaa, 3, 0, 0x80, 0xc2, 0, 7][..], &inner].concat()), BAD),
+            (llc([&[0xaa, 0xaa, 3, 0, 0x11, 0x22, 0, 7][..], &inner].concat()), OK),
+            (eth(OWN, OTHER).ethertype(ethertype::JUMBO_LLC).payload(snap(0)), BAD),
+            (eth(OWN, OTHER).ethertype(ethertype::OTHER_QINQ).payload(&tagged), Err(Reason::BadVlan)),
+            (eth(OWN, OTHER).ethertype(ethertype::BACKBONE_TAG).payload(&tagged), Err(Reason::BadVlan)),
             (llc(vec![]), OK),
-            (eth(OWN, OTHER).ethertype(0x88cc).payload(&[1, 2]), OK),
+            (llc(vec![0xf0, 0xf0, 3]), OK),
         ];
         // The first case without a tag around it is no second tag, but a first.
         let (first, others) = cases.split_first().unwrap();
         let bytes = first.0.clone().vlan(0).bytes();
-        assert_eq!(check(&bytes, &parse(&bytes).unwrap(), &identity), first.1);
+        assert_eq!(check(&bytes, &parse(&bytes).unwrap(), &identity).map(drop), first.1);
         assert_all(&identity, others);
     }
 }

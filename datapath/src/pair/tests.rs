@@ -14,7 +14,7 @@ fn mac(n: u32) -> Mac {
 fn a_switch_has_so_many_and_each_place_is_used_again() {
     let mut pairs = Pairs::new();
     let mut limit = |from: u32, n: u32| {
-        pairs.limit(Instant(1), EndpointId(from), Toward::Address(mac(n)), Rate(1_000_000), 1 << 20)
+        pairs.limit(Instant(1), EndpointId(from), Toward::Address(mac(n)), Rate(1_000_000), (1 << 20, Owner::NOBODY))
     };
     for from in 0..MOST / MOST_OF_ENDPOINT {
         assert_eq!(limit(from, MOST_OF_ENDPOINT), Ok(()));
@@ -29,7 +29,7 @@ fn a_switch_has_so_many_and_each_place_is_used_again() {
     }
     assert!(pairs.lift(from, Toward::Everyone).is_none());
     assert_eq!((pairs.of(from).count(), pairs.pairs.len(), pairs.vacant.len()), (0, MOST as usize, 1024));
-    assert_eq!(pairs.limit(Instant(2), EndpointId(99), Toward::Everyone, Rate(1000), 1 << 20), Ok(()));
+    assert_eq!(pairs.limit(Instant(2), EndpointId(99), Toward::Everyone, Rate(1000), (1 << 20, Owner::NOBODY)), Ok(()));
     assert_eq!(pairs.pairs.len(), MOST as usize, "no new place");
     assert_eq!(pairs.poll_timeout(), None);
 }

@@ -7,7 +7,7 @@
 
 use super::losses::Losses;
 use crate::codel::{Codel, TARGET_NS};
-use crate::frame::{Fifo, Frame, LARGE, Pool, PoolLimits, SMALL};
+use crate::frame::{Class, Fifo, Frame, Owner, Pool};
 use crate::segment;
 use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic, count_on};
@@ -16,16 +16,14 @@ use crate::verdict::Reason;
 use crate::wire::transport::TCP_FLAGS;
 use crate::wire::{L4, Mac, tcp_flags};
 
-/// How long a lane must have been full before its sender is paused: far longer than any congestion control needs to react.
-const STUCK_NS: u64 = 50_000_000;
+/// How long a lane must have been full before its sender is paused, in [`ticks`]: 50 ms, far longer than any congestion control needs to react.
+const STUCK_TICKS: u32 = 48;
 /// No more than so much left behind, for no longer than so, is no standing queue: four connections need it so that each has the four segments
 /// under way by which one that is lost shows without a time-out (RFC 5681). Above 40 Mbit/s it is less than CoDel's target.
 const FEW_BYTES: u64 = 16 * 1538;
 const FEW_NS: u64 = 4 * TARGET_NS;
 /// A frame of up to so many bytes is no full segment (RFC 9293: a path carries at least 536 bytes of data in one).
 const SHORT: usize = 512;
-/// Free memory that no queue may take, so that ports can always read: 16 large buffers.
-const RESERVED_BYTES: u64 = 16 * LARGE as u64;
 /// How many times a queue's bound its buffers may take where they are small: a minimal frame uses little of one.
 const MEMORY_SMALL: u64 = 2;
 /// The same for longer ones, which the shortest frame that needs a medium buffer, or a large one, fills to an eighth or a quarter. With
@@ -61,9 +59,9 @@ pub struct Lane {
     fifo: Fifo,
     /// Bound in wire bytes; in buffer memory it is [`MEMORY_SMALL`] or [`MEMORY_LONG`] times that.
     bound: u32,
+    /// Since when it has not been less than half full, in [`ticks`]; zero while it is.
+    full_since: u32,
     codel: Codel,
-    /// Since when it has not been less than half full; zero while it is.
-    full_since: Instant,
     served: Traffic,
     waits: Waits,
     guaranteed_bytes: u64,
@@ -82,9 +80,9 @@ impl Lane {
     pub fn new(bound: u32) -> Self {
         Lane {
             fifo: Fifo::default(),
-            codel: Codel::default(),
             bound: bound.min(MAX_BOUND),
-            full_since: Instant::ZERO,
+            full_since: 0,
+            codel: Codel::default(),
             served: Traffic::default(),
             waits: Waits::default(),
             guaranteed_bytes: 0,
@@ -97,6 +95,22 @@ impl Lane {
     /// Changes its bound. What waits beyond it is not dropped.
     pub fn set_bound(&mut self, bound: u32) {
         self.bound = bound.min(MAX_BOUND);
+    }
+
+    /// Who its frames are charged to.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.fifo.owner()
+    }
+
+    /// Charges what will wait to an owner; nothing waits yet.
+    pub fn own(&mut self, owner: Owner) {
+        self.fifo.own(owner);
+    }
+
+    /// Charges what waits, and what will, to another. Takes time in proportion to what waits.
+    pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
+        self.fifo.set_owner(pool, owner);
     }
 
     /// Whether nothing waits.
@@ -118,7 +132,9 @@ impl Lane {
     pub fn enqueue(&mut self, pool: &mut Pool, now: Instant, frame: Frame, losses: &mut Losses) -> Result<(), Reason> {
         let meta = pool.meta(&frame);
         let segments = || segment::segments(&meta.layout, &meta.offload);
-        match self.admit(|| pool.available(), meta.wire_bytes, pool.truesize(&frame), segments) {
+        let class = pool.class(&frame);
+        let may_wait = |owner, held| pool.may_wait(owner, class, held);
+        match self.admit(may_wait, meta.wire_bytes, class, segments) {
             Admission::Whole => {}
             Admission::Trimmed(surplus) => {
                 self.fills(now);
@@ -150,26 +166,24 @@ impl Lane {
         Some(self.count_served(pool, now, frame))
     }
 
-    /// How much of a frame fits that takes `wire` bytes on the wire and `truesize` of memory, while `free` buffers are free.
+    /// How much of a frame fits that takes `wire` bytes on the wire and a buffer of this class. `may_wait` says whether there is one for one more
+    /// frame of an owner's in a queue that holds so many bytes of memory ([`Pool::may_wait`]).
     #[inline]
     #[must_use]
     pub fn admit(
         &self,
-        free: impl FnOnce() -> PoolLimits,
+        may_wait: impl FnOnce(Owner, u64) -> bool,
         wire: u32,
-        truesize: u32,
+        class: Class,
         segments: impl FnOnce() -> u32,
     ) -> Admission {
-        let small = truesize <= SMALL as u32;
-        let (wire, memory) = (u64::from(wire), u64::from(truesize));
+        let times = if class == Class::Small { MEMORY_SMALL } else { MEMORY_LONG };
+        let (wire, memory) = (u64::from(wire), u64::from(class.bytes()));
         let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
-        let times = if small { MEMORY_SMALL } else { MEMORY_LONG };
         if self.fifo.truesize() + memory > times * bound.max(memory) || used >= bound {
             return Admission::Refused(Reason::QueueFull);
         }
-        // One queue may hold as much as is left free, so that none starves the others (dynamic thresholds, Choudhury and Hahne 1998).
-        let left = || free().bytes_for(truesize).checked_sub(RESERVED_BYTES);
-        if !small && left().is_none_or(|left| self.fifo.truesize() > left) {
+        if !may_wait(self.fifo.owner(), self.fifo.truesize()) {
             return Admission::Refused(Reason::NoBuffer);
         }
         if used + wire <= bound || used == 0 {
@@ -204,8 +218,8 @@ impl Lane {
                 self.aqm_drops += 1;
                 continue;
             }
-            if self.full_since != Instant::ZERO && self.fifo.wire_bytes() < u64::from(self.bound) / 2 {
-                self.full_since = Instant::ZERO;
+            if self.full_since != 0 && self.fifo.wire_bytes() < u64::from(self.bound) / 2 {
+                self.full_since = 0;
             }
             return Some(self.count_served(pool, now, frame));
         }
@@ -237,7 +251,7 @@ impl Lane {
     /// Its sender has kept it full for so long that it cannot be reacting.
     #[must_use]
     pub fn is_stuck(&self, now: Instant) -> bool {
-        self.full_since != Instant::ZERO && now.since(self.full_since) > STUCK_NS
+        self.full_since != 0 && ticks(now).wrapping_sub(self.full_since) >= STUCK_TICKS
     }
 
     /// Wire bytes served.
@@ -301,8 +315,8 @@ impl Lane {
 
     /// It could not take everything at `now`.
     fn fills(&mut self, now: Instant) {
-        if self.full_since == Instant::ZERO {
-            self.full_since = now;
+        if self.full_since == 0 {
+            self.full_since = ticks(now).max(1);
         }
     }
 
@@ -354,6 +368,11 @@ impl Lane {
     }
 }
 
+/// A moment in units of 2^20 ns, about a millisecond, in half the bits; they come again after 50 days.
+fn ticks(now: Instant) -> u32 {
+    (now.0 >> 20) as u32
+}
+
 /// The source address of a frame.
 fn sender(pool: &Pool, frame: &Frame) -> Mac {
     pool.bytes(frame).get(6..12).map_or(Mac::default(), |mac| Mac(mac.try_into().unwrap_or_default()))
@@ -362,6 +381,7 @@ fn sender(pool: &Pool, frame: &Frame) -> Mac {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::PoolLimits;
 
     const MS: u64 = 1_000_000;
 

@@ -18,7 +18,7 @@ pub mod wheel;
 #[cfg(test)]
 mod tests;
 
-use crate::frame::{Frame, Pool};
+use crate::frame::{Frame, Owner, Pool};
 use crate::program::{Endpoint, EndpointId, Program, Share, Tenant, TenantId, Uplink};
 use crate::sojourn::Sojourn;
 use crate::units::{Direction, Instant, Rate};
@@ -131,6 +131,12 @@ impl Scheduler {
         self.limits.endpoints[id.0 as usize] = Limit::default();
         self.limited[id.0 as usize] = false;
         freed
+    }
+
+    /// Charges what waits for an endpoint, and what will, to another account.
+    pub fn set_owner(&mut self, pool: &mut Pool, id: EndpointId, owner: Owner) {
+        self.wire.set_owner(pool, id, owner);
+        self.local.set_owner(pool, id, owner);
     }
 
     /// The limits of both planes.

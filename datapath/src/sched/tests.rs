@@ -56,6 +56,7 @@ impl Rig {
                     share: both(*endpoint),
                     queue_bytes: 1 << 20,
                     flood_per_second: 1000,
+                    flood_rate: Rate::UNLIMITED,
                     max_learned: 0,
                     talk: None,
                 });

@@ -19,7 +19,7 @@ use super::losses::Losses;
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::unmet::Unmet;
 use super::wheel::Wheel;
-use crate::frame::{Frame, Pool};
+use crate::frame::{Frame, Owner, Pool};
 use crate::program::{EndpointId, OrderKind, Share, Talk, TenantId};
 use crate::sojourn::Sojourn;
 use crate::stats::{LaneStats, count_on};
@@ -437,6 +437,11 @@ impl Tree {
     #[must_use]
     pub fn lane(&self, endpoint: EndpointId) -> &Lane {
         &self.nodes[endpoint.0 as usize].lane
+    }
+
+    /// Charges the frames of an endpoint to another account. Takes time in proportion to what waits.
+    pub fn set_owner(&mut self, pool: &mut Pool, endpoint: EndpointId, owner: Owner) {
+        self.nodes[endpoint.0 as usize].lane.set_owner(pool, owner);
     }
 
     /// The longest frame that an endpoint sends at once, in wire bytes.

@@ -15,14 +15,16 @@
 
 use super::{Event, Role, Switch, Tally};
 use crate::fdb::{Network, network_of};
-use crate::flood::FloodBudget;
+use crate::flood::{CopyBudget, FloodBudget, FloodLimits};
 use crate::frame::Pool;
-use crate::overlay::OverlayChange;
+use crate::overlay::{MOST_REMOTES, OverlayChange};
+use crate::owners::slot;
 use crate::program::{
     Attachment, Change, ChangeError, Endpoint, EndpointId, PortFeatures, PortId, Slots, Tenant, TenantId, Uplink,
 };
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
+use crate::wire::Mac;
 
 impl Switch {
     /// Takes one step to another program. `now` may not be earlier than any `now` before.
@@ -34,21 +36,46 @@ impl Switch {
             Change::Port(id, features) => self.change_port(id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, uplink),
             Change::Tenant(id, Some(tenant)) => self.set_tenant(id, tenant),
-            Change::Tenant(id, None) => self.remove_tenant(id),
+            Change::Tenant(id, None) => self.remove_tenant(pool, id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
             Change::Overlay(change) => self.change_overlay(change),
+            Change::Elsewhere(tenant, mac, is_there) => self.change_elsewhere(tenant, mac, is_there),
             Change::FdbAge(age_ns) => {
                 self.program.fdb_age_ns = age_ns;
                 self.fdb.set_age(age_ns);
+                self.owners.set_age(age_ns);
+                Ok(())
+            }
+            Change::UplinkFlood(limits) => {
+                self.program.uplink_flood = limits;
+                self.uplink_floods.iter_mut().for_each(|budget| budget.set_limits(now, limits));
                 Ok(())
             }
         }
     }
 
+    fn change_elsewhere(&mut self, tenant: TenantId, mac: Mac, is_there: bool) -> Result<(), ChangeError> {
+        check_slot(tenant.0)?;
+        let all = &mut self.program.elsewhere;
+        if is_there && all.len() >= MOST_REMOTES {
+            return Err(ChangeError::OverlayFull);
+        }
+        let is_news = if is_there { all.insert((tenant, mac)) } else { all.remove(&(tenant, mac)) };
+        if is_news && let Some(owner) = self.program.tenants.get(tenant.0) {
+            self.fdb.set_elsewhere(network_of(tenant, owner.attachment), mac, is_there);
+        }
+        Ok(())
+    }
+
     fn change_overlay(&mut self, change: OverlayChange) -> Result<(), ChangeError> {
         self.tunnels.change(&change)?;
         let overlay = &mut self.program.overlay;
+        if let OverlayChange::Remote(tenant, mac, at) = change
+            && at.is_some() != overlay.remotes.contains_key(&(tenant, mac))
+        {
+            self.fdb.set_elsewhere(Network(tenant.0), mac, at.is_some());
+        }
         match change {
             OverlayChange::Local(local) => overlay.local = local,
             OverlayChange::Peer(address, Some(peer)) => drop(overlay.peers.insert(address, peer)),
@@ -71,6 +98,7 @@ impl Switch {
         self.tallies.reserve(endpoints);
         self.floods.reserve(endpoints);
         self.gone.reserve(endpoints);
+        self.memory.reserve(endpoints);
     }
 
     fn change_port(&mut self, id: PortId, features: Option<PortFeatures>) -> Result<(), ChangeError> {
@@ -93,6 +121,7 @@ impl Switch {
         let after = uplink.as_ref().map(|uplink| uplink.port);
         self.program.uplink = uplink;
         let uplink = self.program.uplink.as_ref();
+        self.memory.unsettle();
         self.egress.set_uplink(uplink);
         self.ingress.set_uplink(uplink);
         if let Some(policer) = &mut self.policer {
@@ -134,12 +163,29 @@ impl Switch {
         if let Some(policer) = &mut self.policer {
             policer.set_tenant(id, Some(&tenant));
         }
+        self.set_outside(id, Some(&tenant));
         self.attach(id, before, Some(tenant.attachment));
+        self.set_tenant_flood(id, before.is_none(), tenant.flood_rate);
+        self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
         self.program.tenants.set(id.0, Some(tenant));
         Ok(())
     }
 
-    fn remove_tenant(&mut self, id: TenantId) -> Result<(), ChangeError> {
+    /// A tenant's budgets, which are full where its slot has a new owner.
+    fn set_tenant_flood(&mut self, id: TenantId, is_new: bool, rate: Rate) {
+        let (at, network) = (id.0 as usize, slot(Network(id.0)));
+        if self.tenant_floods.len() <= at {
+            self.tenant_floods.resize(at + 1, CopyBudget::new(Rate(0)));
+            self.uplink_floods.resize(network + 1, FloodBudget::new(self.program.uplink_flood));
+        }
+        if is_new {
+            self.tenant_floods[at] = CopyBudget::new(rate);
+            self.uplink_floods[network] = FloodBudget::new(self.program.uplink_flood);
+        }
+        self.tenant_floods[at].set_rate(rate);
+    }
+
+    fn remove_tenant(&mut self, pool: &mut Pool, id: TenantId) -> Result<(), ChangeError> {
         let before = self.program.tenants.get(id.0).ok_or(ChangeError::Vacant(id.0))?.attachment;
         if self.has_endpoints(id) {
             return Err(ChangeError::TenantInUse(id));
@@ -149,9 +195,36 @@ impl Switch {
         if let Some(policer) = &mut self.policer {
             policer.set_tenant(id, None);
         }
+        self.set_outside(id, None);
         self.attach(id, Some(before), None);
+        self.memory.change_tenant(id, self.program.tenants.get(id.0), None);
+        self.close_tenant(pool, id);
         self.program.tenants.set(id.0, None);
         Ok(())
+    }
+
+    /// What a tenant says, and the directory, to be outside of its network; its owner before is still in the program.
+    fn set_outside(&mut self, id: TenantId, tenant: Option<&Tenant>) {
+        let before = self.program.tenants.get(id.0);
+        let network = |tenant: &Tenant| network_of(id, tenant.attachment);
+        if before.map(network) != tenant.map(network) {
+            for (tenant, is_there) in [(before, false), (tenant, true)] {
+                let Some(network) = tenant.map(network) else { continue };
+                let all = self.program.elsewhere.range((id, Mac([0; 6]))..=(id, Mac::BROADCAST));
+                all.for_each(|&(_, mac)| self.fdb.set_elsewhere(network, mac, is_there));
+            }
+        }
+        for (tenant, is_there) in [(tenant, true), (before, false)] {
+            let Some(tenant) = tenant else { continue };
+            tenant.outside.macs.iter().for_each(|&mac| self.fdb.set_elsewhere(network(tenant), mac, is_there));
+            let (gone, come) =
+                if is_there { (&[][..], &tenant.outside.ips[..]) } else { (&tenant.outside.ips[..], &[][..]) };
+            self.owners.list(network(tenant), gone, come);
+        }
+        if tenant.is_none() {
+            self.fdb.clear_outside(Network(id.0));
+            self.owners.clear(Network(id.0));
+        }
     }
 
     fn set_endpoint(
@@ -162,7 +235,8 @@ impl Switch {
         endpoint: Endpoint,
     ) -> Result<(), ChangeError> {
         let network = self.check_endpoint(id, &endpoint)?;
-        let (macs, learning) = (&endpoint.identity.macs, endpoint.identity.macs.is_empty());
+        // Who may learn nothing gets nothing that is for nobody known.
+        let (macs, learning) = (&endpoint.identity.macs, endpoint.identity.macs.is_empty() && endpoint.max_learned > 0);
         if let Some(before) = self.program.endpoints.get(id.0) {
             let port = before.port;
             self.pairs.set_queue(id, endpoint.queue_bytes);
@@ -170,9 +244,7 @@ impl Switch {
             self.ingress.set_endpoint(pool, id, &endpoint);
             self.fdb.undeclare(network, &before.identity.macs);
             self.forward.set_learning(id, learning);
-            if before.flood_per_second != endpoint.flood_per_second {
-                self.floods[id.0 as usize].set_rate(now, endpoint.flood_per_second);
-            }
+            self.floods[id.0 as usize].set_limits(now, floods(&endpoint));
             if port != endpoint.port {
                 self.move_role(pool, Some(port), Some(endpoint.port), Role::Endpoint(id));
             }
@@ -180,21 +252,30 @@ impl Switch {
             let at = id.0 as usize;
             if self.tallies.len() <= at {
                 self.tallies.resize_with(at + 1, Tally::default);
-                self.floods.resize(at + 1, FloodBudget::new(0));
+                self.floods.resize(at + 1, FloodBudget::new(FloodLimits { per_second: 0, rate: Rate(0) }));
                 self.gone.resize(at + 1, Gone::NEVER);
             }
-            self.floods[at] = FloodBudget::new(endpoint.flood_per_second);
+            self.floods[at] = FloodBudget::new(floods(&endpoint));
             self.egress.add_endpoint(id, &endpoint);
             self.ingress.add_endpoint(id, &endpoint);
             self.forward.add(id, network, learning);
             self.move_role(pool, None, Some(endpoint.port), Role::Endpoint(id));
             self.counts[endpoint.tenant.0 as usize] += 1;
         }
-        self.fdb.set(id, network, macs, endpoint.max_learned);
+        self.fdb.set(id, endpoint.tenant, network, macs, endpoint.max_learned);
+        if learning {
+            self.fdb.reserve_outside(self.program.tenants.len());
+        }
+        self.owners.reserve(self.program.tenants.len());
+        let before = self.program.endpoints.get(id.0).map(|before| &before.identity);
+        self.owners.set(id, network, before, Some(&endpoint.identity));
         if let Some(policer) = &mut self.policer {
             policer.set_endpoint(id, Some(&endpoint));
         }
+        self.memory.change_endpoint(id, self.program.endpoints.get(id.0), Some(&endpoint));
+        let tenant = endpoint.tenant;
         self.program.endpoints.set(id.0, Some(endpoint));
+        self.settle_change(pool, id, tenant);
         Ok(())
     }
 
@@ -203,7 +284,8 @@ impl Switch {
         let (port, tenant) = (endpoint.port, endpoint.tenant);
         let network = self.forward.network(id);
         self.fdb.undeclare(network, &endpoint.identity.macs);
-        self.fdb.set(id, network, &[], 0);
+        self.fdb.set(id, tenant, network, &[], 0);
+        self.owners.set(id, network, Some(&endpoint.identity), None);
         self.forward.remove(id);
         let freed = self.remove_pairs(pool, id)
             + self.egress.remove_endpoint(pool, id)
@@ -221,7 +303,10 @@ impl Switch {
         if let Some(policer) = &mut self.policer {
             policer.set_endpoint(id, None);
         }
+        self.memory.change_endpoint(id, self.program.endpoints.get(id.0), None);
+        self.close_endpoint(pool, id);
         self.program.endpoints.set(id.0, None);
+        self.settle_change(pool, id, tenant);
         Ok(())
     }
 
@@ -333,6 +418,10 @@ impl Gone {
     pub(super) fn had(self, queued: Instant) -> bool {
         self.0.is_some_and(|gone| queued <= gone)
     }
+}
+
+fn floods(endpoint: &Endpoint) -> FloodLimits {
+    FloodLimits { per_second: endpoint.flood_per_second, rate: endpoint.flood_rate }
 }
 
 fn check_slot(id: u32) -> Result<(), ChangeError> {

@@ -5,8 +5,8 @@ use crate::guard::Identity;
 use crate::overlay::{Overlay, Peer, Vtep};
 use crate::pair::{PairError, Toward};
 use crate::program::{
-    Attachment, Change, ChangeError, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program,
-    Share, Tenant, TenantId, Uplink,
+    Attachment, Change, ChangeError, Endpoint, EndpointId, IngressMode, OrderKind, Outside, PortFeatures, PortId,
+    Program, Share, Tenant, TenantId, Uplink,
 };
 use crate::switch::Switch;
 use crate::units::{Both, Instant, Rate};
@@ -60,6 +60,7 @@ pub fn endpoint(n: u32, tenant: u32) -> Endpoint {
         share: Both::default(),
         queue_bytes: 1 << 20,
         flood_per_second: 1000,
+        flood_rate: Rate::UNLIMITED,
         max_learned: 4,
         talk: None,
     }
@@ -257,6 +258,10 @@ impl Chaos {
                 let mbit = self.dice.of(&[1, 10, 1000]);
                 Change::Uplink(Some(Uplink { port: PortId(id % 2), ..uplink(mbit) }))
             }
+            2 if gone => {
+                let is_there = self.dice.below(2) == 0;
+                Change::Elsewhere(TenantId(id % 4), mac(self.dice.below(16) as u32), is_there)
+            }
             2 => Change::FdbAge(self.dice.below(100) * MS),
             3..=5 => {
                 let attachments = [
@@ -266,7 +271,11 @@ impl Chaos {
                     Attachment::Vlan(20),
                     Attachment::Vxlan(30),
                 ];
-                let tenant = Tenant { attachment: self.dice.of(&attachments), share: self.share() };
+                let (attachment, share) = (self.dice.of(&attachments), self.share());
+                let macs = vec![mac(self.dice.below(16) as u32)];
+                let ips = vec![std::net::IpAddr::from([10, 0, 0, self.dice.below(4) as u8])];
+                let flood_rate = Rate(self.dice.below(100) * MBIT);
+                let tenant = Tenant { attachment, share, flood_rate, outside: Outside { macs, ips } };
                 Change::Tenant(TenantId(id % 4), (!gone).then_some(tenant))
             }
             _ if gone => Change::Endpoint(EndpointId(id), None),

@@ -3,12 +3,14 @@
 //! Every decision is asked of the same function that decides for real frames, or of its twin that changes nothing (`would_learn`,
 //! `would_take`, `admit`). The fuzz target `switch` explains each frame before it is received, and compares.
 
+use super::floods::asks;
+use super::source::{by, learned_by, refusal, unlearned};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
-use crate::fdb::{Learning, Network};
+use crate::fdb::Network;
 use crate::forward::{Outside, Target};
-use crate::frame::{Frame, HEADROOM, Pool, PoolLimits};
-use crate::guard::{self, Finding};
+use crate::frame::{Class, Frame, HEADROOM, Owner, Pool};
+use crate::guard::{self, Finding, Right, claims};
 use crate::journey::{Emit, Found, Headers, Journey, Queue, Step, Transport};
 use crate::offload::{Gso, Offload};
 use crate::overlay::Vtep;
@@ -29,18 +31,62 @@ struct Traveller<'a> {
     layout: Layout,
     offload: Offload,
     wire_bytes: u32,
-    /// Memory of its buffer, and room before it.
-    truesize: u32,
+    /// Its buffer, and room before it.
+    class: Class,
     headroom: usize,
-    /// Buffers that are free while it travels.
-    free: PoolLimits,
-    /// The memory of a copy.
-    copy_truesize: Option<u32>,
+    memory: Memory<'a>,
+    /// The buffer of a copy.
+    copy_class: Option<Class>,
+}
+
+/// The frame memory as a frame finds it.
+#[derive(Clone, Copy)]
+struct Memory<'a> {
+    pool: &'a Pool,
+    /// The buffer of a copy that was made before, and whose queue it waits in, if it does.
+    copy: Option<(Class, Option<Owner>)>,
+}
+
+impl<'a> Memory<'a> {
+    fn new(pool: &'a Pool) -> Memory<'a> {
+        Memory { pool, copy: None }
+    }
+
+    /// What it is when a copy was made.
+    fn with_copy(self, class: Class) -> Memory<'a> {
+        Memory { copy: Some((class, None)), ..self }
+    }
+
+    /// What it is when a copy waits in a queue of `owner`.
+    fn with_waiting(self, class: Class, owner: Owner) -> Memory<'a> {
+        Memory { copy: Some((class, Some(owner))), ..self }
+    }
+
+    /// As [`Pool::may_wait`].
+    fn may_wait(&self, owner: Owner, class: Class, held: u64) -> bool {
+        let mut free = self.pool.available().of(class);
+        let standing = match self.copy {
+            Some((copy, Some(waits))) if copy == class && waits == owner => {
+                self.pool.standing(owner, class, free).with_one_more()
+            }
+            Some((copy, _)) if copy == class => {
+                free = free.saturating_sub(1);
+                self.pool.standing(owner, class, free)
+            }
+            _ => self.pool.standing(owner, class, free),
+        };
+        standing.takes(held)
+    }
 }
 
 impl Traveller<'_> {
     fn segments(&self) -> u32 {
         segment::segments(&self.layout, &self.offload)
+    }
+
+    /// As [`Pool::may_wait`], for this frame.
+    fn may_wait(&self) -> impl Fn(Owner, u64) -> bool {
+        |owner, held| self.memory.may_wait(owner, self.class, held)
     }
 
     /// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
@@ -141,7 +187,7 @@ impl Switch {
         if outside && !everyone && others == 0 {
             return self.explain_wire(now, from, network, seen, steps);
         }
-        let left = self.floods[from.0 as usize].left(now);
+        let left = self.flood_left(now, from, asks(seen.bytes, &seen.layout));
         if left == 0 {
             if outside && !everyone {
                 steps.push(Step::OnlyOutside);
@@ -150,20 +196,21 @@ impl Switch {
             return refuse(steps, Reason::FloodLimit);
         }
         steps.push(Step::Flood(left));
-        let mut free = seen.free;
+        let mut memory = seen.memory;
         if outside {
-            match seen.copy_truesize {
+            match seen.copy_class {
                 None => steps.push(Step::Refuse(Reason::NoBuffer)),
-                Some(truesize) => {
-                    let copy = Traveller { truesize, headroom: HEADROOM, free: free.without(truesize), ..*seen };
+                Some(class) => {
+                    let with_copy = memory.with_copy(class);
+                    let copy = Traveller { class, headroom: HEADROOM, memory: with_copy, ..*seen };
                     if self.explain_wire(now, from, network, &copy, steps).is_ok() {
-                        free = copy.free;
+                        memory = memory.with_waiting(class, self.egress.tree(Plane::Wire).lane(from).owner());
                     }
                 }
             }
         }
         if others > 0 {
-            self.explain_local(now, from, &Traveller { free, ..*seen }, steps)?;
+            self.explain_local(now, from, &Traveller { memory, ..*seen }, steps)?;
             steps.push(Step::Copies(others as u32));
         }
         Ok(())
@@ -172,10 +219,7 @@ impl Switch {
     fn explain_uplink(&self, now: Instant, seen: &Traveller<'_>, steps: &mut Vec<Step>) -> Result<(), Reason> {
         let network = guard::check_transit(seen.bytes).and_then(|()| {
             let network = self.forward.network_of_vlan(seen.layout.vlan).ok_or(Reason::BadVlan)?;
-            match self.fdb.declared(network, source(seen.bytes)) {
-                Some(_) => Err(Reason::Loop),
-                None => Ok(network),
-            }
+            self.check_outside(now, network, seen.bytes, &seen.layout).map(|()| network)
         });
         steps.push(Step::Enter(network.map(|_| seen.layout.vlan.filter(|&vlan| vlan != 0))));
         self.explain_inside(now, network?, seen, steps)
@@ -198,7 +242,7 @@ impl Switch {
                 Ok(())
             }
             Target::Group | Target::Unknown => {
-                let left = self.uplink_flood.left(now);
+                let left = self.uplink_flood_left(now, network, asks(seen.bytes, &seen.layout));
                 if left == 0 {
                     return refuse(steps, Reason::FloodLimit);
                 }
@@ -220,22 +264,28 @@ impl Switch {
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
         let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
-        let finding = Finding::of(seen.bytes, &seen.layout, &endpoint.identity, endpoint.trunk);
-        let verdict = finding.verdict;
+        let right = self.guard(seen.bytes, &seen.layout, endpoint);
+        let verdict = right.map(drop);
+        let finding = Finding::of(seen.bytes, &seen.layout, &endpoint.identity, endpoint.trunk, verdict);
         steps.push(Step::Guard(Box::new(finding)));
-        verdict?;
+        let network = self.forward.network(from);
+        if right? == Right::Ask {
+            for claim in claims(seen.bytes, &seen.layout).into_iter().flatten() {
+                let checked = self.owners.check(now, network, &self.fdb, by(from, endpoint), &claim);
+                if let Err(owner) = checked {
+                    let reason = refusal(owner, seen.layout.l3, &claim);
+                    steps.push(Step::Claim(claim.address, reason, owner));
+                    return Err(reason);
+                }
+            }
+        }
         if !endpoint.identity.macs.is_empty() {
             return Ok(());
         }
-        let (network, mac) = (self.forward.network(from), source(seen.bytes));
-        let vlan = seen.layout.vlan.unwrap_or(0);
-        let (learned, owner) = match self.fdb.would_learn(now, network, vlan, mac, from) {
-            Learning::Known => (Ok(()), None),
-            Learning::Declared => (Err(Reason::SpoofedMac), self.fdb.declared(network, mac)),
-            Learning::Full => (Err(Reason::FdbFull), None),
-            Learning::Flapping(owner) => (Err(Reason::Flapping), Some(owner)),
-        };
-        steps.push(Step::Learn(mac, learned, owner));
+        let (mac, vlan) = (source(seen.bytes), seen.layout.vlan.unwrap_or(0));
+        let learning = self.fdb.would_learn(now, network, vlan, mac, from);
+        let learned = unlearned(learning);
+        steps.push(Step::Learn(mac, learned, learned_by(learning, self.fdb.declared(network, mac))));
         learned
     }
 
@@ -322,8 +372,8 @@ impl Switch {
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<bool, Reason> {
-        let size = (seen.wire_bytes, seen.truesize, seen.segments());
-        let mut met = self.pairs.on_the_way(now, from, destination(seen.bytes), seen.free, size);
+        let size = (seen.wire_bytes, seen.class, seen.segments());
+        let mut met = self.pairs.on_the_way(now, from, destination(seen.bytes), seen.may_wait(), size);
         let Some(first) = met.next() else { return Ok(false) };
         steps.push(Step::Pair(from, first));
         if let Admission::Refused(reason) = first.admission {
@@ -425,7 +475,7 @@ impl Switch {
             bound: lane.bound(),
             share: owner.map(|e| *e.share.get(direction)).unwrap_or_default(),
             wait_ns: owner.map_or(0, |e| scheduler.wait_ns(endpoint, e.tenant, now)),
-            admission: lane.admit(|| seen.free, seen.wire_bytes, seen.truesize, || seen.segments()),
+            admission: lane.admit(seen.may_wait(), seen.wire_bytes, seen.class, || seen.segments()),
         }
     }
 }
@@ -445,10 +495,10 @@ fn see<'a>(pool: &'a Pool, frame: &Frame) -> Result<Traveller<'a>, Reason> {
         layout,
         offload,
         wire_bytes: segment::wire_bytes(bytes.len(), &layout, &offload),
-        truesize: pool.truesize(frame),
+        class: pool.class(frame),
         headroom: pool.headroom(frame),
-        free: pool.available(),
-        copy_truesize: pool.truesize_of(bytes.len()),
+        memory: Memory::new(pool),
+        copy_class: pool.class_for(bytes.len()),
     })
 }
 

@@ -31,7 +31,8 @@ impl Switch {
     ) -> Result<(), PairError> {
         let endpoint = self.program.endpoints.get(from.0).ok_or(PairError::Vacant(from))?;
         if let Some(rate) = rate.filter(|rate| rate.is_limited()) {
-            return self.pairs.limit(now, from, to, rate, endpoint.queue_bytes);
+            let owner = self.memory.owner(from, endpoint.tenant);
+            return self.pairs.limit(now, from, to, rate, (endpoint.queue_bytes, owner));
         }
         if let Some(mut lane) = self.pairs.lift(from, to) {
             self.keep_signals(from, &lane);

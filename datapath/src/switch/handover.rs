@@ -6,6 +6,9 @@
 //! runs is left out and counted, and no value, however wrong, does more than a full budget or an empty one would.
 
 use super::Switch;
+use crate::fdb::Network;
+use crate::flood::Saved;
+use crate::owners::slot;
 use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
 use crate::program::{EndpointId, TenantId};
@@ -14,6 +17,7 @@ use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Direction, Instant, Rate};
 use crate::verdict::DropCounters;
 use crate::wire::{Mac, vlan};
+use core::net::IpAddr;
 use std::error::Error;
 use std::fmt;
 
@@ -28,8 +32,10 @@ pub struct State {
     pub tenants: Vec<(TenantId, TenantState)>,
     /// Drops of frames that belonged to no endpoint.
     pub uplink_drops: DropCounters,
-    /// Saved flood budget of the uplink, in billionths of a frame.
-    pub uplink_flood: u64,
+    /// Saved flood budget of the untagged network from the uplink.
+    pub uplink_flood: Saved,
+    /// What was seen outside, of each network the newest first.
+    pub outside: Vec<SeenOutside>,
 }
 
 impl State {
@@ -44,10 +50,12 @@ pub struct EndpointState {
     pub stats: EndpointStats,
     /// Addresses learned behind it.
     pub learned: Vec<Learned>,
+    /// Undeclared IP addresses that it came first with, the newest first.
+    pub held: Vec<Held>,
     /// Nanoseconds until what it sent is paid for, where it has a limit.
     pub owed_ns: Both<u64>,
-    /// Saved flood budget, in billionths of a frame.
-    pub flood: u64,
+    /// Saved flood budget.
+    pub flood: Saved,
     /// What its policer's bucket held, where ingress is policed and anything has arrived.
     pub tokens: Option<Tokens>,
     /// Its pair limits.
@@ -76,6 +84,30 @@ pub struct Learned {
     pub left_ns: u64,
 }
 
+/// An IP address that an endpoint holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The address.
+    pub address: IpAddr,
+    /// The MAC address that it gave for it.
+    pub mac: Mac,
+    /// Nanoseconds until it is forgotten unless it is used again.
+    pub left_ns: u64,
+}
+
+/// An address that was seen outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeenOutside {
+    /// In whose network; `None`: the untagged one.
+    pub tenant: Option<TenantId>,
+    /// The MAC address.
+    pub mac: Mac,
+    /// The IP address that it was given for, and whether by a router; `None`: frames came from it.
+    pub address: Option<(IpAddr, bool)>,
+    /// Nanoseconds until it is forgotten unless it is seen again.
+    pub left_ns: u64,
+}
+
 /// Of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TenantState {
@@ -83,6 +115,10 @@ pub struct TenantState {
     pub stats: Both<LaneStats>,
     /// Nanoseconds until what it sent is paid for, where it has a limit.
     pub owed_ns: Both<u64>,
+    /// What is used of its budget for copies, in nanoseconds at its rate.
+    pub flood_used_ns: u64,
+    /// Saved flood budget of its own network from the uplink.
+    pub uplink_flood: Saved,
 }
 
 /// What became of an imported state.
@@ -92,7 +128,7 @@ pub struct Imported {
     pub endpoints: usize,
     /// Tenants that do.
     pub tenants: usize,
-    /// Addresses that are known again.
+    /// Addresses that are known again: learned, held or seen outside.
     pub learned: usize,
     /// Pairs that are limited again.
     pub pairs: usize,
@@ -126,6 +162,7 @@ impl Switch {
             let state = EndpointState {
                 stats: self.endpoint_stats(id),
                 learned: learned.map(|(vlan, mac, left_ns)| Learned { mac, vlan, left_ns }).collect(),
+                held: self.held_by(now, id).collect(),
                 owed_ns: Both {
                     egress: egress.endpoints[at].wait_ns(now),
                     ingress: ingress.endpoints[at].wait_ns(now),
@@ -141,15 +178,44 @@ impl Switch {
                 egress: egress.tenants[id as usize].wait_ns(now),
                 ingress: ingress.tenants[id as usize].wait_ns(now),
             };
-            (TenantId(id), TenantState { stats: self.tenant_stats(TenantId(id)), owed_ns })
+            let state = TenantState {
+                stats: self.tenant_stats(TenantId(id)),
+                owed_ns,
+                flood_used_ns: self.tenant_floods[id as usize].used_ns(now),
+                uplink_flood: self.uplink_floods[slot(Network(id))].saved(now),
+            };
+            (TenantId(id), state)
         };
         State {
             version: State::VERSION,
             endpoints: self.program.endpoints.iter().map(|(id, _)| endpoint(id)).collect(),
             tenants: self.program.tenants.iter().map(|(id, _)| tenant(id)).collect(),
             uplink_drops: self.uplink_drops.clone(),
-            uplink_flood: self.uplink_flood.saved(now),
+            uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
+            outside: self.seen_outside(now).collect(),
         }
+    }
+
+    /// IP addresses that an endpoint came first with.
+    pub fn held_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = Held> + '_ {
+        self.owners.held_by(now, endpoint).map(|(address, mac, left_ns)| Held { address, mac, left_ns })
+    }
+
+    /// All that was seen outside.
+    pub fn seen_outside(&self, now: Instant) -> impl Iterator<Item = SeenOutside> + '_ {
+        let tenants = self.program.tenants.iter().map(|(id, _)| Some(TenantId(id)));
+        [None].into_iter().chain(tenants).flat_map(move |tenant| {
+            let network = tenant.map_or(Network::UNTAGGED, |tenant| Network(tenant.0));
+            let macs = self.fdb.outside(now, network);
+            let macs = macs.map(move |(mac, left_ns)| SeenOutside { tenant, mac, address: None, left_ns });
+            let ips = self.owners.outside(now, network);
+            macs.chain(ips.map(move |(address, mac, is_router, left_ns)| SeenOutside {
+                tenant,
+                mac,
+                address: Some((address, is_router)),
+                left_ns,
+            }))
+        })
     }
 
     /// Goes on where another switch exported `state`, `away_ns` ago. For a new switch, before its first frame; on one that has counted
@@ -176,12 +242,27 @@ impl Switch {
                     imported.ignored += 1;
                 }
             }
+            for held in endpoint.held.iter().rev() {
+                if self.import_held(now, away_ns, *id, held) {
+                    imported.learned += 1;
+                } else {
+                    imported.ignored += 1;
+                }
+            }
             for pair in &endpoint.pairs {
                 if self.import_pair(now, away_ns, *id, pair) {
                     imported.pairs += 1;
                 } else {
                     imported.ignored += 1;
                 }
+            }
+        }
+        // After the endpoints, whose addresses are not outside.
+        for seen in state.outside.iter().rev() {
+            if self.import_outside(now, away_ns, seen) {
+                imported.learned += 1;
+            } else {
+                imported.ignored += 1;
             }
         }
         // After the endpoints: what their lanes have counted is part of what their tenant has.
@@ -197,12 +278,14 @@ impl Switch {
                 let limit = &mut scheduler.limits_mut().tenants[id.0 as usize];
                 limit.restore(now, tenant.owed_ns.get(direction).saturating_sub(away_ns));
             }
+            self.tenant_floods[id.0 as usize].restore(now, away_ns, tenant.flood_used_ns);
+            self.uplink_floods[slot(Network(id.0))].restore(now, away_ns, tenant.uplink_flood);
             if let Some(policer) = &mut self.policer {
                 policer.tenant_passed_mut(*id).count_on(&tenant.stats.ingress.traffic);
             }
         }
         self.uplink_drops.count_on(&state.uplink_drops);
-        self.uplink_flood.restore(now, away_ns, state.uplink_flood);
+        self.uplink_floods[slot(Network::UNTAGGED)].restore(now, away_ns, state.uplink_flood);
         Ok(imported)
     }
 
@@ -235,11 +318,33 @@ impl Switch {
     fn import_pair(&mut self, now: Instant, away_ns: u64, id: EndpointId, pair: &PairState) -> bool {
         let Some(endpoint) = self.program.endpoints.get(id.0) else { return false };
         let limits = pair.rate >= Rate::MIN && pair.rate.is_limited();
-        let done = limits && self.pairs.limit(now, id, pair.to, pair.rate, endpoint.queue_bytes).is_ok();
+        let queue = (endpoint.queue_bytes, self.memory.owner(id, endpoint.tenant));
+        let done = limits && self.pairs.limit(now, id, pair.to, pair.rate, queue).is_ok();
         if done {
             self.pairs.restore(now, id, pair.to, pair.owed_ns.saturating_sub(away_ns));
         }
         done
+    }
+
+    fn import_held(&mut self, now: Instant, away_ns: u64, id: EndpointId, held: &Held) -> bool {
+        let Some(endpoint) = self.program.endpoints.get(id.0) else { return false };
+        let owner = (id, endpoint.tenant, &endpoint.identity);
+        let left_ns = held.left_ns.saturating_sub(away_ns);
+        self.owners.restore(now, self.forward.network(id), owner, (held.address, held.mac), left_ns)
+    }
+
+    fn import_outside(&mut self, now: Instant, away_ns: u64, seen: &SeenOutside) -> bool {
+        if seen.tenant.is_some_and(|tenant| self.program.tenants.get(tenant.0).is_none()) {
+            return false;
+        }
+        let network = seen.tenant.map_or(Network::UNTAGGED, |tenant| Network(tenant.0));
+        let left_ns = seen.left_ns.saturating_sub(away_ns);
+        match seen.address {
+            Some((address, is_router)) => {
+                self.owners.restore_outside(now, network, (address, seen.mac, is_router), left_ns)
+            }
+            None => self.fdb.restore_outside(now, network, seen.mac, left_ns),
+        }
     }
 
     /// Whether an address is known again.

@@ -10,6 +10,7 @@ use crate::wire::build::{self, eth};
 use std::net::Ipv4Addr;
 
 mod connections;
+mod owners;
 
 const UPLINK: PortId = PortId(0);
 const NOW: Instant = Instant(1_000_000_000);
@@ -48,6 +49,7 @@ impl Rig {
                 share: Both::default(),
                 queue_bytes: 1 << 20,
                 flood_per_second: 1000,
+                flood_rate: Rate::UNLIMITED,
                 max_learned: 4,
                 talk: None,
             });

@@ -9,7 +9,7 @@
 //! What is too long with the headers around it, for the uplink or for the way to a host as a router on it has said, is dropped under a name of
 //! its own, and the sender told, if it wants to be (`wire/too_big.rs`).
 
-use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look, segments};
+use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use super::{OUT, Switch};
 use crate::fdb::Network;
 use crate::forward::Outside;
@@ -57,12 +57,13 @@ impl Switch {
         frame: Frame,
     ) -> Result<(), Reason> {
         let network = self.forward.network(from);
-        let others = self.forward.members(network, everyone).iter().any(|&e| e != from);
+        let copies = self.forward.others(network, everyone, from);
         let hosts = self.tunnels.peers_of(tenant_of(network)).len();
+        let others = copies > 0;
         if !everyone && !others && hosts == 0 {
             return drop_for(pool, frame, Reason::Unreachable);
         }
-        if !self.floods[from.0 as usize].take(now) {
+        if !self.take_flood(pool, now, from, copies + hosts, &frame) {
             return drop_for(pool, frame, Reason::FloodLimit);
         }
         let mut result = Ok(());
@@ -171,7 +172,7 @@ impl Switch {
     /// themselves.
     fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame, longest: u32) {
         let Ok(mtu) = u16::try_from(longest.saturating_sub(ETHERNET_HEADER as u32)) else { return };
-        if !self.floods[from.0 as usize].take(now) {
+        if !self.take_flood(pool, now, from, 1, frame) {
             return;
         }
         let Some(answer) = too_big::answer(pool, frame, mtu) else { return };
@@ -294,8 +295,15 @@ impl Switch {
             return Err(Reason::BadVlan);
         }
         guard::check_transit(bytes)?;
+        self.check_host(network, received, bytes)?;
         vxlan::merge_ecn(bytes, &meta.layout, received.ecn)?;
         Ok(network)
+    }
+
+    /// Whether what came from a host may come from there: the addresses of another's endpoints are at that one.
+    pub(super) fn check_host(&self, network: Network, received: &Received, bytes: &[u8]) -> Result<(), Reason> {
+        let at = self.tunnels.find(tenant_of(network), source(bytes)).and_then(|peer| self.tunnels.address(peer));
+        if at.is_some_and(|at| at != received.from) { Err(Reason::UnknownVtep) } else { Ok(()) }
     }
 
     /// The network that a frame from a tunnel is for.

@@ -17,21 +17,31 @@ pub mod ethertype {
     pub const IPV4: u16 = 0x0800;
     /// ARP.
     pub const ARP: u16 = 0x0806;
+    /// Reverse ARP (RFC 903).
+    pub const RARP: u16 = 0x8035;
     /// An 802.1Q customer tag.
     pub const VLAN: u16 = 0x8100;
     /// IPv6.
     pub const IPV6: u16 = 0x86dd;
     /// MAC control, which PAUSE frames are (IEEE 802.3-2018, annex 31A).
     pub const MAC_CONTROL: u16 = 0x8808;
+    /// Discovery of PPPoE (RFC 2516).
+    pub const PPPOE_DISCOVERY: u16 = 0x8863;
+    /// LLC in frames that are too long for a length (draft-ietf-isis-ext-eth).
+    pub const JUMBO_LLC: u16 = 0x8870;
+    /// A backbone service tag, behind which lies another frame (IEEE 802.1ah).
+    pub const BACKBONE_TAG: u16 = 0x88e7;
     /// An 802.1ad service tag.
     pub const SERVICE_VLAN: u16 = 0x88a8;
     /// A second tag as it was marked before 802.1ad.
     pub const OLD_QINQ: u16 = 0x9100;
+    /// The same, of other makes.
+    pub const OTHER_QINQ: u16 = 0x9200;
 
     /// Whether a VLAN tag follows.
     #[must_use]
     pub const fn is_tag(ethertype: u16) -> bool {
-        matches!(ethertype, VLAN | SERVICE_VLAN | OLD_QINQ)
+        matches!(ethertype, VLAN | SERVICE_VLAN | OLD_QINQ | OTHER_QINQ)
     }
 }
 

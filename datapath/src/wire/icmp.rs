@@ -29,6 +29,12 @@ pub mod icmpv6 {
     pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
     /// Redirect.
     pub const REDIRECT: u8 = 137;
+    /// Router renumbering (RFC 2894).
+    pub const RENUMBERING: u8 = 138;
+    /// Advertisement and termination of multicast routers (RFC 4286).
+    pub const MULTICAST_ROUTER: u8 = 151;
+    /// See [`MULTICAST_ROUTER`].
+    pub const MULTICAST_ROUTER_GONE: u8 = 153;
     /// Multicast listener report of MLDv2 (RFC 3810).
     pub const MLDV2_REPORT: u8 = 143;
 }
@@ -59,6 +65,12 @@ impl<'a> Icmp<'a> {
     #[must_use]
     pub fn code(self) -> u8 {
         self.0[1]
+    }
+
+    /// The first byte of the message's second word: the flags of a neighbour advertisement.
+    #[must_use]
+    pub fn flags(self) -> u8 {
+        self.0[4]
     }
 
     /// The target address of a neighbour solicitation, neighbour advertisement or redirect. `None` where it is cut off.

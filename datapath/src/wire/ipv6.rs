@@ -86,9 +86,26 @@ pub(super) fn locate(bytes: &[u8], layout: &mut Layout) -> Result<(), Reason> {
     transport::locate(bytes, layout, next)
 }
 
+/// The extension headers that IANA lists but ESP, behind which nothing can be read. Some receivers skip those that they do not know.
 const fn is_extension(next: u8) -> bool {
-    use protocol::{AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
-    matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS | AUTHENTICATION)
+    use protocol::{
+        AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, HOST_IDENTITY, MOBILITY, ROUTING, SHIM6,
+    };
+    matches!(
+        next,
+        HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS | AUTHENTICATION | MOBILITY | HOST_IDENTITY | SHIM6
+    )
+}
+
+/// The number of what follows the extension headers of a packet that was parsed, or in a later fragment of what its first has there.
+pub(crate) fn upper(bytes: &[u8], layout: &Layout) -> u8 {
+    let at = usize::from(layout.l3_offset);
+    let Some(h) = header::<LEN>(bytes, at) else { return protocol::NO_NEXT_HEADER };
+    let mut again = Layout { l4_offset: (at + LEN) as u16, fragment: false, later_fragment: false, ..*layout };
+    match bytes.get(..layout.end as usize) {
+        Some(packet) if is_extension(h[6]) => walk(packet, &mut again, h[6]).unwrap_or(protocol::NO_NEXT_HEADER),
+        _ => h[6],
+    }
 }
 
 /// Follows the extension headers from `layout.l4_offset`, which it moves behind them; returns the number of what follows.

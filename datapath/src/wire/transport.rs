@@ -15,6 +15,8 @@ pub mod protocol {
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// IGRP.
+    pub const IGRP: u8 = 9;
     /// IPv6 routing header.
     pub const ROUTING: u8 = 43;
     /// IPv6 fragment header.
@@ -27,6 +29,20 @@ pub mod protocol {
     pub const NO_NEXT_HEADER: u8 = 59;
     /// IPv6 destination options.
     pub const DESTINATION_OPTIONS: u8 = 60;
+    /// EIGRP (RFC 7868).
+    pub const EIGRP: u8 = 88;
+    /// OSPF (RFC 2328, RFC 5340).
+    pub const OSPF: u8 = 89;
+    /// PIM (RFC 7761).
+    pub const PIM: u8 = 103;
+    /// VRRP (RFC 9568).
+    pub const VRRP: u8 = 112;
+    /// IPv6 mobility header (RFC 6275).
+    pub const MOBILITY: u8 = 135;
+    /// Host identity protocol (RFC 7401), an extension header.
+    pub const HOST_IDENTITY: u8 = 139;
+    /// Shim6 (RFC 5533), an extension header.
+    pub const SHIM6: u8 = 140;
 }
 
 /// TCP's flags.
@@ -167,8 +183,9 @@ pub(super) fn locate(bytes: &[u8], layout: &mut Layout, number: u8) -> Result<()
             layout.payload_offset = payload as u16;
             Ok(())
         }
-        // RFC 791 lets IPv4 cut a transport header in two; for IPv6, RFC 7112 forbids it.
-        None if layout.fragment && layout.l3 == L3::Ipv4 => Ok(()),
+        // RFC 791 lets IPv4 cut a TCP header in two; for IPv6, RFC 7112 forbids it. All others fit into the shortest fragment: what is wrong with
+        // them is meant to hide what they are.
+        None if layout.fragment && layout.l3 == L3::Ipv4 && number == protocol::TCP => Ok(()),
         None => Err(Reason::Malformed),
     }
 }

@@ -21,6 +21,9 @@ pub enum Message {
         version: String,
         pid: u32,
         descriptors: usize,
+        /// What the devices behind the first of these, after the lock, are known by.
+        #[serde(default)]
+        known_as: Vec<Option<String>>,
     },
     Refusal {
         why: String,

@@ -40,6 +40,7 @@ impl Bed {
             uplinks: Default::default(),
             devices: Default::default(),
             shortcuts: Default::default(),
+            sights: Default::default(),
             tunnels: Vec::new(),
         };
         let desk = Arc::new(Desk::new(

@@ -69,7 +69,15 @@ fn report() -> Report {
     shot.switches.push(switch);
     shot.devices.resize_with(2, Default::default);
     let devices = [0u32, 1].map(|n| ((0, datapath::program::PortId(n)), n as usize)).into_iter().collect();
-    Facts { plan, uplinks: BTreeMap::new(), devices, shortcuts: Default::default(), tunnels: Vec::new() }.report(&shot)
+    Facts {
+        plan,
+        uplinks: BTreeMap::new(),
+        devices,
+        shortcuts: Default::default(),
+        sights: Default::default(),
+        tunnels: Vec::new(),
+    }
+    .report(&shot)
 }
 
 fn cluster() -> ClusterReply {

@@ -7,7 +7,7 @@ use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The socket, where there is one.
@@ -16,14 +16,14 @@ pub struct Socket(Arc<Mutex<Option<UdpSocket>>>);
 
 impl Socket {
     /// The one that another process has left among `descriptors`, which is taken away from them.
-    pub fn among(descriptors: &mut Vec<OwnedFd>) -> Socket {
-        let is_it = |fd: &OwnedFd| {
+    pub fn among<T: AsFd + Into<OwnedFd>>(descriptors: &mut Vec<T>) -> Socket {
+        let is_it = |fd: &T| {
             let internet =
                 socket_domain(fd).is_ok_and(|domain| matches!(domain, AddressFamily::INET | AddressFamily::INET6));
             internet && socket_type(fd).is_ok_and(|kind| kind == SocketType::DGRAM)
         };
         let found = descriptors.iter().position(is_it).map(|at| descriptors.swap_remove(at));
-        Socket(Arc::new(Mutex::new(found.map(UdpSocket::from))))
+        Socket(Arc::new(Mutex::new(found.map(|fd| UdpSocket::from(fd.into())))))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<UdpSocket>> {

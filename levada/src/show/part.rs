@@ -1,7 +1,7 @@
 //! Parts of the report: what `levada show tenants` and the like print. As JSON, each is a list under the part's name, its items with the names of what
 //! they are in.
 
-use super::{bytes, reasons};
+use super::{bytes, reasons, state};
 use crate::cli::What;
 use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SojournReport, SwitchReport, TenantReport};
 use crate::tables::TablesReply;
@@ -116,12 +116,18 @@ fn port_rows(report: &Report) -> Vec<Row> {
     let mut rows = vec![row(["port", "of", "state", "losses", "worker's time"])];
     for switch in &report.switches {
         if let Some(uplink) = &switch.uplink {
-            rows.push(row([&uplink.port, &format!("{}/uplink", switch.name), &uplink.state]));
+            let state = state(&uplink.state, uplink.device.as_ref());
+            rows.push(row([&uplink.port, &format!("{}/uplink", switch.name), &state]));
         }
     }
     for (path, endpoint) in endpoints(report) {
         let time = show_time(endpoint.worker_ns / 1_000 * 1_000);
-        rows.push(row([&endpoint.port, &path, &endpoint.state, &endpoint.losses.to_string(), &time]));
+        let state = state(&endpoint.state, endpoint.device.as_ref());
+        rows.push(row([&endpoint.port, &path, &state, &endpoint.losses.to_string(), &time]));
+        // Below it, since it is a sentence.
+        rows.extend(
+            endpoint.device.as_ref().and_then(|device| device.unsettled.as_deref()).map(|why| row(["", "", why])),
+        );
     }
     rows
 }
@@ -207,9 +213,15 @@ pub fn json(report: &Report, what: What) -> Value {
         What::Ports => {
             let uplinks = report.switches.iter().filter_map(|switch| {
                 let uplink = switch.uplink.as_ref()?;
-                Some(json!({"path": format!("{}/uplink", switch.name), "port": uplink.port, "state": uplink.state}))
+                let path = format!("{}/uplink", switch.name);
+                Some(json!({"path": path, "port": uplink.port, "state": uplink.state, "device": uplink.device}))
             });
-            let port = |(path, e): (String, &EndpointReport)| json!({"path": path, "port": e.port, "state": e.state, "losses": e.losses, "worker_ns": e.worker_ns});
+            let port = |(path, e): (String, &EndpointReport)| {
+                json!({
+                    "path": path, "port": e.port, "state": e.state, "device": e.device, "losses": e.losses,
+                    "worker_ns": e.worker_ns
+                })
+            };
             uplinks.chain(endpoints(report).map(port)).collect()
         }
         What::Links => report.links.iter().map(|link| named(&link.name, link)).collect(),

@@ -6,7 +6,7 @@ use control::plan::{Plan, PortKind, SwitchPlan, VdePlan};
 use datapath::program::{EndpointId, PortId};
 use datapath::units::Rate;
 use ports::{Features, netns};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A port of a switch, by their numbers.
 pub type Place = (usize, PortId);
@@ -91,6 +91,12 @@ pub fn wanted(plan: &Plan) -> Vec<Wanted> {
         }
     }
     all
+}
+
+/// What another process may know the devices of a plan by.
+pub fn known_as(plan: &Plan) -> BTreeSet<String> {
+    let known_as = |wanted: Wanted| if let Want::Opened(recipe) = wanted.kind { recipe.known_as() } else { None };
+    wanted(plan).into_iter().filter_map(known_as).collect()
 }
 
 /// Through an uplink comes what is for all endpoints, so it has the time of all of them.

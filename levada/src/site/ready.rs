@@ -115,7 +115,7 @@ impl Site {
         self.inbox.send(Order::Lend { which: Lent::Of(number), reply }).ok()?;
         self.bell.ring();
         let all = answer.recv_timeout(PATIENCE).ok()?;
-        all.into_iter().find(|(of, _)| *of == number).map(|(_, fd)| fd)
+        all.into_iter().find(|(of, _)| *of == number).map(|(_, lent)| lent.fd)
     }
 
     /// A device that is open stays, maybe set up otherwise.
@@ -170,13 +170,13 @@ impl Site {
 }
 
 /// A device that is still as another process left it.
-pub fn adopted(fresh: &Fresh, ready: &Ready) -> Option<(Recipe, OwnedFd)> {
+pub fn adopted(fresh: &Fresh, ready: &Ready) -> Option<(usize, Recipe, OwnedFd)> {
     let Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) = ready.devices.get(fresh.number) else { return None };
     if !fresh.is_adopted {
         return None;
     }
     let fd = fresh.port.as_ref()?.fd()?.try_clone_to_owned().ok()?;
-    Some((recipe.clone(), fd))
+    Some((fresh.number, recipe.clone(), fd))
 }
 
 pub fn put(devices: &mut Vec<Option<Held>>, number: usize, held: Held) {

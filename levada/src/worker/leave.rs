@@ -1,10 +1,11 @@
 //! How the worker gives its work away: see `handover`.
 
-use super::{Order, Worker};
+use super::{AnyPort, Order, Worker};
 use crate::handover::DRAIN_NS;
 use datapath::switch::{Imported, State};
 use datapath::units::Instant;
-use std::os::fd::OwnedFd;
+use ports::Inherited;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::SyncSender;
 
 /// How long what is held after a handover may still be sent, in nanoseconds: beyond it nobody waits for it any more.
@@ -23,14 +24,20 @@ pub enum Lent {
 
 impl Worker {
     /// Second descriptors of devices that are open, with the devices' numbers.
-    pub(super) fn lend(&self, which: Lent) -> Vec<(usize, OwnedFd)> {
+    pub(super) fn lend(&self, which: Lent) -> Vec<(usize, Inherited)> {
         let devices = self.outside.devices.iter().enumerate();
         let (skip, take) = if let Lent::Of(number) = which { (number, 1) } else { (0, usize::MAX) };
         let ports = devices.skip(skip).take(take).filter_map(|(number, device)| Some((number, device.port.as_ref()?)));
         let ports = ports.filter(|(_, port)| which != Lent::MayWait || port.may_wait());
-        let lent = ports.flat_map(|(number, port)| port.lent().into_iter().map(move |fd| (number, fd)));
+        let lent = ports.flat_map(|(number, port)| port.lent().into_iter().map(move |fd| (number, port, fd)));
         // Out of descriptors: the new process opens what it does not get, and says so where it cannot.
-        lent.filter_map(|(number, fd)| Some((number, fd.try_clone_to_owned().ok()?))).collect()
+        let lend = |(number, port, fd): (_, &AnyPort, BorrowedFd<'_>)| {
+            Some((
+                number,
+                Inherited { fd: fd.try_clone_to_owned().ok()?, known_as: port.known_as().map(str::to_owned) },
+            ))
+        };
+        lent.filter_map(lend).collect()
     }
 
     /// Goes on where another worker's switch number `switch` stood `away_ns` ago. To be called before [`Worker::run`].

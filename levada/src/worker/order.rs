@@ -17,7 +17,7 @@ use datapath::stats::Traffic;
 use datapath::switch::State;
 use datapath::units::Both;
 use datapath::verdict::Reason;
-use std::os::fd::OwnedFd;
+use ports::Inherited;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -67,7 +67,7 @@ pub enum Order {
         /// Of which.
         which: Lent,
         /// Where to. Has room for one.
-        reply: SyncSender<Vec<(usize, OwnedFd)>>,
+        reply: SyncSender<Vec<(usize, Inherited)>>,
     },
     /// Stop reading, send what can be sent, and say when that is done.
     Yield {

@@ -44,6 +44,7 @@ fn program(endpoints: u8) -> Program {
         share: Both { egress: Share::default(), ingress: Share::default() },
         queue_bytes: 1 << 20,
         flood_per_second: 1000,
+        flood_rate: datapath::units::Rate::UNLIMITED,
         max_learned: 16,
         talk: None,
     };

@@ -16,6 +16,7 @@ mod moves;
 mod privileges;
 mod restart;
 mod shortcuts;
+mod strays;
 mod talk;
 mod terminal;
 mod testbed;

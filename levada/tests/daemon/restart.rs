@@ -167,35 +167,43 @@ fn a_takeover_may_change_the_configuration() {
 }
 
 /// Numbered datagrams, one in a millisecond, until they are counted.
-struct Datagrams {
+pub struct Datagrams {
     stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
     sender: JoinHandle<u64>,
     sink: UdpSocket,
 }
 
 impl Datagrams {
-    fn between(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) -> Datagrams {
+    pub fn between(bed: &Bed, from: &str, to: &str, address: Ipv4Addr) -> Datagrams {
         let sink = bed.space(to).run(|| UdpSocket::bind((address, PORT)).unwrap()).unwrap();
         let source = bed.space(from).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
         // Nobody reads before the end: all must have room.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&sink, 64 << 20).unwrap();
         sink.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
         let sender = std::thread::spawn(move || {
             let mut sent = 0u64;
             while !stopped.load(Ordering::Relaxed) {
                 source.send_to(&sent.to_le_bytes(), (address, PORT)).unwrap();
                 sent += 1;
+                counted.store(sent, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(1));
             }
             sent
         });
-        Datagrams { stop, sender, sink }
+        Datagrams { stop, sent: count, sender, sink }
     }
 
-    /// Each has arrived, and none twice.
-    fn arrived_once(self) {
+    /// Waits until some more have been sent.
+    pub fn goes_on(&self) {
+        let before = self.sent.load(Ordering::Relaxed);
+        soon("datagrams are sent", || self.sent.load(Ordering::Relaxed) > before + 20);
+    }
+
+    /// Each has arrived, and none twice. How many there were.
+    pub fn arrived_once(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.sender.join().unwrap();
         let (mut times, mut bytes) = (vec![0u32; sent as usize], [0; 8]);
@@ -205,6 +213,7 @@ impl Datagrams {
         let lost = times.iter().filter(|times| **times == 0).count();
         let twice = times.iter().filter(|times| **times > 1).count();
         assert_eq!((lost, twice), (0, 0), "lost and doubled of {sent}");
+        sent
     }
 }
 
@@ -497,16 +506,16 @@ fn of_two_takeovers_at_once_at_most_one_succeeds_at_a_time() {
     transfer.stop.store(true, Ordering::Relaxed);
 }
 
-/// A service manager's socket: what came, and the descriptors that it stores.
-struct Manager {
+/// A service manager's socket: what came, and the descriptors that it stores, with their names.
+pub struct Manager {
     path: std::path::PathBuf,
     socket: UnixDatagram,
     said: String,
-    store: Vec<OwnedFd>,
+    pub store: Vec<(String, OwnedFd)>,
 }
 
 impl Manager {
-    fn new(bed: &Bed) -> Manager {
+    pub fn new(bed: &Bed) -> Manager {
         let path = bed.directory.join("notify.sock");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -514,7 +523,7 @@ impl Manager {
     }
 
     /// Reads until `text` has come.
-    fn hears(&mut self, text: &str) {
+    pub fn hears(&mut self, text: &str) {
         soon(text, || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -522,16 +531,14 @@ impl Manager {
             let into = &mut [IoSliceMut::new(&mut bytes)];
             let Ok(got) = recvmsg(&self.socket, into, &mut ancillary, RecvFlags::empty()) else { return false };
             let message = String::from_utf8(bytes[..got.bytes].to_vec()).unwrap();
+            let named = |what: &str| message.strip_prefix(what).and_then(|rest| rest.strip_prefix("=1\nFDNAME="));
             for part in ancillary.drain() {
-                match part {
-                    RecvAncillaryMessage::ScmRights(fds) if message.starts_with("FDSTORE=1\n") => {
-                        self.store.extend(fds)
-                    }
-                    _ => {}
+                if let (RecvAncillaryMessage::ScmRights(fds), Some(name)) = (part, named("FDSTORE")) {
+                    self.store.extend(fds.map(|fd| (name.to_owned(), fd)));
                 }
             }
-            if message.starts_with("FDSTOREREMOVE=1\n") {
-                self.store.clear();
+            if let Some(gone) = named("FDSTOREREMOVE") {
+                self.store.retain(|(name, _)| name != gone);
             }
             self.said += &(message + "\n");
             self.said.contains(text)
@@ -544,13 +551,15 @@ impl Manager {
         self.start_as(bed, NEIGHBOURS)
     }
 
-    fn start_as(&self, bed: &Bed, text: &str) -> Daemon {
+    pub fn start_as(&self, bed: &Bed, text: &str) -> Daemon {
         bed.start_with(text, |command| {
-            let number = |(at, fd): (usize, &OwnedFd)| format!("{}<&{}", at + 3, fd.as_raw_fd());
+            let number = |(at, (_, fd)): (usize, &(String, OwnedFd))| format!("{}<&{}", at + 3, fd.as_raw_fd());
+            let names: Vec<&str> = self.store.iter().map(|(name, _)| name.as_str()).collect();
             let words: Vec<String> = self.store.iter().enumerate().map(number).collect();
             let environment = format!("LISTEN_PID=$$ LISTEN_FDS={} WATCHDOG_USEC=200000", self.store.len());
             let daemon = env!("CARGO_BIN_EXE_levada");
             let file = bed.directory.join("levada.toml");
+            let environment = format!("{environment} LISTEN_FDNAMES='{}'", names.join(":"));
             let script = format!("export {environment}; exec {daemon} run -c {} {}", file.display(), words.join(" "));
             let mut shell = std::process::Command::new("/bin/sh");
             shell.args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run"));
@@ -581,7 +590,7 @@ fn a_service_manager_is_not_left_with_an_interface_that_the_host_needs() {
         assert_eq!((hooks.ingress, hooks.egress), (0, 0));
         session.step("without one", 10);
         daemon = manager.start_as(&bed, TAKEN);
-        manager.hears("FDSTOREREMOVE=1");
+        manager.hears("FDSTOREREMOVE=1\nFDNAME=levada-device=");
     }
     session.end();
 }
@@ -609,7 +618,10 @@ fn a_service_manager_is_told_and_keeps_the_devices() {
         assert_eq!(manager.store.len(), 3);
         assert_eq!(index(&bed), first, "nobody runs, and the device is there");
         daemon = manager.start(&bed);
-        manager.hears("FDSTOREREMOVE=1");
+        for _ in 0..3 {
+            manager.hears("FDSTOREREMOVE=1\nFDNAME=levada-device=");
+        }
+        assert!(manager.store.is_empty(), "all of them are taken out of the store");
         assert_eq!(index(&bed), first, "it goes on with the same device");
     }
     transfer.goes_on();

@@ -25,7 +25,7 @@ use super::{OpenError, Place, find, inspect, pin, within};
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
 use crate::survey::Survey;
-use crate::tap::{Tag, Tap, TapOptions};
+use crate::tap::{self, Tag, Tap, TapOptions};
 use crate::{Features, Line, Port, PortError, Refused};
 
 /// The host's side of which interface.
@@ -117,7 +117,7 @@ impl Host {
     pub fn settle(options: &HostOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
         let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
         let link = find_known(options, &place)?;
-        Tap::settle(&tap_options(options, &link), tap).map_err(OpenError::Tap)
+        tap::settle(&tap_options(options, &link), tap, true).map(drop).map_err(OpenError::Tap)
     }
 }
 

@@ -11,7 +11,7 @@
 //! | the taker | the interface's ingress hook (TCX), which comes next | counts the frame that the slot tells of, empties the slot, and sends the frame out of the neighbour's interface |
 //!
 //! *Taken* is a frame with a declared Ethernet source, for a declared address of an interface that receives, not tagged, IPv4 without options
-//! or IPv6 without extension headers, whole, from an address that the endpoint may use, with TCP or with UDP that is no DHCP and in one
+//! or IPv6 without extension headers, whole, from an address that the endpoint may use to one of a single host, with TCP or with UDP that is no DHCP and in one
 //! segment, not longer than the receiver's interface takes, and sent by a socket of IP on this machine ([`takes`] says the same in
 //! Rust). Everything else is read by the socket as ever: it is judged, counted and dropped by name in the switch.
 //!

@@ -7,10 +7,13 @@
 //! What the endpoint sends waits in the device's ring (`txqueuelen` frames), which drops when it is full; a TAP therefore cannot pause its
 //! senders, and [`Port::drops_before_us`] reports what was lost there.
 //!
-//! How devices are made, found again and removed is in `device.rs`.
+//! How devices are made, found again and removed is in `device.rs`; where one is that somebody has moved, in
+//! `whereabouts.rs`.
 
 mod device;
 mod ioctl;
+mod tag;
+mod whereabouts;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,19 +25,30 @@ use datapath::offload::OffloadSupport;
 use rustix::io::Errno;
 
 use crate::netns::{Identity, Netns};
-use crate::rtnl::{Netlink, Which};
+use crate::rtnl::{Link, Netlink, Which};
 use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
-pub(crate) use device::attached_to;
-pub use device::{OpenError, Removed, Tag, TapOptions, reconfigure, remove_tagged};
+pub use device::{OpenError, Removed, TapOptions, reconfigure, remove_tagged};
+pub(crate) use device::{attached_to, is_attached, settle};
+pub use tag::Tag;
+use whereabouts::Spot;
+pub use whereabouts::Whereabouts;
 
 /// An open TAP device. Dropping it closes the device, which ends it unless it is persistent.
 #[derive(Debug)]
 pub struct Tap {
     fd: OwnedFd,
     name: String,
+    /// What it was opened by, and for which namespace; `None` is ours.
+    wanted: (String, Option<Netns>),
+    /// See [`Port::known_as`].
+    known_as: String,
+    /// The namespace that it was opened for.
+    home: Option<Identity>,
+    /// See [`Port::whereabouts`].
+    whereabouts: Option<Whereabouts>,
     features: Features,
     /// Set where the descriptor itself keeps the namespace alive: its deletion then shows only in its name.
     pinned: Option<(Netns, Identity)>,
@@ -45,6 +59,7 @@ pub struct Tap {
     /// Frames cut because only a small buffer was left; counted by the handle that reads, told by the one that is asked.
     cut: Arc<AtomicU64>,
     adopted: bool,
+    notes: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,12 +87,17 @@ impl Tap {
         let mut tap = Tap {
             fd: device.fd,
             name: device.name,
+            wanted: (options.name.clone(), options.netns.clone()),
+            known_as: options.known_as(),
+            home: None,
+            whereabouts: None,
             features: Features { offload, can_pause: false, reports_drops: false, max_frame: MAX_FRAME },
             pinned: device.pinned,
             seen_in: None,
             drops: Drops::default(),
             cut: Arc::default(),
             adopted: device.adopted,
+            notes: device.notes,
         };
         if let Ok(drops) = tap.kernel_drops() {
             tap.features.reports_drops = true;
@@ -98,12 +118,28 @@ impl Tap {
         self.adopted
     }
 
-    /// Brings an adopted device, of which `tap` is a descriptor, to what the options say.
+    /// What the operator should know of how it was opened.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Brings an adopted device, of which `tap` is a descriptor, to what the options say, but for whether it
+    /// is up. Where somebody has moved it from the namespace that the options name, what belongs to that is
+    /// left as it is, and the answer says so.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn settle(options: &TapOptions, tap: BorrowedFd<'_>) -> Result<(), OpenError> {
-        device::settle(options, tap)
+    /// See [`OpenError`]. It goes on as it is.
+    pub fn settle(options: &TapOptions, tap: BorrowedFd<'_>) -> Result<Option<String>, OpenError> {
+        device::settle(options, tap, false)
+    }
+
+    /// As [`Tap::settle`], of a device that has come back to where it should be: it is also set up.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. It goes on as it is.
+    pub fn welcome(options: &TapOptions, tap: BorrowedFd<'_>) -> Result<Option<String>, OpenError> {
+        device::settle(options, tap, true)
     }
 
     /// Another handle on the same device.
@@ -111,12 +147,17 @@ impl Tap {
         Some(Tap {
             fd: self.fd.try_clone().ok()?,
             name: self.name.clone(),
+            wanted: self.wanted.clone(),
+            known_as: self.known_as.clone(),
+            home: self.home,
+            whereabouts: self.whereabouts.clone(),
             features: self.features,
             pinned: self.pinned.clone(),
             seen_in: self.seen_in,
             drops: self.drops,
             cut: Arc::clone(&self.cut),
             adopted: self.adopted,
+            notes: Vec::new(),
         })
     }
 
@@ -167,13 +208,13 @@ impl Tap {
         PortError::Gone(format!("tap {}: {how}", self.name))
     }
 
-    /// What the device could not put into its ring since it was made, wherever it is by now.
+    /// What the device could not put into its ring since it was made, wherever it is by now. Takes note of
+    /// where that is.
     fn kernel_drops(&mut self) -> io::Result<u64> {
-        let netns = ioctl::netns(self.fd.as_fd())?;
-        let identity = Identity::of(&netns)?;
-        let name = ioctl::name(self.fd.as_fd())?;
+        let Spot { netns, identity, name } = Spot::of(self.fd.as_fd())?;
+        let own = Identity::own()?;
         let mut netlink = Netlink::open()?;
-        let link = if identity == Identity::own()? {
+        let link = if identity == own {
             netlink.link(Which::Name(&name))?
         } else {
             let id = match self.seen_in {
@@ -183,7 +224,26 @@ impl Tap {
             self.seen_in = Some((identity, id));
             netlink.link(Which::NameIn(&name, id))?
         };
-        link.map(|link| link.tx_dropped).ok_or_else(|| io::ErrorKind::NotFound.into())
+        let link = link.ok_or(io::ErrorKind::NotFound)?;
+        self.note(&link, identity, own);
+        Ok(link.tx_dropped)
+    }
+
+    fn note(&mut self, link: &Link, netns: Identity, own: Identity) {
+        if self.home != Some(netns) {
+            // A namespace that was made anew under its name is another; one that may not be looked at is what
+            // it was.
+            let home = self.wanted.1.as_ref().map_or(Some(own), |netns| netns.identity().ok());
+            self.home = home.or(self.home);
+        }
+        self.whereabouts = Some(Whereabouts {
+            name: link.name.clone(),
+            netns,
+            is_moved: self.home.is_some_and(|home| home != netns),
+            is_renamed: link.name != self.wanted.0,
+            is_up: link.is_up,
+            has_carrier: link.has_carrier,
+        });
     }
 }
 
@@ -236,6 +296,8 @@ impl Port for Tap {
     fn drops_before_us(&mut self) -> Result<u64, PortError> {
         if let Some((netns, identity)) = &self.pinned
             && netns.identity().ok() != Some(*identity)
+            // Elsewhere it lives as long as the namespace that it is in.
+            && Spot::of(self.fd.as_fd()).is_ok_and(|spot| spot.identity == *identity)
         {
             return Err(self.gone(&format!("its namespace {netns} was deleted")));
         }
@@ -248,6 +310,14 @@ impl Port for Tap {
             Err(_) => {}
         }
         Ok(self.drops.last - self.drops.at_open + self.cut.load(Ordering::Relaxed))
+    }
+
+    fn known_as(&self) -> Option<&str> {
+        Some(&self.known_as)
+    }
+
+    fn whereabouts(&self) -> Option<&Whereabouts> {
+        self.whereabouts.as_ref()
     }
 
     fn second(&self) -> Option<Box<dyn Port + Send>> {

@@ -4,8 +4,8 @@ use crate::testbed::{Bed, Space, options, soon, turn};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::wire::Mac;
 use ports::netns::{Identity, Netns};
-use ports::tap::{OpenError, Tap, TapOptions, remove_tagged};
-use ports::{Port, PortError, Refused};
+use ports::tap::{OpenError, Tap, TapOptions, reconfigure, remove_tagged};
+use ports::{Inherited, Port, PortError, Refused, Survey};
 
 fn send(tap: &mut dyn Port) -> Result<(), Refused> {
     let mut pool = Pool::new(PoolLimits::default());
@@ -164,6 +164,87 @@ fn a_device_moved_away_while_open_goes_on_and_still_tells_its_drops() {
     let _ = away.command("ping -c 5 -i 0.01 -W 1 10.9.0.2");
     let after = tap.drops_before_us().unwrap();
     assert!(after >= before + 4, "{before} {after}");
+}
+
+/// What an earlier process would leave of a device.
+fn left_by(tap: &Tap, options: &TapOptions) -> Inherited {
+    Inherited { fd: tap.fd().unwrap().try_clone_to_owned().unwrap(), known_as: Some(options.known_as()) }
+}
+
+#[test]
+fn what_another_process_left_is_the_device_wherever_that_is() {
+    let Some(_turn) = turn("what_another_process_left_is_the_device_wherever_that_is") else { return };
+    let (home, away) = (Space::new(), Space::new());
+    for persistent in [false, true] {
+        let wanted = TapOptions { persistent, ..options("tap0", &home, &["10.9.0.1/24"]) };
+        let before = Tap::open(&wanted).unwrap();
+        home.ip(&format!("link set dev tap0 netns {} name eth0", away.0));
+        let index = away.index("eth0");
+        // Another has its name and place by now.
+        home.ip("tuntap add dev tap0 mode tap");
+        let survey = Survey::of(vec![left_by(&before, &wanted)], Vec::new());
+        drop(before);
+        let mut tap = Tap::open_among(&wanted, &survey).unwrap();
+        assert!(tap.is_adopted());
+        assert_eq!(away.index("eth0"), index, "it is the same device");
+        let seen = tap.whereabouts().unwrap().clone();
+        assert_eq!((seen.name.as_str(), seen.is_moved, seen.is_renamed, seen.is_up), ("eth0", true, true, false));
+        assert_eq!(send(&mut tap), Err(Refused::Down));
+        // What is the device's own follows, and what belongs to its place does not.
+        let other = TapOptions { mtu: Some(1400), txqueuelen: Some(77), ..wanted.clone() };
+        let note = Tap::settle(&other, tap.fd().unwrap()).unwrap().expect("it is not where it should be");
+        assert!(note.contains("as eth0") && note.contains(&home.0.to_string()), "{note}");
+        let shown = away.ip("address show dev eth0");
+        assert!(shown.contains("mtu 1400") && shown.contains("qlen 77") && !shown.contains(",UP"), "{shown}");
+        assert!(!shown.contains("10.9.0.1"), "{shown}");
+        // What somebody asks for is set there, too.
+        let more =
+            TapOptions { addresses: options("", &away, &["10.9.0.1/24", "10.9.0.7/32"]).addresses, ..other.clone() };
+        reconfigure(&other, &more, tap.fd().unwrap()).unwrap();
+        let shown = away.ip("address show dev eth0");
+        assert!(shown.contains("10.9.0.7") && !shown.contains("10.9.0.1"), "{shown}");
+        away.ip("link set dev eth0 up");
+        assert_eq!(send(&mut tap), Ok(()));
+        assert!(tap.drops_before_us().is_ok() && tap.whereabouts().unwrap().has_carrier);
+        // The namespace that it should be in is deleted: what is elsewhere goes on.
+        home.ip("link del dev tap0");
+        drop(tap);
+        if persistent {
+            away.ip("link del dev eth0");
+        }
+    }
+    let wanted = options("tap0", &home, &[]);
+    let before = Tap::open(&wanted).unwrap();
+    home.ip(&format!("link set dev tap0 netns {}", away.0));
+    let survey = Survey::of(vec![left_by(&before, &wanted)], Vec::new());
+    let mut tap = Tap::open_among(&wanted, &survey).unwrap();
+    home.0.delete().unwrap();
+    assert!(tap.drops_before_us().is_ok());
+    assert!(tap.whereabouts().unwrap().is_moved);
+}
+
+#[test]
+fn nobody_gets_the_device_that_another_is_to_have() {
+    let Some(_turn) = turn("nobody_gets_the_device_that_another_is_to_have") else { return };
+    let (home, away) = (Space::new(), Space::new());
+    let one = options("tap0", &home, &[]);
+    let two = TapOptions { tag: one.tag.clone(), ..options("tap0", &away, &[]) };
+    let tap = Tap::open(&one).unwrap();
+    home.ip(&format!("link set dev tap0 netns {}", away.0));
+    // It has the name and the place of the other, of which nothing is left.
+    let survey = Survey::of(vec![left_by(&tap, &one)], Vec::new());
+    survey.expect(&[one.known_as(), two.known_as()].into());
+    assert!(matches!(Tap::open_among(&two, &survey), Err(OpenError::InUse { .. })), "it is another's");
+    assert!(Tap::open_among(&one, &survey).unwrap().is_adopted());
+    // Where nobody asks for what it was, it is what it has become.
+    let survey = Survey::of(vec![left_by(&tap, &one)], Vec::new());
+    survey.expect(&[two.known_as()].into());
+    assert!(Tap::open_among(&two, &survey).unwrap().is_adopted());
+    // A descriptor of a device that is gone is none.
+    let survey = Survey::of(vec![left_by(&tap, &one)], Vec::new());
+    away.ip("link del dev tap0");
+    let again = Tap::open_among(&one, &survey).unwrap();
+    assert!(!again.is_adopted() && home.has("tap0"));
 }
 
 #[test]

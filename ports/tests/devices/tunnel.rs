@@ -60,7 +60,7 @@ fn program(ports: &[AnyPort], ends: Ends) -> Program {
             headroom_ppm: 0,
             burst_ns: Uplink::BURST_NS,
         }),
-        tenants: vec![Tenant { attachment: Attachment::Vxlan(VNI), share: both(Share::default()) }].into(),
+        tenants: vec![Tenant { attachment: Attachment::Vxlan(VNI), ..Tenant::default() }].into(),
         endpoints: vec![Endpoint {
             tenant,
             port: PortId(1),
@@ -69,6 +69,7 @@ fn program(ports: &[AnyPort], ends: Ends) -> Program {
             share: both(Share::default()),
             queue_bytes: 1 << 20,
             flood_per_second: 1000,
+            flood_rate: Rate::UNLIMITED,
             max_learned: 0,
             talk: None,
         }]

@@ -1,6 +1,6 @@
 //! What the switch would do with a frame that goes into a tunnel or comes out of one.
 
-use super::{Switch, Traveller, headers, refuse};
+use super::{Memory, Switch, Traveller, headers, refuse};
 use crate::fdb::Network;
 use crate::frame::{Frame, HEADROOM, Pool};
 use crate::guard;
@@ -9,6 +9,7 @@ use crate::overlay::PeerId;
 use crate::program::EndpointId;
 use crate::segment;
 use crate::switch::OUT;
+use crate::switch::floods::asks;
 use crate::switch::tunnel::tenant_of;
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -48,18 +49,18 @@ impl Switch {
         if !everyone && others == 0 && hosts == 0 {
             return refuse(steps, Reason::Unreachable);
         }
-        let left = self.floods[from.0 as usize].left(now);
+        let left = self.flood_left(now, from, asks(seen.bytes, &seen.layout));
         if left == 0 {
             return refuse(steps, Reason::FloodLimit);
         }
         steps.push(Step::Flood(left));
         let mut result = Ok(());
         if others > 0 {
-            result = match seen.copy_truesize {
+            result = match seen.copy_class {
                 None => refuse(steps, Reason::NoBuffer),
-                Some(truesize) => {
-                    let free = seen.free.without(truesize);
-                    self.explain_local(now, from, &Traveller { truesize, headroom: HEADROOM, free, ..*seen }, steps)
+                Some(class) => {
+                    let memory = seen.memory.with_copy(class);
+                    self.explain_local(now, from, &Traveller { class, headroom: HEADROOM, memory, ..*seen }, steps)
                 }
             };
             if result.is_ok() {
@@ -140,6 +141,7 @@ impl Switch {
                 return Err(Reason::BadVlan);
             }
             guard::check_transit(bytes)?;
+            self.check_host(network, &received, bytes)?;
             vxlan::would_merge(bytes, &layout, received.ecn)?;
             let outer = vxlan::outer(&received.from) as u8;
             let seen = Traveller {
@@ -147,10 +149,10 @@ impl Switch {
                 layout,
                 offload,
                 wire_bytes: segment::tunnelled_wire_bytes(bytes.len(), &layout, &offload, outer),
-                truesize: pool.truesize(frame),
+                class: pool.class(frame),
                 headroom,
-                free: pool.available(),
-                copy_truesize: pool.truesize_of(bytes.len()),
+                memory: Memory::new(pool),
+                copy_class: pool.class_for(bytes.len()),
             };
             Ok((received, network, seen))
         });
@@ -162,8 +164,8 @@ impl Switch {
             Ok((received, network, seen)) => {
                 steps.push(Step::Open(Ok((received.vni, received.from))));
                 steps.push(Step::Look(Ok(headers(&seen))));
-                if self.fdb.declared(network, wire::source(seen.bytes)).is_some() {
-                    return refuse(steps, Reason::Loop);
+                if let Err(reason) = self.check_outside(now, network, seen.bytes, &seen.layout) {
+                    return refuse(steps, reason);
                 }
                 self.explain_inside(now, network, &seen, steps)
             }

@@ -152,11 +152,31 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn wild_held()(n in 0..40u32, six in any::<u128>(), is_six in any::<bool>(), left_ns in wild()) -> Held {
+        let address = if is_six { IpAddr::from(six.to_be_bytes()) } else { IpAddr::from([10, 0, 0, n as u8]) };
+        Held { address, mac: mac(n), left_ns }
+    }
+}
+
+prop_compose! {
+    fn wild_outside()(
+        tenant in prop::option::of(0..12u32),
+        held in wild_held(),
+        address in any::<bool>(),
+        router in any::<bool>(),
+    ) -> SeenOutside {
+        let address = address.then_some((held.address, router));
+        SeenOutside { tenant: tenant.map(TenantId), mac: held.mac, address, left_ns: held.left_ns }
+    }
+}
+
+prop_compose! {
     fn wild_endpoint()(
         lanes in prop::collection::vec(wild_lane(), 4),
         sojourns in prop::collection::vec(wild_sojourn(), 2),
         drops in wild(),
         learned in prop::collection::vec(wild_learned(), 0..20),
+        held in prop::collection::vec(wild_held(), 0..20),
         n in prop::collection::vec(wild(), 5),
         tokens in any::<bool>(),
         pairs in prop::collection::vec(wild_pair(), 0..6),
@@ -173,8 +193,9 @@ prop_compose! {
                 drops: counters,
             },
             learned,
+            held,
             owed_ns: Both { egress: n[0], ingress: n[1] },
-            flood: n[2],
+            flood: Saved { frames: n[2], used_ns: n[3] },
             tokens: tokens.then_some(Tokens { packets: n[3], since_ns: n[4] }),
             pairs,
         }
@@ -186,10 +207,13 @@ prop_compose! {
         endpoints in prop::collection::vec((0..12u32, wild_endpoint()), 0..12),
         tenants in prop::collection::vec((0..6u32, wild_lane(), wild()), 0..8),
         uplink_flood in wild(),
+        outside in prop::collection::vec(wild_outside(), 0..20),
     ) -> State {
         let tenant = |(id, lane, owed): (u32, LaneStats, u64)| {
             let both = |lane| Both { egress: lane, ingress: lane };
-            (TenantId(id), TenantState { stats: both(lane), owed_ns: Both { egress: owed, ingress: owed } })
+            let owed_ns = Both { egress: owed, ingress: owed };
+            let uplink_flood = Saved { frames: owed, used_ns: owed };
+            (TenantId(id), TenantState { stats: both(lane), owed_ns, flood_used_ns: owed, uplink_flood })
         };
         let uplink_drops = endpoints.first().map(|(_, e)| e.stats.drops.clone()).unwrap_or_default();
         State {
@@ -197,7 +221,8 @@ prop_compose! {
             endpoints: endpoints.into_iter().map(|(id, e)| (EndpointId(id), e)).collect(),
             tenants: tenants.into_iter().map(tenant).collect(),
             uplink_drops,
-            uplink_flood,
+            uplink_flood: Saved { frames: uplink_flood, used_ns: uplink_flood },
+            outside,
         }
     }
 }

@@ -21,7 +21,12 @@ pub fn takes(bytes: &[u8], offload: &Offload, identity: &Identity) -> Option<u32
     segment::check_offload(bytes, &layout, offload).ok()?;
     guard::check(bytes, &layout, identity).ok()?;
     let untagged = matches!(layout.ethertype, ethertype::IPV4 | ethertype::IPV6) && layout.vlan.is_none();
-    if !untagged || layout.fragment || !is_plain(bytes, &layout, offload) || !is_declared(bytes, &layout, identity) {
+    if !untagged
+        || !is_unicast(bytes, &layout)
+        || layout.fragment
+        || !is_plain(bytes, &layout, offload)
+        || !is_declared(bytes, &layout, identity)
+    {
         return None;
     }
     let longest = match offload.gso {
@@ -29,6 +34,12 @@ pub fn takes(bytes: &[u8], offload: &Offload, identity: &Identity) -> Option<u32
         _ => u32::from(layout.payload_offset) + u32::from(offload.gso_size),
     };
     Some(longest)
+}
+
+/// What goes to a group may be a router's word.
+fn is_unicast(bytes: &[u8], layout: &Layout) -> bool {
+    let v4 = Ipv4::of(bytes, layout).is_some_and(|ip| ip.destination().octets()[0] < 224);
+    v4 || Ipv6::of(bytes, layout).is_some_and(|ip| !ip.destination().is_multicast())
 }
 
 /// TCP, or UDP in one segment that is nothing of DHCP, behind the shortest headers.
@@ -54,15 +65,17 @@ fn is_declared(bytes: &[u8], layout: &Layout, identity: &Identity) -> bool {
         L3::Ipv4 => Ipv4::of(bytes, layout).map(|ip| IpAddr::V4(ip.source())),
         _ => Ipv6::of(bytes, layout).map(|ip| IpAddr::V6(ip.source())),
     };
-    any_ip(identity)
-        || match source {
-            Some(IpAddr::V4(source)) => identity.ipv4.iter().any(|&(prefix, len)| {
-                !differs(u32::from(source).into(), u32::from(prefix).into(), 32 - u32::from(len.min(32)))
-            }),
-            Some(IpAddr::V6(source)) => identity
-                .ipv6
-                .iter()
-                .any(|&(prefix, len)| !differs(source.into(), prefix.into(), 128 - u32::from(len.min(128)))),
-            None => false,
-        }
+    match source {
+        // Who comes first has it: the switch keeps that.
+        Some(IpAddr::V6(source)) if any_ip(identity) && source.is_unicast_link_local() => false,
+        _ if any_ip(identity) => true,
+        Some(IpAddr::V4(source)) => identity.ipv4.iter().any(|&(prefix, len)| {
+            !differs(u32::from(source).into(), u32::from(prefix).into(), 32 - u32::from(len.min(32)))
+        }),
+        Some(IpAddr::V6(source)) => identity
+            .ipv6
+            .iter()
+            .any(|&(prefix, len)| !differs(source.into(), prefix.into(), 128 - u32::from(len.min(128)))),
+        None => false,
+    }
 }

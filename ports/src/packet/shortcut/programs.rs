@@ -53,6 +53,9 @@ const ETHERTYPE: i16 = 12;
 const IP: i16 = 14;
 const IPV4_LEN: i16 = 20;
 const IPV6_LEN: i16 = 40;
+/// The last first byte of IPv4 addresses that are one host's, and the first byte of groups of IPv6.
+const LAST_UNICAST: i32 = 223;
+const IPV6_GROUP: i32 = 0xff;
 const UDP_LEN: i16 = 8;
 const TCP_LEN: i16 = 20;
 
@@ -237,6 +240,9 @@ fn header_of_ipv4(code: &mut Code, identity: &Identity, read: Place) {
     code.load(Size::Half, 1, STACK, FRAME + IP + 6);
     code.with(AND, 1, network_half(0x3fff));
     code.when(IF_NOT, 1, 0, read);
+    // What goes to a group may be a router's word.
+    code.load(Size::Byte, 1, STACK, FRAME + IP + 16);
+    code.when(IF_MORE, 1, LAST_UNICAST, read);
     from_ipv4(code, identity, read);
     code.load(Size::Half, 3, STACK, FRAME + IP + 2);
     code.number(3);
@@ -250,6 +256,8 @@ fn header_of_ipv6(code: &mut Code, identity: &Identity, read: Place) {
     code.load(Size::Byte, 1, STACK, FRAME + IP);
     code.with(SHIFT_RIGHT, 1, 4);
     code.when(IF_NOT, 1, 6, read);
+    code.load(Size::Byte, 1, STACK, FRAME + IP + 24);
+    code.when(IF_EQUAL, 1, IPV6_GROUP, read);
     from_ipv6(code, identity, read);
     code.load(Size::Half, 3, STACK, FRAME + IP + 4);
     code.number(3);
@@ -347,7 +355,14 @@ fn from_ipv4(code: &mut Code, identity: &Identity, read: Place) {
 }
 
 fn from_ipv6(code: &mut Code, identity: &Identity, read: Place) {
-    if any_ip(identity) || identity.ipv6.iter().any(|&(_, len)| len == 0) {
+    if any_ip(identity) {
+        // Whose a link-local address is the switch keeps (fe80::/10).
+        code.load(Size::Half, 1, STACK, FRAME + IP + 8);
+        code.with(AND, 1, network_half(0xffc0));
+        code.when(IF_EQUAL, 1, network_half(0xfe80), read);
+        return;
+    }
+    if identity.ipv6.iter().any(|&(_, len)| len == 0) {
         return;
     }
     let own = code.place();

@@ -133,7 +133,8 @@ fn identities() -> Vec<Identity> {
     let ipv4 = vec![("10.9.0.1".parse().unwrap(), 32), ("240.0.0.0".parse().unwrap(), 5)];
     let ipv6 = vec![("fd09::1".parse().unwrap(), 128), ("fd09:0:0:80::".parse().unwrap(), 57)];
     let both = Identity { ipv4: ipv4.clone(), ipv6, ..any.clone() };
-    let only_ipv4 = Identity { ipv4, allow: Allow { dhcp_server: true, router: true }, ..any.clone() };
+    let only_ipv4 =
+        Identity { ipv4, allow: Allow { dhcp_server: true, router: true, ..Allow::default() }, ..any.clone() };
     let all =
         Identity { ipv4: vec![("0.0.0.0".parse().unwrap(), 0)], ipv6: vec![("::".parse().unwrap(), 0)], ..any.clone() };
     vec![any, both, only_ipv4, all]

@@ -1,0 +1,282 @@
+//! Whose part of the frame memory is how large: what is promised of it (`frame/accounts.rs`) is divided as the link would be if everyone wanted all of
+//! it. A tenant has its guarantee and its part of the rest by weight, up to its limit; of that, an endpoint with a guarantee has an account of
+//! its own.
+//!
+//! One change of a tenant changes the parts of all, so they are set anew some at a time, as frames go on ([`Switch::settle_memory`]).
+
+use super::Switch;
+use crate::frame::{Owner, Part, Pool, PoolLimits};
+use crate::program::{Endpoint, EndpointId, Share, Tenant, TenantId};
+use crate::units::{Both, Direction, Rate};
+
+/// Tenants and endpoints that are looked at in one go: some microseconds.
+const AT_ONCE: usize = 64;
+
+/// Sums of guarantees and weights in one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    guarantee: u64,
+    weight: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    owner: Owner,
+    /// What its endpoints are guaranteed.
+    guaranteed: Both<u64>,
+}
+
+impl Member {
+    const VACANT: Member = Member { owner: Owner::NOBODY, guaranteed: Both { egress: 0, ingress: 0 } };
+}
+
+/// What a switch keeps of it.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    tenants: Vec<Member>,
+    /// Accounts of endpoints that have a guarantee.
+    endpoints: Vec<Option<Owner>>,
+    sums: Both<Sums>,
+    /// Where setting parts anew goes on: tenants, then endpoints; and how many are still to be looked at.
+    place: usize,
+    left: usize,
+    /// For which version of the pool all is set; zero where it is not.
+    settled: u32,
+    /// Whether it is one of the pool's holders.
+    holds: bool,
+}
+
+impl Memory {
+    pub fn reserve(&mut self, endpoints: usize) {
+        self.endpoints.reserve(endpoints.saturating_sub(self.endpoints.len()));
+    }
+
+    /// A tenant comes, has another share, or goes.
+    pub fn change_tenant(&mut self, id: TenantId, before: Option<&Tenant>, after: Option<&Tenant>) {
+        if self.tenants.len() <= id.0 as usize {
+            self.tenants.resize(id.0 as usize + 1, Member::VACANT);
+        }
+        for direction in Direction::ALL {
+            let sums = self.sums.get_mut(direction);
+            for (tenant, add) in [(before, false), (after, true)] {
+                let Some(tenant) = tenant else { continue };
+                let Share { guarantee, weight, .. } = *tenant.share.get(direction);
+                sums.guarantee = change(sums.guarantee, guarantee.0, add);
+                sums.weight = change(sums.weight, u64::from(weight), add);
+            }
+        }
+        self.unsettle();
+    }
+
+    /// An endpoint comes, has another share, or goes.
+    pub fn change_endpoint(&mut self, id: EndpointId, before: Option<&Endpoint>, after: Option<&Endpoint>) {
+        if self.endpoints.len() <= id.0 as usize {
+            self.endpoints.resize(id.0 as usize + 1, None);
+        }
+        for (endpoint, add) in [(before, false), (after, true)] {
+            let Some(endpoint) = endpoint else { continue };
+            let Some(tenant) = self.tenants.get_mut(endpoint.tenant.0 as usize) else { continue };
+            for direction in Direction::ALL {
+                let sum = tenant.guaranteed.get_mut(direction);
+                *sum = change(*sum, endpoint.share.get(direction).guarantee.0, add);
+            }
+        }
+    }
+
+    /// All is to be set anew.
+    pub fn unsettle(&mut self) {
+        (self.left, self.settled) = (self.tenants.len() + self.endpoints.len(), 0);
+    }
+
+    /// Who a new queue of an endpoint is charged to.
+    pub fn owner(&self, id: EndpointId, tenant: TenantId) -> Owner {
+        let own = self.endpoints.get(id.0 as usize).copied().flatten();
+        own.unwrap_or_else(|| self.tenants.get(tenant.0 as usize).map_or(Owner::NOBODY, |tenant| tenant.owner))
+    }
+}
+
+fn change(sum: u64, by: u64, add: bool) -> u64 {
+    if add { sum.saturating_add(by) } else { sum.saturating_sub(by) }
+}
+
+fn has_guarantee(endpoint: &Endpoint) -> bool {
+    Direction::ALL.iter().any(|direction| endpoint.share.get(*direction).guarantee > Rate(0))
+}
+
+impl Switch {
+    /// Gives some more of the tenants and endpoints their part of the memory, where not all have it yet.
+    #[inline]
+    pub(super) fn settle_memory(&mut self, pool: &mut Pool) {
+        if self.memory.settled != pool.version() {
+            self.settle_some(pool);
+        }
+    }
+
+    /// An endpoint has come, or has another share: its tenant's part and its own are other ones, and nobody else's.
+    pub(super) fn settle_change(&mut self, pool: &mut Pool, id: EndpointId, tenant: TenantId) {
+        if self.memory.holds {
+            self.settle_tenant(pool, tenant);
+            self.settle_endpoint(pool, id);
+        }
+    }
+
+    /// Closes all accounts: the switch goes.
+    pub(super) fn leave_memory(&mut self, pool: &mut Pool) {
+        for at in 0..self.memory.endpoints.len() {
+            self.close_endpoint(pool, EndpointId(at as u32));
+        }
+        for at in 0..self.memory.tenants.len() {
+            self.close_tenant(pool, TenantId(at as u32));
+        }
+        if std::mem::take(&mut self.memory.holds) {
+            pool.set_holder(false);
+        }
+        self.memory.unsettle();
+    }
+
+    /// Nothing of an endpoint's waits any more.
+    pub(super) fn close_endpoint(&mut self, pool: &mut Pool, id: EndpointId) {
+        self.charge_to(pool, id, Owner::NOBODY);
+        self.close_own(pool, id);
+    }
+
+    /// Nothing of an endpoint's waits in its own account any more.
+    fn close_own(&mut self, pool: &mut Pool, id: EndpointId) {
+        if let Some(owner) = self.memory.endpoints.get_mut(id.0 as usize).and_then(Option::take) {
+            pool.close_account(owner);
+        }
+    }
+
+    /// A tenant has no endpoints any more, or nothing of theirs waits.
+    pub(super) fn close_tenant(&mut self, pool: &mut Pool, id: TenantId) {
+        let Some(tenant) = self.memory.tenants.get_mut(id.0 as usize) else { return };
+        let owner = std::mem::replace(&mut tenant.owner, Owner::NOBODY);
+        pool.close_account(owner);
+    }
+
+    #[cold]
+    fn settle_some(&mut self, pool: &mut Pool) {
+        let holds = !self.program.tenants.is_empty();
+        let begins = self.memory.holds != holds;
+        if begins {
+            self.memory.holds = holds;
+            pool.set_holder(holds);
+        }
+        let tenants = self.memory.tenants.len();
+        let all = tenants + self.memory.endpoints.len();
+        if begins || self.memory.settled != 0 {
+            // Nothing is set in this pool, or for another version of it.
+            self.memory.unsettle();
+        }
+        for _ in 0..self.memory.left.min(AT_ONCE) {
+            let place = self.memory.place % all;
+            if place < tenants {
+                self.settle_tenant(pool, TenantId(place as u32));
+            } else {
+                self.settle_endpoint(pool, EndpointId((place - tenants) as u32));
+            }
+            self.memory.place = place + 1;
+            self.memory.left -= 1;
+        }
+        if self.memory.left == 0 {
+            self.memory.settled = pool.version();
+        }
+    }
+
+    fn settle_tenant(&mut self, pool: &mut Pool, id: TenantId) {
+        let Some(tenant) = self.program.tenants.get(id.0) else { return };
+        let Member { owner, guaranteed } = self.memory.tenants[id.0 as usize];
+        let part = |direction| {
+            let all = self.part(direction, tenant.share.get(direction));
+            all.without(self.guaranteed_part(direction, *guaranteed.get(direction)))
+        };
+        let part = part(Direction::Egress).mean(part(Direction::Ingress));
+        let owner = if owner == Owner::NOBODY { pool.open_account(Owner::NOBODY) } else { owner };
+        self.memory.tenants[id.0 as usize].owner = owner;
+        pool.set_part(owner, part);
+    }
+
+    fn settle_endpoint(&mut self, pool: &mut Pool, id: EndpointId) {
+        let Some(endpoint) = self.program.endpoints.get(id.0) else { return };
+        let tenant = self.memory.tenants[endpoint.tenant.0 as usize].owner;
+        if !has_guarantee(endpoint) {
+            self.charge_to(pool, id, tenant);
+            return self.close_own(pool, id);
+        }
+        let part = |direction| self.guaranteed_part(direction, endpoint.share.get(direction).guarantee.0);
+        let part = part(Direction::Egress).mean(part(Direction::Ingress));
+        let owner = self.memory.endpoints[id.0 as usize].unwrap_or_else(|| pool.open_account(tenant));
+        self.memory.endpoints[id.0 as usize] = Some(owner);
+        pool.set_part(owner, part);
+        self.charge_to(pool, id, owner);
+    }
+
+    fn charge_to(&mut self, pool: &mut Pool, id: EndpointId, owner: Owner) {
+        self.pairs.set_owner(pool, id, owner);
+        self.egress.set_owner(pool, id, owner);
+        self.ingress.set_owner(pool, id, owner);
+    }
+
+    /// What a share would get of one direction of the link if everyone wanted all of it.
+    fn part(&self, direction: Direction, share: &Share) -> Part {
+        let Sums { guarantee, weight } = *self.memory.sums.get(direction);
+        let all = self.whole(direction);
+        if all == 0 {
+            return Part::of(u64::from(share.weight), weight);
+        }
+        let rest = Rate(all.saturating_sub(guarantee)).scaled(u64::from(share.weight), weight);
+        Part::of(share.guarantee.0.saturating_add(rest.0).min(share.limit.0), all)
+    }
+
+    fn guaranteed_part(&self, direction: Direction, guarantee: u64) -> Part {
+        Part::of(guarantee, self.whole(direction))
+    }
+
+    /// What there is to divide: what the link carries, or what was promised, where that is more; nothing without a link.
+    fn whole(&self, direction: Direction) -> u64 {
+        let Some(uplink) = &self.program.uplink else { return 0 };
+        uplink.rate.get(direction).0.max(self.memory.sums.get(direction).guarantee)
+    }
+
+    /// What waits of a tenant's frames, and its share of what is promised, by [`crate::program`]'s number; those of its endpoints included.
+    #[must_use]
+    pub fn tenant_memory(&self, pool: &Pool, tenant: TenantId) -> MemoryStats {
+        let mut sum = self.memory.tenants.get(tenant.0 as usize).map_or(MemoryStats::default(), |member| MemoryStats {
+            held: pool.held(member.owner).bytes(),
+            share: pool.share(member.owner).bytes(),
+        });
+        for endpoint in self.egress.tree(crate::sched::limits::Plane::Wire).endpoints_of(tenant) {
+            let own = self.endpoint_memory(pool, EndpointId(endpoint));
+            sum.held += own.held;
+            sum.share += own.share;
+        }
+        sum
+    }
+
+    /// What waits of the frames of an endpoint that has a guarantee, within its own share; what is beyond is its tenant's.
+    #[must_use]
+    pub fn endpoint_memory(&self, pool: &Pool, endpoint: EndpointId) -> MemoryStats {
+        let Some(owner) = self.memory.endpoints.get(endpoint.0 as usize).copied().flatten() else {
+            return MemoryStats::default();
+        };
+        let (held, share) = (pool.held(owner), pool.share(owner));
+        let within = PoolLimits {
+            small: held.small.min(share.small),
+            medium: held.medium.min(share.medium),
+            large: held.large.min(share.large),
+        };
+        MemoryStats { held: within.bytes(), share: share.bytes() }
+    }
+}
+
+/// Frame memory of one owner, in bytes of buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryStats {
+    /// What its frames take that wait.
+    pub held: u64,
+    /// What it can always have.
+    pub share: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! May this frame be sent by whom it is from? From an endpoint: guard, learning, and what it claims beyond its own list. From outside: nothing of
+//! what somebody here has.
+
+use super::look::source;
+use super::{Event, Switch};
+use crate::fdb::{Fdb, Learning, Network};
+use crate::frame::{Frame, Pool};
+use crate::guard::{self, Claim, Kind, Right, claims};
+use crate::owners::{By, Owner, Role};
+use crate::program::{Attachment, Endpoint, EndpointId};
+use crate::units::Instant;
+use crate::verdict::Reason;
+use crate::wire::{L3, L4, Layout};
+
+impl Switch {
+    /// Guard and learning: may this endpoint send this frame?
+    pub(super) fn check_source(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        frame: &Frame,
+    ) -> Result<(), Reason> {
+        let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
+        let (bytes, meta) = pool.parts_mut(frame);
+        let layout = &meta.layout;
+        let right = self.guard(bytes, layout, endpoint)?;
+        if right == Right::Declared && !endpoint.identity.macs.is_empty() {
+            return Ok(());
+        }
+        let network = self.forward.network(from);
+        let all = if right == Right::Ask { claims(bytes, layout) } else { [None; 2] };
+        let is_known = match &all {
+            [Some(claim), None] if claim.kind == Kind::Source => self.owners.was_good(network, from, claim.address),
+            all => all.iter().all(Option::is_none),
+        };
+        if !is_known {
+            let by = by(from, endpoint);
+            for claim in all.iter().flatten() {
+                let checked = self.owners.check(now, network, &self.fdb, by, claim);
+                checked.map_err(|owner| refusal(owner, layout.l3, claim))?;
+            }
+        }
+        if endpoint.identity.macs.is_empty() {
+            let (mac, vlan) = (source(bytes), layout.vlan.unwrap_or(0));
+            let learning = self.fdb.learn(now, network, vlan, mac, from);
+            if let Learning::Flapping(owner) = learning {
+                let event = Event::Flapping { from: owner, to: from, mac };
+                if self.events.back() != Some(&event) && self.events.len() < Self::MAX_EVENTS {
+                    self.events.push_back(event);
+                }
+            }
+            unlearned(learning)?;
+        }
+        if !is_known {
+            self.owners.remember(now, network, &self.fdb, by(from, endpoint), &all);
+        }
+        Ok(())
+    }
+
+    /// What the guard says of a frame from this endpoint.
+    pub(super) fn guard(&self, bytes: &[u8], layout: &Layout, endpoint: &Endpoint) -> Result<Right, Reason> {
+        if endpoint.trunk {
+            let is_taken = self.leaves_with_its_tags(endpoint).then_some(|vlan| self.forward.has_vlan(vlan));
+            return guard::check_trunk(bytes, layout, endpoint.identity.allow, is_taken);
+        }
+        if layout.vlan.is_some() {
+            return Err(Reason::BadVlan);
+        }
+        guard::check(bytes, layout, &endpoint.identity)
+    }
+
+    fn leaves_with_its_tags(&self, endpoint: &Endpoint) -> bool {
+        let tenant = self.program.tenants.get(endpoint.tenant.0);
+        tenant.is_some_and(|tenant| tenant.attachment == Attachment::Untagged)
+    }
+
+    /// Whether a frame from outside may be from whom it says; if so, that one is outside.
+    pub(super) fn see_outside(
+        &mut self,
+        pool: &Pool,
+        now: Instant,
+        network: Network,
+        frame: &Frame,
+    ) -> Result<(), Reason> {
+        let (bytes, layout) = (pool.bytes(frame), &pool.meta(frame).layout);
+        self.check_outside(now, network, bytes, layout)?;
+        if self.forward.learns(network) {
+            self.fdb.see_outside(now, network, source(bytes));
+        }
+        if is_told(layout) {
+            self.owners.remember(now, network, &self.fdb, By::Outside, &claims(bytes, layout));
+        }
+        Ok(())
+    }
+
+    /// The same without remembering it.
+    pub(super) fn check_outside(
+        &self,
+        now: Instant,
+        network: Network,
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> Result<(), Reason> {
+        let mac = source(bytes);
+        let here = if self.forward.learns(network) {
+            Fdb::find(&self.fdb, now, network, 0, mac)
+        } else {
+            self.fdb.declared(network, mac)
+        };
+        if here.is_some() {
+            return Err(Reason::Loop);
+        }
+        if is_told(layout) {
+            for claim in claims(bytes, layout).iter().flatten() {
+                let checked = self.owners.check(now, network, &self.fdb, By::Outside, claim);
+                checked.map_err(|_| Reason::Loop)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a frame may tell who has an address.
+fn is_told(layout: &Layout) -> bool {
+    layout.l3 == L3::Arp || layout.l4 == L4::Icmpv6
+}
+
+/// An endpoint, for who asks whose an address is.
+pub(super) fn by(id: EndpointId, endpoint: &Endpoint) -> By<'_> {
+    let is_forwarder = endpoint.trunk || endpoint.identity.allow.router;
+    let role = if is_forwarder { Role::Forwarder } else { Role::Host };
+    By::Endpoint(id, endpoint.tenant, &endpoint.identity, role)
+}
+
+/// The name of what a frame does that claims another's address.
+pub(super) fn refusal(owner: Owner, l3: L3, claim: &Claim) -> Reason {
+    match (owner, l3, claim.kind) {
+        (Owner::Unknown, ..) => Reason::OutsideFull,
+        (_, L3::Arp, _) => Reason::SpoofedArp,
+        (_, L3::Ipv4, _) => Reason::SpoofedIpv4,
+        (_, _, Kind::Source) => Reason::SpoofedIpv6,
+        _ => Reason::SpoofedNd,
+    }
+}
+
+/// What became of a source address, as a verdict.
+pub(super) fn unlearned(learning: Learning) -> Result<(), Reason> {
+    match learning {
+        Learning::Known => Ok(()),
+        Learning::Declared | Learning::Taken(_) | Learning::Elsewhere => Err(Reason::SpoofedMac),
+        Learning::Outside => Err(Reason::SeenOutside),
+        Learning::Crowded => Err(Reason::OutsideFull),
+        Learning::Full => Err(Reason::FdbFull),
+        Learning::Forbidden => Err(Reason::Undeclared),
+        Learning::Flapping(_) => Err(Reason::Flapping),
+    }
+}
+
+/// Whose a source address is that was not learned.
+pub(super) fn learned_by(learning: Learning, declared: Option<EndpointId>) -> Option<EndpointId> {
+    match learning {
+        Learning::Declared => declared,
+        Learning::Taken(owner) | Learning::Flapping(owner) => Some(owner),
+        _ => None,
+    }
+}

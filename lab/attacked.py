@@ -1,0 +1,399 @@
+"""A victim, a router and an attacker: what stands on the host for each group of attacks.
+
+One host runs Levada behind a link, outside is a bare network (`OneHost`). The victim is promised
+half of the link; its tenant is in the untagged network, where the router is. The attacker has one
+endpoint of another tenant, and that tenant whatever else an attack needs: more endpoints, VDE
+plugs, an interface that cannot cut segments.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from lab.costly import mac_after
+from lab.net import Failed, Lab, Namespace, veth
+from lab.switches.levada import toml_table
+from lab.switches.one_host import UPLINK, OneHost
+from lab.topology import Endpoint, Host, Tenant, Topology
+from lab.workload import Guest, Tool
+
+MBIT = 1_000_000
+LINK_BPS = 1000 * MBIT
+#: Of the link.
+GUARANTEED = 0.5
+VICTIM, ROUTER, ATTACKER = "blue0", "blue1", "red0"
+#: Other endpoints of the attacker's tenant: `m0`, `m1` and so on, in one namespace.
+CROWD, MEMBER = "crowd", "m"
+FIRST_MEMBER = "02:00:00:01:00:00"
+#: The plug with a client and the one without, of a directory in the lab's own.
+PLUGS, PLUGGED, EMPTY = "plugs", "plugged", "empty"
+#: An interface that cannot cut segments; the kernel does it, in the time of who sends.
+BARE = "bare"
+#: Who asks the victim's address from outside.
+ASKER_MAC, ASKER_IP = "02:00:00:00:01:fe", "10.1.0.254"
+#: The victim's global address, the far one that it pings, and the router's link-local one, which is
+#: not made of its MAC address (RFC 7217).
+VICTIM_IP6, FAR_IP6 = "2001:db8:1::1", "2001:db8:f::1"
+ROUTER_IP6 = "fe80::a1b2:c3d4:e5f6:708"
+#: Attackers yield the processors that they share with the victim's programs: only what the switch
+#: does for them is to harm.
+NICE = 19
+#: The thread that moves every frame.
+WORKER = "levada-worker"
+
+
+def _nothing(switch: Attacked) -> None:
+    pass
+
+
+def _none(switch: Attacked) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the attacker does."""
+
+    name: str
+    make: Callable[[Attacked], Tool]
+    #: What is done when it is over, so that the next window is quiet.
+    after: Callable[[Attacked], None] = _nothing
+    #: Between its start and its window.
+    settle_s: float = 0.5
+    #: Whether somebody outside asks for the victim's address meanwhile.
+    is_asked: bool = False
+    #: Whether the attacker is after the victim's frames.
+    is_theft: bool = False
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A host, and the attacks that are played on it."""
+
+    name: str
+    attacks: tuple[Attack, ...]
+    #: Tables of the attacker's tenant's other endpoints.
+    others: Callable[[Attacked], list[str]] = _none
+    #: What is done before the daemon starts, and after.
+    before: Callable[[Attacked], None] = _nothing
+    after: Callable[[Attacked], None] = _nothing
+    #: Whether the attacker's addresses are declared, and its tenant is in the victim's network.
+    declared: bool = True
+    untagged: bool = False
+    limit_bps: int | None = None
+    #: Whether the victim's ping goes over IPv6, and by the router.
+    by_ipv6: bool = False
+
+
+def topology(scene: Scene, factor: float = 1.0) -> Topology:
+    """The endpoint of blue with 0 is on the host, that with 1 outside."""
+    link_bps = round(factor * LINK_BPS)
+    return Topology(
+        (
+            Tenant("blue", guarantee_bps=round(GUARANTEED * link_bps)),
+            Tenant("red", limit_bps=scene.limit_bps),
+        ),
+        (
+            Endpoint(VICTIM, "blue", "host"),
+            Endpoint(ROUTER, "blue", "out"),
+            Endpoint(ATTACKER, "red", "host", declared=scene.declared),
+        ),
+        (Host("host", link_bps), Host("out", link_bps)),
+    )
+
+
+class Attacked(OneHost):
+    """The host of a scene. `factor` makes its link slower than `LINK_BPS`."""
+
+    tools: ClassVar[tuple[str, ...]] = ("vde_plug", "ethtool", "nice")
+    packages: ClassVar[str] = "vde2 ethtool"
+    # The kernel takes 20 ms to make a device or to remove it, and there are hundreds.
+    ready_s: ClassVar[float] = 60.0
+    stop_grace_s: ClassVar[float] = 60.0
+
+    def __init__(self, lab: Lab, scene: Scene, factor: float = 1.0) -> None:
+        super().__init__(lab, topology(scene, factor))
+        self.scene = scene
+        self._spaces: dict[str, Namespace] = {}
+
+    @property
+    def plugs(self) -> Path:
+        """The VDE directory of the attacker's tenant."""
+        return self.lab.dir / PLUGS
+
+    def space(self, name: str) -> Namespace:
+        """A namespace of the scene's own; made when it is first asked for."""
+        if name not in self._spaces:
+            self._spaces[name] = self.lab.namespace(name)
+        return self._spaces[name]
+
+    def configuration(self) -> str:
+        return "\n".join([super().configuration(), *self.scene.others(self)])
+
+    def far(self) -> Guest:
+        """Whom the victim pings."""
+        router = self.guests[ROUTER]
+        return Guest("far", router.namespace, FAR_IP6) if self.scene.by_ipv6 else router
+
+    def pin(self, core: int) -> None:
+        """Puts the worker on a processor of its own."""
+        for task in Path(f"/proc/{self.daemon.pid}/task").iterdir():
+            if (task / "comm").read_text().strip() == WORKER:
+                os.sched_setaffinity(int(task.name), {core})
+                return
+        raise Failed(f"the daemon has no thread {WORKER}")
+
+    def _start(self) -> None:
+        self.scene.before(self)
+        super()._start()
+        if self.scene.by_ipv6:
+            self._speak_ipv6()
+        self.scene.after(self)
+
+    def _vlan(self, tenant: Tenant) -> int | str:
+        is_shared = tenant.name == "red" and self.scene.untagged
+        return "untagged" if is_shared else super()._vlan(tenant)
+
+    def _identity(self, endpoint: Endpoint) -> dict[str, object]:
+        identity = super()._identity(endpoint)
+        if endpoint.name == VICTIM and self.scene.by_ipv6:
+            identity["ip"] = [self.topology.address(endpoint), VICTIM_IP6]
+        return identity
+
+    def _speak_ipv6(self) -> None:
+        """The victim reaches what is behind the router by the router's link-local address."""
+        victim, wire = self._space(VICTIM), self.guests[ROUTER].namespace
+        for space, device in ((victim, VICTIM), (wire, UPLINK)):
+            space.sysctl(f"net.ipv6.conf.{device}.accept_dad", "0")
+            space.sysctl(f"net.ipv6.conf.{device}.disable_ipv6", "0")
+        wire.ip(f"addr add {ROUTER_IP6}/64 dev {UPLINK}")
+        wire.ip(f"addr add {FAR_IP6}/64 dev {UPLINK}")
+        wire.ip(f"route add 2001:db8:1::/64 dev {UPLINK}")
+        victim.ip(f"addr add {VICTIM_IP6}/64 dev {VICTIM}")
+        victim.ip(f"route add default via {ROUTER_IP6} dev {VICTIM}")
+
+
+# --- what attacks need --------------------------------------------------------------------
+
+
+def _crowd(count: int) -> Callable[[Attacked], list[str]]:
+    """So many endpoints in one namespace."""
+
+    def others(switch: Attacked) -> list[str]:
+        space = switch.space(CROWD)
+        return [
+            toml_table(
+                "[switch.tenant.endpoint]",
+                name=f"{MEMBER}{n}",
+                port=f"tap://{MEMBER}{n}",
+                netns=space.name,
+                mac=mac_after(FIRST_MEMBER, n),
+                ipv6=False,
+            )
+            for n in range(count)
+        ]
+
+    return others
+
+
+def _without_offloads(switch: Attacked) -> list[str]:
+    """Two VDE plugs and an interface."""
+    table = "[switch.tenant.endpoint]"
+    plugs = [
+        toml_table(
+            table,
+            name=name,
+            port=f"vde://{switch.plugs}[{number}]",
+            mac=mac_after(FIRST_MEMBER, number),
+        )
+        for number, name in enumerate((PLUGGED, EMPTY), start=1)
+    ]
+    space, mac = switch.space(BARE), mac_after(FIRST_MEMBER, _NUMBERS[BARE])
+    bare = toml_table(table, name=BARE, port=f"packet://{BARE}", netns=space.name, mac=mac)
+    return [*plugs, bare]
+
+
+#: What is added to the first member's MAC address.
+_NUMBERS = {PLUGGED: 1, EMPTY: 2, BARE: 3}
+
+
+def _make_bare(switch: Attacked) -> None:
+    space = switch.space(BARE)
+    veth(space, BARE, space, f"{BARE}-peer")
+    offloads = ("tx", "sg", "tso", "gso", "tx-udp-segmentation")
+    space.run("ethtool", "-K", BARE, *(word for name in offloads for word in (name, "off")))
+
+
+def _plug_in(switch: Attacked) -> None:
+    """A client that takes all frames and throws them away."""
+    process = switch.lab.spawn(
+        "plug",
+        "vde_plug",
+        "-p",
+        str(_NUMBERS[PLUGGED]),
+        str(switch.plugs),
+        stdout=subprocess.DEVNULL,
+    )
+    process.wait_for(lambda: _PLUGGED_IN in switch.daemon.output(), "a plug")
+
+
+#: What the daemon says of a client.
+_PLUGGED_IN = ": plugged in by"
+
+
+# --- the attacks --------------------------------------------------------------------------
+
+
+def _costly(
+    kind: str,
+    per_s: float,
+    to: str | None = None,
+    batch: int | None = None,
+) -> Callable[[Attacked], Tool]:
+    """Frames of the attacker's one endpoint, `to` another endpoint of its tenant."""
+
+    def make(switch: Attacked) -> Tool:
+        to_mac = mac_after(FIRST_MEMBER, _NUMBERS[to] if to else 0)
+        ends = ["--mac", switch.mac(ATTACKER), "--ip", switch.guests[ATTACKER].address]
+        ends += ["--to-mac", to_mac, "--to-ip", "10.2.0.99"]
+        return _tool(switch, ATTACKER, [kind, "--device", ATTACKER, *ends], per_s, batch)
+
+    return make
+
+
+def _by_crowd(
+    kind: str, ports: int, per_s: float, batch: int | None = None
+) -> Callable[[Attacked], Tool]:
+    """Frames of many endpoints."""
+
+    def make(switch: Attacked) -> Tool:
+        ends = ["--mac", FIRST_MEMBER, "--ip", "10.2.0.98", "--to-mac", FIRST_MEMBER]
+        ends += ["--to-ip", "10.2.0.99", "--ports", str(ports)]
+        switch.guests[CROWD] = Guest(CROWD, switch.space(CROWD), "10.2.0.98")
+        return _tool(switch, CROWD, [kind, "--device", MEMBER, *ends], per_s, batch)
+
+    return make
+
+
+def _tool(
+    switch: Attacked, src: str, options: Sequence[str], per_s: float, batch: int | None
+) -> Tool:
+    bound = [] if batch is None else ["--batch", str(batch)]
+    return Tool("attack", src, src, "costly", [*options, "--per-s", str(per_s), *bound], NICE)
+
+
+def _theft(kind: str) -> Callable[[Attacked], Tool]:
+    def make(switch: Attacked) -> Tool:
+        who = ["--mac", switch.mac(ATTACKER), "--router-mac", switch.mac(ROUTER)]
+        who += ["--router-ip", ROUTER_IP6, "--victim-mac", switch.mac(VICTIM)]
+        who += ["--victim-ip", VICTIM_IP6]
+        options = [kind, "--device", ATTACKER, *who]
+        return Tool("attack", ATTACKER, ATTACKER, "thief", options)
+
+    return make
+
+
+def asker(switch: Attacked, storm_per_s: float = 0) -> Tool:
+    """Who asks for the victim's address from outside, amid broadcasts in the VLAN of the attacker's
+    tenant."""
+    red = next(t for t in switch.topology.tenants if t.name == "red")
+    options = ["--device", UPLINK, "--mac", ASKER_MAC, "--ip", ASKER_IP]
+    options += ["--to-ip", switch.guests[VICTIM].address, "--per-s", str(ASKED_PER_S)]
+    options += ["--storm-per-s", str(storm_per_s), "--vlan", str(switch.topology.vlan(red))]
+    return Tool("asker", ROUTER, VICTIM, "asker", options)
+
+
+def _storm(switch: Attacked) -> Tool:
+    return asker(switch, STORM_PER_S)
+
+
+def _drain(switch: Attacked) -> None:
+    """What waits at 1 Mbit/s would wait for minutes."""
+    for limit in (f"limit={LINK_BPS} bit/s", f"limit={switch.scene.limit_bps} bit/s"):
+        switch.set("tenant", "host/red", limit)
+        time.sleep(DRAIN_S)
+
+
+#: For all of the memory at the link's rate.
+DRAIN_S = 1.0
+#: More than a switch can take: as many as its rings have room for.
+UNBOUNDED_PER_S = 20_000
+#: Endpoints of the crowds: who exchange frames, who belong to a group, who fill the memory.
+PAIRED, GROUPED, WAITING = 40, 100, 300
+#: Frames a second of each endpoint that fills the memory: all of it within `FILL_S`.
+BIG_PER_S, SMALL_PER_S = 20, 60
+FILL_S = 2.5
+#: Broadcasts from outside, above what the switch floods from an uplink (20 000 a second), and
+#: questions between them.
+STORM_PER_S, ASKED_PER_S = 50_000, 50
+#: The default of an endpoint's flood budget, whatever its frames' length.
+FLOODED_PER_S = 1000
+
+SCENES = (
+    Scene(
+        "ports without offloads",
+        (
+            Attack("tiny segments, VDE", _costly("tiny-segments", UNBOUNDED_PER_S, PLUGGED)),
+            Attack("full segments, VDE", _costly("full-segments", UNBOUNDED_PER_S, PLUGGED)),
+            Attack("tiny segments, empty plug", _costly("tiny-segments", UNBOUNDED_PER_S, EMPTY)),
+            Attack("tiny segments, interface", _costly("tiny-segments", UNBOUNDED_PER_S, BARE)),
+        ),
+        others=_without_offloads,
+        before=_make_bare,
+        after=_plug_in,
+    ),
+    Scene(
+        "a group of 101",
+        (
+            Attack("64 KiB to a group", _costly("group", FLOODED_PER_S, batch=1)),
+            Attack("64 bytes to a group", _costly("group-small", UNBOUNDED_PER_S)),
+        ),
+        others=_crowd(GROUPED),
+    ),
+    Scene(
+        "40 ports",
+        (Attack("600 000 local frames/s", _by_crowd("neighbours", PAIRED, 600_000)),),
+        others=_crowd(PAIRED),
+    ),
+    Scene(
+        "300 ports behind 1 Mbit/s",
+        (
+            Attack(
+                "memory, big frames",
+                _by_crowd("waiting", WAITING, WAITING * BIG_PER_S, batch=1),
+                _drain,
+                FILL_S,
+            ),
+            Attack(
+                "memory, small frames",
+                _by_crowd("waiting-small", WAITING, WAITING * SMALL_PER_S, batch=4),
+                _drain,
+                FILL_S,
+            ),
+        ),
+        others=_crowd(WAITING),
+        limit_bps=MBIT,
+    ),
+    Scene(
+        "outside",
+        (Attack("storm in one VLAN", _storm, is_asked=True),),
+    ),
+    Scene(
+        "a neighbour without `mac`",
+        (Attack("router's MAC taken", _theft("mac"), is_theft=True),),
+        declared=False,
+        untagged=True,
+    ),
+    Scene(
+        "a declared neighbour",
+        (Attack("router's link-local taken", _theft("link-local"), is_theft=True),),
+        untagged=True,
+        by_ipv6=True,
+    ),
+)

@@ -1,0 +1,163 @@
+"""Sends frames that an endpoint may send, and that cost a switch much: its time, its memory, its
+copies.
+
+A kind is frames for one device, or for each of many (`--ports`) that are called `--device` and a
+number; their MAC addresses count up from `--mac`. One process sends by all of them, `--per-s`
+frames a second together (`lab.sender`), stops by itself, and writes one JSON object.
+
+    python -m lab.costly tiny-segments --device red0 --mac 02:00:00:00:02:01 --ip 10.2.0.1 \\
+        --to-mac 02:00:00:00:02:02 --to-ip 10.2.0.2 --per-s 20000 --seconds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from lab import frames
+from lab.frames import begun, ethernet, ipv4, tcp, udp
+from lab.sender import (
+    BATCH,
+    GSO_TCPV4,
+    GSO_UDP,
+    LONGEST_S,
+    MOST_PER_S,
+    Case,
+    Outlet,
+    offload,
+    send,
+)
+
+#: Payload of an offloaded frame that is nearly as long as one can be.
+LONG_BYTES = 64_000
+#: The same where it waits: with its headers it takes a buffer of 64 KiB in a switch that has no
+#: size between this and 16 KiB.
+WAITING_BYTES = 17_000
+TINY_BYTES, FULL_BYTES = 32, 1400
+#: Without a receiver: a multicast group (RFC 1112, 2365), and a name that nobody has.
+GROUP, GROUP_MAC = "239.1.1.1", "01:00:5e:01:01:01"
+NOBODY = "02:0e:0e:0e:0e:0e"
+#: An EtherType for experiments (IEEE 802, clause 9.2.3).
+LOCAL_ETHERTYPE = 0x88B5
+#: Of an Ethernet frame without FCS.
+LEAST_BYTES = 60
+_L4 = 14 + 20
+
+
+class Ends(NamedTuple):
+    """Sender and receiver, as text."""
+
+    mac: str
+    ip: str
+    to_mac: str
+    to_ip: str
+
+
+def mac_after(first: str, number: int) -> str:
+    """The MAC address that is `number` after another."""
+    value = int.from_bytes(frames.mac_bytes(first), "big") + number
+    return value.to_bytes(6, "big").hex(":")
+
+
+def _segments(e: Ends, nbytes: int, size: int) -> list[Case]:
+    """A TCP segment of `nbytes` that is to be cut into many of `size`."""
+    segment = begun(tcp(9, 9, bytes(nbytes)), 16, e.ip, e.to_ip, frames.TCP)
+    frame = ethernet(e.to_mac, e.mac, frames.IPV4, ipv4(e.ip, e.to_ip, frames.TCP, segment))
+    header = offload(_L4, 16, GSO_TCPV4, size, _L4 + 20)
+    return [Case(f"TCP to be cut every {size} bytes", None, [frame], header)]
+
+
+def tiny_segments(e: Ends) -> list[Case]:
+    """64 KiB of TCP in 2000 segments: that much work for a port that cannot cut."""
+    return _segments(e, LONG_BYTES, TINY_BYTES)
+
+
+def full_segments(e: Ends) -> list[Case]:
+    """The same in segments as a program would have them."""
+    return _segments(e, LONG_BYTES, FULL_BYTES)
+
+
+def waiting(e: Ends) -> list[Case]:
+    """Frames that take the longest buffers, to somebody beyond a slow limit."""
+    return _segments(e._replace(to_mac=NOBODY), WAITING_BYTES, FULL_BYTES)
+
+
+def waiting_small(e: Ends) -> list[Case]:
+    """The same of 64 bytes."""
+    body = ipv4(e.ip, e.to_ip, frames.UDP, udp(9, 9, bytes(18)))
+    return [Case("frames of 64 bytes", None, [ethernet(NOBODY, e.mac, frames.IPV4, body)])]
+
+
+def group(e: Ends) -> list[Case]:
+    """64 KiB of UDP to be segmented, to all members of the tenant."""
+    datagram = begun(udp(9, 9, bytes(LONG_BYTES)), 6, e.ip, GROUP, frames.UDP)
+    frame = ethernet(GROUP_MAC, e.mac, frames.IPV4, ipv4(e.ip, GROUP, frames.UDP, datagram))
+    header = offload(_L4, 6, GSO_UDP, FULL_BYTES, _L4 + 8)
+    return [Case("UDP of 64 KiB to a group", None, [frame], header)]
+
+
+def group_small(e: Ends) -> list[Case]:
+    """The same in frames of 64 bytes."""
+    body = ipv4(e.ip, GROUP, frames.UDP, udp(9, 9, bytes(18)))
+    return [Case("64 bytes to a group", None, [ethernet(GROUP_MAC, e.mac, frames.IPV4, body)])]
+
+
+def neighbours(e: Ends) -> list[Case]:
+    """Frames of 64 bytes to the endpoint beside."""
+    frame = ethernet(e.to_mac, e.mac, LOCAL_ETHERTYPE, bytes(LEAST_BYTES - 14))
+    return [Case("64 bytes to a neighbour", None, [frame])]
+
+
+KINDS: dict[str, Callable[[Ends], list[Case]]] = {
+    "tiny-segments": tiny_segments,
+    "full-segments": full_segments,
+    "waiting": waiting,
+    "waiting-small": waiting_small,
+    "group": group,
+    "group-small": group_small,
+    "neighbours": neighbours,
+}
+
+
+def ports(kind: str, device: str, ends: Ends, count: int) -> list[tuple[str, list[Case]]]:
+    """Each device and its frames. Of many each sends to the one beside it, in pairs."""
+    make = KINDS[kind]
+    if count == 1:
+        return [(device, make(ends))]
+    macs = [mac_after(ends.mac, n) for n in range(count)]
+    return [
+        (
+            f"{device}{n}",
+            make(ends._replace(mac=macs[n], to_mac=macs[n ^ 1 if n ^ 1 < count else 0])),
+        )
+        for n in range(count)
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="lab.costly", description=__doc__.split("\n")[0])
+    parser.add_argument("kind", choices=list(KINDS))
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--ports", type=int, default=1, help="so many devices, DEVICE and a number")
+    for name in Ends._fields:
+        parser.add_argument(f"--{name.replace('_', '-')}", required=True)
+    parser.add_argument("--per-s", type=float, required=True, help="frames a second, all together")
+    parser.add_argument("--batch", type=int, default=BATCH, help="frames a system call")
+    parser.add_argument("--seconds", type=float, required=True)
+    args = parser.parse_args()
+    if not 0 < args.seconds <= LONGEST_S or not 0 < args.per_s <= MOST_PER_S:
+        parser.error(f"at most {LONGEST_S:g} s and {MOST_PER_S} frames a second")
+    ends = Ends(*(getattr(args, name) for name in Ends._fields))
+    outlets = [
+        Outlet(device, cases, args.batch)
+        for device, cases in ports(args.kind, args.device, ends, args.ports)
+    ]
+    print(json.dumps(send(outlets, args.per_s, args.seconds)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

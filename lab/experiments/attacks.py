@@ -1,0 +1,374 @@
+"""A victim under attacks on what a switch shares: its worker's time, its memory, its copies, its
+addresses.
+
+The victim is promised 500 of 1000 Mbit/s, and has one TCP connection paced at 400 and a ping, 100
+a second, to a router behind the link. Each attack (`lab.attacked`) is played alone, in pairs of
+windows, quiet and attacked in turn, with a connection of its own for each pair. The daemon's
+worker has a processor of its own; everything else, the daemon's other threads too, has the
+others, where attackers yield to the victim's programs: what harms the victim is what the switch
+does.
+
+A quiet window counts where it had processors to spare, was undisturbed (`lab.cell`) and had the
+victim's whole rate; an attacked one where it was undisturbed: that the worker has no time to spare
+is what many attacks are for. Others are played again. Where the machine cannot carry the
+victim's 400 Mbit/s even alone, link, guarantee and rate are made smaller by a factor, which the
+report names.
+
+Then single frames, of which each has a verdict that it has to have (`lab.gate`), and a daemon that
+starts beside a stray file in a VDE directory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab import gate, machine, stray
+from lab.attacked import (
+    GUARANTEED,
+    LINK_BPS,
+    ROUTER,
+    SCENES,
+    VICTIM,
+    Attack,
+    Attacked,
+    Scene,
+    asker,
+)
+from lab.cell import ATTEMPTS
+from lab.net import Failed, Lab
+from lab.programs import program
+from lab.report import Claim, Report, at_least, at_most
+from lab.stats import median, table
+from lab.windows import Pair, Window, measured
+from lab.workload import FIRST_PORT, Ping, Stream
+
+SUMMARY = "a victim under attacks on the switch's time, memory, copies and addresses"
+
+MBIT = 1_000_000
+#: The victim's connection, of the link: under its guarantee.
+PACED = 0.4
+PING_INTERVAL_S = 0.01
+#: What the link is made smaller by, in turn, until a quiet victim has its rate.
+FACTORS = (1.0, 0.5, 0.25, 0.125)
+
+KEPT_PERCENT = 98.0
+MOST_TIMES_QUIET = 3.0
+ANSWERED_PERCENT = 98.0
+
+#: Before the first window of a pair, and after an attack.
+LEAD_S = 1.0
+REST_S = 0.3
+#: How much later than it should be a window may end: attacks go on for that long.
+SLACK_S = 0.5
+#: A victim's programs end by themselves after this, whatever happens to the lab.
+LONGEST_S = 60
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often and how long. Pairs are played again as long as all attacks together take no more
+    than `budget_s`, of which each has the same part."""
+
+    pairs: int
+    window_s: float
+    budget_s: float
+
+
+FULL = Plan(pairs=3, window_s=4.0, budget_s=750.0)
+QUICK = Plan(pairs=1, window_s=1.5, budget_s=110.0)
+
+
+@dataclass
+class Played:
+    """The pairs of an attack, and what was dropped of the attacker's tenant over all of them."""
+
+    scene: str
+    attack: Attack
+    rate_bps: float
+    pairs: list[Pair] = field(default_factory=list)
+
+    def judged(self) -> list[Pair]:
+        """The pairs that count."""
+        return [p for p in self.pairs if why_not(p, self.rate_bps) is None]
+
+    def kept_percent(self, window: Window) -> float:
+        """What a window had of the victim's rate."""
+        return 100 * window.goodput_bps / self.rate_bps
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """For result.json."""
+        return [
+            {
+                "labels": {"scene": self.scene, "attack": self.attack.name, "pair": number},
+                "valid": why_not(pair, self.rate_bps) is None,
+                "bound": pair.loaded.bound,
+                "disturbed": why_not(pair, self.rate_bps),
+                "kept_percent": self.kept_percent(pair.loaded),
+                "times_quiet": pair.times_quiet,
+                **{k: v for k, v in asdict(pair).items() if k not in ("bound", "disturbed")},
+            }
+            for number, pair in enumerate(self.pairs)
+        ]
+
+
+def why_not(pair: Pair, rate_bps: float) -> str | None:
+    """Why a pair does not count, or None. What the victim had is known when its programs have
+    ended."""
+    if pair.disturbed or pair.quiet.bound:
+        return pair.disturbed or pair.quiet.bound
+    quiet = 100 * pair.quiet.goodput_bps / rate_bps
+    if quiet < KEPT_PERCENT:
+        return f"the victim had {quiet:.1f} % of its rate without an attack"
+    if not math.isfinite(pair.quiet.rtt_p99_ms):
+        return f"{pair.quiet.pings_lost} pings were lost without an attack"
+    return None
+
+
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """Plays all attacks, each alone."""
+    plan = QUICK if quick else FULL
+    core = _share_processors(lab)
+    report = Report("attacks", quick)
+    report.machine = machine.describe(["ip", "ping", "vde_plug", str(program())])
+    factor = _factor(lab, core)
+    report.parameters = _parameters(plan, factor)
+    began, each_s = time.monotonic(), plan.budget_s / sum(len(s.attacks) for s in SCENES)
+    played: list[Played] = []
+    for scene in SCENES:
+        until = [began + (len(played) + n) * each_s for n in range(1, 1 + len(scene.attacks))]
+        played += _scene(lab, scene, factor, core, plan, until)
+    verdicts = gate.play(lab)
+    _say(f"frames: {sum(v.is_right for v in verdicts)} of {len(verdicts)} as they have to be")
+    starts = stray.play(lab)
+    _say(f"stray file: {starts}")
+    report.cells = [row for p in played for row in p.as_rows()]
+    report.cells += [v.as_row() for v in verdicts]
+    report.tables = [attacks_table(played, factor), gate.verdicts_table(verdicts)]
+    report.claims = [c for p in played for c in claims(p)]
+    report.claims += [*gate.claims(verdicts), *stray.claims(starts)]
+    return report
+
+
+def _share_processors(lab: Lab) -> int:
+    """Leaves one processor to the worker: its number. The lab and all that it starts have the
+    others."""
+    mine = sorted(os.sched_getaffinity(0))
+    if len(mine) < 2:
+        raise Failed("attacks needs two processors: one for the worker, one for all else")
+    lab.defer(lambda: os.sched_setaffinity(0, mine))
+    os.sched_setaffinity(0, mine[1:])
+    return mine[0]
+
+
+# --- measuring ----------------------------------------------------------------------------
+
+
+def _factor(lab: Lab, core: int) -> float:
+    """The largest of `FACTORS` at which the victim alone has its rate, and the machine time to
+    spare. What others disturbed does not say that it has not."""
+    had = "nothing"
+    for factor in FACTORS:
+        switch = Attacked(lab, Scene("alone", ()), factor)
+        rate_bps = factor * PACED * LINK_BPS
+        with switch.running():
+            switch.pin(core)
+            windows = []
+            for _ in range(ATTEMPTS):
+                windows += _watch(switch, rate_bps, _quiet)
+                last = windows[-1]
+                had = f"{last.goodput_bps / MBIT:.0f} of {rate_bps / MBIT:.0f} Mbit/s"
+                why = last.disturbed or last.bound or "time to spare"
+                _say(f"alone: {had}; {why}")
+                if is_whole(last, rate_bps):
+                    return factor
+        if all(w.disturbed for w in windows):
+            return factor
+    raise Failed(f"this machine is too weak for the smallest link: a victim alone had {had}")
+
+
+def is_whole(window: Window, rate_bps: float) -> bool:
+    """Whether a victim without attacks had its rate, and all had time to spare."""
+    has_rate = 100 * window.goodput_bps >= KEPT_PERCENT * rate_bps
+    return has_rate and window.bound is None and window.disturbed is None
+
+
+def _quiet(switch: Attacked) -> list[Window]:
+    return [measured(switch, QUICK.window_s, SLACK_S)]
+
+
+def _scene(
+    lab: Lab, scene: Scene, factor: float, core: int, plan: Plan, until: Sequence[float]
+) -> list[Played]:
+    """All attacks of a scene, each with the time `until` its pairs are played again. After a theft
+    tables may hold what the thief said, so each such pair has a daemon of its own."""
+    played = [Played(scene.name, a, factor * PACED * LINK_BPS) for a in scene.attacks]
+    while any(wants(p, plan, end) for p, end in zip(played, until, strict=True)):
+        switch = Attacked(lab, scene, factor)
+        with switch.running():
+            switch.pin(core)
+            for p, end in zip(played, until, strict=True):
+                while wants(p, plan, end):
+                    p.pairs.append(_pair(switch, p, plan.window_s))
+                    _say(_progress(p))
+                    if p.attack.is_theft:
+                        break
+    return played
+
+
+def wants(p: Played, plan: Plan, until_s: float) -> bool:
+    """Whether an attack needs one more pair."""
+    tried = len(p.pairs)
+    if tried < plan.pairs:
+        return True
+    may_retry = time.monotonic() < until_s and tried < plan.pairs * ATTEMPTS
+    return may_retry and len(p.judged()) < plan.pairs
+
+
+def _pair(switch: Attacked, p: Played, window_s: float) -> Pair:
+    sent: dict[str, Any] = {}
+
+    def body(switch: Attacked) -> list[Window]:
+        quiet = _quiet_window(switch, p.attack, window_s)
+        flow = p.attack.make(switch)
+        seconds = math.ceil(p.attack.settle_s + window_s + 2 * SLACK_S)
+        flow.begin(switch.guests[flow.src], switch.guests[flow.dst], FIRST_PORT, seconds)
+        time.sleep(p.attack.settle_s)
+        loaded = measured(switch, window_s, SLACK_S)
+        sent.update(flow.end().detail)
+        return [quiet, loaded]
+
+    quiet, loaded = _watch(switch, p.rate_bps, body)
+    p.attack.after(switch)
+    time.sleep(REST_S)
+    return Pair(quiet, loaded, sent)
+
+
+def _quiet_window(switch: Attacked, attack: Attack, window_s: float) -> Window:
+    """A window without the attack; where that comes with questions, with these."""
+    if not attack.is_asked:
+        return measured(switch, window_s, SLACK_S)
+    flow = asker(switch)
+    flow.begin(switch.guests[flow.src], switch.guests[flow.dst], FIRST_PORT, math.ceil(window_s))
+    window = measured(switch, window_s, SLACK_S)
+    flow.end()
+    return window
+
+
+def _watch(
+    switch: Attacked, rate_bps: float, body: Callable[[Attacked], list[Window]]
+) -> list[Window]:
+    """What `body` measures beside a new connection and ping of the victim."""
+    victim, router, far = switch.guests[VICTIM], switch.guests[ROUTER], switch.far()
+    stream = Stream("victim", VICTIM, ROUTER, round(rate_bps), row_ms=2)
+    ping = Ping("victim", VICTIM, far.name, PING_INTERVAL_S)
+    stream.begin(victim, router, FIRST_PORT + 1, LONGEST_S)
+    ping.begin(victim, far, 0, LONGEST_S)
+    time.sleep(LEAD_S)
+    windows = body(switch)
+    ping.stop()
+    stream.end()
+    ping.end()
+    for window in windows:
+        window.fill(stream, ping)
+    return windows
+
+
+# --- judging ------------------------------------------------------------------------------
+
+
+def claims(p: Played) -> list[Claim]:
+    """That the victim had its rate and its round trips, its frames reached nobody else, and it was
+    found by who asked."""
+    name, pairs = p.attack.name, p.judged()
+
+    def middle(of: Callable[[Pair], float]) -> float | None:
+        return median([of(pair) for pair in pairs]) if pairs else None
+
+    rate = f"% of {p.rate_bps / MBIT:.0f} Mbit/s"
+    kept = middle(lambda pair: p.kept_percent(pair.loaded))
+    times = middle(lambda pair: pair.times_quiet)
+    made = [
+        at_least(f"{name}: throughput", kept, rate, KEPT_PERCENT),
+        at_most(f"{name}: ping p99", times, "x quiet", MOST_TIMES_QUIET),
+    ]
+    if p.attack.is_theft:
+        # One that is stolen in a disturbed window is stolen all the same.
+        stolen = sum(pair.sent["stolen"] for pair in p.pairs)
+        made.append(at_most(f"{name}: stolen", stolen, "frames", 0))
+    if p.attack.is_asked:
+        answered = middle(lambda pair: 100 * pair.sent["answered"] / pair.sent["asked"])
+        made.append(at_least(f"{name}: ARP answered", answered, "%", ANSWERED_PERCENT))
+    return made
+
+
+# --- showing ------------------------------------------------------------------------------
+
+
+def attacks_table(played: Sequence[Played], factor: float) -> str:
+    """What was done, and what the victim had. Where no pair counts, what the others show, marked as
+    such."""
+    rows = [[_marked(p), *_figures(p)] for p in played]
+    head = ["attack", "sent/s", "Mbit/s quiet", "attacked", "p99 ms quiet", "attacked", "x"]
+    link = f"link of {factor * LINK_BPS / MBIT:.0f} Mbit/s ({factor:g} x {LINK_BPS / MBIT:.0f})"
+    return f"{link}\n{table([*head, 'worker', 'besides', ''], rows)}"
+
+
+def _marked(p: Played) -> str:
+    return p.attack.name if p.judged() else f"{p.attack.name} (not valid)"
+
+
+def _figures(p: Played) -> list[str]:
+    pairs = p.judged() or p.pairs
+
+    def middle(of: Callable[[Pair], float], spec: str) -> str:
+        return format(median([of(pair) for pair in pairs]), spec)
+
+    besides = ""
+    if p.attack.is_theft:
+        besides = f"{sum(pair.sent['stolen'] for pair in p.pairs)} stolen"
+    if p.attack.is_asked:
+        answers = [sum(pair.sent[key] for pair in pairs) for key in ("answered", "asked")]
+        besides = "{} of {} answered".format(*answers)
+    return [
+        middle(lambda pair: pair.sent["per_s"], ".0f"),
+        middle(lambda pair: pair.quiet.goodput_bps / MBIT, ".1f"),
+        middle(lambda pair: pair.loaded.goodput_bps / MBIT, ".1f"),
+        middle(lambda pair: pair.quiet.rtt_p99_ms, ".2f"),
+        middle(lambda pair: pair.loaded.rtt_p99_ms, ".2f"),
+        middle(lambda pair: pair.times_quiet, ".1f"),
+        middle(lambda pair: 100 * pair.loaded.worker["busy"], ".0f") + " %",
+        besides,
+        "holds" if all(c.holds for c in claims(p)) else "does not hold",
+    ]
+
+
+def _progress(p: Played) -> str:
+    last = p.pairs[-1]
+    rates = [w.goodput_bps / MBIT for w in (last.quiet, last.loaded)]
+    trips = [w.rtt_p99_ms for w in (last.quiet, last.loaded)]
+    text = "{}: {:.1f} -> {:.1f} Mbit/s".format(p.attack.name, *rates)
+    text += ", ping p99 {:.2f} -> {:.2f} ms".format(*trips)
+    why = why_not(last, p.rate_bps)
+    return f"{text}; {why}" if why else text
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def _parameters(plan: Plan, factor: float) -> dict[str, Any]:
+    return {
+        **asdict(plan),
+        "factor": factor,
+        "link_bps": factor * LINK_BPS,
+        "guarantee_bps": factor * GUARANTEED * LINK_BPS,
+        "stream_bps": factor * PACED * LINK_BPS,
+        "ping_interval_s": PING_INTERVAL_S,
+    }

@@ -1,0 +1,273 @@
+"""What the attacks send, where they stand, and how their windows are judged."""
+
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from lab import attacked, costly, frames, gate, stray, thief
+from lab.asker import is_answer
+from lab.attacked import SCENES, Attack, Attacked, Scene
+from lab.costly import Ends, mac_after, ports
+from lab.experiments import attacks
+from lab.experiments.attacks import Played, claims, why_not
+from lab.gate import PASSES, Verdict
+from lab.net import Lab
+from lab.programs import Missing, program
+from lab.sender import GSO_TCPV4, GSO_UDP
+from lab.windows import Pair, Window
+
+ENDS = Ends("02:00:00:00:02:01", "10.2.0.1", "02:00:00:01:00:01", "10.2.0.99")
+CLAIM = thief.Claim(
+    "02:00:00:00:02:01", "02:00:00:00:01:02", "fe80::1", "02:00:00:00:01:01", "2001:db8:1::1"
+)
+
+
+# --- frames -------------------------------------------------------------------------------
+
+
+def folded(data: bytes) -> int:
+    """The sum of all words, as a receiver makes it: all ones where a checksum is right."""
+    return ~frames.checksum(data + bytes(len(data) % 2)) & 0xFFFF
+
+
+@pytest.mark.parametrize("kind", costly.KINDS)
+def test_costly_frames_say_what_is_left_to_the_device(kind: str) -> None:
+    for case in costly.KINDS[kind](ENDS):
+        (frame,) = case.frames
+        flags, segmentation, headers, size, start, offset = struct.unpack("=BBHHHH", case.offload)
+        # The kernel asks for a header, and takes no more than 64 KiB.
+        assert 60 <= len(frame) < 65_550
+        if not flags:
+            assert case.offload == bytes(10)
+            continue
+        assert segmentation in (GSO_TCPV4, GSO_UDP)
+        assert (start, headers) == (34, 54 if segmentation == GSO_TCPV4 else 42)
+        # Who finishes the sum over the segment, begun with the pseudo-header, gets a right one.
+        packet, segment = frame[14:34], frame[34:]
+        protocol = frames.TCP if segmentation == GSO_TCPV4 else frames.UDP
+        pseudo = packet[12:20] + struct.pack("!HH", protocol, len(segment))
+        assert folded(segment[offset : offset + 2]) == folded(pseudo)
+        assert folded(packet) == 0xFFFF
+        assert size < len(segment)
+
+
+def test_tiny_segments_are_two_thousand_to_a_frame() -> None:
+    (case,) = costly.tiny_segments(ENDS)
+    size = struct.unpack("=BBHHHH", case.offload)[3]
+    assert costly.LONG_BYTES / size == 2000
+
+
+def test_ports_of_a_crowd_send_to_each_other_in_pairs() -> None:
+    made = ports("neighbours", "m", ENDS._replace(mac="02:00:00:01:00:00"), 4)
+    assert [device for device, _ in made] == ["m0", "m1", "m2", "m3"]
+    ends = [(cases[0].frames[0][:6].hex(), cases[0].frames[0][6:12].hex()) for _, cases in made]
+    assert all((source, to) in ends for to, source in ends)
+    assert len(set(ends)) == 4
+
+
+def test_mac_addresses_count_on_over_a_byte() -> None:
+    assert mac_after("02:00:00:01:00:ff", 1) == "02:00:00:01:01:00"
+
+
+def test_icmpv6_has_its_checksum() -> None:
+    packet = thief.advertisement("fe80::1", "ff02::1", "fe80::1", CLAIM.mac)
+    length = len(packet) - 40
+    assert folded(packet[8:40] + struct.pack("!II", length, frames.ICMPV6) + packet[40:]) == 0xFFFF
+
+
+def test_what_is_stolen_is_the_victims_and_for_the_router() -> None:
+    victim, router, own = (
+        frames.mac_bytes(mac) for mac in (CLAIM.victim_mac, CLAIM.router_mac, CLAIM.mac)
+    )
+    incoming, outgoing = 3, 4
+    assert thief.is_stolen(router + victim, incoming, CLAIM)
+    assert thief.is_stolen(own + victim, 0, CLAIM)
+    assert not thief.is_stolen(router + victim, outgoing, CLAIM)
+    assert not thief.is_stolen(router + own, incoming, CLAIM)
+    assert not thief.is_stolen(b"\xff" * 6 + victim, incoming, CLAIM)
+
+
+def test_an_answer_is_for_who_asked_and_of_whom_it_asked() -> None:
+    answer = frames.arp(2, CLAIM.victim_mac, "10.1.0.1", "10.1.0.254")
+    frame = frames.ethernet("02:00:00:00:01:fe", CLAIM.victim_mac, frames.ARP, answer)
+    assert is_answer(frame, "02:00:00:00:01:fe", "10.1.0.1")
+    assert not is_answer(frame, "02:00:00:00:01:ff", "10.1.0.1")
+    assert not is_answer(frame, "02:00:00:00:01:fe", "10.1.0.2")
+    asks = frames.arp(1, CLAIM.victim_mac, "10.1.0.1", "10.1.0.254")
+    request = frames.ethernet("02:00:00:00:01:fe", CLAIM.victim_mac, frames.ARP, asks)
+    assert not is_answer(request, "02:00:00:00:01:fe", "10.1.0.1")
+
+
+def test_every_kind_of_frame_is_told_by_its_mark() -> None:
+    who = gate.Who("02:00:00:00:01:01", "10.1.0.1", "02:00:00:00:02:01", "10.2.0.1")
+    kinds = gate.kinds(who)
+    marks = {kind.marked(number)[-13:] for number, kind in enumerate(kinds)}
+    assert len(marks) == len(kinds) == len({k.what for k in kinds})
+    assert all(60 <= len(kind.marked(0)) <= 1514 for kind in kinds)
+
+
+def test_a_groups_mac_address_is_made_of_its_last_23_bits() -> None:
+    assert gate.group_end("224.0.0.5") == ":00:00:05"
+    assert gate.group_end("239.129.1.1") == ":01:01:01"
+
+
+# --- where they stand ---------------------------------------------------------------------
+
+
+class _Space:
+    """A namespace that is only a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.namespace = self
+
+
+class _Nowhere:
+    """A lab in which nothing is made."""
+
+    tag = "lv-test"
+
+    def __init__(self, folder: Path) -> None:
+        self.dir = folder
+
+    def namespace(self, name: str) -> _Space:
+        return _Space(name)
+
+
+def configuration(switch: Attacked | stray.BesidePlugs) -> str:
+    for endpoint in switch.topology.endpoints:
+        switch.guests[endpoint.name] = _Space(endpoint.name)  # type: ignore[assignment]
+    return switch.configuration()
+
+
+def _checked(text: str, folder: Path) -> str:
+    try:
+        levada = program()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    file = folder / "attacks.toml"
+    file.write_text(text)
+    done = subprocess.run([levada, "check", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("scene", [*SCENES, gate.SCENE], ids=lambda scene: scene.name)
+@pytest.mark.parametrize("factor", [1.0, 0.125])
+def test_each_scene_is_a_configuration(scene: Scene, factor: float, tmp_path: Path) -> None:
+    kind = gate.Gated if scene is gate.SCENE else Attacked
+    _checked(configuration(kind(cast(Lab, _Nowhere(tmp_path)), scene, factor)), tmp_path)
+
+
+def test_the_stray_files_host_is_a_configuration(tmp_path: Path) -> None:
+    switch = stray.BesidePlugs(cast(Lab, _Nowhere(tmp_path)), stray.TOPOLOGY)
+    _checked(configuration(switch), tmp_path)
+
+
+def test_a_smaller_link_has_a_smaller_guarantee() -> None:
+    made = attacked.topology(SCENES[0], 0.25)
+    assert made.hosts[0].link_bps == 250_000_000
+    assert made.tenants[0].guarantee_bps == 125_000_000
+
+
+# --- judging ------------------------------------------------------------------------------
+
+RATE_BPS = 400e6
+
+
+def window(
+    mbit: float = 400.0,
+    p99_ms: float = 1.0,
+    bound: str | None = None,
+    disturbed: str | None = None,
+) -> Window:
+    return Window(0, 1, (0, 1), 0.5, {"busy": 0.1}, bound, disturbed, mbit * 1e6, p99_ms)
+
+
+def pair(attacked: Window, quiet: Window | None = None, **sent: object) -> Pair:
+    return Pair(quiet or window(), attacked, {"per_s": 1000.0, **sent})
+
+
+def played(*pairs: Pair, is_theft: bool = False, is_asked: bool = False) -> Played:
+    attack = Attack("x", attacked.SCENES[0].attacks[0].make, is_theft=is_theft, is_asked=is_asked)
+    return Played("scene", attack, RATE_BPS, list(pairs))
+
+
+def test_medians_over_pairs_are_judged_against_the_paced_rate() -> None:
+    pairs = [pair(window(mbit, p99)) for mbit, p99 in ((396, 2.0), (100, 9.0), (393, 2.5))]
+    throughput, ping = claims(played(*pairs))
+    assert (throughput.value, throughput.holds) == (98.25, True)
+    assert (ping.value, ping.holds) == (2.5, True)
+
+
+def test_an_attack_may_use_up_the_worker_but_not_the_quiet_window() -> None:
+    busy = "switch busy 100 %"
+    assert why_not(pair(window(bound=busy)), RATE_BPS) is None
+    assert why_not(pair(window(), window(bound=busy)), RATE_BPS) == busy
+    assert why_not(pair(window(disturbed="others")), RATE_BPS) == "others"
+    assert why_not(pair(window(), window(disturbed="others")), RATE_BPS) == "others"
+
+
+def test_a_victim_that_had_less_without_an_attack_shows_nothing() -> None:
+    weak = pair(window(300), window(300))
+    assert why_not(weak, RATE_BPS) == "the victim had 75.0 % of its rate without an attack"
+    assert not any(c.holds for c in claims(played(weak)))
+
+
+def test_pings_lost_without_an_attack_are_no_measure() -> None:
+    quiet = Window(0, 1, (0, 1), 0.5, {"busy": 0.1}, None, None, RATE_BPS, math.inf, 3)
+    assert why_not(pair(window(), quiet), RATE_BPS) == "3 pings were lost without an attack"
+
+
+def test_a_link_is_made_smaller_where_the_victim_alone_is_not_whole() -> None:
+    assert attacks.is_whole(window(), RATE_BPS)
+    assert not attacks.is_whole(window(391), RATE_BPS)
+    assert not attacks.is_whole(window(bound="switch busy"), RATE_BPS)
+    assert not attacks.is_whole(window(disturbed="others"), RATE_BPS)
+
+
+def test_pings_that_never_return_are_no_round_trips() -> None:
+    _, ping = claims(played(pair(window(p99_ms=math.inf))))
+    assert not ping.holds
+
+
+def test_one_stolen_frame_is_one_too_many_even_in_a_disturbed_window() -> None:
+    disturbed = pair(window(disturbed="others"), stolen=1)
+    stolen = claims(played(pair(window(), stolen=0), disturbed, is_theft=True))[-1]
+    assert (stolen.value, stolen.holds) == (1, False)
+    assert claims(played(pair(window(), stolen=0), is_theft=True))[-1].holds
+
+
+def test_questions_have_to_be_answered() -> None:
+    pairs = [pair(window(), asked=200, answered=n) for n in (197, 150, 196)]
+    answered = claims(played(*pairs, is_asked=True))[-1]
+    assert (answered.value, answered.holds) == (98.0, True)
+
+
+def test_a_frame_that_passes_is_told_from_one_under_another_counter() -> None:
+    verdicts = [
+        Verdict("honest", PASSES, PASSES),
+        Verdict("lie", "spoofed-arp", "spoofed-ipv4"),
+        Verdict("worse lie", "reserved", PASSES),
+    ]
+    passed, wrong = gate.claims(verdicts)
+    assert (passed.value, wrong.value) == (1, 2)
+    assert not passed.holds
+
+
+def test_more_pairs_are_played_until_enough_count() -> None:
+    plan = attacks.Plan(pairs=2, window_s=1.0, budget_s=1.0)
+    bad, good = pair(window(disturbed="others")), pair(window())
+    assert attacks.wants(played(bad), plan, math.inf)
+    assert attacks.wants(played(bad, good), plan, math.inf)
+    assert not attacks.wants(played(good, good), plan, math.inf)
+    assert not attacks.wants(played(*[bad] * 6), plan, math.inf)
+    # Without time, none is played again, but each as often as it has to be.
+    assert not attacks.wants(played(bad, bad), plan, -math.inf)
+    assert attacks.wants(played(bad), plan, -math.inf)
