@@ -26,7 +26,8 @@ impl Findings {
         self.0.push(Problem::error(place, message, remedy));
     }
 
-    /// Whether what is found next is among those that people are shown: only then is it looked for what may have been meant.
+    /// Whether what is found next is among those that people are shown: only then is it looked for what may
+    /// have been meant.
     fn will_be_shown(&self) -> bool {
         self.0.len() < MOST_SHOWN
     }

@@ -89,7 +89,8 @@ impl Problem {
     }
 }
 
-/// The first [`MOST_SHOWN`] of `problems`, which are in the order of the text, each as [`Problem::render`] shows it; and how many more there are.
+/// The first [`MOST_SHOWN`] of `problems`, which are in the order of the text, each as [`Problem::render`]
+/// shows it; and how many more there are.
 #[must_use]
 pub fn render(problems: &[Problem], file: &str, text: &str) -> String {
     let mut lines = Lines::default();
@@ -109,7 +110,8 @@ pub fn more_than_shown<T>(problems: &[T]) -> Option<String> {
     Some(format!("{more} more are not shown: correct these first"))
 }
 
-/// Counts lines of a text from where it was last asked, so that asking for one place after the other reads the text once.
+/// Counts lines of a text from where it was last asked, so that asking for one place after the other reads
+/// the text once.
 #[derive(Default)]
 struct Lines {
     at: usize,

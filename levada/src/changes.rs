@@ -5,6 +5,7 @@
 
 use crate::desk::{Desk, Fault};
 use crate::log::{Level, Log};
+use crate::os;
 use crate::plugs::Plugs;
 use crate::privileges::{Duty, confine};
 use std::io;
@@ -34,6 +35,7 @@ impl Changes {
     pub fn start(desk: Arc<Desk>, plugs: Plugs, log: Log) -> io::Result<Changes> {
         let (into, changes) = sync_channel(WAITING);
         let work = move || {
+            os::stand_back();
             if let Err(why) = confine(Duty::Changes) {
                 log.line(Level::Warning, &why);
             }

@@ -311,14 +311,12 @@ impl Running {
         // Ends with upkeep.
         let bringer = changes.clone();
         spawn("levada-news", Duty::Passing, log, move || {
-            os::stand_back();
             gathered(&heard, Pace::new(BETWEEN, LONGEST_BETWEEN), |news| {
                 let _ = bringer.make(move |desk| desk.follow(&news));
             });
         })?;
         let bringer = changes.clone();
         spawn("levada-others", Duty::Passing, log, move || {
-            os::stand_back();
             gathered(&stirred, Pace::new(BETWEEN, LONGEST_BETWEEN), |_: Vec<()>| {
                 let _ = bringer.make(Desk::follow_others);
             });
@@ -417,8 +415,9 @@ impl Running {
         devices.into_iter().map(|(_, lent)| lent).collect()
     }
 
-    /// Ends the threads; devices that are not persistent end with the worker, unless another process has them. A thread that does not end in
-    /// its time is left to the end of the process. True: the worker had crashed.
+    /// Ends the threads; devices that are not persistent end with the worker, unless another process has
+    /// them. A thread that does not end in its time is left to the end of the process. True: the worker had
+    /// crashed.
     fn stop(self, end: End, log: &Log) -> bool {
         let ended = |name: &str, thread, patience: Duration| {
             let ended = ending::join(thread, patience);

@@ -11,7 +11,8 @@ const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 /// Much less nice (-15) it weighs 28 times what it serves: the scheduler then moves sender and receiver together to the other core, where frames
 /// find no warm cache, and TCP lost a seventh. SCHED_FIFO would be throttled for 50 ms in every second (sched_rt_runtime_us).
 const NICE: i32 = -3;
-/// Niceness of threads that answer clients and follow news: beside the worker they have a seventh of a core that they share.
+/// Niceness of threads that answer clients and make changes: beside the worker they have a seventh of a core
+/// that they share.
 const NICE_BEHIND: i32 = 5;
 /// How long the scheduler may let the worker run before it looks again, in nanoseconds: the least that EEVDF takes (Linux 6.12,
 /// sched_attr.sched_runtime). A short slice gives an early deadline, so the worker is picked soon after it wakes.

@@ -93,7 +93,8 @@ struct Board {
     is_frozen: bool,
     /// Who waits for that to begin.
     freezing: Option<SyncSender<Inventory>>,
-    /// Where the directories are written down, for who cleans up after a kill; with what is not so any more, until the next tick.
+    /// Where the directories are written down, for who cleans up after a kill; with what is not so any more,
+    /// until the next tick.
     ledger: Option<Ledger>,
     is_ledger_old: bool,
 }
@@ -162,7 +163,8 @@ struct Waiting {
 }
 
 impl Plugs {
-    /// No plugs yet, for the worker behind `inbox` and `bell`. Directories are written down in `ledger` before they are opened.
+    /// No plugs yet, for the worker behind `inbox` and `bell`. Directories are written down in `ledger`
+    /// before they are opened.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -274,8 +276,8 @@ impl Plugs {
         board.is_ledger_old = true;
     }
 
-    /// Opens directories that could not be had, and writes down which are open. To be called each second or so, by a thread that
-    /// has the rights to open some.
+    /// Opens directories that could not be had, and writes down which are open. To be called each second or
+    /// so, by a thread that has the rights to open some.
     pub fn tend(&self) {
         let mut board = self.board();
         if !board.is_frozen {

@@ -31,7 +31,8 @@ pub struct Fresh {
 }
 
 impl Recipe {
-    /// The recipe of port `id`, which is that endpoint's or the uplink's; `None` where there is nothing to open.
+    /// The recipe of port `id`, which is that endpoint's or the uplink's; `None` where there is nothing to
+    /// open.
     pub fn of(plan: &Plan, switch: usize, id: PortId, endpoint: Option<EndpointId>) -> Option<Recipe> {
         let tag = || Tag { instance: plan.name.clone(), endpoint: owner_of(&plan.switches[switch], endpoint) };
         match &plan.switches[switch].ports[id.0 as usize].kind {

@@ -21,12 +21,15 @@ pub const SOCKET: &str = "control.sock";
 /// The socket by which a new process takes over, in the run directory.
 pub const HANDOVER: &str = "handover.sock";
 const LOCK: &str = "lock";
-/// VDE directories that the daemon has open or is about to open, one a line: what is left of them after a kill can be found without the
-/// configuration. A process that takes over writes one of its own, with its number behind the name, until it is the instance.
+/// VDE directories that the daemon has open or is about to open, one a line: what is left of them after a
+/// kill can be found without the configuration. A process that takes over writes one of its own, with its
+/// number behind the name, until it is the instance.
 const LEDGER: &str = "vde-directories";
-/// Before a path in the ledger: the daemon makes the directory, so that without anything in it, too, it is the daemon's.
+/// Before a path in the ledger: the daemon makes the directory, so that without anything in it, too, it is
+/// the daemon's.
 const MADE: u8 = b'+';
-/// Names looked at in a directory that another process left, before a daemon starts: less than a second. `levada clean` looks at all.
+/// Names looked at in a directory that another process left, before a daemon starts: less than a second.
+/// `levada clean` looks at all.
 const NAMES_AT_START: usize = 65_536;
 
 /// The directory that holds all run directories.
@@ -136,7 +139,8 @@ impl RunDir {
         Ledger { place: if self.is_ours { place } else { place.with_extension(std::process::id().to_string()) } }
     }
 
-    /// Removes what a daemon that was killed left in VDE directories, before another one starts. Which these were, or why not.
+    /// Removes what a daemon that was killed left in VDE directories, before another one starts. Which these
+    /// were, or why not.
     #[must_use]
     pub fn remove_directories(&self) -> Vec<Result<PathBuf, String>> {
         self.remove_directories_within(NAMES_AT_START)
@@ -202,14 +206,16 @@ impl RunDir {
     }
 }
 
-/// VDE directories, written down before they are made: whatever moment a process is killed at, what it leaves can be found.
+/// VDE directories, written down before they are made: whatever moment a process is killed at, what it leaves
+/// can be found.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     place: PathBuf,
 }
 
 impl Ledger {
-    /// Adds a directory. `made`: it will be made. Where it cannot be written, less is cleaned up after a kill, and nothing else is harmed.
+    /// Adds a directory. `made`: it will be made. Where it cannot be written, less is cleaned up after a
+    /// kill, and nothing else is harmed.
     pub fn add(&self, directory: &Path, made: bool) {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.place);
         // One write, so that a line is there or is not.
@@ -253,7 +259,8 @@ impl Drop for RunDir {
     fn drop(&mut self) {
         self.remove_sockets();
         if !self.is_ours {
-            // A failed takeover has closed what it made. Unlocking would take the lock from the other process, too.
+            // A failed takeover has closed what it made. Unlocking would take the lock from the other
+            // process, too.
             self.remove_entries(&[LEDGER]);
             return;
         }

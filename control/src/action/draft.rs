@@ -1,5 +1,5 @@
-//! A configuration while actions are done to it. Things are found by their name in constant time, so that a list of a hundred thousand
-//! actions takes a hundred thousand steps.
+//! A configuration while actions are done to it. Things are found by their name in constant time, so that a
+//! list of a hundred thousand actions takes a hundred thousand steps.
 
 use super::{Kind, Refused};
 use crate::config::{Cluster, Config, Endpoint, Link, Member, Switch, Tenant};
@@ -17,7 +17,8 @@ macro_rules! named {
 }
 named!(Switch, Tenant, Endpoint, Link, Member);
 
-/// Which list of a configuration: tenants by their switch's place in its list, endpoints by their switch's and tenant's.
+/// Which list of a configuration: tenants by their switch's place in its list, endpoints by their switch's
+/// and tenant's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum List {
     Switches,

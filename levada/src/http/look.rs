@@ -1,6 +1,8 @@
-//! Looking: what many ask for is made once for all who wait, and not so often that those who look take a processor from those who send.
+//! Looking: what many ask for is made once for all who wait, and not so often that those who look take a
+//! processor from those who send.
 //!
-//! An answer is never older than its question. Who asks while one is being made waits for the next, with all others who do.
+//! An answer is never older than its question. Who asks while one is being made waits for the next, with all
+//! others who do.
 
 use super::routes::Answer;
 use crate::pace::Pace;
@@ -8,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest pause between two answers. The answers on reports of a thousand endpoints take some milliseconds, and pauses a few times that.
+/// The longest pause between two answers. The answers on reports of a thousand endpoints take some
+/// milliseconds, and pauses a few times that.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The pace of all who look.

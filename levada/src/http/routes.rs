@@ -22,7 +22,8 @@ pub const BODY_BYTES: usize = 64 << 20;
 const TRACE_BYTES: usize = 256 << 10;
 /// Memory for all bodies together, in KiB: for the longest one, and for short ones beside it.
 pub const BODIES_KIB: usize = (BODY_BYTES >> 10) + 8192;
-/// Most values in a body: what is read takes several times the memory of its text where values are short. Actions have up to some twenty.
+/// Most values in a body: what is read takes several times the memory of its text where values are short.
+/// Actions have up to some twenty.
 const MOST_VALUES: usize = 2_000_000;
 /// Most actions of a request.
 pub const MOST_ACTIONS: usize = 200_000;

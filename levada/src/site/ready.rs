@@ -40,7 +40,8 @@ pub enum Altered {
 }
 
 impl Site {
-    /// Opens what is new and sets up what changes. VDE directories that others keep from being opened are dealt with as `otherwise` says.
+    /// Opens what is new and sets up what changes. VDE directories that others keep from being opened are
+    /// dealt with as `otherwise` says.
     pub(super) fn prepare(
         &self,
         plan: &Plan,

@@ -39,7 +39,8 @@ const LONGEST_CLIENT: usize = "/.4194304-00000".len();
 const DEFAULT_MODE: u32 = 0o600;
 /// Set on the directory whatever its mode: what is made in it gets its group, as with vde_switch; and nobody deletes what is another's.
 const DIRECTORY_BITS: u32 = 0o3000;
-/// Names tried for a data socket, in order and then at random: who may plug in may have made any of the first.
+/// Names tried for a data socket, in order and then at random: who may plug in may have made any of the
+/// first.
 const NAMES_TRIED: usize = 16;
 /// Steps that a name in the directory can make fail.
 const LISTENING: &str = "listening on its socket `ctl`";
@@ -128,7 +129,8 @@ impl std::error::Error for OpenError {
 }
 
 impl OpenError {
-    /// Whether somebody can have brought it about who may do no more than plug in: a name or a lock in the directory is enough.
+    /// Whether somebody can have brought it about who may do no more than plug in: a name or a lock in the
+    /// directory is enough.
     #[must_use]
     pub fn is_of_others(&self) -> bool {
         match self {
