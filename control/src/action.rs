@@ -12,17 +12,19 @@
 //! assert_eq!(changed.config.switches[0].tenants[0].name, "red");
 //! ```
 
-use crate::config::{Cluster, Config, Endpoint, Link, Member, Switch, Tenant};
+use crate::config::{Cluster, Config, Switch, Tenant};
 use crate::names;
 use crate::place::Place;
-use crate::problem::{Problem, Severity, nearest};
+use crate::problem::{Problem, Severity};
 use crate::read::thing;
 use crate::write::{self, Keys};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 mod between;
+mod draft;
 pub use between::between;
+use draft::{Draft, Named, Things, missing};
 
 /// What kind of thing an action is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -172,10 +174,11 @@ pub struct Changed {
 /// # Errors
 /// Everything that is wrong; where an action cannot be done, only that.
 pub fn apply(config: &Config, actions: &[Action]) -> Result<Changed, Vec<Problem>> {
-    let mut config = config.clone();
+    let mut draft = Draft::new(config);
     for action in actions {
-        do_one(&mut config, action)?;
+        do_one(&mut draft, action)?;
     }
+    let config = draft.finish();
     let (errors, warnings): (Vec<_>, Vec<_>) =
         crate::problems(&config).into_iter().partition(|p| p.severity == Severity::Error);
     if errors.is_empty() { Ok(Changed { config, warnings }) } else { Err(errors) }
@@ -195,12 +198,12 @@ impl Refused {
     }
 }
 
-fn do_one(config: &mut Config, action: &Action) -> Result<(), Vec<Problem>> {
+fn do_one(draft: &mut Draft, action: &Action) -> Result<(), Vec<Problem>> {
     let (kind, path) = action.thing();
     let outcome = names_in(kind, path).map_err(Fault::Refused).and_then(|names| match action {
-        Action::Add { keys, .. } => add(config, kind, &names, keys),
-        Action::Set { keys, .. } => set(config, kind, &names, keys),
-        Action::Del { .. } => delete(config, kind, &names).map_err(Fault::Refused),
+        Action::Add { keys, .. } => add(draft, kind, &names, keys),
+        Action::Set { keys, .. } => set(draft, kind, &names, keys),
+        Action::Del { .. } => delete(draft, kind, &names).map_err(Fault::Refused),
     });
     let about = |key: &str| {
         let thing = format!("{} {path}", kind.word());
@@ -240,51 +243,47 @@ fn names_in(kind: Kind, path: &str) -> Result<Vec<&str>, Refused> {
     Ok(names)
 }
 
-fn add(config: &mut Config, kind: Kind, names: &[&str], keys: &Keys) -> Result<(), Fault> {
-    let own_name = names.last().copied().unwrap_or_default();
-    let exists = || Fault::Refused(Refused::new("it is there already", "set its keys, or delete it before"));
-    match kind {
-        Kind::Daemon => return Err(Fault::Refused(Refused::new("there is one daemon", "set its keys"))),
-        Kind::Switch if find(&config.switches, own_name).is_some() => return Err(exists()),
-        Kind::Link if find(&config.links, own_name).is_some() => return Err(exists()),
-        Kind::Switch => config.switches.push(thing::switch(own_name, keys).map_err(Fault::Keys)?),
-        Kind::Link => config.links.push(thing::link(own_name, keys).map_err(Fault::Keys)?),
-        Kind::Uplink => {
-            let switch = switch(config, names)?;
+fn add(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(), Fault> {
+    fn push<T: Named>(
+        mut things: Things<'_, T>,
+        name: &str,
+        keys: &Keys,
+        read: fn(&str, &Keys) -> Result<T, Vec<Problem>>,
+    ) -> Result<(), Fault> {
+        if things.has(name) {
+            return Err(exists());
+        }
+        things.add(read(name, keys).map_err(Fault::Keys)?);
+        Ok(())
+    }
+    fn exists() -> Fault {
+        Fault::Refused(Refused::new("it is there already", "set its keys, or delete it before"))
+    }
+    match (kind, names) {
+        (Kind::Switch, [name]) => push(draft.switches(), name, keys, thing::switch),
+        (Kind::Link, [name]) => push(draft.links(), name, keys, thing::link),
+        (Kind::Member, [name]) => push(draft.members()?, name, keys, thing::member),
+        (Kind::Tenant, [switch, name]) => push(draft.tenants(switch)?, name, keys, thing::tenant),
+        (Kind::Endpoint, [switch, tenant, name]) => push(draft.endpoints(switch, tenant)?, name, keys, thing::endpoint),
+        (Kind::Uplink, [switch]) => {
+            let mut switches = draft.switches();
+            let switch = switches.get(switch)?;
             if switch.uplink.is_some() {
                 return Err(exists());
             }
             switch.uplink = Some(thing::uplink(keys).map_err(Fault::Keys)?);
+            Ok(())
         }
-        Kind::Cluster if config.cluster.is_some() => return Err(exists()),
-        Kind::Cluster => config.cluster = Some(thing::cluster(keys).map_err(Fault::Keys)?),
-        Kind::Member => {
-            let cluster = cluster(config)?;
-            if find(&cluster.members, own_name).is_some() {
-                return Err(exists());
-            }
-            cluster.members.push(thing::member(own_name, keys).map_err(Fault::Keys)?);
+        (Kind::Cluster, _) if draft.cluster().is_ok() => Err(exists()),
+        (Kind::Cluster, _) => {
+            draft.set_cluster(Some(thing::cluster(keys).map_err(Fault::Keys)?));
+            Ok(())
         }
-        Kind::Tenant => {
-            let switch = switch(config, names)?;
-            if find(&switch.tenants, own_name).is_some() {
-                return Err(exists());
-            }
-            switch.tenants.push(thing::tenant(own_name, keys).map_err(Fault::Keys)?);
-        }
-        Kind::Endpoint => {
-            let tenant = tenant(config, names)?;
-            if find(&tenant.endpoints, own_name).is_some() {
-                return Err(exists());
-            }
-            tenant.endpoints.push(thing::endpoint(own_name, keys).map_err(Fault::Keys)?);
-        }
+        _ => Err(Fault::Refused(Refused::new("there is one daemon", "set its keys"))),
     }
-    Ok(())
 }
 
-fn set(config: &mut Config, kind: Kind, names: &[&str], keys: &Keys) -> Result<(), Fault> {
-    let own_name = names.last().copied().unwrap_or_default();
+fn set(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(), Fault> {
     let merged = |mut old: Keys| {
         for (key, value) in keys {
             if value.is_null() && old.remove(key).is_some() {
@@ -295,109 +294,70 @@ fn set(config: &mut Config, kind: Kind, names: &[&str], keys: &Keys) -> Result<(
         }
         old
     };
-    match kind {
-        Kind::Daemon => {
-            let daemon = &mut config.daemon;
-            *daemon = thing::daemon(&daemon.name, &merged(write::daemon(daemon))).map_err(Fault::Keys)?;
-        }
-        Kind::Switch => {
-            let old = switch(config, names)?;
-            let new = thing::switch(own_name, &merged(write::switch(old))).map_err(Fault::Keys)?;
+    match (kind, names) {
+        (Kind::Switch, [name]) => {
+            let mut switches = draft.switches();
+            let old = switches.get(name)?;
+            let new = thing::switch(name, &merged(write::switch(old))).map_err(Fault::Keys)?;
             *old = Switch { uplink: old.uplink.take(), tenants: std::mem::take(&mut old.tenants), ..new };
         }
-        Kind::Uplink => {
-            let uplink = switch(config, names)?.uplink.as_mut().ok_or_else(|| missing(Kind::Uplink, "", None))?;
+        (Kind::Uplink, [switch]) => {
+            let mut switches = draft.switches();
+            let uplink = switches.get(switch)?.uplink.as_mut().ok_or_else(|| missing(Kind::Uplink, "", None))?;
             *uplink = thing::uplink(&merged(write::uplink(uplink))).map_err(Fault::Keys)?;
         }
-        Kind::Tenant => {
-            let old = tenant(config, names)?;
-            let new = thing::tenant(own_name, &merged(write::tenant(old))).map_err(Fault::Keys)?;
+        (Kind::Tenant, [switch, name]) => {
+            let mut tenants = draft.tenants(switch)?;
+            let old = tenants.get(name)?;
+            let new = thing::tenant(name, &merged(write::tenant(old))).map_err(Fault::Keys)?;
             *old = Tenant { endpoints: std::mem::take(&mut old.endpoints), ..new };
         }
-        Kind::Endpoint => {
-            let endpoints = &mut tenant(config, names)?.endpoints;
-            let old = get(endpoints, Kind::Endpoint, own_name)?;
-            *old = thing::endpoint(own_name, &merged(write::endpoint(old))).map_err(Fault::Keys)?;
+        (Kind::Endpoint, [switch, tenant, name]) => {
+            let mut endpoints = draft.endpoints(switch, tenant)?;
+            let old = endpoints.get(name)?;
+            *old = thing::endpoint(name, &merged(write::endpoint(old))).map_err(Fault::Keys)?;
         }
-        Kind::Link => {
-            let old = get(&mut config.links, Kind::Link, own_name)?;
-            *old = thing::link(own_name, &merged(write::link(old))).map_err(Fault::Keys)?;
+        (Kind::Link, [name]) => {
+            let mut links = draft.links();
+            let old = links.get(name)?;
+            *old = thing::link(name, &merged(write::link(old))).map_err(Fault::Keys)?;
         }
-        Kind::Cluster => {
-            let old = cluster(config)?;
+        (Kind::Cluster, _) => {
+            let old = draft.cluster()?;
             let new = thing::cluster(&merged(write::cluster(old))).map_err(Fault::Keys)?;
             *old = Cluster { members: std::mem::take(&mut old.members), ..new };
         }
-        Kind::Member => {
-            let old = get(&mut cluster(config)?.members, Kind::Member, own_name)?;
-            *old = thing::member(own_name, &merged(write::member(old))).map_err(Fault::Keys)?;
+        (Kind::Member, [name]) => {
+            let mut members = draft.members()?;
+            let old = members.get(name)?;
+            *old = thing::member(name, &merged(write::member(old))).map_err(Fault::Keys)?;
+        }
+        _ => {
+            let daemon = &mut draft.config().daemon;
+            *daemon = thing::daemon(&daemon.name, &merged(write::daemon(daemon))).map_err(Fault::Keys)?;
         }
     }
     Ok(())
 }
 
-fn delete(config: &mut Config, kind: Kind, names: &[&str]) -> Result<(), Refused> {
-    fn from<T: Named>(list: &mut Vec<T>, kind: Kind, name: &str) -> Result<(), Refused> {
-        get(list, kind, name)?;
-        list.retain(|one| one.name() != name);
-        Ok(())
-    }
-    let own_name = names.last().copied().unwrap_or_default();
-    match kind {
-        Kind::Daemon => Err(Refused::new("the daemon cannot be deleted", "stop it")),
-        Kind::Switch => from(&mut config.switches, kind, own_name),
-        Kind::Link => from(&mut config.links, kind, own_name),
-        Kind::Uplink => {
-            let uplink = switch(config, names)?.uplink.take();
+fn delete(draft: &mut Draft, kind: Kind, names: &[&str]) -> Result<(), Refused> {
+    match (kind, names) {
+        (Kind::Switch, [name]) => draft.switches().delete(name),
+        (Kind::Link, [name]) => draft.links().delete(name),
+        (Kind::Member, [name]) => draft.members()?.delete(name),
+        (Kind::Tenant, [switch, name]) => draft.tenants(switch)?.delete(name),
+        (Kind::Endpoint, [switch, tenant, name]) => draft.endpoints(switch, tenant)?.delete(name),
+        (Kind::Uplink, [switch]) => {
+            let uplink = draft.switches().get(switch)?.uplink.take();
             uplink.map(drop).ok_or_else(|| missing(Kind::Uplink, "", None))
         }
-        Kind::Cluster => {
-            let cluster = config.cluster.take();
-            cluster.map(drop).ok_or_else(|| missing(Kind::Cluster, "", None))
+        (Kind::Cluster, _) => {
+            draft.cluster()?;
+            draft.set_cluster(None);
+            Ok(())
         }
-        Kind::Member => from(&mut cluster(config)?.members, kind, own_name),
-        Kind::Tenant => from(&mut switch(config, names)?.tenants, kind, own_name),
-        Kind::Endpoint => from(&mut tenant(config, names)?.endpoints, kind, own_name),
+        _ => Err(Refused::new("the daemon cannot be deleted", "stop it")),
     }
-}
-
-fn switch<'a>(config: &'a mut Config, names: &[&str]) -> Result<&'a mut Switch, Refused> {
-    get(&mut config.switches, Kind::Switch, names[0])
-}
-
-fn cluster(config: &mut Config) -> Result<&mut Cluster, Refused> {
-    config.cluster.as_mut().ok_or_else(|| missing(Kind::Cluster, "", None))
-}
-
-fn tenant<'a>(config: &'a mut Config, names: &[&str]) -> Result<&'a mut Tenant, Refused> {
-    get(&mut switch(config, names)?.tenants, Kind::Tenant, names[1])
-}
-
-/// A thing that is in a list under a name.
-trait Named {
-    fn name(&self) -> &str;
-}
-
-macro_rules! named {
-    ($($thing:ty),*) => { $(impl Named for $thing { fn name(&self) -> &str { &self.name } })* };
-}
-named!(Switch, Tenant, Endpoint, Link, Member);
-
-fn find<'a, T: Named>(list: &'a [T], name: &str) -> Option<&'a T> {
-    list.iter().find(|one| one.name() == name)
-}
-
-fn get<'a, T: Named>(list: &'a mut [T], kind: Kind, name: &str) -> Result<&'a mut T, Refused> {
-    match list.iter().position(|one| one.name() == name) {
-        Some(at) => Ok(&mut list[at]),
-        None => Err(missing(kind, name, nearest(name, list.iter().map(Named::name)))),
-    }
-}
-
-fn missing(kind: Kind, name: &str, near: Option<&str>) -> Refused {
-    let what = if name.is_empty() { kind.word().to_owned() } else { format!("{} \"{name}\"", kind.word()) };
-    let remedy = near.map_or_else(|| "add it first".to_owned(), |near| format!("did you mean \"{near}\"?"));
-    Refused::new(format!("there is no {what}"), remedy)
 }
 
 impl From<Refused> for Fault {

@@ -11,7 +11,7 @@ mod tunnels;
 use crate::config::{Config, DEFAULT_MTU, Endpoint, Switch, Tenant};
 use crate::names::{Locator, show_mac};
 use crate::place::Place;
-use crate::problem::Problem;
+use crate::problem::{MOST_SHOWN, Problem};
 use crate::read::values::mask;
 use datapath::program::{Attachment, IngressMode};
 use datapath::wire::Mac;
@@ -25,6 +25,12 @@ pub(crate) struct Findings(Vec<Problem>);
 impl Findings {
     fn error(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {
         self.0.push(Problem::error(place, message, remedy));
+    }
+
+    /// Whether what is found next is among those that people are shown: only then is it looked for what may
+    /// have been meant.
+    fn will_be_shown(&self) -> bool {
+        self.0.len() < MOST_SHOWN
     }
 
     fn warning(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {

@@ -44,18 +44,17 @@ pub fn compile(config: &Config, previous: Option<&Plan>) -> Plan {
         links.set(id, Some((one.name.clone(), link(one, id))));
     }
     // With another order or ingress mode it is made anew, and so is another.
-    let same = |old: &&SwitchPlan| {
-        let mut switches = config.switches.iter();
-        switches.any(|new| new.name == old.name && (new.order, new.ingress) == (old.program.order, old.program.ingress))
-    };
-    let slots = previous.map(|plan| plan.switches.iter().collect::<Vec<_>>()).unwrap_or_default();
+    let kinds: BTreeMap<_, _> = config.switches.iter().map(|s| (s.name.as_str(), (s.order, s.ingress))).collect();
+    let same = |old: &&SwitchPlan| kinds.get(old.name.as_str()) == Some(&(old.program.order, old.program.ingress));
+    let slots: BTreeMap<u32, &SwitchPlan> = previous.iter().flat_map(|plan| plan.switches.iter()).collect();
     let had: BTreeMap<_, _> =
-        slots.iter().map(|(id, old)| (same(old).then_some(old.name.as_str()).ok_or(*id), *id)).collect();
+        slots.iter().map(|(&id, old)| (same(old).then_some(old.name.as_str()).ok_or(id), id)).collect();
     let names = config.switches.iter().map(|s| Ok(s.name.as_str()));
     let mut switches = Slots::default();
+    let outside = Outside::new(config, &links);
     for (id, one) in number(names, &had).into_iter().zip(&config.switches) {
-        let before = slots.iter().find(|(number, old)| *number == id && same(old)).map(|(_, old)| *old);
-        switches.set(id, Some(switch(config, &links, one, before)));
+        let before = slots.get(&id).copied().filter(|old| same(old));
+        switches.set(id, Some(switch(config, &outside, one, before)));
     }
     Plan {
         name: config.daemon.name.clone(),
@@ -85,14 +84,9 @@ fn link(link: &crate::config::Link, number: u32) -> LinkConfig {
     }
 }
 
-fn switch(
-    config: &Config,
-    links: &Slots<(String, LinkConfig)>,
-    switch: &Switch,
-    before: Option<&SwitchPlan>,
-) -> SwitchPlan {
+fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Option<&SwitchPlan>) -> SwitchPlan {
     let numbers = Numbers::new(switch, before);
-    let mut ports = Ports::new(config, links, switch);
+    let mut ports = Ports::new(outside, switch);
     let uplink = switch.uplink.as_ref().zip(numbers.uplink).map(|(uplink, port)| {
         ports.set(port, &uplink.device, None);
         Uplink {
@@ -255,10 +249,31 @@ fn share(knobs: &Knobs, direction: Direction) -> Share {
     }
 }
 
+/// What ports need to know of what is not their switch's.
+struct Outside<'a> {
+    /// The interfaces over which an endpoint is the host's traffic, with their namespaces.
+    hosts: BTreeSet<(&'a str, Option<&'a str>)>,
+    /// The links' numbers.
+    links: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Outside<'a> {
+    fn new(config: &'a Config, links: &'a Slots<(String, LinkConfig)>) -> Self {
+        let endpoints = config.switches.iter().flat_map(|s| &s.tenants).flat_map(|t| &t.endpoints);
+        let hosts = endpoints.filter_map(|e| match &e.device.locator {
+            Some(Locator::Host(name)) => Some((name.as_str(), e.device.netns.as_deref())),
+            _ => None,
+        });
+        Outside {
+            hosts: hosts.collect(),
+            links: links.iter().map(|(id, (name, _))| (name.as_str(), id as usize)).collect(),
+        }
+    }
+}
+
 /// The ports of a switch.
 struct Ports<'a> {
-    config: &'a Config,
-    links: &'a Slots<(String, LinkConfig)>,
+    outside: &'a Outside<'a>,
     /// Of VDE directories, whichever of their plugs says it.
     modes: BTreeMap<&'a str, u32>,
     groups: BTreeMap<&'a str, &'a String>,
@@ -267,7 +282,7 @@ struct Ports<'a> {
 }
 
 impl<'a> Ports<'a> {
-    fn new(config: &'a Config, links: &'a Slots<(String, LinkConfig)>, switch: &'a Switch) -> Self {
+    fn new(outside: &'a Outside<'a>, switch: &'a Switch) -> Self {
         let endpoints = switch.tenants.iter().flat_map(|t| &t.endpoints).map(|e| &e.device);
         let (mut modes, mut groups) = (BTreeMap::new(), BTreeMap::new());
         for device in endpoints.chain(switch.uplink.iter().map(|u| &u.device)) {
@@ -275,7 +290,7 @@ impl<'a> Ports<'a> {
             modes.extend(device.mode.map(|mode| (directory.as_str(), mode)));
             groups.extend(device.group.as_ref().map(|group| (directory.as_str(), group)));
         }
-        Ports { config, links, modes, groups, plans: Slots::default(), features: Slots::default() }
+        Ports { outside, modes, groups, plans: Slots::default(), features: Slots::default() }
     }
 
     /// `tunnels`: its frames leave in tunnels by this uplink.
@@ -299,7 +314,7 @@ impl<'a> Ports<'a> {
                 netns: device.netns.clone(),
                 mtu: device.mtu,
                 ring: device.ring,
-                is_exclusive: self.config.has_host(name, device.netns.as_deref()),
+                is_exclusive: self.outside.hosts.contains(&(name.as_str(), device.netns.as_deref())),
             }),
             Locator::Host(name) => PortKind::Host(HostPlan {
                 interface: name.clone(),
@@ -307,10 +322,9 @@ impl<'a> Ports<'a> {
                 ring: device.ring,
                 is_absent: false,
             }),
-            Locator::Link(name, side) => PortKind::Link {
-                link: self.links.iter().find(|(_, (n, _))| n == name).map_or(0, |(id, _)| id as usize),
-                side: *side,
-            },
+            Locator::Link(name, side) => {
+                PortKind::Link { link: self.outside.links.get(name.as_str()).copied().unwrap_or_default(), side: *side }
+            }
             Locator::Vde(directory, plug) => PortKind::Vde(VdePlan {
                 directory: directory.clone(),
                 plug: *plug,

@@ -74,18 +74,6 @@ pub struct Config {
     pub cluster: Option<Cluster>,
 }
 
-impl Config {
-    /// Whether an endpoint is the host's traffic over this interface.
-    #[must_use]
-    pub fn has_host(&self, interface: &str, netns: Option<&str>) -> bool {
-        let mut endpoints = self.switches.iter().flat_map(|s| &s.tenants).flat_map(|t| &t.endpoints);
-        endpoints.any(|e| {
-            let is_it = matches!(&e.device.locator, Some(Locator::Host(name)) if name == interface);
-            is_it && e.device.netns.as_deref() == netns
-        })
-    }
-}
-
 /// What concerns the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Daemon {

@@ -5,7 +5,7 @@
 use crate::config::Config;
 use crate::problem::Problem;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -143,11 +143,11 @@ impl Locations {
         text
     }
 
-    /// Adds to a problem where it is in the text; `None` where something there, or around it, is already among `known`.
-    pub(crate) fn locate(&self, mut problem: Problem, known: &[Problem]) -> Option<Problem> {
-        let mut around = Some(problem.place.clone());
+    /// Adds to a problem where it is in the text; `None` where it, or what is around it, is `hidden`.
+    pub(crate) fn locate(&self, mut problem: Problem, hidden: &BTreeSet<Place>) -> Option<Problem> {
+        let mut around = Some(problem.place.clone()).filter(|_| !hidden.is_empty());
         while let Some(place) = around {
-            if known.iter().any(|k| k.place == place && !place.0.is_empty() && k.hides) {
+            if !place.0.is_empty() && hidden.contains(&place) {
                 return None;
             }
             around = place.parent();

@@ -4,6 +4,9 @@ use crate::place::Place;
 use std::fmt::Write as _;
 use std::ops::Range;
 
+/// How many problems people are shown: who has more finds the cause among these.
+pub const MOST_SHOWN: usize = 100;
+
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
@@ -56,6 +59,10 @@ impl Problem {
     /// `text` must be what was read; line and column count from 1, the column in characters.
     #[must_use]
     pub fn render(&self, file: &str, text: &str) -> String {
+        self.render_from(&mut Lines::default(), file, text)
+    }
+
+    fn render_from(&self, lines: &mut Lines, file: &str, text: &str) -> String {
         let label = match self.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -63,7 +70,7 @@ impl Problem {
         let mut out = format!("{label}: {}\n", self.message);
         let mut margin = String::from(" ");
         if let Some(span) = &self.span {
-            let spot = Spot::of(text, span);
+            let spot = Spot::of(lines, text, span);
             margin = " ".repeat(spot.line.to_string().len() + 1);
             let _ = writeln!(out, "{}--> {file}:{}:{}", &margin[1..], spot.line, spot.column);
             let _ = writeln!(out, "{margin}|");
@@ -82,6 +89,46 @@ impl Problem {
     }
 }
 
+/// The first [`MOST_SHOWN`] of `problems`, which are in the order of the text, each as [`Problem::render`]
+/// shows it; and how many more there are.
+#[must_use]
+pub fn render(problems: &[Problem], file: &str, text: &str) -> String {
+    let mut lines = Lines::default();
+    let shown: Vec<String> =
+        problems.iter().take(MOST_SHOWN).map(|problem| problem.render_from(&mut lines, file, text)).collect();
+    let mut shown = shown.join("\n");
+    if let Some(more) = more_than_shown(problems) {
+        let _ = writeln!(shown, "\n{more}");
+    }
+    shown
+}
+
+/// What is said of those that are not shown.
+#[must_use]
+pub fn more_than_shown<T>(problems: &[T]) -> Option<String> {
+    let more = problems.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0)?;
+    Some(format!("{more} more are not shown: correct these first"))
+}
+
+/// Counts lines of a text from where it was last asked, so that asking for one place after the other reads
+/// the text once.
+#[derive(Default)]
+struct Lines {
+    at: usize,
+    lines: usize,
+}
+
+impl Lines {
+    fn before(&mut self, text: &str, at: usize) -> usize {
+        if at < self.at {
+            *self = Lines::default();
+        }
+        self.lines += text[self.at..at].matches('\n').count();
+        self.at = at;
+        self.lines
+    }
+}
+
 /// A span as a person reads it.
 struct Spot<'a> {
     line: usize,
@@ -93,13 +140,13 @@ struct Spot<'a> {
 }
 
 impl Spot<'_> {
-    fn of<'a>(text: &'a str, span: &Range<usize>) -> Spot<'a> {
+    fn of<'a>(lines: &mut Lines, text: &'a str, span: &Range<usize>) -> Spot<'a> {
         let at = floor_boundary(text, span.start);
         let begin = text[..at].rfind('\n').map_or(0, |i| i + 1);
         let end = text[at..].find('\n').map_or(text.len(), |i| at + i);
         let stop = floor_boundary(text, span.end).clamp(at, end);
         Spot {
-            line: text[..begin].matches('\n').count() + 1,
+            line: lines.before(text, begin) + 1,
             column: text[begin..at].chars().count() + 1,
             source: text[begin..end].trim_end_matches('\r'),
             indent: text[begin..at].chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect(),

@@ -5,15 +5,21 @@
 
 use crate::desk::{Desk, Fault};
 use crate::log::{Level, Log};
+use crate::os;
+use crate::plugs::Plugs;
 use crate::privileges::{Duty, confine};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 /// Changes that wait at most; whoever brings more waits to be let in. Each who brings any waits for it, and
 /// they are fewer.
 const WAITING: usize = 8;
+
+/// How often VDE directories are tended.
+const TEND: Duration = Duration::from_secs(1);
 
 type Change = Box<dyn FnOnce(&Desk) + Send>;
 
@@ -22,17 +28,18 @@ type Change = Box<dyn FnOnce(&Desk) + Send>;
 pub struct Changes(SyncSender<Change>);
 
 impl Changes {
-    /// Starts the thread, which makes changes at `desk`.
+    /// Starts the thread, which makes changes at `desk`, and tends `plugs`.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(desk: Arc<Desk>, log: Log) -> io::Result<Changes> {
+    pub fn start(desk: Arc<Desk>, plugs: Plugs, log: Log) -> io::Result<Changes> {
         let (into, changes) = sync_channel(WAITING);
         let work = move || {
+            os::stand_back();
             if let Err(why) = confine(Duty::Changes) {
                 log.line(Level::Warning, &why);
             }
-            make(&desk, &changes);
+            make(&desk, &plugs, &changes);
         };
         std::thread::Builder::new().name("levada-changes".to_owned()).spawn(work)?;
         Ok(Changes(into))
@@ -60,9 +67,18 @@ impl Changes {
 }
 
 /// Makes changes until nobody can bring any more.
-fn make(desk: &Desk, changes: &Receiver<Change>) {
-    for change in changes {
-        // Who brought one that fails so is told; the next is none the worse for it.
-        let _ = catch_unwind(AssertUnwindSafe(|| change(desk)));
+fn make(desk: &Desk, plugs: &Plugs, changes: &Receiver<Change>) {
+    let mut tend = Instant::now() + TEND;
+    loop {
+        match changes.recv_timeout(tend.saturating_duration_since(Instant::now())) {
+            // Who brought one that fails so is told; the next is none the worse for it.
+            Ok(change) => drop(catch_unwind(AssertUnwindSafe(|| change(desk)))),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if Instant::now() >= tend {
+            plugs.tend();
+            tend = Instant::now() + TEND;
+        }
     }
 }

@@ -6,12 +6,13 @@ use control::admission::{Promise, promise};
 use control::config::{Config, Switch};
 use control::names::name_of;
 use control::plan::PortKind;
-use control::problem::Severity;
+use control::problem::{self, Severity};
 use control::units::{show_count, show_rate};
 use control::{Checked, names};
 use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId};
 use datapath::units::{Direction, Rate};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -20,9 +21,8 @@ pub fn load(file: &Path) -> Result<(Checked, String), Failure> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| Failure::Failed(format!("cannot read {name}: {e}")))?;
     let checked = control::load(&text);
-    let shown: Vec<String> = checked.problems.iter().map(|p| p.render(&name, &text)).collect();
+    let mut shown = problem::render(&checked.problems, &name, &text);
     let errors = checked.problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let mut shown = shown.join("\n");
     if errors > 0 {
         let _ = write!(shown, "\n{name}: {}", show_count(errors, "error", "errors"));
         return Err(Failure::Failed(format!("the configuration is not good\n\n{shown}")));
@@ -178,6 +178,8 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             ingress: one(Direction::Ingress),
         }
     });
+    let mut members: BTreeMap<TenantId, usize> = BTreeMap::new();
+    plan.program.endpoints.values().for_each(|endpoint| *members.entry(endpoint.tenant).or_default() += 1);
     let tenants = plan.program.tenants.iter().map(|(id, tenant)| TenantSummary {
         name: plan.tenants[id as usize].clone(),
         network: match tenant.attachment {
@@ -186,7 +188,7 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             Attachment::Untagged => "untagged".to_owned(),
             Attachment::Vxlan(vni) => format!("vni {vni}"),
         },
-        endpoints: plan.program.endpoints.values().filter(|e| e.tenant == TenantId(id)).count(),
+        endpoints: members.get(&TenantId(id)).copied().unwrap_or_default(),
         egress: ShareSummary::new(&tenant.share.egress),
         ingress: ShareSummary::new(&tenant.share.ingress),
     });

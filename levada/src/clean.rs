@@ -45,7 +45,7 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
         let removed = Netns::reachable().and_then(|all| remove_tagged(&name, &all)).map_err(|error| {
             Failure::Failed(format!("cannot remove the devices of \"{name}\": {error}; run as root"))
         })?;
-        let directories = held.remove_directories();
+        let directories = held.remove_all_directories();
         drop(held);
         for device in &removed {
             let place = device.netns.as_ref().map_or_else(String::new, |netns| format!(" in {netns}"));

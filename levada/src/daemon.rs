@@ -2,7 +2,8 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | main | starts and ends the others, waits for signals |
+//! | main | starts and ends the others, does what signals ask for |
+//! | `levada-signals` | waits for signals, and sees to it that the process ends (`ending`) |
 //! | `levada-worker` | moves every frame (`worker`) |
 //! | `levada-upkeep` | closes and opens devices, logs (`upkeep`) |
 //! | `levada-changes` | changes what runs, for whoever wants that (`changes`, `desk`, `site`) |
@@ -18,11 +19,13 @@
 
 use crate::changes::Changes;
 use crate::desk::{self, Desk};
+use crate::ending::{self, Asked};
 use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
 use crate::http;
 use crate::log::{Format, Level, Log};
 use crate::notify::{self, Notifier};
 use crate::os::{self, Signal, Signals};
+use crate::pace::{Pace, gathered};
 use crate::peers::Socket;
 use crate::plugs::Plugs;
 use crate::privileges::{self, Duty, confine};
@@ -62,8 +65,14 @@ const WARM_SMALL: usize = 256;
 const WARM_MEDIUM: usize = 32;
 /// See [`WARM_SMALL`].
 const WARM_LARGE: usize = 32;
-/// Between two changes of what other hosts have, which come in crowds when a cluster starts.
+/// Between two changes of what others have, which come in crowds when a cluster starts.
 const BETWEEN: Duration = Duration::from_millis(50);
+/// The same where they do not end: a key in the store that flips.
+const LONGEST_BETWEEN: Duration = Duration::from_secs(2);
+/// How long the worker may take to end, which closes the devices: of a tap, the kernel takes milliseconds.
+const CLOSING: Duration = Duration::from_secs(30);
+/// How long another thread may take to end.
+const STOPPING: Duration = Duration::from_secs(3);
 /// How long the worker may take to lend its devices when the daemon ends.
 const LENDING: Duration = Duration::from_secs(1);
 /// Bytes of a page.
@@ -104,6 +113,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
     let elsewhere = if takeover { Vec::new() } else { places_without_name(&plan) };
     privileges::begin(privileges::looks_at_processes(&plan), &log);
+    let mut asked = Asked::of(signals, log.clone()).map_err(failed("cannot wait for signals"))?;
     let notifier = Notifier::from_environment();
     let (mut rundir, inheritance) = if takeover {
         inherit(&plan.name)?
@@ -127,12 +137,13 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     if let Err(why) = confine(Duty::Main) {
         log.line(Level::Warning, &why);
     }
-    let end = running.wait(&signals, file, &log, &notifier);
+    let end = running.wait(&mut asked, file, &log, &notifier);
+    asked.heed(&log);
     notifier.stopping();
     if end == End::Stop && notifier.is_there() {
         notifier.store(&running.lend());
     }
-    let crashed = running.stop(end);
+    let crashed = running.stop(end, &log);
     if end == End::GivenAway {
         rundir.leave();
     }
@@ -242,7 +253,8 @@ impl Running {
         let mut worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
         let group =
             desk::group(&config.daemon).map_err(|(what, remedy)| Failure::Failed(format!("{what}: {remedy}")))?;
-        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).map_err(failed("cannot watch VDE clients"))?;
+        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), Some(rundir.ledger()));
+        let plugs = plugs.map_err(failed("cannot watch VDE clients"))?;
         let mut site = Site::new(plan, inbox.clone(), bell.clone(), chores.clone(), plugs.clone());
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
@@ -293,21 +305,21 @@ impl Running {
         }
         settle_adopted(adopted, &sights, log);
         desk.begin_shortcuts();
-        let changes = Changes::start(Arc::clone(&desk), log.clone()).map_err(failed("cannot start a thread"))?;
+        let changes =
+            Changes::start(Arc::clone(&desk), plugs.clone(), log.clone()).map_err(failed("cannot start a thread"))?;
         let upkeep = spawn("levada-upkeep", Duty::Upkeep, log, move || upkeep.run(&errands))?;
         // Ends with upkeep.
         let bringer = changes.clone();
         spawn("levada-news", Duty::Passing, log, move || {
-            for news in heard {
+            gathered(&heard, Pace::new(BETWEEN, LONGEST_BETWEEN), |news| {
                 let _ = bringer.make(move |desk| desk.follow(&news));
-            }
+            });
         })?;
         let bringer = changes.clone();
         spawn("levada-others", Duty::Passing, log, move || {
-            for () in stirred {
+            gathered(&stirred, Pace::new(BETWEEN, LONGEST_BETWEEN), |_: Vec<()>| {
                 let _ = bringer.make(Desk::follow_others);
-                thread::sleep(BETWEEN);
-            }
+            });
         })?;
         let herald = Arc::clone(&desk);
         spawn("levada-herald", Duty::Passing, log, move || herald.herald())?;
@@ -343,11 +355,11 @@ impl Running {
 
     /// Waits for a signal to end, for another process to take over, or for the worker to end, which it should not. SIGHUP reads the file
     /// again.
-    fn wait(&self, signals: &Signals, file: &Path, log: &Log, notifier: &Notifier) -> End {
+    fn wait(&self, asked: &mut Asked, file: &Path, log: &Log, notifier: &Notifier) -> End {
         loop {
             let mut fds = [
                 PollFd::new(&self.given, PollFlags::IN),
-                PollFd::new(signals, PollFlags::IN),
+                PollFd::new(asked, PollFlags::IN),
                 PollFd::new(&self.ended, PollFlags::IN),
             ];
             // An error is an interruption by a signal that is not ours.
@@ -357,8 +369,9 @@ impl Running {
             if !fds[0].revents().is_empty() {
                 return End::GivenAway;
             }
-            match signals.next() {
-                Some(Signal::Reload) if fds[2].revents().is_empty() => {
+            let has_worker = fds[2].revents().is_empty();
+            match asked.next() {
+                Some(Signal::Reload) if has_worker => {
                     notifier.reloading();
                     let status = self.reload(file, log);
                     notifier.ready(&status);
@@ -402,16 +415,25 @@ impl Running {
         devices.into_iter().map(|(_, lent)| lent).collect()
     }
 
-    /// Ends the threads; devices that are not persistent end with the worker, unless another process has them. True: it had crashed.
-    fn stop(self, end: End) -> bool {
-        let _ = self.inbox.send(if end == End::GivenAway { Order::Finish } else { Order::Stop });
+    /// Ends the threads; devices that are not persistent end with the worker, unless another process has
+    /// them. A thread that does not end in its time is left to the end of the process. True: the worker had
+    /// crashed.
+    fn stop(self, end: End, log: &Log) -> bool {
+        let ended = |name: &str, thread, patience: Duration| {
+            let ended = ending::join(thread, patience);
+            if ended.is_none() {
+                log.line(Level::Warning, &format!("{name} has not ended within {} s", patience.as_secs()));
+            }
+            ended
+        };
+        ending::send(&self.inbox, if end == End::GivenAway { Order::Finish } else { Order::Stop }, STOPPING);
         self.bell.ring();
-        let crashed = self.worker.join().is_err();
+        let crashed = ended("the worker", self.worker, CLOSING) == Some(false);
         self.desk.leave_others();
         self.plugs.stop();
-        let _ = self.vde.join();
-        let _ = self.chores.send(Chore::Stop);
-        let _ = self.upkeep.join();
+        ended("levada-vde", self.vde, STOPPING);
+        ending::send(&self.chores, Chore::Stop, STOPPING);
+        ended("levada-upkeep", self.upkeep, STOPPING);
         crashed
     }
 }

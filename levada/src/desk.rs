@@ -22,8 +22,9 @@ use control::action::{apply, between};
 use control::compile;
 use control::config::{Config, Daemon};
 use control::place::Place;
-use control::problem::Problem;
+use control::problem::{MOST_SHOWN, Problem, more_than_shown};
 use control::write;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -58,7 +59,10 @@ impl fmt::Display for Fault {
             Fault::Conflict { revision } => {
                 write!(f, "the configuration is at revision {revision}: look at it again, then decide anew")
             }
-            Fault::Refused(_) => write!(f, "the change is refused; nothing was changed"),
+            Fault::Refused(problems) => {
+                write!(f, "the change is refused; nothing was changed")?;
+                more_than_shown(problems).map_or(Ok(()), |more| write!(f, "; {more}"))
+            }
             Fault::Wrong(why) | Fault::Failed(why) => write!(f, "{why}"),
         }
     }
@@ -68,14 +72,14 @@ impl Fault {
     /// With all that is wrong, for the log.
     pub fn in_full(&self) -> String {
         let Fault::Refused(problems) = self else { return self.to_string() };
-        let texts = problems.iter().map(|problem| ProblemReply::from(problem).text("error"));
+        let texts = problems.iter().take(MOST_SHOWN).map(|problem| ProblemReply::from(problem).text("error"));
         format!("{self}{}", texts.collect::<String>())
     }
 }
 
 /// What runs, as clients see it.
 struct Running {
-    config: Config,
+    config: Arc<Config>,
     /// Counts changes.
     revision: u64,
     facts: Arc<Facts>,
@@ -125,7 +129,7 @@ impl Desk {
         socket: Socket,
         changed: Changed,
     ) -> Desk {
-        let running = Running { config: config.clone(), revision: 1, facts: Arc::new(facts) };
+        let running = Running { config: Arc::new(config.clone()), revision: 1, facts: Arc::new(facts) };
         let shortcuts = site.shortcuts();
         let (running, site, spare) = (Mutex::new(running), Mutex::new(site), Mutex::new(None));
         let (ears, ring) = (inbox.clone(), bell.clone());
@@ -157,6 +161,12 @@ impl Desk {
     /// What runs, compiled.
     pub fn facts(&self) -> Arc<Facts> {
         Arc::clone(&lock(&self.running).facts)
+    }
+
+    /// The configuration that runs, and its revision. Nobody waits meanwhile for who works on it.
+    fn running(&self) -> (Arc<Config>, u64) {
+        let running = lock(&self.running);
+        (Arc::clone(&running.config), running.revision)
     }
 
     /// What was promised, carried and dropped.
@@ -194,7 +204,7 @@ impl Desk {
 
     /// Speaks with the other hosts from now on, if there are any.
     pub fn join_others(&self) {
-        let config = lock(&self.running).config.clone();
+        let (config, _) = self.running();
         self.seat.follow(&config);
         // A worker that has ended needs none.
         let _ = self.inbox.send(Order::Voice(self.seat.voice()));
@@ -251,8 +261,8 @@ impl Desk {
 
     /// The configuration that runs.
     pub fn config(&self) -> ConfigReply {
-        let running = lock(&self.running);
-        ConfigReply { version: VERSION, revision: running.revision, config: write::config(&running.config) }
+        let (config, revision) = self.running();
+        ConfigReply { version: VERSION, revision, config: write::config(&config) }
     }
 
     /// Does actions, or says why not.
@@ -261,23 +271,20 @@ impl Desk {
     /// See [`Fault`]; nothing was changed.
     pub fn change(&self, request: &ChangeRequest) -> Result<ChangeReply, Fault> {
         let mut site = lock(&self.site);
-        let changed = {
-            let running = lock(&self.running);
-            let revision = running.revision;
-            if request.revision.is_some_and(|wanted| wanted != revision) {
-                return Err(Fault::Conflict { revision });
-            }
-            apply(&running.config, &request.actions).map_err(Fault::Refused)?
-        };
+        let (config, revision) = self.running();
+        if request.revision.is_some_and(|wanted| wanted != revision) {
+            return Err(Fault::Conflict { revision });
+        }
+        let changed = apply(&config, &request.actions).map_err(Fault::Refused)?;
         let group =
             group(&changed.config.daemon).map_err(|(what, remedy)| daemon_problem("socket_group", &what, &remedy))?;
         if !request.dry_run {
-            for warning in &changed.warnings {
+            for warning in changed.warnings.iter().take(MOST_SHOWN) {
                 self.log.line(Level::Warning, &format!("{}: {}", warning.key, warning.message));
             }
-            self.make(&mut site, changed.config, group, 1)?;
+            self.make(&mut site, Arc::new(changed.config), group, 1)?;
         }
-        let warnings = changed.warnings.iter().map(ProblemReply::from).collect();
+        let warnings = changed.warnings.iter().take(MOST_SHOWN).map(ProblemReply::from).collect();
         let revision = lock(&self.running).revision;
         Ok(ChangeReply { version: VERSION, revision, dry_run: request.dry_run, warnings })
     }
@@ -287,11 +294,9 @@ impl Desk {
     /// # Errors
     /// Why not, in words; nothing was changed.
     pub fn become_what(&self, wanted: &Config) -> Result<(usize, u64), String> {
-        let (actions, revision, name) = {
-            let running = lock(&self.running);
-            (between(&running.config, wanted), running.revision, running.config.daemon.name.clone())
-        };
-        if name != wanted.daemon.name {
+        let (config, revision) = self.running();
+        let (actions, name) = (between(&config, wanted), &config.daemon.name);
+        if *name != wanted.daemon.name {
             return Err(format!("a running daemon keeps its name \"{name}\"; restart it to have another"));
         }
         if actions.is_empty() {
@@ -308,34 +313,41 @@ impl Desk {
     }
 
     /// Follows what has changed outside.
-    pub fn follow(&self, news: &News) {
+    pub fn follow(&self, all: &[News]) {
         let mut site = lock(&self.site);
-        let differs = match news {
-            News::Interface(seen) => site.learn(seen),
-            News::Hops(switch, hops) => site.learn_hops(*switch, hops),
-        };
+        let mut differs = false;
+        for news in all {
+            differs |= match news {
+                News::Interface(seen) => site.learn(seen),
+                News::Hops(switch, hops) => site.learn_hops(*switch, hops),
+            };
+        }
         if differs {
-            let config = lock(&self.running).config.clone();
+            let (config, _) = self.running();
             if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
                 self.log.line(Level::Warning, &format!("what has changed outside cannot be followed: {fault}"));
             }
         }
-        if let News::Interface(seen) = news {
-            site.renew_shortcut(seen.device, &self.log);
+        let interfaces = all.iter().filter_map(|news| match news {
+            News::Interface(seen) => Some(seen.device),
+            News::Hops(..) => None,
+        });
+        for device in interfaces.collect::<BTreeSet<_>>() {
+            site.renew_shortcut(device, &self.log);
         }
     }
 
     /// Follows what the store says of other hosts.
     pub fn follow_others(&self) {
         let mut site = lock(&self.site);
-        let config = lock(&self.running).config.clone();
+        let (config, _) = self.running();
         if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
             self.log.line(Level::Warning, &format!("what other hosts have cannot be followed: {fault}"));
         }
     }
 
     /// Becomes what `config` says at this time; it is so many revisions further.
-    fn make(&self, site: &mut Site, config: Config, group: Option<u32>, revisions: u64) -> Result<(), Fault> {
+    fn make(&self, site: &mut Site, config: Arc<Config>, group: Option<u32>, revisions: u64) -> Result<(), Fault> {
         let mut plan = compile(&self.seat.complete(&config), Some(site.plan()));
         if let Some(why) = settle(&mut plan, Some(site.plan())) {
             self.log.line(Level::Warning, &why);

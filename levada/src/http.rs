@@ -7,8 +7,10 @@
 //! The two have places of their own, so that those who may only look cannot keep those away who may do something.
 
 mod door;
+mod look;
 mod openapi;
 mod peer;
+mod places;
 mod routes;
 
 #[cfg(test)]
@@ -23,8 +25,11 @@ use hyper::body::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use look::{Look, Lookers};
 pub use openapi::document;
 use peer::Rights;
+use places::Places;
+use routes::ROUTES;
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -35,6 +40,8 @@ use tokio::sync::{Notify, Semaphore};
 
 /// Clients served at once of those who may change things, and of those who may look; more are told so.
 const CLIENTS: usize = 32;
+/// Clients served at once of one user who may look.
+const CLIENTS_OF_ONE: usize = 8;
 /// Longest header of a request, in bytes.
 const HEADER_BYTES: usize = 16 << 10;
 /// Most lines in it.
@@ -53,12 +60,17 @@ struct House {
     desk: Arc<Desk>,
     maker: Changes,
     door: Arc<Door>,
-    changers: Arc<Semaphore>,
-    lookers: Arc<Semaphore>,
+    changers: Arc<Places>,
+    lookers: Arc<Places>,
     /// Those who are told that there is no place, or no right.
     refused: Arc<Semaphore>,
+    /// What can be looked at, by route, and how often.
+    looks: [Look; ROUTES.len()],
+    pace: Lookers,
     /// Reports being made: each may be some MiB.
     reports: Semaphore,
+    /// KiB of memory for bodies that are being read or wait for their turn.
+    bodies: Arc<Semaphore>,
     /// Changes are made one after the other.
     changes: Semaphore,
     /// A trace waits for frames.
@@ -70,10 +82,12 @@ struct House {
 /// # Errors
 /// The kernel has no descriptor left.
 pub fn serve(listener: UnixListener, desk: Arc<Desk>, maker: Changes, door: Arc<Door>) -> io::Result<()> {
+    os::stand_back();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(HANDS)
         .thread_name("levada-clerk")
+        .on_thread_start(os::stand_back)
         .build()?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
@@ -81,10 +95,14 @@ pub fn serve(listener: UnixListener, desk: Arc<Desk>, maker: Changes, door: Arc<
             desk,
             maker,
             door,
-            changers: Arc::new(Semaphore::new(CLIENTS)),
-            lookers: Arc::new(Semaphore::new(CLIENTS)),
+            // Root may fill its places: it may do anything.
+            changers: Places::new(CLIENTS, CLIENTS),
+            lookers: Places::new(CLIENTS, CLIENTS_OF_ONE),
             refused: Arc::new(Semaphore::new(REFUSALS)),
+            looks: Default::default(),
+            pace: Lookers::default(),
             reports: Semaphore::new(HANDS / 2),
+            bodies: Arc::new(Semaphore::new(routes::BODIES_KIB)),
             changes: Semaphore::new(1),
             traces: Semaphore::new(1),
         });
@@ -100,15 +118,15 @@ pub fn serve(listener: UnixListener, desk: Arc<Desk>, maker: Changes, door: Arc<
 
 /// Gives a client its place, or says why not.
 fn receive(house: &Arc<House>, stream: UnixStream) {
-    let rights = peer::rights(&stream, house.door.group());
+    let (user, rights) = peer::rights(&stream, house.door.group());
     let places = match rights {
         Rights::Change => &house.changers,
         Rights::Look => &house.lookers,
         Rights::None => return refuse(house, stream, "403 Forbidden", os::stranger()),
     };
-    let Ok(place) = Arc::clone(places).try_acquire_owned() else {
-        let why = format!("{CLIENTS} clients are being served already");
-        return refuse(house, stream, "503 Service Unavailable", why);
+    let place = match places.take(user) {
+        Ok(place) => place,
+        Err(why) => return refuse(house, stream, "503 Service Unavailable", why),
     };
     let house = Arc::clone(house);
     tokio::spawn(async move {

@@ -11,6 +11,9 @@ const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 /// Much less nice (-15) it weighs 28 times what it serves: the scheduler then moves sender and receiver together to the other core, where frames
 /// find no warm cache, and TCP lost a seventh. SCHED_FIFO would be throttled for 50 ms in every second (sched_rt_runtime_us).
 const NICE: i32 = -3;
+/// Niceness of threads that answer clients and make changes: beside the worker they have a seventh of a core
+/// that they share.
+const NICE_BEHIND: i32 = 5;
 /// How long the scheduler may let the worker run before it looks again, in nanoseconds: the least that EEVDF takes (Linux 6.12,
 /// sched_attr.sched_runtime). A short slice gives an early deadline, so the worker is picked soon after it wakes.
 const SLICE_NS: u64 = 100_000;
@@ -116,6 +119,12 @@ pub fn hurry() -> Vec<String> {
         refused.push(format!("timer slack of 1 ns: {error}"));
     }
     refused
+}
+
+/// Puts the calling thread behind those that move frames.
+pub fn stand_back() {
+    // Where that cannot be, it is no worse than others.
+    let _ = set_scheduling(NICE_BEHIND, 0);
 }
 
 fn set_scheduling(nice: i32, slice_ns: u64) -> io::Result<()> {

@@ -11,6 +11,7 @@
 mod handover;
 
 use crate::log::{Level, Log};
+use crate::rundir::Ledger;
 use crate::worker::{Bell, Order};
 use control::plan::VdePlan;
 use handover::Inventory;
@@ -25,7 +26,6 @@ use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
@@ -40,6 +40,10 @@ const WAITING: usize = 64;
 const ACCEPTED: usize = 32;
 /// What a client may send beside its request, in bytes: nothing is expected, and who sends much is no VDE client.
 const CHATTER_BYTES: usize = 4096;
+/// How soon a directory that cannot be had is tried again.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// How long that is put off at most.
+const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How often what is not urgent is done.
 const TICK: Duration = Duration::from_secs(1);
 /// How long nobody is served where no descriptor is left.
@@ -77,6 +81,8 @@ struct Board {
     bell: Bell,
     epoll: Arc<OwnedFd>,
     directories: Vec<Place>,
+    /// Directories that cannot be had now; they are tried again.
+    closed: Vec<Closed>,
     plugs: Vec<Plug>,
     waiting: VecDeque<Waiting>,
     /// Counts what is watched, and plugs.
@@ -87,8 +93,29 @@ struct Board {
     is_frozen: bool,
     /// Who waits for that to begin.
     freezing: Option<SyncSender<Inventory>>,
-    /// Where the directories are written down, for who cleans up after a kill.
-    ledger: Option<PathBuf>,
+    /// Where the directories are written down, for who cleans up after a kill; with what is not so any more,
+    /// until the next tick.
+    ledger: Option<Ledger>,
+    is_ledger_old: bool,
+}
+
+/// A directory that somebody keeps from being opened.
+struct Closed {
+    /// As the plan writes it.
+    name: String,
+    options: DirectoryOptions,
+    failure: String,
+    next: Instant,
+    pause: Duration,
+}
+
+/// What becomes of a plug whose directory cannot be had because of what others have put there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Otherwise {
+    /// There is none.
+    Refuse,
+    /// It waits until the directory can be had.
+    Wait,
 }
 
 /// A directory that is open.
@@ -136,11 +163,12 @@ struct Waiting {
 }
 
 impl Plugs {
-    /// No plugs yet, for the worker behind `inbox` and `bell`.
+    /// No plugs yet, for the worker behind `inbox` and `bell`. Directories are written down in `ledger`
+    /// before they are opened.
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn new(log: Log, inbox: SyncSender<Order>, bell: Bell) -> io::Result<Plugs> {
+    pub fn new(log: Log, inbox: SyncSender<Order>, bell: Bell, ledger: Option<Ledger>) -> io::Result<Plugs> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
@@ -152,13 +180,15 @@ impl Plugs {
             bell,
             epoll: Arc::clone(&epoll),
             directories: Vec::new(),
+            closed: Vec::new(),
             plugs: Vec::new(),
             waiting: VecDeque::new(),
             next: CALL,
             lines: (Instant::now(), [0; 2]),
             is_frozen: false,
             freezing: None,
-            ledger: None,
+            ledger,
+            is_ledger_old: false,
         };
         Ok(Plugs { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop), call: Arc::new(call) })
     }
@@ -173,8 +203,14 @@ impl Plugs {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(&self, plan: &VdePlan, label: String, survey: &Survey) -> Result<PlugId, OpenError> {
-        self.board().open(plan, label, survey)
+    pub fn open(
+        &self,
+        plan: &VdePlan,
+        label: String,
+        survey: &Survey,
+        otherwise: Otherwise,
+    ) -> Result<PlugId, OpenError> {
+        self.board().open(plan, label, survey, otherwise)
     }
 
     /// Lets clients plug in: they become the worker's device number `device`, which must be there.
@@ -233,11 +269,21 @@ impl Plugs {
         }
     }
 
-    /// From now on the directories that are open are written down in `ledger`, one a line.
-    pub fn write_down(&self, ledger: PathBuf) {
+    /// From now on `ledger` is where directories are written down.
+    pub fn write_down(&self, ledger: Ledger) {
         let mut board = self.board();
         board.ledger = Some(ledger);
-        board.note();
+        board.is_ledger_old = true;
+    }
+
+    /// Opens directories that could not be had, and writes down which are open. To be called each second or
+    /// so, by a thread that has the rights to open some.
+    pub fn tend(&self) {
+        let mut board = self.board();
+        if !board.is_frozen {
+            board.open_closed();
+            board.note();
+        }
     }
 
     /// Ends [`Plugs::run`].
@@ -252,34 +298,79 @@ impl Board {
         self.next
     }
 
-    fn open(&mut self, plan: &VdePlan, label: String, survey: &Survey) -> Result<PlugId, OpenError> {
+    fn open(
+        &mut self,
+        plan: &VdePlan,
+        label: String,
+        survey: &Survey,
+        otherwise: Otherwise,
+    ) -> Result<PlugId, OpenError> {
         let options = options(plan);
-        let watch = self.number();
+        let is_closed = otherwise == Otherwise::Wait && self.closed.iter().any(|one| one.name == plan.directory);
         match self.directories.iter_mut().find(|place| place.name == plan.directory) {
             Some(Place { coming: Some(coming), .. }) => *coming = options,
             Some(place) => place.directory.change(&options)?,
-            None => {
-                let inherited = Directory::inherit(&options.path, survey);
-                let coming = inherited.is_some().then(|| options.clone());
-                let directory = inherited.map_or_else(|| Directory::open(&options), Ok)?;
-                let watched = epoll::add(&*self.epoll, directory.fd(), EventData::new_u64(watch), EventFlags::IN);
-                watched.map_err(|error| OpenError::Kernel(options.path, "watching it", error.into()))?;
-                self.directories.push(Place { watch, name: plan.directory.clone(), directory, coming });
-                self.note();
-            }
+            None if is_closed => {}
+            None => match self.open_directory(&plan.directory, &options, survey) {
+                Ok(()) => self.closed.retain(|one| one.name != plan.directory),
+                Err(failure) if otherwise == Otherwise::Wait && failure.is_of_others() => {
+                    let (name, failure) = (plan.directory.clone(), failure.to_string());
+                    self.log.line(Level::Warning, &format!("{failure}; until then its plugs are down"));
+                    let (next, pause) = (Instant::now() + FIRST_RETRY, FIRST_RETRY);
+                    self.closed.push(Closed { name, options, failure, next, pause });
+                }
+                Err(failure) => return Err(failure),
+            },
         }
         let id = PlugId(self.number());
-        self.plugs.push(Plug {
-            id,
-            plan: plan.clone(),
-            label,
-            device: None,
-            clients: Vec::new(),
-            counts: Arc::default(),
-            told: 0,
-        });
-        self.plugs.sort_by_key(|plug| plug.plan.plug);
+        // In the order of their numbers: who names none gets the least.
+        let at = self.plugs.partition_point(|plug| plug.plan.plug <= plan.plug);
+        let (plan, clients) = (plan.clone(), Vec::new());
+        self.plugs.insert(at, Plug { id, plan, label, device: None, clients, counts: Arc::default(), told: 0 });
         Ok(id)
+    }
+
+    /// Opens a directory, or takes it as it is from the `survey`.
+    fn open_directory(&mut self, name: &str, options: &DirectoryOptions, survey: &Survey) -> Result<(), OpenError> {
+        if let Some(ledger) = &self.ledger {
+            ledger.add(&options.path, std::fs::symlink_metadata(&options.path).is_err());
+            self.is_ledger_old = true;
+        }
+        let inherited = Directory::inherit(&options.path, survey);
+        let coming = inherited.is_some().then(|| options.clone());
+        let directory = inherited.map_or_else(|| Directory::open(options), Ok)?;
+        let watch = self.number();
+        let watched = epoll::add(&*self.epoll, directory.fd(), EventData::new_u64(watch), EventFlags::IN);
+        watched.map_err(|error| OpenError::Kernel(options.path.clone(), "watching it", error.into()))?;
+        if let Some(ledger) = &self.ledger {
+            ledger.add(directory.path(), directory.is_made());
+        }
+        self.directories.push(Place { watch, name: name.to_owned(), directory, coming });
+        Ok(())
+    }
+
+    /// Tries directories again that could not be had.
+    fn open_closed(&mut self) {
+        let now = Instant::now();
+        for mut closed in std::mem::take(&mut self.closed) {
+            if closed.next > now {
+                self.closed.push(closed);
+                continue;
+            }
+            match self.open_directory(&closed.name, &closed.options, &Survey::default()) {
+                Ok(()) => self.log.line(Level::Info, &format!("vde {}: its plugs can be had now", closed.name)),
+                Err(failure) => {
+                    let failure = failure.to_string();
+                    if failure != closed.failure {
+                        self.line(Level::Warning, &failure);
+                        closed.failure = failure;
+                    }
+                    closed.pause = (closed.pause * 2).min(LAST_RETRY);
+                    closed.next = now + closed.pause;
+                    self.closed.push(closed);
+                }
+            }
+        }
     }
 
     fn change(&mut self, id: PlugId, plan: &VdePlan) -> Result<(), String> {
@@ -293,6 +384,9 @@ impl Board {
         }
         if let Some(place) = self.directories.iter_mut().find(|place| place.name == plan.directory) {
             place.directory.change(&options(plan)).map_err(|error| error.to_string())?;
+        }
+        if let Some(closed) = self.closed.iter_mut().find(|closed| closed.name == plan.directory) {
+            closed.options = options(plan);
         }
         self.plugs[index].plan = plan.clone();
         if clients > 0 {
@@ -315,29 +409,29 @@ impl Board {
         if self.plugs.iter().all(|plug| plug.plan.directory != directory) {
             self.waiting.retain(|waiting| waiting.directory != directory);
             self.directories.retain(|place| place.name != directory);
-            self.note();
+            self.closed.retain(|closed| closed.name != directory);
+            self.is_ledger_old = true;
         }
     }
 
-    /// Writes down what is open. Where that cannot be, less is cleaned up after a kill, and nothing else is harmed.
-    fn note(&self) {
-        let Some(ledger) = &self.ledger else { return };
-        if self.directories.is_empty() {
-            let _ = std::fs::remove_file(ledger);
-            return;
+    /// Writes down what is open, and nothing else.
+    fn note(&mut self) {
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| self.is_ledger_old) {
+            ledger.keep(self.directories.iter().map(|place| (place.directory.path(), place.directory.is_made())));
+            self.is_ledger_old = false;
         }
-        let mut lines = Vec::new();
-        for place in &self.directories {
-            lines.extend_from_slice(place.directory.path().as_os_str().as_bytes());
-            lines.push(b'\n');
-        }
-        let _ = std::fs::write(ledger, lines);
     }
 
     fn close_all(&mut self) {
-        while let Some(plug) = self.plugs.first() {
-            self.close(plug.id);
+        for plug in std::mem::take(&mut self.plugs) {
+            for client in plug.clients {
+                self.release(&plug.plan.directory, client.plugged);
+            }
         }
+        self.waiting.clear();
+        self.closed.clear();
+        self.directories.clear();
+        // The ledger goes with the run directory.
     }
 
     fn release(&mut self, directory: &str, plugged: Plugged) {
@@ -522,7 +616,7 @@ impl Board {
                 self.refuse(&late, &format!("no request came within {} s", PATIENCE.as_secs()));
             }
         }
-        for place in &mut self.directories {
+        for place in self.directories.iter_mut().filter(|place| place.coming.is_none()) {
             place.directory.sweep();
         }
         let mut orders = Vec::new();

@@ -1,7 +1,7 @@
 //! Recipes: how a device of the plan is opened, at the start and whenever it was lost.
 
 use crate::worker::AnyPort;
-use control::plan::{HostPlan, PacketPlan, Plan, PortKind, TapPlan};
+use control::plan::{HostPlan, PacketPlan, Plan, PortKind, SwitchPlan, TapPlan};
 use datapath::program::{EndpointId, PortId};
 use ports::Survey;
 use ports::netns::Netns;
@@ -31,13 +31,15 @@ pub struct Fresh {
 }
 
 impl Recipe {
-    /// The recipe of port `id`; `None` where there is nothing to open.
-    pub fn of(plan: &Plan, switch: usize, id: PortId) -> Option<Recipe> {
+    /// The recipe of port `id`, which is that endpoint's or the uplink's; `None` where there is nothing to
+    /// open.
+    pub fn of(plan: &Plan, switch: usize, id: PortId, endpoint: Option<EndpointId>) -> Option<Recipe> {
+        let tag = || Tag { instance: plan.name.clone(), endpoint: owner_of(&plan.switches[switch], endpoint) };
         match &plan.switches[switch].ports[id.0 as usize].kind {
-            PortKind::Tap(tap) => Some(Recipe::Tap(tap_options(plan, switch, id, tap))),
+            PortKind::Tap(tap) => Some(Recipe::Tap(tap_options(tap, tag()))),
             PortKind::Packet(packet) => Some(Recipe::Packet(packet_options(packet), packet.mtu)),
             PortKind::Host(host) if host.is_absent => None,
-            PortKind::Host(host) => Some(Recipe::Host(host_options(plan, switch, id, host))),
+            PortKind::Host(host) => Some(Recipe::Host(host_options(plan, switch, endpoint, host, tag()))),
             PortKind::Link { .. } | PortKind::Vde(_) => None,
         }
     }
@@ -126,13 +128,16 @@ fn short_mtu(packet: &Packet, options: &PacketOptions, expected: u32) -> Option<
 /// Whose port it is: `s1/red/red1`, or `s1/uplink`.
 pub fn owner(plan: &Plan, switch: usize, id: PortId) -> String {
     let switch = &plan.switches[switch];
-    match switch.program.endpoints.iter().find(|(_, e)| e.port == id) {
-        Some((e, _)) => switch.endpoint_path(EndpointId(e)),
-        None => format!("{}/uplink", switch.name),
-    }
+    let endpoint = switch.program.endpoints.iter().find(|(_, endpoint)| endpoint.port == id);
+    owner_of(switch, endpoint.map(|(endpoint, _)| EndpointId(endpoint)))
 }
 
-fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOptions {
+/// What the owner of a port is called: an endpoint, or else the uplink.
+pub fn owner_of(switch: &SwitchPlan, endpoint: Option<EndpointId>) -> String {
+    endpoint.map_or_else(|| format!("{}/uplink", switch.name), |endpoint| switch.endpoint_path(endpoint))
+}
+
+fn tap_options(tap: &TapPlan, tag: Tag) -> TapOptions {
     TapOptions {
         name: tap.name.clone(),
         netns: tap.netns.as_deref().map(Netns::new),
@@ -143,7 +148,7 @@ fn tap_options(plan: &Plan, switch: usize, id: PortId, tap: &TapPlan) -> TapOpti
         persistent: tap.persistent,
         txqueuelen: tap.ring,
         without_ipv6: !tap.ipv6,
-        tag: Tag { instance: plan.name.clone(), endpoint: owner(plan, switch, id) },
+        tag,
     }
 }
 
@@ -156,18 +161,14 @@ fn packet_options(packet: &PacketPlan) -> PacketOptions {
     }
 }
 
-fn host_options(plan: &Plan, switch: usize, id: PortId, host: &HostPlan) -> HostOptions {
+fn host_options(plan: &Plan, switch: usize, endpoint: Option<EndpointId>, host: &HostPlan, tag: Tag) -> HostOptions {
+    let endpoint = endpoint.and_then(|id| plan.switches[switch].program.endpoints.get(id.0));
     HostOptions {
         interface: host.interface.clone(),
         netns: host.netns.as_deref().map(Netns::new),
-        macs: plan.switches[switch]
-            .program
-            .endpoints
-            .values()
-            .find(|e| e.port == id)
-            .map_or_else(Vec::new, |e| e.identity.macs.clone()),
+        macs: endpoint.map_or_else(Vec::new, |endpoint| endpoint.identity.macs.clone()),
         ring: host.ring,
-        tag: Tag { instance: plan.name.clone(), endpoint: owner(plan, switch, id) },
+        tag,
     }
 }
 
@@ -239,24 +240,27 @@ mod tests {
         control::load(TAKEN).plan.unwrap()
     }
 
+    fn recipe(plan: &Plan, port: u32) -> Option<Recipe> {
+        let endpoint = plan.switches[0].program.endpoints.iter().find(|(_, e)| e.port == PortId(port));
+        Recipe::of(plan, 0, PortId(port), endpoint.map(|(id, _)| EndpointId(id)))
+    }
+
     #[test]
     fn without_the_right_the_interface_is_shared_and_the_host_left_out() {
         let mut plan = plan();
         let why = share(&mut plan, || Err("the moon is full".to_owned())).unwrap();
         assert!(why.contains("not scheduled") && why.contains("the moon is full"), "{why}");
-        assert!(
-            matches!(Recipe::of(&plan, 0, PortId(0)), Some(Recipe::Packet(options, 1500)) if !options.is_exclusive)
-        );
-        assert!(Recipe::of(&plan, 0, PortId(1)).is_none());
-        assert!(matches!(Recipe::of(&plan, 0, PortId(2)), Some(Recipe::Tap(_))));
+        assert!(matches!(recipe(&plan, 0), Some(Recipe::Packet(options, 1500)) if !options.is_exclusive));
+        assert!(recipe(&plan, 1).is_none());
+        assert!(matches!(recipe(&plan, 2), Some(Recipe::Tap(_))));
     }
 
     #[test]
     fn with_it_the_host_is_an_endpoint() {
         let mut plan = plan();
         assert_eq!(share(&mut plan, || Ok(())), None);
-        assert!(matches!(Recipe::of(&plan, 0, PortId(0)), Some(Recipe::Packet(options, _)) if options.is_exclusive));
-        let Some(Recipe::Host(options)) = Recipe::of(&plan, 0, PortId(1)) else { panic!("no port for the host") };
+        assert!(matches!(recipe(&plan, 0), Some(Recipe::Packet(options, _)) if options.is_exclusive));
+        let Some(Recipe::Host(options)) = recipe(&plan, 1) else { panic!("no port for the host") };
         assert_eq!((options.interface.as_str(), options.tag.endpoint.as_str()), ("eth0", "s/ops/host"));
         plan.switches[0].ports.set(1, None);
         plan.switches[0].ports.set(2, None);

@@ -6,6 +6,7 @@
 
 use ports::vde;
 use rustix::fs::FlockOperation;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -20,8 +21,16 @@ pub const SOCKET: &str = "control.sock";
 /// The socket by which a new process takes over, in the run directory.
 pub const HANDOVER: &str = "handover.sock";
 const LOCK: &str = "lock";
-/// VDE directories that the daemon has open, one a line: what is left of them after a kill can be found without the configuration.
+/// VDE directories that the daemon has open or is about to open, one a line: what is left of them after a
+/// kill can be found without the configuration. A process that takes over writes one of its own, with its
+/// number behind the name, until it is the instance.
 const LEDGER: &str = "vde-directories";
+/// Before a path in the ledger: the daemon makes the directory, so that without anything in it, too, it is
+/// the daemon's.
+const MADE: u8 = b'+';
+/// Names looked at in a directory that another process left, before a daemon starts: less than a second.
+/// `levada clean` looks at all.
+const NAMES_AT_START: usize = 65_536;
 
 /// The directory that holds all run directories.
 #[must_use]
@@ -117,32 +126,52 @@ impl RunDir {
         for socket in [SOCKET, HANDOVER] {
             fs::rename(self.path.join(format!("{socket}.{}", std::process::id())), self.path.join(socket))?;
         }
+        // Without VDE directories there is none.
+        let _ = fs::rename(self.ledger().place, self.path.join(LEDGER));
         self.is_ours = true;
         write_pid(&mut self.lock)
     }
 
     /// Where VDE directories are written down.
     #[must_use]
-    pub fn ledger(&self) -> PathBuf {
-        self.path.join(LEDGER)
+    pub fn ledger(&self) -> Ledger {
+        let place = self.path.join(LEDGER);
+        Ledger { place: if self.is_ours { place } else { place.with_extension(std::process::id().to_string()) } }
     }
 
-    /// Removes what a daemon that was killed left in VDE directories. Which these were, or why not.
+    /// Removes what a daemon that was killed left in VDE directories, before another one starts. Which these
+    /// were, or why not.
     #[must_use]
     pub fn remove_directories(&self) -> Vec<Result<PathBuf, String>> {
-        let ledger = fs::read(self.ledger()).unwrap_or_default();
-        let lines = ledger.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-        let removed = lines.filter_map(|line| {
-            let path = PathBuf::from(OsStr::from_bytes(line));
-            match vde::remove_left(&path) {
-                Ok(true) => Some(Ok(path)),
-                Ok(false) => None,
-                Err(error) => Some(Err(error.to_string())),
-            }
+        self.remove_directories_within(NAMES_AT_START)
+    }
+
+    /// The same, whatever time it takes.
+    #[must_use]
+    pub fn remove_all_directories(&self) -> Vec<Result<PathBuf, String>> {
+        self.remove_directories_within(usize::MAX)
+    }
+
+    fn remove_directories_within(&self, names: usize) -> Vec<Result<PathBuf, String>> {
+        let ledgers: Vec<PathBuf> = self.entries(|name| name.starts_with(LEDGER)).collect();
+        let mut lines: BTreeMap<PathBuf, bool> = BTreeMap::new();
+        for line in ledgers.iter().flat_map(|ledger| Ledger { place: ledger.clone() }.read()) {
+            *lines.entry(line.0).or_default() |= line.1;
+        }
+        let removed = lines.into_iter().filter_map(|(path, made)| match vde::remove_left(&path, made, names) {
+            Ok(true) => Some(Ok(path)),
+            Ok(false) => None,
+            Err(error) => Some(Err(error.to_string())),
         });
         let removed = removed.collect();
-        let _ = fs::remove_file(self.ledger());
+        ledgers.iter().for_each(|ledger| drop(fs::remove_file(ledger)));
         removed
+    }
+
+    /// The entries of the directory whose name is `wanted`.
+    fn entries(&self, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        entries.filter(move |entry| entry.file_name().to_str().is_some_and(&wanted)).map(|entry| entry.path())
     }
 
     /// A second descriptor of the lock, to be handed over.
@@ -160,21 +189,64 @@ impl RunDir {
 
     /// Whether an entry of the directory is of this process alone.
     fn is_own(&self, entry: &str) -> bool {
-        entry.rsplit_once('.').is_some_and(|(_, pid)| pid == std::process::id().to_string())
+        entry.split('.').any(|part| part == std::process::id().to_string())
     }
 
     /// Removes the sockets that this process may remove.
     fn remove_sockets(&self) {
-        let Ok(entries) = fs::read_dir(&self.path) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let socket = [SOCKET, HANDOVER].iter().any(|socket| name.starts_with(socket));
-            if socket && (self.is_ours || self.is_own(&name)) {
-                let _ = fs::remove_file(entry.path());
-            }
+        self.remove_entries(&[SOCKET, HANDOVER]);
+    }
+
+    /// Removes what begins with one of `names`, as far as this process may.
+    fn remove_entries(&self, names: &[&str]) {
+        let is_one = |entry: &str| names.iter().any(|name| entry.starts_with(name));
+        for path in self.entries(|entry| is_one(entry) && (self.is_ours || self.is_own(entry))) {
+            let _ = fs::remove_file(path);
         }
     }
+}
+
+/// VDE directories, written down before they are made: whatever moment a process is killed at, what it leaves
+/// can be found.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    place: PathBuf,
+}
+
+impl Ledger {
+    /// Adds a directory. `made`: it will be made. Where it cannot be written, less is cleaned up after a
+    /// kill, and nothing else is harmed.
+    pub fn add(&self, directory: &Path, made: bool) {
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.place);
+        // One write, so that a line is there or is not.
+        let _ = file.and_then(|mut file| file.write_all(&line(directory, made)));
+    }
+
+    /// Forgets all but these.
+    pub fn keep<'a>(&self, directories: impl Iterator<Item = (&'a Path, bool)>) {
+        let lines: Vec<u8> = directories.flat_map(|(directory, made)| line(directory, made)).collect();
+        if lines.is_empty() {
+            let _ = fs::remove_file(&self.place);
+            return;
+        }
+        // Beside it, so that at each moment one of the two is whole.
+        let mut fresh = self.place.clone().into_os_string();
+        fresh.push(".new");
+        let _ = fs::write(&fresh, lines).and_then(|()| fs::rename(&fresh, &self.place));
+    }
+
+    fn read(&self) -> Vec<(PathBuf, bool)> {
+        let bytes = fs::read(&self.place).unwrap_or_default();
+        let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+        let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+        lines
+            .map(|line| line.strip_prefix(&[MADE]).map_or_else(|| (path(line), false), |made| (path(made), true)))
+            .collect()
+    }
+}
+
+fn line(directory: &Path, made: bool) -> Vec<u8> {
+    [if made { &[MADE][..] } else { &[] }, directory.as_os_str().as_bytes(), b"\n"].concat()
 }
 
 /// Where the process that runs as `name` can be asked to hand over.
@@ -187,10 +259,13 @@ impl Drop for RunDir {
     fn drop(&mut self) {
         self.remove_sockets();
         if !self.is_ours {
-            // Unlocking would take the lock from the other process, too.
+            // A failed takeover has closed what it made. Unlocking would take the lock from the other
+            // process, too.
+            self.remove_entries(&[LEDGER]);
             return;
         }
-        let _ = fs::remove_file(self.ledger());
+        // What a takeover that was killed has left, too.
+        let _ = self.remove_directories();
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);

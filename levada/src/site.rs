@@ -11,7 +11,7 @@ mod ready;
 use crate::hops::Hops;
 use crate::hops::report::tunnels;
 use crate::log::{Level, Log};
-use crate::plugs::{PlugId, Plugs};
+use crate::plugs::{Otherwise, PlugId, Plugs};
 use crate::recipe::{Recipe, owner};
 use crate::report::Facts;
 use crate::shortcut::Shortcuts;
@@ -116,7 +116,8 @@ impl Site {
         let (mut ready, adopted, hops) = netns::roaming(|| {
             // What nobody took is closed here.
             let survey = survey;
-            let ready = self.prepare(&plan, &survey, log)?;
+            // A daemon starts whatever one tenant has in its VDE directory.
+            let ready = self.prepare(&plan, &survey, log, Otherwise::Wait)?;
             let adopted = ready.fresh.iter().filter_map(|fresh| adopted(fresh, &ready)).collect();
             Ok::<_, String>((ready, adopted, self.look_for_hops(&plan)))
         })?;
@@ -137,7 +138,7 @@ impl Site {
     /// What could not be had, in words; nothing was changed.
     pub fn change(&mut self, mut plan: Plan, log: &Log) -> Result<Facts, String> {
         let prepared = netns::roaming(|| {
-            let ready = self.prepare(&plan, &Survey::default(), log)?;
+            let ready = self.prepare(&plan, &Survey::default(), log, Otherwise::Refuse)?;
             Ok((ready, self.look_for_hops(&plan)))
         });
         let (ready, hops) = prepared.inspect_err(|_: &String| self.put_in_shortcuts(log))?;

@@ -224,6 +224,7 @@ impl Upkeep {
 
     fn forget(&mut self, gone: &[usize]) {
         self.sights.forget(gone);
+        let gone: BTreeSet<usize> = gone.iter().copied().collect();
         self.watched.retain(|watched| !gone.contains(&watched.device));
         self.lost.retain(|lost| !gone.contains(&lost.device));
         self.devices.retain(|device, _| !gone.contains(device));

@@ -1,9 +1,10 @@
 //! The actions that turn one configuration into another.
 
-use super::{Action, Kind, Named, find};
+use super::{Action, Kind, Named};
 use crate::config::Config;
 use crate::write::{self, Keys};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The actions that turn `old` into `new`: deletions first, then what is in what is deleted; then links, switches, uplinks, tenants,
 /// endpoints, cluster and members, set or added. The order of things in a list is not kept: it means nothing.
@@ -15,9 +16,10 @@ pub fn between(old: &Config, new: &Config) -> Vec<Action> {
     list.set(Kind::Daemon, "", write::daemon(&old.daemon), write::daemon(&new.daemon));
     list.things(Kind::Link, "", &old.links, &new.links, write::link);
     list.things(Kind::Switch, "", &old.switches, &new.switches, write::switch);
+    let none = crate::config::Switch::default();
+    let switches = by_name(&old.switches);
     for switch in &new.switches {
-        let none = crate::config::Switch::default();
-        let before = find(&old.switches, &switch.name).unwrap_or(&none);
+        let before = switches.get(switch.name.as_str()).copied().unwrap_or(&none);
         let name = &switch.name;
         match (&before.uplink, &switch.uplink) {
             (None, None) => {}
@@ -28,9 +30,10 @@ pub fn between(old: &Config, new: &Config) -> Vec<Action> {
             }
         }
         list.things(Kind::Tenant, name, &before.tenants, &switch.tenants, write::tenant);
+        let tenants = by_name(&before.tenants);
         for tenant in &switch.tenants {
             let path = format!("{name}/{}", tenant.name);
-            let before = find(&before.tenants, &tenant.name).map_or(&[][..], |t| &t.endpoints);
+            let before = tenants.get(tenant.name.as_str()).map_or(&[][..], |t| &t.endpoints);
             list.things(Kind::Endpoint, &path, before, &tenant.endpoints, write::endpoint);
         }
     }
@@ -50,6 +53,11 @@ pub fn between(old: &Config, new: &Config) -> Vec<Action> {
     list.deletions
 }
 
+/// Things by their name, so that ten thousand are not compared with each other.
+fn by_name<T: Named>(list: &[T]) -> BTreeMap<&str, &T> {
+    list.iter().map(|one| (one.name(), one)).collect()
+}
+
 #[derive(Default)]
 struct List {
     deletions: Vec<Action>,
@@ -58,18 +66,15 @@ struct List {
 
 impl List {
     fn things<T: Named>(&mut self, kind: Kind, within: &str, old: &[T], new: &[T], keys: fn(&T) -> Keys) {
-        use std::collections::BTreeMap;
         let path = |name: &str| if within.is_empty() { name.to_owned() } else { format!("{within}/{name}") };
-        // By name, so that ten thousand endpoints are not compared with each other.
-        let by_name = |list: &'_ [T]| list.iter().enumerate().map(|(i, one)| (one.name().to_owned(), i)).collect();
-        let (before, after): (BTreeMap<String, usize>, BTreeMap<String, usize>) = (by_name(old), by_name(new));
+        let (before, after) = (by_name(old), by_name(new));
         for one in old.iter().filter(|one| !after.contains_key(one.name())) {
             self.deletions.push(Action::Del { kind, path: path(one.name()) });
         }
         for one in new {
             match before.get(one.name()) {
                 None => self.add(kind, &path(one.name()), keys(one)),
-                Some(&at) => self.set(kind, &path(one.name()), keys(&old[at]), keys(one)),
+                Some(before) => self.set(kind, &path(one.name()), keys(before), keys(one)),
             }
         }
     }

@@ -201,11 +201,15 @@ fn check_own(findings: &mut Findings, config: &Config, own: &Member, place: &Pla
             "write the same address and port in both, unless something in between translates them",
         );
     }
+    let mut here: BTreeMap<(&str, Option<Mac>), Vec<&Endpoint>> = BTreeMap::new();
+    for (tenant, endpoint) in local(config) {
+        let macs = endpoint.identity.macs.iter().copied().map(Some);
+        macs.chain([None]).for_each(|mac| here.entry((&tenant.name, mac)).or_default().push(endpoint));
+    }
     for (i, remote) in own.endpoints.iter().enumerate() {
-        let is_it = |(tenant, endpoint): &(&Tenant, &Endpoint)| {
-            tenant.name == remote.tenant && remote.macs.iter().all(|mac| endpoint.identity.macs.contains(mac))
-        };
-        if !local(config).any(|one| is_it(&one)) {
+        let with_first = here.get(&(&remote.tenant, remote.macs.first().copied()));
+        let is_it = |one: &&Endpoint| remote.macs.iter().all(|mac| one.identity.macs.contains(mac));
+        if !with_first.is_some_and(|endpoints| endpoints.iter().any(is_it)) {
             findings.warning(
                 place.key("endpoint").item(i),
                 format!("this host has no endpoint of tenant \"{}\" with this address", remote.tenant),

@@ -5,6 +5,7 @@ use crate::config::{Config, Device, Switch};
 use crate::names::Locator;
 use crate::place::Place;
 use datapath::program::Attachment;
+use std::collections::BTreeSet;
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
     for (s, switch) in config.switches.iter().enumerate() {
@@ -24,13 +25,15 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
                 );
             }
         }
+        let endpoints = switch.tenants.iter().flat_map(|tenant| &tenant.endpoints);
+        let taken: BTreeSet<_> = endpoints.filter_map(|endpoint| taken_by(&endpoint.device)).collect();
         for (t, tenant) in switch.tenants.iter().enumerate() {
             let place = place.key("tenant").item(t);
             for (e, endpoint) in tenant.endpoints.iter().enumerate() {
                 let place = place.key("endpoint").item(e);
                 check_keys(findings, &endpoint.device, &place);
                 if let Some(Locator::Host(name)) = &endpoint.device.locator {
-                    check_host(findings, switch, tenant.attachment, name, &endpoint.device, &place);
+                    check_host(findings, switch, &taken, tenant.attachment, name, &endpoint.device, &place);
                 }
             }
         }
@@ -52,21 +55,27 @@ fn check_keys(findings: &mut Findings, device: &Device, place: &Place) {
     }
 }
 
+/// An interface that exists: its name and namespace.
+type Interface<'a> = (&'a str, Option<&'a str>);
+
+/// The interface that a port takes.
+fn taken_by(device: &Device) -> Option<Interface<'_>> {
+    let Some(Locator::Packet(name)) = &device.locator else { return None };
+    Some((name, device.netns.as_deref()))
+}
+
 fn check_host(
     findings: &mut Findings,
     switch: &Switch,
+    taken: &BTreeSet<Interface<'_>>,
     attachment: Attachment,
     name: &str,
     device: &Device,
     place: &Place,
 ) {
-    let takes = |d: &Device| {
-        let is_it = matches!(&d.locator, Some(Locator::Packet(taken)) if taken == name);
-        is_it && d.netns == device.netns
-    };
-    let is_uplink = switch.uplink.as_ref().is_some_and(|u| takes(&u.device));
-    let mut endpoints = switch.tenants.iter().flat_map(|t| &t.endpoints);
-    if !is_uplink && !endpoints.any(|e| takes(&e.device)) {
+    let wanted = Some((name, device.netns.as_deref()));
+    let is_uplink = switch.uplink.as_ref().is_some_and(|u| taken_by(&u.device) == wanted);
+    if !is_uplink && wanted.is_none_or(|wanted| !taken.contains(&wanted)) {
         findings.error(
             place.key("port"),
             format!("no port of this switch takes the interface {name}, over which the host's traffic would go"),

@@ -7,7 +7,7 @@ use crate::names::{self, Locator};
 use crate::place::Place;
 use crate::problem::nearest;
 use datapath::link::Side;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A port as it is used in a configuration.
 struct Use<'a> {
@@ -22,8 +22,9 @@ struct Use<'a> {
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
     let uses = uses(config);
+    let links: BTreeSet<&str> = config.links.iter().map(|link| link.name.as_str()).collect();
     for one in &uses {
-        check_device(findings, config, one);
+        check_device(findings, &links, one);
     }
     unique(findings, &uses);
     check_directories(findings, &uses);
@@ -51,21 +52,22 @@ fn uses(config: &Config) -> Vec<Use<'_>> {
     uses
 }
 
-fn check_device(findings: &mut Findings, config: &Config, one: &Use<'_>) {
+fn check_device(findings: &mut Findings, links: &BTreeSet<&str>, one: &Use<'_>) {
     match &one.device.locator {
         Some(Locator::Tap(_) | Locator::Packet(_) | Locator::Host(_)) => check_keys(findings, one, None),
         Some(Locator::Vde(..)) => check_keys(findings, one, Some("a VDE plug")),
         Some(Locator::Link(name, _)) => {
-            check_link(findings, config, one, name);
+            check_link(findings, links, one, name);
             check_keys(findings, one, Some("a link end"));
         }
         None => {}
     }
 }
 
-fn check_link(findings: &mut Findings, config: &Config, one: &Use<'_>, name: &str) {
-    if !config.links.iter().any(|l| l.name == name) && config.links.iter().all(|l| !l.name.is_empty()) {
-        let remedy = match nearest(name, config.links.iter().map(|l| l.name.as_str())) {
+fn check_link(findings: &mut Findings, links: &BTreeSet<&str>, one: &Use<'_>, name: &str) {
+    if !links.contains(name) && !links.contains("") {
+        let candidates = links.iter().copied().filter(|_| findings.will_be_shown());
+        let remedy = match nearest(name, candidates) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("add [[link]] with name = \"{name}\""),
         };
@@ -151,10 +153,13 @@ fn unique(findings: &mut Findings, uses: &[Use<'_>]) {
 }
 
 fn check_ends(findings: &mut Findings, config: &Config, uses: &[Use<'_>]) {
-    let at = |name: &str, end: Side| {
-        let is = |u: &&Use<'_>| matches!(&u.device.locator, Some(Locator::Link(n, e)) if n == name && *e == end);
-        uses.iter().find(is)
-    };
+    let mut ends: BTreeMap<(&str, Side), &Use<'_>> = BTreeMap::new();
+    for one in uses {
+        if let Some(Locator::Link(name, end)) = &one.device.locator {
+            ends.entry((name, *end)).or_insert(one);
+        }
+    }
+    let at = |name: &str, end: Side| ends.get(&(name, end)).copied();
     for (i, link) in config.links.iter().enumerate() {
         let place = Place::root().key("link").item(i);
         let name = &link.name;

@@ -9,8 +9,11 @@ use crate::problem::Problem;
 use crate::units::{show_percent, show_rate};
 use datapath::program::Attachment;
 use datapath::units::{Direction, Rate};
+use std::collections::BTreeMap;
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
+    let links = config.links.iter().rev().filter(|link| link.rate.0 > 0);
+    let rates: BTreeMap<&str, Rate> = links.map(|link| (link.name.as_str(), link.rate)).collect();
     for (i, switch) in config.switches.iter().enumerate() {
         let place = Place::root().key("switch").item(i);
         for (t, tenant) in switch.tenants.iter().enumerate() {
@@ -20,7 +23,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
             }
         }
         check_admission(findings, switch, &place);
-        check_link_rate(findings, config, switch, &place);
+        check_link_rate(findings, &rates, switch, &place);
     }
 }
 
@@ -155,18 +158,18 @@ fn shorten(parts: &[String]) -> String {
 }
 
 /// An uplink over a link of this daemon cannot carry more than the link.
-fn check_link_rate(findings: &mut Findings, config: &Config, switch: &Switch, place: &Place) {
+fn check_link_rate(findings: &mut Findings, rates: &BTreeMap<&str, Rate>, switch: &Switch, place: &Place) {
     let Some(uplink) = &switch.uplink else { return };
     let Some(Locator::Link(name, _)) = &uplink.device.locator else { return };
-    let Some(link) = config.links.iter().find(|l| l.name == *name && l.rate.0 > 0) else { return };
+    let Some(&carried) = rates.get(name.as_str()) else { return };
     both_ways(findings, &place.key("uplink").key("rate"), Problem::warning, |direction| {
         let rate = *uplink.rate.get(direction);
-        (rate > link.rate).then(|| {
+        (rate > carried).then(|| {
             (
                 format!(
                     "the uplink's {} on {ON} are more than the {} of link \"{name}\": guarantees shrink in proportion",
                     show_rate(rate),
-                    show_rate(link.rate)
+                    show_rate(carried)
                 ),
                 "lower the uplink's rate, or raise the link's".to_owned(),
             )

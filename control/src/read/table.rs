@@ -6,6 +6,7 @@ use crate::place::{Locations, Place};
 use crate::problem::{Problem, nearest};
 use crate::units::Wrong;
 use datapath::units::Both;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -17,6 +18,8 @@ pub(super) type Parse<T> = fn(&DeValue<'_>) -> Result<T, Wrong>;
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     pub problems: Vec<Problem>,
+    /// The places of values that could not be read.
+    pub hidden: BTreeSet<Place>,
     pub locations: Locations,
 }
 
@@ -47,6 +50,7 @@ impl Reader {
     /// Reports a value that cannot be used.
     fn wrong(&mut self, place: Place, span: Range<usize>, wrong: Wrong) {
         let key = self.locations.describe(&place);
+        self.hidden.insert(place.clone());
         self.problems.push(Problem {
             span: Some(span),
             key,

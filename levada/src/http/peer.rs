@@ -2,6 +2,7 @@
 
 use crate::os;
 use tokio::net::UnixStream;
+use tokio::net::unix::UCred;
 
 /// What a client may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,9 +15,14 @@ pub enum Rights {
     None,
 }
 
-/// The rights of the process that made the connection, as it was then.
-pub fn rights(stream: &UnixStream, group: Option<u32>) -> Rights {
-    let Ok(peer) = stream.peer_cred() else { return Rights::None };
+/// The user and the rights of the process that made the connection, as it was then.
+pub fn rights(stream: &UnixStream, group: Option<u32>) -> (u32, Rights) {
+    let Ok(peer) = stream.peer_cred() else { return (u32::MAX, Rights::None) };
+    let rights = rights_of(&peer, stream, group);
+    (peer.uid(), rights)
+}
+
+fn rights_of(peer: &UCred, stream: &UnixStream, group: Option<u32>) -> Rights {
     if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() {
         return Rights::Change;
     }

@@ -2,10 +2,11 @@
 
 use super::peer::Rights;
 use super::{House, PATIENCE, document};
-use crate::api::{ChangeRequest, ErrorReply, ProblemReply, VERSION};
+use crate::api::{ChangeReply, ChangeRequest, ErrorReply, ProblemReply, VERSION};
 use crate::desk::Fault;
 use crate::metrics;
 use crate::trace::TraceRequest;
+use control::problem::MOST_SHOWN;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -13,12 +14,19 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Longest body of a request, in bytes: a hundred thousand endpoints added at once.
 pub const BODY_BYTES: usize = 64 << 20;
 /// Longest body of a request to trace, in bytes: a frame of 64 KiB in hexadecimal digits, spaced.
 const TRACE_BYTES: usize = 256 << 10;
+/// Memory for all bodies together, in KiB: for the longest one, and for short ones beside it.
+pub const BODIES_KIB: usize = (BODY_BYTES >> 10) + 8192;
+/// Most values in a body: what is read takes several times the memory of its text where values are short.
+/// Actions have up to some twenty.
+const MOST_VALUES: usize = 2_000_000;
+/// Most actions of a request.
+pub const MOST_ACTIONS: usize = 200_000;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
@@ -36,20 +44,48 @@ pub const ROUTES: [(&str, Method); 11] = [
     ("/v1/trace", Method::POST),
 ];
 
-type Answer = Response<Full<Bytes>>;
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// A body that has come, and its part of the memory for bodies.
+struct Read {
+    body: Bytes,
+    _room: OwnedSemaphorePermit,
+}
 
 /// Answers a request.
 pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
-    let Some((_, method)) = ROUTES.iter().find(|(route, _)| *route == path) else {
+    let Some(index) = ROUTES.iter().position(|(route, _)| *route == path) else {
         return error(StatusCode::NOT_FOUND, &format!("there is no {path:?}; GET /v1/openapi.json says what there is"));
     };
+    let method = &ROUTES[index].1;
     if request.method() != method {
         let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, &format!("{path} takes {method} only"));
         answer.headers_mut().extend(HeaderValue::from_str(method.as_str()).ok().map(|method| (ALLOW, method)));
         return answer;
     }
+    if method == Method::GET {
+        let look = look(house, &path);
+        return house.looks[index].answer(&house.pace, look).await;
+    }
     match path.as_str() {
+        "/v1/trace" => match read(house, rights, request, TRACE_BYTES).await {
+            Ok(read) => {
+                with_desk(house, &house.traces, move |house| house.desk.trace(&understood::<TraceRequest>(&read.body)?))
+                    .await
+            }
+            Err(answer) => answer,
+        },
+        _ => match read(house, rights, request, BODY_BYTES).await {
+            Ok(read) => with_desk(house, &house.changes, move |house| change(house, read)).await,
+            Err(answer) => answer,
+        },
+    }
+}
+
+/// Answers what changes nothing.
+async fn look(house: &Arc<House>, path: &str) -> Answer {
+    match path {
         "/v1/report" => with_desk(house, &house.reports, |house| house.desk.report()).await,
         "/v1/tables" => with_desk(house, &house.reports, |house| house.desk.tables()).await,
         "/v1/cluster" => with_desk(house, &house.reports, |house| Ok(house.desk.cluster())).await,
@@ -70,23 +106,36 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         }
         "/v1/config" => with_desk(house, &house.reports, |house| Ok(house.desk.config())).await,
         "/v1/schema" => json(StatusCode::OK, &control::schema::config()),
-        "/v1/openapi.json" => json(StatusCode::OK, &document()),
-        "/v1/trace" => match read::<TraceRequest>(rights, request, TRACE_BYTES).await {
-            Ok(request) => with_desk(house, &house.traces, move |house| house.desk.trace(&request)).await,
-            Err(answer) => answer,
-        },
-        _ => match read::<ChangeRequest>(rights, request, BODY_BYTES).await {
-            Ok(request) => {
-                let make = move |house: &House| house.maker.make(move |desk| desk.change(&request))?;
-                with_desk(house, &house.changes, make).await
-            }
-            Err(answer) => answer,
-        },
+        _ => json(StatusCode::OK, &document()),
     }
 }
 
+/// Does the actions of a request.
+fn change(house: &House, read: Read) -> Result<ChangeReply, Fault> {
+    let request: ChangeRequest = understood(&read.body)?;
+    // Its memory is for the next one's body.
+    drop(read);
+    let count = request.actions.len();
+    if count > MOST_ACTIONS {
+        return Err(Fault::Wrong(format!(
+            "a request has at most {MOST_ACTIONS} actions, this one {count}: send several"
+        )));
+    }
+    house.maker.make(move |desk| desk.change(&request))?
+}
+
+/// Reads the JSON of a body.
+fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+    // Each value but the first of a list or table has a comma before it; those in texts are few.
+    let values = body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+    if values > MOST_VALUES {
+        return Err(Fault::Wrong(format!("a body has at most {MOST_VALUES} values: send several")));
+    }
+    serde_json::from_slice(body).map_err(|fault| Fault::Wrong(format!("the body is not what is taken here: {fault}")))
+}
+
 /// What is sent with POST: `POST /v1/actions`, and `POST /v1/trace`, which changes nothing but shows what everybody sends and to whom.
-async fn read<T: DeserializeOwned>(rights: Rights, request: Request<Incoming>, most: usize) -> Result<T, Answer> {
+async fn read(house: &House, rights: Rights, request: Request<Incoming>, most: usize) -> Result<Read, Answer> {
     if rights != Rights::Change {
         return Err(error(StatusCode::FORBIDDEN, "only root and the daemon's user may change or trace anything"));
     }
@@ -98,15 +147,19 @@ async fn read<T: DeserializeOwned>(rights: Rights, request: Request<Incoming>, m
     if request.body().size_hint().lower() > most as u64 {
         return Err(too_long());
     }
-    let body = Limited::new(request.into_body(), most).collect();
-    let body = match tokio::time::timeout(PATIENCE, body).await {
-        Err(_) => return Err(error(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
-        Ok(Err(fault)) if fault.is::<LengthLimitError>() => return Err(too_long()),
-        Ok(Err(fault)) => return Err(error(StatusCode::BAD_REQUEST, &format!("the body cannot be read: {fault}"))),
-        Ok(Ok(body)) => body.to_bytes(),
+    // One whose length is not known in advance may become the longest.
+    let bytes = request.body().size_hint().upper().map_or(most, |upper| most.min(upper as usize));
+    let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+    let Ok(room) = Arc::clone(&house.bodies).try_acquire_many_owned(kib) else {
+        return Err(error(StatusCode::SERVICE_UNAVAILABLE, "other requests have the memory for bodies: try again"));
     };
-    serde_json::from_slice(&body)
-        .map_err(|fault| error(StatusCode::BAD_REQUEST, &format!("the body is not what is taken here: {fault}")))
+    let body = Limited::new(request.into_body(), most).collect();
+    match tokio::time::timeout(PATIENCE, body).await {
+        Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+        Ok(Err(fault)) if fault.is::<LengthLimitError>() => Err(too_long()),
+        Ok(Err(fault)) => Err(error(StatusCode::BAD_REQUEST, &format!("the body cannot be read: {fault}"))),
+        Ok(Ok(body)) => Ok(Read { body: body.to_bytes(), _room: room }),
+    }
 }
 
 /// Lets the desk make an answer on another thread, when it is this request's turn.
@@ -144,7 +197,7 @@ fn refusal(fault: &Fault) -> Answer {
         Fault::Wrong(_) => (StatusCode::BAD_REQUEST, &[][..]),
         Fault::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, &[][..]),
     };
-    let problems = problems.iter().map(ProblemReply::from).collect();
+    let problems = problems.iter().take(MOST_SHOWN).map(ProblemReply::from).collect();
     json(status, &ErrorReply { version: VERSION, error: fault.to_string(), problems })
 }
 

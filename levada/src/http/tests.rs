@@ -32,8 +32,8 @@ impl Bed {
         let (inbox, orders) = std::sync::mpsc::sync_channel(1);
         let (chores, errands) = std::sync::mpsc::sync_channel(1);
         let (bell, log) = (Wake::new().unwrap().bell(), Log::new("t", crate::log::Format::Text));
-        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone()).unwrap();
-        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs);
+        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), None).unwrap();
+        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs.clone());
         let plan = site.plan().clone();
         let facts = Facts {
             plan,
@@ -56,7 +56,7 @@ impl Bed {
         ));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
-            let changes = Changes::start(Arc::clone(&desk), log).unwrap();
+            let changes = Changes::start(Arc::clone(&desk), plugs, log).unwrap();
             serve(listener, desk, changes, door).unwrap();
         });
         Bed(path)
@@ -277,5 +277,37 @@ fn the_schema_of_actions_takes_what_the_server_takes() {
         let value: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(validator.is_valid(&value), good, "schema: {body}");
         assert_eq!(bed.post(&body).starts_with("HTTP/1.1 200"), good, "server: {body}");
+    }
+}
+
+#[test]
+fn bodies_are_bounded_in_sum() {
+    let bed = Bed::new("bodies");
+    let begin = |length: usize| {
+        let mut stream = bed.connect();
+        stream
+            .write_all(format!("POST /v1/actions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{{").as_bytes())
+            .unwrap();
+        stream
+    };
+    // The longest there may be, which does not come.
+    let slow = begin(routes::BODY_BYTES);
+    let dry = "{\"actions\": [], \"dry_run\": true}";
+    let start = Instant::now();
+    loop {
+        let mut second = begin(routes::BODY_BYTES);
+        let mut answer = String::new();
+        second.read_to_string(&mut answer).unwrap();
+        if answer.starts_with("HTTP/1.1 503") {
+            assert!(answer.contains("memory for bodies"), "{answer}");
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{answer}");
+    }
+    assert!(bed.post(dry).starts_with("HTTP/1.1 200"), "there is room for a short one");
+    drop(slow);
+    let start = Instant::now();
+    while !bed.post(&format!("{}{dry}", " ".repeat(routes::BODY_BYTES - 100))).starts_with("HTTP/1.1 200") {
+        assert!(start.elapsed() < PATIENCE * 3, "its part is free again");
     }
 }

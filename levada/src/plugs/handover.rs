@@ -82,6 +82,8 @@ impl Plugs {
         for failure in failures {
             board.line(Level::Warning, &failure.to_string());
         }
+        // Which of them were made is known now.
+        board.is_ledger_old = true;
         let mut descriptors = descriptors.into_iter();
         for paper in &papers.clients {
             let (Some(stream), Some(data)) = (descriptors.next(), descriptors.next()) else { return };

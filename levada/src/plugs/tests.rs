@@ -25,7 +25,8 @@ impl Bed {
         std::fs::create_dir(&scratch).unwrap();
         let scratch = std::fs::canonicalize(scratch).unwrap();
         let (inbox, orders) = sync_channel(64);
-        let plugs = Plugs::new(Log::new("test", crate::log::Format::Text), inbox, Wake::new().unwrap().bell()).unwrap();
+        let plugs =
+            Plugs::new(Log::new("test", crate::log::Format::Text), inbox, Wake::new().unwrap().bell(), None).unwrap();
         let thread = std::thread::spawn({
             let plugs = plugs.clone();
             move || plugs.run()
@@ -39,7 +40,10 @@ impl Bed {
     }
 
     fn open(&self, plug: u32, device: usize) -> PlugId {
-        let id = self.plugs.open(&self.plan("red", plug, false), format!("plug {plug}"), &Survey::default()).unwrap();
+        let id = self
+            .plugs
+            .open(&self.plan("red", plug, false), format!("plug {plug}"), &Survey::default(), Otherwise::Refuse)
+            .unwrap();
         self.plugs.join(id, device);
         id
     }
@@ -123,7 +127,8 @@ fn clients_come_and_go_and_the_worker_is_told() {
 #[test]
 fn a_plug_takes_clients_once_it_is_joined_and_none_once_it_is_closed() {
     let bed = Bed::new("join-and-close");
-    let id = bed.plugs.open(&bed.plan("red", 1, false), "plug 1".to_owned(), &Survey::default()).unwrap();
+    let id =
+        bed.plugs.open(&bed.plan("red", 1, false), "plug 1".to_owned(), &Survey::default(), Otherwise::Refuse).unwrap();
     assert!(!bed.client(0).is_in(), "the worker has no device for it yet");
     bed.plugs.join(id, 5);
     let client = bed.client(0);
@@ -148,7 +153,11 @@ fn a_directory_that_cannot_be_had_changes_nothing() {
     let bed = Bed::new("refused");
     std::fs::create_dir(bed.scratch.join("other")).unwrap();
     std::fs::write(bed.scratch.join("other/file"), "").unwrap();
-    assert!(bed.plugs.open(&bed.plan("other", 1, false), "plug 1".to_owned(), &Survey::default()).is_err());
+    assert!(
+        bed.plugs
+            .open(&bed.plan("other", 1, false), "plug 1".to_owned(), &Survey::default(), Otherwise::Refuse)
+            .is_err()
+    );
     bed.open(1, 1);
     assert!(bed.client(0).is_in());
 }
@@ -156,7 +165,8 @@ fn a_directory_that_cannot_be_had_changes_nothing() {
 #[test]
 fn a_hub_is_one_device_that_is_up_while_it_has_a_client() {
     let bed = Bed::new("hub");
-    let id = bed.plugs.open(&bed.plan("red", 1, true), "hub".to_owned(), &Survey::default()).unwrap();
+    let id =
+        bed.plugs.open(&bed.plan("red", 1, true), "hub".to_owned(), &Survey::default(), Otherwise::Refuse).unwrap();
     bed.plugs.join(id, 1);
     let clients: Vec<_> = (0..MAX_CLIENTS).map(|_| bed.client(0)).collect();
     assert!(clients.iter().all(Client::is_in));

@@ -1,12 +1,12 @@
 //! The devices of a site: what is open, what a plan wants, and which of them are the same.
 
 use crate::plugs::PlugId;
-use crate::recipe::{Recipe, owner};
+use crate::recipe::{Recipe, owner_of};
 use control::plan::{Plan, PortKind, VdePlan};
-use datapath::program::PortId;
+use datapath::program::{EndpointId, PortId};
 use datapath::units::Rate;
 use ports::{Features, netns};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A port of a switch, by their numbers.
 pub type Place = (usize, PortId);
@@ -72,11 +72,14 @@ impl Key {
 pub fn wanted(plan: &Plan) -> Vec<Wanted> {
     let mut all = Vec::new();
     for (index, switch) in plan.switches.iter() {
+        let endpoints = switch.program.endpoints.iter();
+        let endpoints: BTreeMap<PortId, u32> = endpoints.map(|(id, endpoint)| (endpoint.port, id)).collect();
         for (id, port) in switch.ports.iter() {
             let id = PortId(id);
-            let owner = owner(plan, index as usize, id);
+            let endpoint = endpoints.get(&id).map(|&endpoint| EndpointId(endpoint));
+            let owner = owner_of(switch, endpoint);
             let label = format!("{} of {owner}", port.locator);
-            let kind = match (&port.kind, Recipe::of(plan, index as usize, id)) {
+            let kind = match (&port.kind, Recipe::of(plan, index as usize, id, endpoint)) {
                 (PortKind::Link { .. }, _) => continue,
                 (PortKind::Vde(plan), _) => Want::Plug(plan.clone()),
                 (_, Some(recipe)) => Want::Opened(recipe),

@@ -41,13 +41,14 @@ impl Site {
         let (before, after) = (ways(&self.plan, &self.devices), ways(plan, &ready.devices));
         let new_ways = after.iter().filter(|(place, way)| before.get(*place) != Some(way));
         edits.extend(new_ways.map(|(&(switch, port), &way)| Edit::Way(switch, port, Some(way))));
+        let (ends_before, ends) = (ends(&self.plan), ends(plan));
         for (id, (_, config)) in plan.links.iter() {
-            let Some(ends) = ends(plan, id) else { continue };
+            let Some(&ends) = ends.get(&id) else { continue };
             match self.plan.links.get(id) {
                 None => edits.push(Edit::Cable(id as usize, Some(Box::new(Cable::new(*config, ends))))),
                 Some((_, old)) => {
                     edits.extend((old != config).then_some(Edit::Link(id as usize, *config)));
-                    edits.extend((self::ends(&self.plan, id) != Some(ends)).then_some(Edit::Ends(id as usize, ends)));
+                    edits.extend((ends_before.get(&id) != Some(&ends)).then_some(Edit::Ends(id as usize, ends)));
                 }
             }
         }
@@ -182,15 +183,16 @@ fn new_claims(before: &BTreeMap<Place, (Way, Claim)>, after: &BTreeMap<Place, (W
     new.chunks(CLAIMS).map(|claims| Edit::Claims(claims.iter().map(|(_, claim)| **claim).collect())).collect()
 }
 
-/// The ports at the ends of a link, which the configuration's check has found.
-pub fn ends(plan: &Plan, number: u32) -> Option<[Place; 2]> {
-    let end = |wanted: Side| {
-        plan.switches.iter().find_map(|(index, switch)| {
-            let is_it = |port: &control::plan::PortPlan| {
-                matches!(port.kind, PortKind::Link { link, side } if link == number as usize && side == wanted)
-            };
-            switch.ports.iter().find(|(_, port)| is_it(port)).map(|(id, _)| (index as usize, PortId(id)))
-        })
-    };
-    Some([end(Side::A)?, end(Side::B)?])
+/// The ports at the ends of each link, by its number; the configuration's check has found both.
+pub fn ends(plan: &Plan) -> BTreeMap<u32, [Place; 2]> {
+    let mut found: BTreeMap<u32, [Option<Place>; 2]> = BTreeMap::new();
+    for (index, switch) in plan.switches.iter() {
+        for (id, port) in switch.ports.iter() {
+            if let PortKind::Link { link, side } = port.kind {
+                found.entry(link as u32).or_default()[usize::from(side == Side::B)] =
+                    Some((index as usize, PortId(id)));
+            }
+        }
+    }
+    found.into_iter().filter_map(|(link, [a, b])| Some((link, [a?, b?]))).collect()
 }

@@ -3,7 +3,7 @@
 use super::device::{Held, Key, Kind, Want, Wanted, wanted};
 use super::{PATIENCE, Site};
 use crate::log::{Level, Log};
-use crate::plugs::PlugId;
+use crate::plugs::{Otherwise, PlugId};
 use crate::recipe::Recipe;
 use crate::worker::{AnyPort, Lent, Order};
 use control::plan::{Plan, VdePlan};
@@ -40,8 +40,15 @@ pub enum Altered {
 }
 
 impl Site {
-    /// Opens what is new and sets up what changes.
-    pub(super) fn prepare(&self, plan: &Plan, survey: &Survey, log: &Log) -> Result<Ready, String> {
+    /// Opens what is new and sets up what changes. VDE directories that others keep from being opened are
+    /// dealt with as `otherwise` says.
+    pub(super) fn prepare(
+        &self,
+        plan: &Plan,
+        survey: &Survey,
+        log: &Log,
+        otherwise: Otherwise,
+    ) -> Result<Ready, String> {
         let key = |held: &Held| match &held.kind {
             Kind::Opened(recipe, _) => Key::of(recipe),
             Kind::Absent(owner) => Key::Absent(owner.clone()),
@@ -59,7 +66,7 @@ impl Site {
             };
             let made = match held.get(&key).and_then(|&number| Some((number, self.devices[number].as_ref()?))) {
                 Some((number, before)) => self.keep(number, before, wanted, &mut ready),
-                None => self.open(free.next().unwrap_or(usize::MAX), wanted, survey, log, &mut ready),
+                None => self.open(free.next().unwrap_or(usize::MAX), wanted, survey, log, otherwise, &mut ready),
             };
             if let Err(why) = made {
                 self.undo(&ready);
@@ -76,6 +83,7 @@ impl Site {
         wanted: Wanted,
         survey: &Survey,
         log: &Log,
+        otherwise: Otherwise,
         ready: &mut Ready,
     ) -> Result<(), String> {
         let Wanted { kind, label, place } = wanted;
@@ -92,7 +100,8 @@ impl Site {
             }
             Want::Absent(owner) => Kind::Absent(owner),
             Want::Plug(plan) => {
-                let id = self.plugs.open(&plan, fresh.label.clone(), survey).map_err(|error| error.to_string())?;
+                let id = self.plugs.open(&plan, fresh.label.clone(), survey, otherwise);
+                let id = id.map_err(|error| error.to_string())?;
                 Kind::Plug(plan, id)
             }
         };

@@ -7,6 +7,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_signal_ends_it_and_nothing_is_left() {
@@ -296,4 +297,80 @@ fn what_a_watchdogs_signal_leaves_is_removed_by_the_next_start_and_by_clean() {
         assert!(cleaned.status.success() && text.contains("removed the VDE directory"), "{text}");
         assert_eq!(remains(&bed), [false, false]);
     }
+}
+
+/// Two VDE directories, one of them there before, a device that is persistent, and one that is not.
+const MUCH: &str = r#"
+[daemon]
+name = "NAME"
+[[switch]]
+name = "s1"
+[[switch.tenant]]
+name = "red"
+[[switch.tenant.endpoint]]
+name = "a"
+port = "vde://DIR/red"
+[[switch.tenant.endpoint]]
+name = "tap"
+port = "tap://tap0"
+netns = "NS-a"
+persistent = true
+[[switch.tenant]]
+name = "blue"
+[[switch.tenant.endpoint]]
+name = "b"
+port = "vde://DIR/blue"
+[[switch.tenant.endpoint]]
+name = "tap"
+port = "tap://tap1"
+netns = "NS-a"
+"#;
+
+#[test]
+fn whatever_moment_a_daemon_is_killed_at_clean_leaves_nothing() {
+    const KILLS: u32 = 60;
+    let Some(_turn) = turn("whatever_moment_a_daemon_is_killed_at_clean_leaves_nothing") else { return };
+    let bed = Bed::new(&["a"]);
+    let blue = bed.directory.join("blue");
+    std::fs::create_dir(&blue).unwrap();
+    let file = bed.configuration(&vde::here(&bed, MUCH));
+    let begin = || {
+        let mut command = bed.levada(&["run", "-c", file.to_str().unwrap()]);
+        Ended(command.stderr(std::process::Stdio::null()).spawn().unwrap())
+    };
+    // How long a start takes, and an end: kills are spread over both.
+    let start = Instant::now();
+    let mut whole = begin();
+    soon("it is ready", || bed.run(&["show"]).status.success());
+    let span = start.elapsed();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&whole.0), Signal::TERM).unwrap();
+    whole.0.wait().unwrap();
+    let _ = bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+    let mut left = 0;
+    for kill in 0..KILLS {
+        let mut daemon = begin();
+        if kill % 2 == 0 {
+            std::thread::sleep(span * kill / KILLS);
+        } else {
+            soon("it is ready", || bed.run(&["show"]).status.success());
+            rustix::process::kill_process(rustix::process::Pid::from_child(&daemon.0), Signal::TERM).unwrap();
+            std::thread::sleep(Duration::from_micros(500 * u64::from(kill)));
+        }
+        let _ = daemon.0.kill();
+        daemon.0.wait().unwrap();
+        left += usize::from(remains(&bed).contains(&true));
+        // The kernel takes a device away a moment after the process.
+        soon("nothing is left", || {
+            let cleaned = bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+            assert!(cleaned.status.success(), "{}", String::from_utf8_lossy(&cleaned.stderr));
+            bed.ip("a", "-o link show").unwrap().lines().all(|line| !line.contains("tap"))
+        });
+        let text = format!("killed after {kill} of {KILLS} parts of {span:?}");
+        assert_eq!(remains(&bed), [false, false], "{text}");
+        // What was there before stays, and its control socket does not.
+        let inside = std::fs::read_dir(&blue).map(Iterator::count);
+        assert!(inside.is_err() || inside.unwrap() == 0, "{text}");
+        let _ = std::fs::create_dir(&blue);
+    }
+    assert!(left > 0, "no kill came in time to leave anything");
 }

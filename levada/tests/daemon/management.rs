@@ -5,12 +5,13 @@ use crate::traffic::{A, B, C, NEIGHBOURS};
 use crate::{interfaces, vde};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Datagrams a second in a stream: enough that a gap of a millisecond loses some.
 const STREAM_PAUSE: Duration = Duration::from_micros(500);
@@ -523,4 +524,91 @@ fn of_changes_at_the_same_time_each_is_made_whole_or_refused() {
         assert_eq!(daemon.endpoint(name)["state"], "up");
     }
     assert!(stream.end() > 0);
+}
+
+/// Sends a request over the control socket and reads the answer.
+fn say(bed: &Bed, request: &str) -> String {
+    let name = bed.name("");
+    let socket = bed.directory.join("run").join(name.trim_end_matches('-')).join("control.sock");
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn post(bed: &Bed, body: &str) -> String {
+    let length = body.len();
+    say(bed, &format!("POST /v1/actions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}"))
+}
+
+#[test]
+fn a_hundred_thousand_changes_in_one_request_keep_nobody_waiting() {
+    let Some(_turn) = turn("a_hundred_thousand_changes_in_one_request_keep_nobody_waiting") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(NEIGHBOURS);
+    let _echo = bed.echo("b", B);
+    let body = |count: usize| {
+        let add = |n: usize| {
+            let (mac, port) =
+                (format!("02:01:00:{:02x}:{:02x}:{:02x}", n >> 16, n >> 8 & 255, n & 255), format!("tap://t{n}"));
+            json!({"action": "add", "kind": "endpoint", "path": format!("s1/home/n{n}"), "keys": {"port": port, "mac": mac}})
+        };
+        let set = |n: usize| {
+            let keys = json!({"limit": format!("{} Mbit/s", 100 + n % 7)});
+            json!({"action": "set", "kind": "endpoint", "path": format!("s1/home/n{n}"), "keys": keys})
+        };
+        let del = |n: usize| json!({"action": "del", "kind": "endpoint", "path": format!("s1/home/n{n}")});
+        // Nothing is left of these but a limit, so that no devices need be made.
+        let one = |n| [add(n), set(n), del(n)];
+        let last = json!({"action": "set", "kind": "endpoint", "path": "s1/home/c", "keys": {"limit": "7 Mbit/s"}});
+        let actions: Vec<_> = (0..count / 3).flat_map(one).chain([last]).collect();
+        json!({"actions": actions}).to_string()
+    };
+    let took = |count: usize| {
+        let body = body(count);
+        let (start, is_done) = (Instant::now(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let looked = scope.spawn(|| {
+                let mut looks = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    assert!(say(&bed, "GET /v1/report HTTP/1.1\r\nhost: x\r\n\r\n").starts_with("HTTP/1.1 200"));
+                    looks += 1;
+                }
+                looks
+            });
+            let answer = post(&bed, &body);
+            let took = start.elapsed();
+            is_done.store(true, Ordering::Relaxed);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            (took, looked.join().unwrap())
+        })
+    };
+    let (few, _) = took(10_000);
+    let (many, looks) = took(100_000);
+    assert!(many < few * 40, "10 000 take {few:?}, 100 000 {many:?}");
+    assert!(looks > 2, "{looks} reports in {many:?}");
+    assert_eq!(daemon.endpoint("c")["egress"]["limit_bps"], 7_000_000);
+    assert_eq!(bed.ask("a", B, 5), 5);
+    // More than is taken at once is refused before it is read, and harms nothing.
+    let many = format!("{{\"actions\": [{}]}}", vec!["{}"; 1_100_000].join(","));
+    let answer = post(&bed, &many);
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("at most 2000000 values"), "{answer}");
+    let answer = post(&bed, &body(200_001));
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("at most 200000 actions"), "{answer}");
+    assert_eq!(bed.ask("a", B, 5), 5);
+}
+
+#[test]
+fn a_hundred_mistakes_are_shown_and_the_others_counted() {
+    let bed = Bed::new(&[]);
+    let mut text = String::from("[daemon]\nname = \"x\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n");
+    (0..100_000).for_each(|_| text += "[[switch.tenant.endpoint]]\n");
+    let file = bed.directory.join("wrong.toml");
+    std::fs::write(&file, text).unwrap();
+    let output = bed.run(&["check", file.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert_eq!(said.matches("error: ").count() - usize::from(said.starts_with("error: ")), 100, "{said}");
+    assert!(said.contains("more are not shown: correct these first") && said.contains("200000 errors"), "{said}");
 }

@@ -31,7 +31,7 @@ const BOUNDS: u64 = DEVICES | CHOWN | SYS_NICE;
 
 /// By the thread's name: its capabilities, and how many filters its calls pass: one that all have, and for
 /// those without devices their own.
-const EXPECTED: [(&str, u64, u32); 17] = [
+const EXPECTED: [(&str, u64, u32); 19] = [
     ("levada", DAC_OVERRIDE, 1),
     ("levada-changes", DEVICES | CHOWN, 1),
     ("levada-upkeep", DEVICES, 1),
@@ -49,6 +49,8 @@ const EXPECTED: [(&str, u64, u32); 17] = [
     ("levada-ear", 0, 2),
     ("levada-watchdog", 0, 2),
     ("levada-log", 0, 2),
+    ("levada-signals", 0, 2),
+    ("levada-ending", 0, 2),
 ];
 
 /// The lines of a thread's status, by their words; `None` where it has ended.

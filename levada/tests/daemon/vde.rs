@@ -243,14 +243,115 @@ fn a_directory_of_a_running_vde_switch_is_left_to_it() {
     let bed = Bed::new(&["a"]);
     let mut other = Running::start(&bed, "a", "vde_switch", &["-s", &socket(&bed)]);
     soon("it listens", || directory(&bed).join("ctl").exists());
-    let file = bed.configuration(&THREE.replace("DIR", bed.directory.to_str().unwrap()));
-    let output = bed.run(&["run", "-c", file.to_str().unwrap()]);
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && text.contains("another VDE switch has it open"), "{text}");
+    let mut daemon = start(&bed, THREE);
+    assert!(daemon.log().contains("another VDE switch has it open"), "{}", daemon.log());
+    assert!(!is_up(&daemon, "a"));
     assert!(UnixStream::connect(directory(&bed).join("ctl")).is_ok(), "it goes on");
     other.kill();
-    let daemon = start(&bed, THREE);
-    assert!(!is_up(&daemon, "a"), "what it left is taken over");
+    soon("what it left is taken over", || daemon.log().contains("its plugs can be had now"));
+    assert!(daemon.end(Signal::TERM).success());
+    assert!(!directory(&bed).exists());
+}
+
+/// A tenant with a directory of its own beside one with two devices.
+const BESIDE: &str = r#"
+[[switch.tenant]]
+name = "other"
+[[switch.tenant.endpoint]]
+name = "x"
+port = "tap://tap0"
+netns = "NS-x"
+address = "10.8.0.1/24"
+[[switch.tenant.endpoint]]
+name = "y"
+port = "tap://tap0"
+netns = "NS-y"
+address = "10.8.0.2/24"
+"#;
+
+#[test]
+fn what_a_group_member_leaves_in_a_directory_costs_its_ports_only() {
+    let Some(_turn) = turn("what_a_group_member_leaves_in_a_directory_costs_its_ports_only") else { return };
+    let bed = Bed::new(&["x", "y"]);
+    let text = format!("{THREE}{BESIDE}");
+    let y = Ipv4Addr::new(10, 8, 0, 2);
+    let ctl = directory(&bed).join("ctl");
+    let oops = directory(&bed).join("oops");
+    // A file beside what is left after an end and after a kill, and one in the place of the control socket.
+    for (signal, file) in [(Signal::TERM, &oops), (Signal::KILL, &oops), (Signal::TERM, &ctl)] {
+        let mut daemon = start(&bed, &text);
+        if *file == oops {
+            std::fs::write(file, "").unwrap();
+        }
+        daemon.end(signal);
+        if *file == ctl {
+            std::fs::create_dir(directory(&bed)).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+        let mut daemon = start(&bed, &text);
+        let log = daemon.log();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let said = log.contains(&socket(&bed)) && log.contains(&format!("{name} is no socket; remove that"));
+        assert!(said, "{log}");
+        let _echo = bed.echo("y", y);
+        assert_eq!(bed.ask("x", y, 5), 5, "the other tenant has all that it had");
+        assert!(!is_up(&daemon, "a"));
+        std::fs::remove_file(file).unwrap();
+        soon("it is tried again", || daemon.log().contains("its plugs can be had now"));
+        UnixStream::connect(&ctl).unwrap();
+        assert!(daemon.end(Signal::TERM).success());
+        assert_eq!(directory(&bed).exists(), signal == Signal::TERM, "whose it was is known after a kill");
+        let _ = std::fs::remove_dir(directory(&bed));
+    }
+}
+
+#[test]
+fn a_hundred_thousand_names_and_a_client_that_hangs_do_not_keep_a_daemon_from_ending() {
+    let name = "a_hundred_thousand_names_and_a_client_that_hangs_do_not_keep_a_daemon_from_ending";
+    let Some(_turn) = turn(name) else { return };
+    let bed = Bed::new(&[]);
+    let mut daemon = start(&bed, THREE);
+    // The names that data sockets would have, and more. A file has at most so many names on ext4.
+    const LINKS: usize = 50_000;
+    let socket = directory(&bed).join(".00001-00001");
+    let _data = UnixDatagram::bind(&socket).unwrap();
+    let second = directory(&bed).join(".00001-00002");
+    let _other = UnixDatagram::bind(&second).unwrap();
+    for number in 1..=2 * LINKS {
+        let from = if number <= LINKS { &socket } else { &second };
+        std::fs::hard_link(from, directory(&bed).join(format!("001.{number}"))).unwrap();
+    }
+    let mut client = UnixStream::connect(directory(&bed).join("ctl")).unwrap();
+    client.write_all(&request(&socket, |_| {})).unwrap();
+    let mut answer = [0; 110];
+    client.read_exact(&mut answer).unwrap();
+    soon("it is plugged in", || is_up(&daemon, "a"));
+    // Others connect, and say nothing or half of it.
+    let silent: Vec<_> = (0..100).map(|_| UnixStream::connect(directory(&bed).join("ctl")).unwrap()).collect();
+    let _ = (&silent[99]).write_all(&request(&socket, |bytes| bytes.truncate(60)));
+    assert!(daemon.end(Signal::TERM).success());
+    assert!(!daemon.log().contains("has not ended"), "{}", daemon.log());
+    let mut daemon = start(&bed, THREE);
+    assert!(daemon.end(Signal::TERM).success());
+    std::fs::remove_dir_all(directory(&bed)).unwrap();
+}
+
+#[test]
+fn a_daemon_that_waits_for_its_file_ends_all_the_same() {
+    let Some(_turn) = turn("a_daemon_that_waits_for_its_file_ends_all_the_same") else { return };
+    let bed = Bed::new(&[]);
+    let mut daemon = start(&bed, THREE);
+    let file = bed.directory.join("levada.toml");
+    std::fs::remove_file(&file).unwrap();
+    let path = std::ffi::CString::new(file.to_str().unwrap()).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path.as_c_str(), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    daemon.signal(Signal::HUP);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(daemon.end(Signal::TERM).code(), Some(1));
+    assert!(daemon.log().contains("is ended by force; levada clean removes"), "{}", daemon.log());
+    assert!(directory(&bed).join("ctl").exists());
+    assert!(bed.run(&["clean"]).status.success());
+    assert!(!directory(&bed).exists());
 }
 
 #[test]

@@ -14,20 +14,21 @@ use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, sockopt};
 
+use super::left::{Names, clear, lock, remove_dead};
 use super::request::{self, Request};
 use crate::group;
 use crate::survey::Survey;
 
 /// The control socket, in the directory.
-const CTL: &str = "ctl";
+pub(super) const CTL: &str = "ctl";
 /// Where libvdeplug binds a client's socket that it cannot bind in the directory (`fallback_dirname`), and what `/var/run` is a link to.
 const FALLBACKS: [&str; 4] = ["/var/run", "/run", "/var/tmp", "/tmp"];
 /// The longest path of a Unix socket, in bytes (unix(7)).
@@ -38,6 +39,12 @@ const LONGEST_CLIENT: usize = "/.4194304-00000".len();
 const DEFAULT_MODE: u32 = 0o600;
 /// Set on the directory whatever its mode: what is made in it gets its group, as with vde_switch; and nobody deletes what is another's.
 const DIRECTORY_BITS: u32 = 0o3000;
+/// Names tried for a data socket, in order and then at random: who may plug in may have made any of the
+/// first.
+const NAMES_TRIED: usize = 16;
+/// Steps that a name in the directory can make fail.
+const LISTENING: &str = "listening on its socket `ctl`";
+pub(super) const ASKING: &str = "asking who listens on its socket `ctl`";
 /// How much may wait in the kernel for a client, in bytes of the kernel's memory for it: some 450 full frames, 5 ms at 1 Gbit/s. The kernel's default
 /// of 208 KiB is 92 frames (2304 bytes each), which a client that waits 0.4 ms for a processor overflows at 2 Gbit/s.
 const SEND_BYTES: usize = 1 << 20;
@@ -60,6 +67,8 @@ pub enum OpenError {
     InUse(PathBuf, &'static str),
     /// It exists and holds something that is no socket.
     Foreign(PathBuf, PathBuf),
+    /// What was left in it is removed, but for this, and so it is still there.
+    Strays(PathBuf, PathBuf),
     /// There is no such group.
     Group(PathBuf, String),
     /// With links followed, its path is too long for the sockets in it.
@@ -76,7 +85,13 @@ impl fmt::Display for OpenError {
             }
             OpenError::Foreign(path, file) => write!(
                 f,
-                "vde {}: this is no directory of a VDE switch: {} is no socket; choose a directory that is empty or does not exist",
+                "vde {}: this is no directory of a VDE switch: {} is no socket; remove that, or choose a directory that is empty or does not exist",
+                path.display(),
+                file.display()
+            ),
+            OpenError::Strays(path, file) => write!(
+                f,
+                "vde {}: {} is not Levada's and stays; remove it, then the directory",
                 path.display(),
                 file.display()
             ),
@@ -109,6 +124,19 @@ impl std::error::Error for OpenError {
         match self {
             OpenError::Kernel(_, _, error) => Some(error),
             _ => None,
+        }
+    }
+}
+
+impl OpenError {
+    /// Whether somebody can have brought it about who may do no more than plug in: a name or a lock in the
+    /// directory is enough.
+    #[must_use]
+    pub fn is_of_others(&self) -> bool {
+        match self {
+            OpenError::InUse(..) | OpenError::Foreign(..) | OpenError::Strays(..) => true,
+            OpenError::Kernel(_, step, _) => [LISTENING, ASKING].contains(step),
+            OpenError::Group(..) | OpenError::TooLong(_) => false,
         }
     }
 }
@@ -154,6 +182,8 @@ pub struct Directory {
     next: u32,
     /// Sockets of clients that have left: where these died they are still there.
     leftovers: Vec<PathBuf>,
+    /// Names that were there before, and that nobody has looked at yet.
+    unread: Option<Names>,
     /// It is another process's: nothing of it is removed.
     is_theirs: bool,
 }
@@ -205,18 +235,13 @@ impl Directory {
         if path.as_os_str().len() > LONGEST_SOCKET - LONGEST_CLIENT {
             return Err(OpenError::TooLong(path));
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let handle = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| failed("opening it")(e.into()))?;
-        match rustix::fs::flock(&handle, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse(path, "another levada")),
-            Err(error) => return Err(failed("locking it")(error.into())),
-        }
-        let stale = clear(&path)?;
+        let handle = lock(&path)?;
+        let (stale, unread) = clear(&path)?;
         let ctl = path.join(CTL);
-        let listener = UnixListener::bind(&ctl).map_err(failed("listening on its socket `ctl`"))?;
+        let listener = UnixListener::bind(&ctl).map_err(failed(LISTENING))?;
         let ours = made || stale;
         let mut directory = Directory::new(path, handle, listener, ours);
+        directory.unread = unread;
         directory.change(options)?;
         directory.listener.set_nonblocking(true).map_err(failed("listening"))?;
         Ok(directory)
@@ -224,7 +249,7 @@ impl Directory {
 
     fn new(path: PathBuf, handle: OwnedFd, listener: UnixListener, ours: bool) -> Directory {
         let (mode, group, leftovers) = (DEFAULT_MODE, None, Vec::new());
-        Directory { path, handle, listener, mode, group, ours, next: 0, leftovers, is_theirs: false }
+        Directory { path, handle, listener, mode, group, ours, next: 0, leftovers, unread: None, is_theirs: false }
     }
 
     /// The directory that an earlier process opened, where the `survey` has it: as it is, and that process's until
@@ -382,16 +407,20 @@ impl Directory {
     fn bind(&mut self, data: &OwnedFd, plug: u32) -> io::Result<PathBuf> {
         /// Names are used again after so many; then they are still short.
         const NAMES: u32 = 100_000;
-        loop {
+        for attempt in 0..2 * NAMES_TRIED {
             self.next = (self.next + 1) % NAMES;
-            let path = self.path.join(format!("{plug:03}.{}", self.next));
+            let name = match attempt < NAMES_TRIED {
+                true => format!("{plug:03}.{}", self.next),
+                false => format!("{plug:03}.{:08x}", random()),
+            };
+            let path = self.path.join(name);
             match rustix::net::bind(data, &SocketAddrUnix::new(&path)?) {
                 Ok(()) => return Ok(path),
-                // Fewer clients than names are ever plugged in, so one is free.
                 Err(Errno::ADDRINUSE) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        Err(io::ErrorKind::AddrInUse.into())
     }
 
     /// Lets the client, and no other user, connect to its data socket. (Another could not either: the socket is connected to the client's.)
@@ -420,6 +449,11 @@ impl Directory {
         for path in self.leftovers.drain(..) {
             remove_dead(&path);
         }
+        if let Some(names) = &mut self.unread
+            && names.sweep()
+        {
+            self.unread = None;
+        }
     }
 }
 
@@ -436,23 +470,6 @@ impl Drop for Directory {
     }
 }
 
-/// Removes what a switch that was killed left at `path`: its sockets, and the directory. False: nothing was left there, or another switch has it
-/// open now.
-///
-/// # Errors
-/// See [`OpenError`].
-pub fn remove_left(path: &Path) -> Result<bool, OpenError> {
-    if fs::symlink_metadata(path.join(CTL)).is_err() {
-        return Ok(false);
-    }
-    match Directory::open(&DirectoryOptions { path: path.to_owned(), mode: None, group: None }) {
-        // What was taken over from a switch that was killed is removed when it is closed.
-        Ok(_left) => Ok(true),
-        Err(OpenError::InUse(..)) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Makes a directory and those above it. False: it was there.
 fn make(path: &Path) -> io::Result<bool> {
     if let Some(parent) = path.parent() {
@@ -465,64 +482,19 @@ fn make(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes what a switch that was killed, and its clients, left in `path`. True: there was one.
-fn clear(path: &Path) -> Result<bool, OpenError> {
-    let failed = |error| OpenError::Kernel(path.to_owned(), "reading it", error);
-    let mut sockets = Vec::new();
-    for entry in fs::read_dir(path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        // What is gone by now is no obstacle.
-        let Ok(kind) = entry.file_type() else { continue };
-        if !kind.is_socket() {
-            return Err(OpenError::Foreign(path.to_owned(), entry.file_name().into()));
-        }
-        sockets.push(entry.path());
-    }
-    let ctl = path.join(CTL);
-    let stale = sockets.contains(&ctl);
-    if stale {
-        match listens(&ctl) {
-            Ok(false) => {}
-            Ok(true) => return Err(OpenError::InUse(path.to_owned(), "another VDE switch")),
-            Err(error) => {
-                return Err(OpenError::Kernel(path.to_owned(), "asking who listens on its socket `ctl`", error));
-            }
-        }
-        let _ = fs::remove_file(&ctl);
-    }
-    for socket in sockets.iter().filter(|socket| **socket != ctl) {
-        remove_dead(socket);
-    }
-    Ok(stale)
-}
-
-/// Whether somebody listens on a stream socket.
-fn listens(path: &Path) -> io::Result<bool> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
-        // EAGAIN: so many wait already.
-        Ok(()) | Err(Errno::AGAIN) => Ok(true),
-        Err(Errno::CONNREFUSED) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Removes a datagram socket that nobody has open any more.
-fn remove_dead(path: &Path) {
-    let dead = datagram_socket().and_then(|socket| connect(&socket, path));
-    if dead.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        let _ = fs::remove_file(path);
-    }
-}
-
-fn datagram_socket() -> io::Result<OwnedFd> {
+pub(super) fn datagram_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
 }
 
-fn connect(socket: &OwnedFd, path: &Path) -> io::Result<()> {
+pub(super) fn connect(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?)
+}
+
+/// A number that nobody knows before: the standard library keys its hash tables with such.
+fn random() -> u32 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish() as u32
 }
 
 /// A path to what a descriptor is open on.

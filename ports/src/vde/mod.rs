@@ -16,13 +16,16 @@
 //! |---|---|
 //! | `request.rs` | the wire format of step 2 and 3 |
 //! | `directory.rs` | `DIR` and `DIR/ctl`: made, taken over from a switch that was killed, and removed; step 3 |
+//! | `left.rs` | what is in a directory that such a switch, its clients or strangers left there |
 //! | `port.rs` | the [`Port`](crate::Port) of step 4: one client, or the several of a hub |
 //!
 //! Who decides which client gets which plug, and who watches the streams, is whoever uses this module; nothing here waits.
 
 mod directory;
+mod left;
 mod port;
 pub mod request;
 
-pub use directory::{Directory, DirectoryOptions, OpenError, Plugged, Refusal, remove_left};
+pub use directory::{Directory, DirectoryOptions, OpenError, Plugged, Refusal};
+pub use left::remove_left;
 pub use port::{Counts, MAX_CLIENTS, VdePort};

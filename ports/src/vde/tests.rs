@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use datapath::frame::{Frame, Pool, PoolLimits};
 
 use super::*;
+use crate::vde::remove_left;
 use crate::vde::{Counts, VdePort};
 use crate::{Port as _, Refused};
 
@@ -345,4 +346,68 @@ fn a_stranger_cannot_send_into_a_plug() {
     assert!(stranger.connect(directory.path().join("003.1")).is_err());
     assert!(stranger.send_to(&[0; 60], directory.path().join("003.1")).is_err());
     stream.flush().unwrap();
+}
+
+#[test]
+fn a_crowd_of_names_is_looked_at_in_parts() {
+    const NAMES: usize = 10_000;
+    let scratch = Scratch::new();
+    let path = scratch.options().path;
+    fs::create_dir(&path).unwrap();
+    drop(UnixListener::bind(path.join(CTL)).unwrap());
+    let first = path.join(".00001-00000");
+    let live = UnixDatagram::bind(&first).unwrap();
+    for number in 1..NAMES {
+        fs::hard_link(&first, path.join(format!(".00001-{number:05}"))).unwrap();
+    }
+    drop(live);
+    let count = || fs::read_dir(&path).unwrap().count() - 1;
+    let mut directory = Directory::open(&scratch.options()).unwrap();
+    let mut left = count();
+    assert!(left > NAMES / 2, "{left} of {NAMES}: opening it looks at some");
+    let mut sweeps = 0;
+    while left > 0 {
+        directory.sweep();
+        assert!(count() < left && left - count() <= 300, "a sweep looks at a few, {left} are left");
+        left = count();
+        sweeps += 1;
+    }
+    assert!(sweeps > 10);
+    drop(directory);
+    assert!(!path.exists());
+}
+
+#[test]
+fn names_that_others_have_made_do_not_keep_a_client_from_its_plug() {
+    let scratch = Scratch::new();
+    let mut directory = Directory::open(&scratch.options()).unwrap();
+    for number in 0..1000 {
+        fs::write(directory.path().join(format!("003.{number}")), "").unwrap();
+    }
+    let (client, _stream, one) = plugged(&mut directory);
+    client.data.send(&[0; 60]).unwrap();
+    directory.unplug(one);
+}
+
+#[test]
+fn what_is_left_is_removed_and_what_is_not_levadas_is_named() {
+    let scratch = Scratch::new();
+    let path = scratch.options().path;
+    let all = usize::MAX;
+    assert!(!remove_left(&path, true, all).unwrap(), "there is none");
+    fs::create_dir(&path).unwrap();
+    assert!(!remove_left(&path, false, all).unwrap(), "it was there before");
+    assert!(remove_left(&path, true, all).unwrap(), "it was made, and nothing else");
+    fs::create_dir(&path).unwrap();
+    drop(UnixListener::bind(path.join(CTL)).unwrap());
+    drop(UnixDatagram::bind(path.join("001.7")).unwrap());
+    fs::write(path.join("oops"), "").unwrap();
+    let error = remove_left(&path, false, all).unwrap_err().to_string();
+    assert!(error.contains("oops is not Levada's and stays; remove it"), "{error}");
+    assert!(!path.join("001.7").exists() && path.join(CTL).exists(), "it is still known whose it was");
+    fs::remove_file(path.join("oops")).unwrap();
+    assert!(remove_left(&path, false, all).unwrap());
+    let directory = Directory::open(&scratch.options()).unwrap();
+    assert!(!remove_left(&path, true, all).unwrap(), "it is in use");
+    drop(directory);
 }
