@@ -1,296 +1,277 @@
-//! Turns: whose frames the worker reads next, and for how long.
+//! Turns: who uses the worker next, and for how long.
 //!
 //! At 64 bytes a frame the processor runs out long before the link does, and a scheduler of the link never sees that. So the worker's time is
-//! itself shared: ports that have frames to be read take turns by deficit round robin (Shreedhar and Varghese 1996), where a turn is
-//! not a number of frames but of nanoseconds, estimated from what frames have cost lately ([`Cost`]). A port that was idle goes before those
-//! that are busy, once (the two lists of FQ-CoDel, RFC 8290 section 4.2): what sends little, a ping say, does not wait for those that send
-//! as much as they can.
+//! itself shared, as the link is: in a tree. Below its root are those who share a worker (switches, and what the worker does for itself), below
+//! these tenants, below these their ports: the leaves, which have frames to be read or copies to be made. Each group divides what it gets
+//! by the weights of those below it that have something to do, so a tenant's many ports have its time and nobody else's.
 //!
-//! Call order: [`Turns::wake`] when a port becomes readable; [`Turns::next_turn`]; read frames until the credit is used or none is left;
-//! [`Turns::charge`] what they cost, and [`Turns::sleep`] where none is left.
+//! What a turn costs is known only afterwards. So it is [charged](Turns::charge) when it has been spent, by who measures or estimates it
+//! ([`Cost`]), to the leaf that caused it, ready or not; and who has spent more than its share waits until the others have caught up. That is
+//! start-time fair queueing (Goyal, Vin and Cheng 1996; `turns/group.rs`), which needs no lengths beforehand, and where who comes never waits for
+//! what others are behind. One that was idle and owes nothing goes before those that are busy, once, and has its place among them then: what
+//! sends little, a ping say, does not wait for those that send as much as they can.
+//!
+//! Call order: [`Turns::wake`] when a leaf has something to do; [`Turns::next_turn`]; do it until the credit is used or nothing is left;
+//! [`Turns::charge`] what that cost, and [`Turns::sleep`] where nothing is left.
 
-use std::collections::VecDeque;
+mod cost;
+mod group;
 
-/// How long a port of weight one may be served at a time: about one offloaded frame of 64 KiB read and written (design: copies of
-/// 10-20 GB/s and a receiver's stack), so that a turn is never less than a frame, and four busy neighbours cost a quiet one 100 us at most.
-pub const QUANTUM_NS: u64 = 25_000;
-/// Most debt that is remembered, in quanta: a host's stall during a turn must not silence the port that had it.
-const MOST_DEBT: i64 = 8;
+pub use cost::Cost;
+use group::Group;
 
-/// A turn: read this port's frames until they have cost this much.
+/// How long a turn should be: about one offloaded frame of 64 KiB read and written (design: copies of 10-20 GB/s and a receiver's stack), so
+/// that a turn is never less than a frame.
+pub const TURN_NS: u64 = 25_000;
+/// Most that one charge counts for, in nanoseconds: a clock that jumped is nobody's debt.
+const MOST_NS: u64 = 1_000_000_000;
+/// No seat.
+const NONE: u32 = u32::MAX;
+
+/// A place in the tree: a leaf's, or a group's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Seat(u32);
+
+impl Seat {
+    /// Its number: small, and another's when it was [removed](Turns::remove).
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A turn: do what this leaf has to do until that has cost so much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
-    /// The port, as numbered by [`Turns::add`].
-    pub port: usize,
-    /// What is left of its credit, in nanoseconds; at least 1.
+    /// The leaf.
+    pub seat: Seat,
+    /// What it may cost, in nanoseconds. More is charged all the same.
     pub credit_ns: u64,
 }
 
-/// Which list a port is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum List {
-    None,
-    Fresh,
-    Busy,
+/// What a leaf, or all below a group, has had of the worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spent {
+    /// Time that it was charged, in nanoseconds.
+    pub used_ns: u64,
+    /// Time that others used while it had something to do, in nanoseconds.
+    pub waited_ns: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Port {
-    quantum_ns: i64,
-    credit_ns: i64,
-    list: List,
-    ready: bool,
+#[derive(Debug)]
+struct Node {
+    /// The group it is in; [`NONE`] for the root and for a seat that is nobody's.
+    parent: u32,
+    /// Its number among the parent's.
+    place: u32,
+    /// Leaves below it that have something to do; of a leaf 0 or 1.
+    ready: u32,
+    /// What it was charged and its groups were not yet.
+    owed_ns: u64,
+    spent: Spent,
+    /// While it is ready: what all, and what it had used when it became so.
+    since: (u64, u64),
+    /// Who is below it, unless it is a leaf.
+    group: Option<Box<Group>>,
 }
 
-/// Deficit round robin over the ports of one worker, in time.
-#[derive(Debug, Default)]
+/// The tree of those who share a worker's time.
+#[derive(Debug)]
 pub struct Turns {
-    ports: Vec<Port>,
-    fresh: VecDeque<usize>,
-    busy: VecDeque<usize>,
-    ready: usize,
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    /// Seats that owe something to their groups.
+    owing: Vec<u32>,
+    /// All that was ever charged.
+    spent_ns: u64,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        let root = Node::new(NONE, 0, true);
+        Turns { nodes: vec![root], free: Vec::new(), owing: Vec::new(), spent_ns: 0 }
+    }
 }
 
 impl Turns {
-    /// Adds a port with `weight` (at least 1) times a port's usual share; ports are numbered from 0 in this order.
-    pub fn add(&mut self, weight: u32) -> usize {
-        let quantum_ns = (QUANTUM_NS * u64::from(weight.max(1))) as i64;
-        self.ports.push(Port { quantum_ns, credit_ns: 0, list: List::None, ready: false });
-        self.fresh.reserve(self.ports.len());
-        self.busy.reserve(self.ports.len());
-        self.ports.len() - 1
+    /// The group that all are in.
+    pub const ROOT: Seat = Seat(0);
+
+    /// Adds a leaf to a group. Its part of the group's time is its weight (1 to 65535) by the weights of all there that have something to do.
+    pub fn add_leaf(&mut self, group: Seat, weight: u32) -> Seat {
+        self.add(group, weight, false)
     }
 
-    /// Gives a port another weight.
-    pub fn set_weight(&mut self, port: usize, weight: u32) {
-        self.ports[port].quantum_ns = (QUANTUM_NS * u64::from(weight.max(1))) as i64;
+    /// Adds a group to a group.
+    pub fn add_group(&mut self, group: Seat, weight: u32) -> Seat {
+        self.add(group, weight, true)
     }
 
-    /// Frames wait at `port`.
-    pub fn wake(&mut self, port: usize) {
-        let entry = &mut self.ports[port];
-        if !entry.ready {
-            entry.ready = true;
-            self.ready += 1;
-        }
-        if entry.list == List::None {
-            entry.list = List::Fresh;
-            entry.credit_ns = entry.credit_ns.min(0) + entry.quantum_ns;
-            self.fresh.push_back(port);
+    /// Gives a leaf or a group another weight.
+    pub fn set_weight(&mut self, seat: Seat, weight: u32) {
+        let (parent, place) = (self.nodes[seat.index()].parent, self.nodes[seat.index()].place);
+        if let Some(group) = self.group(parent) {
+            group.set_weight(place, weight);
         }
     }
 
-    /// No frames wait at `port` any more. It keeps its place in the round, so that it is not fresh again before the others had theirs.
-    pub fn sleep(&mut self, port: usize) {
-        let entry = &mut self.ports[port];
-        if entry.ready {
-            entry.ready = false;
-            self.ready -= 1;
-        }
-    }
-
-    /// Whether any port has frames.
-    #[must_use]
-    pub fn any_ready(&self) -> bool {
-        self.ready > 0
-    }
-
-    /// Whose turn it is; `None` where no port has frames. The same port again until its credit is used or it sleeps.
-    pub fn next_turn(&mut self) -> Option<Turn> {
-        if self.ready == 0 {
-            return None;
-        }
-        while let Some(&port) = self.fresh.front() {
-            if let Some(turn) = self.turn(port) {
-                return Some(turn);
-            }
-            self.fresh.pop_front();
-            self.ports[port].list = List::Busy;
-            self.busy.push_back(port);
-        }
-        while let Some(&port) = self.busy.front() {
-            if let Some(turn) = self.turn(port) {
-                return Some(turn);
-            }
-            self.busy.pop_front();
-            let entry = &mut self.ports[port];
-            if entry.ready || entry.credit_ns < 0 {
-                entry.credit_ns += entry.quantum_ns;
-                self.busy.push_back(port);
-            } else {
-                entry.list = List::None;
-            }
-        }
-        None
-    }
-
-    /// `port` was served for `cost_ns`.
-    pub fn charge(&mut self, port: usize, cost_ns: u64) {
-        let entry = &mut self.ports[port];
-        let cost = i64::try_from(cost_ns).unwrap_or(i64::MAX);
-        entry.credit_ns = entry.credit_ns.saturating_sub(cost).max(-MOST_DEBT * entry.quantum_ns);
-    }
-
-    fn turn(&self, port: usize) -> Option<Turn> {
-        let entry = &self.ports[port];
-        (entry.ready && entry.credit_ns > 0).then_some(Turn { port, credit_ns: entry.credit_ns as u64 })
-    }
-}
-
-/// Fixed point of [`Cost`]: 1/1024 ns.
-const SHIFT: u32 = 10;
-/// The estimate moves by one part in `1 << STEP` with each measurement.
-const STEP: u32 = 6;
-/// The least estimate, in its fixed point: it must be able to rise again.
-const LEAST: u64 = 8;
-/// Frames of at least this many bytes on average tell what a byte costs, shorter ones what a frame costs.
-const LONG: u64 = 8192;
-
-/// What handling frames costs: so much a frame and so much a byte, learned from measurements as they come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cost {
-    frame: u64,
-    byte: u64,
-}
-
-impl Cost {
-    /// An estimate to begin with.
-    #[must_use]
-    pub const fn new(frame_ns: u64, kibibyte_ns: u64) -> Cost {
-        Cost { frame: frame_ns << SHIFT, byte: kibibyte_ns }
-    }
-
-    /// What `frames` with `bytes` in all cost, in nanoseconds.
-    #[must_use]
-    pub fn of(&self, frames: u64, bytes: u64) -> u64 {
-        (frames * self.frame + bytes * self.byte) >> SHIFT
-    }
-
-    /// `frames` with `bytes` in all took `ns`. The estimate follows the median: it moves by the same small step whichever way a
-    /// measurement lies, so that the few during which the worker was interrupted, however long, count no more than others.
-    pub fn learn(&mut self, frames: u64, bytes: u64, ns: u64) {
-        if frames == 0 {
+    /// Takes away a leaf, or a group in which nobody is any more. Somebody else may get its seat.
+    pub fn remove(&mut self, seat: Seat) {
+        if seat == Turns::ROOT || self.nodes[seat.index()].parent == NONE || self.has_members(seat) {
             return;
         }
-        let rises = ns > self.of(frames, bytes);
-        let estimate = if bytes / frames >= LONG { &mut self.byte } else { &mut self.frame };
-        let step = (*estimate >> STEP).max(1);
-        *estimate = if rises { estimate.saturating_add(step) } else { (*estimate - step).max(LEAST) };
+        self.settle();
+        self.sleep(seat);
+        let Node { parent, place, .. } = self.nodes[seat.index()];
+        if let Some(group) = self.group(parent) {
+            group.remove(place);
+        }
+        self.nodes[seat.index()] = Node::new(NONE, 0, false);
+        self.free.push(seat.0);
+    }
+
+    /// Whether anybody is in a group.
+    #[must_use]
+    pub fn has_members(&self, group: Seat) -> bool {
+        self.nodes[group.index()].group.as_ref().is_some_and(|group| !group.is_empty())
+    }
+
+    /// A leaf has something to do.
+    pub fn wake(&mut self, leaf: Seat) {
+        let mut at = leaf.0;
+        if self.nodes[leaf.index()].ready > 0 || self.nodes[leaf.index()].parent == NONE {
+            return;
+        }
+        while at != NONE {
+            let spent_ns = self.spent_ns;
+            let node = &mut self.nodes[at as usize];
+            node.ready += 1;
+            if node.ready > 1 {
+                return;
+            }
+            node.since = (spent_ns, node.spent.used_ns);
+            let (parent, place) = (node.parent, node.place);
+            if let Some(group) = self.group(parent) {
+                group.wake(place);
+            }
+            at = parent;
+        }
+    }
+
+    /// A leaf has nothing to do any more. It keeps its place: what it owes, it owes when it returns.
+    pub fn sleep(&mut self, leaf: Seat) {
+        let mut at = leaf.0;
+        if self.nodes[leaf.index()].ready == 0 {
+            return;
+        }
+        while at != NONE {
+            let spent_ns = self.spent_ns;
+            let node = &mut self.nodes[at as usize];
+            node.ready -= 1;
+            if node.ready > 0 {
+                return;
+            }
+            node.spent.waited_ns += node.waits_ns(spent_ns);
+            let (parent, place) = (node.parent, node.place);
+            if let Some(group) = self.group(parent) {
+                group.sleep(place);
+            }
+            at = parent;
+        }
+    }
+
+    /// Whether a leaf has something to do.
+    #[must_use]
+    pub fn is_ready(&self, leaf: Seat) -> bool {
+        self.nodes[leaf.index()].ready > 0
+    }
+
+    /// Whether any leaf has something to do.
+    #[must_use]
+    pub fn any_ready(&self) -> bool {
+        self.nodes[0].ready > 0
+    }
+
+    /// Whose turn it is; `None` where no leaf has something to do.
+    pub fn next_turn(&mut self) -> Option<Turn> {
+        if !self.any_ready() {
+            return None;
+        }
+        self.settle();
+        let mut at = 0;
+        while let Some(group) = self.group(at) {
+            at = group.first()?;
+        }
+        Some(Turn { seat: Seat(at), credit_ns: TURN_NS })
+    }
+
+    /// Something that a leaf or a group caused has cost so much.
+    #[inline]
+    pub fn charge(&mut self, seat: Seat, cost_ns: u64) {
+        let node = &mut self.nodes[seat.index()];
+        if node.owed_ns == 0 && cost_ns > 0 {
+            self.owing.push(seat.0);
+        }
+        node.owed_ns = node.owed_ns.saturating_add(cost_ns).min(MOST_NS);
+    }
+
+    /// What a leaf, or all below a group, has had.
+    #[must_use]
+    pub fn spent(&self, seat: Seat) -> Spent {
+        let node = &self.nodes[seat.index()];
+        let waits_ns = if node.ready > 0 { node.waits_ns(self.spent_ns) } else { 0 };
+        Spent { waited_ns: node.spent.waited_ns + waits_ns, ..node.spent }
+    }
+
+    fn add(&mut self, group: Seat, weight: u32, is_group: bool) -> Seat {
+        let seat = self.free.pop().unwrap_or(self.nodes.len() as u32);
+        let place = self.group(group.0).map_or(0, |group| group.add(seat, weight));
+        let node = Node::new(group.0, place, is_group);
+        if seat as usize == self.nodes.len() {
+            self.nodes.push(node);
+            self.owing.reserve(self.nodes.len() - self.owing.len());
+            self.free.reserve(self.nodes.len() - self.free.len());
+        } else {
+            self.nodes[seat as usize] = node;
+        }
+        Seat(seat)
+    }
+
+    fn group(&mut self, seat: u32) -> Option<&mut Group> {
+        self.nodes.get_mut(seat as usize)?.group.as_deref_mut()
+    }
+
+    /// Charges the groups above those who owe something.
+    fn settle(&mut self) {
+        while let Some(seat) = self.owing.pop() {
+            let cost_ns = std::mem::take(&mut self.nodes[seat as usize].owed_ns);
+            self.spent_ns += cost_ns;
+            let mut at = seat;
+            while at != NONE {
+                let node = &mut self.nodes[at as usize];
+                node.spent.used_ns += cost_ns;
+                let (parent, place) = (node.parent, node.place);
+                if let Some(group) = self.group(parent) {
+                    group.charge(place, cost_ns);
+                }
+                at = parent;
+            }
+        }
+    }
+}
+
+impl Node {
+    fn new(parent: u32, place: u32, is_group: bool) -> Node {
+        let group = is_group.then(Box::default);
+        Node { parent, place, ready: 0, owed_ns: 0, spent: Spent::default(), since: (0, 0), group }
+    }
+
+    /// How long it has waited since it became ready.
+    fn waits_ns(&self, spent_ns: u64) -> u64 {
+        let (all, own) = self.since;
+        (spent_ns - all).saturating_sub(self.spent.used_ns - own)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs `turns` for `total_ns`; a port that is served burns `cost` a frame, and all of `always` have frames all the time.
-    fn run(turns: &mut Turns, cost: &[u64], always: &[usize], total_ns: u64) -> Vec<u64> {
-        let mut used = vec![0; cost.len()];
-        for &port in always {
-            turns.wake(port);
-        }
-        while used.iter().sum::<u64>() < total_ns {
-            let turn = turns.next_turn().unwrap();
-            turns.charge(turn.port, cost[turn.port]);
-            used[turn.port] += cost[turn.port];
-        }
-        used
-    }
-
-    #[test]
-    fn time_is_shared_alike_whatever_a_frame_costs() {
-        let mut turns = Turns::default();
-        let cost = [1_000, 3_000, 40_000, 700];
-        for _ in cost {
-            turns.add(1);
-        }
-        let used = run(&mut turns, &cost, &[0, 1, 2, 3], 100_000_000);
-        for time in &used {
-            // Deficit round robin is off by at most a quantum and the dearest frame.
-            assert!(time.abs_diff(25_000_000) <= QUANTUM_NS + 40_000, "{used:?}");
-        }
-    }
-
-    #[test]
-    fn weights_give_longer_turns() {
-        let mut turns = Turns::default();
-        turns.add(3);
-        turns.add(1);
-        let used = run(&mut turns, &[2_000, 2_000], &[0, 1], 100_000_000);
-        assert!(used[0].abs_diff(75_000_000) <= 4 * QUANTUM_NS, "{used:?}");
-    }
-
-    #[test]
-    fn one_that_was_idle_goes_first_but_not_again_and_again() {
-        let mut turns = Turns::default();
-        for _ in 0..3 {
-            turns.add(1);
-        }
-        run(&mut turns, &[1_000, 1_000, 1_000], &[0, 1], 1_000_000);
-        turns.wake(2);
-        assert_eq!(turns.next_turn().unwrap().port, 2);
-        // It sends a frame whenever the last one was read: it must not take more than its third.
-        let mut used = [0u64; 3];
-        for _ in 0..100_000 {
-            let port = turns.next_turn().unwrap().port;
-            turns.charge(port, 1_000);
-            used[port] += 1_000;
-            if port == 2 {
-                turns.sleep(2);
-                turns.wake(2);
-            }
-        }
-        assert!(used[2] <= 34_000_000, "{used:?}");
-        assert!(used[0] >= 32_000_000, "{used:?}");
-    }
-
-    #[test]
-    fn debt_is_paid_even_by_one_that_goes_idle() {
-        let mut turns = Turns::default();
-        for _ in 0..2 {
-            turns.add(1);
-        }
-        // Port 0 sends dear bursts with pauses, port 1 always: neither may have much more than half.
-        let mut used = [0u64; 2];
-        turns.wake(0);
-        turns.wake(1);
-        for _ in 0..10_000 {
-            let port = turns.next_turn().unwrap().port;
-            let cost = if port == 0 { 3 * QUANTUM_NS } else { 5_000 };
-            turns.charge(port, cost);
-            used[port] += cost;
-            if port == 0 {
-                turns.sleep(0);
-                turns.wake(0);
-            }
-        }
-        let half = used.iter().sum::<u64>() / 2;
-        assert!(used[0].abs_diff(half) <= 4 * QUANTUM_NS, "{used:?}");
-    }
-
-    #[test]
-    fn nobody_ready_means_no_turn_and_a_stall_is_forgiven() {
-        let mut turns = Turns::default();
-        turns.add(1);
-        assert_eq!(turns.next_turn(), None);
-        turns.wake(0);
-        turns.charge(0, u64::MAX);
-        assert!(turns.next_turn().is_some(), "alone, it goes on at once");
-        turns.sleep(0);
-        assert_eq!(turns.next_turn(), None);
-        assert!(!turns.any_ready());
-    }
-
-    #[test]
-    fn costs_are_learned_apart_and_outliers_do_not_count() {
-        let mut cost = Cost::new(5_000, 1_000);
-        for round in 0..2_000u64 {
-            // Every tenth time the worker is interrupted for a millisecond.
-            let stall = if round % 10 == 0 { 1_000_000 } else { 0 };
-            cost.learn(8, 8 * 64, 8 * 2_500 + 8 * 64 / 10 + stall);
-            cost.learn(1, 65_536, 2_500 + 6_554 + stall);
-        }
-        assert!(cost.of(1, 0).abs_diff(2_500) < 250, "{cost:?}");
-        assert!(cost.of(0, 65_536).abs_diff(6_554) < 700, "{cost:?}");
-    }
-}
+mod tests;

@@ -1,0 +1,43 @@
+//! What handling frames costs, learned from measurements.
+
+/// Fixed point of [`Cost`]: 1/1024 ns.
+const SHIFT: u32 = 10;
+/// The estimate moves by one part in `1 << STEP` with each measurement.
+const STEP: u32 = 6;
+/// The least estimate, in its fixed point: it must be able to rise again.
+const LEAST: u64 = 8;
+/// Frames of at least this many bytes on average tell what a byte costs, shorter ones what a frame costs.
+const LONG: u64 = 8192;
+
+/// What handling frames costs: so much a frame and so much a byte, learned from measurements as they come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cost {
+    frame: u64,
+    byte: u64,
+}
+
+impl Cost {
+    /// An estimate to begin with.
+    #[must_use]
+    pub const fn new(frame_ns: u64, kibibyte_ns: u64) -> Cost {
+        Cost { frame: frame_ns << SHIFT, byte: kibibyte_ns }
+    }
+
+    /// What `frames` with `bytes` in all cost, in nanoseconds.
+    #[must_use]
+    pub fn of(&self, frames: u64, bytes: u64) -> u64 {
+        (frames * self.frame + bytes * self.byte) >> SHIFT
+    }
+
+    /// `frames` with `bytes` in all took `ns`. The estimate follows the median: it moves by the same small step whichever way a
+    /// measurement lies, so that the few during which the worker was interrupted, however long, count no more than others.
+    pub fn learn(&mut self, frames: u64, bytes: u64, ns: u64) {
+        if frames == 0 {
+            return;
+        }
+        let rises = ns > self.of(frames, bytes);
+        let estimate = if bytes / frames >= LONG { &mut self.byte } else { &mut self.frame };
+        let step = (*estimate >> STEP).max(1);
+        *estimate = if rises { estimate.saturating_add(step) } else { (*estimate - step).max(LEAST) };
+    }
+}
