@@ -44,24 +44,13 @@ struct Members {
     outside: Option<Outside>,
 }
 
-/// Where an endpoint is: its network, and its places among its members.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    network: Network,
-    all: u32,
-    learning: u32,
-}
-
-/// The place of an endpoint that is not in a list.
-const NOWHERE: u32 = u32::MAX;
-
 /// The networks and their members.
 #[derive(Debug)]
 pub struct Forward {
     /// The untagged network, then one for each tenant's slot.
     members: Vec<Members>,
     /// By endpoint.
-    places: Vec<Place>,
+    networks: Vec<Network>,
     /// By VLAN id.
     vlans: Vec<Option<Network>>,
 }
@@ -70,12 +59,12 @@ impl Forward {
     /// No networks.
     #[must_use]
     pub fn new() -> Self {
-        Forward { members: vec![Members::default()], places: Vec::new(), vlans: vec![None; 4096] }
+        Forward { members: vec![Members::default()], networks: Vec::new(), vlans: vec![None; 4096] }
     }
 
     /// Makes room for endpoints 0..`endpoints`.
     pub fn reserve(&mut self, endpoints: usize) {
-        self.places.reserve(endpoints.saturating_sub(self.places.len()));
+        self.networks.reserve(endpoints.saturating_sub(self.networks.len()));
     }
 
     /// A tenant's slot has another owner or attachment: `None` where the slot is vacant or the switch has no uplink. It must have no
@@ -105,49 +94,31 @@ impl Forward {
 
     /// Puts an endpoint into a network, which its tenant must be attached to; `learning` where its addresses are not declared.
     pub fn add(&mut self, endpoint: EndpointId, network: Network, learning: bool) {
-        if self.places.len() <= endpoint.0 as usize {
-            let vacant = Place { network: Network::UNTAGGED, all: NOWHERE, learning: NOWHERE };
-            self.places.resize(endpoint.0 as usize + 1, vacant);
+        if self.networks.len() <= endpoint.0 as usize {
+            self.networks.resize(endpoint.0 as usize + 1, Network::UNTAGGED);
         }
-        let members = &mut self.members[slot(network)];
-        members.all.push(endpoint);
-        let all = members.all.len() as u32 - 1;
-        self.places[endpoint.0 as usize] = Place { network, all, learning: NOWHERE };
+        self.networks[endpoint.0 as usize] = network;
+        list(&mut self.members[slot(network)].all, endpoint, true);
         self.set_learning(endpoint, learning);
     }
 
     /// An endpoint's addresses are declared from now on, or learned.
     pub fn set_learning(&mut self, endpoint: EndpointId, learning: bool) {
-        let Place { network, learning: place, .. } = self.places[endpoint.0 as usize];
-        let list = &mut self.members[slot(network)].learning;
-        if learning && place == NOWHERE {
-            list.push(endpoint);
-            self.places[endpoint.0 as usize].learning = list.len() as u32 - 1;
-        } else if !learning && place != NOWHERE {
-            list.swap_remove(place as usize);
-            if let Some(moved) = list.get(place as usize) {
-                self.places[moved.0 as usize].learning = place;
-            }
-            self.places[endpoint.0 as usize].learning = NOWHERE;
-        }
+        let network = self.network(endpoint);
+        list(&mut self.members[slot(network)].learning, endpoint, learning);
     }
 
     /// Takes an endpoint out of its network.
     pub fn remove(&mut self, endpoint: EndpointId) {
         self.set_learning(endpoint, false);
-        let Place { network, all: place, .. } = self.places[endpoint.0 as usize];
-        let list = &mut self.members[slot(network)].all;
-        list.swap_remove(place as usize);
-        if let Some(moved) = list.get(place as usize) {
-            self.places[moved.0 as usize].all = place;
-        }
-        self.places[endpoint.0 as usize].all = NOWHERE;
+        let network = self.network(endpoint);
+        list(&mut self.members[slot(network)].all, endpoint, false);
     }
 
     /// The network that an endpoint is in.
     #[must_use]
     pub fn network(&self, endpoint: EndpointId) -> Network {
-        self.places[endpoint.0 as usize].network
+        self.networks[endpoint.0 as usize]
     }
 
     /// The network of a frame from the uplink.
@@ -177,7 +148,7 @@ impl Forward {
         self.vlans[usize::from(vlan) & 4095].is_some()
     }
 
-    /// Those to whom a flooded frame is copied: everyone, or only endpoints whose addresses are learned.
+    /// Those to whom a flooded frame is copied, by their numbers: everyone, or only endpoints whose addresses are learned.
     #[must_use]
     pub fn members(&self, network: Network, everyone: bool) -> &[EndpointId] {
         let members = &self.members[slot(network)];
@@ -187,8 +158,23 @@ impl Forward {
     /// How many of them there are beside an endpoint.
     #[must_use]
     pub fn others(&self, network: Network, everyone: bool, endpoint: EndpointId) -> usize {
-        let is_member = everyone || self.places[endpoint.0 as usize].learning != NOWHERE;
+        let is_member = everyone || self.members(network, false).binary_search(&endpoint).is_ok();
         self.members(network, everyone).len() - usize::from(is_member)
+    }
+
+    /// The first two of them from number `from` on, without `except`: whoever comes or goes meanwhile, one who stays is met once.
+    #[must_use]
+    pub fn next_members(
+        &self,
+        network: Network,
+        everyone: bool,
+        from: u32,
+        except: Option<EndpointId>,
+    ) -> (Option<EndpointId>, Option<EndpointId>) {
+        let members = self.members(network, everyone);
+        let first = members.partition_point(|member| member.0 < from);
+        let mut rest = members[first..].iter().copied().filter(|member| Some(*member) != except);
+        (rest.next(), rest.next())
     }
 
     /// Where a frame for `mac` goes that did not come from the uplink.
@@ -226,6 +212,15 @@ impl Forward {
 impl Default for Forward {
     fn default() -> Self {
         Forward::new()
+    }
+}
+
+/// Puts an endpoint into a list by numbers, or takes it out.
+fn list(all: &mut Vec<EndpointId>, endpoint: EndpointId, is_in: bool) {
+    match (all.binary_search(&endpoint), is_in) {
+        (Err(at), true) => all.insert(at, endpoint),
+        (Ok(at), false) => drop(all.remove(at)),
+        _ => {}
     }
 }
 

@@ -85,7 +85,8 @@ pub struct Meta {
     pub layout: Layout,
     /// Bytes this frame takes on the wire, all its segments together; see `segment::wire_bytes`.
     pub wire_bytes: u32,
-    /// Where it goes, while it waits: what the number means is up to who set it.
+    /// Where it goes, while it waits, or who sent it: what the number means is up to who set it. When it leaves the switch, the port of the
+    /// endpoint that it is charged to.
     pub out: u32,
     /// When it entered its queue.
     pub queued: Instant,

@@ -109,12 +109,20 @@ fn full_segment(headers: u32, offload: &Offload) -> u32 {
 /// Cuts off as many segments as take at most `max_bytes` on the wire, at least one. Gives that part and the rest, if there is one.
 /// Where the pool has no buffer for the cut, the frame stays whole.
 pub fn split(pool: &mut Pool, frame: Frame, max_bytes: u32) -> (Frame, Option<Frame>) {
+    split_at_most(pool, frame, max_bytes, u32::MAX)
+}
+
+/// The same, and at most `most` segments.
+pub fn split_at_most(pool: &mut Pool, frame: Frame, max_bytes: u32, most: u32) -> (Frame, Option<Frame>) {
     let Meta { layout, offload, outer, .. } = *pool.meta(&frame);
-    if offload.gso == Gso::None || tunnelled_wire_bytes(pool.len(&frame), &layout, &offload, outer) <= max_bytes {
+    if offload.gso == Gso::None
+        || (tunnelled_wire_bytes(pool.len(&frame), &layout, &offload, outer) <= max_bytes
+            && segments(&layout, &offload) <= most)
+    {
         return (frame, None);
     }
     let fit = max_bytes / full_segment(u32::from(layout.payload_offset) + u32::from(outer), &offload);
-    match cut(pool, frame, fit.max(1)) {
+    match cut(pool, frame, fit.clamp(1, most)) {
         Ok((first, rest)) => (first, Some(rest)),
         Err(frame) => (frame, None),
     }
@@ -261,25 +269,39 @@ pub fn software(
         return Err(Reason::TooLong);
     }
     let mut rest = frame;
-    while !support.takes(&pool.meta(&rest).offload) {
-        let Meta { layout, offload, .. } = *pool.meta(&rest);
-        if segments(&layout, &offload) == 1 {
-            finish(pool, &rest, support);
-            break;
-        }
-        let (first, more) = match cut(pool, rest, 1) {
-            Ok(parts) => parts,
-            Err(frame) => {
-                pool.free(frame);
-                return Err(Reason::NoBuffer);
-            }
-        };
-        finish(pool, &first, support);
+    loop {
+        let (first, more) = piece(pool, rest, support)?;
         out(pool, first);
-        rest = more;
+        match more {
+            Some(more) => rest = more,
+            None => return Ok(()),
+        }
     }
-    out(pool, rest);
-    Ok(())
+}
+
+/// One step of [`software`], for a frame whose segments are not too long: the first piece that the port takes, and the rest, if there is one.
+///
+/// # Errors
+/// [`Reason::NoBuffer`] where the pool has none. The frame is freed.
+pub fn piece(pool: &mut Pool, frame: Frame, support: OffloadSupport) -> Result<(Frame, Option<Frame>), Reason> {
+    let Meta { layout, offload, .. } = *pool.meta(&frame);
+    if support.takes(&offload) {
+        return Ok((frame, None));
+    }
+    if segments(&layout, &offload) == 1 {
+        finish(pool, &frame, support);
+        return Ok((frame, None));
+    }
+    match cut(pool, frame, 1) {
+        Ok((first, rest)) => {
+            finish(pool, &first, support);
+            Ok((first, Some(rest)))
+        }
+        Err(frame) => {
+            pool.free(frame);
+            Err(Reason::NoBuffer)
+        }
+    }
 }
 
 /// Makes a frame of one segment a plain one, and completes its partial checksum unless the port does.

@@ -22,11 +22,13 @@ use crate::stats::Traffic;
 use crate::units::{Both, Direction, Instant};
 use crate::verdict::{DropCounters, Reason, Verdict};
 use crate::wire::{L4, Mac, vlan, vxlan};
+use backlog::Backlogs;
 use change::Gone;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use memory::Memory;
 use std::collections::VecDeque;
 
+mod backlog;
 mod change;
 #[cfg(test)]
 mod chaos;
@@ -48,7 +50,7 @@ pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairSta
 const EVERYONE: u32 = u32::MAX;
 /// `Meta::out` of a frame that goes to endpoints whose addresses are learned.
 const LEARNING: u32 = u32::MAX - 1;
-/// Frames that wait to be fetched by `tx`: the copies of a flood, the segments of an offloaded frame. More are dropped.
+/// Frames that wait to be fetched by `tx`: at most one of each that was read, and what the schedulers let go last. More are dropped.
 const OUT: usize = 8192;
 
 /// Endpoints that may be added to a new switch, or as many again as it has if that is more, before what is kept for each has to be
@@ -85,7 +87,8 @@ struct Tally {
 }
 
 /// The switch: a state machine for frames. Call, in this order: `rx` and `port_drops` (what happened outside), `change` (what the
-/// operator wants), then `tx` until it gives `None`, `poll_event` likewise, and come back at `poll_timeout`.
+/// operator wants), then `tx` until it gives `None`, `poll_event` likewise, and come back at `poll_timeout`. A shell that shares its time out
+/// calls `tx_due` instead, which leaves what frames are yet to be made into to the turns of their owners: `poll_work`, `work`, `poll_due`.
 #[derive(Debug)]
 pub struct Switch {
     program: Program,
@@ -106,6 +109,8 @@ pub struct Switch {
     uplink_floods: Vec<FloodBudget>,
     /// Where ingress is policed instead of queued.
     policer: Option<Policer>,
+    /// What frames for neighbours, or for a network from outside, are yet to be made into.
+    backlogs: Backlogs,
     out: VecDeque<(PortId, Frame)>,
     tallies: Vec<Tally>,
     /// By endpoint, who had the slot before.
@@ -151,6 +156,7 @@ impl Switch {
             tenant_floods: Vec::new(),
             uplink_floods: vec![FloodBudget::new(program.uplink_flood)],
             policer: policed.then(|| Policer::new(published)),
+            backlogs: Backlogs::default(),
             out: VecDeque::with_capacity(OUT),
             tallies: Vec::new(),
             gone: Vec::new(),
@@ -226,9 +232,22 @@ impl Switch {
         }
     }
 
-    /// The next frame that is due, and the port it leaves by.
+    /// The next frame that is due or yet to be made of another, and the port it leaves by. Its metadata say whose it is: `Meta::out` is the
+    /// port of the endpoint that it is charged to.
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         self.settle_memory(pool);
+        loop {
+            if let Some(out) = self.tx_due(pool, now) {
+                return Some(out);
+            }
+            if !self.work_for_any(pool, now) {
+                return None;
+            }
+        }
+    }
+
+    /// The same, without what is yet to be made of other frames.
+    pub fn tx_due(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         loop {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
@@ -238,7 +257,7 @@ impl Switch {
             }
             if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Local) {
                 let meta = pool.meta(&frame);
-                if self.gone.get(meta.out as usize).is_some_and(|gone| gone.had(meta.queued)) {
+                if self.is_gone(EndpointId(meta.out), meta.queued) {
                     pool.free(frame);
                     self.count_drop(endpoint, Reason::Removed);
                 } else {
@@ -247,7 +266,7 @@ impl Switch {
             } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire) {
                 let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) else { continue };
                 if pool.meta(&frame).outer == 0 {
-                    self.emit(pool, port, endpoint, frame);
+                    self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
                 } else {
                     self.emit_tunnel(pool, port, endpoint, frame);
                 }
@@ -255,7 +274,8 @@ impl Switch {
                 self.note_losses(endpoint);
                 self.deliver(pool, endpoint, frame);
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
-                self.deliver_local(pool, endpoint, frame);
+                let from = EndpointId(pool.meta(&frame).out);
+                self.deliver_local(pool, from, endpoint, frame);
             } else {
                 return self.out.pop_front();
             }
@@ -270,6 +290,12 @@ impl Switch {
     /// When `tx` will have something to do, if nothing arrives before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.backlogs.is_quiet() { self.poll_due() } else { Some(Instant::ZERO) }
+    }
+
+    /// When `tx_due` will.
+    #[must_use]
+    pub fn poll_due(&self) -> Option<Instant> {
         if !self.out.is_empty() {
             return Some(Instant::ZERO);
         }
@@ -281,6 +307,7 @@ impl Switch {
         self.pairs.clear(pool);
         self.egress.clear(pool);
         self.ingress.clear(pool);
+        self.backlogs.clear(pool);
         while let Some((_, frame)) = self.out.pop_front() {
             pool.free(frame);
         }
@@ -380,9 +407,7 @@ impl Switch {
                 if !self.take_uplink_flood(pool, now, network, target == Target::Group, &frame) {
                     return drop_for(pool, frame, Reason::FloodLimit);
                 }
-                self.copy_to_members(pool, network, target == Target::Group, None, frame, |switch, pool, to, copy| {
-                    switch.arrive(pool, now, to, copy);
-                });
+                self.put_off_storm(pool, network, target == Target::Group, frame);
                 Ok(())
             }
             Target::Nowhere | Target::Uplink | Target::Tunnels => drop_for(pool, frame, Reason::Unreachable),
@@ -440,29 +465,28 @@ impl Switch {
     fn reach_neighbours(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) {
         count_traffic(pool, &frame, &mut self.tallies[from.0 as usize].local.egress);
         match pool.meta(&frame).out {
-            everyone @ (EVERYONE | LEARNING) => {
-                let network = self.forward.network(from);
-                self.copy_to_members(
-                    pool,
-                    network,
-                    everyone == EVERYONE,
-                    Some(from),
-                    frame,
-                    |switch, pool, to, copy| {
-                        switch.arrive_local(pool, now, to, copy);
-                    },
-                );
+            to if to < LEARNING && self.backlogs.is_empty(from) => {
+                self.arrive_local(pool, now, from, EndpointId(to), frame);
             }
-            to => self.arrive_local(pool, now, EndpointId(to), frame),
+            _ => self.put_off(pool, now, from, frame),
         }
     }
 
     /// From a neighbour, for `to`.
-    fn arrive_local(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
-        if !self.ingress.is_limited(to) {
-            self.deliver_local(pool, to, frame);
-        } else if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Local, to, frame) {
-            self.count_drop(to, reason);
+    fn arrive_local(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, frame: Frame) {
+        if self.ingress.is_limited(to) {
+            pool.meta_mut(&frame).out = from.0;
+            if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Local, to, frame) {
+                self.count_drop(to, reason);
+            }
+            return;
+        }
+        match self.program.endpoints.get(to.0) {
+            Some(endpoint) if self.is_in_pieces(pool, endpoint.port, &frame) => {
+                count_traffic(pool, &frame, &mut self.tallies[to.0 as usize].local.ingress);
+                self.cut_in_turn(pool, now, from, to, frame);
+            }
+            _ => self.deliver_local(pool, from, to, frame),
         }
     }
 
@@ -503,39 +527,10 @@ impl Switch {
         ahead.is_some_and(|ahead| ahead.would_take(pool, now, frame))
     }
 
-    /// Calls `send` with a copy for each member of a network but `except`; the last one gets the frame itself.
-    fn copy_to_members(
-        &mut self,
-        pool: &mut Pool,
-        network: Network,
-        everyone: bool,
-        except: Option<EndpointId>,
-        frame: Frame,
-        mut send: impl FnMut(&mut Switch, &mut Pool, EndpointId, Frame),
-    ) {
-        let mut previous = None;
-        for index in 0..self.forward.members(network, everyone).len() {
-            let to = self.forward.members(network, everyone)[index];
-            if Some(to) == except {
-                continue;
-            }
-            if let Some(to) = previous.replace(to) {
-                match pool.duplicate(&frame) {
-                    Some(copy) => send(self, pool, to, copy),
-                    None => self.count_drop(to, Reason::NoBuffer),
-                }
-            }
-        }
-        match previous {
-            Some(to) => send(self, pool, to, frame),
-            None => pool.free(frame),
-        }
-    }
-
-    fn deliver_local(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
+    fn deliver_local(&mut self, pool: &mut Pool, from: EndpointId, to: EndpointId, frame: Frame) {
         count_traffic(pool, &frame, &mut self.tallies[to.0 as usize].local.ingress);
         match self.program.endpoints.get(to.0) {
-            Some(endpoint) => self.emit(pool, endpoint.port, to, frame),
+            Some(endpoint) => self.emit(pool, endpoint.port, to, self.port_of(from, endpoint.port), frame),
             None => pool.free(frame),
         }
     }
@@ -551,11 +546,17 @@ impl Switch {
             pool.meta_mut(&frame).outer = 0;
             count_wire_bytes(pool, &frame);
         }
-        self.emit(pool, port, to, frame);
+        self.emit(pool, port, to, port, frame);
     }
 
-    /// To a port, in the form that the port takes. Drops are counted for `endpoint`.
-    fn emit(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
+    /// The port of the endpoint that a frame is charged to; where that is gone meanwhile, `other`.
+    fn port_of(&self, payer: EndpointId, other: PortId) -> PortId {
+        self.program.endpoints.get(payer.0).map_or(other, |endpoint| endpoint.port)
+    }
+
+    /// To a port, in the form that the port takes. Drops are counted for `endpoint`, and what it costs is charged to who is at `payer`.
+    fn emit(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, payer: PortId, frame: Frame) {
+        pool.meta_mut(&frame).out = payer.0;
         let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
         if self.out.len() >= OUT {
             pool.free(frame);

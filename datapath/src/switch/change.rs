@@ -6,9 +6,9 @@
 //! which concerns every queue.
 //!
 //! A slot may have another owner at once. What may still carry the number of the one before, and where that is dealt with:
-//! - frames in its queues, those before a pair limit included: freed here, as [`Reason::Removed`], and so are frames that left the queues
-//!   for its port;
-//! - frames in a neighbour's queue that were sent to it: `Gone` tells them by when they were queued, and `tx` drops them;
+//! - frames in its queues, those before a pair limit included, and in its backlog: freed here, as [`Reason::Removed`], and so are frames
+//!   that left the queues for its port, and what was to be copied to its network from outside;
+//! - frames in a neighbour's queue or backlog that were sent to it: `Gone` tells them by when they were queued, and they are dropped then;
 //! - learned addresses, lists of members, limits that wait, pair limits, arrivals, events: taken out here.
 //!
 //! An endpoint that is only changed keeps its pair limits, and so does one whose uplink comes and goes: whoever set them lifts them.
@@ -35,7 +35,7 @@ impl Switch {
         match change {
             Change::Port(id, features) => self.change_port(id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, uplink),
-            Change::Tenant(id, Some(tenant)) => self.set_tenant(id, tenant),
+            Change::Tenant(id, Some(tenant)) => self.set_tenant(pool, id, tenant),
             Change::Tenant(id, None) => self.remove_tenant(pool, id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
@@ -97,6 +97,7 @@ impl Switch {
         self.roles.reserve(endpoints + 1);
         self.tallies.reserve(endpoints);
         self.floods.reserve(endpoints);
+        self.backlogs.reserve(endpoints);
         self.gone.reserve(endpoints);
         self.memory.reserve(endpoints);
     }
@@ -137,6 +138,8 @@ impl Switch {
             self.attach_untagged();
         }
         if after.is_none() {
+            let freed = self.backlogs.clear_storms(pool);
+            self.uplink_drops.add(Reason::Removed, u64::from(freed));
             for (id, _) in self.program.endpoints.iter() {
                 let id = EndpointId(id);
                 let freed = self.pairs.clear_endpoint(pool, id)
@@ -148,7 +151,7 @@ impl Switch {
         Ok(())
     }
 
-    fn set_tenant(&mut self, id: TenantId, tenant: Tenant) -> Result<(), ChangeError> {
+    fn set_tenant(&mut self, pool: &mut Pool, id: TenantId, tenant: Tenant) -> Result<(), ChangeError> {
         check_slot(id.0)?;
         let before = self.program.tenants.get(id.0).map(|tenant| tenant.attachment);
         if before != Some(tenant.attachment) {
@@ -164,7 +167,7 @@ impl Switch {
             policer.set_tenant(id, Some(&tenant));
         }
         self.set_outside(id, Some(&tenant));
-        self.attach(id, before, Some(tenant.attachment));
+        self.attach(pool, id, before, Some(tenant.attachment));
         self.set_tenant_flood(id, before.is_none(), tenant.flood_rate);
         self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
         self.program.tenants.set(id.0, Some(tenant));
@@ -196,7 +199,7 @@ impl Switch {
             policer.set_tenant(id, None);
         }
         self.set_outside(id, None);
-        self.attach(id, Some(before), None);
+        self.attach(pool, id, Some(before), None);
         self.memory.change_tenant(id, self.program.tenants.get(id.0), None);
         self.close_tenant(pool, id);
         self.program.tenants.set(id.0, None);
@@ -256,6 +259,7 @@ impl Switch {
                 self.gone.resize(at + 1, Gone::NEVER);
             }
             self.floods[at] = FloodBudget::new(floods(&endpoint));
+            self.backlogs.add(id);
             self.egress.add_endpoint(id, &endpoint);
             self.ingress.add_endpoint(id, &endpoint);
             self.forward.add(id, network, learning);
@@ -288,6 +292,7 @@ impl Switch {
         self.owners.set(id, network, Some(&endpoint.identity), None);
         self.forward.remove(id);
         let freed = self.remove_pairs(pool, id)
+            + self.backlogs.clear_endpoint(pool, id)
             + self.egress.remove_endpoint(pool, id)
             + self.ingress.remove_endpoint(pool, id);
         self.arrivals.forget(id);
@@ -352,13 +357,17 @@ impl Switch {
     }
 
     /// A tenant's attachment was `before` and is `after`; `None` where its slot is vacant.
-    fn attach(&mut self, id: TenantId, before: Option<Attachment>, after: Option<Attachment>) {
+    fn attach(&mut self, pool: &mut Pool, id: TenantId, before: Option<Attachment>, after: Option<Attachment>) {
         if self.counts.len() <= id.0 as usize {
             self.counts.resize(id.0 as usize + 1, 0);
         }
         if before == after {
             return;
         }
+        let freed = self.backlogs.clear_network(pool, Network(id.0));
+        self.uplink_drops.add(Reason::Removed, u64::from(freed));
+        self.backlogs.add_network(Network::UNTAGGED);
+        self.backlogs.add_network(Network(id.0));
         if let Some(Attachment::Vlan(vlan)) = before {
             self.vlans.set(u32::from(vlan), None);
         }
@@ -376,14 +385,16 @@ impl Switch {
         self.forward.attach_untagged(self.untagged > 0 && self.program.uplink.is_some());
     }
 
-    /// Who had port `before` has `after`. What waits to leave by the old port is freed: the port may be another's next.
+    /// Who had port `before` has `after`. What waits to leave by the old port is freed: the port may be another's next. So is what
+    /// the uplink was to have of who was there.
     fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
         if let Some(port) = before {
             self.roles[port.0 as usize] = Role::Nothing;
+            let uplink = self.program.uplink.as_ref().map(|uplink| uplink.port);
             let mut freed = 0;
             for _ in 0..self.out.len() {
                 let Some((to, frame)) = self.out.pop_front() else { break };
-                if to == port {
+                if to == port || (Some(to) == uplink && pool.meta(&frame).out == port.0) {
                     pool.free(frame);
                     freed += 1;
                 } else {

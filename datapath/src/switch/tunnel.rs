@@ -177,7 +177,7 @@ impl Switch {
         }
         let Some(answer) = too_big::answer(pool, frame, mtu) else { return };
         match look(pool, &answer) {
-            Ok(()) => self.arrive_local(pool, now, from, answer),
+            Ok(()) => self.arrive_local(pool, now, from, from, answer),
             Err(_) => pool.free(answer),
         }
     }
@@ -197,6 +197,7 @@ impl Switch {
                 return self.count_drop(endpoint, reason);
             }
         };
+        pool.meta_mut(&frame).out = self.port_of(endpoint, port).0;
         let source_port = vxlan::source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
         let outer = vxlan::outer(&tunnel.to.0);
         let fits = longest_segment(pool, &frame) + outer as u32 <= features.max_frame;
@@ -241,7 +242,10 @@ impl Switch {
         while first < all {
             let count = most.min(all - first);
             match train::couple(pool, &frame, first..first + count, tunnel, source_port) {
-                Some(train) => self.out.push_back((port, train)),
+                Some(train) => {
+                    pool.meta_mut(&train).out = pool.meta(&frame).out;
+                    self.out.push_back((port, train));
+                }
                 None => self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, u64::from(count)),
             }
             first += count;

@@ -1,0 +1,365 @@
+//! Backlogs: what frames are yet to be made into, at the expense of who sent them.
+//!
+//! One frame may become thousands: segments for a port that cannot cut, a copy for each member of a network. These are not made at once, or all
+//! others would wait for them, but one at a time ([`Switch::work`]), when it is the turn of whose they are: an endpoint, or the uplink for what is
+//! copied to a network from outside. Where a frame is one piece, nothing waits. What an endpoint sends to neighbours afterwards waits behind
+//! its backlog, so nothing is overtaken; what the schedulers let go for the uplink, or from it for one endpoint, is no part of this, and of that
+//! at most 64 segments leave together (`sched/lane.rs`).
+//!
+//! Who has a backlog should not be read on: its port's ring is what tells it to slow down. So a backlog is short: what one turn has read.
+
+use super::{EVERYONE, LEARNING, OUT, Role, Switch};
+use crate::fdb::Network;
+use crate::frame::{Fifo, Frame, Pool};
+use crate::program::{EndpointId, PortId};
+use crate::segment;
+use crate::switch::look::{longest_segment, segments};
+use crate::units::Instant;
+use crate::verdict::Reason;
+use std::collections::VecDeque;
+
+/// Frames that may wait to be made into others, of one endpoint, or for one network from outside: more than are read at a turn.
+const MOST: u32 = 64;
+
+/// The backlogs of one switch.
+#[derive(Debug, Default)]
+pub(super) struct Backlogs {
+    endpoints: Vec<Backlog>,
+    /// Endpoints that have got one, and nobody has asked since.
+    woken: VecDeque<EndpointId>,
+    /// By network, what is copied to it from outside; the untagged one, whose number is the largest, is the first.
+    storms: Vec<Backlog>,
+    /// Networks that have one, in turn.
+    stormy: VecDeque<Network>,
+    /// The uplink has got one, and nobody has asked since.
+    uplink_woke: bool,
+}
+
+/// What one owner's frames are yet to be made into.
+#[derive(Debug, Default)]
+struct Backlog {
+    /// Segments of one frame for one port.
+    cut: Option<Cut>,
+    /// Copies of one frame.
+    flood: Option<Flood>,
+    /// What follows.
+    waiting: Fifo,
+    /// It is among [`Backlogs::woken`].
+    is_listed: bool,
+}
+
+#[derive(Debug)]
+struct Cut {
+    rest: Frame,
+    to: EndpointId,
+}
+
+#[derive(Debug)]
+struct Flood {
+    frame: Frame,
+    everyone: bool,
+    /// Members with smaller numbers have had theirs.
+    next: u32,
+}
+
+impl Backlog {
+    fn is_empty(&self) -> bool {
+        self.cut.is_none() && self.flood.is_none() && self.waiting.is_empty()
+    }
+
+    fn frames(&self) -> usize {
+        usize::from(self.cut.is_some()) + usize::from(self.flood.is_some()) + self.waiting.frames() as usize
+    }
+
+    fn clear(&mut self, pool: &mut Pool) -> u32 {
+        let freed = self.frames() as u32;
+        self.waiting.clear(pool);
+        let parts = [self.cut.take().map(|cut| cut.rest), self.flood.take().map(|flood| flood.frame)];
+        parts.into_iter().flatten().for_each(|frame| pool.free(frame));
+        freed
+    }
+}
+
+impl Backlogs {
+    /// Makes room for endpoints 0..`endpoints`.
+    pub fn reserve(&mut self, endpoints: usize) {
+        self.endpoints.reserve(endpoints.saturating_sub(self.endpoints.len()));
+        self.woken.reserve(endpoints.saturating_sub(self.woken.len()));
+    }
+
+    /// Makes a place for an endpoint.
+    pub fn add(&mut self, endpoint: EndpointId) {
+        let wanted = endpoint.0 as usize + 1;
+        if self.endpoints.len() < wanted {
+            self.endpoints.resize_with(wanted, Backlog::default);
+            self.woken.reserve(wanted - self.woken.len());
+        }
+    }
+
+    /// Makes a place for a network.
+    pub fn add_network(&mut self, network: Network) {
+        let wanted = place(network) + 1;
+        if self.storms.len() < wanted {
+            self.storms.resize_with(wanted, Backlog::default);
+            self.stormy.reserve(wanted - self.stormy.len());
+        }
+    }
+
+    /// Whether the endpoint's frames go straight to neighbours.
+    pub fn is_empty(&self, endpoint: EndpointId) -> bool {
+        self.endpoints[endpoint.0 as usize].is_empty()
+    }
+
+    /// Frees what an endpoint has yet to send to neighbours; returns how many frames.
+    pub fn clear_endpoint(&mut self, pool: &mut Pool, endpoint: EndpointId) -> u32 {
+        self.endpoints[endpoint.0 as usize].clear(pool)
+    }
+
+    /// Frees what is to be copied to a network from outside; returns how many frames.
+    pub fn clear_network(&mut self, pool: &mut Pool, network: Network) -> u32 {
+        self.stormy.retain(|stormy| *stormy != network);
+        self.storms.get_mut(place(network)).map_or(0, |storm| storm.clear(pool))
+    }
+
+    /// Frees what is to be copied from outside; returns how many frames.
+    pub fn clear_storms(&mut self, pool: &mut Pool) -> u32 {
+        self.stormy.clear();
+        self.storms.iter_mut().map(|storm| storm.clear(pool)).sum()
+    }
+
+    /// Frees everything.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.clear_storms(pool);
+        for backlog in &mut self.endpoints {
+            backlog.clear(pool);
+        }
+        while let Some(endpoint) = self.woken.pop_front() {
+            self.endpoints[endpoint.0 as usize].is_listed = false;
+        }
+    }
+
+    /// Frames in all of them.
+    pub fn frames(&self) -> usize {
+        self.endpoints.iter().chain(&self.storms).map(Backlog::frames).sum()
+    }
+
+    /// Whether nobody has one that has not been asked for.
+    pub fn is_quiet(&self) -> bool {
+        self.woken.is_empty() && self.stormy.is_empty()
+    }
+
+    /// The endpoint's backlog, which gets something.
+    fn wake(&mut self, endpoint: EndpointId) -> &mut Backlog {
+        let backlog = &mut self.endpoints[endpoint.0 as usize];
+        if !backlog.is_listed {
+            backlog.is_listed = true;
+            self.woken.push_back(endpoint);
+        }
+        backlog
+    }
+}
+
+impl Switch {
+    /// Whether frames of who is at `port` are yet to be made into others: then it should have turns to [work](Switch::work), and not be read.
+    #[must_use]
+    pub fn has_work(&self, port: PortId) -> bool {
+        match self.role(port) {
+            Role::Endpoint(endpoint) => !self.backlogs.is_empty(endpoint),
+            Role::Uplink => !self.backlogs.stormy.is_empty(),
+            Role::Nothing => false,
+        }
+    }
+
+    /// A port that has got work since it was asked last.
+    pub fn poll_work(&mut self) -> Option<PortId> {
+        if std::mem::take(&mut self.backlogs.uplink_woke)
+            && let Some(uplink) = &self.program.uplink
+        {
+            return Some(uplink.port);
+        }
+        loop {
+            let endpoint = self.backlogs.woken.pop_front()?;
+            self.backlogs.endpoints[endpoint.0 as usize].is_listed = false;
+            if let Some(owner) = self.program.endpoints.get(endpoint.0)
+                && !self.backlogs.is_empty(endpoint)
+            {
+                return Some(owner.port);
+            }
+        }
+    }
+
+    /// Makes one segment or copy of what who is at `port` has to send; `tx_due` hands it out. False where there is nothing to do.
+    pub fn work(&mut self, pool: &mut Pool, now: Instant, port: PortId) -> bool {
+        match self.role(port) {
+            Role::Endpoint(endpoint) => self.work_for(pool, now, endpoint),
+            Role::Uplink => self.work_on_storms(pool, now),
+            Role::Nothing => false,
+        }
+    }
+
+    /// Makes one of anybody's, all in turn.
+    pub(super) fn work_for_any(&mut self, pool: &mut Pool, now: Instant) -> bool {
+        if self.work_on_storms(pool, now) {
+            return true;
+        }
+        while let Some(endpoint) = self.backlogs.woken.pop_front() {
+            self.backlogs.endpoints[endpoint.0 as usize].is_listed = false;
+            if self.work_for(pool, now, endpoint) {
+                if !self.backlogs.is_empty(endpoint) {
+                    self.backlogs.wake(endpoint);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A frame for neighbours that is to be made into others, or comes behind such.
+    pub(super) fn put_off(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) {
+        let backlog = self.backlogs.wake(from);
+        if backlog.waiting.frames() >= MOST {
+            pool.free(frame);
+            return self.count_drop(from, Reason::NoBuffer);
+        }
+        pool.meta_mut(&frame).queued = now;
+        backlog.waiting.push(pool, frame);
+    }
+
+    /// A frame from outside that is to be copied to a network.
+    pub(super) fn put_off_storm(&mut self, pool: &mut Pool, network: Network, everyone: bool, frame: Frame) {
+        let Some(storm) = self.backlogs.storms.get_mut(place(network)).filter(|s| s.waiting.frames() < MOST) else {
+            pool.free(frame);
+            return self.uplink_drops.add(Reason::NoBuffer, 1);
+        };
+        if storm.is_empty() {
+            self.backlogs.uplink_woke |= self.backlogs.stormy.is_empty();
+            self.backlogs.stormy.push_back(network);
+        }
+        pool.meta_mut(&frame).out = if everyone { EVERYONE } else { LEARNING };
+        storm.waiting.push(pool, frame);
+    }
+
+    /// A neighbour's frame for `to`, whose port cannot cut it.
+    pub(super) fn cut_in_turn(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, rest: Frame) {
+        let payer = self.program.endpoints.get(from.0).map_or(u32::MAX, |endpoint| endpoint.port.0);
+        let meta = pool.meta_mut(&rest);
+        (meta.queued, meta.out) = (now, payer);
+        let backlog = self.backlogs.wake(from);
+        debug_assert!(backlog.cut.is_none(), "one at a time");
+        backlog.cut = Some(Cut { rest, to });
+    }
+
+    fn work_for(&mut self, pool: &mut Pool, now: Instant, from: EndpointId) -> bool {
+        let backlog = &mut self.backlogs.endpoints[from.0 as usize];
+        if let Some(cut) = backlog.cut.take() {
+            self.go_on_cutting(pool, from, cut);
+            return true;
+        }
+        if let Some(flood) = backlog.flood.take() {
+            self.go_on_flooding(pool, now, from, flood);
+            return true;
+        }
+        let Some(frame) = backlog.waiting.pop(pool) else { return false };
+        let meta = pool.meta(&frame);
+        match meta.out {
+            everyone @ (EVERYONE | LEARNING) => {
+                self.go_on_flooding(pool, now, from, Flood { frame, everyone: everyone == EVERYONE, next: 0 });
+            }
+            to if self.is_gone(EndpointId(to), meta.queued) => {
+                pool.free(frame);
+                self.count_drop(from, Reason::Removed);
+            }
+            to => self.arrive_local(pool, now, from, EndpointId(to), frame),
+        }
+        true
+    }
+
+    fn go_on_cutting(&mut self, pool: &mut Pool, from: EndpointId, cut: Cut) {
+        let Cut { rest, to } = cut;
+        let port = self.program.endpoints.get(to.0).map(|endpoint| endpoint.port);
+        let features = port.and_then(|port| Some((port, *self.program.ports.get(port.0)?)));
+        let Some((port, features)) = features.filter(|_| !self.is_gone(to, pool.meta(&rest).queued)) else {
+            pool.free(rest);
+            return self.count_drop(from, Reason::Removed);
+        };
+        if longest_segment(pool, &rest) > features.max_frame || self.out.len() >= OUT {
+            let too_long = longest_segment(pool, &rest) > features.max_frame;
+            pool.free(rest);
+            return self.count_drop(to, if too_long { Reason::TooLong } else { Reason::NoBuffer });
+        }
+        match segment::piece(pool, rest, features.offload) {
+            Ok((piece, rest)) => {
+                self.out.push_back((port, piece));
+                self.backlogs.endpoints[from.0 as usize].cut = rest.map(|rest| Cut { rest, to });
+            }
+            Err(reason) => self.count_drop(to, reason),
+        }
+    }
+
+    fn go_on_flooding(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, mut flood: Flood) {
+        let network = self.forward.network(from);
+        let (to, more) = self.forward.next_members(network, flood.everyone, flood.next, Some(from));
+        match (to, more) {
+            (None, _) => pool.free(flood.frame),
+            (Some(to), None) => self.arrive_local(pool, now, from, to, flood.frame),
+            (Some(to), Some(_)) => {
+                let copy = pool.duplicate(&flood.frame);
+                flood.next = to.0 + 1;
+                self.backlogs.endpoints[from.0 as usize].flood = Some(flood);
+                match copy {
+                    Some(copy) => self.arrive_local(pool, now, from, to, copy),
+                    None => self.count_drop(to, Reason::NoBuffer),
+                }
+            }
+        }
+    }
+
+    fn work_on_storms(&mut self, pool: &mut Pool, now: Instant) -> bool {
+        let Some(network) = self.backlogs.stormy.pop_front() else { return false };
+        let storm = &mut self.backlogs.storms[place(network)];
+        let waiting = &mut storm.waiting;
+        let flood = storm.flood.take().or_else(|| {
+            let frame = waiting.pop(pool)?;
+            Some(Flood { everyone: pool.meta(&frame).out == EVERYONE, frame, next: 0 })
+        });
+        let Some(mut flood) = flood else { return false };
+        let (to, more) = self.forward.next_members(network, flood.everyone, flood.next, None);
+        let copy = match (to, more) {
+            (Some(to), Some(_)) => {
+                let copy = pool.duplicate(&flood.frame);
+                flood.next = to.0 + 1;
+                storm.flood = Some(flood);
+                copy
+            }
+            _ => Some(flood.frame),
+        };
+        if !storm.is_empty() {
+            self.backlogs.stormy.push_back(network);
+        }
+        match (to, copy) {
+            (Some(to), Some(copy)) => self.arrive(pool, now, to, copy),
+            (Some(to), None) => self.count_drop(to, Reason::NoBuffer),
+            (None, copy) => copy.into_iter().for_each(|frame| pool.free(frame)),
+        }
+        true
+    }
+
+    /// Whether what was for `to` when it was put off at `queued` was for one who is gone.
+    pub(super) fn is_gone(&self, to: EndpointId, queued: Instant) -> bool {
+        self.gone.get(to.0 as usize).is_some_and(|gone| gone.had(queued))
+    }
+
+    /// Whether a port takes a frame only in pieces.
+    pub(super) fn is_in_pieces(&self, pool: &Pool, port: PortId, frame: &Frame) -> bool {
+        let features = self.program.ports.get(port.0);
+        segments(pool, frame) > 1 && features.is_some_and(|f| !f.offload.takes(&pool.meta(frame).offload))
+    }
+}
+
+/// A network's place among all.
+fn place(network: Network) -> usize {
+    network.0.wrapping_add(1) as usize
+}
+
+#[cfg(test)]
+mod tests;
