@@ -188,10 +188,12 @@ proptest! {
             prop_assert!(!told.to_string().is_empty());
             let fate = told.fate();
             let before = if let Verdict::Dropped(reason) = fate { dropped(&switch, reason) } else { 0 };
+            // What comes behind a backlog meets its fate when its turn comes.
+            let waits = switch.has_work(PortId(sent.port));
             let verdict = switch.rx(&mut pool, now, PortId(sent.port), frame);
             prop_assert_eq!(verdict, told.verdict, "{}", told);
             match fate {
-                Verdict::Dropped(reason) if at_once(&told) => {
+                Verdict::Dropped(reason) if at_once(&told) && !waits => {
                     prop_assert!(dropped(&switch, reason) > before, "not counted: {}", told);
                 }
                 Verdict::Forwarded => prop_assert_eq!(verdict, Verdict::Forwarded),
