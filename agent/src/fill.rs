@@ -2,7 +2,7 @@
 
 /// A child of a level: at least `floor`, at most `ceiling`, and between them by weight. Rates in bits a second, up to 2^40.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Child {
+pub(crate) struct Child {
     pub floor: u64,
     pub ceiling: u64,
     pub weight: u64,
@@ -13,7 +13,7 @@ const FRACTION: u32 = 20;
 
 /// How high the water stands: the rate that each unit of weight has above its floor. `None`: all are at their ceilings and something is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Water(Option<u64>);
+pub(crate) struct Water(Option<u64>);
 
 impl Water {
     pub const UNBOUNDED: Water = Water(None);
@@ -33,7 +33,7 @@ impl Water {
 
 /// Pours `total` over `children` into `rates`: floors first, then all rise by weight to their ceilings. Floors that do not fit shrink in
 /// proportion. `order` is memory that is used again.
-pub(super) fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: &mut Vec<(u64, u32)>) -> Water {
+pub(crate) fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: &mut Vec<(u64, u32)>) -> Water {
     rates.clear();
     let floors: u64 = children.iter().map(|child| child.floor).sum();
     if floors > total {

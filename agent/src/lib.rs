@@ -18,7 +18,7 @@
 
 pub mod directory;
 pub mod events;
-mod fill;
+pub(crate) mod fill;
 pub mod gatekeeper;
 pub mod leases;
 pub mod message;

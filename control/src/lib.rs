@@ -26,6 +26,7 @@ mod read;
 pub mod scale;
 pub mod schema;
 pub mod shortcut;
+pub mod time;
 pub mod units;
 pub mod write;
 
