@@ -2,9 +2,12 @@
 
 /// A child of a level: at least `floor`, at most `ceiling`, and between them by weight. Rates in bits a second, up to 2^40.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Child {
+pub struct Child {
+    /// What it has before others share.
     pub floor: u64,
+    /// What it can use.
     pub ceiling: u64,
+    /// Its part of what is left, by the weights of all.
     pub weight: u64,
 }
 
@@ -13,16 +16,20 @@ const FRACTION: u32 = 20;
 
 /// How high the water stands: the rate that each unit of weight has above its floor. `None`: all are at their ceilings and something is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Water(Option<u64>);
+pub struct Water(Option<u64>);
 
 impl Water {
+    /// All are at their ceilings.
     pub const UNBOUNDED: Water = Water(None);
 
+    /// Whether somebody could use more.
+    #[must_use]
     pub fn is_bounded(self) -> bool {
         self.0.is_some()
     }
 
     /// What one more child of this floor and weight has at this height.
+    #[must_use]
     pub fn level(self, floor: u64, weight: u64) -> u64 {
         self.0.map_or(u64::MAX, |height| {
             let above = (u128::from(height) * u128::from(weight)) >> FRACTION;
@@ -33,7 +40,7 @@ impl Water {
 
 /// Pours `total` over `children` into `rates`: floors first, then all rise by weight to their ceilings. Floors that do not fit shrink in
 /// proportion. `order` is memory that is used again.
-pub(crate) fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: &mut Vec<(u64, u32)>) -> Water {
+pub fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: &mut Vec<(u64, u32)>) -> Water {
     rates.clear();
     let floors: u64 = children.iter().map(|child| child.floor).sum();
     if floors > total {

@@ -18,7 +18,7 @@
 
 pub mod directory;
 pub mod events;
-pub(crate) mod fill;
+pub mod fill;
 pub mod gatekeeper;
 pub mod leases;
 pub mod message;

@@ -4,7 +4,7 @@
 //! all wanted more than there is, guarantees and limits and weights considered (the fluid model), is to have a third of the tenants' time;
 //! within a tenant, its endpoints likewise. Of the two directions the larger part counts: reading serves the one, writing the other.
 
-use crate::agent::fill::{Child, fill};
+use agent::fill::{Child, fill};
 use datapath::program::{EndpointId, Program, Share, TenantId};
 use datapath::units::{Both, Direction, Rate};
 use std::collections::BTreeMap;

@@ -6,11 +6,11 @@ use crate::hops::ears::Ear;
 use crate::log::{Level, Log};
 use crate::recipe::Recipe;
 use crate::whereabouts::Sights;
-use crate::worker::{AnyPort, Bell, Chore, Order};
+use crate::worker::{AnyPort, Bell, Chore, Order, Shortage};
 use control::names::show_mac;
 use control::plan::Plan;
 use datapath::offload::OffloadSupport;
-use datapath::program::EndpointId;
+use datapath::program::{EndpointId, TenantId};
 use datapath::switch::Event;
 use datapath::units::Rate;
 use ports::{Features, Line, PortError, Survey};
@@ -189,6 +189,7 @@ impl Upkeep {
                     self.begin(device, &why);
                 }
                 Ok(Chore::Event { switch, event }) => self.event(switch, event),
+                Ok(Chore::Shortage(shortage)) => self.shortage(&shortage),
                 Ok(Chore::Devices { plan, gone, new, done }) => {
                     self.plan = plan;
                     // Whoever made the change has looked for himself: what was told before may not be what he knows.
@@ -431,6 +432,26 @@ impl Upkeep {
             }
         }
         self.tell();
+    }
+
+    /// Says which tenants want more of the processor than there is, and who uses it.
+    fn shortage(&self, shortage: &Shortage) {
+        let Some(plan) = self.plan.switches.get(shortage.switch as u32) else { return };
+        let name = |tenant: TenantId| plan.tenants.get(tenant.0).map_or("?", String::as_str);
+        let short: Vec<&str> = shortage.short.iter().map(|tenant| name(*tenant)).collect();
+        let more = shortage.count.saturating_sub(short.len());
+        let users = shortage.users.iter().map(|(who, permille)| {
+            let who = who.map_or("frames from the uplink".to_owned(), |tenant| format!("tenant {}", name(tenant)));
+            format!("{who} {} %", permille / 10)
+        });
+        let text = format!(
+            "switch {}: short of processor time, not of the link: {}{}; of the time that was used: {}; every tenant has at least its share of it",
+            plan.name,
+            short.join(", "),
+            if more > 0 { format!(" and {more} more") } else { String::new() },
+            users.collect::<Vec<_>>().join(", "),
+        );
+        self.log.line(Level::Warning, &text);
     }
 
     fn event(&mut self, switch: usize, event: Event) {

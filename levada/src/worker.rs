@@ -1,8 +1,9 @@
 //! The worker: one thread that owns the frame memory, all switches, links and ports of the daemon, and moves every frame.
 //!
-//! Each round of its loop: wait (not at all while frames are left to be read), do what is due (`pump`: what the schedulers let go, what has
-//! arrived over links), then let one port have its turn ([`Turns`]), and do what is due again. So a frame's way through the switch never
-//! waits for the reading of other ports, and no port can take the time of others.
+//! Each round of its loop: wait (not at all while somebody has something to do), do what is due (`pump`: what the schedulers let go, what has
+//! arrived over links), then let one port have its turn (`seats.rs`), and do what is due again. At its turn a port is read, unless frames of it are
+//! yet to be made into others; then these are made. So a frame's way through the switch never waits for the reading of other ports, and no
+//! tenant can take the time of others. What a frame costs is charged to whose it is when it is spent.
 //!
 //! The worker takes no lock, writes no file and no log: other threads ask it by [`Order`], which it answers between two rounds, and it
 //! hands what may take long (closing and opening devices, log lines) to `upkeep` as a [`Chore`].
@@ -14,6 +15,8 @@ mod edit;
 mod histogram;
 mod leave;
 mod order;
+mod seats;
+mod shortage;
 mod snapshot;
 mod tables;
 mod trace;
@@ -29,7 +32,6 @@ use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
 use datapath::program::PortId;
 use datapath::switch::Switch;
-use datapath::turns::{Turn, Turns};
 use datapath::units::Instant;
 use device::Costs;
 pub use device::{AnyPort, Device};
@@ -38,6 +40,10 @@ pub use histogram::Histogram;
 pub use leave::Lent;
 pub use order::Order;
 use ports::{BURST_BYTES, PortError, Refused};
+pub use seats::{Claim, Payer};
+use seats::{Seats, Task, ends_of};
+use shortage::Look;
+pub use shortage::Shortage;
 use snapshot::Count;
 pub use snapshot::{Snapshot, SwitchNumbers};
 use std::collections::VecDeque;
@@ -50,7 +56,7 @@ pub use wake::{Bell, Clock, Wake};
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
 const BURST: u64 = 32;
 /// Frames read at a turn at least, where so many wait: one or two at a time woke the receiver for each, and with the niceness it had then cost
-/// a sixth of a TCP connection's throughput. A turn that was too long is taken off the next ones ([`Turns::charge`]).
+/// a sixth of a TCP connection's throughput. A turn that was too long is taken off the next ones.
 const BURST_LEAST: u64 = 4;
 /// Most frames moved before the ports are looked at again, so that their rings (500 frames) do not overflow meanwhile.
 const PUMP: usize = 64;
@@ -132,8 +138,8 @@ pub struct Parts {
     pub units: Vec<Unit>,
     /// Links between them.
     pub cables: Vec<Cable>,
-    /// Devices, each with its weight in the sharing of the worker's time.
-    pub devices: Vec<(Device, u32)>,
+    /// Devices.
+    pub devices: Vec<Device>,
     /// Whether never to sleep.
     pub spin: bool,
     /// What to wait on.
@@ -151,12 +157,14 @@ pub struct Worker {
     pool: Pool,
     units: Vec<Unit>,
     outside: Outside,
-    turns: Turns,
+    seats: Seats,
     spin: bool,
     wake: Wake,
     inbox: Receiver<Order>,
     chores: SyncSender<Chore>,
     effort: Effort,
+    /// Who was short of the processor.
+    look: Look,
     /// The trace that runs.
     trace: Option<Box<Armed>>,
     /// Where frames lie between port and switch.
@@ -187,36 +195,35 @@ impl Worker {
     /// # Errors
     /// A device cannot be watched.
     pub fn new(parts: Parts) -> std::io::Result<Worker> {
-        let mut turns = Turns::default();
-        let mut devices = Vec::with_capacity(parts.devices.len());
+        let mut seats = Seats::new();
         let mut polled = Vec::new();
-        for (device, weight) in parts.devices {
-            let index = turns.add(weight);
+        for (index, device) in parts.devices.iter().enumerate() {
+            seats.claim_any(Way::Device(index), device.switch);
             if let Some(port) = &device.port {
                 match port.fd() {
                     Some(fd) => parts.wake.watch(index, fd)?,
                     None => polled.push(index),
                 }
-                turns.wake(index);
+                seats.wake(Way::Device(index));
             }
-            devices.push(device);
         }
         Ok(Worker {
             pool: parts.pool,
             units: parts.units,
             outside: Outside {
-                devices,
+                devices: parts.devices,
                 cables: parts.cables.into_iter().map(|cable| Some(Box::new(cable))).collect(),
                 costs: Costs::default(),
                 clock: parts.clock,
                 now: parts.clock.now(),
             },
-            turns,
+            seats,
             spin: parts.spin,
             wake: parts.wake,
             inbox: parts.inbox,
             chores: parts.chores,
             effort: Effort::default(),
+            look: Look::default(),
             trace: None,
             burst: Vec::with_capacity(BURST as usize),
             paused: Vec::new(),
@@ -240,31 +247,85 @@ impl Worker {
             self.effort.round.record(worked.since(woke));
             self.effort.rounds += 1;
             let timeout = self.timeout();
-            let turns = &mut self.turns;
-            let rung = self.wake.wait(timeout, |device| turns.wake(device));
+            let seats = &mut self.seats;
+            let rung = self.wake.wait(timeout, |device| seats.wake(Way::Device(device)));
             woke = self.outside.look();
             if rung && self.obey() {
                 return;
             }
-            // Between two edits nothing is as it will be.
-            if self.has_edits() {
-                self.edit();
-            } else if self.has_counts() {
-                self.count();
-            }
+            self.seats.set_own(self.has_edits() || self.has_counts());
             self.do_what_is_due();
             self.pump();
-            if let Some(turn) = self.turns.next_turn() {
-                self.read(turn);
+            if self.take_a_turn() {
                 self.pump();
             }
         }
     }
 
+    /// Whoever's turn it is does what it has to do. False where nobody has anything.
+    fn take_a_turn(&mut self) -> bool {
+        let Some((task, credit_ns)) = self.seats.next_turn() else { return false };
+        match task {
+            Task::Own => self.work_for_itself(),
+            Task::Port(way @ Way::Device(device)) => {
+                let Device { switch, id, .. } = self.outside.devices[device];
+                let left_ns = self.make(way, (switch, id), credit_ns);
+                // An uplink is read whatever is yet to be copied of it: what is for one endpoint does not wait for that.
+                let switch = &self.units[switch].switch;
+                if left_ns > 0 && !switch.has_work(id) || switch.is_uplink(id) {
+                    self.read(device, credit_ns);
+                }
+            }
+            Task::Port(way @ Way::Link(link, side)) => {
+                let end = self.outside.cables.get(link).and_then(|cable| Some(cable.as_ref()?.ends[side as usize]));
+                if let Some((switch, id)) = end {
+                    self.make(way, (switch, id), credit_ns);
+                }
+                if end.is_none_or(|(switch, id)| !self.units[switch].switch.has_work(id)) {
+                    self.seats.sleep(way);
+                }
+            }
+        }
+        true
+    }
+
+    /// Changes, and numbers for who looks. Between two edits nothing is as it will be.
+    fn work_for_itself(&mut self) {
+        let start = self.outside.look();
+        if self.has_edits() {
+            self.edit();
+        } else if self.has_counts() {
+            self.count();
+        }
+        self.seats.charge_own(self.outside.look().since(start));
+        self.seats.set_own(self.has_edits() || self.has_counts());
+    }
+
+    /// Makes of a port's frames what is yet to be made of them, for so much time, writing included. What of that is left.
+    fn make(&mut self, way: Way, (switch, id): (usize, PortId), credit_ns: u64) -> u64 {
+        let Some(unit) = self.units.get_mut(switch).filter(|unit| unit.switch.has_work(id)) else { return credit_ns };
+        let start = self.outside.now;
+        let costs = &mut self.outside.costs;
+        let (mut frames, mut bytes, mut cost_ns) = (0, 0, 0);
+        while cost_ns < credit_ns
+            && let Some(made) = unit.switch.work(&mut self.pool, start, id)
+        {
+            frames += 1;
+            bytes += made as u64;
+            cost_ns = costs.make.of(frames, bytes) + costs.write.of(frames, bytes);
+        }
+        unit.touched = true;
+        let took_ns = self.outside.clock.now().since(start);
+        costs.make.learn(frames, bytes, took_ns);
+        self.seats.charge(way, costs.make.of(frames, bytes));
+        self.outside.look();
+        credit_ns.saturating_sub(cost_ns)
+    }
+
     /// How long nothing needs to be done; `None` for ever.
     fn timeout(&mut self) -> Option<u64> {
         if self.spin
-            || (self.turns.any_ready() && !self.starved)
+            || (self.seats.any_ready() && !self.starved)
             || self.has_edits()
             || self.has_counts()
             || self.units.iter().any(|u| u.touched)
@@ -287,20 +348,17 @@ impl Worker {
         Some(wait)
     }
 
-    /// Lets `turn.port` be read for its turn.
-    fn read(&mut self, turn: Turn) {
+    /// Lets a device be read for so much time.
+    fn read(&mut self, index: usize, credit_ns: u64) {
         let start = self.outside.now;
-        let device = &mut self.outside.devices[turn.port];
+        let way = Way::Device(index);
+        let device = &mut self.outside.devices[index];
         // A device that rests is read again when the switch wants it, whatever the kernel says of it meanwhile.
-        let Some(port) = device.port.as_mut().filter(|_| !device.is_paused) else {
-            self.turns.sleep(turn.port);
-            self.turns.charge(turn.port, turn.credit_ns);
-            return;
-        };
-        let burst = (turn.credit_ns / device.frame_ns.max(1)).clamp(BURST_LEAST, BURST) as usize;
+        let Some(port) = device.port.as_mut().filter(|_| !device.is_paused) else { return self.seats.sleep(way) };
+        let burst = (credit_ns / device.frame_ns.max(1)).clamp(BURST_LEAST, BURST) as usize;
         let read = match port.rx(&mut self.pool, burst, &mut self.burst) {
             Ok(read) => read,
-            Err(PortError::Gone(why)) => return self.lose(turn.port, why),
+            Err(PortError::Gone(why)) => return self.lose(index, why),
             Err(PortError::Io(_)) => 0,
         };
         // Where the pool had no more, and not the port, the port will not call again for what it has.
@@ -322,32 +380,36 @@ impl Worker {
             }
         }
         unit.touched = true;
-        if read < burst && bytes < BURST_BYTES && !self.starved {
-            self.turns.sleep(turn.port);
+        // What it has yet to make of frames is done at its turns too.
+        let has_work = unit.switch.has_work(device.id);
+        if read < burst && bytes < BURST_BYTES && !self.starved && !has_work {
+            self.seats.sleep(way);
         }
         if unit.switch.is_paused(device.id, start) {
             device.is_paused = true;
-            self.paused.push(turn.port);
-            self.turns.sleep(turn.port);
+            self.paused.push(index);
+            if !has_work {
+                self.seats.sleep(way);
+            }
         }
         let took = self.outside.look().since(start);
-        self.account(turn, read as u64, bytes as u64, took);
+        let cost_ns = self.account(index, read as u64, bytes as u64, took);
+        self.seats.charge(way, if read == 0 && self.starved { credit_ns } else { cost_ns });
     }
 
-    /// Charges a turn: what reading cost by estimate, and what writing will cost.
-    fn account(&mut self, turn: Turn, frames: u64, bytes: u64, took_ns: u64) {
-        let device = &mut self.outside.devices[turn.port];
+    /// What reading cost by estimate.
+    fn account(&mut self, index: usize, frames: u64, bytes: u64, took_ns: u64) -> u64 {
+        let device = &mut self.outside.devices[index];
         device.use_.read_ns += took_ns;
-        if frames == 0 {
-            let looked = took_ns.min(self.outside.costs.read.of(1, 0));
-            self.turns.charge(turn.port, if self.starved { turn.credit_ns } else { looked });
-            return;
-        }
         let costs = &mut self.outside.costs;
+        if frames == 0 {
+            return took_ns.min(costs.read.of(1, 0));
+        }
         costs.read.learn(frames, bytes, took_ns);
-        let cost = costs.read.of(frames, bytes) + costs.write.of(frames, bytes);
-        device.frame_ns = (device.frame_ns * 3 + cost / frames) / 4;
-        self.turns.charge(turn.port, cost);
+        let cost_ns = costs.read.of(frames, bytes);
+        // How many fit into a turn depends on what writing them costs, too.
+        device.frame_ns = (device.frame_ns * 3 + (cost_ns + costs.write.of(frames, bytes)) / frames) / 4;
+        cost_ns
     }
 
     /// Moves what the switches let go and what has arrived over links: until nothing is due, or [`PUMP`] frames were moved. The next call
@@ -365,7 +427,7 @@ impl Worker {
     }
 
     fn pump_switch(&mut self, index: usize) -> usize {
-        let Worker { pool, units, outside, effort, .. } = self;
+        let Worker { pool, units, outside, effort, seats, .. } = self;
         let unit = &mut units[index];
         match unit.due {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
@@ -377,9 +439,14 @@ impl Worker {
             if moved == VISIT {
                 break true;
             }
-            let Some((port, frame)) = unit.switch.tx(pool, outside.now) else { break false };
+            let Some((port, frame)) = unit.switch.tx_due(pool, outside.now) else { break false };
             moved += 1;
             let way = unit.ways.get(port.0 as usize).copied().flatten();
+            let payer = unit.ways.get(pool.meta(&frame).out as usize).copied().flatten();
+            if let (Some(payer), Some(Way::Device(_))) = (payer, way) {
+                // A frame that is refused, or whose port is gone, is charged alike.
+                seats.charge(payer, outside.costs.write.of(1, pool.len(&frame) as u64));
+            }
             if let Err(refused) = outside.leave(pool, way, frame) {
                 unit.switch.port_drops(port, refused.reason(), 1);
                 if let (Refused::Gone, Some(Way::Device(device))) = (refused, way) {
@@ -388,7 +455,12 @@ impl Worker {
             }
         };
         // What is left over now is not late.
-        unit.due = if unit.touched { None } else { unit.switch.poll_timeout() };
+        unit.due = if unit.touched { None } else { unit.switch.poll_due() };
+        while let Some(port) = unit.switch.poll_work() {
+            if let Some(way) = unit.ways.get(port.0 as usize).copied().flatten() {
+                seats.wake(way);
+            }
+        }
         if let Some(device) = lost.filter(|&d| outside.devices[d].port.is_some()) {
             self.lose(device, "the device refused a frame: it was deleted".to_owned());
         }
@@ -396,7 +468,7 @@ impl Worker {
     }
 
     fn pump_link(&mut self, index: usize) -> usize {
-        let Worker { pool, units, outside, effort, trace, .. } = self;
+        let Worker { pool, units, outside, effort, trace, seats, .. } = self;
         let Some(cable) = &mut outside.cables[index] else { return 0 };
         match cable.link.poll_timeout() {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
@@ -407,6 +479,7 @@ impl Worker {
             let Some((side, frame)) = cable.link.poll(pool, outside.now) else { break };
             moved += 1;
             let (switch, port) = cable.ends[side as usize];
+            seats.charge(Way::Link(index, side), outside.costs.make.of(1, pool.len(&frame) as u64));
             match trace {
                 None => {
                     units[switch].switch.rx(pool, outside.now, port, frame);
@@ -421,17 +494,17 @@ impl Worker {
     /// What is done by the clock: devices that rest, and events.
     fn do_what_is_due(&mut self) {
         let now = self.outside.now;
-        let (turns, outside, units) = (&mut self.turns, &mut self.outside, &self.units);
+        let (seats, outside, units) = (&mut self.seats, &mut self.outside, &self.units);
         self.paused.retain(|&index| {
             let device = &mut outside.devices[index];
             device.is_paused = units[device.switch].switch.is_paused(device.id, now);
             if !device.is_paused {
-                turns.wake(index);
+                seats.wake(Way::Device(index));
             }
             device.is_paused
         });
         for &index in &self.polled {
-            self.turns.wake(index);
+            self.seats.wake(Way::Device(index));
         }
         if self.trace.as_ref().is_some_and(|trace| trace.is_over(now)) {
             self.trace = None;
@@ -440,6 +513,7 @@ impl Worker {
         if now >= self.events_due {
             self.events_due = now.plus_ns(EVENTS_NS);
             self.report_events();
+            self.look_for_shortage();
         }
     }
 }

@@ -170,6 +170,12 @@ impl Switch {
         }
     }
 
+    /// Whether a port is the uplink's.
+    #[must_use]
+    pub fn is_uplink(&self, port: PortId) -> bool {
+        self.role(port) == Role::Uplink
+    }
+
     /// A port that has got work since it was asked last.
     pub fn poll_work(&mut self) -> Option<PortId> {
         if std::mem::take(&mut self.backlogs.uplink_woke)
@@ -188,23 +194,24 @@ impl Switch {
         }
     }
 
-    /// Makes one segment or copy of what who is at `port` has to send; `tx_due` hands it out. False where there is nothing to do.
-    pub fn work(&mut self, pool: &mut Pool, now: Instant, port: PortId) -> bool {
+    /// Makes one segment or copy of what who is at `port` has to send; `tx_due` hands it out. Of how many bytes it was; `None` where there is
+    /// nothing to do.
+    pub fn work(&mut self, pool: &mut Pool, now: Instant, port: PortId) -> Option<usize> {
         match self.role(port) {
             Role::Endpoint(endpoint) => self.work_for(pool, now, endpoint),
             Role::Uplink => self.work_on_storms(pool, now),
-            Role::Nothing => false,
+            Role::Nothing => None,
         }
     }
 
     /// Makes one of anybody's, all in turn.
     pub(super) fn work_for_any(&mut self, pool: &mut Pool, now: Instant) -> bool {
-        if self.work_on_storms(pool, now) {
+        if self.work_on_storms(pool, now).is_some() {
             return true;
         }
         while let Some(endpoint) = self.backlogs.woken.pop_front() {
             self.backlogs.endpoints[endpoint.0 as usize].is_listed = false;
-            if self.work_for(pool, now, endpoint) {
+            if self.work_for(pool, now, endpoint).is_some() {
                 if !self.backlogs.is_empty(endpoint) {
                     self.backlogs.wake(endpoint);
                 }
@@ -249,18 +256,21 @@ impl Switch {
         backlog.cut = Some(Cut { rest, to });
     }
 
-    fn work_for(&mut self, pool: &mut Pool, now: Instant, from: EndpointId) -> bool {
+    fn work_for(&mut self, pool: &mut Pool, now: Instant, from: EndpointId) -> Option<usize> {
         let backlog = &mut self.backlogs.endpoints[from.0 as usize];
         if let Some(cut) = backlog.cut.take() {
+            let meta = pool.meta(&cut.rest);
+            let bytes = meta.layout.headers() + usize::from(meta.offload.gso_size);
             self.go_on_cutting(pool, from, cut);
-            return true;
+            return Some(bytes);
         }
         if let Some(flood) = backlog.flood.take() {
+            let bytes = pool.len(&flood.frame);
             self.go_on_flooding(pool, now, from, flood);
-            return true;
+            return Some(bytes);
         }
-        let Some(frame) = backlog.waiting.pop(pool) else { return false };
-        let meta = pool.meta(&frame);
+        let frame = backlog.waiting.pop(pool)?;
+        let (bytes, meta) = (pool.len(&frame), pool.meta(&frame));
         match meta.out {
             everyone @ (EVERYONE | LEARNING) => {
                 self.go_on_flooding(pool, now, from, Flood { frame, everyone: everyone == EVERYONE, next: 0 });
@@ -271,7 +281,7 @@ impl Switch {
             }
             to => self.arrive_local(pool, now, from, EndpointId(to), frame),
         }
-        true
+        Some(bytes)
     }
 
     fn go_on_cutting(&mut self, pool: &mut Pool, from: EndpointId, cut: Cut) {
@@ -314,15 +324,15 @@ impl Switch {
         }
     }
 
-    fn work_on_storms(&mut self, pool: &mut Pool, now: Instant) -> bool {
-        let Some(network) = self.backlogs.stormy.pop_front() else { return false };
+    fn work_on_storms(&mut self, pool: &mut Pool, now: Instant) -> Option<usize> {
+        let network = self.backlogs.stormy.pop_front()?;
         let storm = &mut self.backlogs.storms[place(network)];
         let waiting = &mut storm.waiting;
-        let flood = storm.flood.take().or_else(|| {
+        let mut flood = storm.flood.take().or_else(|| {
             let frame = waiting.pop(pool)?;
             Some(Flood { everyone: pool.meta(&frame).out == EVERYONE, frame, next: 0 })
-        });
-        let Some(mut flood) = flood else { return false };
+        })?;
+        let bytes = pool.len(&flood.frame);
         let (to, more) = self.forward.next_members(network, flood.everyone, flood.next, None);
         let copy = match (to, more) {
             (Some(to), Some(_)) => {
@@ -341,7 +351,7 @@ impl Switch {
             (Some(to), None) => self.count_drop(to, Reason::NoBuffer),
             (None, copy) => copy.into_iter().for_each(|frame| pool.free(frame)),
         }
-        true
+        Some(bytes)
     }
 
     /// Whether what was for `to` when it was put off at `queued` was for one who is gone.

@@ -2,7 +2,7 @@
 
 use crate::plugs::PlugId;
 use crate::recipe::{Recipe, owner};
-use control::plan::{Plan, PortKind, SwitchPlan, VdePlan};
+use control::plan::{Plan, PortKind, VdePlan};
 use datapath::program::PortId;
 use datapath::units::Rate;
 use ports::{Features, netns};
@@ -16,7 +16,6 @@ pub type Place = (usize, PortId);
 pub struct Held {
     pub kind: Kind,
     pub place: Place,
-    pub weight: u32,
     /// What its line carries, where it once carried more.
     pub slower: Option<Rate>,
 }
@@ -36,7 +35,6 @@ pub struct Wanted {
     pub kind: Want,
     pub label: String,
     pub place: Place,
-    pub weight: u32,
 }
 
 pub enum Want {
@@ -84,7 +82,7 @@ pub fn wanted(plan: &Plan) -> Vec<Wanted> {
                 (_, Some(recipe)) => Want::Opened(recipe),
                 (_, None) => Want::Absent(owner),
             };
-            all.push(Wanted { kind, label, place: (index as usize, id), weight: time_weight(switch, id) });
+            all.push(Wanted { kind, label, place: (index as usize, id) });
         }
     }
     all
@@ -94,10 +92,4 @@ pub fn wanted(plan: &Plan) -> Vec<Wanted> {
 pub fn known_as(plan: &Plan) -> BTreeSet<String> {
     let known_as = |wanted: Wanted| if let Want::Opened(recipe) = wanted.kind { recipe.known_as() } else { None };
     wanted(plan).into_iter().filter_map(known_as).collect()
-}
-
-/// Through an uplink comes what is for all endpoints, so it has the time of all of them.
-pub fn time_weight(switch: &SwitchPlan, id: PortId) -> u32 {
-    let is_uplink = switch.program.uplink.as_ref().is_some_and(|uplink| uplink.port == id);
-    if is_uplink { switch.program.endpoints.values().count().max(1) as u32 } else { 1 }
 }

@@ -6,12 +6,16 @@ use super::ready::{Fresh, Ready};
 use crate::agents;
 use crate::plugs::PlugId;
 use crate::upkeep::Reopen;
-use crate::worker::{AnyPort, Cable, Device, Edit, Way};
+use crate::worker::{AnyPort, Cable, Claim, Device, Edit, Payer, Way};
 use control::plan::{Plan, PortKind};
+use control::time;
 use datapath::link::Side;
-use datapath::program::{PortId, Program};
+use datapath::program::{EndpointId, PortId, Program};
 use datapath::switch::Switch;
 use std::collections::BTreeMap;
+
+/// Claims in one edit: some microseconds' work.
+const CLAIMS: usize = 64;
 
 /// What a change comes to.
 pub struct List {
@@ -54,11 +58,12 @@ impl Site {
         }
         for (number, held) in ready.devices.iter().enumerate().filter_map(|(i, held)| Some((i, held.as_ref()?))) {
             let old = self.devices.get(number).and_then(Option::as_ref);
-            if old.is_some_and(|old| (old.place, old.weight) != (held.place, held.weight)) {
-                edits.push(Edit::Move(number, held.place.0, held.place.1, held.weight));
+            if old.is_some_and(|old| old.place != held.place) {
+                edits.push(Edit::Move(number, held.place.0, held.place.1));
             }
         }
         self.removals(plan, ready, &mut edits)?;
+        edits.extend(new_claims(&claims(&self.programs, &before), &claims(programs, &after)));
         edits.extend(self.agents(plan, programs));
         edits.extend((plan.spin != self.plan.spin).then_some(Edit::Spin(plan.spin)));
         edits.extend((plan.pool != self.plan.pool).then_some(Edit::Memory(plan.pool)));
@@ -105,7 +110,7 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
     let mut places = Vec::new();
     let mut plugs = Vec::new();
     for Fresh { number, port, watched, label, .. } in fresh {
-        let Some(Some(Held { kind, place: (switch, id), weight, .. })) = devices.get(number) else { continue };
+        let Some(Some(Held { kind, place: (switch, id), .. })) = devices.get(number) else { continue };
         let recipe = match kind {
             Kind::Opened(recipe, _) => Some(recipe.clone()),
             Kind::Absent(_) => None,
@@ -116,7 +121,7 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
         };
         new.push((number, Reopen { recipe, label }, watched));
         let device = port.map_or_else(|| Device::absent(*switch, *id), |port| Device::new(port, *switch, *id));
-        places.push(Edit::Device(number, Some((Box::new(device), *weight))));
+        places.push(Edit::Device(number, Some(Box::new(device))));
     }
     // Before removals, behind the changes: a port's owner is there when its frames come.
     let at = edits.iter().position(|edit| matches!(edit, Edit::Device(_, None))).unwrap_or(edits.len());
@@ -148,6 +153,33 @@ pub fn ways(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<Place, Way> {
         }
     }
     ways
+}
+
+/// What part of the worker's time each port has.
+fn claims(programs: &BTreeMap<u32, Program>, ways: &BTreeMap<Place, Way>) -> BTreeMap<Place, (Way, Claim)> {
+    let mut claims = BTreeMap::new();
+    for (&switch, program) in programs {
+        let (shares, switch) = (time::shares(program), switch as usize);
+        let mut claim = |port, payer, tenant_weight, weight| {
+            if let Some(&way) = ways.get(&(switch, port)) {
+                claims.insert((switch, port), (way, Claim { switch, payer, tenant_weight, weight }));
+            }
+        };
+        for (id, endpoint) in program.endpoints.iter() {
+            let (of_tenant, of_endpoint) = (shares.tenants[&endpoint.tenant], shares.endpoints[&EndpointId(id)]);
+            claim(endpoint.port, Payer::Tenant(endpoint.tenant.0), of_tenant, of_endpoint);
+        }
+        if let Some(uplink) = &program.uplink {
+            claim(uplink.port, Payer::Uplink, time::ALL, time::ALL);
+        }
+    }
+    claims
+}
+
+/// Those that are not as they were, some at a time.
+fn new_claims(before: &BTreeMap<Place, (Way, Claim)>, after: &BTreeMap<Place, (Way, Claim)>) -> Vec<Edit> {
+    let new: Vec<_> = after.iter().filter(|(place, claim)| before.get(place) != Some(claim)).collect();
+    new.chunks(CLAIMS).map(|claims| Edit::Claims(claims.iter().map(|(_, claim)| **claim).collect())).collect()
 }
 
 /// The ports at the ends of a link, which the configuration's check has found.

@@ -78,7 +78,7 @@ impl Site {
         log: &Log,
         ready: &mut Ready,
     ) -> Result<(), String> {
-        let Wanted { kind, label, place, weight } = wanted;
+        let Wanted { kind, label, place } = wanted;
         let mut fresh = Fresh { number, port: None, watched: None, label, is_adopted: false };
         let kind = match kind {
             Want::Opened(recipe) => {
@@ -96,7 +96,7 @@ impl Site {
                 Kind::Plug(plan, id)
             }
         };
-        put(&mut ready.devices, number, Held { kind, place, weight, slower: None });
+        put(&mut ready.devices, number, Held { kind, place, slower: None });
         ready.fresh.push(fresh);
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Site {
 
     /// A device that is open stays, maybe set up otherwise.
     pub(super) fn keep(&self, number: usize, before: &Held, wanted: Wanted, ready: &mut Ready) -> Result<(), String> {
-        let Wanted { kind, place, weight, label } = wanted;
+        let Wanted { kind, place, label } = wanted;
         let kind = match (&before.kind, kind) {
             (Kind::Opened(old, features), Want::Opened(recipe)) => {
                 if *old != recipe {
@@ -136,7 +136,7 @@ impl Site {
             }
             _ => return Err(format!("{label} is something else than what is open; this is a fault of levada")),
         };
-        put(&mut ready.devices, number, Held { kind, place, weight, slower: before.slower });
+        put(&mut ready.devices, number, Held { kind, place, slower: before.slower });
         Ok(())
     }
 

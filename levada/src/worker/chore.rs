@@ -1,6 +1,6 @@
 //! Chores: what the worker wants of `upkeep`, because it may take long.
 
-use super::{AnyPort, Worker};
+use super::{AnyPort, Shortage, Worker};
 use crate::upkeep::Reopen;
 use control::plan::Plan;
 use datapath::switch::Event;
@@ -40,6 +40,8 @@ pub enum Chore {
         /// What.
         event: Event,
     },
+    /// Tenants want more of the processor than there is.
+    Shortage(Box<Shortage>),
     /// The ways of tunnels may have changed.
     Ways,
     /// End.
@@ -63,7 +65,6 @@ impl Worker {
 
     /// Takes a device out that is gone.
     pub(super) fn lose(&mut self, index: usize, why: String) {
-        self.turns.sleep(index);
         self.paused.retain(|&paused| paused != index);
         if let Some(port) = self.outside.devices[index].lose() {
             self.hand_over(Chore::Lost { device: index, port, why });

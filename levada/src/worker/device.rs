@@ -1,7 +1,7 @@
 //! A device of the worker: an opened port, or the place of one that is gone.
 
 use datapath::program::PortId;
-use datapath::turns::Cost;
+use datapath::turns::{Cost, Spent};
 use ports::Port;
 
 /// A port that another thread may have opened.
@@ -13,6 +13,9 @@ const READ: Cost = Cost::new(1_200, 80);
 /// What writing costs at the first guess: the receiver's network stack runs in the call.
 const WRITE: Cost = Cost::new(1_800, 100);
 
+/// What making a segment or a copy costs at the first guess: the switch's work, and a pass over the bytes.
+const MAKE: Cost = Cost::new(200, 80);
+
 /// What this worker has measured that frames cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
@@ -20,11 +23,13 @@ pub struct Costs {
     pub read: Cost,
     /// Writing one.
     pub write: Cost,
+    /// Making one of another: a segment, or a copy.
+    pub make: Cost,
 }
 
 impl Default for Costs {
     fn default() -> Self {
-        Costs { read: READ, write: WRITE }
+        Costs { read: READ, write: WRITE, make: MAKE }
     }
 }
 
@@ -55,6 +60,8 @@ pub struct Use {
     pub read_ns: u64,
     /// Time spent writing to it.
     pub write_ns: u64,
+    /// What its port was charged, and how long others used the worker while it had something to do.
+    pub spent: Spent,
 }
 
 impl Device {

@@ -5,9 +5,9 @@
 //! the worker opens, closes, makes and frees nothing large.
 
 use super::agents::Station;
-use super::{AnyPort, Cable, Device, Post, Unit, Way, Worker};
+use super::{AnyPort, Cable, Claim, Device, Post, Unit, Way, Worker, ends_of};
 use datapath::frame::PoolLimits;
-use datapath::link::{Link, LinkConfig};
+use datapath::link::{Link, LinkConfig, Side};
 use datapath::program::{Change, PortId};
 use datapath::switch::Switch;
 use std::sync::mpsc::SyncSender;
@@ -31,10 +31,12 @@ pub enum Edit {
     Ends(usize, [(usize, PortId); 2]),
     /// What is behind a port.
     Way(usize, PortId, Option<Way>),
-    /// A device is put in place with its weight in the sharing of the worker's time, or taken away.
-    Device(usize, Option<(Box<Device>, u32)>),
-    /// A device is another port's now, or has another weight.
-    Move(usize, usize, PortId, u32),
+    /// A device is put in place, or taken away.
+    Device(usize, Option<Box<Device>>),
+    /// A device is another port's now.
+    Move(usize, usize, PortId),
+    /// What parts of the worker's time ports have.
+    Claims(Vec<(Way, Claim)>),
     /// A switch changes.
     Change(usize, Change),
     /// A switch's congestion agent is put in place, knows other things now, or is taken away.
@@ -145,13 +147,13 @@ impl Worker {
                 }
                 ways[port.0 as usize] = way;
             }
-            Edit::Device(index, Some((device, weight))) => return self.put_device(index, device, weight),
+            Edit::Device(index, Some(device)) => return self.put_device(index, device),
             Edit::Device(index, None) => return Ok(self.take_device(index).map(Rest::Port)),
-            Edit::Move(index, switch, port, weight) => {
+            Edit::Move(index, switch, port) => {
                 let device = &mut self.outside.devices[index];
                 (device.switch, device.id) = (switch, port);
-                self.turns.set_weight(index, weight);
             }
+            Edit::Claims(claims) => claims.into_iter().for_each(|(way, claim)| self.seats.claim(way, claim)),
             Edit::Agent(index, post) => return Ok(self.appoint(index, post).map(Rest::Agent)),
             Edit::Change(index, change) => {
                 let unit = &mut self.units[index];
@@ -182,13 +184,19 @@ impl Worker {
         if let Some(cable) = &mut cable {
             cable.link.clear(&mut self.pool);
         }
+        for (way, side) in ends_of(index).into_iter().zip(Side::ALL) {
+            match &self.outside.cables[index] {
+                Some(cable) => self.seats.claim_any(way, cable.ends[side as usize].0),
+                None => self.seats.leave(way),
+            }
+        }
         cable.map(|cable| Rest::Edit(Edit::Cable(index, Some(cable))))
     }
 
-    fn put_device(&mut self, index: usize, mut device: Box<Device>, weight: u32) -> Result<Option<Rest>, String> {
+    fn put_device(&mut self, index: usize, mut device: Box<Device>) -> Result<Option<Rest>, String> {
         self.room_for(index);
         let before = self.take_device(index);
-        self.turns.set_weight(index, weight);
+        self.seats.claim_any(Way::Device(index), device.switch);
         let Some(port) = &device.port else {
             self.outside.devices[index] = *device;
             return Ok(None);
@@ -197,7 +205,7 @@ impl Worker {
             Some(fd) => self.wake.watch(index, fd).map_err(|error| format!("a device cannot be watched: {error}"))?,
             None => self.polled.push(index),
         }
-        self.turns.wake(index);
+        self.seats.wake(Way::Device(index));
         std::mem::swap(&mut self.outside.devices[index], &mut device);
         Ok(before.map(Rest::Port))
     }
@@ -206,7 +214,6 @@ impl Worker {
     fn room_for(&mut self, index: usize) {
         while self.outside.devices.len() <= index {
             self.outside.devices.push(Device::absent(0, PortId(0)));
-            self.turns.add(1);
         }
     }
 
@@ -218,7 +225,7 @@ impl Worker {
     }
 
     fn take_device(&mut self, index: usize) -> Option<AnyPort> {
-        self.turns.sleep(index);
+        self.seats.leave(Way::Device(index));
         self.paused.retain(|&paused| paused != index);
         self.polled.retain(|&polled| polled != index);
         let device = self.outside.devices.get_mut(index)?;

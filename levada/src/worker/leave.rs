@@ -1,7 +1,8 @@
 //! How the worker gives its work away: see `handover`.
 
-use super::{AnyPort, Order, Worker};
+use super::{AnyPort, Order, Way, Worker};
 use crate::handover::DRAIN_NS;
+use datapath::program::PortId;
 use datapath::switch::{Imported, State};
 use datapath::units::Instant;
 use ports::Inherited;
@@ -75,6 +76,15 @@ impl Worker {
         }
     }
 
+    /// Makes a piece of what each port's frames are yet to be made into: nothing is read, so nobody's turn is longer than another's.
+    fn make_all(&mut self) {
+        for unit in &mut self.units {
+            for port in (0..unit.ways.len() as u32).map(PortId) {
+                unit.touched |= unit.switch.work(&mut self.pool, self.outside.now, port).is_some();
+            }
+        }
+    }
+
     /// Sends what is held, and reads nothing, for at most `most_ns`.
     fn drain(&mut self, most_ns: u64) {
         let end = self.outside.look().plus_ns(most_ns);
@@ -84,15 +94,16 @@ impl Worker {
                 return;
             }
             self.pump();
+            self.make_all();
             if self.units.iter().any(|unit| unit.touched) {
                 continue;
             }
             let links = self.outside.cables.iter().flatten().filter_map(|cable| cable.link.poll_timeout());
             let due: Option<Instant> = self.units.iter().filter_map(|unit| unit.due).chain(links).min();
             let wait = due.unwrap_or(end).min(end).since(self.outside.look());
-            let turns = &mut self.turns;
+            let seats = &mut self.seats;
             // The bell is for orders, and they are looked at afterwards.
-            self.wake.wait(Some(wait), |device| turns.wake(device));
+            self.wake.wait(Some(wait), |device| seats.wake(Way::Device(device)));
         }
     }
 }

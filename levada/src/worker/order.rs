@@ -8,7 +8,7 @@ use super::edit::Edits;
 use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
-use super::{AnyPort, Chore, Lent, Worker};
+use super::{AnyPort, Chore, Lent, Way, Worker};
 use crate::peers::Voice;
 use datapath::journey::Journey;
 use datapath::offload::Offload;
@@ -225,6 +225,6 @@ impl Worker {
             return;
         }
         self.outside.devices[index].restore(port);
-        self.turns.wake(index);
+        self.seats.wake(Way::Device(index));
     }
 }

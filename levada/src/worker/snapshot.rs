@@ -2,12 +2,13 @@
 //! frame waits for all of them; up to a hundred or so are copied in one round, and so at one moment.
 
 use super::device::Use;
-use super::{Cable, Effort, Unit, Worker};
+use super::{Cable, Effort, Unit, Way, Worker};
 use control::plan::Plan;
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
 use datapath::stats::{EndpointStats, LaneStats};
+use datapath::turns::Spent;
 use datapath::units::{Both, Instant};
 use datapath::verdict::DropCounters;
 use rustix::time::{ClockId, clock_gettime};
@@ -29,6 +30,8 @@ pub struct Snapshot {
     pub span_ns: u64,
     /// What the worker has spent its time on.
     pub effort: Effort,
+    /// What the worker spent on changes and on numbers.
+    pub own: Spent,
     /// Processor time of the worker's thread.
     pub cpu_ns: u64,
     /// What the worker has measured a frame to cost in nanoseconds, read and written: 64 bytes, and 64 KiB.
@@ -52,6 +55,10 @@ pub struct SwitchNumbers {
     pub endpoints: Vec<EndpointStats>,
     /// By tenant.
     pub tenants: Vec<Both<LaneStats>>,
+    /// By tenant, what it had of the worker, and how long it was short of it in nanoseconds.
+    pub time: Vec<(Spent, u64)>,
+    /// What the uplink had of the worker.
+    pub uplink_time: Spent,
     /// The uplink.
     pub uplink: Both<LaneStats>,
     /// Drops that belong to no endpoint.
@@ -97,6 +104,7 @@ impl Snapshot {
             let numbers = &mut self.switches[id as usize];
             numbers.clear();
             numbers.tenants.reserve(switch.program.tenants.len());
+            numbers.time.reserve(switch.program.tenants.len());
             numbers.endpoints.reserve(switch.program.endpoints.len());
         }
         self.devices.clear();
@@ -111,6 +119,7 @@ impl SwitchNumbers {
     fn clear(&mut self) {
         self.endpoints.clear();
         self.tenants.clear();
+        self.time.clear();
         self.narrow_paths.clear();
         self.uplink = Both::default();
     }
@@ -195,6 +204,7 @@ impl Worker {
                         numbers.uplink.ingress.sum(&stats.ingress);
                     }
                     numbers.tenants.push(stats);
+                    numbers.time.push((self.seats.tenant_spent(index, id), self.look.short_ns(index, id)));
                 }
             }
             Stage::Endpoints(index) => {
@@ -219,7 +229,9 @@ impl Worker {
             }
             Stage::Devices => {
                 let step = count.step(self.outside.devices.len(), Stage::End);
-                count.into.devices.extend(self.outside.devices[step].iter().map(|device| device.use_));
+                let spent = |index| self.seats.spent(Way::Device(index));
+                let uses = step.map(|index| Use { spent: spent(index), ..self.outside.devices[index].use_ });
+                count.into.devices.extend(uses);
             }
             Stage::End => {}
         }
@@ -230,14 +242,16 @@ impl Worker {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         into.now = self.outside.now;
         into.effort.clone_from(&self.effort);
+        into.own = self.seats.own_spent();
         into.cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
         let costs = &self.outside.costs;
         into.cost_ns = [60, 65_536].map(|bytes| costs.read.of(1, bytes) + costs.write.of(1, bytes));
         into.frames_in_use = self.pool.in_use();
         into.available = Some(self.pool.available());
         into.switches.resize_with(self.units.len(), SwitchNumbers::default);
-        for (numbers, Unit { switch, .. }) in into.switches.iter_mut().zip(&self.units) {
+        for (index, (numbers, Unit { switch, .. })) in into.switches.iter_mut().zip(&self.units).enumerate() {
             numbers.clear();
+            numbers.uplink_time = self.seats.uplink_spent(index);
             numbers.uplink_drops.clone_from(switch.uplink_drops());
             numbers.learned = switch.learned();
             numbers.narrow_paths.extend(switch.narrow_paths(into.now));

@@ -64,7 +64,7 @@ impl Bed {
         let (inbox, orders) = sync_channel(8);
         let (sender, chores) = sync_channel(64);
         let (near, far): (Vec<_>, Vec<_>) = (0..endpoints).map(|_| pair(FRAMES, OffloadSupport::ALL)).unzip();
-        let device = |(e, port): (usize, PairPort)| (Device::new(Box::new(port), 0, PortId(e as u32)), 1);
+        let device = |(e, port): (usize, PairPort)| Device::new(Box::new(port), 0, PortId(e as u32));
         let parts = Parts {
             pool: Pool::new(PoolLimits::default()),
             units: vec![Unit::new(

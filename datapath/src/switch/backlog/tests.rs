@@ -37,7 +37,7 @@ fn due(rig: &mut Rig) -> Vec<u32> {
 
 /// One turn's piece of who is at `port`, and what came of it.
 fn turn(rig: &mut Rig, port: u32) -> Vec<u32> {
-    assert!(rig.switch.work(&mut rig.pool, rig.now, PortId(port)), "nothing to do at {port}");
+    assert!(rig.switch.work(&mut rig.pool, rig.now, PortId(port)).is_some(), "nothing to do at {port}");
     due(rig)
 }
 
