@@ -4,7 +4,7 @@
 //! that their number is bounded by the configuration. What strangers choose (addresses) is never a label. Written by hand: it is two
 //! dozen lines of format, and the report is there already; the tests parse it strictly.
 
-use crate::report::{LaneReport, LinkEndReport, Report, SharedReport, SojournReport};
+use crate::report::{LaneReport, LinkEndReport, ProcessorReport, Report, SharedReport, SojournReport};
 use crate::seat::{ClusterReply, ClusterReport};
 use crate::whereabouts::DeviceReport;
 use datapath::sojourn::Sojourn;
@@ -149,6 +149,9 @@ pub fn text(report: &Report, cluster: &ClusterReply) -> String {
                 );
                 all.gauge("levada_uplink_guarantees_met", "Whether the guarantees fit.", &to, u8::from(way.met));
             }
+            let used = "What the worker spent on frames from the uplink.";
+            let of_uplink = labels(&of_switch);
+            all.counter("levada_uplink_processor_seconds", used, &of_uplink, Seconds(uplink.processor.used_ns));
             drops(
                 &mut all,
                 "levada_uplink_drops",
@@ -159,6 +162,7 @@ pub fn text(report: &Report, cluster: &ClusterReply) -> String {
         }
         for tenant in &switch.tenants {
             let of_tenant = [of_switch[0], ("tenant", tenant.name.as_str())];
+            processor(&mut all, &labels(&of_tenant), &tenant.processor);
             for (word, shared) in [("egress", &tenant.egress), ("ingress", &tenant.ingress)] {
                 let to = labels(&[of_tenant[0], of_tenant[1], ("direction", word)]);
                 let help = "Wire bytes to or from the uplink, endpoints that are gone included.";
@@ -261,6 +265,7 @@ fn worker(all: &mut Families, report: &Report) {
     all.gauge("levada_uptime_seconds", "Time since the daemon's start.", "", Seconds(report.now_ns));
     all.counter("levada_worker_busy_seconds", "Time not spent waiting.", "", Seconds(worker.busy_ns));
     all.counter("levada_worker_cpu_seconds", "Processor time.", "", Seconds(worker.cpu_ns));
+    all.counter("levada_worker_own_seconds", "Time for changes and for numbers.", "", Seconds(worker.own_ns));
     all.counter("levada_worker_rounds", "Rounds of the loop.", "", worker.rounds);
     all.histogram("levada_worker_loop_lag_seconds", "How late what was due was done.", &worker.loop_lag_buckets);
     all.histogram("levada_worker_round_seconds", "How long rounds of the loop took.", &worker.round_buckets);
@@ -270,6 +275,14 @@ fn worker(all: &mut Families, report: &Report) {
     for (size, free) in free {
         all.gauge("levada_memory_free_buffers", "Buffers that can still be had.", &labels(&[("size", size)]), free);
     }
+}
+
+fn processor(all: &mut Families, to: &str, had: &ProcessorReport) {
+    let short = "Time in which it wanted more of the processor than there was.";
+    let waited = "What the worker spent on others while something of it waited.";
+    all.counter("levada_tenant_processor_seconds", "What the worker spent on it.", to, Seconds(had.used_ns));
+    all.counter("levada_tenant_processor_waited_seconds", waited, to, Seconds(had.waited_ns));
+    all.counter("levada_tenant_processor_short_seconds", short, to, Seconds(had.short_ns));
 }
 
 fn link_end(all: &mut Families, to: &str, sent: &LinkEndReport) {

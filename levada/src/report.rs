@@ -15,6 +15,7 @@ use datapath::link::LinkStats;
 use datapath::program::{Endpoint, PortId, Share, TenantId};
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats};
+use datapath::turns::Spent;
 use datapath::units::{Both, Direction, Rate};
 use datapath::verdict::DropCounters;
 use schemars::JsonSchema;
@@ -67,6 +68,20 @@ pub struct WorkerReport {
     pub rounds: u64,
     /// What reading and writing a frame has lately cost: of 60 bytes, and of 64 KiB.
     pub frame_cost_ns: [u64; 2],
+    /// What it spent on changes, and on numbers for who looks.
+    #[serde(default)]
+    pub own_ns: u64,
+}
+
+/// What somebody had of the worker's time.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessorReport {
+    /// What was spent for it: reading, writing, cutting and copying, by what these have been measured to cost.
+    pub used_ns: u64,
+    /// What was spent for others while something of it waited to be read or copied.
+    pub waited_ns: u64,
+    /// How long it was short: the worker had no time left, and something of it waited nearly always.
+    pub short_ns: u64,
 }
 
 /// Of many durations, in nanoseconds.
@@ -160,6 +175,9 @@ pub struct UplinkReport {
     pub ingress: UplinkDirection,
     /// Frames that belong to no endpoint.
     pub drops: BTreeMap<String, u64>,
+    /// What it had of the worker's time.
+    #[serde(default)]
+    pub processor: ProcessorReport,
 }
 
 /// One direction of an uplink.
@@ -189,6 +207,9 @@ pub struct TenantReport {
     pub ingress: SharedReport,
     /// Its endpoints.
     pub endpoints: Vec<EndpointReport>,
+    /// What it had of the worker's time.
+    #[serde(default)]
+    pub processor: ProcessorReport,
 }
 
 /// An endpoint.
@@ -378,6 +399,7 @@ impl Facts {
                 cpu_ns: shot.cpu_ns,
                 rounds: effort.rounds,
                 frame_cost_ns: shot.cost_ns,
+                own_ns: shot.own.used_ns,
             },
             memory: MemoryReport {
                 frames: shot.frames_in_use,
@@ -456,6 +478,7 @@ impl Part<'_> {
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
             drops: drops(&self.numbers.uplink_drops),
+            processor: processor(self.numbers.uplink_time, 0),
         })
     }
 
@@ -463,12 +486,14 @@ impl Part<'_> {
         let program = &self.plan.program;
         let share = &program.tenants[id.0 as usize].share;
         let stats = of(&self.numbers.tenants, id.0);
+        let (spent, short_ns) = of(&self.numbers.time, id.0);
         let endpoints = self.endpoints.get(&id.0).into_iter().flatten();
         TenantReport {
             name: name.to_owned(),
             egress: shared(&share.egress, &stats.egress),
             ingress: shared(&share.ingress, &stats.ingress),
             endpoints: endpoints.map(|&(id, endpoint)| self.endpoint(id, endpoint)).collect(),
+            processor: processor(spent, short_ns),
         }
     }
 
@@ -523,6 +548,10 @@ impl Part<'_> {
         let state = if is_up { "up" } else { "down" }.to_owned();
         PortState { state, device, losses: used.losses, worker_ns: used.read_ns + used.write_ns }
     }
+}
+
+fn processor(spent: Spent, short_ns: u64) -> ProcessorReport {
+    ProcessorReport { used_ns: spent.used_ns, waited_ns: spent.waited_ns, short_ns }
 }
 
 fn sharing(kind: &PortKind) -> Option<String> {

@@ -146,7 +146,28 @@ fn switch_table(switch: &SwitchReport) -> String {
             rows.extend(endpoint_rows(endpoint));
         }
     }
-    out + &columns(&rows) + &shortcuts(switch)
+    out + &columns(&rows) + &processor(switch) + &shortcuts(switch)
+}
+
+/// Who was short of the processor, if anybody was, and who has used it most.
+fn processor(switch: &SwitchReport) -> String {
+    let short = switch.tenants.iter().filter(|tenant| tenant.processor.short_ns > 0);
+    let short: Vec<String> =
+        short.map(|tenant| format!("{} for {}", tenant.name, show_time(tenant.processor.short_ns))).collect();
+    if short.is_empty() {
+        return String::new();
+    }
+    let tenants = switch.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant.processor.used_ns));
+    let uplink = switch.uplink.iter().map(|uplink| ("frames from the uplink", uplink.processor.used_ns));
+    let mut users: Vec<(&str, u64)> = tenants.chain(uplink).collect();
+    users.sort_by_key(|(_, used_ns)| std::cmp::Reverse(*used_ns));
+    let all = users.iter().map(|(_, used_ns)| used_ns).sum::<u64>().max(1);
+    let users = users.iter().take(3).map(|(name, used_ns)| format!("{name} {} %", used_ns * 100 / all));
+    format!(
+        "  short of processor time, not of the link: {}; used since the start: {}\n",
+        short.join(", "),
+        users.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Whose frames take shortcuts, and where they do in part or not at all, why. Those that have nobody to take one to are left out.

@@ -10,7 +10,7 @@ mod terminal;
 use crate::cli::Instance;
 use crate::client::Client;
 use crate::os::Signals;
-use crate::report::{LaneReport, Report, SharedReport, SojournReport};
+use crate::report::{LaneReport, ProcessorReport, Report, SharedReport, SojournReport};
 use crate::{Failure, print};
 use clap::Args;
 use control::units::{show_rate, show_time};
@@ -49,6 +49,10 @@ pub struct Comparison {
     pub interval_ns: u64,
     /// Part of it that the worker was busy, in thousandths.
     pub busy_permille: u64,
+    /// Tenants that wanted more of the processor than there was, and for how long.
+    pub short_of_processor: Vec<(String, u64)>,
+    /// Who used the processor most in this time, in thousandths of what all used.
+    pub processor_users: Vec<(String, u64)>,
     /// Everybody, the worst off first.
     pub rows: Vec<Row>,
 }
@@ -137,6 +141,16 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     }
     let mut rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     blame(&mut rows);
+    let (short_of_processor, processor_users) = processor(before, now);
+    // Then it is not what a neighbour takes of the link.
+    for row in &mut rows {
+        let is_of = |(tenant, _): &(String, u64)| {
+            row.path.strip_prefix(tenant.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if short_of_processor.iter().any(is_of) {
+            row.at_cost_of = None;
+        }
+    }
     rows.sort_by_cached_key(|row| {
         let dropped: u64 = row.drops.values().sum();
         (
@@ -149,7 +163,35 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
         )
     });
     let busy_ns = now.worker.busy_ns.saturating_sub(before.worker.busy_ns);
-    Comparison { version: 1, name: now.name.clone(), interval_ns, busy_permille: busy_ns * 1000 / interval_ns, rows }
+    let busy_permille = busy_ns * 1000 / interval_ns;
+    let name = now.name.clone();
+    Comparison { version: 1, name, interval_ns, busy_permille, short_of_processor, processor_users, rows }
+}
+
+/// Who was short of the processor between two reports, and who used most of it.
+fn processor(before: &Report, now: &Report) -> (Vec<(String, u64)>, Vec<(String, u64)>) {
+    let (mut short, mut users) = (Vec::new(), Vec::new());
+    for switch in &now.switches {
+        let Some(old) = before.switches.iter().find(|s| s.name == switch.name) else { continue };
+        let tenants = by_name(&old.tenants, |tenant| &tenant.name);
+        for tenant in &switch.tenants {
+            let was = tenants.get(&*tenant.name).map_or(ProcessorReport::default(), |old| old.processor);
+            let path = format!("{}/{}", switch.name, tenant.name);
+            let short_ns = tenant.processor.short_ns.saturating_sub(was.short_ns);
+            short.extend((short_ns > 0).then(|| (path.clone(), short_ns)));
+            users.push((path, tenant.processor.used_ns.saturating_sub(was.used_ns)));
+        }
+        if let (Some(uplink), Some(old)) = (&switch.uplink, &old.uplink) {
+            let used_ns = uplink.processor.used_ns.saturating_sub(old.processor.used_ns);
+            users.push((format!("{} uplink", switch.name), used_ns));
+        }
+    }
+    let all = users.iter().map(|(_, used_ns)| used_ns).sum::<u64>().max(1);
+    users.sort_by_cached_key(|(path, used_ns)| (Reverse(*used_ns), path.clone()));
+    users.truncate(3);
+    users.retain(|(_, used_ns)| *used_ns > 0);
+    users.iter_mut().for_each(|(_, used_ns)| *used_ns = *used_ns * 1000 / all);
+    (short, users)
 }
 
 /// There may be a hundred thousand.
@@ -216,7 +258,12 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
     let rate = |bps: u64| if bps == 0 { "-".to_owned() } else { show_rate(Rate(round(bps))) };
     let short: Vec<&Row> = seen.rows.iter().filter(|row| row.is_short).collect();
     let mut out = vec![format!("{}  worker busy {}.{} %", seen.name, seen.busy_permille / 10, seen.busy_permille % 10)];
-    if short.is_empty() {
+    if !seen.short_of_processor.is_empty() {
+        let users = seen.processor_users.iter().map(|(path, permille)| format!("{path} {} %", permille / 10));
+        let tenants = seen.short_of_processor.iter().take(3).map(|(path, ns)| format!("{path} for {}", tenths(*ns)));
+        out.push(format!("SHORT OF PROCESSOR TIME {}", tenants.collect::<Vec<_>>().join(", ")));
+        out.push(format!("      used by {}", users.collect::<Vec<_>>().join(", ")));
+    } else if short.is_empty() {
         out.push("nobody is short of a guarantee".to_owned());
     }
     for row in short.iter().take(3) {
@@ -327,6 +374,25 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
 mod tests {
     use super::terminal::LINES;
     use super::*;
+
+    #[test]
+    fn shortage_of_the_processor_is_nobodys_doing_on_the_link() {
+        let mut before = report(1, &[("a", 60, 0, 0, 0), ("b", 0, 0, 0, 0)]);
+        let mut now = report(2, &[("a", 60, 1_000_000, 9_000_000, 900), ("b", 0, 90_000_000, 0, 0)]);
+        let blamed = compare(&before, &now, &mut Unmet::new());
+        assert!(blamed.rows.iter().any(|row| row.at_cost_of.is_some()));
+        before.switches[0].tenants[0].processor = ProcessorReport { used_ns: 5, waited_ns: 5, short_ns: 7 };
+        let had = ProcessorReport { used_ns: 100_000_005, waited_ns: 800_000_000, short_ns: 1_000_000_007 };
+        now.switches[0].tenants[0].processor = had;
+        let seen = compare(&before, &now, &mut Unmet::new());
+        let tenant = format!("{}/{}", now.switches[0].name, now.switches[0].tenants[0].name);
+        assert_eq!(seen.short_of_processor, [(tenant.clone(), 1_000_000_000)]);
+        assert_eq!(seen.processor_users, [(tenant.clone(), 1000)]);
+        assert!(seen.rows.iter().all(|row| row.at_cost_of.is_none()));
+        let text = screen(&seen, 40, 100);
+        assert!(text.contains(&format!("SHORT OF PROCESSOR TIME {tenant} for 1.0 s")), "{text}");
+        assert!(text.contains(&format!("used by {tenant} 100 %")), "{text}");
+    }
 
     /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and unmet milliseconds of its egress.
     fn report(seconds: u64, endpoints: &[(&str, u64, u64, u64, u64)]) -> Report {

@@ -69,6 +69,9 @@ const PAUSE_NS: u64 = 1_000_000;
 /// How often events in switches are handed on, in nanoseconds.
 const EVENTS_NS: u64 = 1_000_000_000;
 
+/// Most that is charged for a turn of the worker's own, in nanoseconds: more than such a turn takes, but where the machine stood still meanwhile.
+const MOST_OWN_NS: u64 = 100_000;
+
 /// What is behind a port of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
@@ -297,7 +300,7 @@ impl Worker {
         } else if self.has_counts() {
             self.count();
         }
-        self.seats.charge_own(self.outside.look().since(start));
+        self.seats.charge_own(self.outside.look().since(start).min(MOST_OWN_NS));
         self.seats.set_own(self.has_edits() || self.has_counts());
     }
 
@@ -354,7 +357,10 @@ impl Worker {
         let way = Way::Device(index);
         let device = &mut self.outside.devices[index];
         // A device that rests is read again when the switch wants it, whatever the kernel says of it meanwhile.
-        let Some(port) = device.port.as_mut().filter(|_| !device.is_paused) else { return self.seats.sleep(way) };
+        let Some(port) = device.port.as_mut().filter(|_| !device.is_paused) else {
+            self.seats.charge(way, self.outside.costs.read.of(1, 0));
+            return self.seats.sleep(way);
+        };
         let burst = (credit_ns / device.frame_ns.max(1)).clamp(BURST_LEAST, BURST) as usize;
         let read = match port.rx(&mut self.pool, burst, &mut self.burst) {
             Ok(read) => read,
@@ -504,7 +510,9 @@ impl Worker {
             device.is_paused
         });
         for &index in &self.polled {
-            self.seats.wake(Way::Device(index));
+            if outside.devices[index].port.is_some() && !outside.devices[index].is_paused {
+                seats.wake(Way::Device(index));
+            }
         }
         if self.trace.as_ref().is_some_and(|trace| trace.is_over(now)) {
             self.trace = None;

@@ -60,6 +60,7 @@ fn report() -> Report {
     }
     let mut switch = crate::worker::SwitchNumbers::default();
     switch.tenants.resize_with(1, Default::default);
+    switch.time = vec![(datapath::turns::Spent { used_ns: 1_500_000_000, waited_ns: 250_000_000 }, 3_000_000_000)];
     switch.endpoints.resize_with(2, Default::default);
     switch.endpoints[1].egress.traffic.wire_bytes = 77;
     switch.endpoints[1].egress.unmet_ns = 2_500_000_000;
@@ -141,6 +142,10 @@ fn the_report_is_sound_openmetrics() {
     let limit = format!("levada_endpoint_limit_bytes_per_second{{{of_b},direction=\"egress\"}}");
     assert_eq!(get(&limit) as u64, 1_000_000);
     assert_eq!(get(&format!("levada_endpoint_unmet_seconds_total{{{of_b},direction=\"egress\"}}")).to_string(), "2.5");
+    let red = "{switch=\"s1\",tenant=\"red\"}";
+    for (name, seconds) in [("", 1.5), ("_waited", 0.25), ("_short", 3.0)] {
+        assert_eq!(get(&format!("levada_tenant_processor{name}_seconds_total{red}")), seconds);
+    }
     assert_eq!(get("levada_tenant_unmet_seconds_total{switch=\"s1\",tenant=\"red\",direction=\"ingress\"}") as u64, 0);
     let sojourn = |suffix: &str, le: &str| {
         get(&format!("levada_endpoint_sojourn_seconds{suffix}{{{of_b},direction=\"ingress\"{le}}}"))

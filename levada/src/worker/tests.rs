@@ -268,3 +268,142 @@ fn learned_addresses_are_told_in_parts() {
     assert!(answer.recv_timeout(Duration::from_secs(10)).unwrap().next.is_none(), "no such switch");
     bed.stop();
 }
+
+/// So many frames of so many bytes, one after the other, each of which a port without offloads gets in pieces of `size`.
+fn offloaded(from: u8, to: Mac, payload: usize, size: u16, pool: &mut Pool) -> Option<Frame> {
+    let ip = |n| std::net::Ipv4Addr::new(10, 0, 0, n);
+    build::eth(mac(from), to).ipv4(ip(from), ip(200)).tcp(1, 2, 0).payload(vec![1; payload]).gso(size).frame(pool)
+}
+
+/// A worker that is driven by hand, whose switch has endpoints of two tenants: 0 and 1, whose port cannot cut, of the first; 2 and 3 of the
+/// second. Nobody empties what is sent to 1 and 3.
+fn by_hand() -> (Worker, Vec<PairPort>, Receiver<Chore>) {
+    let mut program = program(4);
+    program.tenants.push(Tenant::default());
+    for endpoint in program.endpoints.values_mut().skip(2) {
+        endpoint.tenant = TenantId(1);
+    }
+    program.ports[1].offload = OffloadSupport::NONE;
+    let (_, inbox) = sync_channel(1);
+    let (sender, chores) = sync_channel(64);
+    let (near, far): (Vec<_>, Vec<_>) = (0..4).map(|_| pair(FRAMES, OffloadSupport::ALL)).unzip();
+    let device = |(e, port): (usize, PairPort)| Device::new(Box::new(port), 0, PortId(e as u32));
+    let parts = Parts {
+        pool: Pool::new(PoolLimits::default()),
+        units: vec![Unit::new(Switch::new(&program, 1).unwrap(), (0..4).map(|e| Some(Way::Device(e))).collect())],
+        cables: Vec::new(),
+        devices: near.into_iter().enumerate().map(device).collect(),
+        spin: false,
+        wake: Wake::new().unwrap(),
+        clock: Clock::start(),
+        inbox,
+        chores: sender,
+    };
+    let mut worker = Worker::new(parts).unwrap();
+    for (port, tenant) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+        let claim = Claim { switch: 0, payer: Payer::Tenant(tenant), tenant_weight: 1, weight: 1 };
+        worker.seats.claim(Way::Device(port), claim);
+    }
+    (worker, far, chores)
+}
+
+/// Takes out what arrived.
+fn empty(far: &mut PairPort, pool: &mut Pool) -> usize {
+    let mut frames = Vec::new();
+    let _ = far.rx(pool, FRAMES, &mut frames);
+    let count = frames.len();
+    frames.into_iter().for_each(|frame| pool.free(frame));
+    count
+}
+
+#[test]
+fn a_frame_of_thousands_of_segments_delays_a_neighbour_by_a_turn_and_is_charged_to_its_sender() {
+    let (mut worker, mut far, _chores) = by_hand();
+    let mut pool = Pool::new(PoolLimits::default());
+    for _ in 0..8 {
+        let frame = offloaded(0, mac(1), 16_000, 8, &mut pool).unwrap();
+        far[0].tx(&mut pool, frame).unwrap();
+    }
+    let mut frames = 0;
+    for round in 0..2000 {
+        // The victim has a frame now and then, and each is passed on within a few turns of others.
+        if round % 20 == 0 {
+            let bytes = frame(2, 3);
+            let frame = pool.alloc_from(&bytes).unwrap();
+            far[2].tx(&mut pool, frame).unwrap();
+            for turn in 0.. {
+                worker.do_what_is_due();
+                worker.take_a_turn();
+                worker.pump();
+                if empty(&mut far[3], &mut pool) == 1 {
+                    break;
+                }
+                // Ports in memory are asked whether they have something, and so have turns too.
+                assert!(turn < 8, "in round {round}");
+            }
+        }
+        worker.do_what_is_due();
+        worker.take_a_turn();
+        worker.pump();
+        frames += empty(&mut far[1], &mut pool);
+    }
+    assert!(frames > 1000, "the segments go on meanwhile: {frames}");
+    let [sender, receiver] = [0, 1].map(|port| worker.seats.spent(Way::Device(port)).used_ns);
+    assert!(sender > 2 * receiver, "who receives pays for being asked alone: {sender} and {receiver}");
+}
+
+#[test]
+fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
+    let (mut worker, mut far, _chores) = by_hand();
+    let mut pool = Pool::new(PoolLimits::default());
+    let (claim, way) =
+        (|weight| Claim { switch: 0, payer: Payer::Tenant(1), tenant_weight: weight, weight: 1 }, Way::Device(2));
+    worker.seats.claim(way, claim(3));
+    let before = [0, 1].map(|tenant| worker.seats.tenant_spent(0, tenant).used_ns);
+    for _ in 0..20_000 {
+        // Both always have something: the one frames to be cut, the other small ones.
+        while let Some(frame) = offloaded(0, mac(1), 16_000, 8, &mut pool) {
+            if far[0].tx(&mut pool, frame).is_err() {
+                break;
+            }
+        }
+        while let Some(frame) = pool.alloc_from(&frame(2, 3)) {
+            if far[2].tx(&mut pool, frame).is_err() {
+                break;
+            }
+        }
+        worker.do_what_is_due();
+        worker.take_a_turn();
+        worker.pump();
+        empty(&mut far[1], &mut pool);
+        empty(&mut far[3], &mut pool);
+    }
+    let used = [0, 1].map(|tenant| worker.seats.tenant_spent(0, tenant).used_ns - before[tenant as usize]);
+    let part = used[1] * 1000 / (used[0] + used[1]);
+    assert!((735..=765).contains(&part), "{part} of 1000: {used:?}");
+}
+
+#[test]
+fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
+    let (mut worker, mut far, _chores) = by_hand();
+    let mut pool = Pool::new(PoolLimits::default());
+    let (reply, answers) = sync_channel(1000);
+    for _ in 0..20_000 {
+        while let Some(frame) = pool.alloc_from(&frame(2, 3)) {
+            if far[2].tx(&mut pool, frame).is_err() {
+                break;
+            }
+        }
+        if worker.counts.len() < 10 {
+            worker.carry_out(Order::Snapshot { into: Box::default(), reply: reply.clone() });
+        }
+        worker.seats.set_own(worker.has_edits() || worker.has_counts());
+        worker.do_what_is_due();
+        worker.take_a_turn();
+        worker.pump();
+        empty(&mut far[3], &mut pool);
+        answers.try_iter().for_each(drop);
+    }
+    let (own, all) = (worker.seats.own_spent().used_ns, worker.seats.all_ns());
+    assert!(own <= all / 20 + 2 * MOST_OWN_NS, "{own} of {all}");
+}
