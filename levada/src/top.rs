@@ -377,8 +377,8 @@ mod tests {
 
     #[test]
     fn shortage_of_the_processor_is_nobodys_doing_on_the_link() {
-        let mut before = report(1, &[("a", 60, 0, 0, 0), ("b", 0, 0, 0, 0)]);
-        let mut now = report(2, &[("a", 60, 1_000_000, 9_000_000, 900), ("b", 0, 90_000_000, 0, 0)]);
+        let mut before = report(10, &[("a", 60, 0, 0, 0), ("b", 0, 0, 0, 0)]);
+        let mut now = report(11, &[("a", 60, 1_000_000, 9_000_000, 900), ("b", 0, 90_000_000, 0, 0)]);
         let blamed = compare(&before, &now, &mut Unmet::new());
         assert!(blamed.rows.iter().any(|row| row.at_cost_of.is_some()));
         before.switches[0].tenants[0].processor = ProcessorReport { used_ns: 5, waited_ns: 5, short_ns: 7 };
