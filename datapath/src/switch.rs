@@ -235,7 +235,6 @@ impl Switch {
     /// The next frame that is due or yet to be made of another, and the port it leaves by. Its metadata say whose it is: `Meta::out` is the
     /// port of the endpoint that it is charged to.
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
-        self.settle_memory(pool);
         loop {
             if let Some(out) = self.tx_due(pool, now) {
                 return Some(out);
@@ -248,6 +247,7 @@ impl Switch {
 
     /// The same, without what is yet to be made of other frames.
     pub fn tx_due(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
+        self.settle_memory(pool);
         loop {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
