@@ -211,7 +211,8 @@ fn what_may_be_outside_goes_there_beyond_the_budget() {
     let sent: Vec<_> = (0..1000).map(|_| rig.send(1, &udp(1, 9))).collect();
     assert!(sent.iter().all(|(verdict, out)| *verdict == FORWARDED && out.contains(&0)));
     let copied = sent.iter().filter(|(_, out)| *out == [0, 2, 3]).count();
-    assert!((250..=252).contains(&copied), "copies to neighbours within the budget: {copied}");
+    // Of 250, what is not kept for ARP, and what comes meanwhile.
+    assert!((187..=190).contains(&copied), "copies to neighbours within the budget: {copied}");
     assert_eq!(rig.drops(0), vec![]);
     let mut alone = Rig::new(&[Attachment::Vlan(10)], &[(0, 0)], |_| {});
     assert!((0..1000).all(|_| alone.send(1, &udp(1, 9)) == (FORWARDED, vec![0])));
