@@ -134,7 +134,8 @@ proptest! {
         for (queue, other, what, quarters) in operations {
             match what {
                 0 => bed.pop(queue),
-                1 => bed.pool.set_part(bed.owners[other], Part::of(quarters, 8)),
+                // No more than each has at first: together they are promised no more than there is.
+                1 => bed.pool.set_part(bed.owners[other], Part::of(quarters.min(2), 8)),
                 2 => {
                     let owner = bed.owners[other];
                     bed.queues[queue].set_owner(&mut bed.pool, owner);

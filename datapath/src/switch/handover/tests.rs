@@ -311,7 +311,8 @@ proptest! {
             }
             let quota: u32 = chaos.rig.switch.program().endpoints.values().map(|e| e.max_learned).sum();
             let imported = chaos.rig.switch.import(chaos.rig.now, away_ns, &state).expect("the same version");
-            let all: usize = state.endpoints.iter().map(|(_, e)| 1 + e.learned.len() + e.pairs.len()).sum();
+            let of = |e: &EndpointState| 1 + e.learned.len() + e.held.len() + e.pairs.len();
+            let all = state.endpoints.iter().map(|(_, e)| of(e)).sum::<usize>() + state.outside.len();
             let Imported { endpoints, tenants, learned, pairs, ignored } = imported;
             prop_assert!(endpoints + tenants + learned + pairs + ignored <= all + state.tenants.len());
             prop_assert!(chaos.rig.switch.learned() <= quota as usize);
