@@ -218,7 +218,7 @@ fn what_may_be_outside_goes_there_beyond_the_budget() {
     assert!((0..1000).all(|_| alone.send(1, &udp(1, 9)) == (FORWARDED, vec![0])));
     let mut inside = Rig::new(&[Attachment::Isolated], &[(0, 1), (0, 0)], |_| {});
     let passed = (0..1000).filter(|_| inside.send(1, &udp(1, 9)).0 == FORWARDED).count();
-    assert_eq!(passed, 187, "without an uplink what is not kept for ARP is all there is");
+    assert_eq!(passed, 187, "without an uplink the budget is all there is, but for what is kept");
 }
 
 #[test]
