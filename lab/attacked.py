@@ -83,8 +83,10 @@ class Scene:
     #: What is done before the daemon starts, and after.
     before: Callable[[Attacked], None] = _nothing
     after: Callable[[Attacked], None] = _nothing
-    #: Whether the attacker's addresses are declared, and its tenant is in the victim's network.
+    #: Whether the attacker's addresses are declared, or else whether it may have learned ones in a
+    #: network that tenants share; and whether its tenant is in the victim's.
     declared: bool = True
+    may_learn: bool = False
     untagged: bool = False
     limit_bps: int | None = None
     #: Whether the victim's ping goes over IPv6, and by the router.
@@ -159,6 +161,11 @@ class Attacked(OneHost):
     def _vlan(self, tenant: Tenant) -> int | str:
         is_shared = tenant.name == "red" and self.scene.untagged
         return "untagged" if is_shared else super()._vlan(tenant)
+
+    def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
+        table = super()._endpoint(endpoint, host)
+        may_learn = endpoint.name == ATTACKER and self.scene.may_learn
+        return table + 'allow = ["learned-addresses"]\n' if may_learn else table
 
     def _identity(self, endpoint: Endpoint) -> dict[str, object]:
         identity = super()._identity(endpoint)
@@ -388,6 +395,13 @@ SCENES = (
         "a neighbour without `mac`",
         (Attack("router's MAC taken", _theft("mac"), is_theft=True),),
         declared=False,
+        untagged=True,
+    ),
+    Scene(
+        "a neighbour that may learn",
+        (Attack("router's MAC learned", _theft("mac"), is_theft=True),),
+        declared=False,
+        may_learn=True,
         untagged=True,
     ),
     Scene(
