@@ -218,31 +218,15 @@ def _router_advertisements(w: Who) -> Iterator[Kind]:
 def _dhcp(w: Who) -> Iterator[Kind]:
     offer = bytes([2]) + bytes(239)
     everyone = "255.255.255.255"
-    for what, packet in (
-        ("whole", ipv4(w.ip, everyone, frames.UDP, udp(67, 68, offer))),
-        (
-            "in a first fragment",
-            ipv4(
-                w.ip,
-                everyone,
-                frames.UDP,
-                udp(67, 68, offer, length=1000),
-                fragment=frames.MORE_FRAGMENTS,
-            ),
-        ),
-        (
-            "in a first fragment without a length",
-            ipv4(
-                w.ip,
-                everyone,
-                frames.UDP,
-                udp(67, 68, offer, length=0),
-                fragment=frames.MORE_FRAGMENTS,
-            ),
-        ),
+    for what, expected, length, fragment in (
+        ("whole", "dhcp-server", None, 0),
+        ("in a first fragment", "dhcp-server", 1000, frames.MORE_FRAGMENTS),
+        ("in a first fragment without a length", "malformed", 0, frames.MORE_FRAGMENTS),
     ):
+        datagram = udp(67, 68, offer, length)
+        packet = ipv4(w.ip, everyone, frames.UDP, datagram, fragment=fragment)
         frame = ethernet(frames.BROADCAST, w.mac, frames.IPV4, packet)
-        yield Kind(f"DHCP server, {what}", "dhcp-server", frame)
+        yield Kind(f"DHCP server, {what}", expected, frame)
     six = ipv6(w.local, ALL_NODES, frames.UDP, udp(547, 546, bytes([7]) + bytes(20)))
     yield Kind("DHCPv6 server", "dhcp-server", ethernet(ALL_NODES_MAC, w.mac, frames.IPV6, six))
 
