@@ -435,6 +435,13 @@ impl Owners {
         all.filter(|(.., left_ns)| *left_ns > 0)
     }
 
+    /// Whether an endpoint may hold an address: nobody lists it, or has come to since.
+    #[must_use]
+    pub fn may_hold(&self, network: Network, identity: &Identity, address: IpAddr) -> bool {
+        let key = Key::new(network, address);
+        identity.right(address).is_some() && !self.declared.contains_key(&key) && !self.listed.contains_key(&key)
+    }
+
     /// What was seen outside: addresses, the MAC addresses given for them, whether by a router, and for how many nanoseconds yet. The newest first.
     pub fn outside(&self, now: Instant, network: Network) -> impl Iterator<Item = (IpAddr, Mac, bool, u64)> + '_ {
         self.outside
@@ -451,9 +458,7 @@ impl Owners {
         (address, mac): (IpAddr, Mac),
         left_ns: u64,
     ) -> bool {
-        let key = Key::new(network, address);
-        let may =
-            identity.right(address).is_some() && !self.declared.contains_key(&key) && !self.listed.contains_key(&key);
+        let (key, may) = (Key::new(network, address), self.may_hold(network, identity, address));
         let is_new = self.held.find(&key).is_none() && self.held.count(endpoint.0) < MOST_HELD;
         let seen = Instant(now.0.saturating_sub(self.age_ns.saturating_sub(left_ns)));
         left_ns > 0 && may && is_new && self.held.insert(seen, endpoint.0, key, Held { tenant, mac }).is_ok()

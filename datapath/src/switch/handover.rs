@@ -198,7 +198,11 @@ impl Switch {
 
     /// IP addresses that an endpoint came first with.
     pub fn held_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = Held> + '_ {
-        self.owners.held_by(now, endpoint).map(|(address, mac, left_ns)| Held { address, mac, left_ns })
+        let (network, identity) =
+            (self.forward.network(endpoint), &self.program.endpoints[endpoint.0 as usize].identity);
+        let held = self.owners.held_by(now, endpoint);
+        let held = held.filter(move |&(address, ..)| self.owners.may_hold(network, identity, address));
+        held.map(|(address, mac, left_ns)| Held { address, mac, left_ns })
     }
 
     /// All that was seen outside.
@@ -206,7 +210,9 @@ impl Switch {
         let tenants = self.program.tenants.iter().map(|(id, _)| Some(TenantId(id)));
         [None].into_iter().chain(tenants).flat_map(move |tenant| {
             let network = tenant.map_or(Network::UNTAGGED, |tenant| Network(tenant.0));
-            let macs = self.fdb.outside(now, network);
+            // Only where somebody learns addresses does it matter.
+            let macs = self.forward.learns(network).then(|| self.fdb.outside(now, network)).into_iter().flatten();
+            let macs = macs.filter(move |&(mac, _)| self.fdb.find(now, network, 0, mac).is_none());
             let macs = macs.map(move |(mac, left_ns)| SeenOutside { tenant, mac, address: None, left_ns });
             let ips = self.owners.outside(now, network);
             macs.chain(ips.map(move |(address, mac, is_router, left_ns)| SeenOutside {
