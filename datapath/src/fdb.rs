@@ -176,6 +176,12 @@ impl Fdb {
         self.outside.note(now, slot(network), Key::new(network, 0, mac), ());
     }
 
+    /// Whether an address was seen outside, and not long ago.
+    #[must_use]
+    pub fn is_outside(&self, now: Instant, network: Network, mac: Mac) -> bool {
+        self.outside.find(now, &Key::new(network, 0, mac)).is_some()
+    }
+
     /// A tenant's network is another's from now on.
     pub fn clear_outside(&mut self, network: Network) {
         self.outside.clear(slot(network));

@@ -190,6 +190,8 @@ impl Forward {
         match (members.outside, members.learning.is_empty()) {
             (Some(Outside::Tunnels), _) => Target::Tunnels,
             (Some(_), true) => Target::Uplink,
+            // Neighbours whose addresses are learned are not to read what is for somebody outside.
+            (Some(_), false) if fdb.is_outside(now, network, mac) => Target::Uplink,
             (None, true) => Target::Nowhere,
             (_, false) => Target::Unknown,
         }

@@ -38,7 +38,8 @@ fn what_is_outside_is_learned_here_once_it_has_aged_there_and_the_other_way_roun
         let outside = |n| if attachment == Attachment::Untagged { raw(n, 1) } else { raw(n, 1).vlan(10) };
         assert_eq!(rig.send(0, &outside(9)), (FORWARDED, vec![1]));
         assert_eq!(rig.send(2, &raw(9, 1)), (dropped(Reason::SeenOutside), vec![]));
-        assert_eq!(rig.send(1, &raw(1, 9)), (FORWARDED, vec![0, 2]), "it is where it was, or with who is learned");
+        assert_eq!(rig.send(1, &raw(1, 9)), (FORWARDED, vec![0]), "it is where it was, and nobody else reads it");
+        assert_eq!(rig.send(1, &raw(1, 8)), (FORWARDED, vec![0, 2]), "nobody knows where that one is");
         later(&mut rig, 200);
         assert_eq!(rig.send(0, &outside(9)).0, FORWARDED);
         later(&mut rig, 200);
