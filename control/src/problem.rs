@@ -163,10 +163,15 @@ fn floor_boundary(text: &str, at: usize) -> usize {
     at
 }
 
-/// The candidate that `wrong` was most likely meant to be: at most a third of its letters differ (edit distance, transpositions as one).
+/// Candidates that are looked at: comparing two names takes microseconds.
+const MOST_CANDIDATES: usize = 1000;
+
+/// Of the first thousand candidates, the one that `wrong` was most likely meant to be: at most a third of its
+/// letters differ (edit distance, transpositions as one).
 pub(crate) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
+        .take(MOST_CANDIDATES)
         .map(|c| (distance(&wrong.to_lowercase(), &c.to_lowercase()), c))
         .filter(|&(d, c)| d <= c.chars().count().max(3) / 3)
         .min_by_key(|&(d, _)| d)
