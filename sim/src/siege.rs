@@ -39,7 +39,10 @@ const HOARDERS: usize = 300;
 const DELAY_NS: u64 = 50_000;
 /// Bound of an endpoint's queue in each direction, in bytes: the configuration's default.
 const QUEUE_BYTES: u32 = 1 << 20;
-/// The same at the far switch, where nothing waits for long.
+/// Copies of what an endpoint floods, and of what all of a tenant's flood, in wire bits a second: the configuration's defaults.
+const FLOOD_RATE: Rate = Rate(50_000_000);
+const TENANT_FLOOD_RATE: Rate = Rate(4 * FLOOD_RATE.0);
+/// Bound of queues at the far switch, where nothing waits for long.
 const FAR_QUEUE_BYTES: u32 = 16 << 20;
 /// As bridges do by default (IEEE 802.1Q table 8-6).
 const FDB_AGE_NS: u64 = 300_000_000_000;
@@ -184,7 +187,7 @@ fn network(host: usize) -> u16 {
 fn near(topology: &Topology) -> Program {
     let share = |guarantee, limit| both(Share { guarantee, limit, weight: 1 });
     let open = share(Rate(0), Rate::UNLIMITED);
-    let tenant = |attachment, share| Tenant { attachment, share };
+    let tenant = |attachment, share| Tenant { attachment, share, flood_rate: TENANT_FLOOD_RATE, ..Tenant::default() };
     let of = |host| match host {
         VICTIM => 0,
         THIEF | CLAIMER => 1,
@@ -224,6 +227,7 @@ fn program(
     queue_bytes: u32,
     rate: Rate,
 ) -> Program {
+    let is_far = queue_bytes == FAR_QUEUE_BYTES;
     let endpoint = |host: usize| {
         let address = topology.address(host);
         Endpoint {
@@ -233,7 +237,8 @@ fn program(
             trunk: false,
             share: both(Share::default()),
             queue_bytes,
-            flood_per_second: if queue_bytes == FAR_QUEUE_BYTES { u32::MAX } else { 1000 },
+            flood_per_second: if is_far { u32::MAX } else { 1000 },
+            flood_rate: if is_far { Rate::UNLIMITED } else { FLOOD_RATE },
             max_learned: 1024,
             talk: None,
         }

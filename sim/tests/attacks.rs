@@ -9,7 +9,8 @@ fn who_takes_the_workers_time_takes_it_from_nobody() {
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     let mut seen = 0;
     for (i, one) in HELD.iter().enumerate() {
-        let alone = rows.iter().find(|row| row.first() == Some(one) && row.get(1).is_some_and(|c| ["yes", "NO"].contains(c)));
+        let alone =
+            rows.iter().find(|row| row.first() == Some(one) && row.get(1).is_some_and(|c| ["yes", "NO"].contains(c)));
         assert_eq!(alone.and_then(|row| row.get(1)), Some(&"yes"), "{one} alone");
         for other in &HELD[i + 1..] {
             let both = rows.iter().find(|row| row.get(..2) == Some(&[*one, *other]));

@@ -7,7 +7,7 @@ use datapath::guard::Identity;
 use datapath::offload::OffloadSupport;
 use datapath::program::{Endpoint, PortFeatures, PortId, Program, Tenant, TenantId};
 use datapath::switch::Switch;
-use datapath::units::Instant;
+use datapath::units::{Instant, Rate};
 
 use crate::attack::{self, Kind};
 use crate::packet::{Address, Envelope, Nic};
@@ -100,6 +100,7 @@ fn program(topology: &Topology, work: Work) -> Program {
         share: both(datapath::program::Share::default()),
         queue_bytes: 1 << 20,
         flood_per_second: u32::MAX,
+        flood_rate: Rate::UNLIMITED,
         max_learned: 0,
         talk: None,
     };
