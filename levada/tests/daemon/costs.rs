@@ -176,6 +176,9 @@ fn a_live_worker_measures_what_the_simulator_believes() {
     });
     for (bytes, all) in SAID.into_iter().zip(ratios) {
         let ratio = median(all);
-        assert!((ratio - 1.0).abs() <= WRONG, "a frame of {bytes} bytes: the simulator has {ratio:.2} of what it costs");
+        assert!(
+            (ratio - 1.0).abs() <= WRONG,
+            "a frame of {bytes} bytes: the simulator has {ratio:.2} of what it costs"
+        );
     }
 }
