@@ -546,7 +546,9 @@ impl Switch {
             pool.meta_mut(&frame).outer = 0;
             count_wire_bytes(pool, &frame);
         }
-        self.emit(pool, port, to, port, frame);
+        // The receiver's tenant did not ask for it: charged to that, a flood from outside would take the time of all tenants' turns.
+        let payer = self.program.uplink.as_ref().map_or(port, |uplink| uplink.port);
+        self.emit(pool, port, to, payer, frame);
     }
 
     /// The port of the endpoint that a frame is charged to; where that is gone meanwhile, `other`.

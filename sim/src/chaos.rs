@@ -8,6 +8,7 @@ use datapath::link::Discipline;
 use datapath::program::{Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Share};
 use datapath::units::{Both, Instant, Rate};
 
+use crate::attack::Kind;
 use crate::packet::Nic;
 use crate::random::Random;
 use crate::site::{Site, TenantSpec};
@@ -174,10 +175,10 @@ fn flow(site: &Site, random: &mut Random) -> FlowSpec {
         _ => (None, None),
     };
     let traffic = match kind {
-        0..=4 => Traffic::Tcp { algorithm, ecn, bytes, again_after_ns },
+        0..=4 => Traffic::Tcp { algorithm, ecn, bytes, again_after_ns, pace: None },
         5 | 6 => udp(site.rate, random),
         7 => Traffic::Ping { every_ns: random.range(1_000_000, 50_000_000) },
-        _ => Traffic::Attack { per_second: random.range(100, 20_000) as u32 },
+        _ => Traffic::Attack { per_second: random.range(100, 20_000) as u32, kind: Kind::Any },
     };
     // Attackers sit on the switch under test, which is the one that guards.
     let from = if matches!(traffic, Traffic::Attack { .. }) { near } else { from };

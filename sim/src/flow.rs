@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use datapath::frame::{Frame, Pool};
 use datapath::units::{Instant, Rate};
 
-use crate::attack;
+use crate::attack::{self, Kind};
 use crate::packet::{self, Ecn, Envelope, Packet, STAMP, Tcp, flag};
 use crate::random::Random;
 use crate::tcp::receiver::{AckPolicy, Receiver};
@@ -94,6 +94,8 @@ pub enum Role {
     },
     /// Sends what no honest host sends.
     Attack {
+        /// What that is.
+        kind: Kind,
         /// Time between frames.
         every_ns: u64,
         /// When the next is due.
@@ -236,12 +238,12 @@ impl FlowEnd {
                 waiting.push_back((*sent, now));
                 packet::write_udp(pool, envelope, PING_BYTES, PING_BYTES, *sent)
             }
-            Role::Attack { every_ns, next, random } => {
+            Role::Attack { kind, every_ns, next, random } => {
                 if !may_begin || *next > now {
                     return None;
                 }
                 *next = now.plus_ns(*every_ns);
-                attack::frame(pool, envelope, random)
+                attack::frame(pool, envelope, *kind, random)
             }
         };
         match frame {

@@ -5,10 +5,13 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
+use core::net::Ipv6Addr;
+
 use datapath::frame::{Fifo, Frame, Pool};
 use datapath::units::{Instant, Rate};
 use datapath::wire::Mac;
 
+use crate::attack;
 use crate::flow::{FlowEnd, Role};
 use crate::packet::{self, Address};
 use crate::topology::{HostSpec, tenant_of};
@@ -28,6 +31,8 @@ const SEND_AHEAD_NS: u64 = 20_000;
 pub struct HostStats {
     /// Frames that were for others: flooded.
     pub strays: u64,
+    /// Of these, frames of control protocols that are the switches' own.
+    pub controls: u64,
     /// Frames that its stack could not read.
     pub unreadable: u64,
     /// Frames for a port on which nothing listens.
@@ -203,12 +208,21 @@ impl Host {
                 tenant_of(from)
             ));
         }
-        if to != self.address.mac {
+        if let Some((neighbour, mac)) = attack::read_advertisement(bytes) {
+            self.believe(neighbour, mac);
+            return Ok(());
+        }
+        if to != self.address.mac && to != Mac::BROADCAST {
             self.stats.strays += 1;
+            self.stats.controls += u64::from(attack::is_control(to));
             return Ok(());
         }
         let packet = match packet::read(pool, frame) {
-            Ok(packet) => packet,
+            Ok(packet) if to == self.address.mac || packet.to_ip == self.address.ip => packet,
+            Ok(_) => {
+                self.stats.strays += 1;
+                return Ok(());
+            }
             Err(_) => {
                 self.stats.unreadable += 1;
                 return Ok(());
@@ -221,6 +235,16 @@ impl Host {
         self.ends[place].flow.rx(now, &packet, bytes)?;
         self.wake(place);
         Ok(())
+    }
+
+    /// A neighbour says where it is. As hosts do, this one believes it, and sends there from now on.
+    fn believe(&mut self, neighbour: Ipv6Addr, mac: Mac) {
+        for end in &mut self.ends {
+            let to = &mut end.flow.envelope.to;
+            if attack::link_local(to) == neighbour && to.mac != Mac::BROADCAST {
+                to.mac = mac;
+            }
+        }
     }
 
     fn wake(&mut self, place: usize) {

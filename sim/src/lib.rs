@@ -3,6 +3,7 @@
 
 pub mod attack;
 pub mod chaos;
+pub mod costs;
 pub mod crowd;
 pub mod fabric;
 pub mod flow;
@@ -15,8 +16,10 @@ pub mod packet;
 pub mod rack;
 pub mod random;
 pub mod scenario;
+pub mod siege;
 pub mod site;
 pub mod steering;
 pub mod tcp;
 pub mod topology;
+pub mod worker;
 pub mod world;

@@ -138,6 +138,8 @@ pub struct Packet {
     pub to_mac: Mac,
     /// Sender's IP address.
     pub from_ip: Ipv4Addr,
+    /// Receiver's IP address.
+    pub to_ip: Ipv4Addr,
     /// ECN.
     pub ecn: Ecn,
     /// Destination port.
@@ -370,6 +372,7 @@ pub fn read(pool: &Pool, frame: &Frame) -> Result<Packet, &'static str> {
         from_mac: Mac(bytes[6..12].try_into().map_err(|_| "short")?),
         to_mac: Mac(bytes[..6].try_into().map_err(|_| "short")?),
         from_ip: Ipv4Addr::new(bytes[26], bytes[27], bytes[28], bytes[29]),
+        to_ip: Ipv4Addr::new(bytes[30], bytes[31], bytes[32], bytes[33]),
         ecn: [Ecn::Not, Ecn::Capable, Ecn::Capable, Ecn::Marked][usize::from(bytes[15] & 3)],
         port: u16::from_be_bytes([l4[2], l4[3]]),
         tcp,
@@ -422,13 +425,13 @@ fn pseudo_sum(bytes: &[u8]) -> u32 {
 }
 
 /// The sum of 16-bit words (RFC 1071), not folded; for up to 64 KiB.
-fn sum(bytes: &[u8]) -> u32 {
+pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let words = bytes.chunks_exact(2);
     let last = words.remainder().first().map_or(0, |&b| u32::from(b) << 8);
     words.map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>() + last
 }
 
-fn fold(mut sum: u32) -> u16 {
+pub(crate) fn fold(mut sum: u32) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }

@@ -10,11 +10,13 @@ use datapath::program::{Change, PortId, Program};
 use datapath::units::Rate;
 use datapath::wire::Mac;
 
+use crate::attack::Kind;
 use crate::fabric::FabricConfig;
 use crate::mail::MailConfig;
 use crate::packet::{Address, Nic};
 use crate::tcp::congestion::Algorithm;
 use crate::tcp::receiver::AckPolicy;
+use crate::worker::WorkerSpec;
 
 /// A host: one endpoint's machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,6 +55,8 @@ pub enum Traffic {
         bytes: Option<u64>,
         /// Where connections have an end: pause before the next one, in nanoseconds. None: there is no next one.
         again_after_ns: Option<u64>,
+        /// Payload that the application writes a second; none is as much as the connection takes.
+        pace: Option<Rate>,
     },
     /// UDP at a constant rate.
     Udp {
@@ -70,10 +74,17 @@ pub enum Traffic {
         /// Between requests, in nanoseconds.
         every_ns: u64,
     },
-    /// Frames that no honest host sends, of every kind that `attack` knows.
+    /// The same, with requests to everybody: who does not know yet where a neighbour is asks like this.
+    Ask {
+        /// Between requests, in nanoseconds.
+        every_ns: u64,
+    },
+    /// Frames that no honest host sends.
     Attack {
         /// Frames a second.
         per_second: u32,
+        /// What they are.
+        kind: Kind,
     },
 }
 
@@ -81,7 +92,7 @@ impl Traffic {
     /// An endless TCP connection without ECN.
     #[must_use]
     pub fn tcp(algorithm: Algorithm) -> Traffic {
-        Traffic::Tcp { algorithm, ecn: false, bytes: None, again_after_ns: None }
+        Traffic::Tcp { algorithm, ecn: false, bytes: None, again_after_ns: None, pace: None }
     }
 
     /// UDP without pauses.
@@ -202,6 +213,8 @@ pub struct Topology {
     pub switches: Vec<Program>,
     /// Their agents, as many as switches; or none at all.
     pub agents: Vec<Option<AgentSpec>>,
+    /// Their workers, as many as switches; or none at all, and none's time is bounded.
+    pub workers: Vec<Option<WorkerSpec>>,
     /// The way between agents.
     pub mail: MailConfig,
     /// Links.
@@ -225,6 +238,7 @@ impl Default for Topology {
             hosts: Vec::new(),
             switches: Vec::new(),
             agents: Vec::new(),
+            workers: Vec::new(),
             mail: MailConfig::default(),
             links: Vec::new(),
             fabrics: Vec::new(),

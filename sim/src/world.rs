@@ -14,6 +14,7 @@ use datapath::link::{Link, LinkStats, Side};
 use datapath::program::PortId;
 use datapath::switch::Switch;
 use datapath::units::Instant;
+use datapath::wire::Mac;
 
 use crate::fabric::Fabric;
 use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, TcpSink, TcpSource, UdpSource};
@@ -25,6 +26,7 @@ use crate::random::Random;
 use crate::steering::Steering;
 use crate::tcp::SenderConfig;
 use crate::topology::{Fault, FlowSpec, Plug, Topology, Traffic};
+use crate::worker::Worker;
 
 /// Steps between two looks into every queue of a switch: it is the one check that costs too much for each step.
 const LANE_CHECK: u64 = 256;
@@ -170,6 +172,12 @@ impl World {
         &self.nodes[switch].switch
     }
 
+    /// Whose time a switch takes, where that is bounded.
+    #[must_use]
+    pub fn worker(&self, switch: usize) -> Option<&Worker> {
+        self.nodes[switch].worker.as_deref()
+    }
+
     /// What steers a switch, where there is an agent.
     #[must_use]
     pub fn steering(&self, switch: usize) -> Option<&Steering> {
@@ -291,7 +299,7 @@ impl World {
 
     fn work_switch(&mut self, index: usize) -> Result<(), String> {
         let World { nodes, mail, pool, now, .. } = self;
-        if !nodes[index].on_time(pool, *now, mail) {
+        if !nodes[index].on_time(pool, *now, mail).map_err(|what| format!("switch {index}: {what}"))? {
             return Ok(());
         }
         if self.nodes[index].steering.is_some() {
@@ -384,8 +392,7 @@ impl World {
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));
             }
             Fault::Change { switch, change } => {
-                // Refused changes are a test as well.
-                let _ = self.nodes[switch].switch.change(&mut self.pool, self.now, change);
+                self.nodes[switch].change(&mut self.pool, self.now, change);
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));
             }
             Fault::Mail { config } => self.mail.set_config(config),
@@ -509,7 +516,10 @@ impl World {
     fn add_flow(&mut self, flow: usize, random: &mut Random) -> (usize, Option<usize>) {
         let spec = self.topology.flows[flow];
         let mut random = random.split();
-        let source = self.end(flow, &spec, spec.from, spec.to, source_role(&spec, &self.topology, &mut random));
+        let mut source = self.end(flow, &spec, spec.from, spec.to, source_role(&spec, &self.topology, &mut random));
+        if let Traffic::Ask { .. } = spec.traffic {
+            source.envelope.to.mac = Mac::BROADCAST;
+        }
         let from = self.hosts[spec.from].0.add(source);
         let role = match spec.traffic {
             Traffic::Tcp { .. } => {
@@ -517,7 +527,7 @@ impl World {
                 Role::TcpSink(Box::new(TcpSink::new(acks, random.split())))
             }
             Traffic::Udp { .. } => Role::UdpSink { answers: false, waiting: VecDeque::new() },
-            Traffic::Ping { .. } => Role::UdpSink { answers: true, waiting: VecDeque::new() },
+            Traffic::Ping { .. } | Traffic::Ask { .. } => Role::UdpSink { answers: true, waiting: VecDeque::new() },
             Traffic::Attack { .. } => return (from, None),
         };
         let sink = self.end(flow, &spec, spec.to, spec.from, role);
@@ -541,11 +551,12 @@ impl World {
 fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Role {
     let nic = topology.hosts[spec.from].nic;
     match spec.traffic {
-        Traffic::Tcp { algorithm, ecn, bytes, again_after_ns } => {
+        Traffic::Tcp { algorithm, ecn, bytes, again_after_ns, pace } => {
             let config = SenderConfig {
                 algorithm,
                 ecn,
                 bytes,
+                pace,
                 buffer_bytes: SEND_BUFFER,
                 mss: nic.mss(),
                 offload_bytes: nic.offload_bytes,
@@ -561,10 +572,11 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
             random: random.split(),
             position: 0,
         }),
-        Traffic::Ping { every_ns } => {
+        Traffic::Ping { every_ns } | Traffic::Ask { every_ns } => {
             Role::Ping { every_ns, next: Instant(spec.start_ns), sent: 0, waiting: VecDeque::new() }
         }
-        Traffic::Attack { per_second } => Role::Attack {
+        Traffic::Attack { per_second, kind } => Role::Attack {
+            kind,
             every_ns: 1_000_000_000 / u64::from(per_second.max(1)),
             next: Instant(spec.start_ns),
             random: random.split(),
@@ -574,6 +586,7 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
 
 fn nodes(topology: &Topology, random: &mut Random) -> Vec<Node> {
     let agent = |switch: usize| topology.agents.get(switch).and_then(Option::as_ref);
-    let programs = topology.switches.iter().enumerate();
-    programs.map(|(switch, program)| Node::new(program, agent(switch).map(Steering::new), random.word())).collect()
+    let worker = |switch: usize| topology.workers.get(switch).and_then(Option::as_ref);
+    let node = |(switch, program)| Node::new(program, agent(switch).map(Steering::new), worker(switch), random.word());
+    topology.switches.iter().enumerate().map(node).collect()
 }

@@ -43,6 +43,8 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "faults",
         "queue-size",
         "scale",
+        "attacks",
+        "turns",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -101,4 +103,14 @@ fn queue_size() {
 #[test]
 fn scale() {
     check("scale");
+}
+
+#[test]
+fn attacks() {
+    check("attacks");
+}
+
+#[test]
+fn turns() {
+    check("turns");
 }

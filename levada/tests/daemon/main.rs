@@ -2,6 +2,7 @@
 
 mod agents;
 mod clocks;
+mod costs;
 mod delays;
 mod fabric;
 mod faults;

@@ -1,15 +1,19 @@
 //! Runs scenarios and prints their tables: `levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]`.
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use sim::chaos;
+use sim::costs::work::{Work, Workplace};
 use sim::scenario::{ALL, Options, Scenario};
 
 const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]
        levada-sim chaos [--seed N]
+       levada-sim work KIND OPERATIONS
 
 Without a scenario, all that print the same every time are run. The same seed prints the same, bit for bit.
 `chaos` builds a random network from the seed and checks that nothing breaks.
+`work` does what a switch does again and again, to be counted by others: forward, cut-32, cut-1400 or copy.
 
 scenarios:";
 
@@ -21,6 +25,9 @@ struct Request {
 }
 
 fn main() -> ExitCode {
+    if let Some("work") = std::env::args().nth(1).as_deref() {
+        return work();
+    }
     match parse(std::env::args().skip(1)).and_then(|request| answer(&request)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -28,6 +35,22 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Does so many operations of a kind, and says how many they were and how long one took.
+fn work() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let kind = words.first().and_then(|name| Work::ALL.iter().find(|(known, _)| known == name));
+    let (Some(&(_, work)), Some(Ok(most))) = (kind, words.get(1).map(|number| number.parse::<u64>())) else {
+        eprintln!("levada-sim: work needs a kind and a number of operations\n{}", usage());
+        return ExitCode::from(2);
+    };
+    let (mut place, mut done, start) = (Workplace::new(work), 0, Instant::now());
+    while done < most {
+        done += place.step();
+    }
+    println!("{done} operations, {:.1} ns each", start.elapsed().as_nanos() as f64 / done as f64);
+    ExitCode::SUCCESS
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Request, String> {

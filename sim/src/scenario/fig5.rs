@@ -265,6 +265,7 @@ impl Load {
                 ecn: false,
                 bytes: Some(SWARM_BYTES),
                 again_after_ns: Some(0),
+                pace: None,
             },
         }
     }

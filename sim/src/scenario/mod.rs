@@ -3,6 +3,7 @@
 //! A scenario is a function from [`Options`] to a [`Table`]. What it prints is committed under `sim/snapshots`, so that a change of behaviour
 //! is a diff to review.
 
+pub mod attacks;
 pub mod convergence;
 pub mod fairness;
 pub mod faults;
@@ -15,6 +16,7 @@ pub mod scale;
 pub mod sizes;
 pub mod speed;
 pub mod throughput;
+pub mod turns;
 pub mod watch;
 pub mod weights;
 
@@ -61,6 +63,8 @@ pub const ALL: &[Scenario] = &[
     faults::SCENARIO,
     queue_size::SCENARIO,
     scale::SCENARIO,
+    attacks::SCENARIO,
+    turns::SCENARIO,
     speed::SCENARIO,
 ];
 

@@ -7,6 +7,7 @@ pub mod sender;
 pub mod seq;
 
 use congestion::Algorithm;
+use datapath::units::Rate;
 use seq::Blocks;
 
 /// What a sender is told when it is made.
@@ -18,6 +19,8 @@ pub struct SenderConfig {
     pub ecn: bool,
     /// Bytes to send; none is without end.
     pub bytes: Option<u64>,
+    /// Bytes that the application writes a second, as a rate; none is whatever fits.
+    pub pace: Option<Rate>,
     /// Most bytes in flight: the socket's buffer.
     pub buffer_bytes: u64,
     /// Payload of a segment, in bytes.

@@ -29,6 +29,8 @@ const PROBE_DELAYED_ACK_NS: u64 = 200_000_000;
 const PACING_PARTS: u64 = 1024;
 /// Round trips below 2^19 ns (half a millisecond) allow the longest super-frames: Linux's `tcp_tso_rtt_log` of 9, in microseconds.
 const SHORT_RTT_SHIFT: u32 = 19;
+/// Segments that an application which has a pace writes at a time: almost 64 KiB.
+const WRITE_SEGMENTS: u64 = 44;
 /// A super-frame is worth waiting for up to this part of the window: Linux's `tcp_tso_win_divisor`.
 const DEFER_PART: f64 = 3.0;
 
@@ -87,6 +89,9 @@ pub struct Sender {
     una: u64,
     next: u64,
     peer_window: u64,
+    /// Where it has a pace: when the application began, and bytes that it has written.
+    opened: Instant,
+    written: u64,
     /// What lies between `una` and `next`, one a segment.
     segments: VecDeque<Segment>,
     /// Transmissions whose fate is open, in order: (order, position).
@@ -120,6 +125,8 @@ impl Sender {
             una: 0,
             next: 0,
             peer_window: 0,
+            opened: Instant::ZERO,
+            written: 0,
             segments: VecDeque::new(),
             open: VecDeque::new(),
             lost: BTreeSet::new(),
@@ -165,7 +172,20 @@ impl Sender {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let syn_at = (self.phase == Phase::Opening { due: true }).then_some(Instant::ZERO);
-        [syn_at, self.timeout_at, self.probe_at, self.reorder_at].into_iter().flatten().min()
+        [syn_at, self.timeout_at, self.probe_at, self.reorder_at, self.write_at()].into_iter().flatten().min()
+    }
+
+    /// When the application writes again.
+    fn write_at(&self) -> Option<Instant> {
+        let open = self.phase == Phase::Open && self.config.bytes.is_none_or(|end| self.next < end);
+        let pace = self.config.pace.filter(|_| open)?;
+        Some(self.opened.plus_ns(pace.time_ns(self.written + WRITE_SEGMENTS * u64::from(self.config.mss))))
+    }
+
+    /// Where what there is to send ends.
+    fn end(&self) -> u64 {
+        let written = if self.config.pace.is_some() { self.written } else { u64::MAX };
+        self.config.bytes.unwrap_or(u64::MAX).min(written)
     }
 
     /// No new data is sent; what was sent is seen through.
@@ -180,6 +200,7 @@ impl Sender {
             return;
         }
         self.phase = Phase::Open;
+        self.opened = now;
         self.config.ecn &= ecn;
         self.peer_window = window;
         self.rtt.reset_backoff();
@@ -254,6 +275,10 @@ impl Sender {
             self.timeout_at = Some(now.plus_ns(self.rtt.timeout_ns()));
             let flags = flag::SYN | if self.config.ecn { flag::ECE | flag::CWR } else { 0 };
             return Some(Transmission { position: 0, bytes: 0, flags, capable: false });
+        }
+        if let Some(pace) = self.config.pace {
+            let write = WRITE_SEGMENTS * u64::from(self.config.mss);
+            self.written = pace.bytes_in(now.since(self.opened)) / write * write;
         }
         if self.probe {
             self.probe = false;
@@ -499,7 +524,7 @@ impl Sender {
     /// New data, as a super-frame worth sending.
     fn send_fresh(&mut self, now: Instant, budget: u32) -> Option<Transmission> {
         let goal = self.goal();
-        let rest = self.config.bytes.map_or(u64::MAX, |end| (end - self.next).div_ceil(u64::from(self.config.mss)));
+        let rest = self.end().saturating_sub(self.next).div_ceil(u64::from(self.config.mss));
         let worth = f64::from(goal).min(self.congestion.window() / DEFER_PART).min(rest as f64);
         let deferred = f64::from(budget) < worth && self.in_flight > 0 && matches!(self.state, State::Normal);
         if deferred { None } else { self.send_new(now, budget.min(goal)) }
@@ -508,10 +533,10 @@ impl Sender {
     fn send_new(&mut self, now: Instant, most: u32) -> Option<Transmission> {
         let mss = u64::from(self.config.mss);
         let window_end = self.una + self.peer_window.min(self.config.buffer_bytes);
-        let end = self.config.bytes.unwrap_or(u64::MAX);
+        let end = self.end();
         let mut sent = Transmission { position: self.next, bytes: 0, flags: flag::ACK, capable: self.config.ecn };
         for _ in 0..most {
-            let bytes = mss.min(end - self.next);
+            let bytes = mss.min(end.saturating_sub(self.next));
             if bytes == 0 || self.next + bytes > window_end {
                 break;
             }

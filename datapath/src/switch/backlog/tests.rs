@@ -73,8 +73,8 @@ fn pieces_are_charged_to_who_sent_them() {
         *payers.entry((rig.pool.meta(&frame).out, port.0)).or_insert(0) += 1;
         rig.pool.free(frame);
     }
-    // The broadcast goes to the uplink and to three neighbours; what comes from outside is its receiver's.
-    let wanted = [((1, 4), SEGMENTS), ((2, 0), 1), ((2, 1), 1), ((2, 3), 1), ((2, 4), 1), ((3, 3), 1), ((5, 0), 1)];
+    // The broadcast goes to the uplink and to three neighbours; what comes from outside is the uplink's.
+    let wanted = [((0, 3), 1), ((1, 4), SEGMENTS), ((2, 0), 1), ((2, 1), 1), ((2, 3), 1), ((2, 4), 1), ((5, 0), 1)];
     assert_eq!(payers.into_iter().collect::<Vec<_>>(), wanted);
 }
 
