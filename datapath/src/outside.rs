@@ -64,10 +64,9 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
             self.table.remove(id);
         }
         let is_full = self.table.count(network as u32) >= self.quota;
-        if is_full || self.table.insert(now, network as u32, key, value).is_err() {
-            if let Some(until) = self.crowded.get_mut(network) {
-                *until = now.plus_ns(self.age_ns);
-            }
+        let is_lost = is_full || self.table.insert(now, network as u32, key, value).is_err();
+        if let Some(until) = self.crowded.get_mut(network).filter(|_| is_lost) {
+            *until = now.plus_ns(self.age_ns);
         }
         true
     }

@@ -358,7 +358,7 @@ impl Owners {
                     self.address_owners(network, *address).contains(&id)
                 }
             })
-            && (identity.allow.router || !attempt.frame.bytes().get(54).is_some_and(|kind| *kind == 134))
+            && (identity.allow.router || attempt.frame.bytes().get(54).is_none_or(|kind| *kind != 134))
     }
 
     /// A frame passed: what it claims must be its sender's.

@@ -168,8 +168,11 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     Comparison { version: 1, name, interval_ns, busy_permille, short_of_processor, processor_users, rows }
 }
 
-/// Who was short of the processor between two reports, and who used most of it.
-fn processor(before: &Report, now: &Report) -> (Vec<(String, u64)>, Vec<(String, u64)>) {
+/// Tenants by their paths, with a number each.
+type Figures = Vec<(String, u64)>;
+
+/// Who was short of the processor between two reports, in nanoseconds, and who used most of it, in thousandths.
+fn processor(before: &Report, now: &Report) -> (Figures, Figures) {
     let (mut short, mut users) = (Vec::new(), Vec::new());
     for switch in &now.switches {
         let Some(old) = before.switches.iter().find(|s| s.name == switch.name) else { continue };
