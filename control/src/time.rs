@@ -88,9 +88,9 @@ mod tests {
         format!("[[switch.tenant]]\nname = \"{name}\"\n{share}\n{endpoints}")
     }
 
-    /// Whether a weight is so many thousandths of all.
+    /// Whether a weight is so many thousandths of all, rounded.
     fn is(weight: u32, thousandths: u32) -> bool {
-        weight.abs_diff(thousandths * ALL / 1000) <= 2
+        weight.abs_diff(thousandths * ALL / 1000) <= ALL / 2000 + 2
     }
 
     #[test]

@@ -114,7 +114,8 @@ fn mistakes_are_found_and_the_first_of_them_shown() {
     let checked = control::load(&text);
     let shown = render(&checked.problems, "f.toml", &text);
     assert!(checked.problems.len() > 200_000);
-    assert_eq!(shown.matches("error: ").count(), MOST_SHOWN);
+    // One is a warning: these queues add up to more than the memory.
+    assert_eq!(shown.matches("error: ").count() + shown.matches("warning: ").count(), MOST_SHOWN);
     let more = checked.problems.len() - MOST_SHOWN;
     assert!(shown.ends_with(&format!("\n{more} more are not shown: correct these first\n")), "{shown}");
     let first = checked.problems.iter().take(3).map(|problem| problem.render("f.toml", &text));

@@ -289,8 +289,9 @@ fn a_takeover_of_a_vde_directory_keeps_its_clients_plugged_in() {
     // The directory is the new process's, with all that belongs to it.
     plugs.push(vde::plug(&bed, "c", 3, &["-p", "3"]));
     soon("a new client is plugged in", || vde::is_up(&daemon, "c"));
-    let second = bed.run(&["run", "-c", bed.configuration(&text.replace("NAME", "other")).to_str().unwrap()]);
-    assert!(String::from_utf8_lossy(&second.stderr).contains("another levada has it open"), "the lock went along");
+    let mut second = bed.start_as("other", &text);
+    soon("the lock went along", || second.log().contains("another levada has it open"));
+    assert!(second.end(Signal::TERM).success());
     // A takeover that fails leaves them where they are.
     let wrong = text.clone() + "[[switch.tenant.endpoint]]\nname = \"d\"\nport = \"tap://tap0\"\nnetns = \"NS-none\"\n";
     let failed = bed.run(&["run", "--takeover", "-c", bed.configuration(&wrong).to_str().unwrap()]);

@@ -126,8 +126,17 @@ impl Bed {
         })
     }
 
+    /// Starts a daemon of another name, beside the one of the bed's.
+    pub fn start_as(&self, name: &str, text: &str) -> Daemon {
+        self.launch(name, &text.replace("NAME", name), |_| {})
+    }
+
     /// Starts a daemon whose command is changed first.
     pub fn start_with(&self, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
+        self.launch(&self.tag, text, change)
+    }
+
+    fn launch(&self, name: &str, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
         let file = self.configuration(text);
         let mut command = self.levada(&["run", "-c"]);
         change(command.arg(file).stderr(Stdio::piped()));
@@ -140,8 +149,8 @@ impl Bed {
                 copy.lock().unwrap().push_str(&(line + "\n"));
             }
         });
-        let mut daemon = Daemon { child, log, name: self.tag.clone(), run: self.directory.join("run") };
-        let ready = format!("levada: {} ready\n", self.tag);
+        let mut daemon = Daemon { child, log, name: name.to_owned(), run: self.directory.join("run") };
+        let ready = format!("levada: {name} ready\n");
         soon("the daemon is ready", || {
             let ended = daemon.child.try_wait().unwrap();
             assert!(ended.is_none(), "it ended with {ended:?}: {}", daemon.log());
