@@ -284,7 +284,7 @@ impl Fdb {
         }
         let key = Key::new(network, vlan, mac);
         let known = self.learned.get(&key).copied();
-        match self.judge(now, network, mac, known, endpoint) {
+        match self.judge(now, network, (vlan, mac), known, endpoint) {
             Learning::Known => {}
             refused => return refused,
         }
@@ -296,6 +296,8 @@ impl Fdb {
         if quota.count >= quota.most {
             return Learning::Full;
         }
+        // What was there and has aged is here now, however long addresses are to live from now on.
+        self.outside.forget(&key);
         let index = self.entries.len() as u32;
         self.learned.insert(key, index);
         let expires = now.plus_ns(self.age_ns);
@@ -305,7 +307,14 @@ impl Fdb {
     }
 
     /// Whether an address may be an endpoint's that has not declared it; `known` is its entry.
-    fn judge(&self, now: Instant, network: Network, mac: Mac, known: Option<u32>, endpoint: EndpointId) -> Learning {
+    fn judge(
+        &self,
+        now: Instant,
+        network: Network,
+        (vlan, mac): (u16, Mac),
+        known: Option<u32>,
+        endpoint: EndpointId,
+    ) -> Learning {
         let live = known.map(|index| self.entries[index as usize]).filter(|entry| now < entry.expires);
         let quota = &self.quotas[endpoint.0 as usize];
         match live {
@@ -318,7 +327,10 @@ impl Fdb {
             None => {}
         }
         let key = Key::new(network, 0, mac);
-        if !self.elsewhere.is_empty() && self.elsewhere.contains_key(&key) {
+        if vlan != 0 {
+            // What is behind a tag of a trunk's own is nowhere else.
+            Learning::Known
+        } else if !self.elsewhere.is_empty() && self.elsewhere.contains_key(&key) {
             Learning::Elsewhere
         } else if self.outside.find(now, &key).is_some() {
             Learning::Outside
@@ -337,7 +349,7 @@ impl Fdb {
             _ => {}
         }
         let known = self.learned.get(&Key::new(network, vlan, mac)).copied();
-        match self.judge(now, network, mac, known, endpoint) {
+        match self.judge(now, network, (vlan, mac), known, endpoint) {
             Learning::Known => {}
             refused => return refused,
         }

@@ -170,10 +170,13 @@ impl Owners {
             }
         }
         for address in identity.into_iter().flat_map(Identity::hosts) {
-            let owners = self.declared.entry(Key::new(network, address)).or_default();
+            let key = Key::new(network, address);
+            let owners = self.declared.entry(key).or_default();
             if !owners.contains(&endpoint) {
                 owners.push(endpoint);
             }
+            self.forget(&key);
+            self.outside.forget(&key);
         }
         let at = endpoint.0 as usize;
         match (before, identity) {
@@ -191,15 +194,30 @@ impl Owners {
                 }
                 self.endpoints -= 1;
             }
-            _ => {}
+            (Some(_), Some(identity)) => {
+                let mine = self.held.newest_first(endpoint.0);
+                let lost = mine.filter(|(_, key, _)| identity.right(key.address()).is_none()).map(|(id, ..)| id);
+                for id in lost.collect::<Vec<_>>() {
+                    self.held.remove(id);
+                }
+            }
+            (None, None) => {}
         }
         self.changes += 1;
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some(id) = self.held.find(key) {
+            self.held.remove(id);
+        }
     }
 
     /// These addresses of a network are listed as outside, instead of those before.
     pub fn list(&mut self, network: Network, before: &[IpAddr], now: &[IpAddr]) {
         for &address in now {
-            *self.listed.entry(Key::new(network, address)).or_default() += 1;
+            let key = Key::new(network, address);
+            *self.listed.entry(key).or_default() += 1;
+            self.forget(&key);
         }
         for &address in before {
             let key = Key::new(network, address);
@@ -376,9 +394,7 @@ impl Owners {
         let key = Key::new(network, address);
         match by {
             By::Outside => {
-                if let Some(id) = self.held.find(&key) {
-                    self.held.remove(id);
-                }
+                self.forget(&key);
                 let known = self.outside.find(now, &key).copied();
                 let is_router =
                     kind == Kind::RouterBinding || known.is_some_and(|seen| seen.is_router && seen.mac == mac);
