@@ -20,6 +20,7 @@ pub mod police;
 pub mod program;
 pub mod sched;
 pub mod segment;
+pub mod service;
 pub mod sojourn;
 pub mod stats;
 pub mod switch;

@@ -86,6 +86,12 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.grow(self.most);
     }
 
+    /// Memory of a table that has room for so many entries, in bytes.
+    #[must_use]
+    pub fn bytes_of(entries: u32) -> u64 {
+        Index::bytes_of(entries) + u64::from(entries) * size_of::<Entry<K, V>>() as u64
+    }
+
     /// Changes how many entries it may have. Those beyond stay until they are removed.
     pub fn set_most(&mut self, most: u32) {
         self.most = most.min(Index::MOST);

@@ -91,6 +91,16 @@ reasons! {
     Paused = "paused",
     /// The port reports that its own ring was full before the switch could read.
     PortRing = "port-ring",
+    /// A new connection for a service of which no backend is up.
+    ServiceDown = "service-down",
+    /// A new connection for a service, where all entries that the tenant may have are worth more.
+    ServiceFull = "service-full",
+    /// A segment or error of a connection that the service does not know.
+    ServiceUnknown = "service-unknown",
+    /// More answers in the name of a service than are given to clients outside.
+    ServiceBudget = "service-budget",
+    /// A later fragment of a packet whose first one was not seen, for a service.
+    NoFirstFragment = "no-first-fragment",
     /// It waited when the endpoint that had sent it, or that it was for, was removed.
     Removed = "removed",
     /// The port refused the frame, or is gone.

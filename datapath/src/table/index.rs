@@ -45,6 +45,11 @@ impl Index {
         Index { buckets: vec![Bucket::EMPTY; buckets] }
     }
 
+    /// Memory of one for so many, in bytes.
+    pub(super) fn bytes_of(entries: u32) -> u64 {
+        u64::from(entries.div_ceil(USUAL).next_power_of_two()) * size_of::<Bucket>() as u64
+    }
+
     /// Entries that it is made for.
     pub(super) fn room(&self) -> u32 {
         self.buckets.len() as u32 * USUAL

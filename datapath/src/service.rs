@@ -1,0 +1,770 @@
+//! Services: addresses that several backends answer for.
+//!
+//! The switch chooses a backend for each new connection and keeps every open one where it is. It sees both directions of each connection, so it
+//! knows how much a backend has in flight without being told. A frame for a service gets the backend's addresses and port when it enters, and
+//! what the backend answers gets the service's: everything behind this stage (forwarding, limits, queues) knows only endpoints.
+//!
+//! [`Services::decide`] says what is to be done with a frame and changes nothing; [`Services::forward`], [`Services::back`] and the like do
+//! it. Tables are bounded, and what a tenant holds of them is its own ([`connections`]).
+
+pub mod answer;
+pub mod choose;
+pub mod connections;
+mod fragments;
+pub mod inner;
+pub mod maglev;
+mod running;
+mod spec;
+pub mod translate;
+
+use crate::fdb::{Keyed, Network};
+use crate::offload::Offload;
+use crate::owners::slot;
+use crate::program::{EndpointId, Slots, TenantId};
+use crate::table::Id;
+use crate::units::Instant;
+use crate::verdict::Reason;
+use crate::wire::{Arp, Icmp, L3, L4, Layout, Mac, Tcp, be16, icmpv6, ipv4, ipv6, protocol, source};
+use answer::Answer;
+use choose::Load;
+use connections::{Connections, DEFAULT_CONNECTIONS, Entry, Key, NoRoom, Segment, State};
+use fragments::{FragmentKey, Fragments};
+use inner::Quoted;
+use running::{Running, Server, count};
+pub use running::{BackendStats, ServiceStats};
+pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use translate::{End, set_end, set_mac};
+
+/// A front: where a service is reached.
+#[derive(Clone, Copy, Debug)]
+struct Front {
+    service: ServiceId,
+    address: Address,
+}
+
+/// What an IP address is in its network.
+#[derive(Clone, Debug, Default)]
+struct Role {
+    /// Of a service: what is reached there.
+    fronts: Vec<(u8, u16, u16)>,
+    /// Whose MAC address it has, where it is a service's.
+    mac: Option<(Mac, ServiceId)>,
+    /// Of a backend: protocol, port, front, and its number.
+    targets: Vec<(u8, u16, u16, u8)>,
+}
+
+/// What is to be done with a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Nothing: no service is concerned.
+    Pass,
+    /// A connection that is known, to its backend.
+    Forward(Known),
+    /// A new one: a backend is to be chosen.
+    Choose(Key),
+    /// What a backend answers, to the client.
+    Back(Known),
+    /// A later fragment of a packet whose first one was translated.
+    Fragment(Id),
+    /// An ICMP error about what was translated, to the backend (`true`) or to the client.
+    Error(Known, bool),
+    /// To be answered at once.
+    Answer(Answer),
+    /// To be dropped.
+    Drop(Reason),
+}
+
+/// A connection that is in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Its entry.
+    pub id: Id,
+    /// Whose entry.
+    pub key: Key,
+    /// The backend.
+    pub backend: u8,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Services {
+    keyed: Keyed,
+    seed: u64,
+    all: Slots<Running>,
+    fronts: Vec<Option<Front>>,
+    roles: HashMap<(u32, [u8; 16]), Role, Keyed>,
+    /// By network's slot, whether it has services.
+    networks: Vec<bool>,
+    connections: Connections,
+    fragments: Fragments,
+    most: u32,
+}
+
+impl Services {
+    /// None.
+    #[must_use]
+    pub fn new(seed: u64) -> Services {
+        let keyed = Keyed::new(seed ^ 0x7365_7276_6963_6573);
+        Services {
+            keyed,
+            seed,
+            all: Slots::default(),
+            fronts: Vec::new(),
+            roles: HashMap::with_hasher(keyed),
+            networks: Vec::new(),
+            connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
+            fragments: Fragments::new(keyed),
+            most: DEFAULT_CONNECTIONS,
+        }
+    }
+
+    /// Whether a network has services: who has none pays this comparison.
+    #[must_use]
+    #[inline]
+    pub fn are_in(&self, network: Network) -> bool {
+        !self.networks.is_empty() && self.networks.get(slot(network)).is_some_and(|&has| has)
+    }
+
+    /// Changes how many connections are kept at most.
+    pub fn set_most(&mut self, most: u32) {
+        self.most = most;
+        if !self.all.is_empty() {
+            self.connections.reserve(most);
+        }
+    }
+
+    /// Adds, changes or removes a service. A backend that stays keeps its connections.
+    pub fn set(&mut self, id: ServiceId, network: Network, service: Option<Service>) {
+        if self.all.is_empty() && service.is_some() {
+            self.connections.reserve(self.most);
+        }
+        let before = self.all.get_mut(id.0).map(|running| running.service.tenant);
+        let seed = self.seed.wrapping_add(u64::from(id.0));
+        match service {
+            Some(service) => {
+                let mut running = self.take(id).unwrap_or_else(|| Running::new(&service, network, seed));
+                running.change(service, network, &self.keyed);
+                self.all.set(id.0, Some(running));
+            }
+            None => self.all.set(id.0, None),
+        }
+        self.renew();
+        let after = self.all.get(id.0).map(|running| running.service.tenant);
+        for tenant in [before, after].into_iter().flatten() {
+            let has = self.all.values().any(|running| running.service.tenant == tenant);
+            self.connections.set_owner(tenant.0, has);
+            self.fragments.set_owner(tenant.0);
+        }
+        self.drop_lost();
+    }
+
+    fn take(&mut self, id: ServiceId) -> Option<Running> {
+        let slot = self.all.get_mut(id.0)?;
+        let empty = Running::new(&slot.service.clone(), slot.network, 0);
+        Some(std::mem::replace(slot, empty))
+    }
+
+    /// Works out anew what addresses are. A front that stays keeps its number.
+    fn renew(&mut self) {
+        let wanted: Vec<(ServiceId, Address)> = self
+            .all
+            .iter()
+            .flat_map(|(id, running)| running.service.addresses.iter().map(move |&address| (ServiceId(id), address)))
+            .collect();
+        for front in &mut self.fronts {
+            if front.is_some_and(|Front { service, address }| !wanted.contains(&(service, address))) {
+                *front = None;
+            }
+        }
+        for (service, address) in wanted {
+            let is_same = |front: &Option<Front>| front.is_some_and(|f| (f.service, f.address) == (service, address));
+            if !self.fronts.iter().any(is_same) {
+                let front = Some(Front { service, address });
+                match self.fronts.iter().position(Option::is_none) {
+                    Some(free) => self.fronts[free] = front,
+                    None if self.fronts.len() < MOST_FRONTS => self.fronts.push(front),
+                    None => {}
+                }
+            }
+        }
+        self.roles.clear();
+        self.networks.clear();
+        for (front, number) in self.fronts.iter().zip(0u16..) {
+            let Some(Front { service, address }) = *front else { continue };
+            let running = &self.all[service.0 as usize];
+            let network = running.network;
+            if self.networks.len() <= slot(network) {
+                self.networks.resize(slot(network) + 1, false);
+            }
+            self.networks[slot(network)] = true;
+            let role = self.roles.entry((network.0, octets(address.ip))).or_default();
+            role.fronts.push((address.protocol, address.port, number));
+            role.mac = Some((running.service.mac, service));
+            for (server, backend) in running.servers.iter().zip(0u8..) {
+                let Some(found) = &server.backend else { continue };
+                let Some(ip) = found.ip(address.ip) else { continue };
+                let role = self.roles.entry((network.0, octets(ip))).or_default();
+                if role.targets.len() < MOST_FRONTS_OF_TARGET * 2 {
+                    role.targets.push((address.protocol, found.port.unwrap_or(address.port), number, backend));
+                }
+            }
+        }
+    }
+
+    /// Forgets connections whose service, front or backend is gone.
+    fn drop_lost(&mut self) {
+        let owners: Vec<u32> = self.all.values().map(|running| running.service.tenant.0).collect();
+        let most = self.connections.owners();
+        for owner in 0..most {
+            let lost: Vec<Id> = self
+                .connections
+                .of(owner)
+                .filter(|(_, key, entry)| !owners.contains(&owner) || self.server(key, entry).is_none())
+                .map(|(id, ..)| id)
+                .collect();
+            for id in lost {
+                if let Some((key, entry)) = self.connections.remove(owner, id) {
+                    self.leave(&key, &entry);
+                }
+            }
+        }
+    }
+
+    /// The service of a front that is in use.
+    fn running(&self, front: u16) -> Option<(&Running, Front)> {
+        let front = (*self.fronts.get(usize::from(front))?)?;
+        Some((self.all.get(front.service.0)?, front))
+    }
+
+    /// The backend of a connection, where it still is who it was.
+    fn server(&self, key: &Key, entry: &Entry) -> Option<(&Running, Front, &Backend)> {
+        let (running, front) = self.running(key.front)?;
+        let server = running.servers.get(usize::from(entry.backend)).filter(|s| s.generation == entry.generation)?;
+        Some((running, front, server.backend.as_ref()?))
+    }
+
+    /// What is to be done with a frame that `from` sent, or that came from outside. Changes nothing.
+    #[must_use]
+    pub fn decide(&self, network: Network, from: Option<EndpointId>, bytes: &[u8], layout: &Layout) -> Decision {
+        let spoofed = |of_endpoint: Reason| Decision::Drop(if from.is_some() { of_endpoint } else { Reason::Loop });
+        match layout.l3 {
+            L3::Arp => self.decide_arp(network, bytes, layout, spoofed),
+            L3::Ipv4 | L3::Ipv6 => {
+                let Some((source, destination)) = ends(bytes, layout) else { return Decision::Pass };
+                let [to, by] = [destination, source].map(|ip| self.roles.get(&(network.0, octets(ip))));
+                if to.is_none() && by.is_none() && layout.l4 != L4::Icmpv6 {
+                    return Decision::Pass;
+                }
+                if by.is_some_and(|role| role.mac.is_some()) {
+                    return spoofed(if layout.l3 == L3::Ipv4 { Reason::SpoofedIpv4 } else { Reason::SpoofedIpv6 });
+                }
+                self.decide_ip(network, (by, to), (source, destination), bytes, layout, spoofed)
+            }
+            L3::Other => Decision::Pass,
+        }
+    }
+
+    fn decide_arp(
+        &self,
+        network: Network,
+        bytes: &[u8],
+        layout: &Layout,
+        spoofed: impl Fn(Reason) -> Decision,
+    ) -> Decision {
+        let Some(arp) = Arp::of(bytes, layout) else { return Decision::Pass };
+        let mac = |ip: Ipv4Addr| self.roles.get(&(network.0, octets(ip.into())))?.mac;
+        if mac(arp.sender_ip()).is_some() {
+            return spoofed(Reason::SpoofedArp);
+        }
+        match mac(arp.target_ip()) {
+            Some((mac, service)) if arp.operation() == Arp::REQUEST => Decision::Answer(Answer::Arp(mac, service)),
+            Some(_) => spoofed(Reason::SpoofedArp),
+            None => Decision::Pass,
+        }
+    }
+
+    fn decide_ip(
+        &self,
+        network: Network,
+        (by, to): (Option<&Role>, Option<&Role>),
+        (source, destination): (IpAddr, IpAddr),
+        bytes: &[u8],
+        layout: &Layout,
+        spoofed: impl Fn(Reason) -> Decision,
+    ) -> Decision {
+        if layout.later_fragment {
+            if to.is_none_or(|role| role.mac.is_none()) && by.is_none() {
+                return Decision::Pass;
+            }
+            let found = self.fragments.find(&FragmentKey::of(network, (source, destination), bytes, layout));
+            return match found {
+                Some(id) => Decision::Fragment(id),
+                None if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::NoFirstFragment),
+                None => Decision::Pass,
+            };
+        }
+        match layout.l4 {
+            L4::Tcp | L4::Udp => {
+                let number = if layout.l4 == L4::Tcp { protocol::TCP } else { protocol::UDP };
+                let at = usize::from(layout.l4_offset);
+                let (from_port, to_port) = (be16(bytes, at), be16(bytes, at + 2));
+                if let Some(by) = by {
+                    let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
+                    if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
+                        return Decision::Back(known);
+                    }
+                }
+                let Some(to) = to.filter(|role| role.mac.is_some()) else { return Decision::Pass };
+                let front = to.fronts.iter().find(|&&(p, port, _)| (p, port) == (number, to_port));
+                let Some(&(_, _, front)) = front else {
+                    return self.closed_port(to, layout);
+                };
+                self.decide_front(Key { client: octets(source), port: from_port, front }, bytes, layout)
+            }
+            L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, (by, to), bytes, layout, spoofed),
+            L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
+            L4::Other => Decision::Pass,
+        }
+    }
+
+    fn decide_front(&self, key: Key, bytes: &[u8], layout: &Layout) -> Decision {
+        let known = self.connections.find(&key).and_then(|id| {
+            let entry = self.connections.get(id)?;
+            self.server(&key, entry).is_some().then_some((Known { id, key, backend: entry.backend }, entry))
+        });
+        if layout.l4 == L4::Udp {
+            return known.map_or(Decision::Choose(key), |(known, _)| Decision::Forward(known));
+        }
+        let segment = segment(bytes, layout);
+        match known {
+            Some((_, entry)) if segment.opens() && matches!(entry.state, State::Closing | State::Closed) => {
+                Decision::Choose(key)
+            }
+            Some((known, _)) => Decision::Forward(known),
+            None if segment.opens() => Decision::Choose(key),
+            None => Decision::Drop(Reason::ServiceUnknown),
+        }
+    }
+
+    /// To a port of a service's address at which no service is.
+    fn closed_port(&self, role: &Role, layout: &Layout) -> Decision {
+        match role.mac {
+            Some((_, service)) if layout.l4 == L4::Tcp => Decision::Answer(Answer::Reset(service)),
+            Some((_, service)) => Decision::Answer(Answer::PortUnreachable(service)),
+            None => Decision::Pass,
+        }
+    }
+
+    /// The connection that a backend answers.
+    fn answered(&self, by: &Role, number: u8, port: u16, (client, client_port): (IpAddr, u16)) -> Option<Known> {
+        let fronts = by.targets.iter().filter(|&&(p, at, ..)| (p, at) == (number, port));
+        fronts.into_iter().find_map(|&(_, _, front, backend)| {
+            let key = Key { client: octets(client), port: client_port, front };
+            let id = self.connections.find(&key)?;
+            let entry = self.connections.get(id).filter(|entry| entry.backend == backend)?;
+            self.server(&key, entry)?;
+            Some(Known { id, key, backend })
+        })
+    }
+
+    fn decide_icmp(
+        &self,
+        network: Network,
+        (by, to): (Option<&Role>, Option<&Role>),
+        bytes: &[u8],
+        layout: &Layout,
+        spoofed: impl Fn(Reason) -> Decision,
+    ) -> Decision {
+        let Some(icmp) = Icmp::of(bytes, layout) else { return Decision::Pass };
+        if layout.l4 == L4::Icmpv6
+            && let icmpv6::NEIGHBOUR_SOLICITATION | icmpv6::NEIGHBOUR_ADVERTISEMENT = icmp.kind()
+        {
+            let target = icmp.nd_target().and_then(|ip| self.roles.get(&(network.0, octets(ip.into())))?.mac);
+            return match target {
+                Some((mac, service)) if icmp.kind() == icmpv6::NEIGHBOUR_SOLICITATION => {
+                    Decision::Answer(Answer::Neighbour(mac, service))
+                }
+                Some(_) => spoofed(Reason::SpoofedNd),
+                None => Decision::Pass,
+            };
+        }
+        if let Some(quoted) = Quoted::of(bytes, layout) {
+            return self.decide_error((by, to), &quoted);
+        }
+        let Some((_, service)) = to.and_then(|role| role.mac) else { return Decision::Pass };
+        let echo = if layout.l4 == L4::Icmp { 8 } else { 128 };
+        let pings = self.all.get(service.0).is_some_and(|running| running.service.ping && running.is_up());
+        match icmp.kind() == echo && pings && !layout.fragment {
+            true => Decision::Answer(Answer::Echo(service)),
+            false => Decision::Drop(Reason::Unreachable),
+        }
+    }
+
+    /// An error from a client's side quotes what the service had sent to it; one from a backend's side what the backend had got from a client.
+    fn decide_error(&self, (by, to): (Option<&Role>, Option<&Role>), quoted: &Quoted) -> Decision {
+        if let Some(to) = to.filter(|role| role.mac.is_some()) {
+            let (number, (_, port)) = (quoted.protocol, quoted.source);
+            let front = to.fronts.iter().find(|&&(p, at, _)| (p, at) == (number, port));
+            let known = front.and_then(|&(_, _, front)| {
+                let (client, port) = quoted.destination;
+                let key = Key { client: octets(client), port, front };
+                let id = self.connections.find(&key)?;
+                let entry = self.connections.get(id)?;
+                self.server(&key, entry)?;
+                Some(Known { id, key, backend: entry.backend })
+            });
+            return known.map_or(Decision::Drop(Reason::ServiceUnknown), |known| Decision::Error(known, true));
+        }
+        let (_, port) = quoted.destination;
+        match by.and_then(|by| self.answered(by, quoted.protocol, port, quoted.source)) {
+            Some(known) => Decision::Error(known, false),
+            None => Decision::Pass,
+        }
+    }
+
+    /// The service that a decision concerns, and the number of its backend, if it has one.
+    #[must_use]
+    pub fn concerned(&self, decision: &Decision) -> Option<(ServiceId, Option<u8>)> {
+        let (front, backend) = match decision {
+            Decision::Forward(known) | Decision::Back(known) | Decision::Error(known, _) => {
+                (known.key.front, Some(known.backend))
+            }
+            Decision::Choose(key) => (key.front, None),
+            Decision::Answer(answer) => return Some((answer.service(), None)),
+            Decision::Pass | Decision::Fragment(_) | Decision::Drop(_) => return None,
+        };
+        self.running(front).map(|(_, front)| (front.service, backend))
+    }
+
+    /// The backend that a new connection would get; `outside` where its client is.
+    #[must_use]
+    pub fn would_choose(&self, now: Instant, key: &Key, outside: bool) -> Option<u8> {
+        let (running, front) = self.running(key.front)?;
+        let mut loads = vec![Load::default(); running.servers.len()];
+        running.fill(&mut loads, now, front.address.ip, octets_of(key), outside);
+        let candidates = running.candidates(self.keyed.hash_one(key));
+        running.chooser.clone().choose(running.service.policy, &loads, candidates).map(|at| at as u8)
+    }
+
+    /// Chooses a backend for a new connection and makes its entry; `outside` where its client is.
+    ///
+    /// # Errors
+    /// [`Reason::ServiceDown`] where no backend is up, [`Reason::ServiceFull`] where there is no room.
+    pub fn choose(&mut self, now: Instant, key: Key, outside: bool, is_tcp: bool) -> Result<Known, Reason> {
+        let hash = self.keyed.hash_one(key);
+        let front = self.fronts.get(usize::from(key.front)).copied().flatten().ok_or(Reason::ServiceUnknown)?;
+        let running = self.all.get_mut(front.service.0).ok_or(Reason::ServiceUnknown)?;
+        let client = octets_of(&key);
+        let mut loads = std::mem::take(&mut running.loads);
+        running.fill(&mut loads, now, front.address.ip, client, outside);
+        let candidates = running.candidates(hash);
+        let chosen = running.chooser.choose(running.service.policy, &loads, candidates);
+        running.loads = loads;
+        let Some(at) = chosen else {
+            running.stats.refused += 1;
+            return Err(Reason::ServiceDown);
+        };
+        let server = &running.servers[at];
+        let is_hairpin = server.backend.as_ref().is_some_and(|b| b.ip(front.address.ip).map(octets) == Some(client));
+        let (owner, generation) = (running.service.tenant.0, server.generation);
+        if let Some(old) = self.connections.find(&key)
+            && let Some((key, entry)) = self.connections.remove(owner, old)
+        {
+            self.leave(&key, &entry);
+        }
+        let entry = Entry::new(at as u8, generation, is_tcp, is_hairpin);
+        let (all, fronts) = (&mut self.all, &self.fronts);
+        let added = self.connections.insert(now, owner, key, entry, |(key, entry)| leave(all, fronts, &key, &entry, true));
+        let Some(running) = self.all.get_mut(front.service.0) else { return Err(Reason::ServiceUnknown) };
+        let id = match added {
+            Ok(id) => id,
+            Err(NoRoom) => {
+                running.stats.full += 1;
+                return Err(Reason::ServiceFull);
+            }
+        };
+        running.stats.new += 1;
+        let server = &mut running.servers[at];
+        server.stats.new += 1;
+        server.stats.busy += 1;
+        server.sent_since_report += 1;
+        Ok(Known { id, key, backend: at as u8 })
+    }
+
+    /// A client's frame, to its backend: translated, and its connection is told. Whether it may go back to the endpoint that it is from.
+    pub fn forward(&mut self, now: Instant, known: &Known, bytes: &mut [u8], layout: &Layout, offload: &Offload) -> bool {
+        let Some(entry) = self.connections.get(known.id).copied() else { return false };
+        let Some((running, front, backend)) = self.server(&known.key, &entry) else { return false };
+        let (owner, port) = (running.service.tenant.0, backend.port.unwrap_or(front.address.port));
+        let (ip, mac) = (backend.ip(front.address.ip), backend.mac);
+        self.remember_first(now, owner, bytes, layout, |bytes, layout, offload| {
+            to_backend(bytes, layout, offload, (ip, port, mac), front.address, entry.is_hairpin());
+        }, offload);
+        let before = self.connections.update(now, owner, known.id, |entry| match layout.l4 {
+            L4::Tcp => entry.client_sends(&segment(bytes, layout)),
+            _ => entry.datagram(false),
+        });
+        self.recount(&known.key, before);
+        entry.is_hairpin()
+    }
+
+    /// A backend's frame, to the client.
+    pub fn back(&mut self, now: Instant, known: &Known, bytes: &mut [u8], layout: &Layout, offload: &Offload) -> bool {
+        let Some(entry) = self.connections.get(known.id).copied() else { return false };
+        let Some((running, front, _)) = self.server(&known.key, &entry) else { return false };
+        let (owner, mac) = (running.service.tenant.0, running.service.mac);
+        let was_asked = entry.state == State::Asked;
+        let (client, port) = (known.key.client, known.key.port);
+        self.remember_first(now, owner, bytes, layout, |bytes, layout, offload| {
+            let own = source(bytes);
+            set_mac(bytes, End::Source, mac);
+            set_end(bytes, layout, offload, End::Source, (front.address.ip, front.address.port));
+            if entry.is_hairpin() {
+                set_mac(bytes, End::Destination, own);
+                set_end(bytes, layout, offload, End::Destination, (address(client, front.address.ip), port));
+            }
+        }, offload);
+        let before = self.connections.update(now, owner, known.id, |entry| match layout.l4 {
+            L4::Tcp => entry.server_sends(&segment(bytes, layout)),
+            _ => entry.datagram(true),
+        });
+        if was_asked && before.is_some_and(|(_, after)| after.state == State::Closed) {
+            if let Some(server) = self.server_mut(&known.key, known.backend) {
+                server.stats.refused += 1;
+            }
+        }
+        self.recount(&known.key, before);
+        entry.is_hairpin()
+    }
+
+    /// An ICMP error about a connection: to the backend, or to the client.
+    pub fn error(&self, known: &Known, to_backend: bool, bytes: &mut [u8], layout: &Layout, offload: &Offload) {
+        let Some(quoted) = Quoted::of(bytes, layout) else { return };
+        let Some(entry) = self.connections.get(known.id) else { return };
+        let Some((running, front, backend)) = self.server(&known.key, entry) else { return };
+        let Address { ip, port, .. } = front.address;
+        let Some(target) = backend.ip(ip) else { return };
+        let target = (target, backend.port.unwrap_or(port));
+        if to_backend {
+            quoted.set_end(bytes, layout, offload, End::Source, target);
+            set_end(bytes, layout, offload, End::Destination, target);
+            set_mac(bytes, End::Destination, backend.mac);
+        } else {
+            quoted.set_end(bytes, layout, offload, End::Destination, (ip, port));
+            // A router in between speaks for itself.
+            if ends(bytes, layout).is_some_and(|(source, _)| source == target.0) {
+                set_end(bytes, layout, offload, End::Source, (ip, port));
+                set_mac(bytes, End::Source, running.service.mac);
+            }
+        }
+    }
+
+    /// A later fragment: to where the first one went.
+    pub fn fragment(&mut self, id: Id, bytes: &mut [u8], layout: &Layout, offload: &Offload) {
+        if let Some(change) = self.fragments.get(id) {
+            change.apply(bytes, layout, offload);
+        }
+    }
+
+    /// Translates a frame, and remembers what was done where it is the first fragment of its packet.
+    fn remember_first(
+        &mut self,
+        now: Instant,
+        owner: u32,
+        bytes: &mut [u8],
+        layout: &Layout,
+        translate: impl FnOnce(&mut [u8], &Layout, &Offload),
+        offload: &Offload,
+    ) {
+        let first = (layout.fragment && !layout.later_fragment).then(|| ends(bytes, layout)).flatten();
+        let key = first.map(|ends| FragmentKey::of(self.network_of_owner(owner), ends, bytes, layout));
+        translate(bytes, layout, offload);
+        if let (Some(key), Some(after)) = (key, ends(bytes, layout)) {
+            self.fragments.insert(now, owner, key, fragments::Change::to(bytes, after));
+        }
+    }
+
+    fn network_of_owner(&self, owner: u32) -> Network {
+        let of_owner = |running: &&Running| running.service.tenant.0 == owner;
+        self.all.values().find(of_owner).map_or(Network::UNTAGGED, |running| running.network)
+    }
+
+    fn server_mut(&mut self, key: &Key, backend: u8) -> Option<&mut Server> {
+        let front = (*self.fronts.get(usize::from(key.front))?)?;
+        self.all.get_mut(front.service.0)?.servers.get_mut(usize::from(backend))
+    }
+
+    /// The backend's counts, after its connection was this and is that.
+    fn recount(&mut self, key: &Key, change: Option<(Entry, Entry)>) {
+        let Some((before, after)) = change else { return };
+        let kind = |entry: &Entry| entry.state.is_counted().then_some(entry.is_busy());
+        if kind(&before) == kind(&after) {
+            return;
+        }
+        let Some(server) = self.server_mut(key, after.backend) else { return };
+        count(&mut server.stats, kind(&before), false);
+        count(&mut server.stats, kind(&after), true);
+    }
+
+    /// A connection is no longer in the table.
+    fn leave(&mut self, key: &Key, entry: &Entry) {
+        leave(&mut self.all, &self.fronts, key, entry, false);
+    }
+
+    /// A server reports its load.
+    pub fn report(&mut self, now: Instant, service: ServiceId, backend: usize, load: u64) {
+        let server = self.all.get_mut(service.0).and_then(|running| running.servers.get_mut(backend));
+        if let Some(server) = server {
+            server.report = Some((now, load));
+            server.sent_since_report = 0;
+            server.stats.load = Some(load);
+        }
+    }
+
+    /// May an answer be given for a service now?
+    pub fn may_answer(&mut self, now: Instant, service: ServiceId) -> bool {
+        self.all.get_mut(service.0).is_some_and(|running| running.budget.take(now))
+    }
+
+    /// What a client gets where no backend is up.
+    #[must_use]
+    pub fn when_down(&self, key: &Key) -> Option<(ServiceId, WhenDown)> {
+        self.running(key.front).map(|(running, front)| (front.service, running.service.when_down))
+    }
+
+    /// The MAC address of a service.
+    #[must_use]
+    pub fn mac(&self, service: ServiceId) -> Option<Mac> {
+        self.all.get(service.0).map(|running| running.service.mac)
+    }
+
+    /// What is counted of a service.
+    #[must_use]
+    pub fn stats(&self, service: ServiceId) -> Option<ServiceStats> {
+        self.all.get(service.0).map(|running| running.stats)
+    }
+
+    /// What is counted of its backends, as they are numbered, and who they are.
+    pub fn backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &Backend, BackendStats)> {
+        let servers = self.all.get(service.0).map(|running| running.servers.as_slice()).unwrap_or_default();
+        servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.backend.as_ref()?, server.stats)))
+    }
+
+    /// Connections of a service, the busiest classes first: client, port, address of the service, backend, state, idle time.
+    pub fn connections(&self, now: Instant, service: ServiceId) -> impl Iterator<Item = Shown> {
+        let owner = self.all.get(service.0).map_or(u32::MAX, |running| running.service.tenant.0);
+        let owner = if owner < self.connections.owners() { Some(owner) } else { None };
+        owner.into_iter().flat_map(|owner| self.connections.of(owner)).filter_map(move |(id, key, entry)| {
+            let (_, front, _) = self.server(key, entry)?;
+            (front.service == service).then(|| Shown {
+                client: address(key.client, front.address.ip),
+                port: key.port,
+                address: front.address,
+                backend: entry.backend,
+                state: entry.state,
+                is_busy: entry.is_busy() && entry.state.is_counted(),
+                idle_ns: self.connections.seen(id).map_or(0, |seen| now.since(seen)),
+            })
+        })
+    }
+
+    /// Connections in the table, and how many fit.
+    #[must_use]
+    pub fn table(&self) -> (u32, u32) {
+        self.connections.len()
+    }
+}
+
+/// A connection as it is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// The client.
+    pub client: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Where it reached the service.
+    pub address: Address,
+    /// The backend's number.
+    pub backend: u8,
+    /// See [`State`].
+    pub state: State,
+    /// Whether the client waits or the server is sending.
+    pub is_busy: bool,
+    /// Since when nothing was seen of it, to within a second, in nanoseconds.
+    pub idle_ns: u64,
+}
+
+fn leave(all: &mut Slots<Running>, fronts: &[Option<Front>], key: &Key, entry: &Entry, is_evicted: bool) {
+    let Some(front) = fronts.get(usize::from(key.front)).copied().flatten() else { return };
+    let Some(running) = all.get_mut(front.service.0) else { return };
+    running.stats.evicted += u64::from(is_evicted && entry.state != State::Closed);
+    let server = running.servers.get_mut(usize::from(entry.backend)).filter(|s| s.generation == entry.generation);
+    if let Some(server) = server {
+        count(&mut server.stats, entry.state.is_counted().then_some(entry.is_busy()), false);
+    }
+}
+
+/// To a backend: its addresses and port, and where it called itself, the service's as the sender's.
+fn to_backend(
+    bytes: &mut [u8],
+    layout: &Layout,
+    offload: &Offload,
+    (ip, port, mac): (Option<IpAddr>, u16, Mac),
+    service: Address,
+    is_hairpin: bool,
+) {
+    let Some(ip) = ip else { return };
+    set_mac(bytes, End::Destination, mac);
+    set_end(bytes, layout, offload, End::Destination, (ip, port));
+    if is_hairpin {
+        let at = usize::from(layout.l4_offset);
+        let port = if matches!(layout.l4, L4::Tcp | L4::Udp) { be16(bytes, at) } else { 0 };
+        set_end(bytes, layout, offload, End::Source, (service.ip, port));
+    }
+}
+
+/// The addresses of an IP packet.
+fn ends(bytes: &[u8], layout: &Layout) -> Option<(IpAddr, IpAddr)> {
+    match layout.l3 {
+        L3::Ipv4 => ipv4::Ipv4::of(bytes, layout).map(|ip| (ip.source().into(), ip.destination().into())),
+        L3::Ipv6 => ipv6::Ipv6::of(bytes, layout).map(|ip| (ip.source().into(), ip.destination().into())),
+        L3::Arp | L3::Other => None,
+    }
+}
+
+/// What a frame of TCP says.
+fn segment(bytes: &[u8], layout: &Layout) -> Segment {
+    Tcp::of(bytes, layout).map_or_else(Segment::default, |tcp| Segment {
+        flags: tcp.flags(),
+        sequence: tcp.sequence(),
+        ack: tcp.acknowledgement(),
+        len: layout.end.saturating_sub(u32::from(layout.payload_offset)),
+    })
+}
+
+/// An address as keys have it.
+fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn octets_of(key: &Key) -> [u8; 16] {
+    key.client
+}
+
+/// An address out of a key, of the same IP version as another.
+fn address(octets: [u8; 16], like: IpAddr) -> IpAddr {
+    let [.., a, b, c, d] = octets;
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::new(a, b, c, d).into(),
+        IpAddr::V6(_) => Ipv6Addr::from(octets).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

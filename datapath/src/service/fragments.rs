@@ -1,0 +1,107 @@
+//! Fragments: only the first of a packet shows its ports, so what was done with it is done with those that follow (RFC 791; RFC 8200, 4.5).
+
+use super::translate::{End, set_end, set_mac};
+use super::octets;
+use crate::fdb::{Keyed, Network};
+use crate::offload::Offload;
+use crate::table::{Id, Table};
+use crate::units::Instant;
+use crate::wire::{L3, Layout, Mac, be16, be32, destination, ipv4, source};
+use std::net::IpAddr;
+
+/// Packets in fragments that are remembered at once, by all owners.
+const MOST: u32 = 4096;
+/// For how long, in nanoseconds: as long as Linux waits for the rest of a packet.
+const AGE_NS: u64 = 30_000_000_000;
+/// Bytes of an IPv6 fragment header, which lies before what a fragment carries.
+const FRAGMENT_HEADER: usize = 8;
+
+/// What the fragments of a packet have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct FragmentKey {
+    network: u32,
+    source: [u8; 16],
+    destination: [u8; 16],
+    identification: u32,
+}
+
+impl FragmentKey {
+    /// That of a fragment.
+    pub(super) fn of(network: Network, (from, to): (IpAddr, IpAddr), bytes: &[u8], layout: &Layout) -> FragmentKey {
+        let identification = match layout.l3 {
+            L3::Ipv4 => {
+                let at = usize::from(layout.l3_offset);
+                u32::from(be16(bytes, at + ipv4::ID)) << 8 | u32::from(bytes[at + 9])
+            }
+            // The fragment header is the last before what is fragmented, unless more of the chain follows in the first fragment.
+            _ => be32(bytes, usize::from(layout.l4_offset) - FRAGMENT_HEADER + 4),
+        };
+        FragmentKey { network: network.0, source: octets(from), destination: octets(to), identification }
+    }
+}
+
+/// What is done with each fragment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Change {
+    source: (Mac, IpAddr),
+    destination: (Mac, IpAddr),
+}
+
+impl Change {
+    /// What makes another fragment like the first, which was changed already.
+    pub(super) fn to(bytes: &[u8], (from, to): (IpAddr, IpAddr)) -> Change {
+        Change { source: (source(bytes), from), destination: (destination(bytes), to) }
+    }
+
+    /// Does it. Ports are not shown by later fragments.
+    pub(super) fn apply(&self, bytes: &mut [u8], layout: &Layout, offload: &Offload) {
+        for (end, (mac, ip)) in [(End::Source, self.source), (End::Destination, self.destination)] {
+            set_mac(bytes, end, mac);
+            set_end(bytes, layout, offload, end, (ip, 0));
+        }
+    }
+}
+
+/// The packets that come in fragments, by owner.
+#[derive(Debug)]
+pub(super) struct Fragments {
+    table: Table<FragmentKey, Change>,
+    owners: u32,
+}
+
+impl Fragments {
+    pub(super) fn new(keyed: Keyed) -> Fragments {
+        Fragments { table: Table::new(keyed, MOST), owners: 0 }
+    }
+
+    /// Makes room for an owner.
+    pub(super) fn set_owner(&mut self, owner: u32) {
+        self.owners = self.owners.max(owner + 1);
+        self.table.reserve(self.owners as usize);
+    }
+
+    pub(super) fn find(&self, key: &FragmentKey) -> Option<Id> {
+        self.table.find(key)
+    }
+
+    pub(super) fn get(&self, id: Id) -> Option<Change> {
+        self.table.get(id).copied()
+    }
+
+    /// Remembers what was done with the first fragment of a packet. Each owner has its part of the table.
+    pub(super) fn insert(&mut self, now: Instant, owner: u32, key: FragmentKey, change: Change) {
+        if let Some(id) = self.table.find(&key) {
+            self.table.remove(id);
+        }
+        while let Some(id) = self.table.aged(now, owner, AGE_NS) {
+            self.table.remove(id);
+        }
+        if self.table.count(owner) >= MOST / self.owners.max(1)
+            && let Some(id) = self.table.oldest(owner)
+        {
+            self.table.remove(id);
+        }
+        // Full it cannot be, as nobody has more than its part.
+        let _ = self.table.insert(now, owner, key, change);
+    }
+}

@@ -1,0 +1,176 @@
+//! A service while it runs: its backends by number, what is counted of them, and what its policy is told.
+
+use super::answer::Budget;
+use super::choose::{self, Chooser, Load, MOST_BACKENDS, Report};
+use super::maglev::{Lookup, Seat};
+use super::octets;
+use super::spec::{Backend, Service};
+use crate::fdb::{Keyed, Network};
+use crate::units::Instant;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+/// What is counted of a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ServiceStats {
+    /// Connections that got a backend.
+    pub new: u64,
+    /// New connections that were refused, since no backend was up.
+    pub refused: u64,
+    /// New connections that found no room in the table.
+    pub full: u64,
+    /// Connections whose entry went before its time, for others.
+    pub evicted: u64,
+}
+
+/// What is counted of a backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BackendStats {
+    /// Connections that it got.
+    pub new: u64,
+    /// Those it refused: a reset was its first answer.
+    pub refused: u64,
+    /// Connections whose client waits or whose server is sending.
+    pub busy: u32,
+    /// Other open ones.
+    pub idle: u32,
+    /// The load it reported last, times [`choose::LOAD_ONE`].
+    pub load: Option<u64>,
+}
+
+/// A backend while it runs.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) backend: Option<Backend>,
+    pub(super) generation: u8,
+    pub(super) stats: BackendStats,
+    pub(super) report: Option<(Instant, u64)>,
+    pub(super) sent_since_report: u64,
+}
+
+/// A service while it runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) service: Service,
+    pub(super) network: Network,
+    pub(super) servers: Vec<Server>,
+    pub(super) lookup: Lookup,
+    pub(super) chooser: Chooser,
+    /// What the policy is asked about: as long as `servers`, filled in for each choice.
+    pub(super) loads: Vec<Load>,
+    pub(super) stats: ServiceStats,
+    pub(super) budget: Budget,
+}
+
+impl Server {
+    fn new(backend: Backend) -> Server {
+        let stats = BackendStats::default();
+        Server { backend: Some(backend), generation: 0, stats, report: None, sent_since_report: 0 }
+    }
+}
+
+impl Running {
+    pub(super) fn new(service: &Service, network: Network, seed: u64) -> Running {
+        Running {
+            service: Service { backends: Vec::new(), ..service.clone() },
+            network,
+            servers: Vec::new(),
+            lookup: Lookup::default(),
+            chooser: Chooser::new(seed),
+            loads: Vec::new(),
+            stats: ServiceStats::default(),
+            budget: Budget::default(),
+        }
+    }
+
+    /// Takes over what the operator says. Who stays keeps its number; who comes gets one that is free, under another generation.
+    pub(super) fn change(&mut self, service: Service, network: Network, keyed: &Keyed) {
+        for server in &mut self.servers {
+            let stays = |old: &Backend| service.backends.iter().find(|new| new.is(old)).cloned();
+            let after = server.backend.as_ref().and_then(stays);
+            if after.is_none() && server.backend.is_some() {
+                server.generation = server.generation.wrapping_add(1);
+                server.stats = BackendStats::default();
+                (server.report, server.sent_since_report) = (None, 0);
+            }
+            server.backend = after;
+        }
+        for new in &service.backends {
+            let is_here = |server: &Server| server.backend.as_ref().is_some_and(|old| old.is(new));
+            if self.servers.iter().any(is_here) {
+                continue;
+            }
+            match self.servers.iter().position(|server| server.backend.is_none()) {
+                Some(free) => self.servers[free].backend = Some(new.clone()),
+                None if self.servers.len() < MOST_BACKENDS => self.servers.push(Server::new(new.clone())),
+                None => {}
+            }
+        }
+        let seats: Vec<Seat> = self
+            .servers
+            .iter()
+            .zip(0u8..)
+            .filter_map(|(server, number)| {
+                let backend = server.backend.as_ref()?;
+                let identity = keyed.hash_one((backend.ipv4, backend.ipv6, backend.port));
+                Some(Seat { number, identity, weight: backend.weight })
+            })
+            .collect();
+        self.lookup = Lookup::build(&seats, keyed);
+        self.chooser.renew();
+        self.loads = vec![Load::default(); self.servers.len()];
+        self.service = service;
+        self.network = network;
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.servers.iter().any(|server| server.backend.as_ref().is_some_and(|backend| backend.weight > 0))
+    }
+
+    pub(super) fn candidates(&self, hash: u64) -> [usize; 2] {
+        self.lookup.candidates(hash).unwrap_or_default().map(usize::from)
+    }
+
+    /// What the policy is to know. A backend gets its own connection only where there is no other, and one outside none from outside.
+    pub(super) fn fill(&self, loads: &mut [Load], now: Instant, like: IpAddr, client: [u8; 16], outside: bool) {
+        let fits = |backend: &Backend| backend.ip(like).is_some() && !(outside && backend.endpoint.is_none());
+        let is_client = |backend: &Backend| backend.ip(like).map(octets) == Some(client);
+        let period = self.service.report_period_ns.saturating_mul(choose::REPORT_PERIODS);
+        let mut others = false;
+        for (load, server) in loads.iter_mut().zip(&self.servers) {
+            let Some(backend) = &server.backend else {
+                *load = Load::default();
+                continue;
+            };
+            let takes = fits(backend) && !is_client(backend);
+            others |= takes && backend.weight > 0;
+            *load = Load {
+                takes,
+                weight: backend.weight,
+                busy: server.stats.busy,
+                idle: server.stats.idle,
+                cores: backend.cores,
+                report: server.report.map(|(at, load)| Report {
+                    load,
+                    is_fresh: now.since(at) <= period,
+                    sent_since: server.sent_since_report,
+                }),
+            };
+        }
+        if !others {
+            for (load, server) in loads.iter_mut().zip(&self.servers) {
+                load.takes = server.backend.as_ref().is_some_and(fits);
+            }
+        }
+    }
+}
+
+/// Counts a connection that is busy or idle, or is counted no more.
+pub(super) fn count(stats: &mut BackendStats, kind: Option<bool>, more: bool) {
+    let of = match kind {
+        Some(true) => &mut stats.busy,
+        Some(false) => &mut stats.idle,
+        None => return,
+    };
+    *of = if more { of.saturating_add(1) } else { of.saturating_sub(1) };
+}

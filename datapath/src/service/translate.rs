@@ -1,0 +1,185 @@
+//! Translation: another address and port at one end of a packet, and its checksums corrected (RFC 1624), in place.
+//!
+//! No length changes, so an offloaded frame of 64 KiB takes one rewriting like any other; options and extension headers stay as they are.
+
+use crate::checksum;
+use crate::offload::Offload;
+use crate::wire::{ETHERNET_HEADER, L3, L4, Layout, Mac, be16, ipv4, put16, transport};
+use std::net::IpAddr;
+
+/// One end of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Whoever sent it.
+    Source,
+    /// Whom it is for.
+    Destination,
+}
+
+impl End {
+    /// Where its address lies behind the start of an IPv4 header, and behind that of an IPv6 header.
+    pub(super) const fn offsets(self) -> (usize, usize) {
+        match self {
+            End::Source => (12, 8),
+            End::Destination => (16, 24),
+        }
+    }
+
+    /// Where its port lies behind the start of a TCP or UDP header.
+    pub(super) const fn port_offset(self) -> usize {
+        match self {
+            End::Source => 0,
+            End::Destination => 2,
+        }
+    }
+}
+
+/// Sets an end's Ethernet address.
+pub fn set_mac(bytes: &mut [u8], end: End, mac: Mac) {
+    debug_assert!(bytes.len() >= ETHERNET_HEADER);
+    let at = match end {
+        End::Source => 6,
+        End::Destination => 0,
+    };
+    bytes[at..at + 6].copy_from_slice(&mac.0);
+}
+
+/// Sets an end's IP address and, where the frame shows ports, its port. `address` must be of the packet's IP version, or nothing happens.
+pub fn set_end(bytes: &mut [u8], layout: &Layout, offload: &Offload, end: End, (address, port): (IpAddr, u16)) {
+    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+    let (v4, v6) = end.offsets();
+    let changed = match (layout.l3, address) {
+        (L3::Ipv4, IpAddr::V4(address)) => {
+            let changed = replace(bytes, l3 + v4, &address.octets());
+            let sum = be16(bytes, l3 + ipv4::CHECKSUM);
+            put16(bytes, l3 + ipv4::CHECKSUM, !checksum::add(!sum, changed));
+            changed
+        }
+        (L3::Ipv6, IpAddr::V6(address)) => replace(bytes, l3 + v6, &address.octets()),
+        _ => return,
+    };
+    let (at, ports) = match layout.l4 {
+        L4::Tcp => (l4 + transport::TCP_CHECKSUM, true),
+        L4::Udp => (l4 + transport::UDP_CHECKSUM, true),
+        L4::Icmpv6 => (l4 + transport::ICMP_CHECKSUM, false),
+        // ICMP's checksum knows no addresses, and what is not known here keeps its own.
+        L4::Icmp | L4::Other => return,
+    };
+    let of_port = if ports { replace(bytes, l4 + end.port_offset(), &port.to_be_bytes()) } else { 0 };
+    correct(bytes, layout, offload, at, changed, of_port);
+}
+
+/// Corrects the transport checksum at `at` by what was added to the sums of addresses and ports.
+fn correct(bytes: &mut [u8], layout: &Layout, offload: &Offload, at: usize, of_addresses: u16, of_port: u16) {
+    let sum = be16(bytes, at);
+    let is_partial = offload.needs_csum && usize::from(offload.csum_start) + usize::from(offload.csum_offset) == at;
+    if is_partial {
+        // It holds the sum of the pseudo-header, which knows no ports, and is not complemented.
+        return put16(bytes, at, checksum::add(sum, of_addresses));
+    }
+    let is_udp = layout.l4 == L4::Udp;
+    // Without a checksum (RFC 768; RFC 6935): it stays without.
+    if is_udp && sum == 0 {
+        return;
+    }
+    let new = !checksum::add(!sum, checksum::add(of_addresses, of_port));
+    put16(bytes, at, if is_udp && new == 0 { 0xffff } else { new });
+}
+
+/// Writes `new` at `at`, which is an even place of what is summed; what that adds to the sum.
+pub(super) fn replace(bytes: &mut [u8], at: usize, new: &[u8]) -> u16 {
+    let place = &mut bytes[at..at + new.len()];
+    let added = checksum::add(!checksum::sum(place), checksum::sum(new));
+    place.copy_from_slice(new);
+    added
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Pool, PoolLimits};
+    use crate::offload::OffloadSupport;
+    use crate::segment;
+    use crate::wire::build::{Build, eth};
+    use crate::wire::parse;
+    use proptest::prelude::*;
+
+    const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
+
+    fn ip(version: u8, last: u8) -> IpAddr {
+        if version == 4 {
+            IpAddr::from([10, 0, 0, last])
+        } else {
+            IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)])
+        }
+    }
+
+    /// All that can be translated: protocols, partial checksums, offloads, options, fragments.
+    fn kinds(version: u8, (a, b): (u8, u8), ports: (u16, u16)) -> Vec<Build<'static>> {
+        let ends = || eth(MACS[0], MACS[1]).ip(ip(version, a), ip(version, b));
+        let udp = |len| ends().udp(ports.0, ports.1).payload(vec![7; len]);
+        let tcp = |len| ends().tcp(ports.0, ports.1, 1000).payload(vec![9; len]);
+        vec![
+            udp(31),
+            tcp(0),
+            tcp(701),
+            tcp(99).tcp_options(3),
+            tcp(64).vlan(10),
+            udp(64).partial(),
+            tcp(64).partial(),
+            tcp(5000).gso(1000),
+            udp(5000).gso(1000),
+        ]
+    }
+
+    /// What leaves a port that can nothing.
+    fn on_the_wire(pool: &mut Pool, build: &Build<'_>, change: impl Fn(&mut [u8], &Layout, &Offload)) -> Vec<Vec<u8>> {
+        let frame = build.frame(pool).expect("room");
+        let (bytes, meta) = pool.parts_mut(&frame);
+        meta.layout = parse(bytes).expect("sound");
+        segment::check_offload(bytes, &meta.layout, &meta.offload).expect("sound");
+        change(bytes, &meta.layout, &meta.offload);
+        let mut parts = Vec::new();
+        segment::software(pool, frame, OffloadSupport::NONE, 1514, &mut |pool, part| {
+            parts.push(pool.bytes(&part).to_vec());
+            pool.free(part);
+        })
+        .expect("can be cut");
+        parts
+    }
+
+    proptest! {
+        /// A packet that is translated is what it would be if it had been sent so.
+        #[test]
+        fn is_as_if_sent_so(version in prop_oneof![Just(4u8), Just(6)], ends: (u8, u8, u8), ports: (u16, u16, u16), source: bool) {
+            let mut pool = Pool::new(PoolLimits::default());
+            let end = if source { End::Source } else { End::Destination };
+            let after = if source { ((ends.2, ends.1), (ports.2, ports.1)) } else { ((ends.0, ends.2), (ports.0, ports.2)) };
+            let (all, wanted) = (kinds(version, (ends.0, ends.1), (ports.0, ports.1)), kinds(version, after.0, after.1));
+            for (build, wanted) in all.iter().zip(&wanted) {
+                let to = (ip(version, ends.2), ports.2);
+                let translated = on_the_wire(&mut pool, build, |bytes, layout, offload| set_end(bytes, layout, offload, end, to));
+                prop_assert_eq!(translated, on_the_wire(&mut pool, wanted, |_, _, _| {}));
+            }
+        }
+    }
+
+    #[test]
+    fn a_datagram_without_checksum_stays_without() {
+        let mut bytes = eth(MACS[0], MACS[1]).ip(ip(4, 1), ip(4, 2)).udp(5, 53).payload(vec![1, 2, 3]).bytes();
+        let layout = parse(&bytes).unwrap();
+        let at = usize::from(layout.l4_offset) + transport::UDP_CHECKSUM;
+        put16(&mut bytes, at, 0);
+        set_end(&mut bytes, &layout, &Offload::default(), End::Destination, (ip(4, 77), 1053));
+        assert_eq!(be16(&bytes, at), 0);
+    }
+
+    #[test]
+    fn an_address_of_the_other_version_changes_nothing() {
+        let before = eth(MACS[0], MACS[1]).ip(ip(4, 1), ip(4, 2)).udp(5, 53).bytes();
+        let mut bytes = before.clone();
+        let layout = parse(&bytes).unwrap();
+        set_end(&mut bytes, &layout, &Offload::default(), End::Source, (ip(6, 1), 7));
+        assert_eq!(bytes, before);
+    }
+}
