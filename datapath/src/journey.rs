@@ -10,6 +10,7 @@ use crate::pair;
 use crate::program::{EndpointId, PortId, Share};
 use crate::sched::lane::Admission;
 use crate::sched::limits::Plane;
+use crate::service::ServiceId;
 use crate::units::{Direction, Rate};
 use crate::verdict::{Reason, Verdict};
 use crate::wire::Mac;
@@ -140,6 +141,23 @@ pub struct Emit {
     pub refused: Option<Reason>,
 }
 
+/// What is done with a frame of a service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Served {
+    /// Its connection is known: to this backend.
+    Known(IpAddr, u16),
+    /// It opens a connection, which this backend gets; or would get, as nothing is remembered of what is only explained.
+    New(IpAddr, u16),
+    /// No backend takes it.
+    Down,
+    /// It is from this backend, and gets the service's address.
+    Back(IpAddr, u16),
+    /// It is an ICMP error about a connection with this backend.
+    Error(IpAddr, u16),
+    /// It is answered at once, with this.
+    Answer(&'static str),
+}
+
 /// One stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
@@ -159,6 +177,8 @@ pub enum Step {
     Train(u32),
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared its source.
     Enter(Result<Option<u16>, Reason>),
+    /// It concerns a service: which one, and what is done.
+    Service(ServiceId, Served),
     /// Where it goes.
     Forward(Mac, Found),
     /// It goes nowhere.
@@ -191,6 +211,7 @@ impl Step {
             Step::Guard(_) | Step::Claim(..) => "guard",
             Step::Learn(..) => "learn",
             Step::Enter(_) => "enter",
+            Step::Service(..) => "service",
             Step::Open(_) | Step::Train(_) => "tunnel",
             Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) | Step::Hosts(_) => "forward",
             Step::Flood(_) | Step::OnlyOutside => "flood",
@@ -227,6 +248,10 @@ pub trait Names {
     fn endpoint(&self, endpoint: EndpointId) -> String;
     /// A port.
     fn port(&self, port: PortId) -> String;
+    /// A service.
+    fn service(&self, service: ServiceId) -> String {
+        format!("service {}", service.0)
+    }
 }
 
 /// The numbers themselves.
@@ -270,6 +295,15 @@ impl fmt::Display for Journey {
     }
 }
 
+/// An address with its port.
+struct Socket<'a>(&'a IpAddr, &'a u16);
+
+impl fmt::Display for Socket<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::net::SocketAddr::new(*self.0, *self.1).fmt(f)
+    }
+}
+
 /// A step in words.
 struct Words<'a>(&'a Step, &'a dyn Names);
 
@@ -297,6 +331,17 @@ impl fmt::Display for Words<'_> {
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
             Step::Enter(Err(reason)) | Step::Open(Err(reason)) => write!(f, "refused ({})", reason.name()),
             Step::Open(Ok((vni, from))) => write!(f, "out of VXLAN {vni}, from {from}"),
+            Step::Service(service, what) => {
+                write!(f, "{}: ", names.service(*service))?;
+                match what {
+                    Served::Known(ip, port) => write!(f, "connection known, to backend {}", Socket(ip, port)),
+                    Served::New(ip, port) => write!(f, "new connection, to backend {}", Socket(ip, port)),
+                    Served::Down => write!(f, "no backend is up"),
+                    Served::Back(ip, port) => write!(f, "from backend {}, with the service's address", Socket(ip, port)),
+                    Served::Error(ip, port) => write!(f, "an error about a connection with backend {}", Socket(ip, port)),
+                    Served::Answer(what) => write!(f, "answered with {what}"),
+                }
+            }
             Step::Train(datagrams) => write!(f, "cut into {datagrams} datagrams, each of which goes its own way"),
             Step::Forward(mac, found) => forward(f, *mac, *found, names),
             Step::OnlyOutside => write!(f, "to the uplink alone: the sender's flood budget is used up"),

@@ -9,6 +9,8 @@ use crate::flood::FloodLimits;
 use crate::guard::Identity;
 use crate::offload::OffloadSupport;
 use crate::overlay::{Overlay, OverlayChange};
+use crate::service::connections::DEFAULT_CONNECTIONS;
+use crate::service::{Service, ServiceId};
 use crate::units::{Both, Rate};
 use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
@@ -316,6 +318,10 @@ pub struct Program {
     pub overlay: Overlay,
     /// Addresses of tenants that endpoints of other hosts have declared, where no tunnel leads there.
     pub elsewhere: BTreeSet<(TenantId, Mac)>,
+    /// Addresses that several backends answer for.
+    pub services: Slots<Service>,
+    /// Connections to services that are kept at most; `None` for [`DEFAULT_CONNECTIONS`].
+    pub connections: Option<u32>,
 }
 
 impl Program {
@@ -364,6 +370,11 @@ impl Program {
             })
         };
         let mut changes = Vec::new();
+        let serves = |id: u32, old: &Service| {
+            self.services.get(id).is_some_and(|new| new.tenant == old.tenant && !reattached(old.tenant))
+        };
+        let gone = from.services.iter().filter(|&(id, old)| !serves(id, old));
+        changes.extend(gone.map(|(id, _)| Change::Service(ServiceId(id), None)));
         let gone = from.endpoints.iter().filter(|&(id, old)| !stays(id, old));
         changes.extend(gone.map(|(id, _)| Change::Endpoint(EndpointId(id), None)));
         for (id, old) in from.tenants.iter() {
@@ -389,6 +400,12 @@ impl Program {
         changes.extend(endpoints.map(|(id, endpoint)| Change::Endpoint(EndpointId(id), Some(endpoint.clone()))));
         let ports = from.ports.iter().filter(|&(id, _)| self.ports.get(id).is_none());
         changes.extend(ports.map(|(id, _)| Change::Port(PortId(id), None)));
+        let kept = |id: u32| from.services.get(id).filter(|old| serves(id, old));
+        let services = self.services.iter().filter(|&(id, service)| kept(id) != Some(service));
+        changes.extend(services.map(|(id, service)| Change::Service(ServiceId(id), Some(service.clone()))));
+        if self.connections != from.connections {
+            changes.push(Change::Connections(self.connections.unwrap_or(DEFAULT_CONNECTIONS)));
+        }
         if self.fdb_age_ns != from.fdb_age_ns {
             changes.push(Change::FdbAge(self.fdb_age_ns));
         }
@@ -422,6 +439,10 @@ pub enum Change {
     Overlay(OverlayChange),
     /// Whether an endpoint of another host has declared this address of a tenant.
     Elsewhere(TenantId, Mac, bool),
+    /// A service, or anything of it but its tenant: backends that stay keep their connections.
+    Service(ServiceId, Option<Service>),
+    /// How many connections to services are kept.
+    Connections(u32),
 }
 
 /// Why a change was refused. Nothing of it was done.
@@ -437,7 +458,7 @@ pub enum ChangeError {
     UnknownPort(PortId),
     /// Another endpoint, or the uplink, is on the port.
     PortInUse(PortId),
-    /// The tenant has endpoints; remove them before it is removed or attached otherwise.
+    /// The tenant has endpoints or services; remove them before it is removed or attached otherwise.
     TenantInUse(TenantId),
     /// An endpoint cannot move to another tenant; remove it, then add it there.
     OtherTenant(EndpointId),
@@ -455,6 +476,10 @@ pub enum ChangeError {
     PeerInUse(IpAddr),
     /// There are [`crate::overlay::MOST_PEERS`] hosts or [`crate::overlay::MOST_REMOTES`] addresses on them already.
     OverlayFull,
+    /// Services have more addresses, backends, or fronts with the same target, than there may be.
+    ServicesFull,
+    /// Another service of the same network has this address.
+    ServiceInUse(IpAddr, u16),
     /// This other endpoint of the same network has declared the address.
     AddressInUse(Mac, EndpointId),
 }
@@ -462,8 +487,8 @@ pub enum ChangeError {
 impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use ChangeError::{
-            AddressInUse, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse, TenantInUse,
-            UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse, VniInUse,
+            AddressInUse, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse, ServiceInUse,
+            ServicesFull, TenantInUse, UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse, VniInUse,
         };
         match self {
             NoSuchSlot(id) => write!(f, "number {id} is too large: {} is the most", Slots::<()>::MOST - 1),
@@ -471,7 +496,7 @@ impl fmt::Display for ChangeError {
             UnknownTenant(id) => write!(f, "tenant {} is not in use: add it first", id.0),
             UnknownPort(id) => write!(f, "port {} is not in use: add it first", id.0),
             PortInUse(id) => write!(f, "port {} is in use: remove what is on it first", id.0),
-            TenantInUse(id) => write!(f, "tenant {} has endpoints: remove them first", id.0),
+            TenantInUse(id) => write!(f, "tenant {} has endpoints or services: remove them first", id.0),
             OtherTenant(id) => write!(f, "endpoint {} belongs to another tenant: remove it first", id.0),
             BadVlan(vlan) => write!(f, "VLAN {vlan} is not in 1 to 4094"),
             VlanInUse(vlan, id) => write!(f, "VLAN {vlan} is tenant {}'s", id.0),
@@ -480,6 +505,8 @@ impl fmt::Display for ChangeError {
             UnknownPeer(address) => write!(f, "host {address} is not known: add it first"),
             PeerInUse(address) => write!(f, "addresses are at host {address}: remove them first"),
             OverlayFull => write!(f, "too many hosts, or too many addresses on them"),
+            ServicesFull => write!(f, "too many services, or too many backends of one"),
+            ServiceInUse(ip, port) => write!(f, "another service has {ip}, port {port}"),
             AddressInUse(mac, id) => write!(f, "address {mac} is endpoint {}'s", id.0),
         }
     }

@@ -20,7 +20,7 @@ pub mod translate;
 use crate::fdb::{Keyed, Network};
 use crate::offload::Offload;
 use crate::owners::slot;
-use crate::program::{EndpointId, Slots, TenantId};
+use crate::program::{EndpointId, Slots};
 use crate::table::Id;
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -33,7 +33,7 @@ use inner::Quoted;
 use running::{Running, Server, count};
 pub use running::{BackendStats, ServiceStats};
 pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use translate::{End, set_end, set_mac};
@@ -96,6 +96,8 @@ pub struct Services {
     all: Slots<Running>,
     fronts: Vec<Option<Front>>,
     roles: HashMap<(u32, [u8; 16]), Role, Keyed>,
+    /// MAC addresses of services, with their networks.
+    macs: HashSet<(u32, Mac), Keyed>,
     /// By network's slot, whether it has services.
     networks: Vec<bool>,
     connections: Connections,
@@ -114,6 +116,7 @@ impl Services {
             all: Slots::default(),
             fronts: Vec::new(),
             roles: HashMap::with_hasher(keyed),
+            macs: HashSet::with_hasher(keyed),
             networks: Vec::new(),
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
             fragments: Fragments::new(keyed),
@@ -191,6 +194,7 @@ impl Services {
             }
         }
         self.roles.clear();
+        self.macs.clear();
         self.networks.clear();
         for (front, number) in self.fronts.iter().zip(0u16..) {
             let Some(Front { service, address }) = *front else { continue };
@@ -203,6 +207,7 @@ impl Services {
             let role = self.roles.entry((network.0, octets(address.ip))).or_default();
             role.fronts.push((address.protocol, address.port, number));
             role.mac = Some((running.service.mac, service));
+            self.macs.insert((network.0, running.service.mac));
             for (server, backend) in running.servers.iter().zip(0u8..) {
                 let Some(found) = &server.backend else { continue };
                 let Some(ip) = found.ip(address.ip) else { continue };
@@ -250,6 +255,10 @@ impl Services {
     #[must_use]
     pub fn decide(&self, network: Network, from: Option<EndpointId>, bytes: &[u8], layout: &Layout) -> Decision {
         let spoofed = |of_endpoint: Reason| Decision::Drop(if from.is_some() { of_endpoint } else { Reason::Loop });
+        // What endpoints send has been guarded; nobody outside has a service's address either.
+        if from.is_none() && self.macs.contains(&(network.0, source(bytes))) {
+            return Decision::Drop(Reason::Loop);
+        }
         match layout.l3 {
             L3::Arp => self.decide_arp(network, bytes, layout, spoofed),
             L3::Ipv4 | L3::Ipv6 => {
@@ -497,47 +506,77 @@ impl Services {
     /// A client's frame, to its backend: translated, and its connection is told. Whether it may go back to the endpoint that it is from.
     pub fn forward(&mut self, now: Instant, known: &Known, bytes: &mut [u8], layout: &Layout, offload: &Offload) -> bool {
         let Some(entry) = self.connections.get(known.id).copied() else { return false };
-        let Some((running, front, backend)) = self.server(&known.key, &entry) else { return false };
-        let (owner, port) = (running.service.tenant.0, backend.port.unwrap_or(front.address.port));
-        let (ip, mac) = (backend.ip(front.address.ip), backend.mac);
-        self.remember_first(now, owner, bytes, layout, |bytes, layout, offload| {
-            to_backend(bytes, layout, offload, (ip, port, mac), front.address, entry.is_hairpin());
-        }, offload);
-        let before = self.connections.update(now, owner, known.id, |entry| match layout.l4 {
+        let first = self.first(known, bytes, layout);
+        let Some(owner) = self.to_backend(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
+        self.remember(now, owner, first, bytes, layout);
+        let change = self.connections.update(now, owner, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.client_sends(&segment(bytes, layout)),
             _ => entry.datagram(false),
         });
-        self.recount(&known.key, before);
+        self.recount(&known.key, change);
         entry.is_hairpin()
     }
 
     /// A backend's frame, to the client.
     pub fn back(&mut self, now: Instant, known: &Known, bytes: &mut [u8], layout: &Layout, offload: &Offload) -> bool {
         let Some(entry) = self.connections.get(known.id).copied() else { return false };
-        let Some((running, front, _)) = self.server(&known.key, &entry) else { return false };
-        let (owner, mac) = (running.service.tenant.0, running.service.mac);
-        let was_asked = entry.state == State::Asked;
-        let (client, port) = (known.key.client, known.key.port);
-        self.remember_first(now, owner, bytes, layout, |bytes, layout, offload| {
-            let own = source(bytes);
-            set_mac(bytes, End::Source, mac);
-            set_end(bytes, layout, offload, End::Source, (front.address.ip, front.address.port));
-            if entry.is_hairpin() {
-                set_mac(bytes, End::Destination, own);
-                set_end(bytes, layout, offload, End::Destination, (address(client, front.address.ip), port));
-            }
-        }, offload);
-        let before = self.connections.update(now, owner, known.id, |entry| match layout.l4 {
+        let first = self.first(known, bytes, layout);
+        let Some(owner) = self.to_client(known, entry.is_hairpin(), bytes, layout, offload) else { return false };
+        self.remember(now, owner, first, bytes, layout);
+        let change = self.connections.update(now, owner, known.id, |entry| match layout.l4 {
             L4::Tcp => entry.server_sends(&segment(bytes, layout)),
             _ => entry.datagram(true),
         });
-        if was_asked && before.is_some_and(|(_, after)| after.state == State::Closed) {
-            if let Some(server) = self.server_mut(&known.key, known.backend) {
-                server.stats.refused += 1;
-            }
+        let was_refused = |(before, after): (Entry, Entry)| before.state == State::Asked && after.state == State::Closed;
+        if change.is_some_and(was_refused)
+            && let Some(server) = self.server_mut(&known.key, known.backend)
+        {
+            server.stats.refused += 1;
         }
-        self.recount(&known.key, before);
+        self.recount(&known.key, change);
         entry.is_hairpin()
+    }
+
+    /// Gives a frame the addresses and the port of its backend, and one of a backend that calls itself the service's as the sender's. Whose
+    /// connection it is.
+    pub(crate) fn to_backend(
+        &self,
+        known: &Known,
+        is_hairpin: bool,
+        bytes: &mut [u8],
+        layout: &Layout,
+        offload: &Offload,
+    ) -> Option<u32> {
+        let (running, front) = self.running(known.key.front)?;
+        let backend = running.servers.get(usize::from(known.backend))?.backend.as_ref()?;
+        let port = backend.port.unwrap_or(front.address.port);
+        set_mac(bytes, End::Destination, backend.mac);
+        set_end(bytes, layout, offload, End::Destination, (backend.ip(front.address.ip)?, port));
+        if is_hairpin {
+            set_end(bytes, layout, offload, End::Source, (front.address.ip, known.key.port));
+        }
+        Some(running.service.tenant.0)
+    }
+
+    /// Gives a frame of a backend the service's addresses and port as the sender's.
+    pub(crate) fn to_client(
+        &self,
+        known: &Known,
+        is_hairpin: bool,
+        bytes: &mut [u8],
+        layout: &Layout,
+        offload: &Offload,
+    ) -> Option<u32> {
+        let (running, front) = self.running(known.key.front)?;
+        let Address { ip, port, .. } = front.address;
+        let own = source(bytes);
+        set_mac(bytes, End::Source, running.service.mac);
+        set_end(bytes, layout, offload, End::Source, (ip, port));
+        if is_hairpin {
+            set_mac(bytes, End::Destination, own);
+            set_end(bytes, layout, offload, End::Destination, (address(known.key.client, ip), known.key.port));
+        }
+        Some(running.service.tenant.0)
     }
 
     /// An ICMP error about a connection: to the backend, or to the client.
@@ -563,33 +602,26 @@ impl Services {
     }
 
     /// A later fragment: to where the first one went.
-    pub fn fragment(&mut self, id: Id, bytes: &mut [u8], layout: &Layout, offload: &Offload) {
+    pub fn fragment(&self, id: Id, bytes: &mut [u8], layout: &Layout, offload: &Offload) {
         if let Some(change) = self.fragments.get(id) {
             change.apply(bytes, layout, offload);
         }
     }
 
-    /// Translates a frame, and remembers what was done where it is the first fragment of its packet.
-    fn remember_first(
-        &mut self,
-        now: Instant,
-        owner: u32,
-        bytes: &mut [u8],
-        layout: &Layout,
-        translate: impl FnOnce(&mut [u8], &Layout, &Offload),
-        offload: &Offload,
-    ) {
-        let first = (layout.fragment && !layout.later_fragment).then(|| ends(bytes, layout)).flatten();
-        let key = first.map(|ends| FragmentKey::of(self.network_of_owner(owner), ends, bytes, layout));
-        translate(bytes, layout, offload);
-        if let (Some(key), Some(after)) = (key, ends(bytes, layout)) {
-            self.fragments.insert(now, owner, key, fragments::Change::to(bytes, after));
+    /// Where a frame is the first fragment of its packet, what the others have in common with it.
+    fn first(&self, known: &Known, bytes: &[u8], layout: &Layout) -> Option<FragmentKey> {
+        if !layout.fragment || layout.later_fragment {
+            return None;
         }
+        let (running, _) = self.running(known.key.front)?;
+        Some(FragmentKey::of(running.network, ends(bytes, layout)?, bytes, layout))
     }
 
-    fn network_of_owner(&self, owner: u32) -> Network {
-        let of_owner = |running: &&Running| running.service.tenant.0 == owner;
-        self.all.values().find(of_owner).map_or(Network::UNTAGGED, |running| running.network)
+    /// Remembers what was done with a first fragment.
+    fn remember(&mut self, now: Instant, owner: u32, first: Option<FragmentKey>, bytes: &[u8], layout: &Layout) {
+        if let (Some(key), Some(after)) = (first, ends(bytes, layout)) {
+            self.fragments.insert(now, owner, key, fragments::Change::to(bytes, after));
+        }
     }
 
     fn server_mut(&mut self, key: &Key, backend: u8) -> Option<&mut Server> {
@@ -633,6 +665,24 @@ impl Services {
     #[must_use]
     pub fn when_down(&self, key: &Key) -> Option<(ServiceId, WhenDown)> {
         self.running(key.front).map(|(running, front)| (front.service, running.service.when_down))
+    }
+
+    /// Where a backend is reached through a front, and how many backends have how much in flight: for people.
+    #[must_use]
+    pub fn reached(&self, key: &Key, backend: u8) -> Option<(IpAddr, u16)> {
+        let (running, front) = self.running(key.front)?;
+        let backend = running.servers.get(usize::from(backend))?.backend.as_ref()?;
+        Some((backend.ip(front.address.ip)?, backend.port.unwrap_or(front.address.port)))
+    }
+
+    /// Whether a client is the backend that it gets.
+    #[must_use]
+    pub(crate) fn is_hairpin(&self, known: &Known) -> bool {
+        let entry = self.connections.get(known.id).filter(|_| self.connections.find(&known.key) == Some(known.id));
+        match entry {
+            Some(entry) => entry.is_hairpin(),
+            None => self.reached(&known.key, known.backend).is_some_and(|(ip, _)| octets(ip) == known.key.client),
+        }
     }
 
     /// The MAC address of a service.
@@ -704,25 +754,6 @@ fn leave(all: &mut Slots<Running>, fronts: &[Option<Front>], key: &Key, entry: &
     let server = running.servers.get_mut(usize::from(entry.backend)).filter(|s| s.generation == entry.generation);
     if let Some(server) = server {
         count(&mut server.stats, entry.state.is_counted().then_some(entry.is_busy()), false);
-    }
-}
-
-/// To a backend: its addresses and port, and where it called itself, the service's as the sender's.
-fn to_backend(
-    bytes: &mut [u8],
-    layout: &Layout,
-    offload: &Offload,
-    (ip, port, mac): (Option<IpAddr>, u16, Mac),
-    service: Address,
-    is_hairpin: bool,
-) {
-    let Some(ip) = ip else { return };
-    set_mac(bytes, End::Destination, mac);
-    set_end(bytes, layout, offload, End::Destination, (ip, port));
-    if is_hairpin {
-        let at = usize::from(layout.l4_offset);
-        let port = if matches!(layout.l4, L4::Tcp | L4::Udp) { be16(bytes, at) } else { 0 };
-        set_end(bytes, layout, offload, End::Source, (service.ip, port));
     }
 }
 

@@ -18,6 +18,7 @@ use crate::program::{ChangeError, EndpointId, IngressMode, PortId, Program, Slot
 use crate::sched::limits::Plane;
 use crate::sched::{Scheduler, earlier};
 use crate::segment;
+use crate::service::Services;
 use crate::stats::Traffic;
 use crate::units::{Both, Direction, Instant};
 use crate::verdict::{DropCounters, Reason, Verdict};
@@ -26,6 +27,7 @@ use backlog::Backlogs;
 use change::Gone;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use memory::Memory;
+use serve::Served;
 use std::collections::VecDeque;
 
 mod backlog;
@@ -39,6 +41,7 @@ mod floods;
 mod handover;
 mod look;
 mod memory;
+mod serve;
 mod source;
 mod tunnel;
 
@@ -97,6 +100,7 @@ pub struct Switch {
     fdb: Fdb,
     owners: Owners,
     tunnels: Tunnels,
+    services: Services,
     /// What congestion agents hold back on the way to the egress queues.
     pairs: Pairs,
     egress: Scheduler,
@@ -147,6 +151,7 @@ impl Switch {
             fdb: Fdb::new(program.fdb_age_ns, seed),
             owners: Owners::new(program.fdb_age_ns, seed),
             tunnels: Tunnels::new(seed),
+            services: Services::new(seed),
             pairs: Pairs::new(),
             egress: Scheduler::new(&empty, Direction::Egress),
             arrivals: Arrivals::new(seed),
@@ -314,15 +319,22 @@ impl Switch {
         self.leave_memory(pool);
     }
 
-    fn rx_endpoint(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {
+    fn rx_endpoint(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, mut frame: Frame) -> Result<(), Reason> {
         if let Err(reason) = look(pool, &frame).and_then(|()| self.check_source(pool, now, from, &frame)) {
             pool.free(frame);
             return Err(reason);
         }
         let network = self.forward.network(from);
+        let mut is_hairpin = false;
+        if self.services.are_in(network) {
+            match self.serve(pool, now, network, Some(from), frame)? {
+                Served::On(translated, may_return) => (frame, is_hairpin) = (translated, may_return),
+                Served::Answer(answer) => return self.send_local(pool, now, from, from.0, answer),
+            }
+        }
         let (vlan, mac) = (pool.meta(&frame).layout.vlan.unwrap_or(0), destination(pool.bytes(&frame)));
         match self.forward.target(&self.fdb, now, network, vlan, mac) {
-            Target::Endpoint(to) if to == from => drop_for(pool, frame, Reason::Hairpin),
+            Target::Endpoint(to) if to == from && !is_hairpin => drop_for(pool, frame, Reason::Hairpin),
             Target::Endpoint(to) => self.send_local(pool, now, from, to.0, frame),
             Target::Uplink => self.send_wire(pool, now, from, network, frame),
             Target::Tunnels => self.send_away(pool, now, from, frame),
@@ -394,9 +406,15 @@ impl Switch {
     }
 
     /// From outside, into a network.
-    fn enter(&mut self, pool: &mut Pool, now: Instant, network: Network, frame: Frame) -> Result<(), Reason> {
+    fn enter(&mut self, pool: &mut Pool, now: Instant, network: Network, mut frame: Frame) -> Result<(), Reason> {
         if let Err(reason) = self.see_outside(pool, now, network, &frame) {
             return drop_for(pool, frame, reason);
+        }
+        if self.services.are_in(network) {
+            match self.serve(pool, now, network, None, frame)? {
+                Served::On(translated, _) => frame = translated,
+                Served::Answer(answer) => return self.answer_outside(pool, answer),
+            }
         }
         match self.forward.target_inside(&self.fdb, now, network, destination(pool.bytes(&frame))) {
             Target::Endpoint(to) => {

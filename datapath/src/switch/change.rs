@@ -41,6 +41,12 @@ impl Switch {
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
             Change::Overlay(change) => self.change_overlay(change),
             Change::Elsewhere(tenant, mac, is_there) => self.change_elsewhere(tenant, mac, is_there),
+            Change::Service(id, service) => self.change_service(id, service),
+            Change::Connections(most) => {
+                self.program.connections = Some(most);
+                self.services.set_most(most);
+                Ok(())
+            }
             Change::FdbAge(age_ns) => {
                 self.program.fdb_age_ns = age_ns;
                 self.fdb.set_age(age_ns);
@@ -155,7 +161,7 @@ impl Switch {
         check_slot(id.0)?;
         let before = self.program.tenants.get(id.0).map(|tenant| tenant.attachment);
         if before != Some(tenant.attachment) {
-            if self.has_endpoints(id) {
+            if self.is_in_use(id) {
                 return Err(ChangeError::TenantInUse(id));
             }
             self.check_vlan(id, tenant.attachment)?;
@@ -190,7 +196,7 @@ impl Switch {
 
     fn remove_tenant(&mut self, pool: &mut Pool, id: TenantId) -> Result<(), ChangeError> {
         let before = self.program.tenants.get(id.0).ok_or(ChangeError::Vacant(id.0))?.attachment;
-        if self.has_endpoints(id) {
+        if self.is_in_use(id) {
             return Err(ChangeError::TenantInUse(id));
         }
         self.egress.remove_tenant(id);
@@ -352,8 +358,8 @@ impl Switch {
         }
     }
 
-    fn has_endpoints(&self, id: TenantId) -> bool {
-        self.counts.get(id.0 as usize).is_some_and(|&endpoints| endpoints > 0)
+    fn is_in_use(&self, id: TenantId) -> bool {
+        self.counts.get(id.0 as usize).is_some_and(|&endpoints| endpoints > 0) || self.program.services.values().any(|service| service.tenant == id)
     }
 
     /// A tenant's attachment was `before` and is `after`; `None` where its slot is vacant.

@@ -23,6 +23,7 @@ use crate::units::{Direction, Instant};
 use crate::verdict::{Reason, Verdict};
 use crate::wire::{self, Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, vlan, vxlan};
 
+mod service;
 mod tunnel;
 
 /// A frame on its journey: what the stages look at.
@@ -148,6 +149,12 @@ impl Switch {
     ) -> Result<(), Reason> {
         self.explain_source(now, from, seen, steps)?;
         let network = self.forward.network(from);
+        let mut bytes = Vec::new();
+        let served = self.explain_service(now, network, Some(from), seen, &mut bytes, steps)?;
+        let seen = &served.seen(seen, &bytes);
+        if served.is_answered {
+            return Ok(());
+        }
         let (vlan, mac) = (seen.layout.vlan.unwrap_or(0), destination(seen.bytes));
         let learns = self.program.endpoints.get(from.0).is_some_and(|e| e.identity.macs.is_empty());
         let mut target = self.forward.target(&self.fdb, now, network, vlan, mac);
@@ -157,7 +164,7 @@ impl Switch {
         }
         steps.push(Step::Forward(mac, self.found(now, network, vlan, mac, target, Some(from))));
         match target {
-            Target::Endpoint(to) if to == from => refuse(steps, Reason::Hairpin),
+            Target::Endpoint(to) if to == from && !served.may_return => refuse(steps, Reason::Hairpin),
             Target::Endpoint(to) => {
                 self.explain_local(now, from, seen, steps)?;
                 self.explain_arrival(now, to, Plane::Local, seen, steps);
@@ -233,6 +240,12 @@ impl Switch {
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
+        let mut bytes = Vec::new();
+        let served = self.explain_service(now, network, None, seen, &mut bytes, steps)?;
+        let seen = &served.seen(seen, &bytes);
+        if served.is_answered {
+            return Ok(());
+        }
         let mac = destination(seen.bytes);
         let target = self.forward.target_inside(&self.fdb, now, network, mac);
         steps.push(Step::Forward(mac, self.found(now, network, 0, mac, target, None)));

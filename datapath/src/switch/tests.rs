@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 
 mod connections;
 mod owners;
+mod services;
 
 const UPLINK: PortId = PortId(0);
 const NOW: Instant = Instant(1_000_000_000);

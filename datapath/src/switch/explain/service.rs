@@ -1,0 +1,95 @@
+//! What the services' stage would do with a frame.
+
+use super::{Traveller, refuse};
+use crate::fdb::Network;
+use crate::journey::{self, Step};
+use crate::program::EndpointId;
+use crate::service::{Decision, Known, ServiceId};
+use crate::switch::Switch;
+use crate::table::Id;
+use crate::units::Instant;
+use crate::verdict::Reason;
+
+/// What became of the frame there.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Served {
+    /// It was translated: its bytes are others.
+    is_translated: bool,
+    /// It may go back to the endpoint that it is from.
+    pub may_return: bool,
+    /// It goes no further.
+    pub is_answered: bool,
+}
+
+impl Served {
+    /// The frame behind this stage.
+    pub fn seen<'a>(self, seen: &Traveller<'a>, bytes: &'a [u8]) -> Traveller<'a> {
+        if self.is_translated { Traveller { bytes, ..*seen } } else { Traveller { bytes: seen.bytes, ..*seen } }
+    }
+}
+
+impl Switch {
+    /// `bytes` becomes the frame as it is translated.
+    pub(super) fn explain_service(
+        &self,
+        now: Instant,
+        network: Network,
+        from: Option<EndpointId>,
+        seen: &Traveller<'_>,
+        bytes: &mut Vec<u8>,
+        steps: &mut Vec<Step>,
+    ) -> Result<Served, Reason> {
+        let is_elsewhere = if from.is_some() { seen.layout.vlan.is_some() } else { self.is_tunnelled(network) };
+        if !self.services.are_in(network) || is_elsewhere {
+            return Ok(Served::default());
+        }
+        let decision = self.services.decide(network, from, seen.bytes, &seen.layout);
+        let concerned = self.services.concerned(&decision).map_or(ServiceId(u32::MAX), |(service, _)| service);
+        let (layout, offload) = (&seen.layout, &seen.offload);
+        let reached = |known: &Known| self.services.reached(&known.key, known.backend);
+        let mut say = |what| steps.push(Step::Service(concerned, what));
+        let mut served = Served { is_translated: true, ..Served::default() };
+        bytes.extend_from_slice(seen.bytes);
+        match decision {
+            Decision::Pass => return Ok(Served::default()),
+            Decision::Forward(known) => {
+                reached(&known).map(|(ip, port)| say(journey::Served::Known(ip, port)));
+                served.may_return = self.services.is_hairpin(&known);
+                self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Back(known) => {
+                reached(&known).map(|(ip, port)| say(journey::Served::Back(ip, port)));
+                served.may_return = self.services.is_hairpin(&known);
+                self.services.to_client(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Choose(key) => {
+                let Some(backend) = self.services.would_choose(now, &key, from.is_none()) else {
+                    say(journey::Served::Down);
+                    return match self.services.when_down(&key) {
+                        Some((_, crate::service::WhenDown::Reset)) => Ok(Served { is_answered: true, ..served }),
+                        _ => refuse(steps, Reason::ServiceDown).map(|()| served),
+                    };
+                };
+                // It has no entry yet.
+                let known = Known { id: Id(u32::MAX), key, backend };
+                reached(&known).map(|(ip, port)| say(journey::Served::New(ip, port)));
+                served.may_return = self.services.is_hairpin(&known);
+                self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Fragment(id) => {
+                self.services.fragment(id, bytes, layout, offload);
+                served.may_return = true;
+            }
+            Decision::Error(known, to_backend) => {
+                reached(&known).map(|(ip, port)| say(journey::Served::Error(ip, port)));
+                self.services.error(&known, to_backend, bytes, layout, offload);
+            }
+            Decision::Answer(answer) => {
+                say(journey::Served::Answer(answer.name()));
+                served.is_answered = true;
+            }
+            Decision::Drop(reason) => return refuse(steps, reason).map(|()| served),
+        }
+        Ok(served)
+    }
+}

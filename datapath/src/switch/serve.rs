@@ -1,0 +1,203 @@
+//! Services in the switch: what the stage ([`crate::service`]) decides is done here, and what it says is shown.
+
+use super::look::{drop_for, look};
+use super::{OUT, Switch};
+use crate::fdb::{Network, network_of};
+use crate::frame::{Frame, Pool};
+use crate::program::{ChangeError, EndpointId, Slots};
+use crate::service::answer::Answer;
+use crate::service::{
+    BackendStats, Decision, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, ServiceStats, Shown, WhenDown,
+    choose::MOST_BACKENDS,
+};
+use crate::units::Instant;
+use crate::verdict::Reason;
+use crate::wire::L4;
+use std::net::IpAddr;
+
+/// What became of a frame at the services' stage.
+pub(super) enum Served {
+    /// It goes on, translated or not; perhaps to the endpoint that it is from.
+    On(Frame, bool),
+    /// It became the answer to itself.
+    Answer(Frame),
+}
+
+impl Switch {
+    /// The services' stage, for a frame that `from` sent, or that came from outside.
+    pub(super) fn serve(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        network: Network,
+        from: Option<EndpointId>,
+        frame: Frame,
+    ) -> Result<Served, Reason> {
+        let meta = *pool.meta(&frame);
+        let (layout, offload) = (&meta.layout, &meta.offload);
+        // What has a tag from inside is another network's, behind a trunk; and through tunnels services are not reached yet.
+        if (from.is_some() && layout.vlan.is_some()) || (from.is_none() && self.is_tunnelled(network)) {
+            return Ok(Served::On(frame, false));
+        }
+        let decision = self.services.decide(network, from, pool.bytes(&frame), layout);
+        let may_return = match decision {
+            Decision::Pass => false,
+            Decision::Forward(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
+            Decision::Back(known) => self.services.back(now, &known, pool.bytes_mut(&frame), layout, offload),
+            Decision::Choose(key) => match self.services.choose(now, key, from.is_none(), layout.l4 == L4::Tcp) {
+                Ok(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
+                Err(Reason::ServiceDown) => {
+                    let answer = self.services.when_down(&key).and_then(|(service, when)| match (when, layout.l4) {
+                        (WhenDown::Drop, _) => None,
+                        (WhenDown::Reset, L4::Tcp) => Some(Answer::Reset(service)),
+                        (WhenDown::Reset, _) => Some(Answer::PortUnreachable(service)),
+                    });
+                    return match answer {
+                        Some(answer) => self.answer(pool, now, from, answer, frame),
+                        None => dropped(pool, frame, Reason::ServiceDown),
+                    };
+                }
+                Err(reason) => return dropped(pool, frame, reason),
+            },
+            Decision::Fragment(id) => {
+                self.services.fragment(id, pool.bytes_mut(&frame), layout, offload);
+                true
+            }
+            Decision::Error(known, to_backend) => {
+                self.services.error(&known, to_backend, pool.bytes_mut(&frame), layout, offload);
+                false
+            }
+            Decision::Answer(answer) => return self.answer(pool, now, from, answer, frame),
+            Decision::Drop(reason) => return dropped(pool, frame, reason),
+        };
+        Ok(Served::On(frame, may_return))
+    }
+
+    /// Makes a frame the answer to itself. Clients outside get few: their answers wait in no queue.
+    fn answer(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: Option<EndpointId>,
+        answer: Answer,
+        frame: Frame,
+    ) -> Result<Served, Reason> {
+        let service = answer.service();
+        let Some(mac) = self.services.mac(service) else { return dropped(pool, frame, Reason::Unknown) };
+        if from.is_none() && !self.services.may_answer(now, service) {
+            return dropped(pool, frame, Reason::ServiceBudget);
+        }
+        if !answer.write(pool, &frame, mac) {
+            return dropped(pool, frame, Reason::Unreachable);
+        }
+        match look(pool, &frame) {
+            Ok(()) => Ok(Served::Answer(frame)),
+            Err(reason) => dropped(pool, frame, reason),
+        }
+    }
+
+    /// An answer to somebody outside leaves by the uplink, with the tag that its question had.
+    pub(super) fn answer_outside(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Reason> {
+        let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) else {
+            return drop_for(pool, frame, Reason::Unreachable);
+        };
+        if self.out.len() >= OUT {
+            return drop_for(pool, frame, Reason::NoBuffer);
+        }
+        pool.meta_mut(&frame).out = port.0;
+        self.out.push_back((port, frame));
+        Ok(())
+    }
+
+    pub(super) fn change_service(&mut self, id: ServiceId, service: Option<Service>) -> Result<(), ChangeError> {
+        if id.0 >= Slots::<()>::MOST {
+            return Err(ChangeError::NoSuchSlot(id.0));
+        }
+        let before = self.program.services.get(id.0);
+        let Some(service) = service else {
+            before.ok_or(ChangeError::Vacant(id.0))?;
+            self.services.set(id, Network::UNTAGGED, None);
+            self.program.services.set(id.0, None);
+            return Ok(());
+        };
+        let tenant = self.program.tenants.get(service.tenant.0).ok_or(ChangeError::UnknownTenant(service.tenant))?;
+        if before.is_some_and(|before| before.tenant != service.tenant) {
+            return Err(ChangeError::TenantInUse(service.tenant));
+        }
+        let network = network_of(service.tenant, tenant.attachment);
+        self.check_service(id, network, &service)?;
+        self.services.set(id, network, Some(service.clone()));
+        self.program.services.set(id.0, Some(service));
+        Ok(())
+    }
+
+    fn check_service(&self, id: ServiceId, network: Network, service: &Service) -> Result<(), ChangeError> {
+        let others = || self.program.services.iter().filter(|&(other, _)| other != id.0).map(|(_, service)| service);
+        let fronts: usize = others().map(|service| service.addresses.len()).sum();
+        if fronts + service.addresses.len() > MOST_FRONTS || service.backends.len() > MOST_BACKENDS {
+            return Err(ChangeError::ServicesFull);
+        }
+        let network_of_other = |other: &Service| {
+            let tenant = self.program.tenants.get(other.tenant.0);
+            tenant.map(|tenant| network_of(other.tenant, tenant.attachment))
+        };
+        for (at, address) in service.addresses.iter().enumerate() {
+            let of_others = others().filter(|other| network_of_other(other) == Some(network));
+            if service.addresses[..at].contains(address)
+                || of_others.into_iter().any(|other| {
+                    other.addresses.contains(address)
+                        // One address has one MAC address.
+                        || (other.mac != service.mac && other.addresses.iter().any(|a| a.ip == address.ip))
+                })
+            {
+                return Err(ChangeError::ServiceInUse(address.ip, address.port));
+            }
+        }
+        let targets = |ip: IpAddr, port: Option<u16>| {
+            let of = |other: &Service| {
+                let is_target = other.backends.iter().any(|b| {
+                    b.port == port && (b.ipv4.map(IpAddr::V4) == Some(ip) || b.ipv6.map(IpAddr::V6) == Some(ip))
+                });
+                if is_target { other.addresses.len() } else { 0 }
+            };
+            others().filter(|other| network_of_other(other) == Some(network)).map(of).sum::<usize>() + of(service)
+        };
+        let is_full = service.backends.iter().any(|backend| {
+            let ips = [backend.ipv4.map(IpAddr::V4), backend.ipv6.map(IpAddr::V6)];
+            ips.into_iter().flatten().any(|ip| targets(ip, backend.port) > MOST_FRONTS_OF_TARGET * 2)
+        });
+        if is_full { Err(ChangeError::ServicesFull) } else { Ok(()) }
+    }
+
+    /// What is counted of a service; `None` where there is none.
+    #[must_use]
+    pub fn service_stats(&self, service: ServiceId) -> Option<ServiceStats> {
+        self.services.stats(service)
+    }
+
+    /// Its backends: the number that connections know each by, where it is, and what is counted.
+    pub fn service_backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &crate::service::Backend, BackendStats)> {
+        self.services.backends(service)
+    }
+
+    /// Its connections, those that matter most and were seen last first.
+    pub fn service_connections(&self, now: Instant, service: ServiceId) -> impl Iterator<Item = Shown> {
+        self.services.connections(now, service)
+    }
+
+    /// Connections to services, of all tenants, and how many there may be.
+    #[must_use]
+    pub fn connections(&self) -> (u32, u32) {
+        self.services.table()
+    }
+
+    /// A server reports its load, times [`crate::service::choose::LOAD_ONE`]; `backend` is its number.
+    pub fn report_load(&mut self, now: Instant, service: ServiceId, backend: usize, load: u64) {
+        self.services.report(now, service, backend, load);
+    }
+}
+
+fn dropped(pool: &mut Pool, frame: Frame, reason: Reason) -> Result<Served, Reason> {
+    pool.free(frame);
+    Err(reason)
+}
