@@ -1,6 +1,6 @@
 //! Actions: the whole management surface. The command line, HTTP and the file only translate into them.
 //!
-//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a tenant, an endpoint, a link, the cluster or a member
+//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a tenant, an endpoint, a service, its backend, a link, the cluster or a member
 //! of it. Its keys are those of the file (`docs/reference/configuration.md`), read by the same reader. [`apply`] does a list of actions to a configuration, all or none of
 //! them; [`between`] is the list that turns one configuration into another, so that a file is the list from nothing to what it says.
 //!
@@ -12,7 +12,7 @@
 //! assert_eq!(changed.config.switches[0].tenants[0].name, "red");
 //! ```
 
-use crate::config::{Cluster, Config, Switch, Tenant};
+use crate::config::{Cluster, Config, Service, Switch, Tenant};
 use crate::names;
 use crate::place::Place;
 use crate::problem::{Problem, Severity};
@@ -40,6 +40,10 @@ pub enum Kind {
     Tenant,
     /// `SWITCH/TENANT/ENDPOINT`.
     Endpoint,
+    /// `SWITCH/TENANT/SERVICE`.
+    Service,
+    /// `SWITCH/TENANT/SERVICE/BACKEND`.
+    Backend,
     /// `LINK`.
     Link,
     /// The cluster that the host is in; its path is empty.
@@ -50,13 +54,15 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, containers before what they contain.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Daemon,
         Kind::Link,
         Kind::Switch,
         Kind::Uplink,
         Kind::Tenant,
         Kind::Endpoint,
+        Kind::Service,
+        Kind::Backend,
         Kind::Cluster,
         Kind::Member,
     ];
@@ -70,6 +76,8 @@ impl Kind {
             Kind::Uplink => "uplink",
             Kind::Tenant => "tenant",
             Kind::Endpoint => "endpoint",
+            Kind::Service => "service",
+            Kind::Backend => "backend",
             Kind::Link => "link",
             Kind::Cluster => "cluster",
             Kind::Member => "member",
@@ -84,6 +92,8 @@ impl Kind {
             Kind::Switch | Kind::Uplink => "SWITCH",
             Kind::Tenant => "SWITCH/TENANT",
             Kind::Endpoint => "SWITCH/TENANT/ENDPOINT",
+            Kind::Service => "SWITCH/TENANT/SERVICE",
+            Kind::Backend => "SWITCH/TENANT/SERVICE/BACKEND",
             Kind::Link => "LINK",
             Kind::Member => "HOST",
         }
@@ -265,6 +275,10 @@ fn add(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(),
         (Kind::Member, [name]) => push(draft.members()?, name, keys, thing::member),
         (Kind::Tenant, [switch, name]) => push(draft.tenants(switch)?, name, keys, thing::tenant),
         (Kind::Endpoint, [switch, tenant, name]) => push(draft.endpoints(switch, tenant)?, name, keys, thing::endpoint),
+        (Kind::Service, [switch, tenant, name]) => push(draft.services(switch, tenant)?, name, keys, thing::service),
+        (Kind::Backend, [switch, tenant, service, name]) => {
+            push(draft.backends(switch, tenant, service)?, name, keys, thing::backend)
+        }
         (Kind::Uplink, [switch]) => {
             let mut switches = draft.switches();
             let switch = switches.get(switch)?;
@@ -310,7 +324,19 @@ fn set(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(),
             let mut tenants = draft.tenants(switch)?;
             let old = tenants.get(name)?;
             let new = thing::tenant(name, &merged(write::tenant(old))).map_err(Fault::Keys)?;
-            *old = Tenant { endpoints: std::mem::take(&mut old.endpoints), ..new };
+            let services = std::mem::take(&mut old.services);
+            *old = Tenant { endpoints: std::mem::take(&mut old.endpoints), services, ..new };
+        }
+        (Kind::Service, [switch, tenant, name]) => {
+            let mut services = draft.services(switch, tenant)?;
+            let old = services.get(name)?;
+            let new = thing::service(name, &merged(write::service(old))).map_err(Fault::Keys)?;
+            *old = Service { backends: std::mem::take(&mut old.backends), ..new };
+        }
+        (Kind::Backend, [switch, tenant, service, name]) => {
+            let mut backends = draft.backends(switch, tenant, service)?;
+            let old = backends.get(name)?;
+            *old = thing::backend(name, &merged(write::backend(old))).map_err(Fault::Keys)?;
         }
         (Kind::Endpoint, [switch, tenant, name]) => {
             let mut endpoints = draft.endpoints(switch, tenant)?;
@@ -347,6 +373,8 @@ fn delete(draft: &mut Draft, kind: Kind, names: &[&str]) -> Result<(), Refused> 
         (Kind::Member, [name]) => draft.members()?.delete(name),
         (Kind::Tenant, [switch, name]) => draft.tenants(switch)?.delete(name),
         (Kind::Endpoint, [switch, tenant, name]) => draft.endpoints(switch, tenant)?.delete(name),
+        (Kind::Service, [switch, tenant, name]) => draft.services(switch, tenant)?.delete(name),
+        (Kind::Backend, [switch, tenant, service, name]) => draft.backends(switch, tenant, service)?.delete(name),
         (Kind::Uplink, [switch]) => {
             let uplink = draft.switches().get(switch)?.uplink.take();
             uplink.map(drop).ok_or_else(|| missing(Kind::Uplink, "", None))

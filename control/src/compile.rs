@@ -1,5 +1,6 @@
 //! Compiling a configuration without errors into a plan: names become numbers, defaults that depend on other values are filled in.
 
+mod services;
 mod talk;
 mod tunnels;
 
@@ -100,6 +101,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
     let elsewhere = tunnels::elsewhere(config, switch, &numbers.tenants);
     let (mut tenants, mut tenant_names) = (Slots::<program::Tenant>::default(), Slots::default());
     let (mut endpoints, mut names) = (Slots::<program::Endpoint>::default(), Slots::default());
+    let (services, service_names) = services::services(switch, &numbers, before);
     let mut places = numbers.endpoints.into_iter();
     for (one, id) in switch.tenants.iter().zip(numbers.tenants) {
         tenants.set(id, Some(tenant(one)));
@@ -137,9 +139,12 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             uplink_flood: switch.uplink.as_ref().map_or(FloodLimits::UPLINK, uplink_flood),
             overlay,
             elsewhere,
+            services,
+            connections: switch.connections,
         },
         tenants: tenant_names,
         endpoints: names,
+        services: service_names,
         ports: ports.plans,
         underlay,
         line: None,
@@ -203,7 +208,7 @@ fn tenant(tenant: &Tenant) -> program::Tenant {
     let share = |d| Share { guarantee: tenant_guarantee(tenant, d), ..share(&tenant.knobs, d) };
     program::Tenant {
         attachment: tenant.attachment,
-        outside: tenant.outside.clone(),
+        outside: services::outside(tenant),
         share: Both { egress: share(Direction::Egress), ingress: share(Direction::Ingress) },
         flood_rate: tenant.flood_rate.unwrap_or_else(|| default_flood_rate(tenant)),
     }

@@ -3,6 +3,7 @@
 //! The same types whichever way it came (a file now). Rates are wire bits a second; see `units` for how they are written.
 
 mod cluster;
+mod service;
 
 use crate::names::{Locator, name};
 use datapath::guard::Identity;
@@ -13,6 +14,7 @@ use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
 
+pub use service::{Backend, DEFAULT_REPORT_PERIOD_NS, MAX_BACKEND_WEIGHT, Service, ServiceAddress};
 pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, EtcdUrl, Member, Remote};
 
 /// Ethernet's usual MTU, in bytes (RFC 894).
@@ -106,6 +108,8 @@ pub struct Switch {
     pub headroom_ppm: Option<u32>,
     /// When learned addresses are forgotten.
     pub fdb_age_ns: u64,
+    /// Connections to services that are kept at most; `None` for the default.
+    pub connections: Option<u32>,
     /// Whether the kernel may take frames straight to a neighbour, past the switch, where nothing could hold them back.
     pub shortcut: bool,
     /// The access link.
@@ -122,6 +126,7 @@ impl Default for Switch {
             ingress: IngressMode::default(),
             headroom_ppm: None,
             fdb_age_ns: DEFAULT_FDB_AGE_NS,
+            connections: None,
             shortcut: true,
             uplink: None,
             tenants: Vec::new(),
@@ -217,6 +222,8 @@ pub struct Tenant {
     pub flood_rate: Option<Rate>,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// Addresses that several of them, or machines outside, answer for.
+    pub services: Vec<Service>,
 }
 
 impl Switch {

@@ -1,15 +1,18 @@
 //! Names: how values that are not numbers are written in configurations and shown to people. Each is written here once.
 
-use crate::config::EtcdUrl;
+use crate::config::{EtcdUrl, ServiceAddress};
 use crate::units::Wrong;
 use agent::settings::ControllerKind;
 use datapath::guard::Allow;
 use datapath::link::Side;
 use datapath::program::{IngressMode, OrderKind};
+use datapath::service::WhenDown;
+use datapath::service::choose::Policy;
 use datapath::units::Direction;
-use datapath::wire::Mac;
+use datapath::service::Address;
+use datapath::wire::{Mac, protocol};
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Longest name of a network device: IFNAMSIZ less its final zero (linux/if.h).
 pub const MAX_TAP_NAME: usize = 15;
@@ -41,6 +44,20 @@ pub const INGRESS_MODES: [(&str, IngressMode); 3] = [
 /// How `controller` is written.
 pub const CONTROLLERS: [(&str, ControllerKind); 2] =
     [("rate", ControllerKind::Rate), ("gatekeeper", ControllerKind::Gatekeeper)];
+
+/// How the policy of a service is written.
+pub const POLICIES: [(&str, Policy); 7] = [
+    ("p2c", Policy::P2c),
+    ("least-inflight", Policy::LeastInflight),
+    ("maglev", Policy::Maglev),
+    ("round-robin", Policy::RoundRobin),
+    ("random", Policy::Random),
+    ("loadavg", Policy::Loadavg),
+    ("loadavg-corrected", Policy::LoadavgCorrected),
+];
+
+/// How `when_down` is written.
+pub const WHEN_DOWN: [(&str, WhenDown); 2] = [("reset", WhenDown::Reset), ("drop", WhenDown::Drop)];
 
 const NOTHING: Allow = Allow { dhcp_server: false, router: false, control_protocols: false, learned_addresses: false };
 
@@ -240,6 +257,25 @@ pub fn etcd_url(text: &str) -> Result<EtcdUrl, Wrong> {
         return Err(wrong(format!("\"{text}\" names no host")));
     }
     Ok(EtcdUrl { tls, host: host.to_owned(), port })
+}
+
+/// Reads where a service is reached: `ADDRESS:PORT`, of TCP, or with `tcp://` or `udp://` before it.
+pub fn service_address(text: &str) -> Result<ServiceAddress, Wrong> {
+    let such_as = "write such as \"10.0.0.100:80\", \"udp://10.0.0.100:53\" or \"[2001:db8::1]:443\"";
+    let (protocol, rest) = match (text.strip_prefix("udp://"), text.strip_prefix("tcp://")) {
+        (Some(rest), _) => (protocol::UDP, rest),
+        (_, rest) => (protocol::TCP, rest.unwrap_or(text)),
+    };
+    let socket: SocketAddr =
+        rest.parse().map_err(|_| Wrong::new(format!("\"{text}\" is not an address with a port"), such_as))?;
+    let (ip, port) = (socket.ip(), socket.port());
+    if port == 0 {
+        return Err(Wrong::new(format!("\"{text}\" has no port"), such_as));
+    }
+    if !can_be_vtep(ip) {
+        return Err(Wrong::new(format!("{ip} is no address that a service can have"), such_as));
+    }
+    Ok(ServiceAddress(Address { ip, protocol, port }))
 }
 
 /// Reads the MAC address of one endpoint.

@@ -68,11 +68,22 @@ impl Plan {
                 | Change::FdbAge(_)
                 | Change::UplinkFlood(_)
                 | Change::Overlay(_)
-                | Change::Elsewhere(..) => {}
+                | Change::Elsewhere(..)
+                | Change::Service(..)
+                | Change::Connections(_) => {}
             }
         }
         program
     }
+}
+
+/// What a service is called.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServicePlan {
+    /// Its name, unique in its tenant.
+    pub name: String,
+    /// Names of its backends, in the order of the program.
+    pub backends: Vec<String>,
 }
 
 /// One switch.
@@ -86,6 +97,8 @@ pub struct SwitchPlan {
     pub tenants: Slots<String>,
     /// Names of the endpoints, by [`EndpointId`].
     pub endpoints: Slots<String>,
+    /// Names of the services, by [`datapath::service::ServiceId`].
+    pub services: Slots<ServicePlan>,
     /// The ports, by [`datapath::program::PortId`].
     pub ports: Slots<PortPlan>,
     /// What tunnels to other hosts go over, where there are any.

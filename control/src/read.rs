@@ -1,6 +1,7 @@
 //! Reading a configuration from TOML. The format is the struct in `config`, field by field; the keys are the names asked for here.
 
 mod cluster;
+mod service;
 mod table;
 pub(crate) mod thing;
 pub(crate) mod values;
@@ -103,6 +104,7 @@ fn switch(r: &mut Reader, mut t: Table<'_>) -> Switch {
         ingress: r.get(&mut t, "ingress", values::ingress).unwrap_or_default(),
         headroom_ppm: r.get(&mut t, "headroom", values::headroom),
         fdb_age_ns: r.get(&mut t, "fdb_age", values::age).unwrap_or(default.fdb_age_ns),
+        connections: r.get(&mut t, "connections", values::connections),
         shortcut: r.get(&mut t, "shortcut", values::flag).unwrap_or(default.shortcut),
         uplink: r.table(&mut t, "uplink").map(|u| uplink(r, u)),
         tenants: r.tables(&mut t, "tenant").into_iter().map(|u| tenant(r, u)).collect(),
@@ -182,6 +184,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
         knobs: knobs(r, &mut t),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
+        services: r.tables(&mut t, "service").into_iter().map(|u| service::service(r, u)).collect(),
     };
     r.close(t);
     tenant

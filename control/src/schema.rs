@@ -4,9 +4,10 @@
 //! together: the reader knows each key of the table and no other, and refuses what the schema refuses.
 
 use crate::action::Kind;
-use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
-use crate::names::{CONTROLLERS, INGRESS_MODES, MAX_NAME, ORDERS};
+use crate::config::{MAX_BACKEND_WEIGHT, MAX_MTU, MAX_WEIGHT, MIN_MTU};
+use crate::names::{CONTROLLERS, INGRESS_MODES, MAX_NAME, ORDERS, POLICIES, WHEN_DOWN};
 use agent::settings::MOST_SAMPLES;
+use datapath::service::connections::{LEAST_CONNECTIONS, MOST_CONNECTIONS};
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
 
@@ -26,6 +27,10 @@ enum Form {
     Ingress,
     /// The names of [`CONTROLLERS`].
     Controller,
+    /// The names of [`POLICIES`].
+    Policy,
+    /// The names of [`WHEN_DOWN`].
+    WhenDown,
     /// A table of these keys.
     Table(&'static [Key]),
     /// A list of tables of these keys.
@@ -59,6 +64,7 @@ const HOST: &str = "^[a-z0-9]([a-z0-9.-]{0,46}[a-z0-9])?$";
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$";
 const URL: &str = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?/?$";
 const PREFIX: &str = "^(/[A-Za-z0-9._-]+)+$";
+const SERVICE_ADDRESS: &str = r"^((tcp|udp)://)?([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
 const SOCKET: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
 
 /// Name, form, whether it must be given, and what it means.
@@ -74,6 +80,12 @@ const SWITCH: &[Key] = &[
     ("ingress", Form::Ingress, false, "what happens to frames from the uplink"),
     ("headroom", Form::Text(PERCENT), false, "part of the uplink's ingress rate held back while tenants contend"),
     ("fdb_age", Form::Text(TIME), false, "when learned addresses are forgotten"),
+    (
+        "connections",
+        Form::Number(LEAST_CONNECTIONS, MOST_CONNECTIONS),
+        false,
+        "connections to services that are kept at most",
+    ),
     (
         "shortcut",
         Form::Flag,
@@ -131,6 +143,22 @@ const ENDPOINT: &[Key] = &[
     ("flood_per_second", Form::Number(0, 1_000_000), false, "broadcast, multicast and unknown destinations a second"),
     ("flood_rate", Form::Text(RATE), false, "copies of these, all together"),
     ("max_learned", Form::Number(0, 1_000_000), false, "addresses learned from it where `mac` is absent"),
+];
+const SERVICE: &[Key] = &[
+    ("address", Form::Texts(SERVICE_ADDRESS), true, "where it is reached: address and port, of TCP unless it says udp://"),
+    ("policy", Form::Policy, false, "which backend gets a new connection"),
+    ("mac", Form::Text(MAC), false, "its Ethernet address"),
+    ("when_down", Form::WhenDown, false, "what a client gets when no backend is up"),
+    ("ping", Form::Flag, false, "echo requests to its addresses are answered while a backend is up"),
+    ("report_period", Form::Text(TIME), false, "how often servers report their load, for the policies by load average"),
+];
+const BACKEND: &[Key] = &[
+    ("endpoint", Form::Text(NAME), false, "the endpoint that it is, where that is not called as the backend is"),
+    ("ip", Form::Texts(VTEP), false, "its address; an endpoint's own where absent"),
+    ("mac", Form::Text(MAC), false, "its Ethernet address; an endpoint's own where absent"),
+    ("port", Form::Number(1, 65_535), false, "the port it listens at; the service's where absent"),
+    ("weight", Form::Number(0, MAX_BACKEND_WEIGHT), false, "its part of new connections; 0 drains it"),
+    ("cores", Form::Number(1, 65_535), false, "its processors, by which a reported load is judged"),
 ];
 const LINK: &[Key] = &[
     ("rate", Form::Text(RATE), true, "in each direction"),
@@ -195,6 +223,8 @@ fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
         Kind::Uplink => &[DEVICE, UPLINK],
         Kind::Tenant => &[TENANT, KNOBS],
         Kind::Endpoint => &[DEVICE, ENDPOINT, KNOBS],
+        Kind::Service => &[SERVICE],
+        Kind::Backend => &[BACKEND],
         Kind::Link => &[LINK],
         Kind::Cluster => &[CLUSTER],
         Kind::Member => &[MEMBER],
@@ -227,6 +257,8 @@ impl Form {
             Form::Order => json!({"enum": ORDERS.map(|(name, _)| name)}),
             Form::Ingress => json!({"enum": INGRESS_MODES.map(|(name, _)| name)}),
             Form::Controller => json!({"enum": CONTROLLERS.map(|(name, _)| name)}),
+            Form::Policy => json!({"enum": POLICIES.map(|(name, _)| name)}),
+            Form::WhenDown => json!({"enum": WHEN_DOWN.map(|(name, _)| name)}),
             Form::Table(keys) => {
                 let (all, required) = properties_of(keys.iter());
                 json!({"type": "object", "additionalProperties": false, "properties": all, "required": required})
@@ -296,7 +328,8 @@ fn in_file(kind: Kind, inner: &[(&str, Value)]) -> Value {
 pub fn config() -> Value {
     let list = |items: Value| json!({"type": "array", "items": items});
     let endpoint = in_file(Kind::Endpoint, &[]);
-    let tenant = in_file(Kind::Tenant, &[("endpoint", list(endpoint))]);
+    let service = in_file(Kind::Service, &[("backend", list(in_file(Kind::Backend, &[])))]);
+    let tenant = in_file(Kind::Tenant, &[("endpoint", list(endpoint)), ("service", list(service))]);
     let switch = in_file(Kind::Switch, &[("uplink", in_file(Kind::Uplink, &[])), ("tenant", list(tenant))]);
     let mut switches = list(switch);
     switches["minItems"] = 1.into();
@@ -325,6 +358,8 @@ mod tests {
     fn known(kind: Kind) -> Vec<String> {
         let text = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s\"\n[switch.uplink]\nport = \"tap://u\"\nrate = \"1 Gbit/s\"\n\
                     [[switch.tenant]]\nname = \"t\"\n[[switch.tenant.endpoint]]\nname = \"e\"\nport = \"tap://e\"\n\
+                    [[switch.tenant.service]]\nname = \"v\"\naddress = \"10.0.0.9:80\"\n\
+                    [[switch.tenant.service.backend]]\nname = \"e\"\nip = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n\
                     [[link]]\nname = \"l\"\nrate = \"1 Gbit/s\"\n\
                     [cluster]\nhost = \"h\"\nlisten = \"192.0.2.1:1\"\n[[cluster.member]]\nname = \"m\"\naddress = \"192.0.2.2:1\"\n";
         let path = match kind {
@@ -333,6 +368,8 @@ mod tests {
             Kind::Switch | Kind::Uplink => "s",
             Kind::Tenant => "s/t",
             Kind::Endpoint => "s/t/e",
+            Kind::Service => "s/t/v",
+            Kind::Backend => "s/t/v/e",
             Kind::Link => "l",
         };
         let mut keys = crate::write::Keys::new();
@@ -341,8 +378,8 @@ mod tests {
         let problems = apply(&crate::load(text).config, &[action]).unwrap_err();
         let remedy = problems[0].remedy.strip_prefix("the keys here are ").expect("the reader lists its keys");
         let inner: &[&str] = match kind {
-            Kind::Member => &["name"],
-            _ => &["name", "uplink", "tenant", "endpoint", "member"],
+            Kind::Member | Kind::Backend => &["name"],
+            _ => &["name", "uplink", "tenant", "endpoint", "service", "backend", "member"],
         };
         let mut keys: Vec<String> = remedy.split(", ").filter(|key| !inner.contains(key)).map(str::to_owned).collect();
         keys.sort();

@@ -10,7 +10,7 @@ use crate::plan::{PortKind, SwitchPlan};
 use datapath::fdb::{Network, network_of};
 use datapath::program::{Endpoint, TenantId};
 use datapath::units::{Both, Direction};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Most Ethernet addresses of an endpoint with shortcuts, and most prefixes of either IP version: they are compared one after the other.
@@ -31,6 +31,8 @@ pub enum Hindrance {
     Addresses,
     /// It may use any IP address that is nobody else's, and others have some.
     Undeclared,
+    /// Its network has services, whose frames the switch translates.
+    Service,
     /// It has a limit.
     Limit,
     /// Its tenant has one.
@@ -48,6 +50,7 @@ impl fmt::Display for Hindrance {
             Hindrance::Learned => "its addresses are learned: declare `mac`",
             Hindrance::Addresses => "it has more than 16 addresses",
             Hindrance::Undeclared => "it may use any IP address but those of others: declare `ip`",
+            Hindrance::Service => "its network has services",
             Hindrance::Limit => "it has a limit",
             Hindrance::TenantLimit => "its tenant has a limit",
             Hindrance::Alone => "no neighbour has one",
@@ -65,7 +68,7 @@ pub fn shortcuts(plan: &SwitchPlan) -> BTreeMap<u32, Shortcut> {
     let owned = Owned::new(plan);
     for (id, endpoint) in plan.program.endpoints.iter() {
         let Some(PortKind::Packet(packet)) = plan.ports.get(endpoint.port.0).map(|port| &port.kind) else { continue };
-        let may = alike(plan, endpoint, packet.is_exclusive);
+        let may = alike(plan, endpoint, packet.is_exclusive).and_then(|()| owned.serves(plan, endpoint));
         let one = |direction| may.and_then(|()| unlimited(plan, endpoint, direction));
         let egress = one(Direction::Egress).and_then(|()| owned.others(plan, endpoint));
         let shortcut = Both { egress, ingress: one(Direction::Ingress) };
@@ -97,6 +100,8 @@ pub fn shortcuts(plan: &SwitchPlan) -> BTreeMap<u32, Shortcut> {
 struct Owned {
     /// How many endpoints of a network list addresses, or how many are listed as outside.
     by_network: BTreeMap<Network, usize>,
+    /// Networks with services.
+    services: BTreeSet<Network>,
 }
 
 impl Owned {
@@ -110,7 +115,16 @@ impl Owned {
                 *by_network.entry(network_of(endpoint.tenant, tenant.attachment)).or_default() += 1;
             }
         }
-        Owned { by_network }
+        let of_service = |tenant: TenantId| Some(network_of(tenant, plan.program.tenants.get(tenant.0)?.attachment));
+        let services = plan.program.services.values().filter_map(|service| of_service(service.tenant)).collect();
+        Owned { by_network, services }
+    }
+
+    /// What a client sends to a service, and what a backend answers, is the switch's to translate.
+    fn serves(&self, plan: &SwitchPlan, endpoint: &Endpoint) -> Result<(), Hindrance> {
+        let Some(tenant) = plan.program.tenants.get(endpoint.tenant.0) else { return Ok(()) };
+        let network = network_of(endpoint.tenant, tenant.attachment);
+        if self.services.contains(&network) { Err(Hindrance::Service) } else { Ok(()) }
     }
 
     /// Whether an endpoint without a list could use an address of somebody else. Routers may be asked to forward others' packets.

@@ -4,9 +4,10 @@
 //! is written reads back as what it was; a test of every example and the fuzz target `config` see to that.
 
 use crate::config::{
-    Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Switch, Tenant, Uplink,
+    Backend, Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Service, Switch, Tenant,
+    Uplink,
 };
-use crate::names::{CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, name_of, show_mac};
+use crate::names::{CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN, name_of, show_mac};
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::guard::{Allow, Identity};
 use datapath::link::{Discipline, LinkConfig};
@@ -88,6 +89,17 @@ pub fn config(config: &Config) -> Keys {
             let endpoints: Vec<_> = t.endpoints.iter().map(|e| named(&e.name, endpoint(e))).collect();
             if !endpoints.is_empty() {
                 keys.insert("endpoint".to_owned(), list(endpoints).into());
+            }
+            let services: Vec<_> = t.services.iter().map(|s| {
+                let mut keys = named(&s.name, service(s));
+                let backends: Vec<_> = s.backends.iter().map(|b| named(&b.name, backend(b))).collect();
+                if !backends.is_empty() {
+                    keys.insert("backend".to_owned(), list(backends).into());
+                }
+                keys
+            }).collect();
+            if !services.is_empty() {
+                keys.insert("service".to_owned(), list(services).into());
             }
             keys
         });
@@ -185,6 +197,7 @@ pub fn switch(switch: &Switch) -> Keys {
     w.put_unless_default("ingress", &switch.ingress, &default.ingress, |&v| name_of(&INGRESS_MODES, v).into());
     w.put_some("headroom", switch.headroom_ppm, |v| show_percent(v).into());
     w.put_unless_default("fdb_age", &switch.fdb_age_ns, &default.fdb_age_ns, |&v| show_time(v).into());
+    w.put_some("connections", switch.connections, Into::into);
     w.put_unless_default("shortcut", &switch.shortcut, &default.shortcut, |&v| v.into());
     w.0
 }
@@ -204,7 +217,7 @@ pub fn uplink(uplink: &Uplink) -> Keys {
     w.0
 }
 
-/// The keys of a tenant but its name and endpoints.
+/// The keys of a tenant but its name, endpoints and services.
 #[must_use]
 pub fn tenant(tenant: &Tenant) -> Keys {
     let mut w = Writer::default();
@@ -234,6 +247,34 @@ pub fn endpoint(endpoint: &Endpoint) -> Keys {
     w.put_some("flood_per_second", endpoint.flood_per_second, Into::into);
     w.put_some("flood_rate", endpoint.flood_rate, rate);
     w.put_some("max_learned", endpoint.max_learned, Into::into);
+    w.0
+}
+
+/// The keys of a service but its name and backends.
+#[must_use]
+pub fn service(service: &Service) -> Keys {
+    let (mut w, default) = (Writer::default(), Service::default());
+    w.put_list("address", service.addresses.iter().map(|address| address.to_string().into()).collect());
+    w.put_unless_default("policy", &service.policy, &default.policy, |&v| name_of(&POLICIES, v).into());
+    w.put_some("mac", service.mac, |v| show_mac(v).into());
+    w.put_unless_default("when_down", &service.when_down, &default.when_down, |&v| name_of(&WHEN_DOWN, v).into());
+    w.put_unless_default("ping", &service.ping, &default.ping, |&v| v.into());
+    w.put_unless_default("report_period", &service.report_period_ns, &default.report_period_ns, |&v| {
+        show_time(v).into()
+    });
+    w.0
+}
+
+/// The keys of a backend but its name.
+#[must_use]
+pub fn backend(backend: &Backend) -> Keys {
+    let (mut w, default) = (Writer::default(), Backend::default());
+    w.put_some("endpoint", backend.endpoint.as_deref(), Into::into);
+    w.put_list("ip", backend.ips.iter().map(|ip| ip.to_string().into()).collect());
+    w.put_some("mac", backend.mac, |v| show_mac(v).into());
+    w.put_some("port", backend.port, Into::into);
+    w.put_unless_default("weight", &backend.weight, &default.weight, |&v| v.into());
+    w.put_unless_default("cores", &backend.cores, &default.cores, |&v| v.into());
     w.0
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The actions that turn `old` into `new`: deletions first, then what is in what is deleted; then links, switches, uplinks, tenants,
-/// endpoints, cluster and members, set or added. The order of things in a list is not kept: it means nothing.
+/// endpoints, services, backends, cluster and members, set or added. The order of things in a list is not kept: it means nothing.
 ///
 /// The daemon's name is not a key: who compares two daemons looks at it himself.
 #[must_use]
@@ -35,6 +35,14 @@ pub fn between(old: &Config, new: &Config) -> Vec<Action> {
             let path = format!("{name}/{}", tenant.name);
             let before = tenants.get(tenant.name.as_str()).map_or(&[][..], |t| &t.endpoints);
             list.things(Kind::Endpoint, &path, before, &tenant.endpoints, write::endpoint);
+            let before = tenants.get(tenant.name.as_str()).map_or(&[][..], |t| &t.services);
+            list.things(Kind::Service, &path, before, &tenant.services, write::service);
+            let services = by_name(before);
+            for service in &tenant.services {
+                let path = format!("{path}/{}", service.name);
+                let before = services.get(service.name.as_str()).map_or(&[][..], |s| &s.backends);
+                list.things(Kind::Backend, &path, before, &service.backends, write::backend);
+            }
         }
     }
     match (&old.cluster, &new.cluster) {

@@ -2,7 +2,7 @@
 //! list of a hundred thousand actions takes a hundred thousand steps.
 
 use super::{Kind, Refused};
-use crate::config::{Cluster, Config, Endpoint, Link, Member, Switch, Tenant};
+use crate::config::{Backend, Cluster, Config, Endpoint, Link, Member, Service, Switch, Tenant};
 use crate::problem::nearest;
 use std::collections::HashMap;
 use std::mem::take;
@@ -15,10 +15,10 @@ pub(super) trait Named: Default {
 macro_rules! named {
     ($($thing:ty),*) => { $(impl Named for $thing { fn name(&self) -> &str { &self.name } })* };
 }
-named!(Switch, Tenant, Endpoint, Link, Member);
+named!(Switch, Tenant, Endpoint, Service, Backend, Link, Member);
 
-/// Which list of a configuration: tenants by their switch's place in its list, endpoints by their switch's
-/// and tenant's.
+/// Which list of a configuration: tenants by their switch's place in its list, endpoints and services by their
+/// switch's and tenant's, backends by their service's as well.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum List {
     Switches,
@@ -26,6 +26,8 @@ enum List {
     Members,
     Tenants(usize),
     Endpoints(usize, usize),
+    Services(usize, usize),
+    Backends(usize, usize, usize),
 }
 
 /// A configuration that is being changed.
@@ -91,7 +93,11 @@ impl Draft {
             self.config.cluster.iter_mut().for_each(|cluster| keep(&mut cluster.members));
             for switch in &mut self.config.switches {
                 keep(&mut switch.tenants);
-                switch.tenants.iter_mut().for_each(|tenant| keep(&mut tenant.endpoints));
+                for tenant in &mut switch.tenants {
+                    keep(&mut tenant.endpoints);
+                    keep(&mut tenant.services);
+                    tenant.services.iter_mut().for_each(|service| keep(&mut service.backends));
+                }
             }
         }
         self.config
@@ -136,6 +142,21 @@ impl Draft {
         let t = self.tenants(switch)?.place(tenant)?;
         let list = List::Endpoints(s, t);
         Ok(self.things(Kind::Endpoint, list, |config| &mut config.switches[s].tenants[t].endpoints))
+    }
+
+    pub fn services(&mut self, switch: &str, tenant: &str) -> Result<Things<'_, Service>, Refused> {
+        let s = self.switches().place(switch)?;
+        let t = self.tenants(switch)?.place(tenant)?;
+        let list = List::Services(s, t);
+        Ok(self.things(Kind::Service, list, |config| &mut config.switches[s].tenants[t].services))
+    }
+
+    pub fn backends(&mut self, switch: &str, tenant: &str, service: &str) -> Result<Things<'_, Backend>, Refused> {
+        let s = self.switches().place(switch)?;
+        let t = self.tenants(switch)?.place(tenant)?;
+        let v = self.services(switch, tenant)?.place(service)?;
+        let list = List::Backends(s, t, v);
+        Ok(self.things(Kind::Backend, list, |config| &mut config.switches[s].tenants[t].services[v].backends))
     }
 
     fn things<T: Named>(

@@ -1,7 +1,9 @@
 //! Reading one thing from its keys as JSON values: as if they stood in a file, by the same reader, with the same messages.
 
 use super::{Reader, Table};
-use crate::config::{Cluster, Config, Daemon, Endpoint, Link, Member, Switch, Tenant, Uplink};
+use crate::config::{
+    Backend, Cluster, Config, Daemon, Endpoint, Link, Member, Service, Switch, Tenant, Uplink,
+};
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::write::Keys;
@@ -24,9 +26,19 @@ pub(crate) fn uplink(keys: &Keys) -> Result<Uplink, Vec<Problem>> {
     read(None, keys, &[], super::uplink)
 }
 
-/// Reads a tenant without its endpoints.
+/// Reads a tenant without its endpoints and services.
 pub(crate) fn tenant(name: &str, keys: &Keys) -> Result<Tenant, Vec<Problem>> {
-    read(Some(name), keys, &["endpoint"], super::tenant)
+    read(Some(name), keys, &["endpoint", "service"], super::tenant)
+}
+
+/// Reads a service without its backends.
+pub(crate) fn service(name: &str, keys: &Keys) -> Result<Service, Vec<Problem>> {
+    read(Some(name), keys, &["backend"], super::service::service)
+}
+
+/// Reads a backend.
+pub(crate) fn backend(name: &str, keys: &Keys) -> Result<Backend, Vec<Problem>> {
+    read(Some(name), keys, &[], super::service::backend)
 }
 
 /// Reads an endpoint.

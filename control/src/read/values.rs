@@ -1,8 +1,8 @@
 //! Values: what each kind of TOML value must look like.
 
 use crate::config::{
-    EtcdUrl, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
-    MIN_QUEUE_BYTES,
+    EtcdUrl, MAX_BACKEND_WEIGHT, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT,
+    MIN_MEMORY_BYTES, MIN_MTU, MIN_QUEUE_BYTES, ServiceAddress,
 };
 use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS};
 use crate::problem::nearest;
@@ -10,6 +10,9 @@ use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
+use datapath::service::WhenDown;
+use datapath::service::choose::Policy;
+use datapath::service::connections::{LEAST_CONNECTIONS, MOST_CONNECTIONS};
 use datapath::units::Rate;
 use datapath::wire::Mac;
 use datapath::wire::vxlan::MOST as MAX_VNI;
@@ -24,6 +27,8 @@ const MAX_DELAY_NS: u64 = 10_000_000_000;
 const MIN_AGE_NS: u64 = 1_000_000_000;
 /// Longest time that a learned address is kept, in nanoseconds: the largest that IEEE 802.1Q allows, 1 000 000 s.
 const MAX_AGE_NS: u64 = 1_000_000 * 1_000_000_000;
+/// Bounds of how often servers report their load, in nanoseconds.
+const PERIOD_NS: (u64, u64) = (100_000_000, 3600 * 1_000_000_000);
 /// Bounds of a link's queue, in wire bytes: at least one MTU frame.
 const LINK_QUEUE_BYTES: (u64, u64) = (1600, 1 << 30);
 /// Bounds of the times of a controller, in nanoseconds: from what a worker can keep to what an operator has patience for.
@@ -193,6 +198,50 @@ pub(super) fn vlan(value: &DeValue<'_>) -> Result<Attachment, Wrong> {
             .map_err(|wrong| Wrong::new(wrong.message, RANGE)),
         _ => Err(Wrong::new(format!("this is {}, not a VLAN", kind(value)), RANGE)),
     }
+}
+
+/// Where a service is reached.
+pub(super) fn service_address(value: &DeValue<'_>) -> Result<ServiceAddress, Wrong> {
+    names::service_address(text(value, "\"10.0.0.100:80\"")?)
+}
+
+pub(super) fn policy(value: &DeValue<'_>) -> Result<Policy, Wrong> {
+    choice(value, &names::POLICIES, "policy")
+}
+
+pub(super) fn when_down(value: &DeValue<'_>) -> Result<WhenDown, Wrong> {
+    choice(value, &names::WHEN_DOWN, "answer")
+}
+
+/// How often servers report.
+pub(super) fn period(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"5 s\"")?, PERIOD_NS.0, PERIOD_NS.1)
+}
+
+pub(super) fn port(value: &DeValue<'_>) -> Result<u16, Wrong> {
+    integer(value, 1, 65_535).map(|port| port as u16)
+}
+
+/// The weight of a backend.
+pub(super) fn backend_weight(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 0, MAX_BACKEND_WEIGHT)
+}
+
+pub(super) fn cores(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 1, 65_535)
+}
+
+/// Connections that a switch keeps.
+pub(super) fn connections(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, LEAST_CONNECTIONS, MOST_CONNECTIONS)
+}
+
+/// The address of one backend.
+pub(super) fn backend_ip(value: &DeValue<'_>) -> Result<IpAddr, Wrong> {
+    const SUCH_AS: &str = "write such as \"10.0.0.2\" or \"2001:db8::2\"";
+    let word = text(value, "\"10.0.0.2\"")?;
+    let ip: IpAddr = word.parse().map_err(|_| Wrong::new(format!("\"{word}\" is not an IP address"), SUCH_AS))?;
+    if names::can_be_vtep(ip) { Ok(ip) } else { Err(Wrong::new(format!("{word} is no backend's address"), SUCH_AS)) }
 }
 
 /// A VXLAN network identifier.

@@ -12,6 +12,8 @@ use crate::wire::tcp_flags as flags;
 
 /// Connections of a switch where nothing is said.
 pub const DEFAULT_CONNECTIONS: u32 = 65_536;
+/// Connections of a switch at least: each of its tenants is to have some.
+pub const LEAST_CONNECTIONS: u32 = 1024;
 /// Connections of a switch at most.
 pub const MOST_CONNECTIONS: u32 = 1 << 22;
 /// A second, in nanoseconds.

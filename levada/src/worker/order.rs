@@ -5,6 +5,7 @@
 
 use super::agents::Reported;
 use super::edit::Edits;
+use super::services::ServiceCount;
 use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
@@ -13,11 +14,13 @@ use crate::peers::Voice;
 use datapath::journey::Journey;
 use datapath::offload::Offload;
 use datapath::program::PortId;
+use datapath::service::{Backend, ServiceId, Shown};
 use datapath::stats::Traffic;
 use datapath::switch::State;
 use datapath::units::Both;
 use datapath::verdict::Reason;
 use ports::Inherited;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -38,6 +41,35 @@ pub enum Order {
         from: u32,
         /// Where to send the answer. Has room for one.
         reply: SyncSender<LearnedPart>,
+    },
+    /// Say what is counted of a switch's services.
+    Services {
+        /// The switch.
+        switch: usize,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<Vec<ServiceCount>>,
+    },
+    /// Say which connections a service has.
+    Connections {
+        /// The switch.
+        switch: usize,
+        /// The service.
+        service: ServiceId,
+        /// Whose, where not everybody's.
+        client: Option<IpAddr>,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<Vec<Shown>>,
+    },
+    /// A server has reported its load.
+    Load {
+        /// The switch.
+        switch: usize,
+        /// The service.
+        service: ServiceId,
+        /// The backend.
+        backend: Box<Backend>,
+        /// Its load average, in thousandths.
+        load: u64,
     },
     /// A device lost frames before they could be read.
     Drops {
@@ -146,6 +178,13 @@ impl Worker {
             Order::Learned { switch, from, reply } => {
                 let _ = reply.try_send(self.learned(switch, from));
             }
+            Order::Services { switch, reply } => {
+                let _ = reply.try_send(self.services(switch));
+            }
+            Order::Connections { switch, service, client, reply } => {
+                let _ = reply.try_send(self.connections(switch, service, client));
+            }
+            Order::Load { switch, service, backend, load } => self.take_load(switch, service, &backend, load),
             Order::Drops { device, frames } => self.count_drops(device, frames),
             Order::Passed(all) => self.count_past(&all),
             Order::Gone { device, why } => self.lose(device, why),

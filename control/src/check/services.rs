@@ -1,0 +1,154 @@
+//! Services: addresses that are their own, and backends that can be reached at the service's IP versions.
+
+use super::{Findings, unique};
+use crate::config::{Backend, Config, Service, Switch, Tenant};
+use crate::names::show_mac;
+use crate::place::Place;
+use crate::problem::nearest;
+use datapath::program::Attachment;
+use datapath::service::choose::MOST_BACKENDS;
+use datapath::service::{MOST_FRONTS, MOST_FRONTS_OF_TARGET};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+pub(super) fn check(findings: &mut Findings, config: &Config) {
+    for (i, switch) in config.switches.iter().enumerate() {
+        let place = Place::root().key("switch").item(i).key("tenant");
+        check_addresses(findings, switch, &place);
+        for (t, tenant) in switch.tenants.iter().enumerate() {
+            let services = place.item(t).key("service");
+            unique(findings, tenant.services.iter().map(|s| s.name.as_str()), &services, "service", "the tenant");
+            for (s, service) in tenant.services.iter().enumerate() {
+                check_service(findings, switch, tenant, service, &services.item(s));
+            }
+            check_targets(findings, tenant, &services);
+        }
+    }
+}
+
+/// An address is one service's, has one MAC address, and is no endpoint's.
+fn check_addresses(findings: &mut Findings, switch: &Switch, place: &Place) {
+    const UNTAGGED: usize = usize::MAX;
+    let network = |t: usize| if switch.tenants[t].attachment == Attachment::Untagged { UNTAGGED } else { t };
+    let mut fronts = BTreeMap::new();
+    let mut owners: BTreeMap<(usize, IpAddr), &str> = BTreeMap::new();
+    for (t, tenant) in switch.tenants.iter().enumerate() {
+        for endpoint in &tenant.endpoints {
+            let own = endpoint.identity.ipv4.iter().filter(|(_, n)| *n == 32).map(|&(ip, _)| IpAddr::V4(ip));
+            let own = own.chain(endpoint.identity.ipv6.iter().filter(|(_, n)| *n == 128).map(|&(ip, _)| ip.into()));
+            for ip in own.chain(endpoint.device.addresses.iter().map(|&(ip, _)| ip)) {
+                owners.insert((network(t), ip), &endpoint.name);
+            }
+        }
+    }
+    let mut macs: BTreeMap<(usize, IpAddr), (datapath::wire::Mac, &str)> = BTreeMap::new();
+    let mut count = 0;
+    for (t, tenant) in switch.tenants.iter().enumerate() {
+        for (s, service) in tenant.services.iter().enumerate() {
+            let place = place.item(t).key("service").item(s);
+            let mac = service.mac(&tenant.name);
+            for (a, address) in service.addresses.iter().enumerate() {
+                count += 1;
+                let (at, ip) = (place.key("address").item(a), address.0.ip);
+                if let Some(other) = owners.get(&(network(t), ip)) {
+                    let message = format!("{ip} is endpoint \"{other}\"'s in the same network");
+                    findings.error(at, message, "give the service an address that nobody has");
+                } else if let Some(other) = fronts.insert((network(t), address.0), &service.name) {
+                    let message = format!("{address} is service \"{other}\"'s in the same network");
+                    findings.error(at, message, "give each service its own address or port");
+                } else if let Some((before, other)) = macs.insert((network(t), ip), (mac, &service.name))
+                    && before != mac
+                {
+                    let message = format!("{ip} has the MAC address {} at service \"{other}\"", show_mac(before));
+                    findings.error(at, message, "write the same `mac` in both, or list the address first in both");
+                }
+            }
+        }
+    }
+    if count > MOST_FRONTS {
+        let message = format!("the services of the switch have {count} addresses");
+        findings.error(place.clone(), message, format!("at most {MOST_FRONTS}"));
+    }
+}
+
+fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, service: &Service, place: &Place) {
+    let backends = place.key("backend");
+    unique(findings, service.backends.iter().map(|b| b.name.as_str()), &backends, "backend", "the service");
+    if service.backends.len() > MOST_BACKENDS {
+        let message = format!("the service has {} backends", service.backends.len());
+        findings.error(place.clone(), message, format!("at most {MOST_BACKENDS}"));
+    }
+    if service.backends.iter().all(|backend| backend.weight == 0) {
+        let message = format!("service \"{}\" has no backend that takes connections", service.name);
+        findings.warning(place.clone(), message, "add [[switch.tenant.service.backend]] with a weight");
+    }
+    if matches!(tenant.attachment, Attachment::Vxlan(_)) {
+        let message = "clients and backends on other hosts do not reach the service through tunnels yet";
+        findings.warning(place.clone(), message, "give the tenant a `vlan`, or keep both on this host");
+    }
+    for (b, backend) in service.backends.iter().enumerate() {
+        check_backend(findings, switch, tenant, (service, backend), &backends.item(b));
+    }
+}
+
+fn check_backend(
+    findings: &mut Findings,
+    switch: &Switch,
+    tenant: &Tenant,
+    (service, backend): (&Service, &Backend),
+    place: &Place,
+) {
+    let at = backend.endpoint_of(tenant);
+    let own = at.map(|at| &tenant.endpoints[at]);
+    let is_named = backend.endpoint.is_some() || (backend.ips.is_empty() && backend.mac.is_none());
+    if own.is_none() && is_named {
+        let name = backend.endpoint.as_ref().unwrap_or(&backend.name);
+        let near = nearest(name, tenant.endpoints.iter().map(|endpoint| endpoint.name.as_str()));
+        let remedy = near.map_or_else(
+            || "add the endpoint, or write `ip` and `mac` of a machine outside".to_owned(),
+            |near| format!("did you mean \"{near}\"?"),
+        );
+        let key = if backend.endpoint.is_some() { place.key("endpoint") } else { place.clone() };
+        return findings.error(key, format!("tenant \"{}\" has no endpoint \"{name}\"", tenant.name), remedy);
+    }
+    if own.is_none() && (switch.uplink.is_none() || tenant.attachment == Attachment::Isolated) {
+        let message = "a machine outside cannot be reached: the tenant has no way to the uplink";
+        return findings.error(place.clone(), message, "add [switch.uplink] and `vlan`, or name an endpoint");
+    }
+    if backend.mac(own).is_none() {
+        let remedy = "add `mac` to the endpoint, or to the backend";
+        findings.error(place.clone(), format!("the MAC address of backend \"{}\" is not known", backend.name), remedy);
+    }
+    let (v4, v6) = backend.addresses(own);
+    for (version, is_known, is_wanted) in [
+        (4, v4.is_some(), service.addresses.iter().any(|address| address.0.ip.is_ipv4())),
+        (6, v6.is_some(), service.addresses.iter().any(|address| address.0.ip.is_ipv6())),
+    ] {
+        if is_wanted && !is_known {
+            let message = format!("the IPv{version} address of backend \"{}\" is not known", backend.name);
+            let remedy = "add it as `ip` to the endpoint or to the backend";
+            findings.error(place.clone(), message, remedy);
+        }
+    }
+}
+
+/// What a backend's frame is an answer to is found by the fronts that have its address and port.
+fn check_targets(findings: &mut Findings, tenant: &Tenant, place: &Place) {
+    let mut counts: BTreeMap<(IpAddr, Option<u16>), usize> = BTreeMap::new();
+    for (s, service) in tenant.services.iter().enumerate() {
+        for (b, backend) in service.backends.iter().enumerate() {
+            let own = backend.endpoint_of(tenant).map(|at| &tenant.endpoints[at]);
+            let (v4, v6) = backend.addresses(own);
+            for ip in [v4.map(IpAddr::V4), v6.map(IpAddr::V6)].into_iter().flatten() {
+                let fronts = service.addresses.iter().filter(|address| address.0.ip.is_ipv4() == ip.is_ipv4()).count();
+                let count = counts.entry((ip, backend.port)).or_default();
+                *count += fronts;
+                if *count > MOST_FRONTS_OF_TARGET && *count - fronts <= MOST_FRONTS_OF_TARGET {
+                    let port = backend.port.map_or_else(|| "the service's port".to_owned(), |port| port.to_string());
+                    let message = format!("more than {MOST_FRONTS_OF_TARGET} addresses of services lead to {ip}, {port}");
+                    findings.error(place.item(s).key("backend").item(b), message, "give it another `port` for some");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Services: names of endpoints become numbers, and what a backend does not say is taken from its endpoint.
+
+use super::{Numbers, number};
+use crate::config::{Service, Switch, Tenant};
+use crate::plan::{ServicePlan, SwitchPlan};
+use datapath::program::{EndpointId, Outside, Slots, TenantId};
+use datapath::service::{self, Backend};
+use std::collections::BTreeMap;
+
+/// The services of a switch, and what they are called. Who is there before keeps its number.
+pub(super) fn services(
+    switch: &Switch,
+    numbers: &Numbers,
+    before: Option<&SwitchPlan>,
+) -> (Slots<service::Service>, Slots<ServicePlan>) {
+    let mut had = BTreeMap::new();
+    for (plan, (id, compiled)) in before.into_iter().flat_map(|plan| plan.program.services.iter().map(move |s| (plan, s))) {
+        let tenant = plan.tenants[compiled.tenant.0 as usize].clone();
+        had.insert((tenant, plan.services[id as usize].name.clone()), id);
+    }
+    let all = || switch.tenants.iter().flat_map(|t| t.services.iter().map(move |s| (t, s)));
+    let ids = number(all().map(|(t, s)| (t.name.clone(), s.name.clone())), &had);
+    let (mut programs, mut plans) = (Slots::default(), Slots::default());
+    let mut first_endpoint = 0;
+    let mut ids = ids.into_iter();
+    for (tenant, &number) in switch.tenants.iter().zip(&numbers.tenants) {
+        let places = &numbers.endpoints[first_endpoint..first_endpoint + tenant.endpoints.len()];
+        first_endpoint += tenant.endpoints.len();
+        for (service, id) in tenant.services.iter().zip(ids.by_ref()) {
+            let endpoint = |at: usize| EndpointId(places[at].0);
+            programs.set(id, Some(compiled(tenant, service, TenantId(number), endpoint)));
+            let backends = service.backends.iter().map(|backend| backend.name.clone()).collect();
+            plans.set(id, Some(ServicePlan { name: service.name.clone(), backends }));
+        }
+    }
+    (programs, plans)
+}
+
+fn compiled(
+    tenant: &Tenant,
+    service: &Service,
+    number: TenantId,
+    endpoint: impl Fn(usize) -> EndpointId,
+) -> service::Service {
+    let backends = service.backends.iter().map(|backend| {
+        let at = backend.endpoint_of(tenant);
+        let own = at.map(|at| &tenant.endpoints[at]);
+        let (ipv4, ipv6) = backend.addresses(own);
+        Backend {
+            ipv4,
+            ipv6,
+            // Only a wrong configuration has none, and that is not compiled.
+            mac: backend.mac(own).unwrap_or_default(),
+            port: backend.port,
+            weight: backend.weight,
+            cores: backend.cores,
+            endpoint: at.map(&endpoint),
+        }
+    });
+    service::Service {
+        tenant: number,
+        mac: service.mac(&tenant.name),
+        addresses: service.addresses.iter().map(|address| address.0).collect(),
+        policy: service.policy,
+        backends: backends.collect(),
+        when_down: service.when_down,
+        ping: service.ping,
+        report_period_ns: service.report_period_ns,
+    }
+}
+
+/// What no endpoint may claim: what the tenant says, and its services' addresses.
+pub(super) fn outside(tenant: &Tenant) -> Outside {
+    let mut outside = tenant.outside.clone();
+    for service in &tenant.services {
+        outside.macs.push(service.mac(&tenant.name));
+        outside.ips.extend(service.addresses.iter().map(|address| address.0.ip));
+    }
+    outside.macs.sort_unstable();
+    outside.macs.dedup();
+    outside.ips.sort_unstable();
+    outside.ips.dedup();
+    outside
+}

@@ -1,0 +1,137 @@
+//! Services: addresses that several backends answer for.
+
+use super::{Endpoint, Tenant};
+use datapath::service::choose::Policy;
+use datapath::service::{Address, WhenDown};
+use datapath::wire::{Mac, protocol};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// How often servers report their load where nothing is said, in nanoseconds: as often as Linux works out the load average.
+pub const DEFAULT_REPORT_PERIOD_NS: u64 = 5_000_000_000;
+/// Largest weight of a backend: eight bits of difference between backends.
+pub const MAX_BACKEND_WEIGHT: u32 = 256;
+
+/// Where a service is reached, as configurations write it: `10.0.0.100:80`, `udp://[2001:db8::1]:53`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ServiceAddress(pub Address);
+
+impl fmt::Display for ServiceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Address { ip, protocol, port } = self.0;
+        let udp = if protocol == protocol::UDP { "udp://" } else { "" };
+        write!(f, "{udp}{}", SocketAddr::new(ip, port))
+    }
+}
+
+/// A service of a tenant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Service {
+    /// Unique in the tenant.
+    pub name: String,
+    /// Where it is reached.
+    pub addresses: Vec<ServiceAddress>,
+    /// Who gets new connections.
+    pub policy: Policy,
+    /// Its Ethernet address; `None` for one that follows from its first address and its tenant.
+    pub mac: Option<Mac>,
+    /// What a client gets when no backend is up.
+    pub when_down: WhenDown,
+    /// Whether echo requests are answered.
+    pub ping: bool,
+    /// How often servers report their load.
+    pub report_period_ns: u64,
+    /// Who answers for it.
+    pub backends: Vec<Backend>,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Service {
+            name: String::new(),
+            addresses: Vec::new(),
+            policy: Policy::default(),
+            mac: None,
+            when_down: WhenDown::default(),
+            ping: true,
+            report_period_ns: DEFAULT_REPORT_PERIOD_NS,
+            backends: Vec::new(),
+        }
+    }
+}
+
+/// A backend of a service: an endpoint of its tenant, or a machine outside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Backend {
+    /// Unique in the service, and the endpoint's name where `endpoint` says no other.
+    pub name: String,
+    /// The endpoint that it is.
+    pub endpoint: Option<String>,
+    /// Its addresses, of each IP version one at most; where it is an endpoint, its own are the default.
+    pub ips: Vec<IpAddr>,
+    /// Its Ethernet address; the same.
+    pub mac: Option<Mac>,
+    /// The port it listens at; `None` for the service's.
+    pub port: Option<u16>,
+    /// Its part of new connections; 0 drains it.
+    pub weight: u32,
+    /// Its processors, by which a reported load is judged.
+    pub cores: u32,
+}
+
+impl Default for Backend {
+    fn default() -> Self {
+        let (name, endpoint, ips, mac, port) = (String::new(), None, Vec::new(), None, None);
+        Backend { name, endpoint, ips, mac, port, weight: 1, cores: 1 }
+    }
+}
+
+impl Backend {
+    /// The place of the endpoint that it is, among its tenant's; `None` for a machine outside.
+    #[must_use]
+    pub fn endpoint_of(&self, tenant: &Tenant) -> Option<usize> {
+        let name = self.endpoint.as_ref().unwrap_or(&self.name);
+        tenant.endpoints.iter().position(|endpoint| endpoint.name == *name)
+    }
+
+    /// Its IPv4 and IPv6 address: what it says, else the first that its endpoint may use or has.
+    #[must_use]
+    pub fn addresses(&self, endpoint: Option<&Endpoint>) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+        let own = endpoint.into_iter().flat_map(|endpoint| {
+            let identity = &endpoint.identity;
+            let v4 = identity.ipv4.iter().filter(|(_, length)| *length == 32).map(|&(ip, _)| IpAddr::V4(ip));
+            let v6 = identity.ipv6.iter().filter(|(_, length)| *length == 128).map(|&(ip, _)| IpAddr::V6(ip));
+            v4.chain(v6).chain(endpoint.device.addresses.iter().map(|&(ip, _)| ip))
+        });
+        let all: Vec<IpAddr> = self.ips.iter().copied().chain(own).collect();
+        let v4 = all.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
+        let v6 = all.iter().find_map(|ip| match ip {
+            IpAddr::V6(ip) if !ip.is_unicast_link_local() => Some(*ip),
+            _ => None,
+        });
+        (v4, v6)
+    }
+
+    /// Its Ethernet address, where it is known.
+    #[must_use]
+    pub fn mac(&self, endpoint: Option<&Endpoint>) -> Option<Mac> {
+        self.mac.or_else(|| endpoint?.identity.macs.first().copied())
+    }
+}
+
+impl Service {
+    /// Its Ethernet address: the same on every host where nothing is said (locally administered, 40 bits of FNV-1a).
+    #[must_use]
+    pub fn mac(&self, tenant: &str) -> Mac {
+        if let Some(mac) = self.mac {
+            return mac;
+        }
+        let address = self.addresses.first().map_or_else(String::new, |address| address.0.ip.to_string());
+        let text = [tenant, "\0", &address].concat();
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let [.., a, b, c, d, e] = hash.to_be_bytes();
+        Mac([2, a, b, c, d, e])
+    }
+}

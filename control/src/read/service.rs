@@ -1,0 +1,55 @@
+//! Reading services and their backends.
+
+use super::table::{Reader, Table};
+use super::values;
+use crate::config::{Backend, Service};
+use crate::problem::Problem;
+
+pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
+    let default = Service::default();
+    let service = Service {
+        name: r.name(&mut t, "\"web\""),
+        addresses: addresses(r, &mut t),
+        policy: r.get(&mut t, "policy", values::policy).unwrap_or(default.policy),
+        mac: r.get(&mut t, "mac", values::mac),
+        when_down: r.get(&mut t, "when_down", values::when_down).unwrap_or(default.when_down),
+        ping: r.get(&mut t, "ping", values::flag).unwrap_or(default.ping),
+        report_period_ns: r.get(&mut t, "report_period", values::period).unwrap_or(default.report_period_ns),
+        backends: r.tables(&mut t, "backend").into_iter().map(|u| backend(r, u)).collect(),
+    };
+    r.close(t);
+    service
+}
+
+/// Where it is reached, which must be said.
+fn addresses(r: &mut Reader, t: &mut Table<'_>) -> Vec<crate::config::ServiceAddress> {
+    if !t.has("address") {
+        r.need(t, "address", "\"10.0.0.100:80\"", values::service_address);
+    }
+    r.list(t, "address", values::service_address)
+}
+
+pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
+    let default = Backend::default();
+    let place = t.place.key("ip");
+    let backend = Backend {
+        name: r.name(&mut t, "\"red2\""),
+        endpoint: r.get(&mut t, "endpoint", values::name),
+        ips: r.list(&mut t, "ip", values::backend_ip),
+        mac: r.get(&mut t, "mac", values::mac),
+        port: r.get(&mut t, "port", values::port),
+        weight: r.get(&mut t, "weight", values::backend_weight).unwrap_or(default.weight),
+        cores: r.get(&mut t, "cores", values::cores).unwrap_or(default.cores),
+    };
+    let of_version = |v4: bool| backend.ips.iter().filter(|ip| ip.is_ipv4() == v4).count();
+    if of_version(true) > 1 || of_version(false) > 1 {
+        let problem = Problem::error(
+            place,
+            "a backend has one address of each IP version",
+            "keep one, and add another backend for another machine",
+        );
+        r.problems.extend(r.locations.locate(problem, &r.hidden));
+    }
+    r.close(t);
+    backend
+}

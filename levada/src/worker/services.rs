@@ -1,0 +1,55 @@
+//! What services have counted, and their connections, copied between two rounds.
+
+use super::Worker;
+use datapath::service::{Backend, BackendStats, ServiceId, ServiceStats, Shown};
+use std::net::IpAddr;
+
+/// Connections that are told at most: some ten microseconds.
+pub const MOST_SHOWN: usize = 1000;
+/// Connections that are looked at for them at most, where only a client's are wanted.
+const MOST_SEEN: usize = 20_000;
+
+/// What one service has counted.
+#[derive(Debug)]
+pub struct ServiceCount {
+    /// Which one.
+    pub service: ServiceId,
+    /// All of it.
+    pub stats: ServiceStats,
+    /// Of each backend: the number that connections know it by, who it is, and what it has.
+    pub backends: Vec<(usize, Backend, BackendStats)>,
+    /// Connections of the switch, and how many it may have.
+    pub table: (u32, u32),
+}
+
+impl Worker {
+    /// The counts of a switch's services.
+    pub(super) fn services(&self, switch: usize) -> Vec<ServiceCount> {
+        let Some(unit) = self.units.get(switch) else { return Vec::new() };
+        let switch = &unit.switch;
+        let all = switch.program().services.iter().map(|(id, _)| ServiceId(id));
+        all.filter_map(|service| {
+            let backends = switch.service_backends(service).map(|(at, backend, stats)| (at, backend.clone(), stats));
+            let (stats, table) = (switch.service_stats(service)?, switch.connections());
+            Some(ServiceCount { service, stats, backends: backends.collect(), table })
+        })
+        .collect()
+    }
+
+    /// The connections of a service.
+    pub(super) fn connections(&self, switch: usize, service: ServiceId, client: Option<IpAddr>) -> Vec<Shown> {
+        let Some(unit) = self.units.get(switch) else { return Vec::new() };
+        let all = unit.switch.service_connections(self.outside.now, service).take(MOST_SEEN);
+        all.filter(|shown| client.is_none_or(|client| shown.client == client)).take(MOST_SHOWN).collect()
+    }
+
+    /// A server has reported its load. One that is gone meanwhile is not there any more.
+    pub(super) fn take_load(&mut self, switch: usize, service: ServiceId, backend: &Backend, load: u64) {
+        let now = self.outside.now;
+        let Some(unit) = self.units.get_mut(switch) else { return };
+        let found = unit.switch.service_backends(service).find(|(_, one, _)| *one == backend).map(|(at, ..)| at);
+        if let Some(at) = found {
+            unit.switch.report_load(now, service, at, load);
+        }
+    }
+}
