@@ -51,7 +51,7 @@ pub enum Command {
     },
     /// Show what a running daemon has promised, carried and dropped
     Show(Show),
-    /// Add a switch, uplink, tenant, endpoint, link, cluster or member to a running daemon
+    /// Add a switch, uplink, tenant, endpoint, service, backend, link, cluster or member to a running daemon
     ///
     /// Keys are those of the configuration file: levada add endpoint s1/red/red2 port=tap://red2 guarantee="10 Mbit/s"
     Add(Edit),
@@ -59,6 +59,10 @@ pub enum Command {
     ///
     /// KEY= gives a key its default again. Only the keys that are named change; traffic goes on.
     Set(Edit),
+    /// Tell a running daemon the load average of a service's backend
+    ///
+    /// It is what the policies `loadavg` and `loadavg-corrected` go by: levada load s1/red/web/red2 0.53
+    Load(crate::services::Load),
     /// Delete something from a running daemon, and all that is in it
     Del {
         #[command(flatten)]
@@ -116,6 +120,12 @@ pub struct Show {
     /// What to show
     #[arg(value_enum, default_value = "all", hide_default_value = true)]
     pub what: What,
+    /// Of connections: whose, SWITCH/TENANT/SERVICE
+    #[arg(requires = "what", value_parser = service_path)]
+    pub service: Option<String>,
+    /// Of connections: of this client's address only
+    #[arg(requires = "service")]
+    pub client: Option<String>,
     #[command(flatten)]
     pub instance: Instance,
     /// Print JSON (version 1: keys may be added, none changes its meaning)
@@ -149,6 +159,10 @@ pub enum What {
     Agents,
     /// The tunnels to other hosts: their ends, their networks, the next hops on the way
     Tunnels,
+    /// The services: who has how much in flight, what was refused
+    Services,
+    /// The connections of one service: show connections SWITCH/TENANT/SERVICE [CLIENT]
+    Connections,
     /// What was dropped, by reason
     Drops,
     /// The configuration that runs now
@@ -158,10 +172,10 @@ pub enum What {
 /// A thing in the configuration.
 #[derive(Args, Debug)]
 pub struct Thing {
-    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, link, cluster or member
+    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, service, backend, link, cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
-    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST; nothing for daemon and cluster
+    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, SWITCH/TENANT/SERVICE, LINK or HOST; nothing for daemon and cluster
     #[arg(default_value = "", hide_default_value = true)]
     pub path: String,
 }
@@ -185,7 +199,7 @@ pub struct How {
 /// `levada add` and `levada set`.
 #[derive(Args, Debug)]
 pub struct Edit {
-    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, link, cluster or member
+    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, service, backend, link, cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
     /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for daemon and cluster); then KEY=VALUE...
@@ -255,6 +269,12 @@ fn value(kind: Kind, key: &str, text: &str) -> Value {
     }
 }
 
+/// A service's path has three names.
+fn service_path(path: &str) -> Result<String, String> {
+    let is_path = path.split('/').count() == 3 && path.split('/').all(|name| control::names::name(name).is_ok());
+    if is_path { Ok(path.to_owned()) } else { Err("write SWITCH/TENANT/SERVICE".to_owned()) }
+}
+
 fn kind(word: &str) -> Result<Kind, String> {
     Kind::ALL.into_iter().find(|kind| kind.word() == word).ok_or_else(|| {
         let words: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
@@ -319,6 +339,8 @@ mod tests {
             &["show", "--json", "-nx"],
             &["show", "drops", "--watch", "5"],
             &["show", "--watch"],
+            &["show", "connections", "s1/red/web", "10.0.0.1"],
+            &["load", "s1/red/web/red2", "0.53"],
             &["apply", "f", "--dry-run"],
             &["set", "daemon", "spin=true"],
             &["del", "endpoint", "s/t/e"],
@@ -343,6 +365,8 @@ mod tests {
             &["check"],
             &["check", "f", "g"],
             &["show", "f"],
+            &["show", "connections", "s1/red"],
+            &["load", "s1/red/web/red2", "high"],
             &["show", "--watch", "0"],
             &["show", "--name", "../x"],
             &["clean", "--json"],

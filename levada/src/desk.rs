@@ -1,6 +1,7 @@
 //! The desk: where what clients ask for is answered. It knows the configuration that runs, and asks the worker for its numbers.
 
 mod agents;
+mod services;
 mod tables;
 mod trace;
 

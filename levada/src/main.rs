@@ -30,6 +30,7 @@ mod report;
 mod roster;
 mod rundir;
 mod seat;
+mod services;
 mod shortcut;
 mod show;
 mod site;
@@ -93,6 +94,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Check { file, json } => check::check(&file, json).and_then(|text| print(&text)),
         Command::Show(what) => show::show(&what),
         Command::Add(edit) => edit::change(vec![edit.add().map_err(Failure::Usage)?], &edit.how),
+        Command::Load(load) => services::tell(&load),
         Command::Set(edit) => edit::change(vec![edit.set().map_err(Failure::Usage)?], &edit.how),
         Command::Del { what, how } => edit::change(vec![Action::Del { kind: what.kind, path: what.path }], &how),
         Command::Apply { file, how } => edit::apply(&file, &how),

@@ -3,6 +3,7 @@
 mod agents;
 mod cluster;
 mod part;
+mod services;
 pub mod tunnels;
 
 use crate::agents::report::AgentsReply;
@@ -14,6 +15,7 @@ use crate::report::{
     EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
 };
 use crate::seat::ClusterReply;
+use crate::services::{ConnectionsReply, ConnectionsRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::whereabouts::{DeviceReport, find_processes};
 use crate::{Failure, print};
@@ -57,6 +59,16 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     if show.what == What::Agents {
         let reply: AgentsReply = client.get("/v1/agents")?;
         return if show.json { json(show, &reply) } else { Ok(agents::text(&reply)) };
+    }
+    if show.what == What::Services {
+        let reply: ServicesReply = client.get("/v1/services")?;
+        return if show.json { json(show, &reply) } else { Ok(services::text(&reply)) };
+    }
+    if show.what == What::Connections {
+        let service = show.service.clone().ok_or_else(|| Failure::Usage("connections of which SERVICE?".to_owned()))?;
+        let request = ConnectionsRequest { service, client: show.client.clone() };
+        let reply: ConnectionsReply = client.post("/v1/connections", &request)?;
+        return if show.json { json(show, &reply) } else { Ok(services::connections(&reply)) };
     }
     if show.what == What::Tunnels {
         let reply: TunnelsReply = client.get("/v1/tunnels")?;

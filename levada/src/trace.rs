@@ -13,6 +13,7 @@ use clap::Args;
 use control::plan::Plan;
 use datapath::journey::{Journey, Names};
 use datapath::program::{EndpointId, PortId};
+use datapath::service::ServiceId;
 use datapath::verdict::Verdict;
 pub use described::Described;
 use schemars::JsonSchema;
@@ -99,6 +100,11 @@ impl Names for Called<'_> {
         let switch = &plan.switches[switch];
         let known = switch.program.endpoints.get(endpoint.0).is_some();
         if known { switch.endpoint_path(endpoint) } else { format!("endpoint {}", endpoint.0) }
+    }
+
+    fn service(&self, service: ServiceId) -> String {
+        let Called(plan, switch) = *self;
+        crate::services::path(&plan.switches[switch], service).unwrap_or_else(|| format!("service {}", service.0))
     }
 
     fn port(&self, port: PortId) -> String {

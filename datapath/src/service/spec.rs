@@ -85,7 +85,8 @@ impl Backend {
     }
 
     /// Whether this is the same one with other settings.
-    pub(super) fn is(&self, other: &Backend) -> bool {
+    #[must_use]
+    pub fn is(&self, other: &Backend) -> bool {
         (self.ipv4, self.ipv6, self.port, self.endpoint) == (other.ipv4, other.ipv6, other.port, other.endpoint)
     }
 }

@@ -7,6 +7,7 @@ use crate::api::{ChangeReply, ConfigReply, ErrorReply};
 use crate::hops::report::TunnelsReply;
 use crate::report::Report;
 use crate::seat::ClusterReply;
+use crate::services::{ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};
 use control::action::Kind;
@@ -29,6 +30,9 @@ pub fn document() -> Value {
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
+    let services = generator.subschema_for::<ServicesReply>();
+    let connections = [generator.subschema_for::<ConnectionsRequest>(), generator.subschema_for::<ConnectionsReply>()];
+    let load = [generator.subschema_for::<LoadRequest>(), generator.subschema_for::<LoadReply>()];
     let error = generator.subschema_for::<ErrorReply>();
     let mut schemas = definitions(&mut generator);
     schemas["Action"] = action();
@@ -71,6 +75,18 @@ pub fn document() -> Value {
         ("415", "the body is not JSON"),
     ]);
     traced.insert("200".into(), json!({"description": "done", "content": {"application/json": {"schema": trace[1]}}}));
+    let asked = |id: &str, summary: &str, [request, reply]: &[schemars::Schema; 2]| {
+        let mut responses = fails(&[
+            ("400", "the body is no such request, or there is no such service"),
+            ("408", "the body did not come in time"),
+            ("413", "the body is too long"),
+            ("415", "the body is not JSON"),
+        ]);
+        responses
+            .insert("200".into(), json!({"description": "done", "content": {"application/json": {"schema": reply}}}));
+        let body = json!({"required": true, "content": {"application/json": {"schema": request}}});
+        json!({"post": {"operationId": id, "summary": summary, "requestBody": body, "responses": responses}})
+    };
     let mut metrics = fails(&[]);
     let text = json!({"application/openmetrics-text": {"schema": {"type": "string"}}});
     metrics.insert("200".into(), json!({"description": "done", "content": text}));
@@ -90,6 +106,9 @@ pub fn document() -> Value {
             "/v1/cluster": get("cluster", "The other hosts of the cluster, and the connections with them", json!(cluster)),
             "/v1/agents": get("agents", "Whom the congestion agents limit, and who is limited here", json!(agents)),
             "/v1/tunnels": get("tunnels", "The tunnels to other hosts, and the next hops on the way", json!(tunnels)),
+            "/v1/services": get("services", "The services: what their backends have in flight, what was refused", json!(services)),
+            "/v1/connections": asked("connections", "The connections of one service", &connections),
+            "/v1/load": asked("load", "Tells the load average of a service's backend", &load),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",
                 "summary": "The report as OpenMetrics text",

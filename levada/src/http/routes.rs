@@ -5,6 +5,7 @@ use super::{House, PATIENCE, document};
 use crate::api::{ChangeReply, ChangeRequest, ErrorReply, ProblemReply, VERSION};
 use crate::desk::Fault;
 use crate::metrics;
+use crate::services::{ConnectionsRequest, LoadRequest};
 use crate::trace::TraceRequest;
 use control::problem::MOST_SHOWN;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -30,18 +31,21 @@ pub const MOST_ACTIONS: usize = 200_000;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
-pub const ROUTES: [(&str, Method); 11] = [
+pub const ROUTES: [(&str, Method); 14] = [
     ("/v1/report", Method::GET),
     ("/v1/tables", Method::GET),
     ("/v1/cluster", Method::GET),
     ("/v1/agents", Method::GET),
     ("/v1/tunnels", Method::GET),
+    ("/v1/services", Method::GET),
     ("/v1/metrics", Method::GET),
     ("/v1/config", Method::GET),
     ("/v1/schema", Method::GET),
     ("/v1/openapi.json", Method::GET),
     ("/v1/actions", Method::POST),
     ("/v1/trace", Method::POST),
+    ("/v1/connections", Method::POST),
+    ("/v1/load", Method::POST),
 ];
 
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -69,6 +73,22 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         return house.looks[index].answer(&house.pace, look).await;
     }
     match path.as_str() {
+        "/v1/connections" => match read(house, rights, request, TRACE_BYTES).await {
+            Ok(read) => {
+                with_desk(house, &house.reports, move |house| {
+                    house.desk.connections(&understood::<ConnectionsRequest>(&read.body)?)
+                })
+                .await
+            }
+            Err(answer) => answer,
+        },
+        "/v1/load" => match read(house, rights, request, TRACE_BYTES).await {
+            Ok(read) => {
+                with_desk(house, &house.reports, move |house| house.desk.load(&understood::<LoadRequest>(&read.body)?))
+                    .await
+            }
+            Err(answer) => answer,
+        },
         "/v1/trace" => match read(house, rights, request, TRACE_BYTES).await {
             Ok(read) => {
                 with_desk(house, &house.traces, move |house| house.desk.trace(&understood::<TraceRequest>(&read.body)?))
@@ -90,6 +110,7 @@ async fn look(house: &Arc<House>, path: &str) -> Answer {
         "/v1/tables" => with_desk(house, &house.reports, |house| house.desk.tables()).await,
         "/v1/cluster" => with_desk(house, &house.reports, |house| Ok(house.desk.cluster())).await,
         "/v1/agents" => with_desk(house, &house.reports, |house| house.desk.agents()).await,
+        "/v1/services" => with_desk(house, &house.reports, |house| house.desk.services()).await,
         "/v1/tunnels" => with_desk(house, &house.reports, |house| house.desk.tunnels()).await,
         "/v1/metrics" => {
             with_desk_as(

@@ -1,0 +1,243 @@
+//! Services as clients see them: what `levada show services` and `levada show connections` print, and how a load is told.
+
+use crate::cli::Instance;
+use crate::client::Client;
+use crate::worker::ServiceCount;
+use crate::{Failure, print};
+use clap::Args;
+use control::config::ServiceAddress;
+use control::names::{POLICIES, name_of};
+use control::plan::{Plan, SwitchPlan};
+use datapath::service::choose::LOAD_ONE;
+use datapath::service::{Backend, ServiceId, Shown};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// `GET /v1/services`.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+pub struct ServicesReply {
+    /// 1.
+    pub version: u32,
+    /// All services.
+    pub services: Vec<ServiceReport>,
+}
+
+/// One service.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+pub struct ServiceReport {
+    /// `SWITCH/TENANT/SERVICE`.
+    pub path: String,
+    /// Where it is reached.
+    pub addresses: Vec<String>,
+    /// Its policy.
+    pub policy: String,
+    /// Connections that got a backend.
+    pub new: u64,
+    /// New connections for which no backend was up.
+    pub refused: u64,
+    /// New connections for which there was no room in the table.
+    pub full: u64,
+    /// Connections whose entry went before its time, for others of the tenant.
+    pub evicted: u64,
+    /// Connections of the whole switch, and how many it may have.
+    pub table: u32,
+    /// See `table`.
+    pub table_most: u32,
+    /// Its backends.
+    pub backends: Vec<BackendReport>,
+}
+
+/// One backend.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+pub struct BackendReport {
+    /// Its name.
+    pub name: String,
+    /// Its weight; 0: it is drained.
+    pub weight: u32,
+    /// Connections that it got.
+    pub new: u64,
+    /// Connections to which a reset was its first answer.
+    pub refused: u64,
+    /// Connections whose client waits or whose server is sending.
+    pub busy: u32,
+    /// Other open ones.
+    pub idle: u32,
+    /// The load average that it reported last, in thousandths; `null` before the first.
+    pub load_milli: Option<u64>,
+}
+
+/// `POST /v1/connections`.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionsRequest {
+    /// `SWITCH/TENANT/SERVICE`.
+    pub service: String,
+    /// Of this client's address only.
+    #[serde(default)]
+    pub client: Option<String>,
+}
+
+/// The answer to it.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+pub struct ConnectionsReply {
+    /// 1.
+    pub version: u32,
+    /// At most 1000, those that are open and were seen last first.
+    pub connections: Vec<ConnectionReport>,
+}
+
+/// One connection.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+pub struct ConnectionReport {
+    /// The client's address and port.
+    pub client: String,
+    /// Where it reached the service.
+    pub address: String,
+    /// Name of its backend.
+    pub backend: String,
+    /// asked, answered, open, closing, closed; of UDP one-way or two-way.
+    pub state: String,
+    /// Whether the client waits or the server is sending.
+    pub busy: bool,
+    /// Since when nothing was seen of it, to within a second.
+    pub idle_ns: u64,
+}
+
+/// `POST /v1/load`: a server's load average, for the policies that go by it.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct LoadRequest {
+    /// `SWITCH/TENANT/SERVICE/BACKEND`.
+    pub backend: String,
+    /// Its 1-minute load average, in thousandths.
+    pub load_milli: u64,
+}
+
+/// The answer to it.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+pub struct LoadReply {
+    /// 1.
+    pub version: u32,
+}
+
+/// What one switch's services are, and have counted.
+pub fn of_switch(plan: &SwitchPlan, counts: &[ServiceCount]) -> Vec<ServiceReport> {
+    counts.iter().filter_map(|count| of_service(plan, count)).collect()
+}
+
+/// `None` where a change has taken it away since.
+fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> {
+    let (id, stats) = (count.service, &count.stats);
+    let (compiled, called) = (plan.program.services.get(id.0)?, plan.services.get(id.0)?);
+    let backends = count.backends.iter().filter_map(|(_, backend, stats)| {
+        Some(BackendReport {
+            name: name_of_backend(plan, id, backend)?,
+            weight: backend.weight,
+            new: stats.new,
+            refused: stats.refused,
+            busy: stats.busy,
+            idle: stats.idle,
+            load_milli: stats.load,
+        })
+    });
+    Some(ServiceReport {
+        path: path(plan, id)?,
+        addresses: compiled.addresses.iter().map(|&address| ServiceAddress(address).to_string()).collect(),
+        policy: name_of(&POLICIES, compiled.policy).to_owned(),
+        new: stats.new,
+        refused: stats.refused,
+        full: stats.full,
+        evicted: stats.evicted,
+        table: count.table.0,
+        table_most: count.table.1,
+        backends: backends.filter(|backend| called.backends.contains(&backend.name)).collect(),
+    })
+}
+
+/// `SWITCH/TENANT/SERVICE`.
+pub fn path(plan: &SwitchPlan, id: ServiceId) -> Option<String> {
+    let (compiled, called) = (plan.program.services.get(id.0)?, plan.services.get(id.0)?);
+    Some(format!("{}/{}/{}", plan.name, plan.tenants.get(compiled.tenant.0)?, called.name))
+}
+
+/// What a backend is called.
+fn name_of_backend(plan: &SwitchPlan, id: ServiceId, backend: &Backend) -> Option<String> {
+    let at = plan.program.services.get(id.0)?.backends.iter().position(|one| one.is(backend))?;
+    plan.services.get(id.0)?.backends.get(at).cloned()
+}
+
+/// The service of a path: its switch's number and its own.
+pub fn find(plan: &Plan, wanted: &str) -> Option<(usize, ServiceId)> {
+    plan.switches.iter().find_map(|(switch, one)| {
+        let ids = one.program.services.iter().map(|(id, _)| ServiceId(id));
+        ids.into_iter().find(|&id| path(one, id).as_deref() == Some(wanted)).map(|id| (switch as usize, id))
+    })
+}
+
+/// Connections, with the names of their backends.
+pub fn of_connections(plan: &SwitchPlan, id: ServiceId, count: Option<&ServiceCount>, all: &[Shown]) -> Vec<ConnectionReport> {
+    let name = |number: u8| {
+        let found = count?.backends.iter().find(|(at, ..)| *at == usize::from(number))?;
+        name_of_backend(plan, id, &found.1)
+    };
+    let report = |shown: &Shown| {
+        Some(ConnectionReport {
+            client: SocketAddr::new(shown.client, shown.port).to_string(),
+            address: ServiceAddress(shown.address).to_string(),
+            backend: name(shown.backend)?,
+            state: shown.state.name().to_owned(),
+            busy: shown.is_busy,
+            idle_ns: shown.idle_ns,
+        })
+    };
+    all.iter().filter_map(report).collect()
+}
+
+/// `levada load`.
+#[derive(Args, Debug)]
+pub struct Load {
+    /// The backend: SWITCH/TENANT/SERVICE/BACKEND
+    pub backend: String,
+    /// Its 1-minute load average, as /proc/loadavg on the server has it
+    #[arg(value_parser = load)]
+    pub load: u64,
+    #[command(flatten)]
+    pub instance: Instance,
+}
+
+/// Tells a daemon what a server's load is.
+pub fn tell(load: &Load) -> Result<(), Failure> {
+    let client = Client::new(load.instance.name.as_deref())?;
+    let request = LoadRequest { backend: load.backend.clone(), load_milli: load.load };
+    let _: LoadReply = client.post("/v1/load", &request)?;
+    print("")
+}
+
+/// A load average, in thousandths.
+fn load(text: &str) -> Result<u64, String> {
+    let wrong = || format!("\"{text}\" is no load average: write such as 0.53");
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_number(whole) || !is_number(part) || whole.len() > 9 {
+        return Err(wrong());
+    }
+    let part = format!("{part:0<3}");
+    let thousandths: u64 = part[..3].parse().map_err(|_| wrong())?;
+    whole.parse::<u64>().map(|whole| whole * LOAD_ONE + thousandths).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_average_is_read_in_thousandths() {
+        for (text, wanted) in [("0.53", 530), ("12", 12_000), ("1.2345", 1234), ("0", 0)] {
+            assert_eq!(load(text), Ok(wanted));
+        }
+        for text in ["", ".5", "-1", "1e3", "1.-1", "9999999999"] {
+            assert!(load(text).is_err(), "{text}");
+        }
+    }
+}
