@@ -45,6 +45,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "scale",
         "attacks",
         "turns",
+        "lb-mixed",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -113,4 +114,9 @@ fn attacks() {
 #[test]
 fn turns() {
     check("turns");
+}
+
+#[test]
+fn lb_mixed() {
+    check("lb-mixed");
 }

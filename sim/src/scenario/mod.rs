@@ -11,6 +11,7 @@ pub mod fig5;
 pub mod fsvde;
 pub mod isolation;
 pub mod measure;
+pub mod mixed;
 pub mod queue_size;
 pub mod scale;
 pub mod sizes;
@@ -65,6 +66,7 @@ pub const ALL: &[Scenario] = &[
     scale::SCENARIO,
     attacks::SCENARIO,
     turns::SCENARIO,
+    mixed::SCENARIO,
     speed::SCENARIO,
 ];
 
