@@ -385,6 +385,28 @@ fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
 }
 
 #[test]
+fn a_device_that_is_put_after_its_claim_has_the_claim() {
+    let (mut worker, _far, _chores) = by_hand();
+    // The second has a device already, which is replaced; the third has none yet.
+    for number in [2, 4] {
+        let claim = Claim { switch: 0, payer: Payer::Tenant(1), tenant_weight: 1, weight: 1 };
+        worker.begin(vec![Edit::Claims(vec![(Way::Device(number), claim)])]).unwrap();
+        let (near, mut far) = pair(FRAMES, OffloadSupport::ALL);
+        let device = Device::new(Box::new(near), 0, PortId(2));
+        worker.begin(vec![Edit::Device(number, Some(Box::new(device)))]).unwrap();
+        let before = worker.seats.tenant_spent(0, 1).used_ns;
+        // A cost is known after some measurements.
+        for _ in 0..1000 {
+            let sent = worker.pool.alloc_from(&frame(2, 3)).unwrap();
+            far.tx(&mut worker.pool, sent).unwrap();
+            worker.seats.wake(Way::Device(number));
+            worker.take_a_turn();
+        }
+        assert!(worker.seats.tenant_spent(0, 1).used_ns > before, "device {number}");
+    }
+}
+
+#[test]
 fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
     let (mut worker, mut far, _chores) = by_hand();
     let mut pool = Pool::new(PoolLimits::default());
