@@ -422,7 +422,7 @@ impl Port for Packet {
 
     fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
         let header = vnet::encode(&pool.meta(&frame).offload, pool.bytes(&frame));
-        let through = if pool.meta(&frame).in_tunnel { self.tunnels.socket() } else { None };
+        let through = if pool.meta(&frame).in_tunnel() { self.tunnels.socket() } else { None };
         let socket = through.unwrap_or(self.socket.as_fd());
         if !pool.push_front(&frame, HEADER_BYTES) {
             pool.free(frame);
