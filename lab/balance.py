@@ -111,7 +111,8 @@ def numgen(host: Namespace, address: str, servers: list[str]) -> Callable[[], ob
     targets = ", ".join(f"{n} : {server}" for n, server in enumerate(servers))
     choice = f"numgen inc mod {len(servers)} map {{ {targets} }}"
     rule = f"ip daddr {address} tcp dport 80 dnat to {choice}"
-    rules = f"table ip lb {{ chain out {{ type nat hook output priority -100; {rule} }} }}"
+    hook = "type nat hook output priority -100"
+    rules = f"table ip lb {{\n chain out {{\n {hook};\n {rule}\n }}\n}}"
     host.run("nft", rules)
     return lambda: host.run("nft", "delete table ip lb")
 

@@ -51,7 +51,7 @@ SUMMARY = "the published figure 3: 1 MB a connection over two servers, by policy
 MBIT = 1_000_000
 #: The published link, and by what it is scaled here.
 PUBLISHED_BPS = 1000 * MBIT
-FACTOR = 0.4
+FACTOR = 0.1
 LINK_BPS = round(PUBLISHED_BPS * FACTOR)
 SIZE = 1_000_000
 #: Published rates of 90, 110 and 500 a second are so much of what 1 Gbit/s carries.
@@ -73,8 +73,8 @@ class Plan:
     connections: int
 
 
-FULL = Plan(runs=10, connections=400)
-QUICK = Plan(runs=1, connections=60)
+FULL = Plan(runs=10, connections=100)
+QUICK = Plan(runs=1, connections=50)
 
 
 @dataclass
@@ -92,10 +92,18 @@ class Cell:
     def as_row(self) -> dict[str, Any]:
         """For result.json."""
         # Where httperf itself ran out of descriptors, the run says nothing.
-        ran_out = self.calls.failures.get("fd-unavail")
-        invalid = "httperf ran out of descriptors" if ran_out else None
         row = {**asdict(self), "honest_mean_ms": self.calls.honest_mean_ms}
-        return {**row, "valid": invalid is None, "disturbed": invalid or self.disturbed}
+        return {**row, "valid": self.valid, "disturbed": self._ran_out() or self.disturbed}
+
+    @property
+    def valid(self) -> bool:
+        """Whether its times count."""
+        return self.disturbed is None and self.bound is None and self._ran_out() is None
+
+    def _ran_out(self) -> str | None:
+        """Where httperf itself ran out of descriptors, the run says nothing."""
+        ran_out = self.calls.failures.get("fd-unavail")
+        return "httperf ran out of descriptors" if ran_out else None
 
 
 class Balanced(Levada):
@@ -227,20 +235,30 @@ def _mean(cells: list[Cell], value: Callable[[Calls], float]) -> Mean:
     return mean([value(c.calls) for c in cells])
 
 
+def _times(cells: list[Cell], way: str, base: str, load: float) -> float | None:
+    """How many times the honest mean of another way, of undisturbed runs."""
+    means = []
+    for one in (way, base):
+        valid = [c for c in of(cells, one, load) if c.valid]
+        if not valid:
+            return None
+        means.append(_mean(valid, lambda calls: calls.honest_mean_ms).value)
+    return means[0] / means[1]
+
+
 def claims(cells: list[Cell]) -> list[Claim]:
-    """Nothing is refused below what the link carries; ours is never worse than round-robin; the
-    published policies do what they are."""
+    """Nothing is refused below what the link carries; ours is never worse than round-robin, of
+    which only undisturbed runs say anything; the published policies do what they are."""
     made: list[Claim] = []
     for way in (*OURS, "round-robin"):
         below = [c for load in LOADS if load < 0.95 for c in of(cells, way, load)]
         failed = sum(c.calls.failed for c in below) if below else None
         made.append(at_most(f"{way}: failed below 95 % of the link", failed, "connections", 0))
     for load in LOADS:
-        base = _mean(of(cells, "round-robin", load), lambda calls: calls.honest_mean_ms).value
         for way in OURS:
-            own = _mean(of(cells, way, load), lambda calls: calls.honest_mean_ms).value
             name = f"{way}: mean at {100 * load:.0f} % of the link"
-            made.append(at_most(name, own / base if base else None, "x round-robin", MOST_TIMES))
+            times = _times(cells, way, "round-robin", load)
+            made.append(at_most(name, times, "x round-robin", MOST_TIMES))
     turns = [c for load in LOADS for c in of(cells, "round-robin", load)]
     uneven = max((abs(c.shares[0] - c.shares[1]) for c in turns), default=None)
     made.append(at_most("round-robin: servers differ by", uneven, "connections", 1))

@@ -1,12 +1,10 @@
 //! Services as clients see them: what `levada show services` and `levada show connections` print, and how a load is told.
 
-use crate::cli::Instance;
-use crate::client::Client;
+use crate::client::{Client, Instance};
 use crate::worker::ServiceCount;
 use crate::{Failure, print};
 use clap::Args;
-use control::config::ServiceAddress;
-use control::names::{POLICIES, name_of};
+use control::names::{POLICIES, ServiceAddress, name_of};
 use control::plan::{Plan, SwitchPlan};
 use datapath::service::choose::LOAD_ONE;
 use datapath::service::{Backend, ServiceId, Shown};

@@ -1,28 +1,16 @@
 //! Services: addresses that several backends answer for.
 
 use super::{Endpoint, Tenant};
+use crate::names::ServiceAddress;
 use datapath::service::choose::Policy;
-use datapath::service::{Address, WhenDown};
-use datapath::wire::{Mac, protocol};
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use datapath::service::WhenDown;
+use datapath::wire::Mac;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// How often servers report their load where nothing is said, in nanoseconds: as often as Linux works out the load average.
 pub const DEFAULT_REPORT_PERIOD_NS: u64 = 5_000_000_000;
 /// Largest weight of a backend: eight bits of difference between backends.
 pub const MAX_BACKEND_WEIGHT: u32 = 256;
-
-/// Where a service is reached, as configurations write it: `10.0.0.100:80`, `udp://[2001:db8::1]:53`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct ServiceAddress(pub Address);
-
-impl fmt::Display for ServiceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Address { ip, protocol, port } = self.0;
-        let udp = if protocol == protocol::UDP { "udp://" } else { "" };
-        write!(f, "{udp}{}", SocketAddr::new(ip, port))
-    }
-}
 
 /// A service of a tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -22,7 +22,7 @@ pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
 }
 
 /// Where it is reached, which must be said.
-fn addresses(r: &mut Reader, t: &mut Table<'_>) -> Vec<crate::config::ServiceAddress> {
+fn addresses(r: &mut Reader, t: &mut Table<'_>) -> Vec<crate::names::ServiceAddress> {
     if !t.has("address") {
         r.need(t, "address", "\"10.0.0.100:80\"", values::service_address);
     }
@@ -48,7 +48,7 @@ pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
             "a backend has one address of each IP version",
             "keep one, and add another backend for another machine",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     r.close(t);
     backend

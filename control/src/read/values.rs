@@ -2,9 +2,9 @@
 
 use crate::config::{
     EtcdUrl, MAX_BACKEND_WEIGHT, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT,
-    MIN_MEMORY_BYTES, MIN_MTU, MIN_QUEUE_BYTES, ServiceAddress,
+    MIN_MEMORY_BYTES, MIN_MTU, MIN_QUEUE_BYTES,
 };
-use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS};
+use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS, ServiceAddress};
 use crate::problem::nearest;
 use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};

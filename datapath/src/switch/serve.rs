@@ -3,7 +3,7 @@
 use super::look::{drop_for, look};
 use super::{OUT, Switch};
 use crate::fdb::{Network, network_of};
-use crate::frame::{Frame, Pool};
+use crate::frame::{Frame, Out, Pool};
 use crate::program::{ChangeError, EndpointId, Slots};
 use crate::service::answer::Answer;
 use crate::service::{
@@ -98,13 +98,13 @@ impl Switch {
 
     /// An answer to somebody outside leaves by the uplink, with the tag that its question had.
     pub(super) fn answer_outside(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Reason> {
-        let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) else {
+        let Some(port) = self.program.uplink.as_ref().map(crate::program::Uplink::port) else {
             return drop_for(pool, frame, Reason::Unreachable);
         };
         if self.out.len() >= OUT {
             return drop_for(pool, frame, Reason::NoBuffer);
         }
-        pool.meta_mut(&frame).out = port.0;
+        pool.meta_mut(&frame).set_out(Out::Payer(port));
         self.out.push_back((port, frame));
         Ok(())
     }

@@ -4,9 +4,8 @@ use super::*;
 use datapath::frame::PoolLimits;
 use datapath::guard::Identity;
 use datapath::offload::{Offload, OffloadSupport};
-use datapath::program::{Endpoint, PortFeatures, Program, Share, Tenant, TenantId};
+use datapath::program::{Endpoint, PortFeatures, Program, Tenant, TenantId};
 use datapath::turns::TURN_NS;
-use datapath::units::Both;
 use datapath::verdict::Reason;
 use datapath::wire::{Mac, build};
 use ports::Port;
@@ -38,16 +37,9 @@ fn frame(from: u8, to: u8) -> Vec<u8> {
 
 fn program(endpoints: u8) -> Program {
     let endpoint = |e: u8| Endpoint {
-        tenant: TenantId(0),
-        port: PortId(u32::from(e)),
         identity: Identity { macs: vec![mac(e)], ..Identity::default() },
-        trunk: false,
-        share: Both { egress: Share::default(), ingress: Share::default() },
-        queue_bytes: 1 << 20,
-        flood_per_second: 1000,
-        flood_rate: datapath::units::Rate::UNLIMITED,
         max_learned: 16,
-        talk: None,
+        ..Endpoint::new(TenantId(0), PortId(u32::from(e)))
     };
     Program {
         tenants: vec![Tenant::default()].into(),
@@ -382,6 +374,28 @@ fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
     let used = [0, 1].map(|tenant| worker.seats.tenant_spent(0, tenant).used_ns - before[tenant as usize]);
     let part = used[1] * 1000 / (used[0] + used[1]);
     assert!((735..=765).contains(&part), "{part} of 1000: {used:?}");
+}
+
+#[test]
+fn a_device_that_is_put_after_its_claim_has_the_claim() {
+    let (mut worker, _far, _chores) = by_hand();
+    // The second has a device already, which is replaced; the third has none yet.
+    for number in [2, 4] {
+        let claim = Claim { switch: 0, payer: Payer::Tenant(1), tenant_weight: 1, weight: 1 };
+        worker.begin(vec![Edit::Claims(vec![(Way::Device(number), claim)])]).unwrap();
+        let (near, mut far) = pair(FRAMES, OffloadSupport::ALL);
+        let device = Device::new(Box::new(near), 0, PortId(2));
+        worker.begin(vec![Edit::Device(number, Some(Box::new(device)))]).unwrap();
+        let before = worker.seats.tenant_spent(0, 1).used_ns;
+        // A cost is known after some measurements.
+        for _ in 0..1000 {
+            let sent = worker.pool.alloc_from(&frame(2, 3)).unwrap();
+            far.tx(&mut worker.pool, sent).unwrap();
+            worker.seats.wake(Way::Device(number));
+            worker.take_a_turn();
+        }
+        assert!(worker.seats.tenant_spent(0, 1).used_ns > before, "device {number}");
+    }
 }
 
 #[test]
