@@ -145,7 +145,12 @@ const ENDPOINT: &[Key] = &[
     ("max_learned", Form::Number(0, 1_000_000), false, "addresses learned from it where `mac` is absent"),
 ];
 const SERVICE: &[Key] = &[
-    ("address", Form::Texts(SERVICE_ADDRESS), true, "where it is reached: address and port, of TCP unless it says udp://"),
+    (
+        "address",
+        Form::Texts(SERVICE_ADDRESS),
+        true,
+        "where it is reached: address and port, of TCP unless it says udp://",
+    ),
     ("policy", Form::Policy, false, "which backend gets a new connection"),
     ("mac", Form::Text(MAC), false, "its Ethernet address"),
     ("when_down", Form::WhenDown, false, "what a client gets when no backend is up"),

@@ -91,14 +91,18 @@ pub fn config(config: &Config) -> Keys {
             if !endpoints.is_empty() {
                 keys.insert("endpoint".to_owned(), list(endpoints).into());
             }
-            let services: Vec<_> = t.services.iter().map(|s| {
-                let mut keys = named(&s.name, service(s));
-                let backends: Vec<_> = s.backends.iter().map(|b| named(&b.name, backend(b))).collect();
-                if !backends.is_empty() {
-                    keys.insert("backend".to_owned(), list(backends).into());
-                }
-                keys
-            }).collect();
+            let services: Vec<_> = t
+                .services
+                .iter()
+                .map(|s| {
+                    let mut keys = named(&s.name, service(s));
+                    let backends: Vec<_> = s.backends.iter().map(|b| named(&b.name, backend(b))).collect();
+                    if !backends.is_empty() {
+                        keys.insert("backend".to_owned(), list(backends).into());
+                    }
+                    keys
+                })
+                .collect();
             if !services.is_empty() {
                 keys.insert("service".to_owned(), list(services).into());
             }

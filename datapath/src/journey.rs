@@ -337,8 +337,12 @@ impl fmt::Display for Words<'_> {
                     Served::Known(ip, port) => write!(f, "connection known, to backend {}", Socket(ip, port)),
                     Served::New(ip, port) => write!(f, "new connection, to backend {}", Socket(ip, port)),
                     Served::Down => write!(f, "no backend is up"),
-                    Served::Back(ip, port) => write!(f, "from backend {}, with the service's address", Socket(ip, port)),
-                    Served::Error(ip, port) => write!(f, "an error about a connection with backend {}", Socket(ip, port)),
+                    Served::Back(ip, port) => {
+                        write!(f, "from backend {}, with the service's address", Socket(ip, port))
+                    }
+                    Served::Error(ip, port) => {
+                        write!(f, "an error about a connection with backend {}", Socket(ip, port))
+                    }
                     Served::Answer(what) => write!(f, "answered with {what}"),
                 }
             }

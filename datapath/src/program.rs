@@ -570,7 +570,8 @@ impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use ChangeError::{
             AddressInUse, BadMembers, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse,
-            ServiceInUse, ServicesFull, TenantInUse, UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse, VniInUse,
+            ServiceInUse, ServicesFull, TenantInUse, UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse,
+            VniInUse,
         };
         match self {
             NoSuchSlot(id) => write!(f, "number {id} is too large: {} is the most", Slots::<()>::MOST - 1),

@@ -174,7 +174,12 @@ pub fn find(plan: &Plan, wanted: &str) -> Option<(usize, ServiceId)> {
 }
 
 /// Connections, with the names of their backends.
-pub fn of_connections(plan: &SwitchPlan, id: ServiceId, count: Option<&ServiceCount>, all: &[Shown]) -> Vec<ConnectionReport> {
+pub fn of_connections(
+    plan: &SwitchPlan,
+    id: ServiceId,
+    count: Option<&ServiceCount>,
+    all: &[Shown],
+) -> Vec<ConnectionReport> {
     let name = |number: u8| {
         let found = count?.backends.iter().find(|(at, ..)| *at == usize::from(number))?;
         name_of_backend(plan, id, &found.1)

@@ -145,7 +145,8 @@ fn check_targets(findings: &mut Findings, tenant: &Tenant, place: &Place) {
                 *count += fronts;
                 if *count > MOST_FRONTS_OF_TARGET && *count - fronts <= MOST_FRONTS_OF_TARGET {
                     let port = backend.port.map_or_else(|| "the service's port".to_owned(), |port| port.to_string());
-                    let message = format!("more than {MOST_FRONTS_OF_TARGET} addresses of services lead to {ip}, {port}");
+                    let message =
+                        format!("more than {MOST_FRONTS_OF_TARGET} addresses of services lead to {ip}, {port}");
                     findings.error(place.item(s).key("backend").item(b), message, "give it another `port` for some");
                 }
             }

@@ -14,7 +14,9 @@ pub(super) fn services(
     before: Option<&SwitchPlan>,
 ) -> (Slots<service::Service>, Slots<ServicePlan>) {
     let mut had = BTreeMap::new();
-    for (plan, (id, compiled)) in before.into_iter().flat_map(|plan| plan.program.services.iter().map(move |s| (plan, s))) {
+    for (plan, (id, compiled)) in
+        before.into_iter().flat_map(|plan| plan.program.services.iter().map(move |s| (plan, s)))
+    {
         let tenant = plan.tenants[compiled.tenant.0 as usize].clone();
         had.insert((tenant, plan.services[id as usize].name.clone()), id);
     }

@@ -2,8 +2,8 @@
 
 use super::{Endpoint, Tenant};
 use crate::names::ServiceAddress;
-use datapath::service::choose::Policy;
 use datapath::service::WhenDown;
+use datapath::service::choose::Policy;
 use datapath::wire::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -116,9 +116,9 @@ impl Service {
         }
         let address = self.addresses.first().map_or_else(String::new, |address| address.0.ip.to_string());
         let text = [tenant, "\0", &address].concat();
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = text
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         let [.., a, b, c, d, e] = hash.to_be_bytes();
         Mac([2, a, b, c, d, e])
     }

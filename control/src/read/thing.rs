@@ -1,9 +1,7 @@
 //! Reading one thing from its keys as JSON values: as if they stood in a file, by the same reader, with the same messages.
 
 use super::{Reader, Table};
-use crate::config::{
-    Backend, Cluster, Config, Daemon, Endpoint, Link, Member, Service, Switch, Tenant, Uplink,
-};
+use crate::config::{Backend, Cluster, Config, Daemon, Endpoint, Link, Member, Service, Switch, Tenant, Uplink};
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::write::Keys;

@@ -272,7 +272,11 @@ mod tests {
     const ID: ServiceId = ServiceId(0);
 
     fn ip(version: u8, last: u8) -> IpAddr {
-        if version == 4 { IpAddr::from([10, 0, 0, last]) } else { IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)]) }
+        if version == 4 {
+            IpAddr::from([10, 0, 0, last])
+        } else {
+            IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)])
+        }
     }
 
     fn answer(answer: Answer, question: &Build<'_>) -> Option<Vec<u8>> {
@@ -321,7 +325,8 @@ mod tests {
         assert_eq!((ip.source(), ip.destination(), &bytes[..6]), (v, a, &CLIENT.0[..]));
         assert_eq!((icmp.kind(), icmp.flags(), icmp.nd_target()), (136, 0x60, Some(v)));
         assert_eq!(&bytes[bytes.len() - 8..], [2, 1, 2, 0, 0, 0, 0, 9]);
-        let probe = answer(Answer::Neighbour(SERVICE, ID), &neighbour_solicitation(CLIENT, Ipv6Addr::UNSPECIFIED, v)).unwrap();
+        let probe =
+            answer(Answer::Neighbour(SERVICE, ID), &neighbour_solicitation(CLIENT, Ipv6Addr::UNSPECIFIED, v)).unwrap();
         sums_are_right(&probe);
         assert_eq!(probe[..6], [0x33, 0x33, 0, 0, 0, 1]);
         let ip = Ipv6::of(&probe, &parse(&probe).unwrap()).unwrap().destination();
@@ -342,7 +347,10 @@ mod tests {
                 let layout = parse(&bytes).unwrap();
                 let tcp = Tcp::of(&bytes, &layout).unwrap();
                 assert_eq!((tcp.source(), tcp.destination()), (80, 4000));
-                assert_eq!((tcp.flags(), tcp.sequence(), tcp.acknowledgement()), (tcp_flags::RST | tcp_flags::ACK, 0, 1001));
+                assert_eq!(
+                    (tcp.flags(), tcp.sequence(), tcp.acknowledgement()),
+                    (tcp_flags::RST | tcp_flags::ACK, 0, 1001)
+                );
             }
             let ack = ends().tcp(4000, 80, 1000).ack(555, 100).payload(vec![1; 9]);
             let bytes = answer(Answer::Reset(ID), &ack).unwrap();
@@ -356,7 +364,8 @@ mod tests {
     fn a_closed_port_is_said_to_be_unreachable() {
         for version in [4, 6] {
             for len in [0, 100, 1400] {
-                let question = eth(CLIENT, SERVICE).ip(ip(version, 1), ip(version, 100)).udp(4000, 54).payload(vec![7; len]);
+                let question =
+                    eth(CLIENT, SERVICE).ip(ip(version, 1), ip(version, 100)).udp(4000, 54).payload(vec![7; len]);
                 let bytes = answer(Answer::PortUnreachable(ID), &question).unwrap();
                 sums_are_right(&bytes);
                 let layout = parse(&bytes).unwrap();

@@ -112,7 +112,7 @@ impl Dice {
 
     /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        (u128::from(self.roll()) * u128::from(n) >> 64) as u64
+        ((u128::from(self.roll()) * u128::from(n)) >> 64) as u64
     }
 }
 
@@ -147,9 +147,7 @@ impl Chooser {
             Policy::LoadavgCorrected => self.least_by_chance(loads, |a, b| corrected(a).cmp(&corrected(b))),
             Policy::LeastInflight => self.least_by_chance(loads, Load::compare),
             Policy::P2c => match candidates {
-                [a, b] if eligible(a) && eligible(b) => {
-                    Some(if loads[b].compare(&loads[a]).is_lt() { b } else { a })
-                }
+                [a, b] if eligible(a) && eligible(b) => Some(if loads[b].compare(&loads[a]).is_lt() { b } else { a }),
                 _ => first_of(loads, candidates),
             },
             Policy::Maglev => first_of(loads, candidates),
@@ -189,11 +187,7 @@ impl Chooser {
     }
 
     /// Of those that are least by `order`, any.
-    fn least_by_chance(
-        &mut self,
-        loads: &[Load],
-        order: impl Fn(&Load, &Load) -> std::cmp::Ordering,
-    ) -> Option<usize> {
+    fn least_by_chance(&mut self, loads: &[Load], order: impl Fn(&Load, &Load) -> std::cmp::Ordering) -> Option<usize> {
         let mut best: Option<usize> = None;
         let mut ties = 0;
         for (at, load) in loads.iter().enumerate().filter(|(_, load)| load.is_eligible()) {

@@ -201,7 +201,8 @@ impl Entry {
         } else if self.bits & ANSWERED != 0 && self.client_ack == self.server_end {
             self.bits &= !BUSY;
         }
-        if segment.has(flags::FIN) && segment.sequence.wrapping_add(segment.len).wrapping_sub(self.server_ack) < WINDOW {
+        if segment.has(flags::FIN) && segment.sequence.wrapping_add(segment.len).wrapping_sub(self.server_ack) < WINDOW
+        {
             self.finish(CLIENT_FIN);
         }
         self.close_when_done();
@@ -408,7 +409,13 @@ impl Connections {
 
     /// Changes an entry, which was seen `now`. What it was before.
     #[inline]
-    pub fn update(&mut self, now: Instant, owner: u32, id: Id, change: impl FnOnce(&mut Entry)) -> Option<(Entry, Entry)> {
+    pub fn update(
+        &mut self,
+        now: Instant,
+        owner: u32,
+        id: Id,
+        change: impl FnOnce(&mut Entry),
+    ) -> Option<(Entry, Entry)> {
         let entry = self.table.get_mut(id)?;
         let before = *entry;
         change(entry);
@@ -437,8 +444,10 @@ impl Connections {
         mut gone: impl FnMut(Removed),
     ) -> Result<Id, NoRoom> {
         self.forget(now, owner, &mut gone);
-        if entry.state.is_half_open() && self.holdings[owner as usize].half_open >= self.most_of_one() / HALF_OPEN_PART {
-            let oldest = [State::Asked, State::Answered].into_iter().find_map(|state| self.table.oldest(list(owner, state)));
+        if entry.state.is_half_open() && self.holdings[owner as usize].half_open >= self.most_of_one() / HALF_OPEN_PART
+        {
+            let oldest =
+                [State::Asked, State::Answered].into_iter().find_map(|state| self.table.oldest(list(owner, state)));
             self.remove(owner, oldest.ok_or(NoRoom)?).map(&mut gone);
         }
         if !self.has_room(owner) {

@@ -1,7 +1,7 @@
 //! Fragments: only the first of a packet shows its ports, so what was done with it is done with those that follow (RFC 791; RFC 8200, 4.5).
 
-use super::translate::{End, set_end, set_mac};
 use super::octets;
+use super::translate::{End, set_end, set_mac};
 use crate::fdb::{Keyed, Network};
 use crate::offload::Offload;
 use crate::table::{Id, Table};

@@ -58,7 +58,14 @@ impl Quoted {
     }
 
     /// Sets one end of the quoted packet, and corrects its checksums as far as they are quoted, and the error's own.
-    pub fn set_end(&self, bytes: &mut [u8], layout: &Layout, offload: &Offload, end: End, (address, port): (IpAddr, u16)) {
+    pub fn set_end(
+        &self,
+        bytes: &mut [u8],
+        layout: &Layout,
+        offload: &Offload,
+        end: End,
+        (address, port): (IpAddr, u16),
+    ) {
         let before = checksum::sum(&bytes[self.at..self.end]);
         let (v4, v6) = end.offsets();
         let changed = match address {
@@ -117,13 +124,21 @@ mod tests {
     const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 
     fn ip(version: u8, last: u8) -> IpAddr {
-        if version == 4 { IpAddr::from([10, 0, 0, last]) } else { IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)]) }
+        if version == 4 {
+            IpAddr::from([10, 0, 0, last])
+        } else {
+            IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)])
+        }
     }
 
     /// An error from a router about a packet from `a` to `b`, of which `keep` bytes of transport header and payload are quoted.
     fn error(version: u8, tcp: bool, a: (u8, u16), b: (u8, u16), keep: usize) -> Build<'static> {
         let packet = eth(MACS[0], MACS[1]).ip(ip(version, a.0), ip(version, b.0));
-        let packet = if tcp { packet.tcp(a.1, b.1, 77).payload(vec![5; 100]) } else { packet.udp(a.1, b.1).payload(vec![6; 100]) };
+        let packet = if tcp {
+            packet.tcp(a.1, b.1, 77).payload(vec![5; 100])
+        } else {
+            packet.udp(a.1, b.1).payload(vec![6; 100])
+        };
         let header = if version == 4 { IPV4 } else { IPV6 };
         let quote = packet.bytes()[14..14 + header + keep].to_vec();
         let (kind, code) = if version == 4 { (3, 4) } else { (2, 0) };

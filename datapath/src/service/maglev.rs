@@ -57,7 +57,7 @@ impl Lookup {
             return None;
         }
         // The upper bits, so that what else uses the hash can have the lower ones.
-        self.places.get(((hash >> 32) * self.places.len() as u64 >> 32) as usize).copied()
+        self.places.get((((hash >> 32) * self.places.len() as u64) >> 32) as usize).copied()
     }
 
     /// Places of the first table: how many backends share them, and how, is for tests and for what is shown.
@@ -75,10 +75,13 @@ fn fill(seats: &[Seat], size: u32, hash: impl Fn(&Seat) -> u64) -> Vec<u8> {
         credit: u32,
     }
     let most = seats.iter().map(|seat| seat.weight).max().unwrap_or(1);
-    let mut turns: Vec<Turn> = seats.iter().map(|seat| {
-        let hash = hash(seat);
-        Turn { next: (hash as u32) % size, step: ((hash >> 32) as u32) % (size - 1) + 1, credit: 0 }
-    }).collect();
+    let mut turns: Vec<Turn> = seats
+        .iter()
+        .map(|seat| {
+            let hash = hash(seat);
+            Turn { next: (hash as u32) % size, step: ((hash >> 32) as u32) % (size - 1) + 1, credit: 0 }
+        })
+        .collect();
     let mut places = vec![NOBODY; size as usize];
     let mut left = size;
     loop {
@@ -113,7 +116,11 @@ mod tests {
 
     fn seats(weights: &[u32]) -> Vec<Seat> {
         let keyed = Keyed::new(99);
-        weights.iter().zip(0..).map(|(&weight, number)| Seat { number, identity: keyed.hash_one(number), weight }).collect()
+        weights
+            .iter()
+            .zip(0..)
+            .map(|(&weight, number)| Seat { number, identity: keyed.hash_one(number), weight })
+            .collect()
     }
 
     fn shares(lookup: &Lookup, table: usize, backends: usize) -> Vec<usize> {

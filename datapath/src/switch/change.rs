@@ -385,7 +385,8 @@ impl Switch {
     }
 
     fn is_in_use(&self, id: TenantId) -> bool {
-        self.counts.get(id.0 as usize).is_some_and(|&endpoints| endpoints > 0) || self.program.services.values().any(|service| service.tenant == id)
+        self.counts.get(id.0 as usize).is_some_and(|&endpoints| endpoints > 0)
+            || self.program.services.values().any(|service| service.tenant == id)
     }
 
     /// A tenant's attachment was `before` and is `after`; `None` where its slot is vacant.

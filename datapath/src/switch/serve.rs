@@ -176,7 +176,10 @@ impl Switch {
     }
 
     /// Its backends: the number that connections know each by, where it is, and what is counted.
-    pub fn service_backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &crate::service::Backend, BackendStats)> {
+    pub fn service_backends(
+        &self,
+        service: ServiceId,
+    ) -> impl Iterator<Item = (usize, &crate::service::Backend, BackendStats)> {
         self.services.backends(service)
     }
 

@@ -23,11 +23,11 @@ pub fn text(reply: &ServicesReply) -> String {
         );
         let head = ["backend", "weight", "busy", "idle", "new", "refused", "load"].map(str::to_owned);
         let rows = service.backends.iter().map(|backend| {
-            let load = backend.load_milli.map_or_else(
-                || "-".to_owned(),
-                |load| format!("{}.{:02}", load / 1000, load % 1000 / 10),
-            );
-            let numbers = [u64::from(backend.weight), backend.busy.into(), backend.idle.into(), backend.new, backend.refused];
+            let load = backend
+                .load_milli
+                .map_or_else(|| "-".to_owned(), |load| format!("{}.{:02}", load / 1000, load % 1000 / 10));
+            let numbers =
+                [u64::from(backend.weight), backend.busy.into(), backend.idle.into(), backend.new, backend.refused];
             let [weight, busy, idle, new, refused] = numbers.map(|number| number.to_string());
             [backend.name.clone(), weight, busy, idle, new, refused, load]
         });

@@ -76,7 +76,16 @@ fn run(options: &Options) -> Result<Table, Violation> {
     let mut table = Table {
         config: vec![("connections", format!("{connections} a cell, after {LEFT_OUT} that are left out"))],
         columns: vec![
-            "sizes", "servers", "load %", "random", "theory", "round-robin", "theory", "least-inflight", "less %", "p2c",
+            "sizes",
+            "servers",
+            "load %",
+            "random",
+            "theory",
+            "round-robin",
+            "theory",
+            "least-inflight",
+            "less %",
+            "p2c",
             "less %",
         ],
         ..Table::default()
@@ -114,7 +123,8 @@ fn row(options: &Options, table: &mut Table, sizes: Sizes, servers: usize, load:
         Cell::Number(less(p2c), 0),
     ]);
     let at = format!("{} servers, {:.0} %", servers, 100.0 * load);
-    let mut claim = |id: String, value: f64, target| table.claims.push(Claim { id, value: Some(value), unit: "%", target });
+    let mut claim =
+        |id: String, value: f64, target| table.claims.push(Claim { id, value: Some(value), unit: "%", target });
     if let Some(theory) = in_turn.filter(|_| load <= JUDGED) {
         claim(format!("random, {at}: off theory"), off(random, split), Target::AtMost(NEAR));
         claim(format!("round-robin, {at}: off theory"), off(turns, theory), Target::AtMost(NEAR));

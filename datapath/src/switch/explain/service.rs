@@ -53,12 +53,16 @@ impl Switch {
         match decision {
             Decision::Pass => return Ok(Served::default()),
             Decision::Forward(known) => {
-                reached(&known).map(|(ip, port)| say(journey::Served::Known(ip, port)));
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Known(ip, port));
+                }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
             Decision::Back(known) => {
-                reached(&known).map(|(ip, port)| say(journey::Served::Back(ip, port)));
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Back(ip, port));
+                }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_client(&known, served.may_return, bytes, layout, offload);
             }
@@ -72,7 +76,9 @@ impl Switch {
                 };
                 // It has no entry yet.
                 let known = Known { id: Id(u32::MAX), key, backend };
-                reached(&known).map(|(ip, port)| say(journey::Served::New(ip, port)));
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::New(ip, port));
+                }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
@@ -81,7 +87,9 @@ impl Switch {
                 served.may_return = true;
             }
             Decision::Error(known, to_backend) => {
-                reached(&known).map(|(ip, port)| say(journey::Served::Error(ip, port)));
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Error(ip, port));
+                }
                 self.services.error(&known, to_backend, bytes, layout, offload);
             }
             Decision::Answer(answer) => {

@@ -190,7 +190,10 @@ fn a_backend_outside_serves_clients_here() {
     let (port, bytes) = rig.one(1, &ask(5, SYN, (1, 0)));
     assert_eq!((port, bytes), (0, tcp((1, 5), (50, 8080), SYN, (1, 0)).vlan(10).bytes()));
     let (port, bytes) = rig.one(0, &tcp((50, 8080), (1, 5), SYN_ACK, (9, 2)).vlan(10));
-    assert_eq!((port, bytes), (1, eth(MAC, mac(1)).ipv4(ip(100), ip(1)).tcp(80, 5, 9).ack(2, 1000).flags(SYN_ACK).bytes()));
+    assert_eq!(
+        (port, bytes),
+        (1, eth(MAC, mac(1)).ipv4(ip(100), ip(1)).tcp(80, 5, 9).ack(2, 1000).flags(SYN_ACK).bytes())
+    );
     // Clients outside cannot be sent there from here.
     let (verdict, out) = rig.send_for_bytes(0, &tcp((77, 5), (100, 80), SYN, (1, 0)).vlan(10));
     assert_eq!((verdict, out.len(), out[0].0), (FORWARDED, 1, 0), "a reset");
@@ -202,7 +205,10 @@ fn a_backend_outside_serves_clients_here() {
 fn udp_and_ipv6_have_the_same_service() {
     let mut rig = rig(Policy::RoundRobin);
     let query = eth(mac(1), MAC).ipv4(ip(1), ip(100)).udp(5000, 53).payload(vec![1; 9]);
-    assert_eq!(rig.one(1, &query), (2, eth(mac(1), mac(2)).ipv4(ip(1), ip(2)).udp(5000, 8080).payload(vec![1; 9]).bytes()));
+    assert_eq!(
+        rig.one(1, &query),
+        (2, eth(mac(1), mac(2)).ipv4(ip(1), ip(2)).udp(5000, 8080).payload(vec![1; 9]).bytes())
+    );
     let reply = eth(mac(2), mac(1)).ipv4(ip(2), ip(1)).udp(8080, 5000).payload(vec![2; 99]);
     assert_eq!(rig.one(2, &reply).1, eth(MAC, mac(1)).ipv4(ip(100), ip(1)).udp(53, 5000).payload(vec![2; 99]).bytes());
     let syn = eth(mac(1), MAC).ipv6(v6(1), v6(100)).tcp(7, 80, 3).flags(SYN);
@@ -214,7 +220,11 @@ fn fragments_follow_the_first_one_both_ways() {
     let mut rig = rig(Policy::RoundRobin);
     let part = |from: (u8, u16), to: (u8, u16), at: u16, more: bool| {
         let whole = eth(mac(from.0), mac(to.0)).ipv4(ip(from.0), ip(to.0)).id(7);
-        if at == 0 { whole.udp(from.1, to.1).payload(vec![4; 64]).fragment(0, more) } else { whole.protocol(17).payload(vec![4; 64]).fragment(at, more) }
+        if at == 0 {
+            whole.udp(from.1, to.1).payload(vec![4; 64]).fragment(0, more)
+        } else {
+            whole.protocol(17).payload(vec![4; 64]).fragment(at, more)
+        }
     };
     let late = part((1, 5000), (100, 53), 72, false);
     assert_eq!(rig.send(1, &late).0, dropped(Reason::NoFirstFragment));

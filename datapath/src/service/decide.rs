@@ -1,0 +1,249 @@
+//! What is to be done with a frame: a reply to be translated back, a connection that is known or new, a question to be answered.
+
+use super::answer::Answer;
+use super::connections::{Key, Segment, State};
+use super::fragments::FragmentKey;
+use super::inner::Quoted;
+use super::{Role, Services, octets};
+use crate::fdb::Network;
+use crate::program::EndpointId;
+use crate::table::Id;
+use crate::verdict::Reason;
+use crate::wire::{Arp, Icmp, L3, L4, Layout, Tcp, be16, icmpv6, ipv4, ipv6, protocol, source};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// What is to be done with a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Nothing: no service is concerned.
+    Pass,
+    /// A connection that is known, to its backend.
+    Forward(Known),
+    /// A new one: a backend is to be chosen.
+    Choose(Key),
+    /// What a backend answers, to the client.
+    Back(Known),
+    /// A later fragment of a packet whose first one was translated.
+    Fragment(Id),
+    /// An ICMP error about what was translated, to the backend (`true`) or to the client.
+    Error(Known, bool),
+    /// To be answered at once.
+    Answer(Answer),
+    /// To be dropped.
+    Drop(Reason),
+}
+
+/// A connection that is in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Its entry.
+    pub id: Id,
+    /// Whose entry.
+    pub key: Key,
+    /// The backend.
+    pub backend: u8,
+}
+
+impl Services {
+    /// What is to be done with a frame that `from` sent, or that came from outside. Changes nothing.
+    #[must_use]
+    pub fn decide(&self, network: Network, from: Option<EndpointId>, bytes: &[u8], layout: &Layout) -> Decision {
+        let spoofed = |of_endpoint: Reason| Decision::Drop(if from.is_some() { of_endpoint } else { Reason::Loop });
+        // What endpoints send has been guarded; nobody outside has a service's address either.
+        if from.is_none() && self.macs.contains(&(network.0, source(bytes))) {
+            return Decision::Drop(Reason::Loop);
+        }
+        match layout.l3 {
+            L3::Arp => self.decide_arp(network, bytes, layout, spoofed),
+            L3::Ipv4 | L3::Ipv6 => {
+                let Some((source, destination)) = ends(bytes, layout) else { return Decision::Pass };
+                let [to, by] = [destination, source].map(|ip| self.roles.get(&(network.0, octets(ip))));
+                if to.is_none() && by.is_none() && layout.l4 != L4::Icmpv6 {
+                    return Decision::Pass;
+                }
+                if by.is_some_and(|role| role.mac.is_some()) {
+                    return spoofed(if layout.l3 == L3::Ipv4 { Reason::SpoofedIpv4 } else { Reason::SpoofedIpv6 });
+                }
+                self.decide_ip(network, (by, to), (source, destination), bytes, layout, spoofed)
+            }
+            L3::Other => Decision::Pass,
+        }
+    }
+
+    fn decide_arp(
+        &self,
+        network: Network,
+        bytes: &[u8],
+        layout: &Layout,
+        spoofed: impl Fn(Reason) -> Decision,
+    ) -> Decision {
+        let Some(arp) = Arp::of(bytes, layout) else { return Decision::Pass };
+        let mac = |ip: Ipv4Addr| self.roles.get(&(network.0, octets(ip.into())))?.mac;
+        if mac(arp.sender_ip()).is_some() {
+            return spoofed(Reason::SpoofedArp);
+        }
+        match mac(arp.target_ip()) {
+            Some((mac, service)) if arp.operation() == Arp::REQUEST => Decision::Answer(Answer::Arp(mac, service)),
+            Some(_) => spoofed(Reason::SpoofedArp),
+            None => Decision::Pass,
+        }
+    }
+
+    fn decide_ip(
+        &self,
+        network: Network,
+        (by, to): (Option<&Role>, Option<&Role>),
+        (source, destination): (IpAddr, IpAddr),
+        bytes: &[u8],
+        layout: &Layout,
+        spoofed: impl Fn(Reason) -> Decision,
+    ) -> Decision {
+        if layout.later_fragment {
+            if to.is_none_or(|role| role.mac.is_none()) && by.is_none() {
+                return Decision::Pass;
+            }
+            let found = self.fragments.find(&FragmentKey::of(network, (source, destination), bytes, layout));
+            return match found {
+                Some(id) => Decision::Fragment(id),
+                None if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::NoFirstFragment),
+                None => Decision::Pass,
+            };
+        }
+        match layout.l4 {
+            L4::Tcp | L4::Udp => {
+                let number = if layout.l4 == L4::Tcp { protocol::TCP } else { protocol::UDP };
+                let at = usize::from(layout.l4_offset);
+                let (from_port, to_port) = (be16(bytes, at), be16(bytes, at + 2));
+                if let Some(by) = by {
+                    let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
+                    if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
+                        return Decision::Back(known);
+                    }
+                }
+                let Some(to) = to.filter(|role| role.mac.is_some()) else { return Decision::Pass };
+                let front = to.fronts.iter().find(|&&(p, port, _)| (p, port) == (number, to_port));
+                let Some(&(_, _, front)) = front else {
+                    return self.closed_port(to, layout);
+                };
+                self.decide_front(Key { client: octets(source), port: from_port, front }, bytes, layout)
+            }
+            L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, (by, to), bytes, layout, spoofed),
+            L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
+            L4::Other => Decision::Pass,
+        }
+    }
+
+    fn decide_front(&self, key: Key, bytes: &[u8], layout: &Layout) -> Decision {
+        let known = self.connections.find(&key).and_then(|id| {
+            let entry = self.connections.get(id)?;
+            self.server(&key, entry).is_some().then_some((Known { id, key, backend: entry.backend }, entry))
+        });
+        if layout.l4 == L4::Udp {
+            return known.map_or(Decision::Choose(key), |(known, _)| Decision::Forward(known));
+        }
+        let segment = segment(bytes, layout);
+        match known {
+            Some((_, entry)) if segment.opens() && matches!(entry.state, State::Closing | State::Closed) => {
+                Decision::Choose(key)
+            }
+            Some((known, _)) => Decision::Forward(known),
+            None if segment.opens() => Decision::Choose(key),
+            None => Decision::Drop(Reason::ServiceUnknown),
+        }
+    }
+
+    /// To a port of a service's address at which no service is.
+    fn closed_port(&self, role: &Role, layout: &Layout) -> Decision {
+        match role.mac {
+            Some((_, service)) if layout.l4 == L4::Tcp => Decision::Answer(Answer::Reset(service)),
+            Some((_, service)) => Decision::Answer(Answer::PortUnreachable(service)),
+            None => Decision::Pass,
+        }
+    }
+
+    /// The connection that a backend answers.
+    fn answered(&self, by: &Role, number: u8, port: u16, (client, client_port): (IpAddr, u16)) -> Option<Known> {
+        let fronts = by.targets.iter().filter(|&&(p, at, ..)| (p, at) == (number, port));
+        fronts.into_iter().find_map(|&(_, _, front, backend)| {
+            let key = Key { client: octets(client), port: client_port, front };
+            let id = self.connections.find(&key)?;
+            let entry = self.connections.get(id).filter(|entry| entry.backend == backend)?;
+            self.server(&key, entry)?;
+            Some(Known { id, key, backend })
+        })
+    }
+
+    fn decide_icmp(
+        &self,
+        network: Network,
+        (by, to): (Option<&Role>, Option<&Role>),
+        bytes: &[u8],
+        layout: &Layout,
+        spoofed: impl Fn(Reason) -> Decision,
+    ) -> Decision {
+        let Some(icmp) = Icmp::of(bytes, layout) else { return Decision::Pass };
+        if layout.l4 == L4::Icmpv6
+            && let icmpv6::NEIGHBOUR_SOLICITATION | icmpv6::NEIGHBOUR_ADVERTISEMENT = icmp.kind()
+        {
+            let target = icmp.nd_target().and_then(|ip| self.roles.get(&(network.0, octets(ip.into())))?.mac);
+            return match target {
+                Some((mac, service)) if icmp.kind() == icmpv6::NEIGHBOUR_SOLICITATION => {
+                    Decision::Answer(Answer::Neighbour(mac, service))
+                }
+                Some(_) => spoofed(Reason::SpoofedNd),
+                None => Decision::Pass,
+            };
+        }
+        if let Some(quoted) = Quoted::of(bytes, layout) {
+            return self.decide_error((by, to), &quoted);
+        }
+        let Some((_, service)) = to.and_then(|role| role.mac) else { return Decision::Pass };
+        let echo = if layout.l4 == L4::Icmp { 8 } else { 128 };
+        let pings = self.all.get(service.0).is_some_and(|running| running.service.ping && running.is_up());
+        match icmp.kind() == echo && pings && !layout.fragment {
+            true => Decision::Answer(Answer::Echo(service)),
+            false => Decision::Drop(Reason::Unreachable),
+        }
+    }
+
+    /// An error from a client's side quotes what the service had sent to it; one from a backend's side what the backend had got from a client.
+    fn decide_error(&self, (by, to): (Option<&Role>, Option<&Role>), quoted: &Quoted) -> Decision {
+        if let Some(to) = to.filter(|role| role.mac.is_some()) {
+            let (number, (_, port)) = (quoted.protocol, quoted.source);
+            let front = to.fronts.iter().find(|&&(p, at, _)| (p, at) == (number, port));
+            let known = front.and_then(|&(_, _, front)| {
+                let (client, port) = quoted.destination;
+                let key = Key { client: octets(client), port, front };
+                let id = self.connections.find(&key)?;
+                let entry = self.connections.get(id)?;
+                self.server(&key, entry)?;
+                Some(Known { id, key, backend: entry.backend })
+            });
+            return known.map_or(Decision::Drop(Reason::ServiceUnknown), |known| Decision::Error(known, true));
+        }
+        let (_, port) = quoted.destination;
+        match by.and_then(|by| self.answered(by, quoted.protocol, port, quoted.source)) {
+            Some(known) => Decision::Error(known, false),
+            None => Decision::Pass,
+        }
+    }
+}
+
+/// The addresses of an IP packet.
+pub(super) fn ends(bytes: &[u8], layout: &Layout) -> Option<(IpAddr, IpAddr)> {
+    match layout.l3 {
+        L3::Ipv4 => ipv4::Ipv4::of(bytes, layout).map(|ip| (ip.source().into(), ip.destination().into())),
+        L3::Ipv6 => ipv6::Ipv6::of(bytes, layout).map(|ip| (ip.source().into(), ip.destination().into())),
+        L3::Arp | L3::Other => None,
+    }
+}
+
+/// What a frame of TCP says.
+pub(super) fn segment(bytes: &[u8], layout: &Layout) -> Segment {
+    Tcp::of(bytes, layout).map_or_else(Segment::default, |tcp| Segment {
+        flags: tcp.flags(),
+        sequence: tcp.sequence(),
+        ack: tcp.acknowledgement(),
+        len: layout.end.saturating_sub(u32::from(layout.payload_offset)),
+    })
+}
