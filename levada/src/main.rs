@@ -14,6 +14,7 @@ mod descriptors;
 mod desk;
 mod edit;
 mod ending;
+mod front_ends;
 mod handover;
 mod hops;
 mod http;
