@@ -259,13 +259,13 @@ impl Running {
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), Some(rundir.ledger()));
         let plugs = plugs.map_err(failed("cannot watch VDE clients"))?;
         let (news, heard) = sync_channel(CHORES);
-        let sights = Sights::default();
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news.clone());
         let front_ends = front_ends.map_err(failed("cannot watch virtual machines"))?;
         let (mail, ring, errand) = (inbox.clone(), bell.clone(), chores.clone());
-        let mut site = Site::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), sights.clone());
+        let mut site = Site::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone());
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
+        let sights = site.sights();
         let begun = site.begin(plan.clone(), survey, log).map_err(Failure::Failed)?;
         let Beginning { edits, chore, plugs: joins, machines, facts, adopted } = begun;
         worker.begin(edits).map_err(Failure::Failed)?;
@@ -339,7 +339,7 @@ impl Running {
         for (machine, device) in machines {
             front_ends.join(machine, device);
         }
-        let machines = spawn("levada-vhost", Duty::Plugs, log, {
+        let machines = spawn("levada-vhost", Duty::Machines, log, {
             let front_ends = front_ends.clone();
             move || front_ends.run()
         })?;

@@ -83,11 +83,10 @@ impl Site {
         chores: SyncSender<Chore>,
         plugs: Plugs,
         front_ends: FrontEnds,
-        sights: Sights,
     ) -> Site {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let life = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-        let shortcuts = Shortcuts::default();
+        let (shortcuts, sights) = (Shortcuts::default(), Sights::default());
         Site {
             plan: plan.empty(),
             programs: BTreeMap::new(),
