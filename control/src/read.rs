@@ -8,8 +8,9 @@ pub(crate) mod values;
 use crate::config::{Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
 use crate::place::{Locations, Place};
 use crate::problem::Problem;
+use datapath::aqm::{At, Discipline, Step};
 use datapath::guard::{Allow, Identity};
-use datapath::link::{Discipline, LinkConfig};
+use datapath::link::LinkConfig;
 use datapath::program::Outside;
 use datapath::units::Rate;
 use std::net::IpAddr;
@@ -126,7 +127,7 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
                 format!("the uplink's {key} rate is missing"),
                 "write rate = { egress = \"..\", ingress = \"..\" }, or one rate for both",
             );
-            r.problems.extend(r.locations.locate(problem, &r.hidden));
+            r.problems.extend(problem.located(&r.locations, &r.hidden));
         }
     }
     let burst_ns = r.get(&mut t, "burst", values::burst);
@@ -177,7 +178,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
             "the tenant has a `vlan` as well: it has one way to the uplink",
             "remove `vlan` to have tunnels, or `vni` to have a VLAN",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     let tenant = Tenant {
         name,
@@ -253,13 +254,13 @@ fn link(r: &mut Reader, mut t: Table<'_>) -> Link {
     let marks = r.get(&mut t, "discipline", values::marks).unwrap_or(false);
     if marks {
         let mark_bytes = r.need(&mut t, "mark", "\"64 KiB\"", values::link_queue).unwrap_or(u32::MAX);
-        link.discipline = Discipline::Ecn { mark_bytes };
+        link.discipline = Discipline::Step(Step { mark_bytes, at: At::Arrival });
     } else if t.has("mark") {
         r.get(&mut t, "mark", values::link_queue);
         let place = t.place.key("mark");
         let problem =
             Problem::error(place, "`mark` has no effect on a droptail queue", "add discipline = \"ecn\", or remove it");
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     r.close(t);
     link

@@ -6,7 +6,7 @@ use super::ready::{Fresh, Ready};
 use crate::agents;
 use crate::front_ends::FrontEndId;
 use crate::plugs::PlugId;
-use crate::upkeep::Reopen;
+use crate::recipe::Reopen;
 use crate::worker::{AnyPort, Cable, Claim, Device, Edit, Payer, Way};
 use control::plan::{Plan, PortKind};
 use control::time;
