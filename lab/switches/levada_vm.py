@@ -3,6 +3,7 @@ namespaces with tap devices, as ever."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import ClassVar
 
@@ -39,22 +40,20 @@ class LevadaVm(Levada):
         for machine in self.machines.values():
             machine.start()
         for endpoint in self.topology.endpoints:
-            machine = self.machines.get(endpoint.name)
-            if machine is not None:
+            if endpoint.name in self.machines:
+                machine = self.machines[endpoint.name]
                 machine.await_boot()
-                address = self.topology.address(endpoint)
-                machine.run(f"ip addr add {address}/24 dev eth0")
+                machine.run(f"ip addr add {self.topology.address(endpoint)}/24 dev eth0")
 
     def _meet(self) -> None:
         for tenant in self.topology.tenants:
             members = [e for e in self.topology.endpoints if e.tenant == tenant.name]
-            for first, second in zip(members, members[1:], strict=False):
+            for first, second in itertools.pairwise(members):
                 ping = f"ping -c1 -w5 {self.topology.address(second)}"
-                machine = self.machines.get(first.name)
-                if machine is None:
-                    self._space(first.name).run(*ping.split())
+                if first.name in self.machines:
+                    self.machines[first.name].run(f"{ping} >/dev/null")
                 else:
-                    machine.run(f"{ping} >/dev/null")
+                    self._space(first.name).run(*ping.split())
 
     def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
         if endpoint.name not in self.machines:

@@ -21,15 +21,17 @@ struct Slot {
 }
 
 impl Slot {
-    const FREE: Slot = Slot {
-        is_taken: AtomicBool::new(false),
-        start: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
-        is_lost: AtomicBool::new(false),
-    };
+    const fn free() -> Slot {
+        Slot {
+            is_taken: AtomicBool::new(false),
+            start: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            is_lost: AtomicBool::new(false),
+        }
+    }
 }
 
-static SLOTS: [Slot; MOST] = [const { Slot::FREE }; MOST];
+static SLOTS: [Slot; MOST] = [const { Slot::free() }; MOST];
 static INSTALL: Once = Once::new();
 /// What was done about SIGBUS before; never freed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());

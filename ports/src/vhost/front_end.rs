@@ -2,15 +2,18 @@
 //! measurements of what is built on sessions.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::message::{Place, Region, Request};
+use super::message::{HEADER_BYTES, Place, Region, Request};
 use super::session::feature;
 
 /// Where the memory is for the guest, and for the front end.
@@ -143,8 +146,40 @@ impl FrontEnd {
         Ok(all)
     }
 
+    /// Says all of that over a socket, each ring from where the device last used it, and returns when it was understood.
+    ///
+    /// # Errors
+    /// The other side has closed, or answers something else.
+    pub fn speak(&self, mut stream: &UnixStream) -> io::Result<()> {
+        let mut messages = self.opening(0)?;
+        messages.push((Request::GetQueueNum, vec![]));
+        for (request, descriptors) in messages {
+            let request = match request {
+                Request::SetVringBase(ring, _) => Request::SetVringBase(ring, self.used(ring as usize).into()),
+                other => other,
+            };
+            let bytes = request.message(false).ok_or(io::ErrorKind::InvalidInput)?;
+            let lent: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            if !lent.is_empty() {
+                beside.push(SendAncillaryMessage::ScmRights(&lent));
+            }
+            sendmsg(stream, &[io::IoSlice::new(&bytes)], &mut beside, SendFlags::NOSIGNAL)?;
+            if matches!(request, Request::GetFeatures | Request::GetProtocolFeatures | Request::GetQueueNum) {
+                stream.read_exact(&mut [0; HEADER_BYTES + 8])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many chains of a ring the device has used so far, as 16 bits.
+    pub fn used(&self, ring: usize) -> u16 {
+        u16::from_le(self.word(self.parts(ring)[2] + 2).load(Ordering::Acquire))
+    }
+
     fn word(&self, at: usize) -> &AtomicU16 {
-        assert!(at % 2 == 0 && at + 2 <= self.bytes);
+        assert!(at.is_multiple_of(2) && at + 2 <= self.bytes);
         // SAFETY: it is within the mapping and aligned.
         unsafe { AtomicU16::from_ptr(self.map.as_ptr().add(at).cast()) }
     }
@@ -249,7 +284,7 @@ impl FrontEnd {
     /// Takes what a ring's device has used: the chains' buffers, as far as they were written.
     fn take(&mut self, ring: usize) -> Option<Vec<u8>> {
         let [descriptors, _, used] = self.parts(ring);
-        let index = u16::from_le(self.word(used + 2).load(Ordering::Acquire));
+        let index = self.used(ring);
         let seen = self.drivers[ring].used;
         if index == seen {
             return None;

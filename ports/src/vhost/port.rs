@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::ring::{Chain, Piece, Ring};
 use crate::vnet::{self, HEADER_BYTES};
-use crate::{BURST_BYTES, Features, Port, PortError, Refused};
+use crate::{BURST_BYTES, Features, Port, PortError, Refused, Unsent};
 
 /// Bytes of the header with `num_buffers` (virtio 1.2, section 5.1.6).
 pub const LONG_HEADER_BYTES: usize = 12;
@@ -298,8 +298,12 @@ impl Port for VhostPort {
     fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
         let result = self.write(pool, &frame);
         pool.free(frame);
-        self.publish();
         result
+    }
+
+    /// Lets the guest know of the burst, and calls it where it wants to be.
+    fn flush(&mut self, _: &mut Pool) -> Result<bool, Unsent> {
+        Ok(self.publish())
     }
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {
@@ -317,7 +321,7 @@ impl Port for VhostPort {
 
 impl VhostPort {
     /// Lets the guest know of the frames that it was sent. False: there were none.
-    pub(super) fn publish(&mut self) -> bool {
+    fn publish(&mut self) -> bool {
         let rings = self.pairs.iter_mut().filter_map(|pair| pair.to_guest.as_mut());
         rings.fold(false, |any, ring| ring.publish() | any)
     }

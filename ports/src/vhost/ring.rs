@@ -273,7 +273,7 @@ impl Ring {
                     return Err(Broken::Table);
                 }
                 let bytes = descriptor.bytes as usize;
-                if bytes == 0 || bytes % DESCRIPTOR_BYTES != 0 {
+                if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
                     return Err(Broken::Table);
                 }
                 table = self.memory.at_guest(descriptor.address, bytes as u64).ok_or(Broken::Table)?;
