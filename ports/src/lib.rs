@@ -6,7 +6,7 @@
 //!
 //! | driver | locator | what it is |
 //! |---|---|---|
-//! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers and VMs |
+//! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers |
 //! | [`packet::Packet`] | `packet://NAME` | an interface that exists (a NIC, a veth), by AF_PACKET |
 //! | [`packet::Host`] | `host://NAME` | the host's own traffic over such an interface |
 //! | [`vde::VdePort`] | `vde://DIR` | a plug of a VDE switch's control directory, for QEMU and all that knows libvdeplug |
