@@ -353,7 +353,15 @@ mod tests {
             assert!(locator(text).is_err(), "{text}");
             assert!(locator(&text.replace("tap", "packet")).is_err(), "{text}");
         }
-        for text in ["link://fabric", "link://fabric/c", "link:///a", "vde://x", "vhost-user://x", "vhost-user:///a/../b", "link://a/b/a"] {
+        for text in [
+            "link://fabric",
+            "link://fabric/c",
+            "link:///a",
+            "vde://x",
+            "vhost-user://x",
+            "vhost-user:///a/../b",
+            "link://a/b/a",
+        ] {
             assert!(locator(text).is_err(), "{text}");
         }
     }

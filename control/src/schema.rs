@@ -91,7 +91,12 @@ const DEVICE: &[Key] = &[
     ("persistent", Form::Flag, false, "the device survives the daemon and is taken up again"),
     ("hub", Form::Flag, false, "a VDE plug whose clients share the endpoint and hear each other"),
     ("mode", Form::Text(MODE), false, "permissions of the VDE directory's control socket: who may plug in"),
-    ("group", Form::Text(ANY), false, "group of the VDE directory, or of the socket made for a virtual machine, by name or number"),
+    (
+        "group",
+        Form::Text(ANY),
+        false,
+        "group of the VDE directory, or of the socket made for a virtual machine, by name or number",
+    ),
     ("queues", Form::Number(1, MAX_QUEUES), false, "pairs of rings that a virtual machine is offered"),
     ("listen", Form::Flag, false, "the switch makes a virtual machine's socket, and QEMU connects to it"),
     ("offload", Form::Flag, false, "a virtual machine is offered segmentation and checksums"),

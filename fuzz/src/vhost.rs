@@ -36,7 +36,11 @@ pub fn run(data: &[u8]) {
         });
         let machine = &mut machines[at].1;
         POOL.with_borrow_mut(|pool| {
-            if kind & 0x80 == 0 { rings(machine, pool, data) } else { messages(machine, pool, data) }
+            if kind & 0x80 == 0 {
+                rings(machine, pool, data)
+            } else {
+                messages(machine, pool, data)
+            }
             assert_eq!(pool.in_use(), 0);
         });
     });

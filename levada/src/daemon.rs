@@ -268,8 +268,10 @@ impl Running {
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
         let sights = site.sights();
+        front_ends.take_over(inheritance.taker.is_some());
         let begun = site.begin(plan.clone(), survey, log).map_err(Failure::Failed)?;
         let Beginning { edits, chore, plugs: joins, machines, facts, adopted } = begun;
+        front_ends.take_over(false);
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = chores.send(chore);
         let opened = crate::door::Door::open(&rundir.coming(SOCKET), rundir.place(SOCKET), group);
@@ -365,7 +367,21 @@ impl Running {
             left,
         };
         spawn("levada-door", Duty::Serving, log, move || giver.serve(&door))?;
-        Ok(Running { worker, upkeep, plugs, vde, front_ends, machines, inbox, bell, chores, desk, changes, ended, given })
+        Ok(Running {
+            worker,
+            upkeep,
+            plugs,
+            vde,
+            front_ends,
+            machines,
+            inbox,
+            bell,
+            chores,
+            desk,
+            changes,
+            ended,
+            given,
+        })
     }
 
     /// Waits for a signal to end, for another process to take over, or for the worker to end, which it should not. SIGHUP reads the file

@@ -72,6 +72,8 @@ struct Board {
     news: SyncSender<News>,
     epoll: Arc<OwnedFd>,
     machines: Vec<Machine>,
+    /// Sockets are made in the place of those of the process that is taken over from.
+    takes_over: bool,
     /// Counts what is watched, and machines.
     next: u64,
     /// Lines in the second that began then, of each level.
@@ -119,12 +121,7 @@ impl FrontEnds {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn new(
-        log: Log,
-        inbox: SyncSender<Order>,
-        bell: Bell,
-        news: SyncSender<News>,
-    ) -> io::Result<FrontEnds> {
+    pub fn new(log: Log, inbox: SyncSender<Order>, bell: Bell, news: SyncSender<News>) -> io::Result<FrontEnds> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (stop, stir) = (event()?, event()?);
@@ -133,7 +130,7 @@ impl FrontEnds {
         let lines = (Instant::now(), [0; 2]);
         let machines = Vec::new();
         let board =
-            Board { log, inbox, bell, news, epoll: Arc::clone(&epoll), machines, next: STIR, lines };
+            Board { log, inbox, bell, news, epoll: Arc::clone(&epoll), machines, takes_over: false, next: STIR, lines };
         Ok(FrontEnds { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop), stir: Arc::new(stir) })
     }
 
@@ -143,6 +140,11 @@ impl FrontEnds {
 
     fn look_around(&self) {
         let _ = rustix::io::write(&*self.stir, &1u64.to_ne_bytes());
+    }
+
+    /// From now on, sockets are made in the place of those of a process that is taken over from, or no more.
+    pub fn take_over(&self, takes_over: bool) {
+        self.board().takes_over = takes_over;
     }
 
     /// Opens a machine's port. Nobody is let in before [`FrontEnds::join`].
@@ -246,7 +248,7 @@ impl Board {
         if !plan.listen {
             return Ok(None);
         }
-        let listening = Listening::open(&plan.socket, plan.group.as_deref())?;
+        let listening = Listening::open(&plan.socket, plan.group.as_deref(), self.takes_over)?;
         let watch = self.number();
         epoll::add(&*self.epoll, listening.listener(), EventData::new_u64(watch), EventFlags::IN)
             .map_err(|error| format!("{}: watching it: {error}", plan.socket))?;

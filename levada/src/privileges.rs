@@ -189,8 +189,7 @@ mod tests {
 
     use Duty::*;
 
-    const DUTIES: [Duty; 10] =
-        [Main, Changes, Upkeep, Passing, Looking, Serving, Peers, Store, Plugs, Machines];
+    const DUTIES: [Duty; 10] = [Main, Changes, Upkeep, Passing, Looking, Serving, Peers, Store, Plugs, Machines];
 
     /// Whose calls let a thread do this, whatever its capabilities are.
     fn who(may: fn() -> bool) -> Vec<Duty> {

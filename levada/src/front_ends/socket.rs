@@ -19,15 +19,18 @@ const STICKY: u32 = 0o1000;
 #[derive(Debug)]
 pub struct Listening {
     path: PathBuf,
+    /// The file's device and number: another process may have put its own in its place.
+    file: (u64, u64),
     listener: UnixListener,
 }
 
 impl Listening {
-    /// Makes a socket at `path`, in the place of one that a process has left that is gone.
+    /// Makes a socket at `path`, in the place of one that a process has left that is gone; with `replaces`, also of one on which a process
+    /// listens.
     ///
     /// # Errors
     /// Why not, and what helps.
-    pub fn open(path: &str, group: Option<&str>) -> Result<Listening, String> {
+    pub fn open(path: &str, group: Option<&str>, replaces: bool) -> Result<Listening, String> {
         let failed = |step: &str, error: &dyn std::fmt::Display| format!("vhost-user://{path}: {step}: {error}");
         let place = Path::new(path);
         if let Some(directory) = place.parent() {
@@ -44,9 +47,12 @@ impl Listening {
                 ));
             }
         }
-        remove_left(place).map_err(|error| failed("removing what was there", &error))?;
+        if let Err(error) = remove_left(place, replaces) {
+            return Err(failed("removing what was there", &error));
+        }
         let listener = UnixListener::bind(place).map_err(|error| failed("making it", &error))?;
-        let listening = Listening { path: place.to_owned(), listener };
+        let file = file(place).map_err(|error| failed("looking at it", &error))?;
+        let listening = Listening { path: place.to_owned(), file, listener };
         listening.listener.set_nonblocking(true).map_err(|error| failed("making it", &error))?;
         listening.give(group)?;
         Ok(listening)
@@ -65,7 +71,9 @@ impl Listening {
         };
         let Some(name) = group else { return at(OWNER) };
         let number = ports::group::number(name).map_err(failed)?.ok_or_else(|| {
-            format!("vhost-user://{path}: there is no group \"{name}\" on this host; make it (groupadd), or correct `group`")
+            format!(
+                "vhost-user://{path}: there is no group \"{name}\" on this host; make it (groupadd), or correct `group`"
+            )
         })?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::chownat(rustix::fs::CWD, &self.path, None, Some(Gid::from_raw(number)), flags)
@@ -88,12 +96,19 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if file(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
-/// Removes a socket to which nobody listens.
-fn remove_left(path: &Path) -> io::Result<()> {
+fn file(path: &Path) -> io::Result<(u64, u64)> {
+    let status = fs::symlink_metadata(path)?;
+    Ok((status.dev(), status.ino()))
+}
+
+/// Removes a socket on which nobody listens, or whoever does.
+fn remove_left(path: &Path, any: bool) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -104,6 +119,7 @@ fn remove_left(path: &Path) -> io::Result<()> {
     }
     match connect(path.to_str().unwrap_or_default()) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Ok(_) if any => fs::remove_file(path),
         Err(error) => Err(error),
         Ok(_) => Err(io::Error::other("somebody listens there; stop that first, or choose another path")),
     }

@@ -2,8 +2,8 @@
 
 use super::device::{Held, Key, Kind, Want, Wanted, wanted};
 use super::{PATIENCE, Site};
-use crate::log::{Level, Log};
 use crate::front_ends::FrontEndId;
+use crate::log::{Level, Log};
 use crate::plugs::{Otherwise, PlugId};
 use crate::recipe::Recipe;
 use crate::worker::{AnyPort, Lent, Order};

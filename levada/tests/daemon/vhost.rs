@@ -29,11 +29,8 @@ mac = "02:00:00:00:07:02"
 listen = true
 "#;
 
-const FEATURES: u64 = feature::VERSION_1
-    | feature::PROTOCOL_FEATURES
-    | feature::MRG_RXBUF
-    | feature::EVENT_IDX
-    | feature::OFFLOADS;
+const FEATURES: u64 =
+    feature::VERSION_1 | feature::PROTOCOL_FEATURES | feature::MRG_RXBUF | feature::EVENT_IDX | feature::OFFLOADS;
 const ENTRIES: u16 = 64;
 
 fn socket(bed: &Bed, name: &str) -> PathBuf {
@@ -144,6 +141,23 @@ fn a_machine_outlives_the_daemon_and_goes_on_with_its_rings() {
     let mut b = Machine::with(b.front_end, UnixStream::connect(socket(&bed, "b")).unwrap());
     soon("both are up again", || is_up(&daemon, "a") && is_up(&daemon, "b"));
     assert!(a.reaches(&mut b, 1, 2, 21) && b.reaches(&mut a, 2, 1, 22));
+}
+
+#[test]
+fn machines_go_on_behind_a_process_that_takes_over() {
+    let Some(_turn) = turn("machines_go_on_behind_a_process_that_takes_over") else { return };
+    let bed = Bed::new(&[]);
+    let mut old = bed.start(&text(&bed));
+    let listener = UnixListener::bind(socket(&bed, "a")).unwrap();
+    let a = Machine::new(accept(&listener));
+    let b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
+    soon("both are up", || is_up(&old, "a") && is_up(&old, "b"));
+    let daemon = bed.take_over(&text(&bed));
+    assert!(old.wait().success());
+    let mut a = Machine::with(a.front_end, accept(&listener));
+    let mut b = Machine::with(b.front_end, UnixStream::connect(socket(&bed, "b")).unwrap());
+    soon("both are up again", || is_up(&daemon, "a") && is_up(&daemon, "b"));
+    assert!(a.reaches(&mut b, 1, 2, 1) && b.reaches(&mut a, 2, 1, 2));
 }
 
 #[test]

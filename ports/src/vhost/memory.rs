@@ -40,11 +40,9 @@ impl fmt::Display for MemoryError {
                 "its memory has a region of {} bytes at {:#x} that is empty, ends beyond all addresses, or lies over another",
                 region.bytes, region.guest
             ),
-            MemoryError::Short(region, bytes) => write!(
-                f,
-                "its memory has a region of {} bytes at {} of a file of {bytes}",
-                region.bytes, region.offset
-            ),
+            MemoryError::Short(region, bytes) => {
+                write!(f, "its memory has a region of {} bytes at {} of a file of {bytes}", region.bytes, region.offset)
+            }
             MemoryError::Unsealed => write!(
                 f,
                 "its memory is a file that it could cut short; give the machine its memory by memory-backend-memfd (which seals it), \
@@ -155,7 +153,9 @@ impl Memory {
     /// # Errors
     /// [`MemoryError`].
     pub fn new(regions: Vec<(Region, OwnedFd)>, must_be_sealed: bool) -> Result<Memory, MemoryError> {
-        regions.into_iter().try_fold(Memory::default(), |memory, (region, file)| memory.with(region, &file, must_be_sealed))
+        regions
+            .into_iter()
+            .try_fold(Memory::default(), |memory, (region, file)| memory.with(region, &file, must_be_sealed))
     }
 
     /// With a region more.
@@ -168,9 +168,8 @@ impl Memory {
         }
         let new = Mapping::new(region, file, must_be_sealed)?;
         let apart = |a: u64, b: u64, other: &Region| a + region.bytes <= b || b + other.bytes <= a;
-        let is_clear = |other: &Region| {
-            apart(region.guest, other.guest, other) && apart(region.user, other.user, other)
-        };
+        let is_clear =
+            |other: &Region| apart(region.guest, other.guest, other) && apart(region.user, other.user, other);
         if !self.mappings.iter().all(|mapping| is_clear(&mapping.region)) {
             return Err(MemoryError::Layout(region));
         }

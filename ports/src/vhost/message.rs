@@ -106,10 +106,14 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Version(version) => write!(f, "a message has version {version} of the protocol instead of {VERSION}"),
+            Fault::Version(version) => {
+                write!(f, "a message has version {version} of the protocol instead of {VERSION}")
+            }
             Fault::Reply => write!(f, "a message is an answer, and nothing was asked"),
             Fault::Long(size) => write!(f, "a message has {size} bytes of payload, more than {MOST_PAYLOAD}"),
-            Fault::Size(request, size) => write!(f, "request {request} has {size} bytes of payload, which it cannot have"),
+            Fault::Size(request, size) => {
+                write!(f, "request {request} has {size} bytes of payload, which it cannot have")
+            }
             Fault::Regions(count) => {
                 write!(f, "its memory has {count} regions, more than {MOST_REGIONS}; give it fewer memory devices")
             }
@@ -145,7 +149,8 @@ impl Request {
     /// # Errors
     /// [`Fault`]: its length does not fit, or it is too much.
     pub fn parse(request: u32, payload: &[u8]) -> Result<Request, Fault> {
-        let long = |bytes: usize| if payload.len() == bytes { Ok(()) } else { Err(Fault::Size(request, payload.len())) };
+        let long =
+            |bytes: usize| if payload.len() == bytes { Ok(()) } else { Err(Fault::Size(request, payload.len())) };
         let word = || long(8).map(|()| u64_at(payload, 0));
         let state = || long(8).map(|()| (u32_at(payload, 0), u32_at(payload, 4)));
         let descriptor = || word().map(|word| ((word & RING_MASK) as u32, word & NO_DESCRIPTOR == 0));

@@ -201,7 +201,10 @@ fn gather(
 fn put(ring: &Ring, piece: &Piece, header: &[u8], bytes: &[u8], done: usize) -> usize {
     let mut room = piece.bytes as usize;
     let (mut address, mut written) = (piece.address, 0);
-    for part in [header.get(done..).unwrap_or_default(), bytes.get((done.max(header.len())) - header.len()..).unwrap_or_default()] {
+    for part in [
+        header.get(done..).unwrap_or_default(),
+        bytes.get((done.max(header.len())) - header.len()..).unwrap_or_default(),
+    ] {
         let part = &part[..part.len().min(room)];
         if part.is_empty() {
             continue;

@@ -366,7 +366,8 @@ impl Descriptor {
     fn read(table: NonNull<u8>, at: usize) -> Descriptor {
         // SAFETY: the table is mapped that far. It may change meanwhile: then it is some mixture, which is judged like any other. An indirect table
         // may lie at any address.
-        let bytes = unsafe { table.as_ptr().add(at * DESCRIPTOR_BYTES).cast::<[u8; DESCRIPTOR_BYTES]>().read_volatile() };
+        let bytes =
+            unsafe { table.as_ptr().add(at * DESCRIPTOR_BYTES).cast::<[u8; DESCRIPTOR_BYTES]>().read_volatile() };
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 2)) << 16;
         Descriptor { address: word(0) | word(4) << 32, bytes: word(8) as u32, flags: half(12), next: half(14) }

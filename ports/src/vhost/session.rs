@@ -140,7 +140,9 @@ impl fmt::Display for Fault {
         match self {
             Fault::Message(fault) => write!(f, "{fault}"),
             Fault::Memory(error) => write!(f, "{error}"),
-            Fault::Ring(ring) => write!(f, "it speaks of ring {ring}, which was not offered; raise `queues`, or give the machine fewer"),
+            Fault::Ring(ring) => {
+                write!(f, "it speaks of ring {ring}, which was not offered; raise `queues`, or give the machine fewer")
+            }
             Fault::Entries(entries) => {
                 write!(f, "a ring has {entries} entries, which is no power of two from 2 to {MOST_ENTRIES}")
             }
@@ -149,7 +151,10 @@ impl fmt::Display for Fault {
             Fault::Features(bits) => write!(f, "it takes features that were not offered: {bits:#x}"),
             Fault::Descriptor(what) => write!(f, "{what}"),
             Fault::Mtu(wanted, has) => {
-                write!(f, "it wants an MTU of {wanted} bytes, and this endpoint's is {has}; set `mtu`, or host_mtu of the machine")
+                write!(
+                    f,
+                    "it wants an MTU of {wanted} bytes, and this endpoint's is {has}; set `mtu`, or host_mtu of the machine"
+                )
             }
             Fault::Lost => write!(f, "it took away some of the memory that it shares"),
             Fault::Kernel(step, error) => write!(f, "{step}: {error}"),
@@ -265,9 +270,7 @@ impl Session {
         let answer = match payload {
             Some(payload) => Some(message::answer(header.request, &payload)),
             // Zero for what was done, else one.
-            None if must_acknowledge => {
-                Some(message::answer(header.request, &u64::from(note.is_some()).to_ne_bytes()))
-            }
+            None if must_acknowledge => Some(message::answer(header.request, &u64::from(note.is_some()).to_ne_bytes())),
             None => None,
         };
         Ok(Done { answer, is_changed, note })
@@ -406,7 +409,8 @@ impl Session {
         };
         let is_mergeable = has(feature::MRG_RXBUF);
         let header_bytes = if is_mergeable || has(feature::VERSION_1) { LONG_HEADER_BYTES } else { HEADER_BYTES };
-        let max_frame = if offload.tso4 || offload.tso6 || offload.uso { MAX_FRAME } else { self.offer.mtu as usize + HEADERS };
+        let max_frame =
+            if offload.tso4 || offload.tso6 || offload.uso { MAX_FRAME } else { self.offer.mtu as usize + HEADERS };
         let features = Features { offload, can_pause: true, reports_drops: false, max_frame };
         Form { features, is_mergeable, header_bytes }
     }
@@ -475,14 +479,26 @@ impl Session {
     /// Pairs of rings that run.
     #[must_use]
     pub fn pairs(&self) -> usize {
-        self.rings.chunks_exact(2).filter(|rings| rings.iter().all(|ring| ring.kick.is_some() && ring.is_enabled)).count()
+        self.rings
+            .chunks_exact(2)
+            .filter(|rings| rings.iter().all(|ring| ring.kick.is_some() && ring.is_enabled))
+            .count()
     }
 }
 
 impl Described {
     fn new() -> Result<Described, Fault> {
         let (kept, call) = (Arc::default(), Arc::new(silent()?));
-        Ok(Described { entries: 0, place: None, kept, kick: None, call, error: None, is_enabled: false, is_told: false })
+        Ok(Described {
+            entries: 0,
+            place: None,
+            kept,
+            kick: None,
+            call,
+            error: None,
+            is_enabled: false,
+            is_told: false,
+        })
     }
 }
 
