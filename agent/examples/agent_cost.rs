@@ -283,6 +283,7 @@ fn directory() -> Directory {
             flood_rate: Rate::UNLIMITED,
             max_learned: 64,
             talk: None,
+            aqm: None,
         });
         cluster.place(&name(0), &names[tenant as usize], mac(0, endpoint));
         for host in 1..=HOSTS {

@@ -99,6 +99,7 @@ mod tests {
                     flood_rate: Rate::UNLIMITED,
                     max_learned: 0,
                     talk: None,
+                    aqm: None,
                 })
                 .collect(),
             ..Program::default()

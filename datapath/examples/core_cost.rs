@@ -140,6 +140,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
                 flood_rate: Rate::UNLIMITED,
                 max_learned: 0,
                 talk: None,
+                aqm: None,
             })
             .collect(),
         ports: vec![PortFeatures::default(); endpoints as usize + 1].into(),
@@ -197,7 +198,7 @@ struct SchedulerRun {
 impl SchedulerRun {
     fn new(endpoints: u32, order: OrderKind) -> Self {
         let mut run = SchedulerRun {
-            scheduler: Scheduler::new(&program(endpoints, order), Direction::Egress),
+            scheduler: Scheduler::new(&program(endpoints, order), Direction::Egress, 1),
             pool: Pool::new(PoolLimits { small: 8 * endpoints, medium: 0, large: 0 }),
             random: Random(0x2545_f491_4f6c_dd1d),
             endpoints,

@@ -75,6 +75,7 @@ fn program(choices: [u8; 8]) -> Program {
             flood_rate: Rate(1_000_000),
             max_learned: 2,
             talk: None,
+            aqm: None,
         });
     }
     let next_hop = (choices[3] & 4 == 0).then_some(mac(0xf2));

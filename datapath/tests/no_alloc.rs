@@ -127,6 +127,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             flood_rate: Rate(20 * MBIT),
             max_learned: MAX_LEARNED,
             talk: None,
+            aqm: None,
         }
     };
     let groups = [&RED[..], &BLUE, &GREY, &GREEN];

@@ -246,6 +246,7 @@ fn world(choices: &mut impl Choices) -> Option<(Program, Owners)> {
             flood_rate: Rate::UNLIMITED,
             max_learned: 16,
             talk: None,
+            aqm: None,
         });
     }
     let endpoints = program.endpoints.values().cloned().collect();

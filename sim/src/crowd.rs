@@ -412,6 +412,7 @@ fn program(spec: &CrowdSpec, host: usize, shares: &[Share]) -> Program {
         flood_rate: Rate::UNLIMITED,
         max_learned: 1024,
         talk: None,
+        aqm: None,
     };
     let tenant = |(place, share): (usize, &Share)| Tenant {
         attachment: Attachment::Vlan(10 + place as u16),

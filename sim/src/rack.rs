@@ -195,6 +195,7 @@ impl Rack {
                 flood_rate: Rate::UNLIMITED,
                 max_learned: 1024,
                 talk: None,
+                aqm: None,
             }
         });
         let tenants = (0..self.tenants).map(|tenant| {

@@ -241,6 +241,7 @@ fn program(
             flood_rate: if is_far { Rate::UNLIMITED } else { FLOOD_RATE },
             max_learned: 1024,
             talk: None,
+            aqm: None,
         }
     };
     let endpoints: Slots<Endpoint> = hosts.clone().map(endpoint).collect();

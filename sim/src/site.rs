@@ -270,6 +270,7 @@ fn open_endpoint(identity: Identity) -> Endpoint {
         flood_rate: Rate::UNLIMITED,
         max_learned: 1024,
         talk: None,
+        aqm: None,
     }
 }
 

@@ -262,6 +262,7 @@ impl World {
             flood_rate: Rate::UNLIMITED,
             max_learned: 64,
             talk: None,
+            aqm: None,
         };
         if host == 0 {
             for (index, receiver) in self.receivers.iter().enumerate() {

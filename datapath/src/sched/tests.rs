@@ -7,6 +7,7 @@ use crate::guard::Identity;
 use crate::program::{Endpoint, OrderKind, PortId, Tenant, Uplink};
 use crate::units::Both;
 
+mod aqm;
 mod sojourn;
 mod unmet;
 
@@ -59,12 +60,13 @@ impl Rig {
                     flood_rate: Rate::UNLIMITED,
                     max_learned: 0,
                     talk: None,
+                    aqm: None,
                 });
             }
         }
         let n = program.endpoints.len();
         Rig {
-            scheduler: Scheduler::new(&program, Direction::Egress),
+            scheduler: Scheduler::new(&program, Direction::Egress, 7),
             pool: Pool::new(PoolLimits { small: 40_000, medium: 0, large: 0 }),
             lengths: vec![vec![1538]; n],
             sent: vec![0; n],
@@ -154,7 +156,7 @@ fn of_a_late_loop(direction: Direction, burst_ns: u64, step: u64) -> u64 {
         &[(share(600, 0, 1), &[share(600, 0, 1)][..]), (share(400, 0, 1), &[share(400, 0, 1)])],
     );
     rig.program.uplink.as_mut().expect("an uplink").burst_ns = burst_ns;
-    rig.scheduler = Scheduler::new(&rig.program, direction);
+    rig.scheduler = Scheduler::new(&rig.program, direction, 7);
     rig.run(SECOND, step);
     rig.sent.iter().sum::<u64>() * 8 / MBIT
 }

@@ -64,6 +64,7 @@ pub fn endpoint(n: u32, tenant: u32) -> Endpoint {
         flood_rate: Rate::UNLIMITED,
         max_learned: 4,
         talk: None,
+        aqm: None,
     }
 }
 

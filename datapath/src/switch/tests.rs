@@ -52,6 +52,7 @@ impl Rig {
                 flood_rate: Rate::UNLIMITED,
                 max_learned: 4,
                 talk: None,
+                aqm: None,
             });
         }
         edit(&mut program);

@@ -48,6 +48,7 @@ fn program(endpoints: u8) -> Program {
         flood_rate: datapath::units::Rate::UNLIMITED,
         max_learned: 16,
         talk: None,
+        aqm: None,
     };
     Program {
         tenants: vec![Tenant::default()].into(),

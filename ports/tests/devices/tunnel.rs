@@ -72,6 +72,7 @@ fn program(ports: &[AnyPort], ends: Ends) -> Program {
             flood_rate: Rate::UNLIMITED,
             max_learned: 0,
             talk: None,
+            aqm: None,
         }]
         .into(),
         ports: ports.iter().map(features).collect(),

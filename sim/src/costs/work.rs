@@ -103,6 +103,7 @@ fn program(topology: &Topology, work: Work) -> Program {
         flood_rate: Rate::UNLIMITED,
         max_learned: 0,
         talk: None,
+        aqm: None,
     };
     let mut ports = vec![PortFeatures::default(); ENDPOINTS];
     if let Work::Cut(_) = work {
