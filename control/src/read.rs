@@ -128,7 +128,7 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
                 format!("the uplink's {key} rate is missing"),
                 "write rate = { egress = \"..\", ingress = \"..\" }, or one rate for both",
             );
-            r.problems.extend(r.locations.locate(problem, &r.hidden));
+            r.problems.extend(problem.located(&r.locations, &r.hidden));
         }
     }
     let burst_ns = r.get(&mut t, "burst", values::burst);
@@ -176,7 +176,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
             "the tenant has a `vlan` as well: it has one way to the uplink",
             "remove `vlan` to have tunnels, or `vni` to have a VLAN",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     let tenant = Tenant {
         name,

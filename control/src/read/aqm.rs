@@ -55,7 +55,7 @@ fn red(r: &mut Reader, t: &mut Table<'_>) -> Red {
             "`max` is not above `min`: between them the probability rises",
             "write a larger `max`; for a step write kind = \"step\"",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     Red {
         min_bytes,

@@ -5,7 +5,7 @@ use super::device::{Held, Kind, Place};
 use super::ready::{Fresh, Ready};
 use crate::agents;
 use crate::plugs::PlugId;
-use crate::upkeep::Reopen;
+use crate::recipe::Reopen;
 use crate::worker::{AnyPort, Cable, Claim, Device, Edit, Payer, Way};
 use control::plan::{Plan, PortKind};
 use control::time;
@@ -171,7 +171,7 @@ fn claims(programs: &BTreeMap<u32, Program>, ways: &BTreeMap<Place, Way>) -> BTr
             claim(endpoint.port, Payer::Tenant(endpoint.tenant.0), of_tenant, of_endpoint);
         }
         if let Some(uplink) = &program.uplink {
-            claim(uplink.port, Payer::Uplink, time::ALL, time::ALL);
+            claim(uplink.port(), Payer::Uplink, time::ALL, time::ALL);
         }
     }
     claims
