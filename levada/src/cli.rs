@@ -137,6 +137,8 @@ pub enum What {
     Ports,
     /// The links between switches of the daemon
     Links,
+    /// The queues with a discipline of their own: marks, drops, what found them full
+    Queues,
     /// The declared and learned addresses, by tenant: the endpoint and the last use of each
     Tables,
     /// The other hosts of the cluster: connections, datagrams, certificates, errors
