@@ -24,6 +24,7 @@ use crate::verdict::{DropCounters, Reason, Verdict};
 use crate::wire::{L4, Mac, vlan, vxlan};
 use backlog::Backlogs;
 use change::Gone;
+use control::Control;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use memory::Memory;
 use std::collections::VecDeque;
@@ -32,6 +33,7 @@ mod backlog;
 mod change;
 #[cfg(test)]
 mod chaos;
+mod control;
 mod counters;
 mod explain;
 mod feedback;
@@ -108,6 +110,8 @@ pub struct Switch {
     /// What frames for neighbours, or for a network from outside, are yet to be made into.
     backlogs: Backlogs,
     out: VecDeque<(PortId, Frame)>,
+    /// What was taken aside for protocols beside the switch.
+    control: Control,
     tallies: Vec<Tally>,
     /// By endpoint, who had the slot before.
     gone: Vec<Gone>,
@@ -154,6 +158,7 @@ impl Switch {
             policer: policed.then(|| Policer::new(published)),
             backlogs: Backlogs::default(),
             out: VecDeque::with_capacity(OUT),
+            control: Control::default(),
             tallies: Vec::new(),
             gone: Vec::new(),
             counts: Vec::new(),
@@ -309,6 +314,7 @@ impl Switch {
         while let Some((_, frame)) = self.out.pop_front() {
             pool.free(frame);
         }
+        self.control.clear(pool, None);
         self.leave_memory(pool);
     }
 
@@ -381,7 +387,7 @@ impl Switch {
         }
         let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
         if let Err(reason) = looked {
-            return drop_for(pool, frame, reason);
+            return self.refuse_transit(pool, member, frame, reason);
         }
         if matches!(pool.meta(&frame).layout.l4, L4::Icmp | L4::Icmpv6) {
             self.hear_path(pool, now, &frame);
@@ -390,6 +396,24 @@ impl Switch {
             return drop_for(pool, frame, Reason::BadVlan);
         };
         self.enter(pool, now, network, frame)
+    }
+
+    /// What may not pass from the uplink may be for a protocol of the switch.
+    #[cold]
+    fn refuse_transit(
+        &mut self,
+        pool: &mut Pool,
+        member: MemberId,
+        frame: Frame,
+        reason: Reason,
+    ) -> Result<(), Reason> {
+        match &self.program.uplink {
+            Some(uplink) if reason == Reason::Reserved && self.control.is_heard() => {
+                let port = uplink.port_of(member);
+                self.take_aside(pool, port, frame)
+            }
+            _ => drop_for(pool, frame, reason),
+        }
     }
 
     /// From outside, into a network.

@@ -217,7 +217,13 @@ impl Switch {
     }
 
     fn explain_uplink(&self, now: Instant, seen: &Traveller<'_>, steps: &mut Vec<Step>) -> Result<(), Reason> {
-        let network = guard::check_transit(seen.bytes).and_then(|()| {
+        let transit = guard::check_transit(seen.bytes);
+        if transit == Err(Reason::Reserved) && self.control.is_heard() {
+            let taken = if self.control.has_room() { Ok(()) } else { Err(Reason::ControlFull) };
+            steps.push(Step::Control(taken));
+            return taken;
+        }
+        let network = transit.and_then(|()| {
             let network = self.forward.network_of_vlan(seen.layout.vlan).ok_or(Reason::BadVlan)?;
             self.check_outside(now, network, seen.bytes, &seen.layout).map(|()| network)
         });
