@@ -7,7 +7,7 @@
 use crate::arrivals::Arrivals;
 use crate::fdb::{Fdb, Network};
 use crate::flood::{CopyBudget, FloodBudget};
-use crate::forward::{Forward, Outside, Target};
+use crate::forward::Forward;
 use crate::frame::{Frame, Out, Pool, PoolLimits};
 use crate::guard;
 use crate::overlay::Tunnels;
@@ -27,6 +27,7 @@ use change::Gone;
 use control::Control;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use memory::Memory;
+use route::Seen;
 use std::collections::VecDeque;
 
 mod backlog;
@@ -41,6 +42,7 @@ mod floods;
 mod handover;
 mod look;
 mod memory;
+mod route;
 mod source;
 mod tunnel;
 
@@ -323,59 +325,9 @@ impl Switch {
             pool.free(frame);
             return Err(reason);
         }
-        let network = self.forward.network(from);
-        let (vlan, mac) = (pool.meta(&frame).layout.vlan.unwrap_or(0), destination(pool.bytes(&frame)));
-        match self.forward.target(&self.fdb, now, network, vlan, mac) {
-            Target::Endpoint(to) if to == from => drop_for(pool, frame, Reason::Hairpin),
-            Target::Endpoint(to) => self.send_local(pool, now, from, Out::Endpoint(to), frame),
-            Target::Uplink => self.send_wire(pool, now, from, network, frame),
-            Target::Tunnels => self.send_away(pool, now, from, frame),
-            Target::Nowhere => drop_for(pool, frame, Reason::Unreachable),
-            target => self.flood(pool, now, from, target == Target::Group, frame),
-        }
-    }
-
-    /// To everyone in the network, or wherever an unknown address may be. Outside is one place: what may be there is sent there without a
-    /// budget, which is for the copies to neighbours.
-    fn flood(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        everyone: bool,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        let network = self.forward.network(from);
-        if self.is_tunnelled(network) {
-            return self.flood_away(pool, now, from, everyone, frame);
-        }
-        let copies = self.forward.others(network, everyone, from);
-        let (others, outside) = (copies > 0, self.forward.outside(network).is_some());
-        let perhaps_outside = outside && !everyone;
-        let copies = copies + usize::from(outside);
-        if (perhaps_outside && !others) || !self.take_flood(pool, now, from, copies, &frame) {
-            return if perhaps_outside {
-                self.send_wire(pool, now, from, network, frame)
-            } else {
-                drop_for(pool, frame, Reason::FloodLimit)
-            };
-        }
-        if outside {
-            match pool.duplicate(&frame) {
-                // What the copy dies of is counted by itself; the neighbours still get theirs.
-                Some(copy) => {
-                    if let Err(reason) = self.send_wire(pool, now, from, network, copy) {
-                        self.count_drop(from, reason);
-                    }
-                }
-                None => self.count_drop(from, Reason::NoBuffer),
-            }
-        }
-        if !others {
-            pool.free(frame);
-            return Ok(());
-        }
-        self.send_members(pool, now, from, everyone, frame)
+        let seen = Seen::of(pool, &frame);
+        let route = self.route(now, from, self.target(now, from, seen), seen);
+        self.follow(pool, now, from, route, frame)
     }
 
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
@@ -421,50 +373,10 @@ impl Switch {
         if let Err(reason) = self.see_outside(pool, now, network, &frame) {
             return drop_for(pool, frame, reason);
         }
-        match self.forward.target_inside(&self.fdb, now, network, destination(pool.bytes(&frame))) {
-            Target::Endpoint(to) => {
-                self.arrive(pool, now, to, frame);
-                Ok(())
-            }
-            target @ (Target::Group | Target::Unknown) => {
-                if !self.take_uplink_flood(pool, now, network, target == Target::Group, &frame) {
-                    return drop_for(pool, frame, Reason::FloodLimit);
-                }
-                self.put_off_storm(pool, network, target == Target::Group, frame);
-                Ok(())
-            }
-            Target::Nowhere | Target::Uplink | Target::Tunnels => drop_for(pool, frame, Reason::Unreachable),
-        }
-    }
-
-    /// To the uplink: tagged, and into the sender's egress lane, or where the limit toward its destination lets it wait first.
-    fn send_wire(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        network: Network,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        if let Some(Outside::Vlan(vlan)) = self.forward.outside(network) {
-            if !vlan::push(pool, &frame, vlan) {
-                return drop_for(pool, frame, Reason::NoBuffer);
-            }
-            count_wire_bytes(pool, &frame);
-        }
-        self.enqueue_wire(pool, now, from, frame)
-    }
-
-    /// To everyone of the network who is here, or to those whose addresses are learned.
-    fn send_members(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        everyone: bool,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        self.send_local(pool, now, from, if everyone { Out::Members } else { Out::Learners }, frame)
+        let seen = Seen::of(pool, &frame);
+        let target = self.forward.target_inside(&self.fdb, now, network, destination(seen.bytes));
+        let inside = self.route_inside(now, network, target, seen);
+        self.follow_inside(pool, now, network, inside, frame)
     }
 
     /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
