@@ -284,7 +284,7 @@ fn a_flow_has_one_port_and_flows_have_many() {
     };
     let one = port(&v4().tcp(1000, 80, 1).payload(vec![1; 10]));
     assert_eq!(port(&v4().tcp(1000, 80, 99_999).payload(vec![2; 700])), one, "a later segment");
-    let echo = |sequence| port(&v4().icmp(8, 0, 0xabcd_0000 | sequence));
+    let echo = |sequence: u32| port(&v4().icmp(8, 0, 0xabcd_0000 | sequence));
     assert_eq!(echo(1), echo(2), "one ping");
     let ports: std::collections::BTreeSet<u16> = (0..1000).map(|n| port(&v4().tcp(1000 + n, 80, 1))).collect();
     // Of 16384, 1000 at random hit 970 different ones on average.
