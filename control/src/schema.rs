@@ -5,7 +5,7 @@
 
 use crate::action::Kind;
 use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
-use crate::names::{AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, ORDERS, RED_PRESETS};
+use crate::names::{AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, MAX_QUEUES, ORDERS, RED_PRESETS};
 use agent::settings::MOST_SAMPLES;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
@@ -50,7 +50,7 @@ const RATE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(bit/s|kbit/s|Mbit/s|Gbit/s)\s*$";
 const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB)\s*$";
 const TIME: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|ms|s)\s*$";
 const PERCENT: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
-const PORT: &str = r"^[a-z]+://.+$";
+const PORT: &str = r"^[a-z-]+://.+$";
 const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
 const MAC_OR_IP: &str = "^(([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}|[0-9A-Fa-f:.]+)$";
 const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
@@ -95,7 +95,16 @@ const DEVICE: &[Key] = &[
     ("persistent", Form::Flag, false, "the device survives the daemon and is taken up again"),
     ("hub", Form::Flag, false, "a VDE plug whose clients share the endpoint and hear each other"),
     ("mode", Form::Text(MODE), false, "permissions of the VDE directory's control socket: who may plug in"),
-    ("group", Form::Text(ANY), false, "group of the VDE directory, by name or number"),
+    (
+        "group",
+        Form::Text(ANY),
+        false,
+        "group of the VDE directory, or of the socket made for a virtual machine, by name or number",
+    ),
+    ("queues", Form::Number(1, MAX_QUEUES), false, "pairs of rings that a virtual machine is offered"),
+    ("listen", Form::Flag, false, "the switch makes a virtual machine's socket, and QEMU connects to it"),
+    ("offload", Form::Flag, false, "a virtual machine is offered segmentation and checksums"),
+    ("sealed", Form::Flag, false, "a virtual machine's memory must be a file that cannot be cut short"),
 ];
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),

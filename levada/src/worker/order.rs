@@ -62,6 +62,13 @@ pub enum Order {
         /// The port.
         port: AnyPort,
     },
+    /// Send a device's port back, and have none until [`Order::Restore`]: it is about to be another.
+    Take {
+        /// Its number.
+        device: usize,
+        /// Where to. Has room for one.
+        reply: SyncSender<Option<AnyPort>>,
+    },
     /// Send back second descriptors of the devices, with their numbers.
     Lend {
         /// Of which.
@@ -157,6 +164,10 @@ impl Worker {
             Order::Passed(all) => self.count_past(&all),
             Order::Gone { device, why } => self.lose(device, why),
             Order::Restore { device, port } => self.restore(device, port),
+            Order::Take { device, reply } => {
+                self.paused.retain(|&paused| paused != device);
+                let _ = reply.try_send(self.outside.devices[device].rest());
+            }
             Order::Trace(trace) => {
                 let now = self.outside.now;
                 if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {
