@@ -179,6 +179,8 @@ pub enum Step {
     Enter(Result<Option<u16>, Reason>),
     /// It concerns a service: which one, and what is done.
     Service(ServiceId, Served),
+    /// Taken aside for the protocols beside the switch, or too many of such frames wait.
+    Control(Result<(), Reason>),
     /// Where it goes.
     Forward(Mac, Found),
     /// It goes nowhere.
@@ -212,6 +214,7 @@ impl Step {
             Step::Learn(..) => "learn",
             Step::Enter(_) => "enter",
             Step::Service(..) => "service",
+            Step::Control(_) => "control",
             Step::Open(_) | Step::Train(_) => "tunnel",
             Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) | Step::Hosts(_) => "forward",
             Step::Flood(_) | Step::OnlyOutside => "flood",
@@ -230,6 +233,7 @@ impl Step {
             | Step::Claim(_, reason, _)
             | Step::Learn(_, Err(reason), _)
             | Step::Enter(Err(reason))
+            | Step::Control(Err(reason))
             | Step::Open(Err(reason))
             | Step::Refuse(reason)
             | Step::Pair(_, pair::Found { admission: Admission::Refused(reason), .. })
@@ -329,7 +333,10 @@ impl fmt::Display for Words<'_> {
             }
             Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
-            Step::Enter(Err(reason)) | Step::Open(Err(reason)) => write!(f, "refused ({})", reason.name()),
+            Step::Control(Ok(())) => write!(f, "for the protocols of the switch"),
+            Step::Enter(Err(reason)) | Step::Open(Err(reason)) | Step::Control(Err(reason)) => {
+                write!(f, "refused ({})", reason.name())
+            }
             Step::Open(Ok((vni, from))) => write!(f, "out of VXLAN {vni}, from {from}"),
             Step::Service(service, what) => {
                 write!(f, "{}: ", names.service(*service))?;

@@ -3,6 +3,7 @@
 use super::look::{drop_for, look};
 use super::{OUT, Switch};
 use crate::fdb::{Network, network_of};
+use crate::forward::Outside;
 use crate::frame::{Frame, Out, Pool};
 use crate::program::{ChangeError, EndpointId, Slots};
 use crate::service::answer::Answer;
@@ -12,7 +13,7 @@ use crate::service::{
 };
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::L4;
+use crate::wire::{L4, Layout};
 use std::net::IpAddr;
 
 /// What became of a frame at the services' stage.
@@ -35,8 +36,7 @@ impl Switch {
     ) -> Result<Served, Reason> {
         let meta = *pool.meta(&frame);
         let (layout, offload) = (&meta.layout, &meta.offload);
-        // What has a tag from inside is another network's, behind a trunk; and through tunnels services are not reached yet.
-        if (from.is_some() && layout.vlan.is_some()) || (from.is_none() && self.is_tunnelled(network)) {
+        if self.is_served_elsewhere(network, from, layout) {
             return Ok(Served::On(frame, false));
         }
         let decision = self.services.decide(network, from, pool.bytes(&frame), layout);
@@ -71,6 +71,14 @@ impl Switch {
             Decision::Drop(reason) => return dropped(pool, frame, reason),
         };
         Ok(Served::On(frame, may_return))
+    }
+
+    /// What has a tag from inside is another network's, behind a trunk; and through tunnels services are not reached yet.
+    pub(super) fn is_served_elsewhere(&self, network: Network, from: Option<EndpointId>, layout: &Layout) -> bool {
+        match from {
+            Some(_) => layout.vlan.is_some(),
+            None => self.forward.outside(network) == Some(Outside::Tunnels),
+        }
     }
 
     /// Makes a frame the answer to itself. Clients outside get few: their answers wait in no queue.

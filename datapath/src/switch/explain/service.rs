@@ -39,8 +39,7 @@ impl Switch {
         bytes: &mut Vec<u8>,
         steps: &mut Vec<Step>,
     ) -> Result<Served, Reason> {
-        let is_elsewhere = if from.is_some() { seen.layout.vlan.is_some() } else { self.is_tunnelled(network) };
-        if !self.services.are_in(network) || is_elsewhere {
+        if !self.services.are_in(network) || self.is_served_elsewhere(network, from, &seen.layout) {
             return Ok(Served::default());
         }
         let decision = self.services.decide(network, from, seen.bytes, &seen.layout);
