@@ -27,6 +27,8 @@ pub struct HostSpec {
     pub nic: Nic,
     /// When its TCP acknowledges.
     pub acks: AckPolicy,
+    /// Its TCP knows nothing of ECN; otherwise it agrees where it is asked.
+    pub without_ecn: bool,
 }
 
 /// An end of a cable.

@@ -83,6 +83,9 @@ impl Switch {
         from: EndpointId,
         frame: Frame,
     ) -> Result<(), Reason> {
+        if self.vcc.concerns(from) {
+            self.vcc.send(pool, now, from, &frame);
+        }
         // What agents say is not held back by what others' agents have asked for.
         let is_talk = || {
             let ahead = self.egress.tree(Plane::Wire).ahead(from);

@@ -40,6 +40,8 @@ pub struct Transmission {
     pub flags: u8,
     /// Whether the frame says that it understands ECN.
     pub capable: bool,
+    /// Whether its data were sent before.
+    pub again: bool,
 }
 
 /// An acknowledgement, as positions in the stream.

@@ -1,0 +1,693 @@
+//! Virtual congestion control: the switch speaks ECN for guests whose TCP does not, and lowers the
+//! window that they are told, so that they share queues with ECN and DCTCP traffic as equals.
+//!
+//! The guest's TCP is not changed. Toward the network its connections are those of RFC 3168 or of
+//! AccECN (RFC 9768), whose flags and codepoints the switch sets and removes; marks that arrive are
+//! counted, told to the peer, and hidden from the guest. What the peer reports moves a window
+//! ([`control`]), which is told to the guest as the receiver's ([`window`]). Each switch speaks for
+//! its own guest in the standards' own fields, so it need not know what is at the other end.
+//!
+//! Literature: Cronkite-Ratcliff et al. (vCC) and He et al. (AC/DC TCP), both SIGCOMM 2016; RFC 3168,
+//! RFC 8257 (DCTCP), RFC 8311, RFC 9293, RFC 9768.
+//!
+//! [`Vcc::send`] is called for a frame that a guest sends toward the uplink, behind `forward`;
+//! [`Vcc::receive`] for one that is about to be delivered, behind the ingress queue, which may have
+//! marked it. Nothing here is called where an endpoint's mode is `off`.
+
+use crate::frame::{Frame, Pool};
+use crate::program::{EndpointId, TenantId};
+use crate::table::Id;
+use crate::units::Instant;
+use crate::wire::{FlowKey, L4, tcp_flags};
+use connection::{Connection, Treatment, Why, Wire, before, bit};
+use connections::{Class, Connections, Key};
+use segment::{Edit, Segment, codes, ecn, options_of};
+
+pub mod connection;
+pub mod connections;
+pub mod control;
+pub mod handshake;
+pub mod segment;
+pub mod window;
+
+#[cfg(test)]
+mod tests;
+
+/// What is done for an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Connections are observed and counted; nothing is changed.
+    Count,
+    /// The switch reacts as RFC 3168's senders do: for networks whose natives are these.
+    Echo,
+    /// As the published systems do, with what they lack; for comparison.
+    EchoPublished,
+    /// The switch reacts as DCTCP does: for networks whose natives are these.
+    Dctcp,
+}
+
+impl Mode {
+    /// All modes.
+    pub const ALL: [Mode; 5] = [Mode::Off, Mode::Count, Mode::Echo, Mode::EchoPublished, Mode::Dctcp];
+
+    /// The name by which configuration calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Count => "count",
+            Mode::Echo => "echo",
+            Mode::EchoPublished => "echo-published",
+            Mode::Dctcp => "dctcp",
+        }
+    }
+}
+
+/// Which frames say that they are ECN-capable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Marking {
+    /// All of a translated connection, SYN and pure acknowledgements too (RFC 8311 allows it):
+    /// what is not capable is dropped where capable frames are marked.
+    #[default]
+    All,
+    /// New data only, as RFC 3168 has it.
+    Data,
+}
+
+/// What holds for one endpoint's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// What is done.
+    pub mode: Mode,
+    /// Which frames are capable.
+    pub marking: Marking,
+    /// A guest that knows RFC 3168 only is translated where the peer knows AccECN.
+    pub translates_classic: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy { mode: Mode::Echo, marking: Marking::All, translates_classic: true }
+    }
+}
+
+impl Policy {
+    /// Whether frames are changed.
+    #[must_use]
+    pub fn translates(&self) -> bool {
+        !matches!(self.mode, Mode::Off | Mode::Count)
+    }
+
+    /// Whether all frames of a translated connection are capable.
+    #[must_use]
+    pub fn marks_all(&self) -> bool {
+        self.marking == Marking::All && self.mode != Mode::EchoPublished
+    }
+}
+
+/// What is counted for an endpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Connections that opened, by how they are treated: translated, native, plain.
+    pub opened: [u64; 3],
+    /// Connections, or frames of none, that were left alone, by [`Why`].
+    pub untouched: [u64; Why::ALL.len()],
+    /// Bytes that peers acknowledged to translated guests.
+    pub acked_bytes: u64,
+    /// Of these, bytes whose mark was reported.
+    pub marked_bytes: u64,
+    /// Marked segments that arrived, and were hidden.
+    pub hidden_marks: u64,
+    /// Acknowledgements whose window was lowered.
+    pub lowered: u64,
+    /// Reductions of a window.
+    pub reductions: u64,
+}
+
+/// Segments in a row without any sign of ECN, after which the peer counts as having lost its state.
+const BARE_MOST: u8 = 3;
+/// How far the counter may advance in one acknowledgement, so that it is never taken for less.
+const ACE_STEP_MOST: u32 = 6;
+/// Microseconds.
+const US: u64 = 1_000;
+
+/// Connections of a switch at most.
+pub const FLOWS: u32 = 65_536;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Vcc {
+    connections: Connections,
+    /// By endpoint: whose it is, and what is done for it.
+    endpoints: Vec<Place>,
+}
+
+/// What is kept for an endpoint.
+#[derive(Clone, Debug)]
+struct Place {
+    owner: Owner,
+    mode: Mode,
+    /// Where anything is done, or was: most endpoints have none.
+    counters: Option<Box<Counters>>,
+}
+
+impl Vcc {
+    /// Without connections, and without room for any.
+    #[must_use]
+    pub fn new(seed: u64) -> Vcc {
+        Vcc { connections: Connections::new(seed, 0), endpoints: Vec::new() }
+    }
+
+    /// Makes room for endpoints 0..`endpoints`.
+    pub fn reserve(&mut self, endpoints: usize) {
+        self.endpoints.reserve(endpoints.saturating_sub(self.endpoints.len()));
+    }
+
+    /// What is done for an endpoint from now on. Connections that are open go on as they began, until
+    /// it is nothing; with it they are forgotten, and their guests go on by themselves.
+    pub fn set(&mut self, owner: Owner, mode: Mode) {
+        let at = owner.endpoint.0 as usize;
+        if self.endpoints.len() <= at {
+            let nobody = |endpoint: usize| Place {
+                owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
+                mode: Mode::Off,
+                counters: None,
+            };
+            let next = self.endpoints.len();
+            self.endpoints.extend((next..=at).map(nobody));
+        }
+        if mode == Mode::Off {
+            self.connections.clear(owner.tenant, owner.endpoint);
+        } else {
+            self.connections.reserve(FLOWS, at + 1, owner.tenant.0 as usize + 1);
+        }
+        let place = &mut self.endpoints[at];
+        (place.owner, place.mode) = (owner, mode);
+        if mode != Mode::Off && place.counters.is_none() {
+            place.counters = Some(Box::default());
+        }
+    }
+
+    /// Whether frames of an endpoint are to be shown here.
+    #[must_use]
+    #[inline]
+    pub fn concerns(&self, endpoint: EndpointId) -> bool {
+        self.endpoints.get(endpoint.0 as usize).is_some_and(|place| place.mode != Mode::Off)
+    }
+
+    fn of(&self, endpoint: EndpointId) -> Option<(Owner, Policy)> {
+        let place = self.endpoints.get(endpoint.0 as usize).filter(|place| place.mode != Mode::Off)?;
+        Some((place.owner, Policy { mode: place.mode, ..Policy::default() }))
+    }
+
+    fn counters_mut(&mut self, endpoint: EndpointId) -> Option<&mut Counters> {
+        self.endpoints.get_mut(endpoint.0 as usize)?.counters.as_deref_mut()
+    }
+
+    /// The connections.
+    #[must_use]
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// What was counted for an endpoint.
+    #[must_use]
+    pub fn counters(&self, endpoint: EndpointId) -> Option<&Counters> {
+        self.endpoints.get(endpoint.0 as usize)?.counters.as_deref()
+    }
+
+    /// An endpoint goes.
+    pub fn remove(&mut self, endpoint: EndpointId) {
+        if let Some(place) = self.endpoints.get_mut(endpoint.0 as usize) {
+            place.mode = Mode::Off;
+            place.counters = None;
+            self.connections.clear(place.owner.tenant, endpoint);
+        }
+    }
+
+    /// A guest sends a frame.
+    pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
+        let Some((owner, policy)) = self.of(from) else { return };
+        let (bytes, meta) = pool.parts_mut(frame);
+        if meta.layout.l4 != L4::Tcp {
+            return self.note_other(owner, &meta.layout);
+        }
+        let Some((segment, flow)) = Segment::of(bytes, &meta.layout, &meta.offload)
+            .and_then(|segment| Some((segment, FlowKey::of(bytes, &meta.layout)?)))
+        else {
+            return self.leave(owner, Why::Fragment);
+        };
+        let key = Key { endpoint: owner.endpoint, flow };
+        let found = self.connections.find(&key);
+        let edit = if segment.is_syn() {
+            let options = options_of(bytes, &meta.layout);
+            self.send_syn(now, owner, &policy, key, found, &segment, &options)
+        } else if let Some(id) = found {
+            self.send_known(now, owner, &policy, id, &segment, || options_of(bytes, &meta.layout))
+        } else {
+            self.leave(owner, Why::Unknown);
+            return;
+        };
+        edit.apply(bytes, &meta.layout, &mut meta.offload);
+    }
+
+    /// A frame is about to be delivered to a guest.
+    pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
+        let Some((owner, policy)) = self.of(to) else { return };
+        let (bytes, meta) = pool.parts_mut(frame);
+        if meta.layout.l4 != L4::Tcp {
+            return;
+        }
+        let Some((segment, flow)) = Segment::of(bytes, &meta.layout, &meta.offload)
+            .and_then(|segment| Some((segment, FlowKey::of(bytes, &meta.layout)?)))
+        else {
+            return;
+        };
+        let key = Key { endpoint: owner.endpoint, flow: flow.reversed() };
+        let found = self.connections.find(&key);
+        let edit = if segment.is_syn() {
+            let options = options_of(bytes, &meta.layout);
+            self.receive_syn(now, owner, &policy, key, found, &segment, &options)
+        } else if let Some(id) = found {
+            self.receive_known(now, owner, &policy, id, &segment, || options_of(bytes, &meta.layout))
+        } else {
+            return;
+        };
+        edit.apply(bytes, &meta.layout, &mut meta.offload);
+    }
+
+    fn send_syn(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        policy: &Policy,
+        key: Key,
+        found: Option<Id>,
+        syn: &Segment,
+        options: &segment::Options,
+    ) -> Edit {
+        if let Some(id) = found {
+            let known = self.connections.get_mut(id);
+            match known {
+                Some(connection) if connection.is(bit::ACTIVE) && connection.first[0] == syn.seq => {
+                    return handshake::ask_again(connection, policy);
+                }
+                // Both have sent a SYN: which flags count would depend on whose came first.
+                Some(connection) if connection.treatment == Treatment::Opening && !connection.is(bit::ACTIVE) => {
+                    connection.treatment = Treatment::Untouched(Why::Simultaneous);
+                    self.leave(owner, Why::Simultaneous);
+                    return Edit::NONE;
+                }
+                // The port is used again.
+                _ => self.connections.remove(owner.tenant, id),
+            }
+        }
+        let (connection, edit) = handshake::ask(policy, syn, options);
+        self.insert(now, owner, key, connection, edit)
+    }
+
+    fn receive_syn(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        policy: &Policy,
+        key: Key,
+        found: Option<Id>,
+        syn: &Segment,
+        options: &segment::Options,
+    ) -> Edit {
+        let mut replaced = None;
+        if let Some(id) = found {
+            let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
+            if connection.treatment == Treatment::Opening && connection.is(bit::ACTIVE) {
+                connection.treatment = Treatment::Untouched(Why::Simultaneous);
+                self.leave(owner, Why::Simultaneous);
+                return Edit::NONE;
+            }
+            if !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq {
+                // A later try may ask for less: what it asks is what its answer must fit.
+                connection.asked = (syn.codes, syn.ecn);
+                return handshake::offer(policy, syn);
+            }
+            // A stranger may have forged it. While the old connection lives the guest answers with an
+            // acknowledgement of that, so the old entry stays until it has ended.
+            if !connection.is(bit::FIN_IN | bit::FIN_OUT) && connection.treatment != Treatment::Opening {
+                return handshake::offer(policy, syn);
+            }
+            replaced = Some(id);
+        }
+        if let Some(id) = replaced {
+            self.connections.remove(owner.tenant, id);
+        }
+        let edit = handshake::offer(policy, syn);
+        self.insert(now, owner, key, handshake::offered(syn, options), edit)
+    }
+
+    fn insert(&mut self, now: Instant, owner: Owner, key: Key, connection: Connection, edit: Edit) -> Edit {
+        let treatment = connection.treatment;
+        if self.connections.insert(now, owner.tenant, key, connection).is_err() {
+            self.leave(owner, Why::Full);
+            return Edit::NONE;
+        }
+        if let Treatment::Untouched(why) = treatment {
+            self.leave(owner, why);
+        }
+        edit
+    }
+
+    fn send_known(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        policy: &Policy,
+        id: Id,
+        segment: &Segment,
+        options: impl FnOnce() -> segment::Options,
+    ) -> Edit {
+        let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
+        let edit = if segment.is_syn_ack() {
+            if connection.is(bit::ACTIVE) || segment.ack != connection.first[1].wrapping_add(1) {
+                // The guest has taken another connection for this one, and knows best.
+                self.connections.remove(owner.tenant, id);
+                self.leave(owner, Why::Unknown);
+                return Edit::NONE;
+            }
+            let was = connection.treatment;
+            let edit = handshake::answer(connection, policy, segment, &options());
+            let is = connection.treatment;
+            if is != was {
+                self.opened(owner, is);
+            }
+            edit
+        } else {
+            send(connection, now, policy, segment)
+        };
+        self.settle(now, owner, id, segment);
+        edit
+    }
+
+    fn receive_known(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        policy: &Policy,
+        id: Id,
+        segment: &Segment,
+        options: impl FnOnce() -> segment::Options,
+    ) -> Edit {
+        let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
+        let mut news = News::default();
+        let edit = if segment.is_syn_ack() {
+            let expected = connection.first[0].wrapping_add(1);
+            let fits = !before(segment.ack, expected) && !before(connection.nxt, segment.ack);
+            if !connection.is(bit::ACTIVE) || !fits {
+                return Edit::NONE;
+            }
+            let was = connection.treatment;
+            let edit = handshake::answered(connection, policy, segment, &options());
+            let is = connection.treatment;
+            if is != was {
+                self.opened(owner, is);
+            }
+            edit
+        } else {
+            receive(connection, now, policy, segment, &mut news)
+        };
+        if let Some(counters) = self.counters_mut(owner.endpoint) {
+            news.count(counters);
+        }
+        self.settle(now, owner, id, segment);
+        edit
+    }
+
+    /// An entry was used: which class it is in now.
+    fn settle(&mut self, now: Instant, owner: Owner, id: Id, segment: &Segment) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let both = bit::FIN_IN | bit::FIN_OUT;
+        let class = if connection.bits & both == both || segment.has(tcp_flags::RST) {
+            Class::Lingering
+        } else if connections::is_open(connection) {
+            Class::Open
+        } else {
+            Class::HalfOpen
+        };
+        self.connections.touch(now, id, owner.endpoint, class);
+    }
+
+    fn opened(&mut self, owner: Owner, treatment: Treatment) {
+        let Some(counters) = self.counters_mut(owner.endpoint) else { return };
+        match treatment {
+            Treatment::Translated => counters.opened[0] += 1,
+            Treatment::Native => counters.opened[1] += 1,
+            Treatment::Plain => counters.opened[2] += 1,
+            Treatment::Untouched(why) => counters.untouched[why as usize] += 1,
+            Treatment::Opening => {}
+        }
+    }
+
+    fn note_other(&mut self, owner: Owner, layout: &crate::wire::Layout) {
+        if layout.fragment {
+            self.leave(owner, Why::Fragment);
+        }
+    }
+
+    fn leave(&mut self, owner: Owner, why: Why) {
+        if let Some(counters) = self.counters_mut(owner.endpoint) {
+            counters.untouched[why as usize] += 1;
+        }
+    }
+}
+
+/// Whose a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The endpoint's tenant.
+    pub tenant: TenantId,
+    /// The endpoint.
+    pub endpoint: EndpointId,
+}
+
+/// What a frame for a guest told, to be counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct News {
+    acked: u32,
+    marked: u32,
+    hidden: u32,
+    lowered: bool,
+    reduced: bool,
+    outside: bool,
+}
+
+impl News {
+    fn count(&self, counters: &mut Counters) {
+        counters.acked_bytes += u64::from(self.acked);
+        counters.marked_bytes += u64::from(self.marked);
+        counters.hidden_marks += u64::from(self.hidden);
+        counters.lowered += u64::from(self.lowered);
+        counters.reductions += u64::from(self.reduced);
+        counters.untouched[Why::Outside as usize] += u64::from(self.outside);
+    }
+}
+
+/// A segment without SYN from a guest.
+pub fn send(connection: &mut Connection, now: Instant, policy: &Policy, segment: &Segment) -> Edit {
+    let end = segment.end();
+    let has_data = end != segment.seq;
+    // A probe of what is acknowledged is nobody's retransmission.
+    let again = has_data && before(segment.seq, connection.nxt) && before(connection.una, end);
+    let is_new = before(connection.nxt, end);
+    if segment.has(tcp_flags::FIN) {
+        connection.set(bit::FIN_OUT, true);
+    }
+    let now_us = (now.0 / US) as u32;
+    if again {
+        connection.set(bit::TIMED, false);
+        if connection.is_translated() {
+            control::lost(connection, policy);
+        }
+    } else if is_new && !connection.is(bit::TIMED) {
+        connection.timed = (end, now_us);
+        connection.set(bit::TIMED, true);
+    }
+    if is_new {
+        connection.nxt = end;
+    }
+    if !connection.is_translated() {
+        return Edit::NONE;
+    }
+    let is_capable = !connection.is(bit::BLEACHED)
+        && if policy.marks_all() { true } else { segment.payload > 0 && !again };
+    let says = match connection.wire {
+        Wire::Accurate => counter(connection),
+        Wire::Classic => {
+            let latched = if connection.is(bit::LATCHED) { codes::ECE } else { 0 };
+            let reduced = segment.payload > 0 && is_new && connection.is(bit::CWR_DUE);
+            if reduced {
+                connection.set(bit::CWR_DUE, false);
+            }
+            latched | if reduced { codes::CWR } else { 0 }
+        }
+        Wire::Plain => codes::NONE,
+    };
+    Edit {
+        ecn: is_capable.then_some(ecn::ECT0).filter(|&ecn| ecn != segment.ecn),
+        codes: (says != segment.codes).then_some(says),
+        window: None,
+    }
+}
+
+/// What the next segment shows of the marks that arrived.
+fn counter(connection: &mut Connection) -> u8 {
+    if connection.is(bit::FIRST_OUT) {
+        connection.set(bit::FIRST_OUT, false);
+        return codes::received(connection.asked.1);
+    }
+    let left = connection.ce_segments.wrapping_sub(connection.ce_said);
+    connection.ce_said = connection.ce_said.wrapping_add(left.min(ACE_STEP_MOST));
+    (connection.ce_said & 7) as u8
+}
+
+/// A segment without SYN for a guest.
+pub fn receive(
+    connection: &mut Connection,
+    now: Instant,
+    policy: &Policy,
+    segment: &Segment,
+    news: &mut News,
+) -> Edit {
+    if segment.has(tcp_flags::FIN) {
+        connection.set(bit::FIN_IN, true);
+    }
+    if connection.treatment == Treatment::Opening {
+        // The guest's SYN-ACK went another way, or was never seen.
+        return Edit::NONE;
+    }
+    if connection.is_translated() {
+        if has_forgotten(connection, segment) {
+            connection.treatment = Treatment::Plain;
+            return Edit::NONE;
+        }
+        count_marks(connection, segment, news);
+    }
+    let mut edit = Edit::NONE;
+    if segment.has(tcp_flags::ACK) && !segment.has(tcp_flags::RST) {
+        edit.window = acknowledge(connection, now, policy, segment, news);
+        news.lowered |= edit.window.is_some();
+    }
+    if connection.is_translated() {
+        edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
+        edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
+    }
+    edit
+}
+
+/// Whether the peer's switch seems to have lost its state: it began with ECN on all its frames, and
+/// now neither a codepoint nor a counter comes. Nobody would report marks.
+fn has_forgotten(connection: &mut Connection, segment: &Segment) -> bool {
+    let began = connection.wire == Wire::Accurate && connection.asked.1 != ecn::NOT;
+    // A stranger does not know what the guest has sent.
+    if before(segment.ack, connection.una) || before(connection.nxt, segment.ack) {
+        return false;
+    }
+    let is_bare = segment.ecn == ecn::NOT && segment.codes == codes::NONE;
+    connection.zero_codes = if began && is_bare { connection.zero_codes.saturating_add(1) } else { 0 };
+    connection.zero_codes >= BARE_MOST
+}
+
+/// What the data of a segment say of the network's queues.
+fn count_marks(connection: &mut Connection, segment: &Segment, news: &mut News) {
+    let is_marked = segment.ecn == ecn::CE;
+    if connection.wire == Wire::Classic && segment.payload > 0 {
+        if segment.codes & codes::CWR != 0 {
+            connection.set(bit::LATCHED, false);
+        }
+        if is_marked {
+            connection.set(bit::LATCHED, true);
+        }
+    }
+    if is_marked {
+        connection.ce_segments = connection.ce_segments.wrapping_add(segment.segments);
+        connection.ce_bytes = connection.ce_bytes.wrapping_add(segment.payload);
+        news.hidden += segment.segments;
+    }
+}
+
+/// The acknowledgement in a segment: feedback, the controller, and what the guest is told.
+fn acknowledge(
+    connection: &mut Connection,
+    now: Instant,
+    policy: &Policy,
+    segment: &Segment,
+    news: &mut News,
+) -> Option<u16> {
+    let ack = segment.ack;
+    if before(ack, connection.una) || before(connection.nxt, ack) {
+        // Of unsent data, or old: no effect (RFC 5961, section 5).
+        news.outside = before(connection.nxt, ack);
+        return None;
+    }
+    let (acked, flight) = (ack.wrapping_sub(connection.una), connection.flight());
+    if !connection.is_translated() {
+        connection.una = ack;
+        return None;
+    }
+    let marked = reported(connection, segment, acked);
+    let signal = marked > 0 || connection.is(bit::PENDING);
+    if acked == 0 {
+        connection.set(bit::PENDING, signal);
+        return window::tell(connection, policy, ack, segment.window, 0);
+    }
+    connection.set(bit::PENDING, false);
+    connection.una = ack;
+    sample(connection, now, ack);
+    let before_window = (connection.reduced_to, connection.window);
+    let feedback = control::Feedback { acked, marked: marked.min(acked), signal, flight };
+    control::acknowledged(connection, policy, &feedback);
+    news.acked += acked;
+    news.marked += marked.min(acked);
+    news.reduced |= connection.reduced_to != before_window.0;
+    window::tell(connection, policy, ack, segment.window, acked)
+}
+
+/// Bytes that the peer reports as marked.
+fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
+    match connection.wire {
+        Wire::Plain => 0,
+        Wire::Classic => {
+            if segment.codes & codes::ECE != 0 { acked.max(1) } else { 0 }
+        }
+        Wire::Accurate => {
+            let shown = segment.codes;
+            if connection.is(bit::FIRST_IN) {
+                connection.set(bit::FIRST_IN, false);
+                if let Some(said) = codes::said_of(shown) {
+                    if said == ecn::NOT && segment.payload == 0 {
+                        connection.set(bit::BLEACHED, true);
+                    }
+                    connection.ace_seen = (handshake::FIRST_COUNT as u8 + u8::from(said == ecn::CE)) & 7;
+                    return if said == ecn::CE { u32::from(connection.mss) } else { 0 };
+                }
+            }
+            let delta = shown.wrapping_sub(connection.ace_seen) & 7;
+            connection.ace_seen = shown;
+            u32::from(delta) * u32::from(connection.mss)
+        }
+    }
+}
+
+/// A round trip, where what was timed is acknowledged and was sent once only.
+fn sample(connection: &mut Connection, now: Instant, ack: u32) {
+    if !connection.is(bit::TIMED) || before(ack, connection.timed.0) {
+        return;
+    }
+    connection.set(bit::TIMED, false);
+    let us = ((now.0 / US) as u32).wrapping_sub(connection.timed.1).max(1);
+    // RFC 6298's gain of an eighth.
+    connection.srtt = match connection.srtt {
+        0 => us,
+        srtt => srtt - srtt / 8 + us / 8,
+    };
+}
