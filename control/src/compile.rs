@@ -206,6 +206,7 @@ fn tenant(tenant: &Tenant) -> program::Tenant {
         outside: tenant.outside.clone(),
         share: Both { egress: share(Direction::Egress), ingress: share(Direction::Ingress) },
         flood_rate: tenant.flood_rate.unwrap_or_else(|| default_flood_rate(tenant)),
+        vcc: tenant.vcc,
     }
 }
 

@@ -9,6 +9,7 @@ use datapath::aqm::Discipline;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
+use datapath::vcc::Mode;
 use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
@@ -215,6 +216,8 @@ pub struct Tenant {
     pub knobs: Knobs,
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
+    /// What the switch does for the TCP of its endpoints.
+    pub vcc: Mode,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
 }

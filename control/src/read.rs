@@ -182,6 +182,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
         outside: outside(r, &mut t),
         knobs: knobs(r, &mut t),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
+        vcc: r.get(&mut t, "vcc", values::vcc).unwrap_or_default(),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
     };
     r.close(t);

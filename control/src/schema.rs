@@ -111,6 +111,12 @@ const TENANT: &[Key] = &[
     ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
     ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
     (
+        "vcc",
+        Form::Word(&["off", "count", "echo", "echo-published", "dctcp"]),
+        false,
+        "congestion control that the switch runs for its endpoints' TCP",
+    ),
+    (
         "outside",
         Form::Texts(MAC_OR_IP),
         false,

@@ -220,6 +220,7 @@ pub fn tenant(tenant: &Tenant) -> Keys {
     w.put_list("outside", macs.chain(ips).map(Value::from).collect());
     knobs(&mut w, &tenant.knobs);
     w.put_some("flood_rate", tenant.flood_rate, rate);
+    w.put_unless_default("vcc", &tenant.vcc, &Default::default(), |mode| mode.name().into());
     w.0
 }
 

@@ -186,6 +186,13 @@ impl FlowEnd {
         if let Some(tcp) = &packet.tcp {
             self.stats.arrived_kinds[tcp.kind(packet.payload.len()) as usize] += u64::from(packet.segments());
         }
+        if let (Role::TcpSink(sink), Some(tcp)) = (&self.role, &packet.tcp)
+            && sink.kind == SinkKind::Without
+            && tcp.flags & flag::SYN == 0
+            && (tcp.flags & (flag::ECE | flag::CWR) != 0 || packet.ecn == Ecn::Marked)
+        {
+            return Err(format!("port {port}: a host without ECN was shown ECE, CWR or CE"));
+        }
         match (&mut self.role, &packet.tcp) {
             (Role::TcpSource(source), Some(tcp)) => source.rx(now, packet, tcp)?,
             (Role::TcpSink(sink), Some(tcp)) => sink.rx(now, packet, tcp, &mut self.stats),

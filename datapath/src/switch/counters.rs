@@ -6,6 +6,7 @@ use crate::sched::Scheduler;
 use crate::sched::limits::Plane;
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Instant};
+use crate::vcc;
 use crate::verdict::{DropCounters, Reason};
 
 impl Switch {
@@ -40,6 +41,12 @@ impl Switch {
             stats.ingress.traffic = policer.endpoint_passed(endpoint);
         }
         stats
+    }
+
+    /// What virtual congestion control counted for an endpoint; `None` where it never had any.
+    #[must_use]
+    pub fn vcc_counters(&self, endpoint: EndpointId) -> Option<&vcc::Counters> {
+        self.vcc.counters(endpoint)
     }
 
     /// Counters of one tenant's traffic over the uplink, endpoints that are gone included.
