@@ -20,4 +20,5 @@ EXPERIMENTS = {
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
     "scale": "lab.experiments.scale",
+    "vcc-fig1": "lab.experiments.vcc_fig1",
 }

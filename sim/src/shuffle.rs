@@ -349,8 +349,9 @@ fn topology(cell: &Cell, job: &Job) -> Topology {
     let mut topology = Topology { seed: cell.seed, ..Topology::default() };
     let nic = Nic::PLAIN;
     for _ in 0..MACHINES {
-        let job = HostSpec { tenant: 1, nic, without_ecn: !cell.guests.has_ecn(), ..HostSpec::default() };
-        topology.hosts.extend([job, HostSpec { tenant: 2, nic, ..HostSpec::default() }]);
+        let background = HostSpec { tenant: 2, nic, times_syn: true, ..HostSpec::default() };
+        let job = HostSpec { tenant: 1, without_ecn: !cell.guests.has_ecn(), ..background };
+        topology.hosts.extend([job, background]);
     }
     let (discipline, queue_bytes) = cell.queue;
     let link = LinkConfig { rate: RATE, delay_ns: DELAY_NS, queue_bytes, discipline, ..LinkConfig::default() };

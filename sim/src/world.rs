@@ -26,7 +26,7 @@ use crate::random::Random;
 use crate::steering::Steering;
 use crate::tcp::SenderConfig;
 use crate::tcp::congestion::Algorithm;
-use crate::topology::{Fault, FlowSpec, Plug, Topology, Traffic};
+use crate::topology::{Fault, FlowSpec, HostSpec, Plug, Topology, Traffic};
 use crate::worker::Worker;
 
 /// Steps between two looks into every queue of a switch: it is the one check that costs too much for each step.
@@ -562,7 +562,7 @@ impl World {
 }
 
 fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Role {
-    let nic = topology.hosts[spec.from].nic;
+    let HostSpec { nic, times_syn, .. } = topology.hosts[spec.from];
     match spec.traffic {
         Traffic::Tcp { algorithm, ecn, bytes, again_after_ns, pace } => {
             let config = SenderConfig {
@@ -573,6 +573,7 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
                 buffer_bytes: SEND_BUFFER,
                 mss: nic.mss(),
                 offload_bytes: nic.offload_bytes,
+                times_syn,
             };
             Role::TcpSource(Box::new(TcpSource::new(config, again_after_ns, random.split())))
         }

@@ -43,7 +43,7 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
         grow(connection, policy, acked, flight);
     }
     if !before(connection.una, connection.round_end) {
-        end_round(connection, signal);
+        end_round(connection, policy, signal);
     }
 }
 
@@ -113,12 +113,12 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
 /// The largest window that TCP can tell (RFC 7323, section 2.3).
 const WINDOW_MOST: u32 = 1 << 30;
 
-fn end_round(connection: &mut Connection, signal: bool) {
+fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) {
     if connection.acked > 0 {
         let share = (u64::from(connection.marked) << 16) / u64::from(connection.acked);
         connection.alpha = averaged(connection.alpha, share.min(u64::from(ALL_MARKED)) as u32);
     }
-    if connection.is(bit::ENGAGED) {
+    if connection.is(bit::ENGAGED) && policy.mode != Mode::EchoPublished {
         let idle = !signal && connection.marked == 0 && !connection.is(bit::USED);
         connection.idle_rounds = if idle { connection.idle_rounds + 1 } else { 0 };
         if connection.idle_rounds >= PASSIVE_AFTER {

@@ -66,6 +66,8 @@ enum State {
     /// Losses or an echo shrink the window (RFC 9937), until `point` is acknowledged.
     Reducing {
         point: u64,
+        /// It was an echo: the receiver goes on with it until CWR arrives, with what is sent behind `point`.
+        echo: bool,
         flight: u32,
         delivered: u64,
         sent: u64,
@@ -106,6 +108,7 @@ pub struct Sender {
     /// DCTCP: segments acknowledged and marked since the round trip began, which ends when this is acknowledged.
     round: (u64, u64),
     round_end: u64,
+    syn_sent: Option<Instant>,
     probe: bool,
     probed: bool,
     send_cwr: bool,
@@ -140,6 +143,7 @@ impl Sender {
             seen_blocks: Default::default(),
             round: (0, 0),
             round_end: 0,
+            syn_sent: None,
             probe: false,
             probed: false,
             send_cwr: false,
@@ -203,6 +207,9 @@ impl Sender {
     pub fn on_syn_ack(&mut self, now: Instant, ecn: bool, window: u64) {
         if self.phase == Phase::Open {
             return;
+        }
+        if let Some(sent) = self.syn_sent.filter(|_| self.config.times_syn) {
+            self.rtt.sample(now.since(sent));
         }
         self.phase = Phase::Open;
         self.opened = now;
@@ -278,6 +285,8 @@ impl Sender {
                 return None;
             }
             self.phase = Phase::Opening { due: false };
+            // A SYN sent again says nothing about which one is answered (Karn and Partridge 1987).
+            self.syn_sent = if self.stats.timeouts == 0 { Some(now) } else { None };
             self.timeout_at = Some(now.plus_ns(self.rtt.timeout_ns()));
             let flags = flag::SYN | if self.config.ecn { flag::ECE | flag::CWR } else { 0 };
             return Some(Transmission { position: 0, bytes: 0, flags, capable: self.is_dctcp(), again: false });
@@ -406,7 +415,7 @@ impl Sender {
             self.stats.echoes += 1;
             self.send_cwr = true;
             self.congestion.reduce_for_mark();
-            self.begin_reducing();
+            self.begin_reducing(true);
         }
     }
 
@@ -427,16 +436,16 @@ impl Sender {
 
     fn start_reducing(&mut self) {
         self.congestion.reduce();
-        self.begin_reducing();
+        self.begin_reducing(false);
     }
 
-    fn begin_reducing(&mut self) {
-        self.state = State::Reducing { point: self.next, flight: self.in_flight.max(1), delivered: 0, sent: 0 };
+    fn begin_reducing(&mut self, echo: bool) {
+        self.state = State::Reducing { point: self.next, echo, flight: self.in_flight.max(1), delivered: 0, sent: 0 };
     }
 
     fn leave_state(&mut self) {
         match self.state {
-            State::Reducing { point, .. } if self.una >= point => {
+            State::Reducing { point, echo, .. } if self.una >= point + u64::from(echo) => {
                 self.congestion.set_window(self.congestion.threshold());
                 self.state = State::Normal;
             }
