@@ -4,6 +4,7 @@
 
 mod cluster;
 
+pub use crate::names::EtcdUrl;
 use crate::names::{Locator, name};
 use datapath::aqm::Discipline;
 use datapath::guard::Identity;
@@ -14,7 +15,7 @@ use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
 
-pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, EtcdUrl, Member, Remote};
+pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, Member, Remote};
 
 /// Ethernet's usual MTU, in bytes (RFC 894).
 pub const DEFAULT_MTU: u32 = 1500;

@@ -127,7 +127,7 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
                 format!("the uplink's {key} rate is missing"),
                 "write rate = { egress = \"..\", ingress = \"..\" }, or one rate for both",
             );
-            r.problems.extend(r.locations.locate(problem, &r.hidden));
+            r.problems.extend(problem.located(&r.locations, &r.hidden));
         }
     }
     let burst_ns = r.get(&mut t, "burst", values::burst);
@@ -174,7 +174,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
             "the tenant has a `vlan` as well: it has one way to the uplink",
             "remove `vlan` to have tunnels, or `vni` to have a VLAN",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     let tenant = Tenant {
         name,
@@ -257,7 +257,7 @@ fn link(r: &mut Reader, mut t: Table<'_>) -> Link {
         let place = t.place.key("mark");
         let problem =
             Problem::error(place, "`mark` has no effect on a droptail queue", "add discipline = \"ecn\", or remove it");
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     r.close(t);
     link

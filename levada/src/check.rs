@@ -1,6 +1,6 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
-use crate::cluster::credentials::Credentials;
+use crate::pki::credentials::Credentials;
 use crate::{Failure, roster};
 use control::admission::{Promise, promise};
 use control::config::{Config, Switch};

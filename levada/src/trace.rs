@@ -1,11 +1,11 @@
-//! `levada trace`: what becomes of real frames, or would become of a described one, stage by stage, with what decided (`docs/watching.md`).
+//! `levada trace`: what becomes of real frames, or would become of a described one, stage by stage, with what decided (`docs/howto/watching.md`).
 
 mod capture;
 mod described;
 
 use crate::Failure;
-use crate::cli::Instance;
 use crate::client::Client;
+use crate::client::Instance;
 use crate::print;
 pub use capture::SNAP_BYTES;
 use capture::hex;

@@ -406,7 +406,7 @@ impl Switch {
             let mut freed = 0;
             for _ in 0..self.out.len() {
                 let Some((to, frame)) = self.out.pop_front() else { break };
-                if to == port || (Some(to) == uplink && pool.meta(&frame).out == port.0) {
+                if to == port || (Some(to) == uplink && pool.meta(&frame).payer() == Some(port)) {
                     pool.free(frame);
                     freed += 1;
                 } else {

@@ -5,7 +5,7 @@ use super::device::{Held, Kind, Place};
 use super::ready::{Fresh, Ready};
 use crate::agents;
 use crate::plugs::PlugId;
-use crate::upkeep::Reopen;
+use crate::recipe::Reopen;
 use crate::worker::{AnyPort, Cable, Claim, Device, Edit, Payer, Way};
 use control::plan::{Plan, PortKind};
 use control::time;

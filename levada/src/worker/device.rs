@@ -2,10 +2,7 @@
 
 use datapath::program::PortId;
 use datapath::turns::{Cost, Spent};
-use ports::Port;
-
-/// A port that another thread may have opened.
-pub type AnyPort = Box<dyn Port + Send>;
+use ports::AnyPort;
 
 /// What is read at the first guess, in nanoseconds: a system call and the switch's own work (design: 1.7 to 2.8 us a small frame
 /// with both ways, a 64 KiB copy at 10 to 20 GB/s).
@@ -43,6 +40,8 @@ pub struct Device {
     pub id: PortId,
     /// Whether the switch asked not to read it for now.
     pub is_paused: bool,
+    /// Whether frames were handed to the port since it was flushed.
+    pub is_written: bool,
     /// Estimate of what one of its frames costs, in nanoseconds: how many fit into a turn.
     pub frame_ns: u64,
     /// What is counted of it.
@@ -74,12 +73,12 @@ impl Device {
 
     /// The place of a device that is yet to come.
     pub fn absent(switch: usize, id: PortId) -> Device {
-        Device { port: None, switch, id, is_paused: false, frame_ns: 10_000, use_: Use::default() }
+        Device { port: None, switch, id, is_paused: false, is_written: false, frame_ns: 10_000, use_: Use::default() }
     }
 
     /// Puts a newly opened port in.
     pub fn restore(&mut self, port: AnyPort) {
-        self.is_paused = false;
+        (self.is_paused, self.is_written) = (false, false);
         self.use_.is_up = true;
         self.port = Some(port);
     }

@@ -275,7 +275,7 @@ fn looked_at(pool: &mut Pool, case: &Case) -> Frame {
     meta.offload.gso_ecn = case.what == WITH_CWR;
     segment::trim(pool, &frame, case.trimmed);
     let meta = pool.meta_mut(&frame);
-    meta.in_tunnel = true;
+    meta.set_in_tunnel(true);
     frame
 }
 
