@@ -90,10 +90,9 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
     let uplink = switch.uplink.as_ref().zip(numbers.uplink).map(|(uplink, port)| {
         ports.set(port, &uplink.device, None);
         Uplink {
-            port,
-            rate: uplink.rate,
             headroom_ppm: switch.headroom(),
             burst_ns: uplink.burst_ns.unwrap_or(Uplink::BURST_NS),
+            ..Uplink::new(port, uplink.rate)
         }
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
@@ -179,7 +178,7 @@ impl Numbers {
                 endpoints.insert(name.clone(), id);
                 ports.insert(Some(name), endpoint.port.0);
             }
-            ports.extend(plan.program.uplink.iter().map(|uplink| (None, uplink.port.0)));
+            ports.extend(plan.program.uplink.iter().map(|uplink| (None, uplink.port().0)));
         }
         let wanted = |t: &Tenant, e: &Endpoint| (t.name.clone(), e.name.clone());
         let names: Vec<_> = switch.tenants.iter().flat_map(|t| t.endpoints.iter().map(move |e| wanted(t, e))).collect();

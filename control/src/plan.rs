@@ -47,11 +47,11 @@ impl Plan {
     #[must_use]
     pub fn uplink_rate(&self, switch: &SwitchPlan) -> Option<Both<Rate>> {
         let uplink = switch.program.uplink.as_ref()?;
-        let rate = match switch.ports[uplink.port.0 as usize].kind {
+        let rate = match switch.ports[uplink.port().0 as usize].kind {
             PortKind::Link { link, .. } => self.links[link].1.rate,
             _ => switch.line.unwrap_or(Rate(u64::MAX)),
         };
-        Some(Both { egress: uplink.rate.egress.min(rate), ingress: uplink.rate.ingress.min(rate) })
+        Some(Both { egress: uplink.rate().egress.min(rate), ingress: uplink.rate().ingress.min(rate) })
     }
 
     /// What a switch is to run: where its uplink is slower than configured, with what is left of the guarantees.

@@ -9,7 +9,7 @@ mod accounts;
 
 use crate::offload::Offload;
 use crate::overlay::PeerId;
-use crate::program::{EndpointId, PortId};
+use crate::program::{EndpointId, MemberId, PortId};
 use crate::units::Instant;
 use crate::wire::Layout;
 use accounts::Accounts;
@@ -127,6 +127,8 @@ impl FlowIndex {
 const OUT_KIND: u8 = 0b111;
 /// Bit of [`Meta::flags`]: see [`Meta::in_tunnel`].
 const IN_TUNNEL: u8 = 1 << 3;
+/// Where in [`Meta::flags`] the member begins that a frame came by: 4 bits, for `Uplink::MOST_MEMBERS`.
+const MEMBER: u32 = 4;
 
 /// What the switch knows about a frame beside its bytes. `queued` alone would want to lie at a multiple
 /// of 8 bytes; without `packed` that would cost 4, which the slot does not have.
@@ -197,6 +199,19 @@ impl Meta {
     #[must_use]
     pub fn in_tunnel(&self) -> bool {
         self.flags & IN_TUNNEL != 0
+    }
+
+    /// The member of the uplink by which it came, where it came from there.
+    #[inline]
+    #[must_use]
+    pub fn member(&self) -> MemberId {
+        MemberId(self.flags >> MEMBER)
+    }
+
+    /// Says by which member of the uplink it came.
+    #[inline]
+    pub fn set_member(&mut self, member: MemberId) {
+        self.flags = self.flags & ((1 << MEMBER) - 1) | member.0 << MEMBER;
     }
 
     /// Says whether it is in a tunnel over IPv4.

@@ -9,7 +9,7 @@ use crate::flood::FloodLimits;
 use crate::guard::Identity;
 use crate::offload::OffloadSupport;
 use crate::overlay::{Overlay, OverlayChange};
-use crate::units::{Both, Rate};
+use crate::units::{Both, Direction, Rate};
 use crate::vcc;
 use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,6 +155,26 @@ pub struct Endpoint {
     pub talk: Option<Talk>,
 }
 
+impl Endpoint {
+    /// One that promises nothing, may use no address and learns none, with a queue of 1 MiB and 1000
+    /// flooded frames a second. `Endpoint { identity, ..Endpoint::new(tenant, port) }` says the rest.
+    #[must_use]
+    pub fn new(tenant: TenantId, port: PortId) -> Endpoint {
+        Endpoint {
+            tenant,
+            port,
+            identity: Identity::default(),
+            trunk: false,
+            share: Both::default(),
+            queue_bytes: 1 << 20,
+            flood_per_second: 1000,
+            flood_rate: Rate::UNLIMITED,
+            max_learned: 0,
+            talk: None,
+        }
+    }
+}
+
 /// What the switch must know of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortFeatures {
@@ -170,13 +190,24 @@ impl Default for PortFeatures {
     }
 }
 
-/// The host's access link.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Uplink {
-    /// Its port.
+/// One port of the uplink, by its place in [`Uplink::members`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct MemberId(pub u8);
+
+/// A port of the uplink.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The port; nobody else is on it.
     pub port: PortId,
     /// What it carries, in wire bits a second.
     pub rate: Both<Rate>,
+}
+
+/// The host's access link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Uplink {
+    /// The ports that carry it, one to [`Uplink::MOST_MEMBERS`].
+    pub members: Vec<Member>,
     /// Part of the ingress rate that is held back while tenants contend, in millionths.
     pub headroom_ppm: u32,
     /// What it may be sent at once on egress where the loop was late or nothing waited, in nanoseconds at its rate. Lateness up to that costs no
@@ -185,8 +216,57 @@ pub struct Uplink {
 }
 
 impl Uplink {
+    /// Most ports, which is what a frame's metadata can number and what Linux's bonds may have.
+    pub const MOST_MEMBERS: usize = 16;
     /// The usual burst: on a machine of its own the loop is late by 10 us in the median, by 40 in one case of a hundred.
     pub const BURST_NS: u64 = 100_000;
+
+    /// An uplink of one port, without headroom and with the usual burst.
+    #[must_use]
+    pub fn new(port: PortId, rate: Both<Rate>) -> Uplink {
+        Uplink { members: vec![Member { port, rate }], headroom_ppm: 0, burst_ns: Uplink::BURST_NS }
+    }
+
+    /// What it carries, in wire bits a second: its members together.
+    #[must_use]
+    pub fn rate(&self) -> Both<Rate> {
+        let sum = |d: Direction| self.members.iter().fold(0u64, |sum, member| sum.saturating_add(member.rate.get(d).0));
+        Both { egress: Rate(sum(Direction::Egress)), ingress: Rate(sum(Direction::Ingress)) }
+    }
+
+    /// The same uplink where it carries `rate` in all, of which each member has the part that it had.
+    #[must_use]
+    pub fn at_rate(&self, rate: Both<Rate>) -> Uplink {
+        let whole = self.rate();
+        let part = |member: &Member| {
+            let of = |d: Direction| match whole.get(d).0 {
+                0 => Rate(rate.get(d).0 / self.members.len() as u64),
+                all => member.rate.get(d).scaled(rate.get(d).0, all),
+            };
+            Member { rate: Both { egress: of(Direction::Egress), ingress: of(Direction::Ingress) }, ..*member }
+        };
+        Uplink { members: self.members.iter().map(part).collect(), ..self.clone() }
+    }
+
+    /// The port by which frames leave: that of the first member.
+    #[must_use]
+    #[inline]
+    pub fn port(&self) -> PortId {
+        self.members.first().map_or(PortId(u32::MAX), |member| member.port)
+    }
+
+    /// The member at a port.
+    #[must_use]
+    pub fn member_at(&self, port: PortId) -> Option<MemberId> {
+        self.members.iter().position(|member| member.port == port).map(|at| MemberId(at as u8))
+    }
+
+    /// The port of a member; where it is gone meanwhile, that of the first.
+    #[must_use]
+    #[inline]
+    pub fn port_of(&self, member: MemberId) -> PortId {
+        self.members.get(usize::from(member.0)).map_or_else(|| self.port(), |member| member.port)
+    }
 }
 
 /// Things that are numbered, some numbers being vacant.
@@ -351,7 +431,7 @@ impl Program {
             e.identity.macs.iter().map(move |&mac| (network, mac, id))
         });
         let addresses: BTreeSet<(Option<Network>, Mac, u32)> = addresses.collect();
-        let uplink = self.uplink.as_ref().map(|uplink| uplink.port);
+        let is_uplink = |port| self.uplink.as_ref().is_some_and(|uplink| uplink.member_at(port).is_some());
         let has_another = |endpoint: &Endpoint, mac: Mac, id: u32| {
             let network = network(endpoint);
             addresses.range((network, mac, 0)..=(network, mac, u32::MAX)).any(|&(_, _, owner)| owner != id)
@@ -361,7 +441,7 @@ impl Program {
                 new.tenant == old.tenant
                     && !reattached(old.tenant)
                     && ports.get(&old.port).is_none_or(|&owner| owner == id)
-                    && uplink != Some(old.port)
+                    && !is_uplink(old.port)
                     && (new.identity.macs == old.identity.macs
                         || !old.identity.macs.iter().any(|&mac| has_another(old, mac, id)))
             })
@@ -411,7 +491,7 @@ impl Program {
 pub enum Change {
     /// A port, or other features of it. One that an endpoint or the uplink is on cannot be removed.
     Port(PortId, Option<PortFeatures>),
-    /// The uplink, its rate or its port. Without it every tenant's network ends at this switch.
+    /// The uplink, its members or their rates. Without it every tenant's network ends at this switch.
     Uplink(Option<Uplink>),
     /// A tenant, or its shares. One with endpoints can neither be removed nor attached otherwise.
     Tenant(TenantId, Option<Tenant>),
@@ -440,6 +520,8 @@ pub enum ChangeError {
     UnknownPort(PortId),
     /// Another endpoint, or the uplink, is on the port.
     PortInUse(PortId),
+    /// The uplink has this many members: not one to [`Uplink::MOST_MEMBERS`].
+    BadMembers(usize),
     /// The tenant has endpoints; remove them before it is removed or attached otherwise.
     TenantInUse(TenantId),
     /// An endpoint cannot move to another tenant; remove it, then add it there.
@@ -465,8 +547,8 @@ pub enum ChangeError {
 impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use ChangeError::{
-            AddressInUse, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse, TenantInUse,
-            UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse, VniInUse,
+            AddressInUse, BadMembers, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse,
+            TenantInUse, UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse, VniInUse,
         };
         match self {
             NoSuchSlot(id) => write!(f, "number {id} is too large: {} is the most", Slots::<()>::MOST - 1),
@@ -474,6 +556,7 @@ impl fmt::Display for ChangeError {
             UnknownTenant(id) => write!(f, "tenant {} is not in use: add it first", id.0),
             UnknownPort(id) => write!(f, "port {} is not in use: add it first", id.0),
             PortInUse(id) => write!(f, "port {} is in use: remove what is on it first", id.0),
+            BadMembers(count) => write!(f, "an uplink has 1 to {} members, not {count}", Uplink::MOST_MEMBERS),
             TenantInUse(id) => write!(f, "tenant {} has endpoints: remove them first", id.0),
             OtherTenant(id) => write!(f, "endpoint {} belongs to another tenant: remove it first", id.0),
             BadVlan(vlan) => write!(f, "VLAN {vlan} is not in 1 to 4094"),

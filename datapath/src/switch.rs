@@ -14,7 +14,7 @@ use crate::overlay::Tunnels;
 use crate::owners::Owners;
 use crate::pair::Pairs;
 use crate::police::Policer;
-use crate::program::{ChangeError, EndpointId, IngressMode, PortId, Program, Slots, TenantId};
+use crate::program::{ChangeError, EndpointId, IngressMode, MemberId, PortId, Program, Slots, TenantId, Uplink};
 use crate::sched::limits::Plane;
 use crate::sched::{Scheduler, earlier};
 use crate::segment;
@@ -73,7 +73,7 @@ pub enum Event {
 enum Role {
     Nothing,
     Endpoint(EndpointId),
-    Uplink,
+    Uplink(MemberId),
 }
 
 /// What is counted for an endpoint outside its queues.
@@ -197,7 +197,7 @@ impl Switch {
         let role = self.role(port);
         let result = match role {
             Role::Endpoint(endpoint) => self.rx_endpoint(pool, now, endpoint, frame),
-            Role::Uplink => self.rx_uplink(pool, now, frame),
+            Role::Uplink(member) => self.rx_uplink(pool, now, member, frame),
             Role::Nothing => {
                 pool.free(frame);
                 Err(Reason::Unknown)
@@ -264,7 +264,7 @@ impl Switch {
                     self.reach_neighbours(pool, now, endpoint, frame);
                 }
             } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire) {
-                let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) else { continue };
+                let Some(port) = self.program.uplink.as_ref().map(Uplink::port) else { continue };
                 if pool.meta(&frame).outer == 0 {
                     self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
                 } else {
@@ -376,7 +376,8 @@ impl Switch {
         self.send_members(pool, now, from, everyone, frame)
     }
 
-    fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+    fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
+        pool.meta_mut(&frame).set_member(member);
         if let Some(local) = self.tunnels.local()
             && vxlan::is_for(pool.bytes(&frame), local.address, local.mac)
         {
@@ -550,7 +551,8 @@ impl Switch {
             self.vcc.receive(pool, now, to, &frame);
         }
         // The receiver's tenant did not ask for it: charged to that, a flood from outside would take the time of all tenants' turns.
-        let payer = self.program.uplink.as_ref().map_or(port, |uplink| uplink.port);
+        let member = pool.meta(&frame).member();
+        let payer = self.program.uplink.as_ref().map_or(port, |uplink| uplink.port_of(member));
         self.emit(pool, port, to, payer, frame);
     }
 

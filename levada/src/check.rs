@@ -172,8 +172,8 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             PromiseSummary { rate_bps: uplink.rate.get(d).0, capacity_bps: capacity.0, promised_bps: promised.0 }
         };
         UplinkSummary {
-            port: plan.ports[compiled.port.0 as usize].locator.to_string(),
-            host: host(plan, compiled.port),
+            port: plan.ports[compiled.port().0 as usize].locator.to_string(),
+            host: host(plan, compiled.port()),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
         }

@@ -20,8 +20,7 @@ use datapath::aqm::{Discipline, Red, Step};
 use datapath::guard::Identity;
 use datapath::link::{LinkConfig, LinkStats, Side};
 use datapath::program::{
-    Attachment, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant, TenantId,
-    Uplink,
+    Attachment, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Tenant, TenantId, Uplink,
 };
 use datapath::units::{Both, Instant, Rate};
 use datapath::vcc::Mode;
@@ -395,29 +394,14 @@ fn tcp(algorithm: Algorithm, ecn: bool, bytes: Option<u64>) -> Traffic {
 fn program(mode: Mode, topology: &Topology, machine: usize) -> Program {
     let endpoint = |place: u32| {
         let address = topology.address(2 * machine + place as usize);
-        Endpoint {
-            tenant: TenantId(place),
-            port: PortId(place),
-            identity: Identity { macs: vec![address.mac], ipv4: vec![(address.ip, 32)], ..Identity::default() },
-            trunk: false,
-            share: Both::<Share>::default(),
-            queue_bytes: 1 << 20,
-            flood_per_second: 1000,
-            flood_rate: Rate::UNLIMITED,
-            max_learned: 16,
-            talk: None,
-        }
+        let identity = Identity { macs: vec![address.mac], ipv4: vec![(address.ip, 32)], ..Identity::default() };
+        Endpoint { identity, ..Endpoint::new(TenantId(place), PortId(place)) }
     };
     let tenant = |vlan, vcc| Tenant { attachment: Attachment::Vlan(vlan), vcc, ..Tenant::default() };
     Program {
         order: OrderKind::Fair,
         ingress: IngressMode::Queue,
-        uplink: Some(Uplink {
-            port: PortId(2),
-            rate: Both { egress: UPLINK, ingress: UPLINK },
-            headroom_ppm: 0,
-            burst_ns: Uplink::BURST_NS,
-        }),
+        uplink: Some(Uplink::new(PortId(2), Both { egress: UPLINK, ingress: UPLINK })),
         tenants: vec![tenant(10, mode), tenant(20, Mode::Off)].into(),
         endpoints: (0..2).map(endpoint).collect(),
         ports: vec![PortFeatures::default(); 3].into(),

@@ -98,7 +98,7 @@ fn bounds_shrink_and_grow_under_frames_in_use() {
 }
 
 #[test]
-fn where_a_frame_goes_and_whether_it_is_in_a_tunnel_are_kept_apart() {
+fn what_shares_the_byte_of_flags_is_kept_apart() {
     let mut meta = Meta::default();
     assert_eq!((meta.out(), meta.in_tunnel(), meta.flow, meta.payer()), (Out::Unknown, false, None, None));
     let (number, last) = (7, u32::MAX);
@@ -116,7 +116,9 @@ fn where_a_frame_goes_and_whether_it_is_in_a_tunnel_are_kept_apart() {
             meta.set_out(out);
             assert_eq!((meta.out(), meta.in_tunnel()), (out, in_tunnel));
             meta.set_in_tunnel(!in_tunnel);
+            meta.set_member(MemberId(u8::from(in_tunnel) * 15));
             assert_eq!((meta.out(), meta.in_tunnel()), (out, !in_tunnel));
+            assert_eq!(meta.member(), MemberId(u8::from(in_tunnel) * 15));
         }
     }
     meta.set_out(Out::Payer(PortId(number)));

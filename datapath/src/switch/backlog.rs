@@ -169,15 +169,15 @@ impl Switch {
     pub fn has_work(&self, port: PortId) -> bool {
         match self.role(port) {
             Role::Endpoint(endpoint) => !self.backlogs.is_empty(endpoint),
-            Role::Uplink => !self.backlogs.stormy.is_empty(),
+            Role::Uplink(_) => !self.backlogs.stormy.is_empty(),
             Role::Nothing => false,
         }
     }
 
-    /// Whether a port is the uplink's.
+    /// Whether a port is one of the uplink's.
     #[must_use]
     pub fn is_uplink(&self, port: PortId) -> bool {
-        self.role(port) == Role::Uplink
+        matches!(self.role(port), Role::Uplink(_))
     }
 
     /// A port that has got work since it was asked last.
@@ -185,7 +185,7 @@ impl Switch {
         if std::mem::take(&mut self.backlogs.uplink_woke)
             && let Some(uplink) = &self.program.uplink
         {
-            return Some(uplink.port);
+            return Some(uplink.port());
         }
         loop {
             let endpoint = self.backlogs.woken.pop_front()?;
@@ -203,7 +203,7 @@ impl Switch {
     pub fn work(&mut self, pool: &mut Pool, now: Instant, port: PortId) -> Option<usize> {
         match self.role(port) {
             Role::Endpoint(endpoint) => self.work_for(pool, now, endpoint),
-            Role::Uplink => self.work_on_storms(pool, now),
+            Role::Uplink(_) => self.work_on_storms(pool, now),
             Role::Nothing => None,
         }
     }

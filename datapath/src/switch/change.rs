@@ -20,7 +20,8 @@ use crate::frame::Pool;
 use crate::overlay::{MOST_REMOTES, OverlayChange};
 use crate::owners::slot;
 use crate::program::{
-    Attachment, Change, ChangeError, Endpoint, EndpointId, PortFeatures, PortId, Slots, Tenant, TenantId, Uplink,
+    Attachment, Change, ChangeError, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Slots, Tenant,
+    TenantId, Uplink,
 };
 use crate::units::{Instant, Rate};
 use crate::vcc;
@@ -118,28 +119,25 @@ impl Switch {
 
     fn change_uplink(&mut self, pool: &mut Pool, uplink: Option<Uplink>) -> Result<(), ChangeError> {
         if let Some(uplink) = &uplink {
-            self.check_port(uplink.port, Role::Uplink)?;
+            self.check_uplink(uplink)?;
         }
-        let before = self.program.uplink.take().map(|uplink| uplink.port);
-        let after = uplink.as_ref().map(|uplink| uplink.port);
-        self.program.uplink = uplink;
+        let before = std::mem::replace(&mut self.program.uplink, uplink);
         let uplink = self.program.uplink.as_ref();
         self.memory.unsettle();
         self.egress.set_uplink(uplink);
         self.ingress.set_uplink(uplink);
         if let Some(policer) = &mut self.policer {
-            policer.set_link(uplink.map_or(Rate(0), |uplink| uplink.rate.ingress));
+            policer.set_link(uplink.map_or(Rate(0), |uplink| uplink.rate().ingress));
         }
-        if before != after {
-            self.move_role(pool, before, after, Role::Uplink);
-        }
-        if before.is_some() != after.is_some() {
+        let is_there = uplink.is_some();
+        self.move_members(pool, before.as_ref());
+        if before.is_some() != is_there {
             for (id, tenant) in self.program.tenants.iter() {
-                self.forward.attach(TenantId(id), after.map(|_| tenant.attachment));
+                self.forward.attach(TenantId(id), is_there.then_some(tenant.attachment));
             }
             self.attach_untagged();
         }
-        if after.is_none() {
+        if !is_there {
             let freed = self.backlogs.clear_storms(pool);
             self.uplink_drops.add(Reason::Removed, u64::from(freed));
             for (id, _) in self.program.endpoints.iter() {
@@ -151,6 +149,18 @@ impl Switch {
             }
         }
         Ok(())
+    }
+
+    /// Ports that are no members any more have no role, and those that are have theirs.
+    fn move_members(&mut self, pool: &mut Pool, before: Option<&Uplink>) {
+        let after: Vec<PortId> =
+            self.program.uplink.iter().flat_map(|u| &u.members).map(|member| member.port).collect();
+        for old in before.into_iter().flat_map(|uplink| &uplink.members).filter(|old| !after.contains(&old.port)) {
+            self.move_role(pool, Some(old.port), None, Role::Nothing);
+        }
+        for (member, port) in (0..).map(MemberId).zip(after) {
+            self.move_role(pool, None, Some(port), Role::Uplink(member));
+        }
     }
 
     fn set_tenant(&mut self, pool: &mut Pool, id: TenantId, tenant: Tenant) -> Result<(), ChangeError> {
@@ -346,6 +356,22 @@ impl Switch {
         Ok(network)
     }
 
+    /// Whether an uplink has ports that are there, each once, and free or the uplink's already.
+    fn check_uplink(&self, uplink: &Uplink) -> Result<(), ChangeError> {
+        let count = uplink.members.len();
+        if !(1..=Uplink::MOST_MEMBERS).contains(&count) {
+            return Err(ChangeError::BadMembers(count));
+        }
+        for (member, &Member { port, .. }) in uplink.members.iter().enumerate() {
+            self.program.ports.get(port.0).ok_or(ChangeError::UnknownPort(port))?;
+            let is_taken = matches!(self.role(port), Role::Endpoint(_));
+            if is_taken || uplink.member_at(port) != Some(MemberId(member as u8)) {
+                return Err(ChangeError::PortInUse(port));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a port is there, and free or used for `role` already.
     fn check_port(&self, port: PortId, role: Role) -> Result<(), ChangeError> {
         self.program.ports.get(port.0).ok_or(ChangeError::UnknownPort(port))?;
@@ -402,11 +428,11 @@ impl Switch {
     fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
         if let Some(port) = before {
             self.roles[port.0 as usize] = Role::Nothing;
-            let uplink = self.program.uplink.as_ref().map(|uplink| uplink.port);
             let mut freed = 0;
             for _ in 0..self.out.len() {
                 let Some((to, frame)) = self.out.pop_front() else { break };
-                if to == port || (Some(to) == uplink && pool.meta(&frame).payer() == Some(port)) {
+                let to_wire = matches!(self.role(to), Role::Uplink(_));
+                if to == port || (to_wire && pool.meta(&frame).payer() == Some(port)) {
                     pool.free(frame);
                     freed += 1;
                 } else {

@@ -114,7 +114,7 @@ impl Switch {
         let mut steps = Vec::with_capacity(8);
         let from = match role {
             Role::Endpoint(endpoint) => Some(endpoint),
-            Role::Uplink => None,
+            Role::Uplink(_) => None,
             Role::Nothing => {
                 let refused = Step::Refuse(Reason::Unknown);
                 return Journey { steps: vec![refused], verdict: Verdict::Dropped(Reason::Unknown) };
@@ -340,7 +340,7 @@ impl Switch {
         if self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)?
             && let Some(uplink) = &self.program.uplink
         {
-            self.explain_emit(uplink.port, seen, tag, None, steps);
+            self.explain_emit(uplink.port(), seen, tag, None, steps);
         }
         Ok(())
     }

@@ -142,7 +142,7 @@ impl Switch {
 
     /// The longest frame in bytes, Ethernet header included, that fits through the uplink with a tunnel's headers.
     pub(super) fn longest_out(&self) -> u32 {
-        let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port.0));
+        let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port().0));
         port.map_or(0, |features| features.max_frame).saturating_sub(self.tunnels.outer() as u32)
     }
 

@@ -171,7 +171,7 @@ fn claims(programs: &BTreeMap<u32, Program>, ways: &BTreeMap<Place, Way>) -> BTr
             claim(endpoint.port, Payer::Tenant(endpoint.tenant.0), of_tenant, of_endpoint);
         }
         if let Some(uplink) = &program.uplink {
-            claim(uplink.port, Payer::Uplink, time::ALL, time::ALL);
+            claim(uplink.port(), Payer::Uplink, time::ALL, time::ALL);
         }
     }
     claims
