@@ -19,14 +19,15 @@ use crate::program::{EndpointId, TenantId};
 use crate::table::Id;
 use crate::units::Instant;
 use crate::wire::{FlowKey, L4, tcp_flags};
-use connection::{Connection, Treatment, Why, Wire, before, bit};
+use connection::{Connection, Treatment, Why, before, bit};
 use connections::{Class, Connections, Key};
-use segment::{Edit, Segment, codes, ecn, options_of};
+use segment::{Edit, Segment, options_of};
 
 pub mod connection;
 pub mod connections;
 pub mod control;
 pub mod handshake;
+mod open;
 pub mod segment;
 pub mod window;
 
@@ -127,13 +128,6 @@ pub struct Counters {
     pub reductions: u64,
 }
 
-/// Segments in a row without any sign of ECN, after which the peer counts as having lost its state.
-const BARE_MOST: u8 = 3;
-/// How far the counter may advance in one acknowledgement, so that it is never taken for less.
-const ACE_STEP_MOST: u32 = 6;
-/// Microseconds.
-const US: u64 = 1_000;
-
 /// Connections of a switch at most.
 pub const FLOWS: u32 = 65_536;
 
@@ -198,9 +192,10 @@ impl Vcc {
         self.endpoints.get(endpoint.0 as usize).is_some_and(|place| place.mode != Mode::Off)
     }
 
-    fn of(&self, endpoint: EndpointId) -> Option<(Owner, Policy)> {
+    fn call(&self, now: Instant, endpoint: EndpointId) -> Option<Call> {
         let place = self.endpoints.get(endpoint.0 as usize).filter(|place| place.mode != Mode::Off)?;
-        Some((place.owner, Policy { mode: place.mode, ..Policy::default() }))
+        let policy = Policy { mode: place.mode, ..Policy::default() };
+        Some(Call { now, owner: place.owner, policy })
     }
 
     fn counters_mut(&mut self, endpoint: EndpointId) -> Option<&mut Counters> {
@@ -230,25 +225,25 @@ impl Vcc {
 
     /// A guest sends a frame.
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
-        let Some((owner, policy)) = self.of(from) else { return };
+        let Some(call) = self.call(now, from) else { return };
         let (bytes, meta) = pool.parts_mut(frame);
         if meta.layout.l4 != L4::Tcp {
-            return self.note_other(owner, &meta.layout);
+            return self.note_other(call.owner, &meta.layout);
         }
         let Some((segment, flow)) = Segment::of(bytes, &meta.layout, &meta.offload)
             .and_then(|segment| Some((segment, FlowKey::of(bytes, &meta.layout)?)))
         else {
-            return self.leave(owner, Why::Fragment);
+            return self.leave(call.owner, Why::Fragment);
         };
-        let key = Key { endpoint: owner.endpoint, flow };
+        let key = Key { endpoint: call.owner.endpoint, flow };
         let found = self.connections.find(&key);
         let edit = if segment.is_syn() {
             let options = options_of(bytes, &meta.layout);
-            self.send_syn(now, owner, &policy, key, found, &segment, &options)
+            self.send_syn(&call, (key, found), &segment, &options)
         } else if let Some(id) = found {
-            self.send_known(now, owner, &policy, id, &segment, || options_of(bytes, &meta.layout))
+            self.send_known(&call, id, &segment, || options_of(bytes, &meta.layout))
         } else {
-            self.leave(owner, Why::Unknown);
+            self.leave(call.owner, Why::Unknown);
             return;
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
@@ -256,7 +251,7 @@ impl Vcc {
 
     /// A frame is about to be delivered to a guest.
     pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
-        let Some((owner, policy)) = self.of(to) else { return };
+        let Some(call) = self.call(now, to) else { return };
         let (bytes, meta) = pool.parts_mut(frame);
         if meta.layout.l4 != L4::Tcp {
             return;
@@ -266,13 +261,13 @@ impl Vcc {
         else {
             return;
         };
-        let key = Key { endpoint: owner.endpoint, flow: flow.reversed() };
+        let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
         let found = self.connections.find(&key);
         let edit = if segment.is_syn() {
             let options = options_of(bytes, &meta.layout);
-            self.receive_syn(now, owner, &policy, key, found, &segment, &options)
+            self.receive_syn(&call, (key, found), &segment, &options)
         } else if let Some(id) = found {
-            self.receive_known(now, owner, &policy, id, &segment, || options_of(bytes, &meta.layout))
+            self.receive_known(&call, id, &segment, || options_of(bytes, &meta.layout))
         } else {
             return;
         };
@@ -281,11 +276,8 @@ impl Vcc {
 
     fn send_syn(
         &mut self,
-        now: Instant,
-        owner: Owner,
-        policy: &Policy,
-        key: Key,
-        found: Option<Id>,
+        call: &Call,
+        (key, found): (Key, Option<Id>),
         syn: &Segment,
         options: &segment::Options,
     ) -> Edit {
@@ -293,29 +285,26 @@ impl Vcc {
             let known = self.connections.get_mut(id);
             match known {
                 Some(connection) if connection.is(bit::ACTIVE) && connection.first[0] == syn.seq => {
-                    return handshake::ask_again(connection, policy);
+                    return handshake::ask_again(connection, &call.policy);
                 }
                 // Both have sent a SYN: which flags count would depend on whose came first.
                 Some(connection) if connection.treatment == Treatment::Opening && !connection.is(bit::ACTIVE) => {
                     connection.treatment = Treatment::Untouched(Why::Simultaneous);
-                    self.leave(owner, Why::Simultaneous);
+                    self.leave(call.owner, Why::Simultaneous);
                     return Edit::NONE;
                 }
                 // The port is used again.
-                _ => self.connections.remove(owner.tenant, id),
+                _ => self.connections.remove(call.owner.tenant, id),
             }
         }
-        let (connection, edit) = handshake::ask(policy, syn, options);
-        self.insert(now, owner, key, connection, edit)
+        let (connection, edit) = handshake::ask(&call.policy, syn, options);
+        self.insert(call, key, connection, edit)
     }
 
     fn receive_syn(
         &mut self,
-        now: Instant,
-        owner: Owner,
-        policy: &Policy,
-        key: Key,
-        found: Option<Id>,
+        call: &Call,
+        (key, found): (Key, Option<Id>),
         syn: &Segment,
         options: &segment::Options,
     ) -> Edit {
@@ -324,45 +313,43 @@ impl Vcc {
             let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
             if connection.treatment == Treatment::Opening && connection.is(bit::ACTIVE) {
                 connection.treatment = Treatment::Untouched(Why::Simultaneous);
-                self.leave(owner, Why::Simultaneous);
+                self.leave(call.owner, Why::Simultaneous);
                 return Edit::NONE;
             }
             if !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq {
                 // A later try may ask for less: what it asks is what its answer must fit.
                 connection.asked = (syn.codes, syn.ecn);
-                return handshake::offer(policy, syn);
+                return handshake::offer(&call.policy, syn);
             }
             // A stranger may have forged it. While the old connection lives the guest answers with an
             // acknowledgement of that, so the old entry stays until it has ended.
             if !connection.is(bit::FIN_IN | bit::FIN_OUT) && connection.treatment != Treatment::Opening {
-                return handshake::offer(policy, syn);
+                return handshake::offer(&call.policy, syn);
             }
             replaced = Some(id);
         }
         if let Some(id) = replaced {
-            self.connections.remove(owner.tenant, id);
+            self.connections.remove(call.owner.tenant, id);
         }
-        let edit = handshake::offer(policy, syn);
-        self.insert(now, owner, key, handshake::offered(syn, options), edit)
+        let edit = handshake::offer(&call.policy, syn);
+        self.insert(call, key, handshake::offered(syn, options), edit)
     }
 
-    fn insert(&mut self, now: Instant, owner: Owner, key: Key, connection: Connection, edit: Edit) -> Edit {
+    fn insert(&mut self, call: &Call, key: Key, connection: Connection, edit: Edit) -> Edit {
         let treatment = connection.treatment;
-        if self.connections.insert(now, owner.tenant, key, connection).is_err() {
-            self.leave(owner, Why::Full);
+        if self.connections.insert(call.now, call.owner.tenant, key, connection).is_err() {
+            self.leave(call.owner, Why::Full);
             return Edit::NONE;
         }
         if let Treatment::Untouched(why) = treatment {
-            self.leave(owner, why);
+            self.leave(call.owner, why);
         }
         edit
     }
 
     fn send_known(
         &mut self,
-        now: Instant,
-        owner: Owner,
-        policy: &Policy,
+        call: &Call,
         id: Id,
         segment: &Segment,
         options: impl FnOnce() -> segment::Options,
@@ -371,35 +358,33 @@ impl Vcc {
         let edit = if segment.is_syn_ack() {
             if connection.is(bit::ACTIVE) || segment.ack != connection.first[1].wrapping_add(1) {
                 // The guest has taken another connection for this one, and knows best.
-                self.connections.remove(owner.tenant, id);
-                self.leave(owner, Why::Unknown);
+                self.connections.remove(call.owner.tenant, id);
+                self.leave(call.owner, Why::Unknown);
                 return Edit::NONE;
             }
             let was = connection.treatment;
-            let edit = handshake::answer(connection, policy, segment, &options());
+            let edit = handshake::answer(connection, &call.policy, segment, &options());
             let is = connection.treatment;
             if is != was {
-                self.opened(owner, is);
+                self.opened(call.owner, is);
             }
             edit
         } else {
-            send(connection, now, policy, segment)
+            open::send(connection, call.now, &call.policy, segment)
         };
-        self.settle(now, owner, id, segment);
+        self.settle(call, id, segment);
         edit
     }
 
     fn receive_known(
         &mut self,
-        now: Instant,
-        owner: Owner,
-        policy: &Policy,
+        call: &Call,
         id: Id,
         segment: &Segment,
         options: impl FnOnce() -> segment::Options,
     ) -> Edit {
         let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
-        let mut news = News::default();
+        let mut news = open::News::default();
         let edit = if segment.is_syn_ack() {
             let expected = connection.first[0].wrapping_add(1);
             let fits = !before(segment.ack, expected) && !before(connection.nxt, segment.ack);
@@ -407,24 +392,24 @@ impl Vcc {
                 return Edit::NONE;
             }
             let was = connection.treatment;
-            let edit = handshake::answered(connection, policy, segment, &options());
+            let edit = handshake::answered(connection, &call.policy, segment, &options());
             let is = connection.treatment;
             if is != was {
-                self.opened(owner, is);
+                self.opened(call.owner, is);
             }
             edit
         } else {
-            receive(connection, now, policy, segment, &mut news)
+            open::receive(connection, call.now, &call.policy, segment, &mut news)
         };
-        if let Some(counters) = self.counters_mut(owner.endpoint) {
+        if let Some(counters) = self.counters_mut(call.owner.endpoint) {
             news.count(counters);
         }
-        self.settle(now, owner, id, segment);
+        self.settle(call, id, segment);
         edit
     }
 
     /// An entry was used: which class it is in now.
-    fn settle(&mut self, now: Instant, owner: Owner, id: Id, segment: &Segment) {
+    fn settle(&mut self, call: &Call, id: Id, segment: &Segment) {
         let Some(connection) = self.connections.get(id) else { return };
         let both = bit::FIN_IN | bit::FIN_OUT;
         let class = if connection.bits & both == both || segment.has(tcp_flags::RST) {
@@ -434,7 +419,7 @@ impl Vcc {
         } else {
             Class::HalfOpen
         };
-        self.connections.touch(now, id, owner.endpoint, class);
+        self.connections.touch(call.now, id, call.owner.endpoint, class);
     }
 
     fn opened(&mut self, owner: Owner, treatment: Treatment) {
@@ -461,6 +446,14 @@ impl Vcc {
     }
 }
 
+/// What holds while one frame is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    now: Instant,
+    owner: Owner,
+    policy: Policy,
+}
+
 /// Whose a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
@@ -468,228 +461,4 @@ pub struct Owner {
     pub tenant: TenantId,
     /// The endpoint.
     pub endpoint: EndpointId,
-}
-
-/// What a frame for a guest told, to be counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct News {
-    acked: u32,
-    marked: u32,
-    hidden: u32,
-    lowered: bool,
-    reduced: bool,
-    outside: bool,
-}
-
-impl News {
-    fn count(&self, counters: &mut Counters) {
-        counters.acked_bytes += u64::from(self.acked);
-        counters.marked_bytes += u64::from(self.marked);
-        counters.hidden_marks += u64::from(self.hidden);
-        counters.lowered += u64::from(self.lowered);
-        counters.reductions += u64::from(self.reduced);
-        counters.untouched[Why::Outside as usize] += u64::from(self.outside);
-    }
-}
-
-/// A segment without SYN from a guest.
-pub fn send(connection: &mut Connection, now: Instant, policy: &Policy, segment: &Segment) -> Edit {
-    let end = segment.end();
-    let has_data = end != segment.seq;
-    // A probe of what is acknowledged is nobody's retransmission.
-    let again = has_data && before(segment.seq, connection.nxt) && before(connection.una, end);
-    let is_new = before(connection.nxt, end);
-    if segment.has(tcp_flags::FIN) {
-        connection.set(bit::FIN_OUT, true);
-    }
-    let now_us = (now.0 / US) as u32;
-    if again {
-        connection.set(bit::TIMED, false);
-        if connection.is_translated() {
-            control::lost(connection, policy);
-        }
-    } else if is_new && !connection.is(bit::TIMED) {
-        connection.timed = (end, now_us);
-        connection.set(bit::TIMED, true);
-    }
-    if is_new {
-        connection.nxt = end;
-    }
-    if !connection.is_translated() {
-        return Edit::NONE;
-    }
-    let is_capable = !connection.is(bit::BLEACHED)
-        && if policy.marks_all() { true } else { segment.payload > 0 && !again };
-    let says = match connection.wire {
-        Wire::Accurate => counter(connection),
-        Wire::Classic => {
-            let latched = if connection.is(bit::LATCHED) { codes::ECE } else { 0 };
-            let reduced = segment.payload > 0 && is_new && connection.is(bit::CWR_DUE);
-            if reduced {
-                connection.set(bit::CWR_DUE, false);
-            }
-            latched | if reduced { codes::CWR } else { 0 }
-        }
-        Wire::Plain => codes::NONE,
-    };
-    Edit {
-        ecn: is_capable.then_some(ecn::ECT0).filter(|&ecn| ecn != segment.ecn),
-        codes: (says != segment.codes).then_some(says),
-        window: None,
-    }
-}
-
-/// What the next segment shows of the marks that arrived.
-fn counter(connection: &mut Connection) -> u8 {
-    if connection.is(bit::FIRST_OUT) {
-        connection.set(bit::FIRST_OUT, false);
-        return codes::received(connection.asked.1);
-    }
-    let left = connection.ce_segments.wrapping_sub(connection.ce_said);
-    connection.ce_said = connection.ce_said.wrapping_add(left.min(ACE_STEP_MOST));
-    (connection.ce_said & 7) as u8
-}
-
-/// A segment without SYN for a guest.
-pub fn receive(
-    connection: &mut Connection,
-    now: Instant,
-    policy: &Policy,
-    segment: &Segment,
-    news: &mut News,
-) -> Edit {
-    if segment.has(tcp_flags::FIN) {
-        connection.set(bit::FIN_IN, true);
-    }
-    if connection.treatment == Treatment::Opening {
-        // The guest's SYN-ACK went another way, or was never seen.
-        return Edit::NONE;
-    }
-    if connection.is_translated() {
-        if has_forgotten(connection, segment) {
-            connection.treatment = Treatment::Plain;
-            return Edit::NONE;
-        }
-        count_marks(connection, segment, news);
-    }
-    let mut edit = Edit::NONE;
-    if segment.has(tcp_flags::ACK) && !segment.has(tcp_flags::RST) {
-        edit.window = acknowledge(connection, now, policy, segment, news);
-        news.lowered |= edit.window.is_some();
-    }
-    if connection.is_translated() {
-        edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
-        edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
-    }
-    edit
-}
-
-/// Whether the peer's switch seems to have lost its state: it began with ECN on all its frames, and
-/// now neither a codepoint nor a counter comes. Nobody would report marks.
-fn has_forgotten(connection: &mut Connection, segment: &Segment) -> bool {
-    let began = connection.wire == Wire::Accurate && connection.asked.1 != ecn::NOT;
-    // A stranger does not know what the guest has sent.
-    if before(segment.ack, connection.una) || before(connection.nxt, segment.ack) {
-        return false;
-    }
-    let is_bare = segment.ecn == ecn::NOT && segment.codes == codes::NONE;
-    connection.zero_codes = if began && is_bare { connection.zero_codes.saturating_add(1) } else { 0 };
-    connection.zero_codes >= BARE_MOST
-}
-
-/// What the data of a segment say of the network's queues.
-fn count_marks(connection: &mut Connection, segment: &Segment, news: &mut News) {
-    let is_marked = segment.ecn == ecn::CE;
-    if connection.wire == Wire::Classic && segment.payload > 0 {
-        if segment.codes & codes::CWR != 0 {
-            connection.set(bit::LATCHED, false);
-        }
-        if is_marked {
-            connection.set(bit::LATCHED, true);
-        }
-    }
-    if is_marked {
-        connection.ce_segments = connection.ce_segments.wrapping_add(segment.segments);
-        connection.ce_bytes = connection.ce_bytes.wrapping_add(segment.payload);
-        news.hidden += segment.segments;
-    }
-}
-
-/// The acknowledgement in a segment: feedback, the controller, and what the guest is told.
-fn acknowledge(
-    connection: &mut Connection,
-    now: Instant,
-    policy: &Policy,
-    segment: &Segment,
-    news: &mut News,
-) -> Option<u16> {
-    let ack = segment.ack;
-    if before(ack, connection.una) || before(connection.nxt, ack) {
-        // Of unsent data, or old: no effect (RFC 5961, section 5).
-        news.outside = before(connection.nxt, ack);
-        return None;
-    }
-    let (acked, flight) = (ack.wrapping_sub(connection.una), connection.flight());
-    if !connection.is_translated() {
-        connection.una = ack;
-        return None;
-    }
-    let marked = reported(connection, segment, acked);
-    let signal = marked > 0 || connection.is(bit::PENDING);
-    if acked == 0 {
-        connection.set(bit::PENDING, signal);
-        return window::tell(connection, policy, ack, segment.window, 0);
-    }
-    connection.set(bit::PENDING, false);
-    connection.una = ack;
-    sample(connection, now, ack);
-    let before_window = (connection.reduced_to, connection.window);
-    let feedback = control::Feedback { acked, marked: marked.min(acked), signal, flight };
-    control::acknowledged(connection, policy, &feedback);
-    news.acked += acked;
-    news.marked += marked.min(acked);
-    news.reduced |= connection.reduced_to != before_window.0;
-    window::tell(connection, policy, ack, segment.window, acked)
-}
-
-/// Bytes that the peer reports as marked.
-fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
-    match connection.wire {
-        Wire::Plain => 0,
-        Wire::Classic => {
-            if segment.codes & codes::ECE != 0 { acked.max(1) } else { 0 }
-        }
-        Wire::Accurate => {
-            let shown = segment.codes;
-            if connection.is(bit::FIRST_IN) {
-                connection.set(bit::FIRST_IN, false);
-                // Only what acknowledges the SYN-ACK alone says it so; later the same bits are the counter.
-                let is_first = acked <= 1 && segment.seq == connection.first[1].wrapping_add(1);
-                if let Some(said) = codes::said_of(shown).filter(|_| is_first) {
-                    if said == ecn::NOT {
-                        connection.set(bit::BLEACHED, true);
-                    }
-                    connection.ace_seen = (handshake::FIRST_COUNT as u8 + u8::from(said == ecn::CE)) & 7;
-                    return if said == ecn::CE { u32::from(connection.mss) } else { 0 };
-                }
-            }
-            let delta = shown.wrapping_sub(connection.ace_seen) & 7;
-            connection.ace_seen = shown;
-            u32::from(delta) * u32::from(connection.mss)
-        }
-    }
-}
-
-/// A round trip, where what was timed is acknowledged and was sent once only.
-fn sample(connection: &mut Connection, now: Instant, ack: u32) {
-    if !connection.is(bit::TIMED) || before(ack, connection.timed.0) {
-        return;
-    }
-    connection.set(bit::TIMED, false);
-    let us = ((now.0 / US) as u32).wrapping_sub(connection.timed.1).max(1);
-    // RFC 6298's gain of an eighth.
-    connection.srtt = match connection.srtt {
-        0 => us,
-        srtt => srtt - srtt / 8 + us / 8,
-    };
 }

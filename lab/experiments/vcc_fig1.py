@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -243,6 +244,13 @@ class Interval:
         half = middle.half_width or 0.0
         return cls(middle.value, middle.value - half, middle.value + half)
 
+    @classmethod
+    def of_ratios(cls, ratios: Sequence[float]) -> Interval:
+        """Of numbers that are quotients: their geometric mean, so that a ratio and its inverse say
+        the same."""
+        logs = cls.of([math.log(ratio) for ratio in ratios])
+        return cls(*(math.exp(log) for log in (logs.value, logs.low, logs.high)))
+
     def verdict(self, least: float, most: float) -> str:
         """See the module."""
         if least <= self.low and self.high <= most:
@@ -253,6 +261,8 @@ class Interval:
 
 
 Number = Callable[[dict[str, Any]], float]
+#: queue, guests, pairs
+Cell = tuple[str, str, int]
 
 
 def job_s(cell: dict[str, Any]) -> float:
@@ -270,6 +280,10 @@ def background_bps(cell: dict[str, Any]) -> float:
     return 8 * float(cell["background_bytes"]) / job_s(cell)
 
 
+def _kind(what: str, kind: int) -> Number:
+    return lambda cell: float(cell[what][kind])
+
+
 @dataclass(frozen=True)
 class View:
     """The cells of one job."""
@@ -283,10 +297,10 @@ class View:
         seeds = range(1, self.plan.seeds + 1)
         return [number(self.cells[(self.job.name, queue, guests, pairs, s)]) for s in seeds]
 
-    def ratio(self, one: tuple[str, str, int], other: tuple[str, str, int], n: Number) -> Interval:
+    def ratio(self, one: Cell, other: Cell, n: Number) -> Interval:
         """Of two cells (queue, guests, pairs), seed by seed."""
         both = zip(self.values(*one, n), self.values(*other, n), strict=True)
-        return Interval.of([a / b for a, b in both])
+        return Interval.of_ratios([a / b for a, b in both])
 
     def _grid(self) -> Iterable[tuple[str, int]]:
         return ((queue, pairs) for queue in self.plan.queues for pairs in self.plan.pairs)
@@ -304,10 +318,8 @@ class View:
                 if native in self.plan.guests:
                     against = self.ratio((queue, guests, pairs), (queue, native, pairs), job_s)
                     ratio = f"{against.value:.3f}"
-                rows.append(
-                    [queue, str(pairs), guests, f"{seconds:.3f}", ratio, f"{rate:.0f}"]
-                    + [f"{timeouts.value:.1f}"]
-                )
+                numbers = [f"{seconds:.3f}", ratio, f"{rate:.0f}", f"{timeouts.value:.1f}"]
+                rows.append([queue, str(pairs), guests, *numbers])
         header = ["queue", "pairs", "job's hosts", "job, s", "x native", "background, Mbit/s"]
         title = f"{self.job.name}: no network plays it in less than {floor_s(self.job):.3f} s"
         return title + "\n" + table([*header, "timeouts"], rows)
@@ -319,11 +331,9 @@ class View:
             for guests in self.plan.guests:
                 row = [queue, str(pairs), guests]
                 for kind in range(len(KINDS)):
-                    gone = sum(
-                        self.values(queue, guests, pairs, lambda c, k=kind: c["job_lost"][k])
-                    )
-                    sent = sum(
-                        self.values(queue, guests, pairs, lambda c, k=kind: c["job_sent"][k])
+                    gone, sent = (
+                        sum(self.values(queue, guests, pairs, _kind(what, kind)))
+                        for what in ("job_lost", "job_sent")
                     )
                     row.append(f"{gone:.0f} ({100 * gone / sent:.1f} %)" if sent else "0")
                 rows.append(row)
@@ -335,9 +345,9 @@ class View:
         some = min(pairs for pairs in self.plan.pairs if pairs)
         found: list[tuple[str, Interval]] = []
 
-        def compare(what: str, one: tuple[str, str, int], two: tuple[str, str, int], n: Number):
+        def compare(what: str, one: Cell, two: Cell, n: Number) -> None:
             known = all(q in self.plan.queues and g in self.plan.guests for q, g, _ in (one, two))
-            if known and min(self.values(*two, n)) > 0:
+            if known and min(*self.values(*one, n), *self.values(*two, n)) > 0:
                 found.append((what, self.ratio(one, two, n)))
 
         for pairs in self.plan.pairs[1:] if self.plan.pairs[0] == 0 else self.plan.pairs:
@@ -394,7 +404,7 @@ class View:
                     auto = self.values("auto", guests, pairs, job_s)
                     ratios = [a / min(others) for a, others in zip(auto, times, strict=True)]
                     name = f"{self.job.name}, {pairs} pairs: {guests}, auto / better fixed setting"
-                    made.append(_claim(name, Interval.of(ratios), "x", most=AUTO_MOST))
+                    made.append(_claim(name, Interval.of_ratios(ratios), "x", most=AUTO_MOST))
         return made
 
 

@@ -450,7 +450,10 @@ mod tests {
     #[test]
     fn a_job_is_read_from_its_lines_and_what_is_wrong_is_named() {
         let job = Job::read("parallel 3\n\ncopy 0 1 9 250 7000\n").unwrap();
-        assert_eq!(job, Job { parallel: 3, copies: vec![Copy { from: 0, reducer: 1, to: 9, ready_ns: 250_000, bytes: 7000 }] });
+        assert_eq!(
+            job,
+            Job { parallel: 3, copies: vec![Copy { from: 0, reducer: 1, to: 9, ready_ns: 250_000, bytes: 7000 }] }
+        );
         for wrong in ["copy 16 0 0 0 1", "copy 0 0 1 0 0", "copy 0 0 1 0", "parallel 0", "what"] {
             assert!(Job::read(wrong).is_err(), "{wrong}");
         }

@@ -134,13 +134,7 @@ impl Connections {
     ///
     /// # Errors
     /// The endpoint, its tenant or the table has no room.
-    pub fn insert(
-        &mut self,
-        now: Instant,
-        tenant: TenantId,
-        key: Key,
-        connection: Connection,
-    ) -> Result<Id, NoRoom> {
+    pub fn insert(&mut self, now: Instant, tenant: TenantId, key: Key, connection: Connection) -> Result<Id, NoRoom> {
         let endpoint = key.endpoint;
         let pressed = !self.has_room(tenant, endpoint);
         self.sweep(now, tenant, endpoint, pressed);
@@ -197,8 +191,7 @@ impl Connections {
 
     /// Forgets what is old of the endpoint, a few entries at most.
     fn sweep(&mut self, now: Instant, tenant: TenantId, endpoint: EndpointId, pressed: bool) {
-        let (half_open_ns, linger_ns) =
-            if pressed { (HALF_OPEN_PRESSED_NS, 0) } else { (HALF_OPEN_NS, LINGER_NS) };
+        let (half_open_ns, linger_ns) = if pressed { (HALF_OPEN_PRESSED_NS, 0) } else { (HALF_OPEN_NS, LINGER_NS) };
         let ages = [(Class::Lingering, linger_ns), (Class::HalfOpen, half_open_ns), (Class::Open, IDLE_NS)];
         let mut left = SWEEP;
         for (class, age_ns) in ages {

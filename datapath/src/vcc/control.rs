@@ -5,7 +5,7 @@
 //! or a halving would take away what nobody used. Until the first signal nothing is lowered
 //! (*passive*); the window is then what was in flight.
 
-use super::connection::{Connection, before, bit};
+use super::connection::{Connection, Wire, before, bit};
 use super::{Mode, Policy};
 
 /// The window's floor in segments: what a guest is told at least, and that of natives (RFC 5681).
@@ -36,10 +36,11 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     connection.acked = connection.acked.saturating_add(acked);
     connection.marked = connection.marked.saturating_add(marked);
     connection.flights[0] = connection.flights[0].max(flight);
-    let may_reduce = !before(connection.una, connection.reduced_to);
-    if signal && may_reduce {
+    // What an acknowledgement reports of data sent before the last reduction was answered by that.
+    let is_news = !before(connection.una.wrapping_sub(acked), connection.reduced_to);
+    if signal && is_news {
         mark(connection, policy, flight);
-    } else if may_reduce && connection.is(bit::ENGAGED) {
+    } else if !before(connection.una, connection.reduced_to) && connection.is(bit::ENGAGED) {
         grow(connection, policy, acked, flight);
     }
     if !before(connection.una, connection.round_end) {
@@ -68,11 +69,11 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
     connection.idle_rounds = 0;
     let window = connection.window;
     let reduced = match policy.mode {
-        Mode::Dctcp if connection.wire == super::Wire::Accurate => {
+        Mode::Dctcp if connection.wire == Wire::Accurate => {
             if !connection.is(bit::MARKED) {
                 connection.alpha = ALL_MARKED;
             }
-            window - (u64::from(window) * u64::from(connection.alpha) >> 17) as u32
+            window - ((u64::from(window) * u64::from(connection.alpha)) >> 17) as u32
         }
         _ => window / 2,
     };
@@ -150,7 +151,7 @@ mod tests {
     fn connection(mss: u16, flight: u32) -> Connection {
         let options = Options { mss: Some(mss), ..Options::default() };
         let mut connection = Connection::new(&options);
-        connection.wire = crate::vcc::Wire::Accurate;
+        connection.wire = Wire::Accurate;
         connection.nxt = flight;
         connection
     }

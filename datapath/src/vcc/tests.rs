@@ -1,5 +1,7 @@
 //! Two switches, each with a guest, and a network between them that marks.
 
+use super::connection::Wire;
+use super::segment::{codes, ecn};
 use super::*;
 use crate::checksum;
 use crate::frame::PoolLimits;
@@ -194,8 +196,7 @@ fn a_server_that_knows_only_classic_ecn_gets_it_and_one_without_leaves_it_plain(
         let mut rig = Rig::new([Mode::Echo, Mode::Off]);
         let syn = Says { seq: 100, flags: SYN, window: 64_240, options: LINUX, ..Says::default() };
         rig.pass(CLIENT, &syn, false);
-        let answer =
-            Says { seq: 200, ack: 101, flags: SYN | ACK, codes, window: 9, options: LINUX, ..Says::default() };
+        let answer = Says { seq: 200, ack: 101, flags: SYN | ACK, codes, window: 9, options: LINUX, ..Says::default() };
         let (_, seen) = rig.pass(SERVER, &answer, false);
         assert_eq!((seen.codes, rig.connection(CLIENT).wire), (0, wire));
         let data = Says { seq: 101, ack: 201, flags: ACK, window: 502, payload: 9, ..Says::default() };
@@ -331,8 +332,12 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let data = (0usize..2, 1u8..8, any::<u8>(), any::<u8>())
-        .prop_map(|(from, segments, marks, losses)| Step::Data { from, segments, marks, losses: losses & marks });
+    let data = (0usize..2, 1u8..8, any::<u8>(), any::<u8>()).prop_map(|(from, segments, marks, losses)| Step::Data {
+        from,
+        segments,
+        marks,
+        losses: losses & marks,
+    });
     let again = (0usize..2, any::<bool>()).prop_map(|(from, marked)| Step::Again { from, marked });
     let ack = (0usize..2, prop_oneof![Just(0u16), Just(502), any::<u16>()], any::<bool>(), any::<bool>())
         .prop_map(|(from, window, marked, lost)| Step::Ack { from, window, marked, lost });

@@ -34,7 +34,7 @@ pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, 
     if acked > 0 {
         let flight = connection.nxt.wrapping_sub(ack);
         let moved = if flight > connection.window {
-            connection.edge.wrapping_add((u64::from(acked) * u64::from(connection.pace) >> 8) as u32)
+            connection.edge.wrapping_add(((u64::from(acked) * u64::from(connection.pace)) >> 8) as u32)
         } else {
             later(connection.edge, ack.wrapping_add(connection.window.max(least)))
         };

@@ -20,8 +20,7 @@ fn frame(is_ipv6: bool, is_tagged: bool, payload: Vec<u8>) -> Build<'static> {
 
 /// One's-complement sum of a packet from its TCP header on, with the pseudo-header.
 fn tcp_sum(bytes: &[u8], layout: &crate::wire::Layout) -> u16 {
-    let (l3, l4, end) =
-        (usize::from(layout.l3_offset), usize::from(layout.l4_offset), layout.end as usize);
+    let (l3, l4, end) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset), layout.end as usize);
     let addresses = if layout.l3 == L3::Ipv4 { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
     checksum::add(checksum::pseudo(&bytes[addresses], 6, end - l4), checksum::sum(&bytes[l4..end]))
 }
