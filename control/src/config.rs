@@ -10,7 +10,7 @@ use datapath::aqm::Discipline;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
-use datapath::vcc::Mode;
+use datapath::vcc::Service;
 use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
@@ -218,7 +218,7 @@ pub struct Tenant {
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
     /// What the switch does for the TCP of its endpoints.
-    pub vcc: Mode,
+    pub vcc: Service,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
 }

@@ -116,6 +116,7 @@ const TENANT: &[Key] = &[
         false,
         "congestion control that the switch runs for its endpoints' TCP",
     ),
+    ("police", Form::Flag, false, "what they send beyond the window that `vcc` tells them is dropped"),
     (
         "outside",
         Form::Texts(MAC_OR_IP),

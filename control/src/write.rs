@@ -220,7 +220,8 @@ pub fn tenant(tenant: &Tenant) -> Keys {
     w.put_list("outside", macs.chain(ips).map(Value::from).collect());
     knobs(&mut w, &tenant.knobs);
     w.put_some("flood_rate", tenant.flood_rate, rate);
-    w.put_unless_default("vcc", &tenant.vcc, &Default::default(), |mode| mode.name().into());
+    w.put_unless_default("vcc", &tenant.vcc.mode, &Default::default(), |mode| mode.name().into());
+    w.put_unless_default("police", &tenant.vcc.polices, &false, |&on| on.into());
     w.0
 }
 

@@ -18,7 +18,8 @@ use crate::frame::{Frame, Pool};
 use crate::program::{EndpointId, TenantId};
 use crate::table::Id;
 use crate::units::Instant;
-use crate::wire::{FlowKey, L4, tcp_flags};
+use crate::verdict::Reason;
+use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
 use connection::{Connection, Treatment, Why, before, bit};
 use connections::{Class, Connections, Key};
 use segment::{Edit, Segment, options_of};
@@ -67,6 +68,21 @@ impl Mode {
     }
 }
 
+/// What a tenant asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Service {
+    /// What is done for its endpoints.
+    pub mode: Mode,
+    /// Whether they are held to it: see [`Policy::polices`].
+    pub polices: bool,
+}
+
+impl From<Mode> for Service {
+    fn from(mode: Mode) -> Service {
+        Service { mode, polices: false }
+    }
+}
+
 /// Which frames say that they are ECN-capable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Marking {
@@ -87,11 +103,13 @@ pub struct Policy {
     pub marking: Marking,
     /// A guest that knows RFC 3168 only is translated where the peer knows AccECN.
     pub translates_classic: bool,
+    /// What a guest sends beyond the window that it was told is dropped.
+    pub polices: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { mode: Mode::Echo, marking: Marking::All, translates_classic: true }
+        Policy { mode: Mode::Echo, marking: Marking::All, translates_classic: true, polices: false }
     }
 }
 
@@ -126,6 +144,8 @@ pub struct Counters {
     pub lowered: u64,
     /// Reductions of a window.
     pub reductions: u64,
+    /// Segments dropped since they lay beyond the window.
+    pub policed: u64,
 }
 
 /// Connections of a switch at most.
@@ -144,6 +164,7 @@ pub struct Vcc {
 struct Place {
     owner: Owner,
     mode: Mode,
+    polices: bool,
     /// Where anything is done, or was: most endpoints have none.
     counters: Option<Box<Counters>>,
 }
@@ -162,12 +183,13 @@ impl Vcc {
 
     /// What is done for an endpoint from now on. Connections that are open go on as they began, until
     /// it is nothing; with it they are forgotten, and their guests go on by themselves.
-    pub fn set(&mut self, owner: Owner, mode: Mode) {
+    pub fn set(&mut self, owner: Owner, Service { mode, polices }: Service) {
         let at = owner.endpoint.0 as usize;
         if self.endpoints.len() <= at {
             let nobody = |endpoint: usize| Place {
                 owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
                 mode: Mode::Off,
+                polices: false,
                 counters: None,
             };
             let next = self.endpoints.len();
@@ -179,7 +201,7 @@ impl Vcc {
             self.connections.reserve(FLOWS, at + 1, owner.tenant.0 as usize + 1);
         }
         let place = &mut self.endpoints[at];
-        (place.owner, place.mode) = (owner, mode);
+        (place.owner, place.mode, place.polices) = (owner, mode, polices);
         if mode != Mode::Off && place.counters.is_none() {
             place.counters = Some(Box::default());
         }
@@ -194,7 +216,8 @@ impl Vcc {
 
     fn call(&self, now: Instant, endpoint: EndpointId) -> Option<Call> {
         let place = self.endpoints.get(endpoint.0 as usize).filter(|place| place.mode != Mode::Off)?;
-        let policy = Policy { mode: place.mode, ..Policy::default() };
+        let polices = place.polices && !matches!(place.mode, Mode::Count | Mode::EchoPublished);
+        let policy = Policy { mode: place.mode, polices, ..Policy::default() };
         Some(Call { now, owner: place.owner, policy })
     }
 
@@ -206,6 +229,12 @@ impl Vcc {
     #[must_use]
     pub fn connections(&self) -> &Connections {
         &self.connections
+    }
+
+    /// What is done for an endpoint.
+    #[must_use]
+    pub fn mode(&self, endpoint: EndpointId) -> Mode {
+        self.endpoints.get(endpoint.0 as usize).map_or(Mode::Off, |place| place.mode)
     }
 
     /// What was counted for an endpoint.
@@ -223,20 +252,41 @@ impl Vcc {
         }
     }
 
-    /// A guest sends a frame.
-    pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
-        let Some(call) = self.call(now, from) else { return };
+    /// A guest sends a frame, of which segments may be cut off.
+    ///
+    /// # Errors
+    /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides its
+    /// numbers as a fragment, and the endpoint is policed.
+    pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+        let Some(call) = self.call(now, from) else { return Ok(()) };
         let (bytes, meta) = pool.parts_mut(frame);
+        if meta.layout.fragment && is_tcp(bytes, &meta.layout) {
+            self.leave(call.owner, Why::Fragment);
+            return if call.policy.polices { Err(Reason::VccWindow) } else { Ok(()) };
+        }
         if meta.layout.l4 != L4::Tcp {
-            return self.note_other(call.owner, &meta.layout);
+            return Ok(());
         }
         let Some((segment, flow)) = Segment::of(bytes, &meta.layout, &meta.offload)
             .and_then(|segment| Some((segment, FlowKey::of(bytes, &meta.layout)?)))
         else {
-            return self.leave(call.owner, Why::Fragment);
+            return Ok(());
         };
         let key = Key { endpoint: call.owner.endpoint, flow };
         let found = self.connections.find(&key);
+        let beyond = found.and_then(|id| self.connections.get(id)).map_or(0, |connection| {
+            open::beyond(connection, now, &call.policy, &segment, meta.offload.gso_size)
+        });
+        if beyond > 0 {
+            if let Some(counters) = self.counters_mut(from) {
+                counters.policed += u64::from(beyond);
+            }
+            if beyond >= segment.segments || crate::segment::trim(pool, frame, beyond) < beyond {
+                return Err(Reason::VccWindow);
+            }
+        }
+        let (bytes, meta) = pool.parts_mut(frame);
+        let Some(segment) = Segment::of(bytes, &meta.layout, &meta.offload) else { return Ok(()) };
         let edit = if segment.is_syn() {
             let options = options_of(bytes, &meta.layout);
             self.send_syn(&call, (key, found), &segment, &options)
@@ -244,9 +294,10 @@ impl Vcc {
             self.send_known(&call, id, &segment, || options_of(bytes, &meta.layout))
         } else {
             self.leave(call.owner, Why::Unknown);
-            return;
+            return Ok(());
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
+        Ok(())
     }
 
     /// A frame is about to be delivered to a guest.
@@ -433,16 +484,20 @@ impl Vcc {
         }
     }
 
-    fn note_other(&mut self, owner: Owner, layout: &crate::wire::Layout) {
-        if layout.fragment {
-            self.leave(owner, Why::Fragment);
-        }
-    }
-
     fn leave(&mut self, owner: Owner, why: Why) {
         if let Some(counters) = self.counters_mut(owner.endpoint) {
             counters.untouched[why as usize] += 1;
         }
+    }
+}
+
+/// Whether a fragment is one of TCP.
+fn is_tcp(bytes: &[u8], layout: &Layout) -> bool {
+    match layout.l3 {
+        L3::Ipv4 => Ipv4::of(bytes, layout).is_some_and(|ip| ip.protocol() == protocol::TCP),
+        // Without the first fragment, which shows the whole header (RFC 7112), the later ones are nothing.
+        L3::Ipv6 => layout.l4 == L4::Tcp,
+        L3::Arp | L3::Other => false,
     }
 }
 

@@ -142,6 +142,8 @@ pub enum What {
     Agents,
     /// The tunnels to other hosts: their ends, their networks, the next hops on the way
     Tunnels,
+    /// Virtual congestion control: connections, marks, windows
+    Vcc,
     /// What was dropped, by reason
     Drops,
     /// The configuration that runs now

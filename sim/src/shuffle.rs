@@ -291,7 +291,7 @@ pub fn play(cell: &Cell, job: &Job) -> Result<Outcome, Violation> {
         }
     }
     for machine in 0..MACHINES {
-        if let Some(counters) = world.switch(machine).vcc_counters(EndpointId(0)) {
+        if let Some(counters) = world.switch(machine).vcc().counters(EndpointId(0)) {
             outcome.reductions += counters.reductions;
             outcome.lowered += counters.lowered;
         }
@@ -402,7 +402,7 @@ fn program(mode: Mode, topology: &Topology, machine: usize) -> Program {
         order: OrderKind::Fair,
         ingress: IngressMode::Queue,
         uplink: Some(Uplink::new(PortId(2), Both { egress: UPLINK, ingress: UPLINK })),
-        tenants: vec![tenant(10, mode), tenant(20, Mode::Off)].into(),
+        tenants: vec![tenant(10, mode.into()), tenant(20, Mode::Off.into())].into(),
         endpoints: (0..2).map(endpoint).collect(),
         ports: vec![PortFeatures::default(); 3].into(),
         fdb_age_ns: 300_000_000_000,

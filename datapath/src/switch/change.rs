@@ -296,8 +296,8 @@ impl Switch {
         self.memory.change_endpoint(id, self.program.endpoints.get(id.0), Some(&endpoint));
         let tenant = endpoint.tenant;
         if self.program.endpoints.get(id.0).is_none() {
-            let mode = self.program.tenants.get(tenant.0).map_or(vcc::Mode::Off, |tenant| tenant.vcc);
-            self.vcc.set(vcc::Owner { tenant, endpoint: id }, mode);
+            let service = self.program.tenants.get(tenant.0).map(|tenant| tenant.vcc).unwrap_or_default();
+            self.vcc.set(vcc::Owner { tenant, endpoint: id }, service);
         }
         self.program.endpoints.set(id.0, Some(endpoint));
         self.settle_change(pool, id, tenant);

@@ -6,7 +6,7 @@ use crate::sched::Scheduler;
 use crate::sched::limits::Plane;
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Instant};
-use crate::vcc;
+use crate::vcc::Vcc;
 use crate::verdict::{DropCounters, Reason};
 
 impl Switch {
@@ -43,10 +43,10 @@ impl Switch {
         stats
     }
 
-    /// What virtual congestion control counted for an endpoint; `None` where it never had any.
+    /// Virtual congestion control: its counters and connections.
     #[must_use]
-    pub fn vcc_counters(&self, endpoint: EndpointId) -> Option<&vcc::Counters> {
-        self.vcc.counters(endpoint)
+    pub fn vcc(&self) -> &Vcc {
+        &self.vcc
     }
 
     /// Counters of one tenant's traffic over the uplink, endpoints that are gone included.

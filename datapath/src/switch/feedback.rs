@@ -83,8 +83,10 @@ impl Switch {
         from: EndpointId,
         frame: Frame,
     ) -> Result<(), Reason> {
-        if self.vcc.concerns(from) {
-            self.vcc.send(pool, now, from, &frame);
+        if self.vcc.concerns(from)
+            && let Err(reason) = self.vcc.send(pool, now, from, &frame)
+        {
+            return drop_for(pool, frame, reason);
         }
         // What agents say is not held back by what others' agents have asked for.
         let is_talk = || {

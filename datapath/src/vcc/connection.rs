@@ -152,8 +152,8 @@ pub struct Connection {
     pub flights: [u32; 2],
     /// What is timed: until when it is acknowledged, and when it was sent, in us.
     pub timed: (u32, u32),
-    /// When the guest last sent, in us.
-    pub sent_at: u32,
+    /// From when on what lies beyond the edge is no longer what was allowed before, in us.
+    pub armed_at: u32,
     /// First sequence numbers: the guest's, the peer's.
     pub first: [u32; 2],
     /// Marked payload bytes that arrived.
@@ -216,7 +216,7 @@ impl Connection {
             grown: 0,
             flights: [0; 2],
             timed: (0, 0),
-            sent_at: 0,
+            armed_at: 0,
             first: [0; 2],
             ce_bytes: 0,
             ce_segments: 0,

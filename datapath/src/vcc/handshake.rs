@@ -6,12 +6,14 @@
 //! a guest is delivered as it came: the guest may speak for itself. If it does not, its SYN-ACK is
 //! answered for it. What a guest says for itself is native, and passes bit for bit.
 
-use super::connection::{Connection, Treatment, Why, Wire, bit};
+use super::connection::{Connection, Treatment, Why, Wire, bit, later};
 use super::segment::{Edit, Options, Segment, codes, ecn};
 use super::{Mode, Policy};
 
 /// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
 const TRIES_WITH_ECN: u8 = 2;
+/// The first window of a guest that is held to it, in segments (RFC 6928).
+const INITIAL_SEGMENTS: u32 = 10;
 /// The counter of marked segments begins with this on both sides (RFC 9768, section 3.2.1).
 pub(super) const FIRST_COUNT: u32 = 5;
 
@@ -114,7 +116,7 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
         connection.treatment = Treatment::Plain;
         return Edit::NONE;
     }
-    begin(connection, wire);
+    begin(connection, policy, wire);
     let said = if wire == Wire::Accurate { accurate } else { codes::CLASSIC };
     // What the peer's SYN met is told by its code, and counted (RFC 9768, section 3.2.2.3).
     count_handshake(connection, seen);
@@ -157,7 +159,7 @@ pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, 
         connection.treatment = Treatment::Plain;
         return hidden;
     }
-    begin(connection, wire);
+    begin(connection, policy, wire);
     connection.asked.1 = answer.ecn;
     connection.set(bit::FIRST_OUT, wire == Wire::Accurate);
     count_handshake(connection, answer.ecn);
@@ -180,8 +182,14 @@ fn native(connection: &mut Connection) -> Edit {
     Edit::NONE
 }
 
-/// From here on the switch speaks.
-fn begin(connection: &mut Connection, wire: Wire) {
+/// From here on the switch speaks. A guest that is held to its window has one from the start.
+fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
+    if policy.polices {
+        connection.set(bit::ENGAGED, true);
+        connection.window = INITIAL_SEGMENTS * u32::from(connection.mss);
+        let first = connection.first[0].wrapping_add(1);
+        connection.edge = later(connection.nxt, first.wrapping_add(connection.window));
+    }
     connection.wire = wire;
     connection.treatment = Treatment::Translated;
     connection.ce_segments = FIRST_COUNT;

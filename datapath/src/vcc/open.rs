@@ -1,7 +1,7 @@
 //! Segments of a connection that is open: what they are made to say, what they tell, and what a guest
 //! is shown of them.
 
-use super::connection::{Connection, Treatment, Why, Wire, before, bit};
+use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
 use super::{Counters, Policy, control, handshake, window};
 use crate::units::Instant;
@@ -11,6 +11,9 @@ use crate::wire::tcp_flags;
 const BARE_MOST: u8 = 3;
 /// How far the counter may advance in one acknowledgement, so that it is never taken for less.
 const ACE_STEP_MOST: u32 = 6;
+/// How much longer than a round trip a guest may take to heed its first lowered window, in us: frames wait
+/// in its port's ring.
+const GRACE_US: u32 = 5_000;
 /// Microseconds.
 const US: u64 = 1_000;
 
@@ -81,6 +84,32 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         codes: (says != segment.codes).then_some(says),
         window: None,
     }
+}
+
+/// How many of a frame's segments lie beyond what the guest was told it may send, of an endpoint that is
+/// held to it. Retransmissions are none, and nor is what was allowed when it was told.
+pub(super) fn beyond(
+    connection: &Connection,
+    now: Instant,
+    policy: &Policy,
+    segment: &Segment,
+    size: u16,
+) -> u32 {
+    let is_armed = policy.polices && connection.is_translated() && connection.is(bit::ENGAGED);
+    if !is_armed || segment.payload == 0 || before((now.0 / US) as u32, connection.armed_at) {
+        return 0;
+    }
+    // Where the window is closed, a byte more is a probe.
+    let edge = if connection.edge == connection.nxt { connection.edge.wrapping_add(1) } else { connection.edge };
+    let end = segment.seq.wrapping_add(segment.payload);
+    if !before(edge, end) {
+        return 0;
+    }
+    let over = end.wrapping_sub(later(edge, segment.seq));
+    if segment.segments == 1 {
+        return 1;
+    }
+    over.div_ceil(u32::from(size).max(1)).min(segment.segments)
 }
 
 /// What the next segment shows of the marks that arrived.
@@ -187,12 +216,16 @@ fn acknowledge(
     connection.set(bit::PENDING, false);
     connection.una = ack;
     sample(connection, now, ack);
-    let before_window = (connection.reduced_to, connection.window);
+    let (reduced_to, was_engaged) = (connection.reduced_to, connection.is(bit::ENGAGED));
     let feedback = control::Feedback { acked, marked: marked.min(acked), signal, flight };
     control::acknowledged(connection, policy, &feedback);
     news.acked += acked;
     news.marked += marked.min(acked);
-    news.reduced |= connection.reduced_to != before_window.0;
+    news.reduced |= connection.reduced_to != reduced_to;
+    if connection.is(bit::ENGAGED) && !was_engaged {
+        // What the guest has sent, or will send before this reaches it, was allowed.
+        connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
+    }
     window::tell(connection, policy, ack, segment.window, acked)
 }
 

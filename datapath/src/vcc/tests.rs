@@ -42,7 +42,7 @@ impl Rig {
     fn new(modes: [Mode; 2]) -> Rig {
         let sides = modes.map(|mode| {
             let mut vcc = Vcc::new(7);
-            vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, mode);
+            vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, mode.into());
             vcc
         });
         Rig { pool: Pool::new(POOL), sides, now: Instant(1_000_000) }
@@ -84,7 +84,8 @@ impl Rig {
     /// A guest sends: what is on the wire.
     fn send(&mut self, from: usize, says: &Says) -> Segment {
         let frame = self.frame(from, says);
-        self.sides[from].send(&mut self.pool, self.now, ENDPOINT, &frame);
+        let sent = self.sides[from].send(&mut self.pool, self.now, ENDPOINT, &frame);
+        assert_eq!(sent, Ok(()));
         self.read(frame)
     }
 
@@ -276,7 +277,7 @@ fn half_open_connections_of_one_endpoint_do_not_fill_the_table() {
         let layout = parse(&bytes).unwrap();
         let frame = rig.pool.alloc_from(&bytes).unwrap();
         rig.pool.meta_mut(&frame).layout = layout;
-        rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame);
+        assert_eq!(rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame), Ok(()));
         bytes.copy_from_slice(rig.pool.bytes(&frame));
         left_alone += u32::from(Segment::of(&bytes, &layout, &Default::default()).unwrap().codes == 0);
         rig.pool.free(frame);
@@ -315,6 +316,65 @@ fn a_port_that_is_used_again_begins_anew() {
     rig.open([7000, 9000], [false; 2]);
     assert_eq!(rig.connection(CLIENT).una, 7001);
     assert_eq!(rig.connection(SERVER).first, [9000, 7000]);
+}
+
+#[test]
+fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is_not() {
+    let mut rig = Rig::new([Mode::Dctcp; 2]);
+    let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
+    rig.sides[CLIENT].set(owner, Service { mode: Mode::Dctcp, polices: true });
+    rig.open([100, 200], [false; 2]);
+    // Ten segments of 1460 bytes are the first window; a hundred come, of which what fits passes.
+    let mut passed = 0;
+    for n in 0..100u32 {
+        let says = Says { seq: 101 + 1460 * n, ack: 201, flags: ACK, window: 502, payload: 1460, ..Says::default() };
+        let frame = rig.frame(CLIENT, &says);
+        match rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame) {
+            Ok(()) => passed += 1,
+            Err(reason) => assert_eq!(reason, Reason::VccWindow),
+        }
+        rig.pool.free(frame);
+    }
+    assert_eq!(passed, 10);
+    // What it may send after an acknowledgement, and sends again, passes.
+    let mut next = 101 + 14_600;
+    for _ in 0..20 {
+        rig.now = rig.now.plus_ns(300_000);
+        let answer = Says { seq: 201, ack: next, flags: ACK, window: 509, ..Says::default() };
+        let (_, seen) = rig.pass(SERVER, &answer, false);
+        let told = next.wrapping_add(u32::from(seen.window) << 7);
+        let says = Says { seq: next, ack: 201, flags: ACK, window: 502, payload: 1460, ..Says::default() };
+        while told.wrapping_sub(next) >= 1460 {
+            rig.send(CLIENT, &Says { seq: next, ..says });
+            next += 1460;
+        }
+        rig.send(CLIENT, &Says { seq: next - 1460, ..says });
+    }
+    assert!(next > 101 + 14_600 * 20, "slow start doubles the window: {next}");
+    assert_eq!(rig.sides[CLIENT].counters(ENDPOINT).unwrap().policed, 90);
+}
+
+#[test]
+fn a_policed_super_frame_loses_the_segments_beyond_the_window() {
+    let mut rig = Rig::new([Mode::Echo; 2]);
+    let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
+    rig.sides[CLIENT].set(owner, Service { mode: Mode::Echo, polices: true });
+    rig.open([100, 200], [false; 2]);
+    let build = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]))
+        .ipv4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))
+        .tcp(40_000, 80, 101)
+        .payload(vec![0; 30_000])
+        .gso(1000);
+    let frame = build.frame(&mut rig.pool).unwrap();
+    assert_eq!(rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame), Ok(()));
+    let meta = rig.pool.meta(&frame);
+    assert_eq!(crate::segment::segments(&meta.layout, &meta.offload), 14);
+    rig.pool.free(frame);
+    // And a fragment of TCP is dropped.
+    let build = build.payload(vec![0; 64]).gso(0).fragment(0, true);
+    let frame = build.frame(&mut rig.pool).unwrap();
+    assert_eq!(rig.sides[CLIENT].send(&mut rig.pool, rig.now, ENDPOINT, &frame), Err(Reason::VccWindow));
+    rig.pool.free(frame);
 }
 
 /// A step of a generated connection.
