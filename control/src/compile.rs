@@ -11,6 +11,7 @@ use crate::config::{
 };
 use crate::names::Locator;
 use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
+use datapath::aqm::Discipline;
 use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
@@ -121,6 +122,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
                 }
             }
             endpoints[place as usize].talk = talk;
+            endpoints[place as usize].aqm = discipline(switch, one, e);
         }
     }
     SwitchPlan {
@@ -233,7 +235,16 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
         flood_rate: flood_rate(endpoint),
         max_learned: endpoint.max_learned.unwrap_or(learned),
         talk: None,
+        aqm: None,
     }
+}
+
+/// The discipline of an endpoint's queues: its own, its tenant's, or that of the uplink where its frames go there.
+fn discipline(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint) -> Option<Discipline> {
+    let uplink = switch.uplink.as_ref().filter(|_| tenant.attachment != Attachment::Isolated);
+    let aqm = endpoint.aqm.or(tenant.aqm).or(uplink.and_then(|uplink| uplink.aqm));
+    // CoDel is what a lane does by itself.
+    aqm.filter(|&aqm| aqm != Discipline::Codel)
 }
 
 fn raise(share: &mut Both<Share>, direction: Direction, more: Rate) {

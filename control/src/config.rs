@@ -146,6 +146,8 @@ pub struct Uplink {
     pub flood_per_second: Option<u32>,
     /// Copies of these, in each network; `None` for the default.
     pub flood_rate: Option<Rate>,
+    /// The discipline of queues for it, where neither tenant nor endpoint says otherwise.
+    pub aqm: Option<Discipline>,
 }
 
 /// A port, and how its device is set up where it has one.
@@ -215,6 +217,8 @@ pub struct Tenant {
     pub outside: Outside,
     /// Its knobs. Without guarantee it has its endpoints' sum.
     pub knobs: Knobs,
+    /// The discipline of its endpoints' queues, where they do not say otherwise.
+    pub aqm: Option<Discipline>,
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
     /// What the switch does for the TCP of its endpoints.
@@ -270,6 +274,8 @@ pub struct Endpoint {
     pub knobs: Knobs,
     /// Bound of its queue in each direction.
     pub queue_bytes: u64,
+    /// What its queues do before they are full; `None` for its tenant's.
+    pub aqm: Option<Discipline>,
     /// Flooded frames a second; `None` for the default.
     pub flood_per_second: Option<u32>,
     /// Copies of what it floods; `None` for the default.
@@ -287,6 +293,7 @@ impl Default for Endpoint {
             trunk: false,
             knobs: Knobs::default(),
             queue_bytes: DEFAULT_QUEUE_BYTES,
+            aqm: None,
             flood_per_second: None,
             flood_rate: None,
             max_learned: None,

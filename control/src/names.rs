@@ -2,6 +2,7 @@
 
 use crate::units::Wrong;
 use agent::settings::ControllerKind;
+use datapath::aqm::{At, Discipline, Red, Step};
 use datapath::guard::Allow;
 use datapath::link::Side;
 use datapath::program::{IngressMode, OrderKind};
@@ -59,6 +60,23 @@ pub const INGRESS_MODES: [(&str, IngressMode); 3] = [
 /// How `controller` is written.
 pub const CONTROLLERS: [(&str, ControllerKind); 2] =
     [("rate", ControllerKind::Rate), ("gatekeeper", ControllerKind::Gatekeeper)];
+
+/// How a queue's `kind` is written; parameters are read apart.
+pub const DISCIPLINES: [(&str, Discipline); 6] = [
+    ("droptail", Discipline::DropTail),
+    ("codel", Discipline::Codel),
+    ("red", Discipline::Red(Red::VCC_RED1)),
+    ("step", Discipline::Step(Step { mark_bytes: 0, at: At::Arrival })),
+    ("sojourn", Discipline::Sojourn { target_ns: 0 }),
+    ("auto", Discipline::Auto),
+];
+
+/// How `preset` of RED is written.
+pub const RED_PRESETS: [(&str, Red); 3] =
+    [("vcc-red1", Red::VCC_RED1), ("vcc-red2", Red::VCC_RED2), ("vcc-red3", Red::VCC_RED3)];
+
+/// How `at` of a threshold is written.
+pub const AT: [(&str, At); 2] = [("arrival", At::Arrival), ("departure", At::Departure)];
 
 const NOTHING: Allow = Allow { dhcp_server: false, router: false, control_protocols: false, learned_addresses: false };
 
