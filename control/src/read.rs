@@ -202,7 +202,7 @@ fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Service {
             format!("there is no window to hold guests to with `vcc = \"{}\"`", mode.name()),
             "set `vcc` to \"echo\" or \"dctcp\", or remove `police`",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     Service { mode, polices }
 }

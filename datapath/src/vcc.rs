@@ -55,6 +55,12 @@ impl Mode {
     /// All modes.
     pub const ALL: [Mode; 5] = [Mode::Off, Mode::Count, Mode::Echo, Mode::EchoPublished, Mode::Dctcp];
 
+    /// Whether frames are changed.
+    #[must_use]
+    pub const fn translates(self) -> bool {
+        !matches!(self, Mode::Off | Mode::Count)
+    }
+
     /// The name by which configuration calls it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -117,7 +123,7 @@ impl Policy {
     /// Whether frames are changed.
     #[must_use]
     pub fn translates(&self) -> bool {
-        !matches!(self.mode, Mode::Off | Mode::Count)
+        self.mode.translates()
     }
 
     /// Whether all frames of a translated connection are capable.

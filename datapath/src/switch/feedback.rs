@@ -3,6 +3,7 @@
 //! Both cost nothing where no agent runs: see [`crate::pair`] and [`crate::arrivals`].
 
 use super::Switch;
+use super::look::drop_for;
 use crate::arrivals::{Arrival, QueueSample};
 use crate::frame::{Frame, Pool};
 use crate::pair::{PairError, PairStats, Toward};

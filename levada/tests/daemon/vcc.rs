@@ -48,8 +48,7 @@ name = "wire"
 rate = "40 Mbit/s"
 delay = "1 ms"
 queue = "1 MiB"
-discipline = "ecn"
-mark = "30 kB"
+aqm = { kind = "step", threshold = "30000 B" }
 "#;
 
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 7, 0, 2), 7070);
