@@ -10,7 +10,7 @@ use crate::config::{
     Switch, Tenant,
 };
 use crate::names::Locator;
-use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
+use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan, VhostPlan};
 use datapath::aqm::Discipline;
 use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
@@ -346,9 +346,19 @@ impl<'a> Ports<'a> {
                 group: self.groups.get(directory.as_str()).map(|&group| group.clone()),
                 mtu: device.mtu,
             }),
+            Locator::VhostUser(socket) => PortKind::VhostUser(VhostPlan {
+                socket: socket.clone(),
+                listen: device.listen,
+                group: device.group.clone(),
+                queues: device.queues,
+                offload: device.offload,
+                sealed: device.sealed,
+                mtu: device.mtu,
+            }),
         };
-        // A datagram to a VDE client is one whole frame.
-        let offload = if matches!(kind, PortKind::Vde(_)) { OffloadSupport::NONE } else { OffloadSupport::ALL };
+        // A datagram to a VDE client is one whole frame; what a guest takes is known when its driver has said it.
+        let is_plain = matches!(kind, PortKind::Vde(_) | PortKind::VhostUser(_));
+        let offload = if is_plain { OffloadSupport::NONE } else { OffloadSupport::ALL };
         self.plans.set(id.0, Some(PortPlan { locator, kind }));
         self.features.set(id.0, Some(PortFeatures { offload, max_frame: device.mtu + ETHERNET_HEADER }));
     }

@@ -173,8 +173,16 @@ pub struct Device {
     pub hub: bool,
     /// Of a VDE directory: the permission bits of its control socket.
     pub mode: Option<u32>,
-    /// Of a VDE directory: its group.
+    /// Of a VDE directory, or of the socket that is made for a virtual machine: its group.
     pub group: Option<String>,
+    /// Of a virtual machine: the pairs of rings that it is offered.
+    pub queues: u32,
+    /// Of a virtual machine: whether the switch makes the socket, and the machine connects to it.
+    pub listen: bool,
+    /// Of a virtual machine: whether it is offered segmentation and checksums.
+    pub offload: bool,
+    /// Of a virtual machine: whether its memory must be a file that cannot be cut short.
+    pub sealed: bool,
 }
 
 impl Default for Device {
@@ -191,6 +199,10 @@ impl Default for Device {
             hub: false,
             mode: None,
             group: None,
+            queues: 1,
+            listen: false,
+            offload: true,
+            sealed: true,
         }
     }
 }

@@ -157,6 +157,10 @@ fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {
         hub: r.get(t, "hub", values::flag).unwrap_or(default.hub),
         mode: r.get(t, "mode", values::mode),
         group: r.get(t, "group", values::group),
+        queues: r.get(t, "queues", values::queues).unwrap_or(default.queues),
+        listen: r.get(t, "listen", values::flag).unwrap_or(default.listen),
+        offload: r.get(t, "offload", values::flag).unwrap_or(default.offload),
+        sealed: r.get(t, "sealed", values::flag).unwrap_or(default.sealed),
     }
 }
 

@@ -296,6 +296,10 @@ fn device(w: &mut Writer, device: &Device) {
     w.put_unless_default("hub", &device.hub, &default.hub, |&v| v.into());
     w.put_some("mode", device.mode, |v| format!("{v:04o}").into());
     w.put_some("group", device.group.as_deref(), Into::into);
+    w.put_unless_default("queues", &device.queues, &default.queues, |&v| v.into());
+    w.put_unless_default("listen", &device.listen, &default.listen, |&v| v.into());
+    w.put_unless_default("offload", &device.offload, &default.offload, |&v| v.into());
+    w.put_unless_default("sealed", &device.sealed, &default.sealed, |&v| v.into());
 }
 
 fn identity(w: &mut Writer, identity: &Identity) {

@@ -15,4 +15,5 @@ pub mod store;
 pub mod switch;
 pub mod vcc;
 pub mod vde;
+pub mod vhost;
 pub mod vxlan;

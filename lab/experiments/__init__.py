@@ -21,4 +21,5 @@ EXPERIMENTS = {
     "restart": "lab.experiments.restart",
     "scale": "lab.experiments.scale",
     "vcc-fig1": "lab.experiments.vcc_fig1",
+    "vm": "lab.experiments.vm",
 }

@@ -4,7 +4,7 @@ use crate::config::{
     EtcdUrl, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
     MIN_QUEUE_BYTES,
 };
-use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS};
+use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, MAX_QUEUES, ORDERS};
 use crate::problem::nearest;
 use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};
@@ -164,6 +164,11 @@ pub(super) fn mtu(value: &DeValue<'_>) -> Result<u32, Wrong> {
 
 pub(super) fn count(value: &DeValue<'_>) -> Result<u32, Wrong> {
     integer(value, 0, 1_000_000)
+}
+
+/// Pairs of rings of a virtual machine.
+pub(super) fn queues(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 1, MAX_QUEUES)
 }
 
 /// Frames in a device's ring: its `txqueuelen`.

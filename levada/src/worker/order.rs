@@ -72,6 +72,13 @@ pub enum Order {
         /// The port.
         port: AnyPort,
     },
+    /// Send a device's port back, and have none until [`Order::Restore`]: it is about to be another.
+    Take {
+        /// Its number.
+        device: usize,
+        /// Where to. Has room for one.
+        reply: SyncSender<Option<AnyPort>>,
+    },
     /// Send back second descriptors of the devices, with their numbers.
     Lend {
         /// Of which.
@@ -107,6 +114,13 @@ pub enum Order {
         offload: Offload,
         /// Where to send the answer: `None` where there is no buffer. Has room for one.
         reply: SyncSender<Option<Journey>>,
+    },
+    /// A device's line has got a carrier, or lost it.
+    Carrier {
+        /// Its number.
+        device: usize,
+        /// Whether it has one.
+        is_up: bool,
     },
     /// Another daemon's agent has said something.
     Heard {
@@ -163,6 +177,10 @@ impl Worker {
             Order::Passed(all) => self.count_past(&all),
             Order::Gone { device, why } => self.lose(device, why),
             Order::Restore { device, port } => self.restore(device, port),
+            Order::Take { device, reply } => {
+                self.paused.retain(|&paused| paused != device);
+                let _ = reply.try_send(self.outside.devices[device].rest());
+            }
             Order::Trace(trace) => {
                 let now = self.outside.now;
                 if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {
@@ -172,6 +190,7 @@ impl Worker {
             Order::Explain { switch, port, bytes, offload, reply } => {
                 let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
             }
+            Order::Carrier { device, is_up } => self.carrier(device, is_up),
             Order::Heard { from, datagram } => self.receive(&from, &datagram),
             Order::Voice(voice) => self.set_voice(voice),
             Order::Speak { switch, port, bytes } => self.speak(switch, port, &bytes),

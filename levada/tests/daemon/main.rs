@@ -25,4 +25,5 @@ mod traffic;
 mod tunnels;
 mod vcc;
 mod vde;
+mod vhost;
 mod watching;
