@@ -138,12 +138,7 @@ const TENANT: &[Key] = &[
     ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
     ("aqm", Form::Table(AQM), false, "what its endpoints' queues do before they are full"),
     ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
-    (
-        "vcc",
-        Form::Vcc,
-        false,
-        "congestion control that the switch runs for its endpoints' TCP",
-    ),
+    ("vcc", Form::Vcc, false, "congestion control that the switch runs for its endpoints' TCP"),
     ("police", Form::Flag, false, "what they send beyond the window that `vcc` tells them is dropped"),
     (
         "outside",

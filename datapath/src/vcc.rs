@@ -280,9 +280,9 @@ impl Vcc {
         };
         let key = Key { endpoint: call.owner.endpoint, flow };
         let found = self.connections.find(&key);
-        let beyond = found.and_then(|id| self.connections.get(id)).map_or(0, |connection| {
-            open::beyond(connection, now, &call.policy, &segment, meta.offload.gso_size)
-        });
+        let beyond = found
+            .and_then(|id| self.connections.get(id))
+            .map_or(0, |connection| open::beyond(connection, now, &call.policy, &segment, meta.offload.gso_size));
         if beyond > 0 {
             if let Some(counters) = self.counters_mut(from) {
                 counters.policed += u64::from(beyond);

@@ -88,13 +88,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
 
 /// How many of a frame's segments lie beyond what the guest was told it may send, of an endpoint that is
 /// held to it. Retransmissions are none, and nor is what was allowed when it was told.
-pub(super) fn beyond(
-    connection: &Connection,
-    now: Instant,
-    policy: &Policy,
-    segment: &Segment,
-    size: u16,
-) -> u32 {
+pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, segment: &Segment, size: u16) -> u32 {
     let is_armed = policy.polices && connection.is_translated() && connection.is(bit::ENGAGED);
     if !is_armed || segment.payload == 0 || before((now.0 / US) as u32, connection.armed_at) {
         return 0;
