@@ -13,6 +13,7 @@ use crate::overlay::{Overlay, OverlayChange};
 use crate::service::connections::DEFAULT_CONNECTIONS;
 use crate::service::{Service, ServiceId};
 use crate::units::{Both, Direction, Rate};
+use crate::vcc;
 use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -112,12 +113,14 @@ pub struct Tenant {
     pub flood_rate: Rate,
     /// Addresses in its network that are outside, such as a router's: no endpoint claims them that does not list them itself.
     pub outside: Outside,
+    /// What the switch does for the TCP of its endpoints.
+    pub vcc: vcc::Service,
 }
 
 impl Default for Tenant {
     fn default() -> Self {
         let (attachment, share, outside) = (Attachment::default(), Both::default(), Outside::default());
-        Tenant { attachment, share, flood_rate: Rate::UNLIMITED, outside }
+        Tenant { attachment, share, flood_rate: Rate::UNLIMITED, outside, vcc: vcc::Service::default() }
     }
 }
 

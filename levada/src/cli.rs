@@ -161,6 +161,8 @@ pub enum What {
     Services,
     /// The connections of one service: show connections SWITCH/TENANT/SERVICE [CLIENT]
     Connections,
+    /// Virtual congestion control: connections, marks, windows
+    Vcc,
     /// The dropped frames, by reason
     Drops,
     /// The configuration that runs now

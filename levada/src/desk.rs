@@ -4,6 +4,7 @@ mod agents;
 mod services;
 mod tables;
 mod trace;
+mod vcc;
 
 use crate::announce::{self, Announced};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};

@@ -10,6 +10,7 @@ use crate::seat::ClusterReply;
 use crate::services::{ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};
+use crate::vcc::VccReply;
 use control::action::Kind;
 use control::schema;
 use schemars::SchemaGenerator;
@@ -27,6 +28,7 @@ pub fn document() -> Value {
     let cluster = generator.subschema_for::<ClusterReply>();
     let agents = generator.subschema_for::<AgentsReply>();
     let tunnels = generator.subschema_for::<TunnelsReply>();
+    let vcc = generator.subschema_for::<VccReply>();
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
@@ -109,6 +111,7 @@ pub fn document() -> Value {
             "/v1/services": get("services", "The services: what their backends have in flight, what was refused", json!(services)),
             "/v1/connections": asked("connections", "The connections of one service", &connections),
             "/v1/load": asked("load", "Tells the load average of a service's backend", &load),
+            "/v1/vcc": get("vcc", "What virtual congestion control does, by endpoint and connection", json!(vcc)),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",
                 "summary": "The report as OpenMetrics text",

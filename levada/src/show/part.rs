@@ -60,7 +60,8 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
         | What::Connections
         | What::Services
         | What::Tables
-        | What::Tunnels => Vec::new(),
+        | What::Tunnels
+        | What::Vcc => Vec::new(),
     }
 }
 
@@ -286,7 +287,8 @@ pub fn json(report: &Report, what: What) -> Value {
         | What::Connections
         | What::Services
         | What::Tables
-        | What::Tunnels => Vec::new(),
+        | What::Tunnels
+        | What::Vcc => Vec::new(),
     };
     let word = match what {
         What::Switches => "switches",
@@ -303,7 +305,8 @@ pub fn json(report: &Report, what: What) -> Value {
         | What::Connections
         | What::Services
         | What::Tables
-        | What::Tunnels => "all",
+        | What::Tunnels
+        | What::Vcc => "all",
     };
     json!({"version": report.version, "name": report.name, "now_ns": report.now_ns, word: list})
 }

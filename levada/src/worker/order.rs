@@ -9,6 +9,7 @@ use super::services::ServiceCount;
 use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
+use super::vcc::VccPart;
 use super::{AnyPort, Chore, Lent, Way, Worker};
 use crate::peers::Voice;
 use datapath::journey::Journey;
@@ -70,6 +71,15 @@ pub enum Order {
         backend: Box<Backend>,
         /// Its load average, in thousandths.
         load: u64,
+    },
+    /// Say what virtual congestion control does for endpoints of a switch.
+    Vcc {
+        /// The switch.
+        switch: usize,
+        /// The endpoint to begin at.
+        from: u32,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<VccPart>,
     },
     /// A device lost frames before they could be read.
     Drops {
@@ -199,6 +209,9 @@ impl Worker {
                 let _ = reply.try_send(self.connections(switch, service, client));
             }
             Order::Load { switch, service, backend, load } => self.take_load(switch, service, &backend, load),
+            Order::Vcc { switch, from, reply } => {
+                let _ = reply.try_send(self.vcc(switch, from));
+            }
             Order::Drops { device, frames } => self.count_drops(device, frames),
             Order::Passed(all) => self.count_past(&all),
             Order::Gone { device, why } => self.lose(device, why),
