@@ -11,7 +11,7 @@ use datapath::aqm::Discipline;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
-use datapath::vcc::Service;
+use datapath::vcc;
 use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
@@ -239,7 +239,7 @@ pub struct Tenant {
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
     /// What the switch does for the TCP of its endpoints.
-    pub vcc: Service,
+    pub vcc: vcc::Service,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
     /// Addresses that several of them, or machines outside, answer for.
