@@ -7,6 +7,7 @@ use crate::action::Kind;
 use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
 use crate::names::{AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, MAX_QUEUES, ORDERS, RED_PRESETS};
 use agent::settings::MOST_SAMPLES;
+use datapath::vcc::Mode;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
 
@@ -30,6 +31,8 @@ enum Form {
     RedPreset,
     /// The names of [`AT`].
     At,
+    /// The names of [`Mode::ALL`].
+    Vcc,
     /// A table of these keys.
     Table(&'static [Key]),
     /// A list of tables of these keys.
@@ -135,6 +138,8 @@ const TENANT: &[Key] = &[
     ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
     ("aqm", Form::Table(AQM), false, "what its endpoints' queues do before they are full"),
     ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
+    ("vcc", Form::Vcc, false, "congestion control that the switch runs for its endpoints' TCP"),
+    ("police", Form::Flag, false, "what they send beyond the window that `vcc` tells them is dropped"),
     (
         "outside",
         Form::Texts(MAC_OR_IP),
@@ -266,6 +271,7 @@ impl Form {
             Form::Ingress => json!({"enum": INGRESS_MODES.map(|(name, _)| name)}),
             Form::Controller => json!({"enum": CONTROLLERS.map(|(name, _)| name)}),
             Form::Discipline => json!({"enum": DISCIPLINES.map(|(name, _)| name)}),
+            Form::Vcc => json!({"enum": Mode::ALL.map(Mode::name)}),
             Form::RedPreset => json!({"enum": RED_PRESETS.map(|(name, _)| name)}),
             Form::At => json!({"enum": AT.map(|(name, _)| name)}),
             Form::Table(keys) => {

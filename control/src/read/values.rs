@@ -12,6 +12,7 @@ use datapath::aqm::{At, Discipline, Red};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::Rate;
+use datapath::vcc::Mode;
 use datapath::wire::Mac;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use std::net::{IpAddr, SocketAddr};
@@ -111,6 +112,10 @@ pub(super) fn order(value: &DeValue<'_>) -> Result<OrderKind, Wrong> {
 
 pub(super) fn ingress(value: &DeValue<'_>) -> Result<IngressMode, Wrong> {
     choice(value, &INGRESS_MODES, "ingress mode")
+}
+
+pub(super) fn vcc(value: &DeValue<'_>) -> Result<Mode, Wrong> {
+    choice(value, &Mode::ALL.map(|mode| (mode.name(), mode)), "mode of virtual congestion control")
 }
 
 pub(super) fn rate(value: &DeValue<'_>) -> Result<Rate, Wrong> {
