@@ -147,7 +147,7 @@ fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
     } else if endpoint.identity.allow.learned_addresses {
         findings.warning(
             place.key("allow"),
-            format!("endpoint \"{name}\" may have any address that nobody has declared or uses, and gets what is for addresses that nobody is known to have; tenants share its network"),
+            format!("endpoint \"{name}\" may use any address that no other endpoint declares or uses, and receives frames to unknown addresses; tenants share its network"),
             "give it its `mac` instead",
         );
     }
@@ -164,7 +164,7 @@ fn check_room(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint, roo
         ),
         (Attachment::Vxlan(_), _) => (
             format!(
-                "packets above {room} bytes do not fit into a tunnel: who sends them is told so, or they are dropped"
+                "packets above {room} bytes do not fit into a tunnel: the sender receives \"packet too big\", or they are dropped"
             ),
             format!("set the interface's MTU and `mtu` to {room}, or raise the uplink's mtu from {uplink}"),
         ),

@@ -54,7 +54,7 @@ impl Changes {
         self.post(move |desk| {
             let _ = reply.try_send(change(desk));
         })?;
-        answer.recv().map_err(|_| Fault::Failed("a fault of levada; see its log".to_owned()))
+        answer.recv().map_err(|_| Fault::Failed("the change failed by a fault of levada; see its log".to_owned()))
     }
 
     /// Has a change made, when its turn comes.
@@ -62,7 +62,7 @@ impl Changes {
     /// # Errors
     /// The thread has ended.
     pub fn post(&self, change: impl FnOnce(&Desk) + Send + 'static) -> Result<(), Fault> {
-        self.0.send(Box::new(change)).map_err(|_| Fault::Busy("the daemon ends"))
+        self.0.send(Box::new(change)).map_err(|_| Fault::Busy("the daemon is stopping; try again when it runs"))
     }
 }
 

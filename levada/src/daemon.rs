@@ -45,6 +45,7 @@ use datapath::frame::{MAX_FRAME, Pool};
 use ports::netns::{self, Netns};
 use ports::{Inherited, Survey};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::io;
 use std::iter;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -104,26 +105,31 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let (count, names) = notify::inherited();
     let stored = os::take_descriptors(count);
     let (checked, warnings) = check::load(file)?;
-    let mut plan = checked.plan.ok_or_else(|| Failure::Failed("the configuration is not good".to_owned()))?;
+    let mut plan = checked.plan.ok_or_else(|| {
+        Failure::Failed(format!("{} has errors; run levada check {}", file.display(), file.display()))
+    })?;
     let log = Log::new(&plan.name, format);
     complain(&log, &warnings);
     if let Some(why) = settle(&mut plan, None) {
         log.line(Level::Warning, &why);
     }
     // Before any other thread, so that all of them leave the signals to this one.
-    let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
+    let signals = Signals::block().map_err(failed("cannot receive signals"))?;
     let elsewhere = if takeover { Vec::new() } else { places_without_name(&plan) };
     for warning in privileges::begin(privileges::looks_at_processes(&plan)) {
         log.line(Level::Warning, &warning);
     }
-    let mut asked = Asked::of(signals, log.clone()).map_err(failed("cannot wait for signals"))?;
+    let mut asked = Asked::of(signals, log.clone()).map_err(failed("cannot receive signals"))?;
     let notifier = Notifier::from_environment();
     let (mut rundir, inheritance) = if takeover {
         inherit(&plan.name)?
     } else {
         let rundir = take_rundir(&plan.name)?;
         for why in rundir.remove_directories().into_iter().filter_map(Result::err) {
-            log.line(Level::Warning, &format!("what a killed process left cannot be removed: {why}"));
+            log.line(
+                Level::Warning,
+                &format!("a file of a killed process cannot be removed: {why}; remove it by hand"),
+            );
         }
         let known_as = names.iter().map(|name| notify::known_as(name)).chain(iter::repeat(None));
         let stored = stored.into_iter().zip(known_as);
@@ -135,7 +141,7 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     notifier.ready(&status(&plan));
     notifier.forget(&names);
     let watched = notifier.watch(running.inbox.clone(), running.bell.clone());
-    watched.map_err(failed("cannot start a thread"))?;
+    watched.map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
     // All that are to have more have been started.
     if let Err(why) = confine(Duty::Main) {
         log.line(Level::Warning, &why);
@@ -150,7 +156,11 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     if end == End::GivenAway {
         rundir.leave();
     }
-    if crashed { Err(Failure::Failed("the worker has crashed; this is a fault of levada".to_owned())) } else { Ok(()) }
+    if crashed {
+        Err(Failure::Failed("the worker has crashed, a fault of levada; please report it with the log".to_owned()))
+    } else {
+        Ok(())
+    }
 }
 
 /// What the service manager shows of a daemon that has started.
@@ -166,7 +176,16 @@ fn complain(log: &Log, warnings: &str) {
 }
 
 fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
-    move |error| Failure::Failed(format!("{what}: {error}"))
+    move |error| {
+        let remedy = match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE) => "; raise the limit of open files (LimitNOFILE=, fs.file-max)",
+            Some(Errno::ACCESS | Errno::ROFS) => {
+                "; run as root, or set LEVADA_RUN_DIR to a directory that you may write"
+            }
+            _ => "",
+        };
+        Failure::Failed(format!("{what}: {error}{remedy}"))
+    }
 }
 
 /// Asks the process that runs `name` for what it has.
@@ -174,8 +193,10 @@ fn inherit(name: &str) -> Result<(RunDir, Inheritance), Failure> {
     let base = rundir::base();
     let (taker, lock, descriptors) = Taker::ask(&rundir::handover(&base, name)).map_err(|error| {
         let remedy = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => "; without --takeover it is started anew",
-            _ => "; it goes on as it was",
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                "; no process runs it: start it without --takeover"
+            }
+            _ => "; the old process continues",
         };
         Failure::Failed(format!("cannot take over from the process that runs \"{name}\": {error}{remedy}"))
     })?;
@@ -255,11 +276,11 @@ impl Running {
             inbox: orders,
             chores: chores.clone(),
         };
-        let mut worker = Worker::new(parts).map_err(failed("cannot watch the ports"))?;
+        let mut worker = Worker::new(parts).map_err(failed("the worker cannot watch its ports (epoll)"))?;
         let group =
             desk::group(&config.daemon).map_err(|(what, remedy)| Failure::Failed(format!("{what}: {remedy}")))?;
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), Some(rundir.ledger()));
-        let plugs = plugs.map_err(failed("cannot watch VDE clients"))?;
+        let plugs = plugs.map_err(failed("cannot watch VDE clients (epoll)"))?;
         let (news, heard) = sync_channel(CHORES);
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news.clone());
         let front_ends = front_ends.map_err(failed("cannot watch virtual machines"))?;
@@ -275,11 +296,13 @@ impl Running {
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = chores.send(chore);
         let opened = crate::door::Door::open(&rundir.coming(SOCKET), rundir.place(SOCKET), group);
-        let (visitors, listener) = opened.map_err(failed("cannot listen on the control socket"))?;
+        let (visitors, listener) =
+            opened.map_err(failed("cannot listen on the control socket in the run directory"))?;
         let visitors = Arc::new(visitors);
-        let door = UnixListener::bind(rundir.coming(HANDOVER)).map_err(failed("cannot listen for a takeover"))?;
-        let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
-        let lock = rundir.lock().map_err(failed("cannot keep the lock"))?;
+        let door = UnixListener::bind(rundir.coming(HANDOVER))
+            .map_err(failed("cannot listen on the takeover socket in the run directory"))?;
+        let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket pair"))?;
+        let lock = rundir.lock().map_err(failed("cannot duplicate the lock of the run directory"))?;
         let (mail, ring, admitted) = (inbox.clone(), bell.clone(), Arc::clone(&visitors));
         let (stir, stirred) = sync_channel(1);
         // One that waits stands for all since.
@@ -289,11 +312,11 @@ impl Running {
         let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted, socket, changed));
         let seen = sights.clone();
         let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news, chores.clone(), seen);
-        let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
+        let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket pair"))?;
         let from = inheritance.taker.as_ref().map(|taker| taker.from);
         // From here on nobody else reads the devices.
         let taken = inheritance.taker.map(|taker| taker.take(plugs.inherited())).transpose();
-        let taken = taken.map_err(failed("the takeover failed, and the old process goes on"))?;
+        let taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
         if let Some(spoils) = &taken {
             import(&mut worker, plan, &spoils.state, log);
         }
@@ -307,7 +330,7 @@ impl Running {
             let _alive = alive;
             worker.run();
         })?;
-        rundir.announce().map_err(failed("cannot put the sockets in their place"))?;
+        rundir.announce().map_err(failed("cannot rename the sockets in the run directory"))?;
         desk.join_others();
         plugs.write_down(rundir.ledger());
         if let Some(from) = from {
@@ -315,8 +338,8 @@ impl Running {
         }
         settle_adopted(adopted, &sights, log);
         desk.begin_shortcuts();
-        let changes =
-            Changes::start(Arc::clone(&desk), plugs.clone(), log.clone()).map_err(failed("cannot start a thread"))?;
+        let changes = Changes::start(Arc::clone(&desk), plugs.clone(), log.clone())
+            .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
         let upkeep = spawn("levada-upkeep", Duty::Upkeep, log, move || upkeep.run(&errands))?;
         // Ends with upkeep.
         let bringer = changes.clone();
@@ -353,7 +376,8 @@ impl Running {
         let (served, complaint, maker) = (Arc::clone(&desk), log.clone(), changes.clone());
         spawn("levada-http", Duty::Serving, log, move || {
             if let Err(error) = http::serve(listener, served, maker, visitors) {
-                complaint.line(Level::Warning, &format!("the control socket is not served: {error}"));
+                complaint
+                    .line(Level::Warning, &format!("the control socket is not served: {error}; restart the daemon"));
             }
         })?;
         let giver = Giver {
@@ -453,13 +477,19 @@ impl Running {
         let ended = |name: &str, thread, patience: Duration| {
             let ended = ending::join(thread, patience);
             if ended.is_none() {
-                log.line(Level::Warning, &format!("{name} has not ended within {} s", patience.as_secs()));
+                log.line(
+                    Level::Warning,
+                    &format!(
+                        "the thread {name} has not ended within {} s, and is ended with the process",
+                        patience.as_secs()
+                    ),
+                );
             }
             ended
         };
         ending::send(&self.inbox, if end == End::GivenAway { Order::Finish } else { Order::Stop }, STOPPING);
         self.bell.ring();
-        let crashed = ended("the worker", self.worker, CLOSING) == Some(false);
+        let crashed = ended("levada-worker", self.worker, CLOSING) == Some(false);
         self.desk.leave_others();
         self.plugs.stop();
         self.front_ends.stop();
@@ -492,7 +522,10 @@ fn spawn_after(
         }
         work();
     };
-    thread::Builder::new().name(name.to_owned()).spawn(thread).map_err(failed("cannot start a thread"))
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(thread)
+        .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))
 }
 
 /// Goes on with what the switches of another process knew.
@@ -502,7 +535,10 @@ fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
         if let Err(why) = worker.import(switch, &known, away_ns) {
             log.line(
                 Level::Warning,
-                &format!("switch {} begins without what was known: {why}", plan.switches[switch].name),
+                &format!(
+                    "switch {} starts without the learned state of the old process: {why}",
+                    plan.switches[switch].name
+                ),
             );
         }
     }

@@ -59,7 +59,10 @@ impl fmt::Display for Fault {
         match self {
             Fault::Busy(why) => write!(f, "{why}"),
             Fault::Conflict { revision } => {
-                write!(f, "the configuration is at revision {revision}: look at it again, then decide anew")
+                write!(
+                    f,
+                    "the configuration is at revision {revision}; read it again (levada show config), then repeat the change"
+                )
             }
             Fault::Refused(problems) => {
                 write!(f, "the change is refused; nothing was changed")?;
@@ -299,7 +302,9 @@ impl Desk {
         let (config, revision) = self.running();
         let (actions, name) = (between(&config, wanted), &config.daemon.name);
         if *name != wanted.daemon.name {
-            return Err(format!("a running daemon keeps its name \"{name}\"; restart it to have another"));
+            return Err(format!(
+                "a running daemon keeps its name \"{name}\"; restore [daemon] name, or restart the daemon"
+            ));
         }
         if actions.is_empty() {
             // Certificates may have changed.
@@ -328,7 +333,7 @@ impl Desk {
         if differs {
             let (config, _) = self.running();
             if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
-                self.log.line(Level::Warning, &format!("what has changed outside cannot be followed: {fault}"));
+                self.log.line(Level::Warning, &format!("a change of interfaces or routes cannot be applied: {fault}"));
             }
         }
         let interfaces = all.iter().filter_map(|news| match news {
@@ -345,7 +350,7 @@ impl Desk {
         let mut site = lock(&self.site);
         let (config, _) = self.running();
         if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
-            self.log.line(Level::Warning, &format!("what other hosts have cannot be followed: {fault}"));
+            self.log.line(Level::Warning, &format!("a change of other hosts cannot be applied: {fault}"));
         }
     }
 
@@ -361,7 +366,7 @@ impl Desk {
         let before = self.door.group();
         let admit = |group| if self.door.group() == group { Ok(()) } else { self.door.admit(group) };
         let facts = admit(group)
-            .map_err(|error| format!("the control socket cannot be given to its group: {error}"))
+            .map_err(|error| format!("the control socket cannot get its group: {error}; correct [daemon] socket_group"))
             .and_then(|()| site.change(plan, &self.log));
         let facts = facts.map_err(|why| {
             // It was so before.
@@ -397,9 +402,13 @@ impl Desk {
         into.make_room(&facts.plan);
         let (reply, answer) = sync_channel(1);
         let order = Order::Snapshot { into, reply };
-        self.inbox.try_send(order).map_err(|_| Fault::Busy("the worker is busy or has ended"))?;
+        self.inbox.try_send(order).map_err(|_| {
+            Fault::Busy("the worker does not accept requests: it is busy or has ended; try again, and see the log")
+        })?;
         self.bell.ring();
-        answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))
+        answer
+            .recv_timeout(PATIENCE)
+            .map_err(|_| Fault::Busy("the worker did not answer in time; try again, and see the log"))
     }
 }
 

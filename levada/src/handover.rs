@@ -73,7 +73,7 @@ fn refuse(stream: &UnixStream) {
     if stream.set_read_timeout(Some(SHORT)).is_ok() {
         let _ = receive(stream);
     }
-    let _ = send(stream, &Message::Refusal { why: "another takeover is under way".to_owned() });
+    let _ = send(stream, &Message::Refusal { why: "another takeover runs; try again when it has ended".to_owned() });
 }
 
 fn unexpected(message: &Message) -> io::Error {
@@ -134,7 +134,9 @@ impl Giver {
     }
 
     fn order(&self, order: Order) -> io::Result<()> {
-        self.inbox.send(order).map_err(|_| io::Error::other("the worker has ended"))?;
+        self.inbox
+            .send(order)
+            .map_err(|_| io::Error::other("the worker has ended; see the log, then restart the daemon"))?;
         self.bell.ring();
         Ok(())
     }
@@ -142,7 +144,10 @@ impl Giver {
     fn give(&self, stream: &UnixStream) -> io::Result<u32> {
         let peer = socket_peercred(stream)?;
         if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
-            return Err(io::Error::other(format!("user {} may not take over", peer.uid.as_raw())));
+            return Err(io::Error::other(format!(
+                "user {} may not take over; run the new process as root or as the user of the old one",
+                peer.uid.as_raw()
+            )));
         }
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -150,7 +155,7 @@ impl Giver {
             Message::Hello { protocol: PROTOCOL, pid, .. } => pid,
             Message::Hello { protocol, version, .. } => {
                 let why = format!(
-                    "version {version} speaks handover {protocol}, this one ({}) {PROTOCOL}: stop this one, then start the new one",
+                    "version {version} speaks handover {protocol}, version {} speaks {PROTOCOL}; stop the old daemon, then start the new one",
                     env!("CARGO_PKG_VERSION")
                 );
                 send(stream, &Message::Refusal { why: why.clone() })?;
@@ -160,7 +165,9 @@ impl Giver {
         };
         let (reply, answer) = sync_channel(1);
         self.order(Order::Lend { which: Lent::All, reply })?;
-        let devices = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
+        let devices = answer
+            .recv_timeout(PATIENCE)
+            .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))?;
         let known_as = devices.iter().map(|(_, lent)| lent.known_as.clone()).collect();
         let devices = devices.into_iter().map(|(_, lent)| lent.fd).chain(self.plugs.lend());
         let devices: Vec<OwnedFd> = devices.chain(self.desk.lend_socket()).collect();
@@ -196,7 +203,9 @@ impl Giver {
     fn stop_reading(&self) -> io::Result<State> {
         let (reply, answer) = sync_channel(1);
         self.order(Order::Yield { reply })?;
-        let known = answer.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the worker did not answer"))?;
+        let known = answer
+            .recv_timeout(PATIENCE)
+            .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))?;
         Ok(State::new(monotonic_ns(), &self.desk.facts().plan, &known))
     }
 
@@ -252,7 +261,11 @@ impl Taker {
             other => return Err(unexpected(&other)),
         };
         let mut all = receive_descriptors(&stream, count)?.into_iter();
-        let lock = all.next().ok_or_else(|| io::Error::other("the offer has no lock"))?;
+        let lock = all.next().ok_or_else(|| {
+            io::Error::other(
+                "the old process sent an offer without the lock of the run directory; stop it, then start this one",
+            )
+        })?;
         let known_as = known_as.into_iter().chain(std::iter::repeat(None));
         let all = all.zip(known_as).map(|(fd, known_as)| Inherited { fd, known_as });
         Ok((Taker { stream, from }, File::from(lock), all.collect()))
@@ -288,7 +301,7 @@ mod tests {
         (&theirs).write_all(&bytes).unwrap();
         assert!(matches!(receive(&ours), Ok(Message::Offer { pid: 7, descriptors: 1, .. })));
         (&theirs).write_all(&u32::MAX.to_le_bytes()).unwrap();
-        assert!(receive(&ours).unwrap_err().to_string().contains("is none"));
+        assert!(receive(&ours).unwrap_err().to_string().contains("is above"));
         (&theirs).write_all(&[3, 0, 0, 0, b'{', b'}', b' ']).unwrap();
         assert!(receive(&ours).is_err());
         drop(theirs);

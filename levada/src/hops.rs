@@ -38,15 +38,17 @@ impl Hops {
             Ok(seen) => seen,
             Err(error) => {
                 let why = match error.kind() {
-                    io::ErrorKind::NotFound => format!("there is no interface {interface}"),
-                    _ => format!("the kernel does not tell the ways over {interface}: {error}"),
+                    io::ErrorKind::NotFound => {
+                        format!("the interface {interface} does not exist; create it, or correct the uplink's `port`")
+                    }
+                    _ => format!("the kernel does not list the routes over {interface}: {error}"),
                 };
                 return Some(Hops { error: Some(why), ..Hops::default() });
             }
         };
         let error = (!seen.is_ours).then(|| {
             let vtep = underlay.vtep;
-            format!("this host does not have the address {vtep}: ip address add {vtep}/LENGTH dev {interface}")
+            format!("this host does not have the address {vtep}; run ip address add {vtep}/LENGTH dev {interface}, or correct `vtep`")
         });
         Some(Hops { mac: seen.mac, mtu: seen.mtu, error, next: others.into_iter().zip(seen.hops).collect() })
     }

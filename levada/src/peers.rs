@@ -309,7 +309,9 @@ impl House {
         let made = flow::server(credentials).and_then(|server| Ok((server, flow::client(credentials)?)));
         let (server, client) = match made {
             Ok(made) => made,
-            Err(why) => return self.complain(format!("the certificate cannot be used: {why}")),
+            Err(why) => {
+                return self.complain(format!("the certificate cannot be used: {why}; run levada cluster join"));
+            }
         };
         endpoint.set_server_config(Some(server));
         self.gate.clear();
@@ -324,7 +326,7 @@ impl House {
         self.log.line(
             Level::Info,
             &format!(
-                "speaks for host \"{}\", with a certificate until {}",
+                "exchanges messages as host \"{}\", with a certificate until {}",
                 credentials.host,
                 credentials.not_after.date()
             ),
@@ -343,7 +345,7 @@ impl House {
             self.status.own(|own| own.listening = None);
         }
         if is_new {
-            let what = if is_mute { "cannot speak with other hosts: " } else { "" };
+            let what = if is_mute { "cannot exchange messages with other hosts: " } else { "" };
             self.log.line(Level::Warning, &format!("{what}{why}"));
         }
     }

@@ -125,11 +125,13 @@ pub fn looks_at_processes(plan: &Plan) -> bool {
 pub fn begin(looks_at_processes: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = drop_needless(looks_at_processes) {
-        warnings.push(format!("it keeps rights that it does not need: {error}"));
+        warnings.push(format!("the process keeps rights that it does not need: {error}; docs/reference/privileges.md lists those that it needs"));
     }
     let filtered = seccomp::restrict(calls::ALL);
     if let Err(error) = &filtered {
-        warnings.push(format!("its threads have no filters of system calls (seccomp): {error}"));
+        warnings.push(format!(
+            "the threads have no filters of system calls: {error}; the kernel needs CONFIG_SECCOMP_FILTER"
+        ));
     }
     let _ = BEGUN.set(Begun { is_filtered: filtered.is_ok() });
     warnings
@@ -173,7 +175,10 @@ pub fn confine(duty: Duty) -> Result<(), String> {
     let confined = keep(duty.capabilities()).and_then(|()| filtered());
     confined.map_err(|error| {
         let thread = std::thread::current();
-        format!("the thread {} keeps rights that it does not need: {error}", thread.name().unwrap_or("main"))
+        format!(
+            "the thread {} keeps rights that it does not need: {error}; restart the daemon to try again",
+            thread.name().unwrap_or("main")
+        )
     })
 }
 

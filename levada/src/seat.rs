@@ -92,7 +92,10 @@ impl Seat {
         };
         match peers {
             Ok(peers) => *taken = Some(Taken { cluster, store, members, peers: Some(peers) }),
-            Err(error) => self.log.line(Level::Warning, &format!("cannot speak with other hosts: {error}")),
+            Err(error) => self.log.line(
+                Level::Warning,
+                &format!("cannot exchange messages with other hosts: {error}; see ulimit -n, ulimit -u and TasksMax="),
+            ),
         }
     }
 
@@ -111,7 +114,14 @@ impl Seat {
             return Some(store);
         }
         let started = Etcd::start(etcd, own, self.log.clone(), Arc::clone(&self.changed));
-        started.map_err(|error| self.log.line(Level::Warning, &format!("cannot ask the store: {error}"))).ok()
+        started
+            .map_err(|error| {
+                self.log.line(
+                    Level::Warning,
+                    &format!("cannot start the client of the etcd: {error}; see ulimit -n, ulimit -u and TasksMax="),
+                )
+            })
+            .ok()
     }
 
     /// The configuration with the hosts that the store knows besides.

@@ -106,7 +106,7 @@ impl Shortcuts {
         if state.kernel.is_none() {
             let kernel = packet::Shortcuts::new();
             if let Err(why) = &kernel {
-                log.line(Level::Info, &format!("frames between packet:// endpoints take no shortcut: {why}"));
+                log.line(Level::Info, &format!("frames between packet:// endpoints take no shortcut past the switch: {why}; it needs Linux 6.6 or later with BPF"));
             }
             state.kernel = Some(kernel);
             state.switch();

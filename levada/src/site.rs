@@ -287,13 +287,16 @@ impl Site {
         }
         let (done, told) = sync_channel(1);
         let chore = Chore::Devices { plan: Arc::new(plan.clone()), gone: self.gone(devices).collect(), new, done };
-        let ended = |_| "the daemon ends".to_owned();
+        let ended = |_| "the daemon is stopping; try again when it runs".to_owned();
         self.chores.send(chore).map_err(|_| ended(()))?;
-        told.recv_timeout(PATIENCE).map_err(|_| "upkeep does not answer".to_owned())?;
+        told.recv_timeout(PATIENCE)
+            .map_err(|_| "the thread levada-upkeep did not answer; see the log, then restart the daemon".to_owned())?;
         let (reply, edited) = sync_channel(1);
         self.inbox.send(Order::Edit(Edits::new(edits, reply))).map_err(|_| ended(()))?;
         self.bell.ring();
-        let edited = edited.recv_timeout(PATIENCE).map_err(|_| "the worker does not answer".to_owned())?;
+        let edited = edited
+            .recv_timeout(PATIENCE)
+            .map_err(|_| "the worker did not answer; see the log, then restart the daemon".to_owned())?;
         drop(edited.rest);
         for (plug, number) in plugs {
             self.plugs.join(plug, number);
@@ -301,7 +304,11 @@ impl Site {
         for (machine, number) in machines {
             self.front_ends.join(machine, number);
         }
-        edited.failed.map_or(Ok(()), |why| Err(format!("the change was made but for this, a fault of levada: {why}")))
+        edited.failed.map_or(Ok(()), |why| {
+            Err(format!(
+                "the change was made, except for this, a fault of levada: {why}; restart the daemon to apply all of it"
+            ))
+        })
     }
 }
 

@@ -48,14 +48,14 @@ fn check_listen(findings: &mut Findings, config: &Config, cluster: &Cluster, pla
     if cluster.listen.is_none() && others {
         findings.error(
             place.key("listen"),
-            "there are members, and they do not know where to reach this host: `listen` is missing",
+            "the cluster has other members, which need this host's address: `listen` is missing",
             "add `listen = \"192.0.2.1:7370\"`, this host's address and a UDP port",
         );
     }
     if cluster.listen.is_some() && config.switches.iter().filter(|switch| switch.uplink.is_some()).count() > 1 {
         findings.error(
             place.key("listen"),
-            "several switches have an uplink, and other daemons can speak with one only",
+            "several switches have an uplink, but other daemons can exchange messages with only one",
             "run the others in daemons of their own; or, where all hosts are switches of this daemon, remove `listen`",
         );
     }
@@ -78,7 +78,7 @@ fn check_etcd(findings: &mut Findings, cluster: &Cluster, etcd: &Etcd, place: &P
     if cluster.listen.is_none_or(|listen| listen.ip().is_unspecified()) {
         findings.error(
             Place::root().key("cluster").key("listen"),
-            "other hosts are to learn from the etcd where to reach this one, and `listen` does not say it",
+            "the etcd gives other hosts this one's address, but `listen` does not have it",
             "write listen = \"192.0.2.1:7370\" with this host's own address",
         );
     }
@@ -86,7 +86,7 @@ fn check_etcd(findings: &mut Findings, cluster: &Cluster, etcd: &Etcd, place: &P
     if tls && etcd.authority.is_none() {
         findings.error(
             place.clone(),
-            "https:// needs the certificate by which the etcd is recognised: `authority` is missing",
+            "https:// needs the certificate of the etcd's authority: `authority` is missing",
             "add authority = \"/etc/levada/etcd-authority.pem\", the certificate of the authority that has signed the etcd's",
         );
     }
@@ -117,7 +117,9 @@ fn check_etcd(findings: &mut Findings, cluster: &Cluster, etcd: &Etcd, place: &P
     if let Some(url) = etcd.endpoints.iter().find(away) {
         findings.warning(
             place.key("endpoints"),
-            format!("what goes to {url} can be read and changed on the way: who does so can move endpoints"),
+            format!(
+                "traffic to {url} is not encrypted: anyone on the path can read and change it, and so move endpoints"
+            ),
             "write https://, and `authority`",
         );
     }
@@ -197,8 +199,8 @@ fn check_own(findings: &mut Findings, config: &Config, own: &Member, place: &Pla
     {
         findings.warning(
             place.key("address"),
-            format!("other hosts that have this list look for this one at {address}, and it listens on {listen}"),
-            "write the same address and port in both, unless something in between translates them",
+            format!("other hosts with this list connect to this one at {address}, but it listens on {listen}"),
+            "write the same address and port in both, unless a NAT in between translates them",
         );
     }
     let mut here: BTreeMap<(&str, Option<Mac>), Vec<&Endpoint>> = BTreeMap::new();

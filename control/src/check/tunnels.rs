@@ -54,7 +54,7 @@ fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
         Some(Locator::Packet(name)) if !has_host(switch, name, uplink.device.netns.as_deref()) => findings.error(
             key,
             format!(
-                "{vtep} would be nobody's: the host is to have this address on {name}, and to be behind the switch"
+                "no endpoint has {vtep}: the host must have this address on {name}, and be an endpoint of the switch"
             ),
             format!("add an endpoint with port = \"host://{name}\" to a tenant with vlan = \"untagged\""),
         ),

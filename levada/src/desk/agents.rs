@@ -15,7 +15,9 @@ impl Desk {
         let facts = self.facts();
         let (reply, answer) = sync_channel(1);
         self.order(Order::Agents { reply })?;
-        let reported = answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))?;
+        let reported = answer
+            .recv_timeout(PATIENCE)
+            .map_err(|_| Fault::Busy("the worker did not answer in time; try again, and see the log"))?;
         let agents = reported.iter().filter_map(|reported| agent(&facts.plan, reported)).collect();
         Ok(AgentsReply { version: VERSION, agents })
     }

@@ -30,6 +30,8 @@ impl Desk {
     fn learned(&self, switch: usize, from: u32) -> Result<LearnedPart, Fault> {
         let (reply, answer) = sync_channel(1);
         self.order(Order::Learned { switch, from, reply })?;
-        answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))
+        answer
+            .recv_timeout(PATIENCE)
+            .map_err(|_| Fault::Busy("the worker did not answer in time; try again, and see the log"))
     }
 }

@@ -31,7 +31,9 @@ impl Desk {
     }
 
     pub(super) fn order(&self, order: Order) -> Result<(), Fault> {
-        self.inbox.try_send(order).map_err(|_| Fault::Busy("the worker is busy or has ended"))?;
+        self.inbox.try_send(order).map_err(|_| {
+            Fault::Busy("the worker does not accept requests: it is busy or has ended; try again, and see the log")
+        })?;
         self.bell.ring();
         Ok(())
     }
@@ -60,7 +62,7 @@ impl Desk {
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) if frames.is_empty() && start.elapsed() < time => {
-                    return Err(Fault::Busy("another trace runs: try again when it has ended"));
+                    return Err(Fault::Busy("another trace runs; try again when it has ended"));
                 }
                 Err(_) => break,
             }
@@ -74,7 +76,9 @@ impl Desk {
         let (reply, answer) = sync_channel(1);
         let switch = made.switch;
         self.order(Order::Explain { switch, port: made.port, bytes: made.bytes, offload: made.offload, reply })?;
-        let journey = answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))?;
+        let journey = answer
+            .recv_timeout(PATIENCE)
+            .map_err(|_| Fault::Busy("the worker did not answer in time; try again, and see the log"))?;
         let journey = journey.ok_or(Fault::Busy("the worker has no buffer for the frame"))?;
         let traced = Traced::new(plan, switch, None, &journey);
         Ok(if self.goes_past(switch, &journey, &frame) { traced.past_the_switch() } else { traced })

@@ -68,7 +68,9 @@ pub fn receive(mut from: impl Read) -> io::Result<Message> {
     from.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length);
     if length > MESSAGE_BYTES {
-        return Err(io::Error::other(format!("a message of {length} bytes is none")));
+        return Err(io::Error::other(format!(
+            "a message of {length} bytes is above {MESSAGE_BYTES} bytes: the other process is not a levada that can hand over"
+        )));
     }
     let mut text = Vec::new();
     from.take(u64::from(length)).read_to_end(&mut text)?;

@@ -115,10 +115,11 @@ fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Opt
         let features = program.ports.get(endpoint.port.0);
         networks.contains_key(&endpoint.tenant.0) && features.is_some_and(|features| features.max_frame > room)
     });
-    let shared = "the host's interface is shared, and what arrives for this end goes to the host: see the log";
+    let shared =
+        "the interface is shared with the host, which receives the tunnels' packets; see the log for the cause";
     let error = match (&underlay.interface, hops) {
         (None, _) => None,
-        (Some(_), None) => Some("the host has not been asked yet".to_owned()),
+        (Some(_), None) => Some("the route is not known yet; it is asked for each second".to_owned()),
         (Some(_), Some(hops)) => {
             hops.error().map(str::to_owned).or_else(|| (!is_exclusive(switch)).then(|| shared.to_owned()))
         }
@@ -172,15 +173,21 @@ pub fn narrow(tunnels: &mut [TunnelsReport], paths: &BTreeMap<&str, &[(IpAddr, u
 
 /// Why the next hop to an address is not known.
 fn why(underlay: &Underlay, hops: Option<&Hops>, address: IpAddr) -> String {
-    let Some((interface, _)) = &underlay.interface else { return "it is not on a link of this daemon".to_owned() };
+    let Some((interface, _)) = &underlay.interface else {
+        return "no switch on this daemon's link has this address; correct the member's `vtep`".to_owned();
+    };
     match hops.and_then(|hops| hops.next.get(&address)) {
-        None | Some(Hop::At(_)) => "the host has not been asked yet".to_owned(),
-        Some(Hop::Asked(next @ IpAddr::V4(_))) => format!("{next} does not answer (ARP) on {interface}"),
-        Some(Hop::Asked(next @ IpAddr::V6(_))) => {
-            format!("{next} does not answer (neighbour discovery) on {interface}")
+        None | Some(Hop::At(_)) => "the route is not known yet; it is asked for each second".to_owned(),
+        Some(Hop::Asked(next @ IpAddr::V4(_))) => {
+            format!("{next} does not answer ARP on {interface}; check the host and the network between")
         }
-        Some(Hop::Elsewhere(other)) => format!("the route there leads over {other}, not over {interface}"),
-        Some(Hop::Own) => "it is an address of this host".to_owned(),
-        Some(Hop::NoRoute) => "there is no route there".to_owned(),
+        Some(Hop::Asked(next @ IpAddr::V6(_))) => {
+            format!("{next} does not answer neighbour discovery on {interface}; check the host and the network between")
+        }
+        Some(Hop::Elsewhere(other)) => {
+            format!("the route to it uses {other}, not {interface}; correct the route, or the uplink's `port`")
+        }
+        Some(Hop::Own) => "this host has this address itself; correct the member's `vtep`".to_owned(),
+        Some(Hop::NoRoute) => "there is no route to it; add one (ip route add)".to_owned(),
     }
 }

@@ -43,9 +43,14 @@ pub fn document() -> Value {
     schemas["ConfigReply"]["properties"]["config"] = json!({"$ref": "#/components/schemas/Configuration"});
     let fails = |codes: &[(&str, &str)]| {
         let mut all = serde_json::Map::new();
-        for (code, why) in
-            [&[("403", "the client has no right to this"), ("503", "too many clients, or the worker is busy")], codes]
-                .concat()
+        for (code, why) in [
+            &[
+                ("403", "the client has no right to this"),
+                ("503", "too many clients, or the worker is busy; try again"),
+            ],
+            codes,
+        ]
+        .concat()
         {
             all.insert(code.into(), json!({"description": why, "content": {"application/json": {"schema": error}}}));
         }

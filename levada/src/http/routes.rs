@@ -61,11 +61,11 @@ struct Read {
 pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let Some(index) = ROUTES.iter().position(|(route, _)| *route == path) else {
-        return error(StatusCode::NOT_FOUND, &format!("there is no {path:?}; GET /v1/openapi.json says what there is"));
+        return error(StatusCode::NOT_FOUND, &format!("there is no {path:?}; GET /v1/openapi.json lists the paths"));
     };
     let method = &ROUTES[index].1;
     if request.method() != method {
-        let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, &format!("{path} takes {method} only"));
+        let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, &format!("{path} accepts only {method}"));
         answer.headers_mut().extend(HeaderValue::from_str(method.as_str()).ok().map(|method| (ALLOW, method)));
         return answer;
     }
@@ -141,7 +141,7 @@ fn change(house: &House, read: Read) -> Result<ChangeReply, Fault> {
     let count = request.actions.len();
     if count > MOST_ACTIONS {
         return Err(Fault::Wrong(format!(
-            "a request has at most {MOST_ACTIONS} actions, this one {count}: send several"
+            "a request has at most {MOST_ACTIONS} actions, but this one has {count}; send several requests"
         )));
     }
     house.maker.make(move |desk| desk.change(&request))?
@@ -152,9 +152,10 @@ fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
     // Each value but the first of a list or table has a comma before it; those in texts are few.
     let values = body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
     if values > MOST_VALUES {
-        return Err(Fault::Wrong(format!("a body has at most {MOST_VALUES} values: send several")));
+        return Err(Fault::Wrong(format!("a body has at most {MOST_VALUES} values; send several requests")));
     }
-    serde_json::from_slice(body).map_err(|fault| Fault::Wrong(format!("the body is not what is taken here: {fault}")))
+    serde_json::from_slice(body)
+        .map_err(|fault| Fault::Wrong(format!("the body is not valid: {fault}; GET /v1/openapi.json has its schema")))
 }
 
 /// What is sent with POST: `POST /v1/actions`, and `POST /v1/trace`, which changes nothing but shows what everybody sends and to whom.

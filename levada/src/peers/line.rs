@@ -107,7 +107,7 @@ impl Line {
     /// Connects, while what comes meanwhile waits. `None` when the line is over.
     async fn dial(&mut self, waiting: &mut Waiting) -> Option<Result<Connection, String>> {
         let Some(papers) = self.papers.borrow_and_update().clone() else {
-            return Some(Err("this host cannot connect yet: see what it says of itself".to_owned()));
+            return Some(Err("this host cannot connect yet; levada show cluster shows its own error".to_owned()));
         };
         // The others end with the first that comes about.
         let mut attempts = JoinSet::new();
@@ -118,12 +118,12 @@ impl Line {
                 () = sleep_until(next.into()), if next < until => {
                     match papers.endpoint.connect_with(papers.client.clone(), self.address, &self.host) {
                         Ok(connecting) => attempts.spawn(connecting),
-                        Err(error) => return Some(Err(format!("cannot connect: {error}"))),
+                        Err(error) => return Some(Err(format!("cannot connect: {error}; check the member's `address`"))),
                     };
                     (next, gap) = (next + gap, gap * 2);
                 }
                 Some(Ok(done)) = attempts.join_next() => return Some(done.map_err(|error| explained(&error, &self.host))),
-                () = sleep_until(until.into()) => return Some(Err(format!("{} does not answer", self.address))),
+                () = sleep_until(until.into()) => return Some(Err(format!("{} does not answer; check that its daemon runs, and firewalls", self.address))),
                 post = self.posts.recv() => {
                     waiting.push_back((Instant::now(), post?));
                     if waiting.len() > WAITING {
@@ -171,7 +171,7 @@ impl Line {
                 () = async { sleep_until(silence.until.unwrap_or_else(Instant::now).into()).await }, if silence.until.is_some() => {
                     if !silence.broken(connection) {
                         connection.close(CLOSED_AT_REST, b"");
-                        return End::Lost(format!("has not answered for {} s", SILENCE.as_secs()));
+                        return End::Lost(format!("has not answered for {} s; check that its daemon runs, and the network", SILENCE.as_secs()));
                     }
                 }
                 changed = self.papers.changed() => {
@@ -197,7 +197,10 @@ impl Line {
             Err(SendDatagramError::ConnectionLost(_)) => self.unsent(1),
             Err(error) => {
                 self.unsent(1);
-                self.status.failed(&self.host, format!("does not take datagrams of {length} bytes: {error}"));
+                self.status.failed(
+                    &self.host,
+                    format!("does not accept datagrams of {length} bytes: {error}; check the MTU to it"),
+                );
             }
         }
     }
@@ -265,16 +268,22 @@ pub fn shown(connection: &Connection) -> Option<Parsed> {
 fn explained(error: &ConnectionError, host: &str) -> String {
     match error {
         ConnectionError::ApplicationClosed(close) if close.error_code == NOT_A_MEMBER => {
-            "it does not know this host: add this host to the members there".to_owned()
+            "it does not know this host; add this host to the members there".to_owned()
         }
         ConnectionError::ConnectionClosed(close) => {
-            format!("it does not accept this host's certificate, or has another cluster's: {}", close.reason_text())
+            format!(
+                "it does not accept this host's certificate, or has another cluster's: {}; run levada cluster join",
+                close.reason_text()
+            )
         }
         ConnectionError::TransportError(error) => {
-            format!("its certificate is not that of host \"{host}\" in this cluster: {}", error.reason)
+            format!(
+                "its certificate is not that of host \"{host}\" in this cluster: {}; correct `address`, or run levada cluster join there",
+                error.reason
+            )
         }
-        ConnectionError::Reset => "it was restarted".to_owned(),
-        ConnectionError::TimedOut => "it does not answer".to_owned(),
+        ConnectionError::Reset => "its daemon was restarted; the connection is opened again".to_owned(),
+        ConnectionError::TimedOut => "it does not answer; check that its daemon runs, and the network".to_owned(),
         other => other.to_string(),
     }
 }

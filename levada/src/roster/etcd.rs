@@ -277,7 +277,10 @@ impl Session {
             shared.health.since = Instant::now();
         }
         if was || shared.health.error.as_ref() != Some(&why) {
-            self.log.line(Level::Warning, &format!("the store is away, and what is known of the cluster holds: {why}"));
+            self.log.line(
+                Level::Warning,
+                &format!("the etcd is away, and the last known state of the cluster stays in use: {why}"),
+            );
         }
         shared.health.error = Some(why);
         was
@@ -287,15 +290,15 @@ impl Session {
     fn publish(&mut self, url: &EtcdUrl) {
         let Outcome { members, held, contests, refused, refusals } = self.book.outcome();
         let rival = self.book.rival().map(|from| {
-            format!("another daemon, {from}, says that it is this host: give one of them another [cluster] host; until then this one writes nothing")
+            format!("another daemon, {from}, has the same host name, and this one writes nothing to the etcd; give one of them another [cluster] host")
         });
         let contested = contests.iter().map(|contest| {
             format!(
-                "endpoint {} is on host \"{}\": it is here when that lets it go (levada del endpoint)",
+                "endpoint {} is on host \"{}\", and is not used here; to move it, delete it there (levada del endpoint)",
                 contest.endpoint, contest.holder
             )
         });
-        let refused_text = refused.iter().map(|why| format!("in the store, not used: {why}"));
+        let refused_text = refused.iter().map(|why| format!("in the etcd, not used: {why}"));
         let now: BTreeSet<String> = rival.iter().cloned().chain(contested).chain(refused_text).collect();
         for text in now.difference(&self.said) {
             self.log.line(Level::Warning, text);

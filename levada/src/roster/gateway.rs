@@ -44,7 +44,9 @@ pub fn encode(bytes: impl AsRef<[u8]>) -> Value {
 
 /// The same back; nothing is nothing.
 pub fn decode(value: &Value) -> Result<Vec<u8>, String> {
-    STANDARD.decode(value.as_str().unwrap_or_default()).map_err(|error| format!("it answers nonsense: {error}"))
+    STANDARD
+        .decode(value.as_str().unwrap_or_default())
+        .map_err(|error| format!("the answer is not an etcd's: {error}; check the URL"))
 }
 
 /// A number of 64 bits; what is not there is 0.
@@ -88,12 +90,16 @@ impl Gateway {
     /// # Errors
     /// Why it cannot, in words.
     pub async fn open(url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
-        timeout(CONNECT, Gateway::connect(url, tls)).await.map_err(|_| "it does not answer".to_owned())?
+        timeout(CONNECT, Gateway::connect(url, tls))
+            .await
+            .map_err(|_| "no connection in time; check that the etcd runs, and firewalls".to_owned())?
     }
 
     async fn connect(url: &EtcdUrl, tls: Option<&TlsConnector>) -> Result<Gateway, String> {
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+            io::ErrorKind::ConnectionRefused => {
+                "connection refused: no process listens on this port; start the etcd, or correct the URL".to_owned()
+            }
             _ => error.to_string(),
         };
         let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(failed)?;
@@ -113,7 +119,8 @@ impl Gateway {
     /// Says who this host is there.
     pub async fn log_in(&mut self, user: &str, password: &str) -> Result<(), String> {
         let answer = self.call("/v3/auth/authenticate", &json!({"name": user, "password": password})).await?;
-        let token = answer["token"].as_str().ok_or("it gives no token")?;
+        let token =
+            answer["token"].as_str().ok_or("the answer to the login has no token; check `user` and `password_file`")?;
         self.token = Some(token.to_owned());
         Ok(())
     }
@@ -137,7 +144,7 @@ impl Gateway {
             self.sender.ready().await?;
             self.sender.send_request(request).await
         };
-        sent.await.map_err(|error| format!("the connection broke: {error}"))
+        sent.await.map_err(|error| format!("the connection failed: {error}"))
     }
 
     /// Asks something; the whole answer.
@@ -149,10 +156,10 @@ impl Gateway {
             let response = self.send(path, body).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await;
-            let body = body.map_err(|error| format!("its answer breaks off: {error}"))?.to_bytes();
+            let body = body.map_err(|error| format!("the answer is incomplete or too long: {error}"))?.to_bytes();
             answer(status, &body)
         };
-        timeout(CALL, whole).await.map_err(|_| "it does not answer in time".to_owned())?
+        timeout(CALL, whole).await.map_err(|_| "no answer in time; see the etcd's log".to_owned())?
     }
 
     /// Asks for what happens from now on: the answers come one after the other.
@@ -160,10 +167,11 @@ impl Gateway {
     /// # Errors
     /// Why they do not.
     pub async fn stream(mut self, path: &str, body: &Value) -> Result<Stream, String> {
-        let response =
-            timeout(CALL, self.send(path, body)).await.map_err(|_| "it does not answer in time".to_owned())??;
+        let response = timeout(CALL, self.send(path, body))
+            .await
+            .map_err(|_| "no answer in time; see the etcd's log".to_owned())??;
         if response.status() != StatusCode::OK {
-            return Err(format!("it answers {}", response.status()));
+            return Err(format!("the answer is {}", response.status()));
         }
         Ok(Stream { body: response.into_body(), buffer: Vec::new(), _open: self.sender })
     }
@@ -182,13 +190,13 @@ async fn greet(
 fn answer(status: StatusCode, body: &[u8]) -> Result<Value, String> {
     let value: Result<Value, _> = serde_json::from_slice(body);
     if status == StatusCode::OK {
-        return value.map_err(|error| format!("it answers nonsense: {error}"));
+        return value.map_err(|error| format!("the answer is not an etcd's: {error}; check the URL"));
     }
     let value = value.unwrap_or_default();
     let why = ["message", "error"].iter().find_map(|key| value[*key].as_str());
     Err(why.map_or_else(
-        || format!("it answers {status}"),
-        |why| format!("it says: {}", why.chars().take(200).collect::<String>()),
+        || format!("the answer is {status}"),
+        |why| format!("the etcd reports: {}", why.chars().take(200).collect::<String>()),
     ))
 }
 
@@ -208,21 +216,22 @@ impl Stream {
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                let value: Value =
-                    serde_json::from_slice(&line).map_err(|error| format!("it tells nonsense: {error}"))?;
+                let value: Value = serde_json::from_slice(&line)
+                    .map_err(|error| format!("an event is not an etcd's: {error}; check the URL"))?;
                 if let Some(error) = value.get("error") {
-                    let why = error["message"].as_str().or(error.as_str()).unwrap_or("something went wrong");
-                    return Err(format!("it says: {}", why.chars().take(200).collect::<String>()));
+                    let why =
+                        error["message"].as_str().or(error.as_str()).unwrap_or("unknown error; see the etcd's log");
+                    return Err(format!("the etcd reports: {}", why.chars().take(200).collect::<String>()));
                 }
                 return Ok(value);
             }
             if self.buffer.len() > MOST_ANSWER {
-                return Err("it tells too much at once".to_owned());
+                return Err("an event is too long; check `prefix`".to_owned());
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.buffer.extend(frame.data_ref().into_iter().flatten()),
-                Some(Err(error)) => return Err(format!("the connection broke: {error}")),
-                None => return Err("it has closed the connection".to_owned()),
+                Some(Err(error)) => return Err(format!("the connection failed: {error}")),
+                None => return Err("the etcd has closed the connection".to_owned()),
             }
         }
     }

@@ -78,7 +78,7 @@ fn store(etcd: &StoreReport) -> String {
     let at = etcd.at.as_deref().unwrap_or("none has answered yet");
     let mut out = format!("  etcd {state} for {}: {at}, revision {}\n", seconds(etcd.since_ns), etcd.revision);
     if let Some(error) = etcd.error.as_ref().filter(|_| !etcd.connected) {
-        let _ = writeln!(out, "  what is known holds: {error}");
+        let _ = writeln!(out, "  the last known state stays in use: {error}");
     }
     if let Some(rival) = &etcd.rival {
         let _ = writeln!(out, "  {rival}");

@@ -204,7 +204,9 @@ impl Worker {
             return Ok(None);
         };
         match port.fd() {
-            Some(fd) => self.wake.watch(index, fd).map_err(|error| format!("a device cannot be watched: {error}"))?,
+            Some(fd) => self.wake.watch(index, fd).map_err(|error| {
+                format!("a device cannot be watched (epoll): {error}; raise fs.epoll.max_user_watches")
+            })?,
             None => self.polled.push(index),
         }
         self.seats.wake(Way::Device(index));

@@ -291,7 +291,7 @@ impl Worker {
     fn restore(&mut self, index: usize, port: AnyPort) {
         let watched = port.fd().map(|fd| self.wake.watch(index, fd));
         if let Some(Err(error)) = watched {
-            let why = format!("it cannot be watched: {error}");
+            let why = format!("it cannot be watched (epoll): {error}; raise fs.epoll.max_user_watches");
             self.hand_over(Chore::Lost { device: index, port, why });
             return;
         }

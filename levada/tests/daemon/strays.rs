@@ -267,7 +267,7 @@ fn a_persistent_tap_in_a_container_is_found_again_after_a_kill() {
     liar.ip("tuntap add dev tap7 mode tap");
     liar.ip(&format!("link set dev tap7 alias levada:{name}:s1/home/a"));
     let mut daemon = bed.start(&text);
-    assert!(daemon.log().contains("both say that they are it"), "{}", daemon.log());
+    assert!(daemon.log().contains("both have its tag"), "{}", daemon.log());
     assert!(daemon.endpoint("a")["device"]["moved"].is_null());
     assert!(daemon.end(Signal::TERM).success());
     drop((container, liar));

@@ -314,7 +314,7 @@ fn open_here(place: &Place, room: usize, is_exclusive: bool) -> Result<(OwnedFd,
     socket::set_send_room(socket.as_fd(), SEND_ROOM).map_err(|e| kernel(("bounding its memory", e)))?;
     if let Err(error) = socket::set_lro_off(socket.as_fd(), &place.name) {
         notes.push(format!(
-            "{place}: large receive offload cannot be set off: {error}; frames it joined are not cut again as sent"
+            "{place}: large receive offload cannot be disabled: {error}; frames that it joined are not split as sent; run ethtool -K {} lro off", place.name
         ));
     }
     socket::bind(socket.as_fd(), link.index).map_err(kernel)?;

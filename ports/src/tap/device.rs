@@ -281,8 +281,8 @@ fn find(
         Some(netns) => format!("{} in {netns}", link.name.escape_debug()),
     };
     notes.push(format!(
-        "tap {}: {} and {} both say that they are it ({}): neither is taken up, and a new one is made; delete the wrong one, delete the new \
-         one, and start again",
+        "tap {}: {} and {} both have its tag ({}): neither is used, and a new device is made; delete the wrong one and the new \
+         one (ip link delete), then start again",
         options.name,
         text(one),
         text(other),

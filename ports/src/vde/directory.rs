@@ -44,7 +44,7 @@ const DIRECTORY_BITS: u32 = 0o3000;
 const NAMES_TRIED: usize = 16;
 /// Steps that a name in the directory can make fail.
 const LISTENING: &str = "listening on its socket `ctl`";
-pub(super) const ASKING: &str = "asking who listens on its socket `ctl`";
+pub(super) const ASKING: &str = "connecting to its socket `ctl`";
 /// How much may wait in the kernel for a client, in bytes of the kernel's memory for it: some 450 full frames, 5 ms at 1 Gbit/s. The kernel's default
 /// of 208 KiB is 92 frames (2304 bytes each), which a client that waits 0.4 ms for a processor overflows at 2 Gbit/s.
 const SEND_BYTES: usize = 1 << 20;
@@ -85,13 +85,13 @@ impl fmt::Display for OpenError {
             }
             OpenError::Foreign(path, file) => write!(
                 f,
-                "vde {}: this is no directory of a VDE switch: {} is no socket; remove that, or choose a directory that is empty or does not exist",
+                "vde {}: this is not the directory of a VDE switch: {} is not a socket; remove it, or choose an empty or a new directory",
                 path.display(),
                 file.display()
             ),
             OpenError::Strays(path, file) => write!(
                 f,
-                "vde {}: {} is not Levada's and stays; remove it, then the directory",
+                "vde {}: {} is not Levada's, and is not removed; remove it, then the directory",
                 path.display(),
                 file.display()
             ),
@@ -110,7 +110,7 @@ impl fmt::Display for OpenError {
             ),
             OpenError::Kernel(path, step, error) => {
                 let remedy = match error.kind() {
-                    io::ErrorKind::PermissionDenied => "; run as a user who may write there",
+                    io::ErrorKind::PermissionDenied => "; run as root, or as a user with write permission there",
                     _ => "",
                 };
                 write!(f, "vde {}: {step}: {error}{remedy}", path.display())

@@ -65,13 +65,23 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Magic(magic) => {
-                write!(f, "it begins with {magic:#010x}, not with {MAGIC:#010x}: this is no VDE client")
+                write!(
+                    f,
+                    "it sends {magic:#010x} first, not {MAGIC:#010x}: it is not a VDE client; connect one (vde_plug)"
+                )
             }
-            Fault::Version(version) => write!(f, "it speaks version {version}, and only {VERSION} is known"),
-            Fault::Kind(kind) => write!(f, "it asks for {kind}, which is nothing known"),
-            Fault::Management => write!(f, "it asks for port 0, vde_switch's management port, which is not offered"),
-            Fault::Address => write!(f, "its socket has no absolute path"),
-            Fault::TooLong => write!(f, "it sent more than the {MOST_BYTES} bytes of a request"),
+            Fault::Version(version) => write!(
+                f,
+                "it uses version {version} of the protocol, and only {VERSION} is supported; use a client of VDE 2"
+            ),
+            Fault::Kind(kind) => write!(f, "it sends the request {kind}, which is not known; use a client of VDE 2"),
+            Fault::Management => {
+                write!(f, "it requests port 0, vde_switch's management port, which is not supported; use levada show")
+            }
+            Fault::Address => write!(f, "its socket has no absolute path; give the client an absolute one"),
+            Fault::TooLong => {
+                write!(f, "it sends more than {MOST_BYTES} bytes as a request; connect a VDE client (vde_plug)")
+            }
         }
     }
 }

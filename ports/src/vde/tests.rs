@@ -403,7 +403,7 @@ fn what_is_left_is_removed_and_what_is_not_levadas_is_named() {
     drop(UnixDatagram::bind(path.join("001.7")).unwrap());
     fs::write(path.join("oops"), "").unwrap();
     let error = remove_left(&path, false, all).unwrap_err().to_string();
-    assert!(error.contains("oops is not Levada's and stays; remove it"), "{error}");
+    assert!(error.contains("oops is not Levada's, and is not removed; remove it"), "{error}");
     assert!(!path.join("001.7").exists() && path.join(CTL).exists(), "it is still known whose it was");
     fs::remove_file(path.join("oops")).unwrap();
     assert!(remove_left(&path, false, all).unwrap());
