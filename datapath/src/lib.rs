@@ -2,6 +2,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod arrivals;
+pub mod bond;
 pub mod checksum;
 pub mod codel;
 pub mod fdb;
