@@ -9,6 +9,7 @@
 
 mod hash;
 mod member;
+pub mod order;
 
 pub use hash::HashPolicy;
 pub use member::{MemberCounts, MemberState};
