@@ -1,7 +1,7 @@
 //! Actions: the whole management surface. The command line, HTTP and the file only translate into them.
 //!
 //! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a tenant, an endpoint, a link, the cluster or a member
-//! of it. Its keys are those of the file (`docs/configuration.md`), read by the same reader. [`apply`] does a list of actions to a configuration, all or none of
+//! of it. Its keys are those of the file (`docs/reference/configuration.md`), read by the same reader. [`apply`] does a list of actions to a configuration, all or none of
 //! them; [`between`] is the list that turns one configuration into another, so that a file is the list from nothing to what it says.
 //!
 //! ```

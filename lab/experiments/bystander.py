@@ -64,8 +64,8 @@ KEPT_PERCENT = 99.0
 MOST_TIMES_QUIET = 3.0
 COUNTED_PERCENT = 99.0
 
-#: Flooded frames a second that the switch allows an endpoint and an uplink (docs/configuration.md,
-#: "flood_per_second").
+#: Flooded frames a second that the switch allows an endpoint and an uplink
+#: (docs/reference/configuration.md, "flood_per_second").
 FLOOD_ALLOWED = {"inside": 1000, "outside": 20_000}
 #: And at once, after a rest (datapath/src/flood.rs): a quarter second of them.
 FLOOD_BURST_S = 0.25

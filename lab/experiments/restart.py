@@ -94,7 +94,7 @@ def kill(switch: Supervised) -> Callable[[], tuple[float, float]]:
 
 
 def planned(switch: TakenOver) -> Callable[[], tuple[float, float]]:
-    """An operator's restart (docs/operating.md): a new daemon takes over."""
+    """An operator's restart (docs/howto/operating.md): a new daemon takes over."""
     times = switch.take_over()
     return lambda: times
 

@@ -1,4 +1,4 @@
-//! `levada trace`: what becomes of real frames, or would become of a described one, stage by stage, with what decided (`docs/watching.md`).
+//! `levada trace`: what becomes of real frames, or would become of a described one, stage by stage, with what decided (`docs/howto/watching.md`).
 
 mod capture;
 mod described;

@@ -39,7 +39,7 @@ pub use edit::{Edit, Edits};
 pub use histogram::Histogram;
 pub use leave::Lent;
 pub use order::Order;
-use ports::{BURST_BYTES, PortError, Refused};
+use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use seats::{Claim, Payer};
 use seats::{Seats, Task, ends_of};
 use shortage::Look;
@@ -115,6 +115,8 @@ struct Outside {
     devices: Vec<Device>,
     /// By number; `None` where the number is not in use.
     cables: Vec<Option<Box<Cable>>>,
+    /// Devices that were handed frames at this visit: to be flushed.
+    written: Vec<usize>,
     costs: Costs,
     clock: Clock,
     now: Instant,
@@ -216,6 +218,7 @@ impl Worker {
             outside: Outside {
                 devices: parts.devices,
                 cables: parts.cables.into_iter().map(|cable| Some(Box::new(cable))).collect(),
+                written: Vec::with_capacity(VISIT),
                 costs: Costs::default(),
                 clock: parts.clock,
                 now: parts.clock.now(),
@@ -460,6 +463,7 @@ impl Worker {
                 }
             }
         };
+        lost = outside.flush(pool, &mut unit.switch).or(lost);
         // What is left over now is not late.
         unit.due = if unit.touched { None } else { unit.switch.poll_due() };
         while let Some(port) = unit.switch.poll_work() {
@@ -553,6 +557,10 @@ impl Outside {
                     pool.free(frame);
                     return Err(Refused::Down);
                 };
+                if !device.is_written {
+                    device.is_written = true;
+                    self.written.push(index);
+                }
                 let (start, bytes) = (self.now, pool.len(&frame) as u64);
                 let result = port.tx(pool, frame);
                 self.now = self.clock.now();
@@ -564,5 +572,29 @@ impl Outside {
                 result
             }
         }
+    }
+
+    /// Lets the devices that a switch has written to publish their bursts. Gives a device that is gone.
+    fn flush(&mut self, pool: &mut Pool, switch: &mut Switch) -> Option<usize> {
+        let mut lost = None;
+        for index in self.written.drain(..) {
+            let device = &mut self.devices[index];
+            device.is_written = false;
+            let Some(port) = &mut device.port else { continue };
+            let flushed = port.flush(pool);
+            if flushed == Ok(false) {
+                continue;
+            }
+            let start = self.now;
+            self.now = self.clock.now();
+            device.use_.write_ns += self.now.since(start);
+            if let Err(Unsent { frames, refused }) = flushed {
+                switch.port_drops(device.id, refused.reason(), frames);
+                if refused == Refused::Gone {
+                    lost = Some(index);
+                }
+            }
+        }
+        lost
     }
 }

@@ -70,8 +70,8 @@ pub const BURST_BYTES: usize = 256 << 10;
 
 /// Where frames enter and leave. All methods but [`Port::drops_before_us`] return at once.
 ///
-/// Call order: [`Port::fd`] is waited on; while it is readable (or in error), [`Port::rx`]; [`Port::tx`] at any time;
-/// [`Port::drops_before_us`] about once a second, on the handle that [`Port::second`] gives, from a thread that may wait.
+/// Call order: [`Port::fd`] is waited on; while it is readable (or in error), [`Port::rx`]; [`Port::tx`] at any time, and
+/// [`Port::flush`] after each burst of them; [`Port::drops_before_us`] about once a second, on the handle that [`Port::second`] gives, from a thread that may wait.
 pub trait Port {
     /// What this port can do. Of a device that is somebody else's, as of the last [`Port::drops_before_us`]; else it does not change.
     fn features(&self) -> Features;
@@ -99,6 +99,17 @@ pub trait Port {
     /// # Errors
     /// [`Refused`]: the frame was not taken. [`Refused::reason`] is the counter it belongs to.
     fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused>;
+
+    /// Publishes what [`Port::tx`] has taken since the last call, where `tx` left that to be done for a
+    /// burst at once. Called after each visit that handed frames to the port. Returns whether there was
+    /// something to do: then the time counts as writing.
+    ///
+    /// # Errors
+    /// [`Unsent`]: frames that `tx` took and the device did not.
+    fn flush(&mut self, pool: &mut Pool) -> Result<bool, Unsent> {
+        let _ = pool;
+        Ok(false)
+    }
 
     /// Frames lost since the port was opened before the switch could read them: its ring was full, or there was no buffer to read into.
     /// Takes some tens of microseconds; and where the kernel's lock on network devices is taken, because a namespace is being deleted say,
@@ -180,6 +191,15 @@ pub enum Refused {
     Invalid,
     /// The device is gone: [`Port::rx`] says how.
     Gone,
+}
+
+/// Frames that [`Port::tx`] took and [`Port::flush`] could not hand over. They are freed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Unsent {
+    /// How many.
+    pub frames: u64,
+    /// Why.
+    pub refused: Refused,
 }
 
 impl Refused {

@@ -43,6 +43,8 @@ pub struct Device {
     pub id: PortId,
     /// Whether the switch asked not to read it for now.
     pub is_paused: bool,
+    /// Whether frames were handed to the port since it was flushed.
+    pub is_written: bool,
     /// Estimate of what one of its frames costs, in nanoseconds: how many fit into a turn.
     pub frame_ns: u64,
     /// What is counted of it.
@@ -74,12 +76,12 @@ impl Device {
 
     /// The place of a device that is yet to come.
     pub fn absent(switch: usize, id: PortId) -> Device {
-        Device { port: None, switch, id, is_paused: false, frame_ns: 10_000, use_: Use::default() }
+        Device { port: None, switch, id, is_paused: false, is_written: false, frame_ns: 10_000, use_: Use::default() }
     }
 
     /// Puts a newly opened port in.
     pub fn restore(&mut self, port: AnyPort) {
-        self.is_paused = false;
+        (self.is_paused, self.is_written) = (false, false);
         self.use_.is_up = true;
         self.port = Some(port);
     }

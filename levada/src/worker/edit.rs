@@ -193,9 +193,11 @@ impl Worker {
         cable.map(|cable| Rest::Edit(Edit::Cable(index, Some(cable))))
     }
 
+    /// Whoever has this number's part of the time keeps it: parts are given before devices are opened, and
+    /// stay with a number whose device is made anew.
     fn put_device(&mut self, index: usize, mut device: Box<Device>) -> Result<Option<Rest>, String> {
         self.room_for(index);
-        let before = self.take_device(index);
+        let before = self.clear_device(index);
         self.seats.claim_any(Way::Device(index), device.switch);
         let Some(port) = &device.port else {
             self.outside.devices[index] = *device;
@@ -226,6 +228,10 @@ impl Worker {
 
     fn take_device(&mut self, index: usize) -> Option<AnyPort> {
         self.seats.leave(Way::Device(index));
+        self.clear_device(index)
+    }
+
+    fn clear_device(&mut self, index: usize) -> Option<AnyPort> {
         self.paused.retain(|&paused| paused != index);
         self.polled.retain(|&polled| polled != index);
         let device = self.outside.devices.get_mut(index)?;

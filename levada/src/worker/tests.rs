@@ -385,6 +385,28 @@ fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
 }
 
 #[test]
+fn a_device_that_is_put_after_its_claim_has_the_claim() {
+    let (mut worker, _far, _chores) = by_hand();
+    // The second has a device already, which is replaced; the third has none yet.
+    for number in [2, 4] {
+        let claim = Claim { switch: 0, payer: Payer::Tenant(1), tenant_weight: 1, weight: 1 };
+        worker.begin(vec![Edit::Claims(vec![(Way::Device(number), claim)])]).unwrap();
+        let (near, mut far) = pair(FRAMES, OffloadSupport::ALL);
+        let device = Device::new(Box::new(near), 0, PortId(2));
+        worker.begin(vec![Edit::Device(number, Some(Box::new(device)))]).unwrap();
+        let before = worker.seats.tenant_spent(0, 1).used_ns;
+        // A cost is known after some measurements.
+        for _ in 0..1000 {
+            let sent = worker.pool.alloc_from(&frame(2, 3)).unwrap();
+            far.tx(&mut worker.pool, sent).unwrap();
+            worker.seats.wake(Way::Device(number));
+            worker.take_a_turn();
+        }
+        assert!(worker.seats.tenant_spent(0, 1).used_ns > before, "device {number}");
+    }
+}
+
+#[test]
 fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
     let (mut worker, mut far, _chores) = by_hand();
     let mut pool = Pool::new(PoolLimits::default());
@@ -407,4 +429,67 @@ fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
     }
     let (own, all) = (worker.seats.own_spent().used_ns, worker.seats.all_ns());
     assert!(own <= all / 20 + 2 * MOST_OWN_NS, "{own} of {all}");
+}
+
+/// A port that hands over what it took only when it is flushed, and counts bursts.
+struct Batching {
+    port: PairPort,
+    held: Vec<Frame>,
+    bursts: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Port for Batching {
+    fn features(&self) -> ports::Features {
+        self.port.features()
+    }
+
+    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.port.fd()
+    }
+
+    fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
+        self.port.rx(pool, burst, out)
+    }
+
+    fn tx(&mut self, _pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
+        self.held.push(frame);
+        Ok(())
+    }
+
+    fn flush(&mut self, pool: &mut Pool) -> Result<bool, Unsent> {
+        self.bursts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let refused: Vec<Refused> = self.held.drain(..).filter_map(|frame| self.port.tx(pool, frame).err()).collect();
+        match refused.first() {
+            None => Ok(true),
+            Some(&first) => Err(Unsent { frames: refused.len() as u64, refused: first }),
+        }
+    }
+
+    fn drops_before_us(&mut self) -> Result<u64, PortError> {
+        Ok(0)
+    }
+}
+
+#[test]
+fn a_port_may_hand_over_a_burst_at_once_and_what_it_cannot_is_counted() {
+    let (mut worker, mut far, _chores) = by_hand();
+    let mut pool = Pool::new(PoolLimits::default());
+    let (near, end) = pair(2, OffloadSupport::ALL);
+    let bursts = std::sync::Arc::default();
+    let batching = Batching { port: near, held: Vec::new(), bursts: std::sync::Arc::clone(&bursts) };
+    worker.outside.devices[3] = Device::new(Box::new(batching), 0, PortId(3));
+    far[3] = end;
+    for _ in 0..3 {
+        let frame = pool.alloc_from(&frame(2, 3)).unwrap();
+        far[2].tx(&mut pool, frame).unwrap();
+    }
+    for _ in 0..20 {
+        worker.do_what_is_due();
+        worker.take_a_turn();
+        worker.pump();
+    }
+    assert_eq!(empty(&mut far[3], &mut pool), 2, "the far end has room for two");
+    assert_eq!(worker.units[0].switch.endpoint_stats(datapath::program::EndpointId(3)).drops.get(Reason::PortDown), 1);
+    assert_eq!(bursts.load(std::sync::atomic::Ordering::Relaxed), 1, "all three were one burst");
+    assert_eq!(worker.pool.in_use(), 0);
 }

@@ -152,6 +152,7 @@ fn load(bed: &Bed, stop: &AtomicBool) -> io::Result<()> {
 }
 
 #[test]
+#[ignore = "the calm of the machine decides it; run it by name (SPECIFICATION.md)"]
 fn a_live_worker_measures_what_the_simulator_believes() {
     let Some(_turn) = turn("a_live_worker_measures_what_the_simulator_believes") else { return };
     let bed = Bed::new(&["a", "b", "c"]);

@@ -62,6 +62,26 @@ fn neighbours_reach_each_other_and_are_counted() {
 }
 
 #[test]
+fn the_time_that_frames_take_is_charged_to_the_tenant_whose_they_are() {
+    let Some(_turn) = turn("the_time_that_frames_take_is_charged_to_the_tenant_whose_they_are") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let second = "[[switch.tenant]]\nname = \"work\"\n[[switch.tenant.endpoint]]\nname = \"b\"";
+    let text = NEIGHBOURS.replace("[[switch.tenant.endpoint]]\nname = \"b\"", second);
+    let daemon = bed.start(&text);
+    let used_ns = || {
+        let report = daemon.show();
+        let tenants = report["switches"][0]["tenants"].as_array().unwrap().clone();
+        [0, 1].map(|tenant: usize| tenants[tenant]["processor"]["used_ns"].as_u64().unwrap())
+    };
+    let _echo = bed.echo("c", C);
+    let before = used_ns();
+    assert_eq!(bed.ask("b", C, 50), 50);
+    let after = used_ns();
+    let [home, work] = [0, 1].map(|tenant| after[tenant] - before[tenant]);
+    assert!(work > 10 * home, "50 questions and answers of the second tenant: {home} and {work} ns");
+}
+
+#[test]
 fn an_endpoint_that_lies_about_itself_is_counted_and_harms_nobody() {
     let Some(_turn) = turn("an_endpoint_that_lies_about_itself_is_counted_and_harms_nobody") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
