@@ -7,8 +7,8 @@ mod cluster;
 
 use crate::names::{Locator, name};
 use crate::place::Place;
+use datapath::aqm::Discipline;
 use datapath::guard::Identity;
-use datapath::link::Discipline;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
 use datapath::wire::Mac;

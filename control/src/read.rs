@@ -9,8 +9,9 @@ pub(crate) mod values;
 use crate::config::{Bond, Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
 use crate::place::{Locations, Place};
 use crate::problem::Problem;
+use datapath::aqm::{At, Discipline, Step};
 use datapath::guard::{Allow, Identity};
-use datapath::link::{Discipline, LinkConfig};
+use datapath::link::LinkConfig;
 use datapath::program::Outside;
 use datapath::units::Rate;
 use std::net::IpAddr;
@@ -274,7 +275,7 @@ fn link(r: &mut Reader, mut t: Table<'_>) -> Link {
     let marks = r.get(&mut t, "discipline", values::marks).unwrap_or(false);
     if marks {
         let mark_bytes = r.need(&mut t, "mark", "\"64 KiB\"", values::link_queue).unwrap_or(u32::MAX);
-        link.discipline = Discipline::Ecn { mark_bytes };
+        link.discipline = Discipline::Step(Step { mark_bytes, at: At::Arrival });
     } else if t.has("mark") {
         r.get(&mut t, "mark", values::link_queue);
         let place = t.place.key("mark");

@@ -10,8 +10,9 @@ use crate::config::{
 };
 use crate::names::{CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, name_of, show_mac};
 use crate::units::{show_percent, show_rate, show_time, write_size};
+use datapath::aqm::{Discipline, Step};
 use datapath::guard::{Allow, Identity};
-use datapath::link::{Discipline, LinkConfig};
+use datapath::link::LinkConfig;
 use datapath::program::Attachment;
 use datapath::units::{Both, Rate};
 use serde_json::{Map, Value};
@@ -285,7 +286,7 @@ pub fn link(link: &Link) -> Keys {
     w.put("rate", rate(link.rate));
     w.put_unless_default("delay", &link.delay_ns, &default.delay_ns, |&v| show_time(v).into());
     w.put_unless_default("queue", &link.queue_bytes, &default.queue_bytes, |&v| write_size(v.into()).into());
-    if let Discipline::Ecn { mark_bytes } = link.discipline {
+    if let Discipline::Step(Step { mark_bytes, .. }) = link.discipline {
         w.put("discipline", "ecn");
         w.put("mark", write_size(mark_bytes.into()));
     }

@@ -1,10 +1,10 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+pub mod aqm;
 pub mod arrivals;
 pub mod bond;
 pub mod checksum;
-pub mod codel;
 pub mod fdb;
 pub mod flood;
 pub mod forward;

@@ -8,8 +8,8 @@
 //! Frames may be offloaded ones. What does not fit into the queue is cut off a frame's tail by segments, since a queue in a real
 //! network would have met the segments one by one. (One difference stays: an offloaded frame arrives as a whole, with its last bit.)
 
+use crate::aqm::{Aqm, AqmStats, Discipline, dice};
 use crate::frame::{Fifo, Frame, Meta, Pool};
-use crate::offload::Offload;
 use crate::segment;
 use crate::units::{Instant, Rate};
 
@@ -39,19 +39,6 @@ impl Side {
             Side::B => Side::A,
         }
     }
-}
-
-/// What a link's queue does to tell senders that it fills.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Discipline {
-    /// Nothing, until it is full.
-    #[default]
-    DropTail,
-    /// Marks frames that can be marked (RFC 3168) while more than `mark_bytes` wait.
-    Ecn {
-        /// The threshold, in wire bytes.
-        mark_bytes: u32,
-    },
 }
 
 /// What a link is like; both directions are the same.
@@ -95,8 +82,8 @@ pub struct LinkStats {
     pub drops: u64,
     /// Segments lost on the wire.
     pub losses: u64,
-    /// Frames marked.
-    pub marks: u64,
+    /// What the queue's discipline did; [`AqmStats::overflowed`] are the drops above, by kind.
+    pub aqm: AqmStats,
     /// Wire bytes that wait now.
     pub backlog_bytes: u64,
     /// The most that ever waited.
@@ -113,8 +100,9 @@ pub struct Link {
 }
 
 /// One direction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lane {
+    aqm: Aqm,
     /// Frames that wait; `Meta::queued` says since when.
     queue: Fifo,
     /// Frames that are being sent or have been; `Meta::queued` says when they arrive.
@@ -131,7 +119,8 @@ impl Link {
     /// A link with nothing on it.
     #[must_use]
     pub fn new(config: LinkConfig) -> Self {
-        Link { config, lanes: Default::default(), random: config.seed ^ 0x9e37_79b9_7f4a_7c15 }
+        let lanes = Side::ALL.map(|side| Lane::new(&config, side));
+        Link { config, lanes, random: config.seed ^ 0x9e37_79b9_7f4a_7c15 }
     }
 
     /// What the link is like now.
@@ -144,7 +133,13 @@ impl Link {
     #[must_use]
     pub fn stats(&self, side: Side) -> LinkStats {
         let lane = &self.lanes[side as usize];
-        LinkStats { backlog_bytes: lane.queue.wire_bytes(), ..lane.stats }
+        LinkStats { backlog_bytes: lane.queue.wire_bytes(), aqm: *lane.aqm.stats(), ..lane.stats }
+    }
+
+    /// The discipline of the queue at `side`, with its state.
+    #[must_use]
+    pub fn aqm(&self, side: Side) -> &Aqm {
+        &self.lanes[side as usize].aqm
     }
 
     /// Frames on the link, waiting or in flight, in both directions.
@@ -158,8 +153,8 @@ impl Link {
         self.advance(pool, now, side);
         let lane = &mut self.lanes[side as usize];
         if lane.admit(pool, now, &frame, &self.config) {
-            pool.meta_mut(&frame).queued = now;
-            lane.queue.push(pool, frame);
+            let waiting = lane.waiting_bytes(now, self.config.rate);
+            lane.aqm.arrive(pool, now, waiting, frame, (&mut lane.queue, &mut |_, _, _| {}));
             lane.stats.backlog_max_bytes = lane.stats.backlog_max_bytes.max(lane.queue.wire_bytes());
             self.advance(pool, now, side);
         } else {
@@ -176,14 +171,22 @@ impl Link {
                 lane.free_at = lane.free_at.max(now);
             }
             lane.remainder = 0;
+            lane.aqm.set_rate(rate);
             lane.reckon(pool, rate);
         }
         self.config.rate = rate;
     }
 
-    /// Changes what the link is like, the seed excepted. What waits or is under way stays, whatever the new bounds.
+    /// Changes what the link is like, the seed excepted. What waits or is under way stays, whatever the new bounds. Another discipline begins
+    /// anew, its counters too.
     pub fn set_config(&mut self, pool: &mut Pool, now: Instant, config: LinkConfig) {
         self.set_rate(pool, now, config.rate);
+        if config.discipline != self.config.discipline {
+            let seeded = LinkConfig { seed: self.config.seed, ..config };
+            for side in Side::ALL {
+                self.lanes[side as usize].aqm = aqm(&seeded, side);
+            }
+        }
         self.config = LinkConfig { seed: self.config.seed, ..config };
     }
 
@@ -237,6 +240,9 @@ impl Link {
         let lane = &mut lanes[side as usize];
         while config.rate.0 > 0 && lane.queue.front(pool).is_some_and(|meta| lane.start(meta.queued).0 <= now) {
             let Some(frame) = lane.queue.pop(pool) else { break };
+            let start = lane.start(pool.meta(&frame).queued).0;
+            let left = lane.aqm.leave(pool, start, frame, (&mut lane.queue, &mut |_, _, _| {}));
+            let Some(frame) = left else { continue };
             let arrival = lane.transmit(pool.meta(&frame), config);
             pool.meta_mut(&frame).queued = arrival;
             lane.fly(pool, frame, random, config.loss_ppm);
@@ -246,17 +252,24 @@ impl Link {
 }
 
 impl Lane {
-    /// Makes a frame fit into the queue, and marks it where the queue is long. False where nothing of it fits.
+    fn new(config: &LinkConfig, side: Side) -> Lane {
+        Lane {
+            aqm: aqm(config, side),
+            queue: Fifo::default(),
+            flight: Fifo::default(),
+            free_at: Instant::ZERO,
+            remainder: 0,
+            due: None,
+            stats: LinkStats::default(),
+        }
+    }
+
+    /// Makes a frame fit into the queue. False where nothing of it fits.
     fn admit(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, config: &LinkConfig) -> bool {
         let waiting = self.waiting_bytes(now, config.rate);
         let (bytes, meta) = pool.parts_mut(frame);
         if meta.wire_bytes == 0 {
             meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
-        }
-        if let Discipline::Ecn { mark_bytes } = config.discipline
-            && waiting > u64::from(mark_bytes)
-        {
-            self.stats.marks += u64::from(segment::mark_ce(bytes, &meta.layout));
         }
         let room = u64::from(config.queue_bytes).saturating_sub(waiting);
         // An idle transmitter takes a frame of any length: its segments would have come one after the other.
@@ -264,9 +277,10 @@ impl Lane {
             return true;
         }
         let segments = segment::segments(&meta.layout, &meta.offload);
-        let fit = (room / u64::from(segment_bytes(meta))) as u32;
+        let fit = (room / u64::from(segment::segment_bytes(meta))) as u32;
         let surplus = segments - fit.min(segments);
         self.stats.drops += u64::from(surplus);
+        self.aqm.overflows(bytes, &meta.layout, surplus);
         fit > 0 && segment::trim(pool, frame, surplus) == surplus
     }
 
@@ -282,7 +296,7 @@ impl Lane {
                 continue;
             }
             if passed > 0 {
-                let most = passed * segment_bytes(pool.meta(&rest));
+                let most = passed * segment::segment_bytes(pool.meta(&rest));
                 let (first, second) = segment::split(pool, rest, most);
                 self.flight.push(pool, first);
                 // Where there was no buffer for the cut, the loss does not happen.
@@ -291,7 +305,7 @@ impl Lane {
             }
             self.stats.losses += 1;
             passed = 0;
-            let one = segment_bytes(pool.meta(&rest));
+            let one = segment::segment_bytes(pool.meta(&rest));
             let (loss, second) = segment::split(pool, rest, one);
             pool.free(loss);
             match second {
@@ -333,27 +347,14 @@ impl Lane {
     }
 }
 
-/// Wire bytes of a segment that is not the last; of the frame itself where it is only one.
-fn segment_bytes(meta: &Meta) -> u32 {
-    let segments = segment::segments(&meta.layout, &meta.offload);
-    if segments == 1 {
-        return meta.wire_bytes.max(1);
-    }
-    let whole = usize::from(meta.layout.payload_offset) + usize::from(meta.offload.gso_size);
-    segment::wire_bytes(whole, &meta.layout, &Offload::default())
+/// The discipline of a new queue at `side`.
+fn aqm(config: &LinkConfig, side: Side) -> Aqm {
+    Aqm::new(config.discipline, config.rate, config.seed ^ (side as u64) << 32)
 }
 
-/// Throws the dice: splitmix64 (Steele, Lea and Flood, OOPSLA 2014), which is enough for independent losses.
+/// Whether a segment is lost on the wire.
 fn lost(random: &mut u64, loss_ppm: u32) -> bool {
-    if loss_ppm == 0 {
-        return false;
-    }
-    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *random;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    ((z >> 32) * u64::from(CERTAIN_PPM)) >> 32 < u64::from(loss_ppm)
+    loss_ppm != 0 && (u64::from(dice(random)) * u64::from(CERTAIN_PPM)) >> 32 < u64::from(loss_ppm)
 }
 
 #[cfg(test)]

@@ -106,6 +106,15 @@ fn full_segment(headers: u32, offload: &Offload) -> u32 {
     (headers + u32::from(offload.gso_size)).max(MIN_FRAME) + WIRE_OVERHEAD
 }
 
+/// Wire bytes of a frame's segment that is not the last; of the frame itself where it is only one.
+#[must_use]
+pub fn segment_bytes(meta: &Meta) -> u32 {
+    if segments(&meta.layout, &meta.offload) == 1 {
+        return meta.wire_bytes.max(1);
+    }
+    full_segment(u32::from(meta.layout.payload_offset) + u32::from(meta.outer), &meta.offload)
+}
+
 /// Cuts off as many segments as take at most `max_bytes` on the wire, at least one. Gives that part and the rest, if there is one.
 /// Where the pool has no buffer for the cut, the frame stays whole.
 pub fn split(pool: &mut Pool, frame: Frame, max_bytes: u32) -> (Frame, Option<Frame>) {
@@ -133,7 +142,7 @@ pub fn split_at_most(pool: &mut Pool, frame: Frame, max_bytes: u32, most: u32) -
 /// The shorter part is copied to a new buffer; the longer stays where it is, and if that is the rest, a copy of the headers is written
 /// over the payload just before it. So cutting a frame up, however small the parts, copies each byte once at most: 64 KiB into 45
 /// segments took 65 ns a cut, where copying the rest each time took 1000.
-fn cut(pool: &mut Pool, frame: Frame, count: u32) -> Result<(Frame, Frame), Frame> {
+pub(crate) fn cut(pool: &mut Pool, frame: Frame, count: u32) -> Result<(Frame, Frame), Frame> {
     let before = *pool.meta(&frame);
     let (len, headers) = (pool.len(&frame), before.layout.headers());
     let moved = count as usize * usize::from(before.offload.gso_size);
@@ -325,9 +334,22 @@ fn complete(bytes: &mut [u8], l4: L4, offload: &Offload) {
     put16(bytes, field, if value == 0 && l4 != L4::Tcp { 0xffff } else { value });
 }
 
+/// Congestion experienced (RFC 3168): both bits of the ECN field.
+const CE: u8 = 3;
+
+/// Whether a packet's transport can bear a mark (RFC 3168).
+#[must_use]
+pub fn is_capable(bytes: &[u8], layout: &Layout) -> bool {
+    let l3 = usize::from(layout.l3_offset);
+    match layout.l3 {
+        L3::Ipv4 => bytes[l3 + 1] & CE != 0,
+        L3::Ipv6 => bytes[l3 + 1] & (CE << 4) != 0,
+        _ => false,
+    }
+}
+
 /// Marks a packet whose transport can bear it as having met congestion (RFC 3168). False, and nothing changed, where it cannot.
 pub fn mark_ce(bytes: &mut [u8], layout: &Layout) -> bool {
-    const CE: u8 = 3;
     let l3 = usize::from(layout.l3_offset);
     match layout.l3 {
         L3::Ipv4 => {

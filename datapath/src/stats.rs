@@ -58,7 +58,7 @@ pub struct LaneStats {
     pub traffic: Traffic,
     /// Of it, wire bytes served by guarantee (the rest was served by weight).
     pub guaranteed_bytes: u64,
-    /// Frames marked (ECN CE) by the queue's management.
+    /// Segments marked (ECN CE) by the queue's management.
     pub marks: u64,
     /// Segments trimmed off by the queue's management.
     pub trims: u64,

@@ -588,7 +588,7 @@ fn link(name: &str, [a, b]: [LinkStats; 2]) -> LinkReport {
         bytes: s.bytes,
         drops: s.drops,
         losses: s.losses,
-        marks: s.marks,
+        marks: s.aqm.marks,
         backlog_bytes: s.backlog_bytes,
         backlog_max_bytes: s.backlog_max_bytes,
     };

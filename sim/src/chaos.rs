@@ -3,8 +3,8 @@
 //! Faults and attacks end at a stated time, traffic a while later, and then there is silence: so that a test can ask for
 //! safety all along, for progress once the faults are over, and for empty queues in the end.
 
+use datapath::aqm::{At, Discipline, Step};
 use datapath::guard::Identity;
-use datapath::link::Discipline;
 use datapath::program::{Change, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Share};
 use datapath::units::{Both, Instant, Rate};
 
@@ -135,7 +135,8 @@ fn site(random: &mut Random) -> Site {
         headroom_ppm: random.range(0, 50_000) as u32,
         delay_ns: random.range(0, 5_000_000),
         link_queue_bytes: random.range(20_000, 1 << 20) as u32,
-        discipline: *random.pick(&[Discipline::DropTail, Discipline::Ecn { mark_bytes: 60_000 }]),
+        discipline: *random
+            .pick(&[Discipline::DropTail, Discipline::Step(Step { mark_bytes: 60_000, at: At::Arrival })]),
         queue_bytes: random.range(100_000, 2 << 20) as u32,
         tenants,
         ..Site::default()

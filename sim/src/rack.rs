@@ -12,8 +12,9 @@
 use std::sync::Arc;
 
 use agent::{Cluster, Directory, Settings};
+use datapath::aqm::Discipline;
 use datapath::guard::Identity;
-use datapath::link::{Discipline, LinkConfig, Side};
+use datapath::link::{LinkConfig, Side};
 use datapath::program::{
     Attachment, Endpoint, EndpointId, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Slots, Tenant,
     TenantId, Uplink,

@@ -8,8 +8,9 @@
 //! near hosts - [ switch 0, under test ] ===== link 0 ===== [ switch 1, fast ] - far hosts
 //! ```
 
+use datapath::aqm::Discipline;
 use datapath::guard::Identity;
-use datapath::link::{Discipline, LinkConfig, Side};
+use datapath::link::{LinkConfig, Side};
 use datapath::program::EndpointId;
 use datapath::program::{
     Attachment, Endpoint, IngressMode, OrderKind, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,

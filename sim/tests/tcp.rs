@@ -1,6 +1,7 @@
 //! TCP over one link: does it fill it, and does it recover?
 
-use datapath::link::{Discipline, LinkConfig, Side};
+use datapath::aqm::Discipline;
+use datapath::link::{LinkConfig, Side};
 use datapath::units::{Instant, Rate};
 use sim::packet::Nic;
 use sim::tcp::congestion::Algorithm;

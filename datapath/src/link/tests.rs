@@ -1,4 +1,5 @@
 use super::*;
+use crate::aqm::{At, Step};
 use crate::frame::PoolLimits;
 use crate::wire::{Mac, build, parse};
 
@@ -195,7 +196,7 @@ fn a_train_loses_its_tail_to_a_full_queue() {
 
 #[test]
 fn a_long_queue_marks_what_can_be_marked() {
-    let discipline = Discipline::Ecn { mark_bytes: 15 * SEGMENT };
+    let discipline = Discipline::Step(Step { mark_bytes: 15 * SEGMENT, at: At::Arrival });
     let (mut pool, mut link) = (pool(), Link::new(LinkConfig { discipline, ..QUICK }));
     for _ in 0..4 {
         let sent = train(&mut pool);
@@ -208,8 +209,9 @@ fn a_long_queue_marks_what_can_be_marked() {
             pool.free(frame);
         }
     }
-    assert_eq!(marked, [false, false, true, true]);
-    assert_eq!(link.stats(Side::A).marks, 2);
+    // The second train is cut where the queue crosses the threshold.
+    assert_eq!(marked, [false, false, true, true, true]);
+    assert_eq!(link.stats(Side::A).aqm.marks, 24);
 }
 
 #[test]

@@ -6,15 +6,15 @@
 //! [`Lane::is_stuck`] lets the shell stop reading from it.
 
 use super::losses::Losses;
-use crate::codel::{Codel, TARGET_NS};
+use crate::aqm;
+use crate::aqm::codel::{Codel, TARGET_NS};
 use crate::frame::{Class, Fifo, Frame, Owner, Pool};
 use crate::segment;
 use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::transport::TCP_FLAGS;
-use crate::wire::{L4, Mac, tcp_flags};
+use crate::wire::Mac;
 
 /// Most segments that leave at once: a port that cannot cut gets them one by one, at some 2 us each, and who is next waits for all. With an MTU
 /// of 1500, 64 KiB are 45.
@@ -27,8 +27,6 @@ const STUCK_TICKS: u32 = 48;
 /// under way by which one that is lost shows without a time-out (RFC 5681). Above 40 Mbit/s it is less than CoDel's target.
 const FEW_BYTES: u64 = 16 * 1538;
 const FEW_NS: u64 = 4 * TARGET_NS;
-/// A frame of up to so many bytes is no full segment (RFC 9293: a path carries at least 536 bytes of data in one).
-const SHORT: usize = 512;
 /// How many times a queue's bound its buffers may take where they are small: a minimal frame uses little of one.
 const MEMORY_SMALL: u64 = 2;
 /// The same for longer ones, which the shortest frame that needs a medium buffer, or a large one, fills to an eighth or a quarter. With
@@ -217,11 +215,9 @@ impl Lane {
             let left = self.fifo.wire_bytes();
             let last = left < u64::from(max_frame) || (left < FEW_BYTES && sojourn_ns < FEW_NS);
             let signals = self.codel.signals(now, sojourn_ns, last);
-            if signals > 0 && !self.signal(pool, &frame, signals, losses) && !self.spares(pool, &frame) {
-                losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
-                pool.free(frame);
-                self.aqm_drops += 1;
-                continue;
+            if signals > 0 {
+                let Some(signalled) = self.signal(pool, frame, signals, losses) else { continue };
+                frame = signalled;
             }
             if self.full_since != 0 && self.fifo.wire_bytes() < u64::from(self.bound) / 2 {
                 self.full_since = 0;
@@ -337,28 +333,25 @@ impl Lane {
         first
     }
 
-    /// Tells the sender; false where the only way is to drop the frame.
-    fn signal(&mut self, pool: &mut Pool, frame: &Frame, signals: u32, losses: &mut Losses) -> bool {
-        let (bytes, meta) = pool.parts_mut(frame);
-        if segment::mark_ce(bytes, &meta.layout) {
-            self.marks += 1;
-            return true;
+    /// Tells the sender. What goes on of the frame; `None` where the only way was to drop it. Of what can be marked that is what is marked, one segment
+    /// for each signal, and the rest goes back to the front.
+    #[cold]
+    fn signal(&mut self, pool: &mut Pool, frame: Frame, signals: u32, losses: &mut Losses) -> Option<Frame> {
+        if segment::is_capable(pool.bytes(&frame), &pool.meta(&frame).layout) {
+            let (part, rest) = aqm::cut(pool, frame, signals);
+            if let Some(rest) = rest {
+                self.fifo.push_front(pool, rest);
+            }
+            self.marks += u64::from(aqm::mark(pool, &part));
+            return Some(part);
         }
-        self.trim(pool, frame, signals, losses) > 0
-    }
-
-    /// Whether a frame is not lost to the queue's management, since it is likely the only segment of its TCP connection in the network: one that
-    /// begins it, or a short one, as requests and the ends of answers are. To lose such a one says nothing to a sender that has nothing else under
-    /// way, and costs it a time-out (RFC 6298: a second, or 200 ms on Linux), where another segment costs some round trips. Of short ones no
-    /// more than every second: a flood of them must not wait for ever and leave all signals to the others.
-    fn spares(&self, pool: &Pool, frame: &Frame) -> bool {
-        let layout = &pool.meta(frame).layout;
-        if layout.l4 != L4::Tcp || layout.fragment {
-            return false;
+        if self.trim(pool, &frame, signals, losses) > 0 || aqm::is_alone(pool, &frame, self.codel.is_odd()) {
+            return Some(frame);
         }
-        let flags = || pool.bytes(frame).get(usize::from(layout.l4_offset) + TCP_FLAGS);
-        let begins = || flags().is_some_and(|flags| flags & tcp_flags::SYN != 0);
-        (pool.len(frame) <= SHORT && self.codel.is_odd()) || begins()
+        losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
+        pool.free(frame);
+        self.aqm_drops += 1;
+        None
     }
 
     /// Takes segments off a frame's tail; returns how many.
@@ -387,6 +380,8 @@ fn sender(pool: &Pool, frame: &Frame) -> Mac {
 mod tests {
     use super::*;
     use crate::frame::PoolLimits;
+    use crate::wire::transport::TCP_FLAGS;
+    use crate::wire::{L4, tcp_flags};
 
     const MS: u64 = 1_000_000;
 

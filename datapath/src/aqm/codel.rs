@@ -14,16 +14,19 @@ pub const TARGET_NS: u64 = 5_000_000;
 /// Most signals for one frame: a burst after a stall must not empty the window.
 const MAX_SIGNALS: u32 = 4;
 
-/// The state of one queue: 32 bytes, since there is one for each lane of a hundred thousand.
+/// [`Codel::above_until`] in the signalling state.
+const SIGNALLING: Instant = Instant(u64::MAX);
+
+/// The state of one queue: 24 bytes, since there is one for each lane of a hundred thousand.
 #[derive(Clone, Debug, Default)]
 pub struct Codel {
-    /// When the delay will have stood above the target for an interval; zero while it does not stand there.
+    /// When the delay will have stood above the target for an interval; zero while it does not
+    /// stand there, and [`SIGNALLING`] once it has.
     above_until: Instant,
-    /// When the next signal is due; zero outside the signalling state.
-    next: Instant,
+    /// In the signalling state, when the next signal is due; outside, when that state ended.
+    next_or_left: Instant,
     count: u32,
     last_count: u32,
-    left_at: Instant,
 }
 
 impl Codel {
@@ -34,10 +37,8 @@ impl Codel {
     #[inline]
     pub fn signals(&mut self, now: Instant, sojourn_ns: u64, last: bool) -> u32 {
         if sojourn_ns < TARGET_NS || last {
-            self.above_until = Instant::ZERO;
-            if self.next != Instant::ZERO {
-                self.next = Instant::ZERO;
-                self.left_at = now;
+            if std::mem::take(&mut self.above_until) == SIGNALLING {
+                self.next_or_left = now;
             }
             return 0;
         }
@@ -55,26 +56,26 @@ impl Codel {
         if self.above_until == Instant::ZERO {
             self.above_until = now.plus_ns(interval_ns);
         }
-        if now < self.above_until {
-            return 0;
-        }
-        if self.next == Instant::ZERO {
+        if self.above_until != SIGNALLING {
+            if now < self.above_until {
+                return 0;
+            }
             // Back soon after the last time: go on at nearly that speed.
             let gained = self.count.saturating_sub(self.last_count);
-            let recent = now.since(self.left_at) < 16 * interval_ns;
+            let recent = now.since(self.next_or_left) < 16 * interval_ns;
             self.count = if recent && gained > 1 { gained } else { 1 };
             self.last_count = self.count;
-            self.next = self.law(now, interval_ns);
+            (self.above_until, self.next_or_left) = (SIGNALLING, self.law(now, interval_ns));
             return 1;
         }
         let mut signals = 0;
-        while self.next <= now && signals < MAX_SIGNALS {
+        while self.next_or_left <= now && signals < MAX_SIGNALS {
             signals += 1;
             self.count = self.count.saturating_add(1);
-            self.next = self.law(self.next, interval_ns);
+            self.next_or_left = self.law(self.next_or_left, interval_ns);
         }
-        if self.next <= now {
-            self.next = self.law(now, interval_ns);
+        if self.next_or_left <= now {
+            self.next_or_left = self.law(now, interval_ns);
         }
         signals
     }
