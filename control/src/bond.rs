@@ -94,11 +94,12 @@ struct Member {
 }
 
 impl Policy {
-    /// The policy of a bond of so many members, all of them down.
+    /// The policy of a bond whose members have these states in the switch, of whose links nothing is known.
     #[must_use]
-    pub fn new(settings: Settings, members: usize) -> Policy {
-        let members = vec![Member::default(); members.min(MOST_MEMBERS)];
-        Policy { settings, members, active: None, commands: VecDeque::new() }
+    pub fn new(settings: Settings, states: &[MemberState], active: Option<MemberId>) -> Policy {
+        let member = |&state: &MemberState| Member { is_used: state == MemberState::Distributing, ..Member::default() };
+        let members = states.iter().take(MOST_MEMBERS).map(member).collect();
+        Policy { settings, members, active, commands: VecDeque::new() }
     }
 
     /// What it is like.

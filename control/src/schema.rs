@@ -122,7 +122,7 @@ const BOND: &[Key] = &[
     ("updelay", Form::BondTime, false, "how long a link must be up before its member is used"),
     ("downdelay", Form::BondTime, false, "how long a link must be down before its member is given up"),
     ("primary", Form::Text(ANY), false, "active-backup: name of the member that is active whenever it may be"),
-    ("primary_reselect", Form::Word(&["always", "better", "failure"]), false, "when a better member becomes active"),
+    ("primary_reselect", Form::Word(&["always", "failure"]), false, "when a better member becomes active"),
     ("num_grat_arp", Form::Number(0, 255), false, "notices after a failover of where addresses are now"),
     ("num_unsol_na", Form::Number(0, 255), false, "the same"),
     ("member", Form::Members, true, "its ports"),

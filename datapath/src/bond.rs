@@ -14,7 +14,7 @@ pub mod order;
 pub use hash::HashPolicy;
 pub use member::{MemberCounts, MemberState};
 
-use crate::frame::{Frame, Pool};
+use crate::frame::{Fifo, Frame, Pool};
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{Icmp, Ipv4, L4, destination, icmpv6, protocol};
@@ -199,6 +199,32 @@ impl Bond {
         self.turn.left = self.turn.left.min(settings.packets_per_member);
     }
 
+    /// Takes other members, each with its rate and with which one it was before; one that is new is down. What waits at those that
+    /// go is sent by the others. Returns how many frames were freed.
+    pub fn set_members(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        settings: BondSettings,
+        rates: &[Rate],
+        was: &[Option<MemberId>],
+    ) -> u32 {
+        self.set_settings(settings);
+        let mut before: Vec<_> = std::mem::take(&mut self.members).into_iter().map(Some).collect();
+        for (&rate, was) in rates.iter().zip(was).take(MOST_MEMBERS) {
+            let old = was.and_then(|was| before.get_mut(usize::from(was.0))?.take());
+            let mut member = old.unwrap_or_else(|| Member::new(rate));
+            member.set_rate(rate);
+            self.members.push(member);
+        }
+        let place = |old: MemberId| was.iter().position(|&was| was == Some(old)).map(|n| MemberId(n as u8));
+        self.active = self.active.and_then(place);
+        self.find_senders();
+        let gone = before.into_iter().flatten();
+        gone.map(|mut member| self.send_again(pool, now, member.take_waiting(), self.settings.mode == Mode::Broadcast))
+            .sum()
+    }
+
     /// Changes what a member carries.
     pub fn set_rate(&mut self, member: MemberId, rate: Rate) {
         if let Some(member) = self.members.get_mut(usize::from(member.0)) {
@@ -234,7 +260,11 @@ impl Bond {
     /// Takes what waits at a member and lets the bond choose again. Copies have gone by the other members already.
     fn move_waiting(&mut self, pool: &mut Pool, now: Instant, index: usize, is_copy: bool) -> u32 {
         let Some(member) = self.members.get_mut(index) else { return 0 };
-        let mut waiting = member.take_waiting();
+        let waiting = member.take_waiting();
+        self.send_again(pool, now, waiting, is_copy)
+    }
+
+    fn send_again(&mut self, pool: &mut Pool, now: Instant, mut waiting: Fifo, is_copy: bool) -> u32 {
         if is_copy {
             waiting.clear(pool);
         }

@@ -4,6 +4,7 @@
 //! `control`. A number is a *slot* that its owner keeps for as long as it lives; a slot whose owner is gone is vacant until it is given to
 //! another ([`Slots`]). A [`Change`] concerns one slot, or the uplink. [`Program::changes_from`] finds those between two programs.
 
+use crate::bond::{BondSettings, MOST_MEMBERS};
 use crate::fdb::{Network, network_of};
 use crate::flood::FloodLimits;
 use crate::guard::Identity;
@@ -186,6 +187,16 @@ impl Uplink {
     pub const BURST_NS: u64 = 100_000;
 }
 
+/// The ports of an uplink that has several.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Members {
+    /// How they are used.
+    pub settings: BondSettings,
+    /// Each port, and what it carries in wire bits a second; the first is [`Uplink::port`]. At most
+    /// [`MOST_MEMBERS`].
+    pub ports: Vec<(PortId, Rate)>,
+}
+
 /// Things that are numbered, some numbers being vacant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slots<T>(Vec<Option<T>>);
@@ -302,6 +313,8 @@ pub struct Program {
     pub ingress: IngressMode,
     /// The access link, where there is one.
     pub uplink: Option<Uplink>,
+    /// Its ports, where it has several.
+    pub members: Option<Members>,
     /// All tenants.
     pub tenants: Slots<Tenant>,
     /// All endpoints.
@@ -349,6 +362,7 @@ impl Program {
         });
         let addresses: BTreeSet<(Option<Network>, Mac, u32)> = addresses.collect();
         let uplink = self.uplink.as_ref().map(|uplink| uplink.port);
+        let members: BTreeSet<PortId> = self.members.iter().flat_map(|m| &m.ports).map(|&(port, _)| port).collect();
         let has_another = |endpoint: &Endpoint, mac: Mac, id: u32| {
             let network = network(endpoint);
             addresses.range((network, mac, 0)..=(network, mac, u32::MAX)).any(|&(_, _, owner)| owner != id)
@@ -359,6 +373,7 @@ impl Program {
                     && !reattached(old.tenant)
                     && ports.get(&old.port).is_none_or(|&owner| owner == id)
                     && uplink != Some(old.port)
+                    && !members.contains(&old.port)
                     && (new.identity.macs == old.identity.macs
                         || !old.identity.macs.iter().any(|&mac| has_another(old, mac, id)))
             })
@@ -379,8 +394,15 @@ impl Program {
         }
         let ports = self.ports.iter().filter(|&(id, port)| from.ports.get(id) != Some(port));
         changes.extend(ports.map(|(id, &port)| Change::Port(PortId(id), Some(port))));
+        let port = |program: &Program| program.uplink.as_ref().map(|uplink| uplink.port);
+        if from.members.is_some() && (self.members.is_none() || port(self) != port(from)) {
+            changes.push(Change::Members(None));
+        }
         if self.uplink != from.uplink {
             changes.push(Change::Uplink(self.uplink.clone()));
+        }
+        if self.members.is_some() && (self.members != from.members || port(self) != port(from)) {
+            changes.push(Change::Members(self.members.clone()));
         }
         let tenants = self.tenants.iter().filter(|&(id, tenant)| from.tenants.get(id) != Some(tenant));
         changes.extend(tenants.map(|(id, tenant)| Change::Tenant(TenantId(id), Some(tenant.clone()))));
@@ -410,6 +432,8 @@ pub enum Change {
     Port(PortId, Option<PortFeatures>),
     /// The uplink, its rate or its port. Without it every tenant's network ends at this switch.
     Uplink(Option<Uplink>),
+    /// The ports of an uplink that has several, and how they are used. Who stays keeps its state.
+    Members(Option<Members>),
     /// A tenant, or its shares. One with endpoints can neither be removed nor attached otherwise.
     Tenant(TenantId, Option<Tenant>),
     /// An endpoint, or anything of it but its tenant: what it has queued stays, and so do its counters.
@@ -457,13 +481,15 @@ pub enum ChangeError {
     OverlayFull,
     /// This other endpoint of the same network has declared the address.
     AddressInUse(Mac, EndpointId),
+    /// The uplink's port is not the first of these, or there are too many or none.
+    BadMembers,
 }
 
 impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use ChangeError::{
-            AddressInUse, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse, TenantInUse,
-            UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse, VniInUse,
+            AddressInUse, BadMembers, BadVlan, BadVni, NoSuchSlot, OtherTenant, OverlayFull, PeerInUse, PortInUse,
+            TenantInUse, UnknownPeer, UnknownPort, UnknownTenant, Vacant, VlanInUse, VniInUse,
         };
         match self {
             NoSuchSlot(id) => write!(f, "number {id} is too large: {} is the most", Slots::<()>::MOST - 1),
@@ -480,6 +506,7 @@ impl fmt::Display for ChangeError {
             UnknownPeer(address) => write!(f, "host {address} is not known: add it first"),
             PeerInUse(address) => write!(f, "addresses are at host {address}: remove them first"),
             OverlayFull => write!(f, "too many hosts, or too many addresses on them"),
+            BadMembers => write!(f, "an uplink has 1 to {MOST_MEMBERS} members, and its port is the first of them"),
             AddressInUse(mac, id) => write!(f, "address {mac} is endpoint {}'s", id.0),
         }
     }

@@ -5,6 +5,7 @@
 //! What leaves a queue is fitted to its port: tag, segmentation, checksums.
 
 use crate::arrivals::Arrivals;
+use crate::bond::{Bond, MemberId};
 use crate::fdb::{Fdb, Network};
 use crate::flood::{CopyBudget, FloodBudget};
 use crate::forward::{Forward, Outside, Target};
@@ -38,10 +39,12 @@ mod feedback;
 mod floods;
 mod handover;
 mod look;
+mod members;
 mod memory;
 mod source;
 mod tunnel;
 
+pub use members::MemberView;
 pub use memory::MemoryStats;
 
 pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState};
@@ -76,7 +79,7 @@ pub enum Event {
 enum Role {
     Nothing,
     Endpoint(EndpointId),
-    Uplink,
+    Uplink(MemberId),
 }
 
 /// What is counted for an endpoint outside its queues.
@@ -111,6 +114,8 @@ pub struct Switch {
     policer: Option<Policer>,
     /// What frames for neighbours, or for a network from outside, are yet to be made into.
     backlogs: Backlogs,
+    /// Where the uplink has several ports: which of them carries what.
+    bond: Option<Box<Bond>>,
     out: VecDeque<(PortId, Frame)>,
     tallies: Vec<Tally>,
     /// By endpoint, who had the slot before.
@@ -120,6 +125,8 @@ pub struct Switch {
     vlans: Slots<TenantId>,
     untagged: u32,
     uplink_drops: DropCounters,
+    /// Keys the hash tables.
+    seed: u64,
     events: VecDeque<Event>,
 }
 
@@ -157,6 +164,7 @@ impl Switch {
             uplink_floods: vec![FloodBudget::new(program.uplink_flood)],
             policer: policed.then(|| Policer::new(published)),
             backlogs: Backlogs::default(),
+            bond: None,
             out: VecDeque::with_capacity(OUT),
             tallies: Vec::new(),
             gone: Vec::new(),
@@ -164,6 +172,7 @@ impl Switch {
             vlans: Slots::default(),
             untagged: 0,
             uplink_drops: DropCounters::default(),
+            seed,
             events: VecDeque::with_capacity(Self::MAX_EVENTS),
             program: empty,
         };
@@ -197,7 +206,7 @@ impl Switch {
         let role = self.role(port);
         let result = match role {
             Role::Endpoint(endpoint) => self.rx_endpoint(pool, now, endpoint, frame),
-            Role::Uplink => self.rx_uplink(pool, now, frame),
+            Role::Uplink(member) => self.rx_uplink(pool, now, member, frame),
             Role::Nothing => {
                 pool.free(frame);
                 Err(Reason::Unknown)
@@ -263,7 +272,13 @@ impl Switch {
                 } else {
                     self.reach_neighbours(pool, now, endpoint, frame);
                 }
+            } else if self.let_member_go(pool, now) {
+                // It is in `out`.
             } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire) {
+                if self.bond.is_some() && pool.meta(&frame).outer == 0 {
+                    self.send_member(pool, now, endpoint, frame);
+                    continue;
+                }
                 let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) else { continue };
                 if pool.meta(&frame).outer == 0 {
                     self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
@@ -299,7 +314,9 @@ impl Switch {
         if !self.out.is_empty() {
             return Some(Instant::ZERO);
         }
-        earlier(self.pairs.poll_timeout(), earlier(self.egress.poll_timeout(), self.ingress.poll_timeout()))
+        let queues = earlier(self.egress.poll_timeout(), self.ingress.poll_timeout());
+        let members = self.bond.as_ref().and_then(|bond| bond.poll_timeout());
+        earlier(self.pairs.poll_timeout(), earlier(queues, members))
     }
 
     /// Frees every frame that the switch holds.
@@ -308,6 +325,9 @@ impl Switch {
         self.egress.clear(pool);
         self.ingress.clear(pool);
         self.backlogs.clear(pool);
+        if let Some(bond) = &mut self.bond {
+            bond.clear(pool);
+        }
         while let Some((_, frame)) = self.out.pop_front() {
             pool.free(frame);
         }
@@ -374,14 +394,14 @@ impl Switch {
         self.send_members(pool, now, from, everyone, frame)
     }
 
-    fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+    fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
         if let Some(local) = self.tunnels.local()
             && vxlan::is_for(pool.bytes(&frame), local.address, local.mac)
         {
             return self.rx_tunnel(pool, now, frame);
         }
         let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
-        if let Err(reason) = looked {
+        if let Err(reason) = looked.and_then(|()| self.receive_member(pool, member, &frame)) {
             return drop_for(pool, frame, reason);
         }
         if matches!(pool.meta(&frame).layout.l4, L4::Icmp | L4::Icmpv6) {

@@ -139,6 +139,8 @@ pub enum What {
     Endpoints,
     /// The ports: where they are, their state, the worker's time for them
     Ports,
+    /// The uplinks with several ports: what each of these carries, and why it does not
+    Bonds,
     /// The links between switches of the daemon
     Links,
     /// The addresses that are declared and learned, by tenant: whose they are, when they were last seen

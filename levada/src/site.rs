@@ -310,7 +310,9 @@ fn adapt(port: &mut PortFeatures, recipe: &Recipe, opened: &Features) {
 fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
     for Held { place: (switch, port), slower, .. } in devices.iter().flatten() {
         let switch = plan.switches.get_mut(*switch as u32);
-        if let Some(switch) = switch.filter(|s| s.program.uplink.as_ref().is_some_and(|u| u.port == *port)) {
+        if let Some(switch) =
+            switch.filter(|s| s.bond.is_none() && s.program.uplink.as_ref().is_some_and(|u| u.port == *port))
+        {
             switch.line = *slower;
         }
     }

@@ -328,9 +328,18 @@ impl News {
             | libc::RTMGRP_IPV4_ROUTE
             | libc::RTMGRP_IPV6_IFADDR
             | libc::RTMGRP_IPV6_ROUTE;
+        News::of(GROUPS)
+    }
+
+    /// The same of links only.
+    pub fn of_links() -> io::Result<News> {
+        News::of(libc::RTMGRP_LINK)
+    }
+
+    fn of(groups: i32) -> io::Result<News> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS as u32))?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups as u32))?;
         Ok(News(socket))
     }
 

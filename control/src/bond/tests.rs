@@ -12,6 +12,11 @@ fn backup(settings: Settings) -> Settings {
     Settings { mode: Mode::ActiveBackup, ..settings }
 }
 
+/// A policy of members that are down.
+fn new(settings: Settings, members: usize) -> Policy {
+    Policy::new(settings, &vec![MemberState::Down; members], None)
+}
+
 /// All commands at `now`, as text.
 fn told(policy: &mut Policy, now: Instant) -> Vec<String> {
     std::iter::from_fn(|| policy.poll(now))
@@ -31,7 +36,7 @@ fn link(policy: &mut Policy, ms: u64, member: u8, state: LinkState) -> Vec<Strin
 
 #[test]
 fn members_follow_their_links_and_without_active_backup_none_is_active() {
-    let mut policy = Policy::new(Settings::default(), 2);
+    let mut policy = new(Settings::default(), 2);
     assert_eq!(link(&mut policy, 1, 0, UP), ["0 distributing"]);
     assert_eq!(link(&mut policy, 2, 1, UP), ["1 distributing"]);
     assert_eq!(link(&mut policy, 3, 1, UP), [""; 0], "nothing changed");
@@ -43,7 +48,7 @@ fn members_follow_their_links_and_without_active_backup_none_is_active() {
 
 #[test]
 fn the_first_to_come_up_is_active_until_it_fails() {
-    let mut policy = Policy::new(backup(Settings::default()), 3);
+    let mut policy = new(backup(Settings::default()), 3);
     assert_eq!(link(&mut policy, 1, 1, UP), ["1 distributing", "active 1", "notify 1"]);
     assert_eq!(link(&mut policy, 2, 0, UP), ["0 distributing"]);
     assert_eq!(link(&mut policy, 3, 2, UP), ["2 distributing"]);
@@ -57,7 +62,7 @@ fn the_first_to_come_up_is_active_until_it_fails() {
 #[test]
 fn delays_count_anew_at_each_change_and_none_waits_to_be_the_only_one() {
     let settings = Settings { updelay_ns: 100 * MS, downdelay_ns: 50 * MS, ..Settings::default() };
-    let mut policy = Policy::new(settings, 2);
+    let mut policy = new(settings, 2);
     assert_eq!(link(&mut policy, 0, 0, UP), ["0 distributing"], "no member was up");
     assert_eq!(link(&mut policy, 10, 1, UP), [""; 0]);
     assert_eq!(policy.poll_timeout(), Some(at(110)));
@@ -87,7 +92,7 @@ fn a_primary_takes_over_as_reselect_says() {
         (Reselect::Failure, slow, UP, false),
     ] {
         let settings = backup(Settings { primary: Some(MemberId(1)), reselect, ..Settings::default() });
-        let mut policy = Policy::new(settings, 2);
+        let mut policy = new(settings, 2);
         assert_eq!(link(&mut policy, 1, 0, active), ["0 distributing", "active 0", "notify 0"]);
         let mut wanted = vec!["1 distributing"];
         wanted.extend(takes_over.then_some(["active 1", "notify 1"]).into_iter().flatten());
@@ -102,7 +107,7 @@ fn a_primary_takes_over_as_reselect_says() {
 #[test]
 fn priorities_choose_among_those_that_are_up() {
     let settings = backup(Settings { priorities: vec![0, -5, 9, 9], ..Settings::default() });
-    let mut policy = Policy::new(settings, 4);
+    let mut policy = new(settings, 4);
     assert_eq!(link(&mut policy, 1, 1, UP).last().map(String::as_str), Some("notify 1"));
     assert_eq!(link(&mut policy, 2, 3, UP), ["3 distributing", "active 3", "notify 3"]);
     assert_eq!(link(&mut policy, 3, 2, UP), ["2 distributing"], "as good as the active one");
@@ -111,7 +116,7 @@ fn priorities_choose_among_those_that_are_up() {
 
 #[test]
 fn the_operator_chooses() {
-    let mut policy = Policy::new(backup(Settings::default()), 2);
+    let mut policy = new(backup(Settings::default()), 2);
     link(&mut policy, 1, 0, UP);
     policy.set_active(MemberId(1));
     assert_eq!(told(&mut policy, at(2)), [""; 0], "it is down");

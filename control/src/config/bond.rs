@@ -57,16 +57,10 @@ pub struct BondMember {
 }
 
 impl BondMember {
-    /// What it is called: the name of its device or link; of a VDE plug, all of the locator.
+    /// What it is called: as its device or link is.
     #[must_use]
     pub fn name(&self) -> String {
-        match &self.device.locator {
-            Some(Locator::Tap(name) | Locator::Packet(name) | Locator::Host(name) | Locator::Link(name, _)) => {
-                name.clone()
-            }
-            Some(locator @ Locator::Vde(..)) => locator.to_string(),
-            None => String::new(),
-        }
+        self.device.locator.as_ref().map(Locator::device_name).unwrap_or_default()
     }
 }
 

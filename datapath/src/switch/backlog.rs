@@ -9,6 +9,7 @@
 //! Who has a backlog should not be read on: its port's ring is what tells it to slow down. So a backlog is short: what one turn has read.
 
 use super::{EVERYONE, LEARNING, OUT, Role, Switch};
+use crate::bond::MemberId;
 use crate::fdb::Network;
 use crate::frame::{Fifo, Frame, Owner, Pool};
 use crate::owners::slot;
@@ -169,15 +170,16 @@ impl Switch {
     pub fn has_work(&self, port: PortId) -> bool {
         match self.role(port) {
             Role::Endpoint(endpoint) => !self.backlogs.is_empty(endpoint),
-            Role::Uplink => !self.backlogs.stormy.is_empty(),
+            Role::Uplink(MemberId(0)) => !self.backlogs.stormy.is_empty(),
+            Role::Uplink(_) => false,
             Role::Nothing => false,
         }
     }
 
-    /// Whether a port is the uplink's.
+    /// Whether a port is the uplink's, or one of several.
     #[must_use]
     pub fn is_uplink(&self, port: PortId) -> bool {
-        self.role(port) == Role::Uplink
+        matches!(self.role(port), Role::Uplink(_))
     }
 
     /// A port that has got work since it was asked last.
@@ -203,7 +205,8 @@ impl Switch {
     pub fn work(&mut self, pool: &mut Pool, now: Instant, port: PortId) -> Option<usize> {
         match self.role(port) {
             Role::Endpoint(endpoint) => self.work_for(pool, now, endpoint),
-            Role::Uplink => self.work_on_storms(pool, now),
+            Role::Uplink(MemberId(0)) => self.work_on_storms(pool, now),
+            Role::Uplink(_) => None,
             Role::Nothing => None,
         }
     }

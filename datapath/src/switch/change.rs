@@ -14,6 +14,7 @@
 //! An endpoint that is only changed keeps its pair limits, and so does one whose uplink comes and goes: whoever set them lifts them.
 
 use super::{Event, Role, Switch, Tally};
+use crate::bond::MemberId;
 use crate::fdb::{Network, network_of};
 use crate::flood::{CopyBudget, FloodBudget, FloodLimits};
 use crate::frame::Pool;
@@ -34,7 +35,8 @@ impl Switch {
     pub fn change(&mut self, pool: &mut Pool, now: Instant, change: Change) -> Result<(), ChangeError> {
         match change {
             Change::Port(id, features) => self.change_port(id, features),
-            Change::Uplink(uplink) => self.change_uplink(pool, uplink),
+            Change::Uplink(uplink) => self.change_uplink(pool, now, uplink),
+            Change::Members(members) => self.change_members(pool, now, members),
             Change::Tenant(id, Some(tenant)) => self.set_tenant(pool, id, tenant),
             Change::Tenant(id, None) => self.remove_tenant(pool, id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
@@ -114,22 +116,22 @@ impl Switch {
         Ok(())
     }
 
-    fn change_uplink(&mut self, pool: &mut Pool, uplink: Option<Uplink>) -> Result<(), ChangeError> {
+    /// One with another port has no members but that.
+    fn change_uplink(&mut self, pool: &mut Pool, now: Instant, uplink: Option<Uplink>) -> Result<(), ChangeError> {
+        let first = Role::Uplink(MemberId(0));
         if let Some(uplink) = &uplink {
-            self.check_port(uplink.port, Role::Uplink)?;
+            self.check_port(uplink.port, first)?;
+        }
+        let after = uplink.as_ref().map(|uplink| uplink.port);
+        if self.program.uplink.as_ref().map(|uplink| uplink.port) != after {
+            self.change_members(pool, now, None)?;
         }
         let before = self.program.uplink.take().map(|uplink| uplink.port);
-        let after = uplink.as_ref().map(|uplink| uplink.port);
         self.program.uplink = uplink;
-        let uplink = self.program.uplink.as_ref();
         self.memory.unsettle();
-        self.egress.set_uplink(uplink);
-        self.ingress.set_uplink(uplink);
-        if let Some(policer) = &mut self.policer {
-            policer.set_link(uplink.map_or(Rate(0), |uplink| uplink.rate.ingress));
-        }
+        self.follow_members();
         if before != after {
-            self.move_role(pool, before, after, Role::Uplink);
+            self.move_role(pool, before, after, first);
         }
         if before.is_some() != after.is_some() {
             for (id, tenant) in self.program.tenants.iter() {
@@ -387,14 +389,13 @@ impl Switch {
 
     /// Who had port `before` has `after`. What waits to leave by the old port is freed: the port may be another's next. So is what
     /// the uplink was to have of who was there.
-    fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
+    pub(super) fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
         if let Some(port) = before {
             self.roles[port.0 as usize] = Role::Nothing;
-            let uplink = self.program.uplink.as_ref().map(|uplink| uplink.port);
             let mut freed = 0;
             for _ in 0..self.out.len() {
                 let Some((to, frame)) = self.out.pop_front() else { break };
-                if to == port || (Some(to) == uplink && pool.meta(&frame).out == port.0) {
+                if to == port || (self.is_uplink(to) && pool.meta(&frame).out == port.0) {
                     pool.free(frame);
                     freed += 1;
                 } else {

@@ -114,7 +114,7 @@ impl Switch {
         let mut steps = Vec::with_capacity(8);
         let from = match role {
             Role::Endpoint(endpoint) => Some(endpoint),
-            Role::Uplink => None,
+            Role::Uplink(_) => None,
             Role::Nothing => {
                 let refused = Step::Refuse(Reason::Unknown);
                 return Journey { steps: vec![refused], verdict: Verdict::Dropped(Reason::Unknown) };

@@ -50,7 +50,9 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
         What::Ports => port_rows(report),
         What::Links => link_rows(report),
         What::Drops => drop_rows(report),
-        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels => Vec::new(),
+        What::All | What::Agents | What::Bonds | What::Cluster | What::Config | What::Tables | What::Tunnels => {
+            Vec::new()
+        }
     }
 }
 
@@ -226,7 +228,9 @@ pub fn json(report: &Report, what: What) -> Value {
         }
         What::Links => report.links.iter().map(|link| named(&link.name, link)).collect(),
         What::Drops => all_drops(report).map(|(path, drops)| json!({"path": path, "drops": drops})).collect(),
-        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels => Vec::new(),
+        What::All | What::Agents | What::Bonds | What::Cluster | What::Config | What::Tables | What::Tunnels => {
+            Vec::new()
+        }
     };
     let word = match what {
         What::Switches => "switches",
@@ -235,7 +239,7 @@ pub fn json(report: &Report, what: What) -> Value {
         What::Ports => "ports",
         What::Links => "links",
         What::Drops => "drops",
-        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels => "all",
+        What::All | What::Agents | What::Bonds | What::Cluster | What::Config | What::Tables | What::Tunnels => "all",
     };
     json!({"version": report.version, "name": report.name, "now_ns": report.now_ns, word: list})
 }

@@ -10,6 +10,7 @@ use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
 use super::{AnyPort, Chore, Lent, Way, Worker};
 use crate::peers::Voice;
+use control::bond::LinkState;
 use datapath::journey::Journey;
 use datapath::offload::Offload;
 use datapath::program::PortId;
@@ -61,6 +62,13 @@ pub enum Order {
         device: usize,
         /// The port.
         port: AnyPort,
+    },
+    /// The link of a member of an uplink is so now.
+    Link {
+        /// The device's number.
+        device: usize,
+        /// How.
+        link: LinkState,
     },
     /// Send back second descriptors of the devices, with their numbers.
     Lend {
@@ -150,6 +158,7 @@ impl Worker {
             Order::Passed(all) => self.count_past(&all),
             Order::Gone { device, why } => self.lose(device, why),
             Order::Restore { device, port } => self.restore(device, port),
+            Order::Link { device, link } => self.hear_of_link(device, link),
             Order::Trace(trace) => {
                 let now = self.outside.now;
                 if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {
@@ -225,6 +234,7 @@ impl Worker {
             return;
         }
         self.outside.devices[index].restore(port);
+        self.open_member(index, true);
         self.seats.wake(Way::Device(index));
     }
 }

@@ -8,9 +8,9 @@ use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
 use datapath::stats::{EndpointStats, LaneStats};
-use datapath::switch::MemoryStats;
+use datapath::switch::{MemberView, MemoryStats};
 use datapath::turns::Spent;
-use datapath::units::{Both, Instant};
+use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::DropCounters;
 use rustix::time::{ClockId, clock_gettime};
 use std::net::IpAddr;
@@ -64,6 +64,10 @@ pub struct SwitchNumbers {
     pub memory: Vec<MemoryStats>,
     /// The uplink.
     pub uplink: Both<LaneStats>,
+    /// What the uplink carries now.
+    pub uplink_rate: Option<Both<Rate>>,
+    /// Its members, where it has several.
+    pub members: Vec<MemberView>,
     /// Drops that belong to no endpoint.
     pub uplink_drops: DropCounters,
     /// Addresses learned.
@@ -110,6 +114,7 @@ impl Snapshot {
             numbers.time.reserve(switch.program.tenants.len());
             numbers.memory.reserve(switch.program.tenants.len());
             numbers.endpoints.reserve(switch.program.endpoints.len());
+            numbers.members.reserve(switch.program.members.as_ref().map_or(0, |members| members.ports.len()));
         }
         self.devices.clear();
         self.devices.reserve(plan.switches.values().map(|switch| switch.ports.len()).sum());
@@ -126,6 +131,7 @@ impl SwitchNumbers {
         self.time.clear();
         self.memory.clear();
         self.narrow_paths.clear();
+        self.members.clear();
         self.uplink = Both::default();
     }
 
@@ -262,6 +268,8 @@ impl Worker {
             numbers.clear();
             numbers.uplink_time = self.seats.uplink_spent(index);
             numbers.uplink_drops.clone_from(switch.uplink_drops());
+            numbers.uplink_rate = switch.uplink_rate();
+            numbers.members.extend(switch.members());
             numbers.learned = switch.learned();
             numbers.narrow_paths.extend(switch.narrow_paths(into.now));
         }
