@@ -1,7 +1,8 @@
-"""The transmit hashes of Linux's bonding driver, from its documented formulas, and frames to compare them with.
+"""The transmit hashes of Linux's bonding driver, from its documented formulas, and test frames.
 
-Sources: Linux Documentation/networking/bonding.rst (xmit_hash_policy) and net/flow_dissector's documented keys. The
-datapath's own hashes (datapath/src/bond/hash.rs) are tested against what this prints:
+Sources: Linux Documentation/networking/bonding.rst (xmit_hash_policy) and what the kernel's flow
+dissector keeps. The datapath's hashes (datapath/src/bond/hash.rs) are tested against what this
+prints:
     python3 -m lab.bond_hash > datapath/src/bond/hash/vectors.txt
 Each line is a frame in hex, and its hash by each policy, little-endian machines' words.
 """
@@ -89,7 +90,7 @@ def plain(packet: bytes, kind: int) -> Keys | None:
     return keys
 
 
-def dissected(packet: bytes, kind: int) -> Keys | None:
+def dissected(packet: bytes, kind: int) -> Keys | None:  # noqa: C901 - one case a header
     """What the encap policies look at: the innermost packet."""
     keys = Keys()
     while True:
@@ -133,9 +134,10 @@ def fold(value: int) -> int:
 
 def hashes(frame: bytes) -> list[int]:
     """The frame's hash by each of POLICIES; one tag in front counts as kept beside the frame."""
-    tci, kind, at = 0, struct.unpack(">H", frame[12:14])[0], 14
+    tci, kind, at = 0, int.from_bytes(frame[12:14], "big"), 14
     if kind == VLAN:
-        tci, kind = struct.unpack(">HH", frame[14:18])
+        tci = int.from_bytes(frame[14:16], "big")
+        kind = int.from_bytes(frame[16:18], "big")
         at = 18
     packet = frame[at:]
     layer2 = frame[5] ^ frame[11] ^ kind
@@ -143,7 +145,9 @@ def hashes(frame: bytes) -> list[int]:
     def by_ip(keys: Keys | None, with_ports: bool) -> int:
         if keys is None:
             return layer2
-        value = (keys.word() if with_ports else layer2) ^ words(keys.source) ^ words(keys.destination)
+        value = (
+            (keys.word() if with_ports else layer2) ^ words(keys.source) ^ words(keys.destination)
+        )
         return fold(value) >> with_ports
 
     simple, inner = plain(packet, kind), dissected(packet, kind)
@@ -158,17 +162,32 @@ def hashes(frame: bytes) -> list[int]:
     ]
 
 
-def v4(source: str, destination: str, number: int, rest: bytes, fragment: int = 0, options: bytes = b"") -> bytes:
+def v4(
+    source: str, destination: str, number: int, rest: bytes, fragment: int = 0, options: bytes = b""
+) -> bytes:
     """An IPv4 packet; the checksum is left at 0."""
     length = 20 + len(options)
-    head = struct.pack(">BBHHHBBH", 0x40 | length // 4, 0, length + len(rest), 0, fragment, 64, number, 0)
-    return head + ipaddress.IPv4Address(source).packed + ipaddress.IPv4Address(destination).packed + options + rest
+    head = struct.pack(
+        ">BBHHHBBH", 0x40 | length // 4, 0, length + len(rest), 0, fragment, 64, number, 0
+    )
+    return (
+        head
+        + ipaddress.IPv4Address(source).packed
+        + ipaddress.IPv4Address(destination).packed
+        + options
+        + rest
+    )
 
 
 def v6(source: str, destination: str, number: int, rest: bytes) -> bytes:
     """An IPv6 packet."""
     head = struct.pack(">IHBB", 0x60000000, len(rest), number, 64)
-    return head + ipaddress.IPv6Address(source).packed + ipaddress.IPv6Address(destination).packed + rest
+    return (
+        head
+        + ipaddress.IPv6Address(source).packed
+        + ipaddress.IPv6Address(destination).packed
+        + rest
+    )
 
 
 def udp(source: int, destination: int) -> bytes:
@@ -186,7 +205,9 @@ def frames(seed: int = 27) -> list[bytes]:
     rng = random.Random(seed)
     found = []
     for _ in range(4):
-        a4, b4, c4, d4 = (str(ipaddress.IPv4Address(0x0A000000 | rng.getrandbits(24))) for _ in range(4))
+        a4, b4, c4, d4 = (
+            str(ipaddress.IPv4Address(0x0A000000 | rng.getrandbits(24))) for _ in range(4)
+        )
         a6, b6, c6, d6 = (
             str(ipaddress.IPv6Address(0xFD00 << 112 | rng.getrandbits(96))) for _ in range(4)
         )
@@ -211,12 +232,25 @@ def frames(seed: int = 27) -> list[bytes]:
             (IPV6, v6(a6, b6, 60, bytes([UDP, 0]) + bytes(6) + udp(x, y))),
             (IPV6, v6(a6, b6, FRAGMENT, bytes([UDP, 0, 0, 1, 0, 0, 0, 1]) + udp(x, y))),
             (IPV6, v6(a6, b6, ICMPV6, struct.pack(">BBHHH", 128, 0, 0, y, 1))),
-            (IPV6, v6(a6, b6, ICMPV6, struct.pack(">BBHI", 2, 0, 0, 1280) + v6(b6, c6, TCP, tcp(x, y)))),
+            (
+                IPV6,
+                v6(
+                    a6, b6, ICMPV6, struct.pack(">BBHI", 2, 0, 0, 1280) + v6(b6, c6, TCP, tcp(x, y))
+                ),
+            ),
             (IPV4, v4(a4, b4, IPIP, inner4)),
             (IPV4, v4(a4, b4, IPV6_IN_IP, inner6)),
             (IPV4, v4(a4, b4, GRE, struct.pack(">HH", 0, IPV4) + inner4)),
             (IPV4, v4(a4, b4, GRE, struct.pack(">HHI", 0x2000, IPV6, 7) + inner6)),
-            (IPV4, v4(a4, b4, GRE, struct.pack(">HH", 0, BRIDGED) + ethernet + struct.pack(">H", IPV4) + inner4)),
+            (
+                IPV4,
+                v4(
+                    a4,
+                    b4,
+                    GRE,
+                    struct.pack(">HH", 0, BRIDGED) + ethernet + struct.pack(">H", IPV4) + inner4,
+                ),
+            ),
             (IPV4, v4(a4, b4, GRE, struct.pack(">HH", 1, IPV4) + inner4)),
             (IPV4, v4(a4, b4, UDP, udp(x, 4789))),
             (ARP, struct.pack(">HHBBH", 1, IPV4, 6, 4, 1) + rng.randbytes(20)),

@@ -172,7 +172,7 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             PromiseSummary { rate_bps: uplink.rate.get(d).0, capacity_bps: capacity.0, promised_bps: promised.0 }
         };
         UplinkSummary {
-            port: plan.ports[compiled.port.0 as usize].locator.to_string(),
+            port: ports(plan, compiled.port),
             host: host(plan, compiled.port),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
@@ -199,6 +199,14 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
         uplink,
         tenants: tenants.collect(),
     }
+}
+
+/// The uplink's port; of a bond all of them, and how they are used.
+fn ports(plan: &control::plan::SwitchPlan, uplink: PortId) -> String {
+    let locator = |port: PortId| plan.ports[port.0 as usize].locator.to_string();
+    let Some(members) = &plan.program.members else { return locator(uplink) };
+    let all: Vec<String> = members.ports.iter().map(|&(port, _)| locator(port)).collect();
+    format!("{} ({})", all.join(", "), members.settings.mode.name())
 }
 
 /// What becomes of the host's own traffic over an uplink that is an interface of the host.

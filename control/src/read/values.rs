@@ -475,7 +475,7 @@ pub(super) fn priority(value: &DeValue<'_>) -> Result<i32, Wrong> {
 
 /// What is said of a key without effect.
 pub(super) fn not_yet() -> Wrong {
-    Wrong::new("this key has no effect yet", "remove it: what Levada does without it is in docs/bonding.md")
+    Wrong::new("this key has no effect yet", "remove it: what Levada does without it is in docs/howto/bonding.md")
 }
 
 #[cfg(test)]
