@@ -261,7 +261,7 @@ fn directory() -> Directory {
     let share = |bps| Share { guarantee: Rate(bps), ..Share::default() };
     let both = |share| Both { egress: Share::default(), ingress: share };
     let rate = Both { egress: Rate(LINK), ingress: Rate(LINK) };
-    program.uplink = Some(Uplink { port: PortId(0), rate, headroom_ppm: 20_000, burst_ns: Uplink::BURST_NS });
+    program.uplink = Some(Uplink { headroom_ppm: 20_000, ..Uplink::new(PortId(0), rate) });
     for tenant in 0..TENANTS {
         program.tenants.push(Tenant {
             attachment: Attachment::Untagged,
@@ -273,16 +273,10 @@ fn directory() -> Directory {
     for endpoint in 0..ENDPOINTS {
         let tenant = endpoint % TENANTS;
         program.endpoints.push(Endpoint {
-            tenant: TenantId(tenant),
-            port: PortId(1 + endpoint),
             identity: Identity { macs: vec![mac(0, endpoint)], ..Identity::default() },
-            trunk: false,
             share: both(share(5_000_000)),
-            queue_bytes: 1 << 20,
-            flood_per_second: 1000,
-            flood_rate: Rate::UNLIMITED,
             max_learned: 64,
-            talk: None,
+            ..Endpoint::new(TenantId(tenant), PortId(1 + endpoint))
         });
         cluster.place(&name(0), &names[tenant as usize], mac(0, endpoint));
         for host in 1..=HOSTS {

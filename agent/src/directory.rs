@@ -133,8 +133,8 @@ impl Directory {
     pub fn new(cluster: Arc<Cluster>, program: &Program, names: &Slots<String>) -> Directory {
         let mut directory = Directory { cluster, ..Directory::default() };
         directory.link = program.uplink.as_ref().map(|uplink| Link {
-            ingress: uplink.rate.ingress,
-            egress: uplink.rate.egress,
+            ingress: uplink.rate().ingress,
+            egress: uplink.rate().egress,
             headroom_ppm: uplink.headroom_ppm,
         });
         for (id, tenant) in program.tenants.iter() {

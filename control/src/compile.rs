@@ -12,12 +12,11 @@ use crate::config::{
 use crate::names::Locator;
 use crate::place::Place;
 use crate::plan::{BondPlan, HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
-use datapath::bond::MemberId;
 use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
-use datapath::program::{self, Attachment, Members, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
+use datapath::program::{self, Attachment, Member, MemberId, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
 use datapath::train;
 use datapath::units::{Both, Direction, Rate};
 use std::borrow::Cow;
@@ -93,16 +92,16 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
     for ((_, device), &port) in switch.uplink.iter().flat_map(|u| u.devices(&place)).zip(&numbers.uplink) {
         ports.set(port, device, None);
     }
-    let uplink = switch.uplink.as_ref().zip(numbers.uplink.first()).map(|(uplink, &port)| Uplink {
-        port,
-        rate: uplink.rate,
-        headroom_ppm: switch.headroom(),
-        burst_ns: uplink.burst_ns.unwrap_or(Uplink::BURST_NS),
-    });
     let bond = switch.uplink.as_ref().and_then(|uplink| uplink.bond.as_ref());
-    let members = bond.map(|bond| Members {
-        settings: bond.settings,
-        ports: numbers.uplink.iter().copied().zip(bond.members.iter().map(|member| member.rate)).collect(),
+    let uplink = switch.uplink.as_ref().zip(numbers.uplink.first()).map(|(uplink, &port)| {
+        let one = Uplink::new(port, uplink.rate);
+        let members = bond.map(|bond| members(bond, &numbers.uplink));
+        Uplink {
+            members: members.unwrap_or(one.members),
+            bond: bond.map(|bond| bond.settings),
+            headroom_ppm: switch.headroom(),
+            burst_ns: uplink.burst_ns.unwrap_or(Uplink::BURST_NS),
+        }
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
     let elsewhere = tunnels::elsewhere(config, switch, &numbers.tenants);
@@ -138,7 +137,6 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
             order: switch.order,
             ingress: switch.ingress,
             uplink,
-            members,
             tenants,
             endpoints,
             ports: ports.features,
@@ -155,6 +153,12 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
         line: None,
         shortcut: switch.shortcut,
     }
+}
+
+/// The members of a bond, whose ports are numbered `ports`.
+fn members(bond: &config::Bond, ports: &[PortId]) -> Vec<Member> {
+    let both = |rate| Both { egress: rate, ingress: rate };
+    ports.iter().zip(&bond.members).map(|(&port, member)| Member { port, rate: both(member.rate) }).collect()
 }
 
 fn bond_plan(bond: &config::Bond) -> BondPlan {
@@ -213,7 +217,7 @@ impl Numbers {
                 let name = plan.ports[port.0 as usize].locator.device_name();
                 ports.insert(Owner::Member(name), port.0);
             }
-            ports.extend(plan.program.uplink.iter().map(|uplink| (Owner::Uplink, uplink.port.0)));
+            ports.extend(plan.program.uplink.iter().map(|uplink| (Owner::Uplink, uplink.port().0)));
         }
         let wanted = |t: &Tenant, e: &Endpoint| (t.name.clone(), e.name.clone());
         let names: Vec<_> = switch.tenants.iter().flat_map(|t| t.endpoints.iter().map(move |e| wanted(t, e))).collect();
@@ -243,10 +247,7 @@ enum Owner {
 
 /// The ports of a plan's uplink.
 fn uplink_ports(plan: &SwitchPlan) -> Vec<PortId> {
-    match &plan.program.members {
-        Some(members) => members.ports.iter().map(|&(port, _)| port).collect(),
-        None => plan.program.uplink.iter().map(|uplink| uplink.port).collect(),
-    }
+    plan.program.uplink.iter().flat_map(|uplink| &uplink.members).map(|member| member.port).collect()
 }
 
 /// The owners of an uplink's ports, in order.
@@ -255,7 +256,7 @@ fn uplink_owners(switch: &Switch, before: Option<&SwitchPlan>, had: &BTreeMap<Ow
     if let Some(bond) = &uplink.bond {
         return bond.members.iter().map(|member| Owner::Member(member.name())).collect();
     }
-    let was_bond = before.is_some_and(|plan| plan.program.members.is_some());
+    let was_bond = before.is_some_and(|plan| plan.bond.is_some());
     let member = uplink.device.locator.as_ref().map(|locator| Owner::Member(locator.device_name()));
     vec![member.filter(|member| was_bond && had.contains_key(member)).unwrap_or(Owner::Uplink)]
 }

@@ -5,6 +5,7 @@
 mod bond;
 mod cluster;
 
+pub use crate::names::EtcdUrl;
 use crate::names::{Locator, name};
 use crate::place::Place;
 use datapath::aqm::Discipline;
@@ -16,7 +17,7 @@ use datapath::wire::vxlan;
 use std::net::IpAddr;
 
 pub use bond::{Bond, BondMember, MAX_BOND_TIME_NS};
-pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, EtcdUrl, Member, Remote};
+pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, Member, Remote};
 
 /// Ethernet's usual MTU, in bytes (RFC 894).
 pub const DEFAULT_MTU: u32 = 1500;

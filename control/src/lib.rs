@@ -55,7 +55,7 @@ pub fn load(text: &str) -> Checked {
     let found = check::check(&config);
     // A value that could not be read has been reported; what follows from its default would only confuse.
     let hidden = problems.iter().filter(|p| p.hides).map(|p| p.place.clone()).collect();
-    let found: Vec<_> = found.into_iter().filter_map(|p| locations.locate(p, &hidden)).collect();
+    let found: Vec<_> = found.into_iter().filter_map(|p| p.located(&locations, &hidden)).collect();
     problems.extend(found);
     problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
     let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
@@ -72,7 +72,7 @@ pub fn problems(config: &config::Config) -> Vec<problem::Problem> {
         return found;
     }
     let locations = place::Locations::of(config);
-    found.into_iter().filter_map(|p| locations.locate(p, &BTreeSet::new())).collect()
+    found.into_iter().filter_map(|p| p.located(&locations, &BTreeSet::new())).collect()
 }
 
 /// Reads a configuration that [`write::config`] wrote.

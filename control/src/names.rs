@@ -1,6 +1,5 @@
 //! Names: how values that are not numbers are written in configurations and shown to people. Each is written here once.
 
-use crate::config::EtcdUrl;
 use crate::units::Wrong;
 use agent::settings::ControllerKind;
 use datapath::guard::Allow;
@@ -10,6 +9,25 @@ use datapath::units::Direction;
 use datapath::wire::Mac;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+
+/// Where a member of an etcd is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct EtcdUrl {
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// A name, or an address (of IPv6 without brackets).
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for EtcdUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
+    }
+}
 
 /// Longest name of a network device: IFNAMSIZ less its final zero (linux/if.h).
 pub const MAX_TAP_NAME: usize = 15;

@@ -3,9 +3,8 @@
 //! A check speaks of places (`switch[0].tenant[1].guarantee`); [`Locations`] knows where in the text a place is, and what its items are called.
 
 use crate::config::Config;
-use crate::problem::Problem;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -145,19 +144,5 @@ impl Locations {
             }
         }
         text
-    }
-
-    /// Adds to a problem where it is in the text; `None` where it, or what is around it, is `hidden`.
-    pub(crate) fn locate(&self, mut problem: Problem, hidden: &BTreeSet<Place>) -> Option<Problem> {
-        let mut around = Some(problem.place.clone()).filter(|_| !hidden.is_empty());
-        while let Some(place) = around {
-            if !place.0.is_empty() && hidden.contains(&place) {
-                return None;
-            }
-            around = place.parent();
-        }
-        problem.span = self.span(&problem.place);
-        problem.key = self.describe(&problem.place);
-        Some(problem)
     }
 }

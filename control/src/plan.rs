@@ -47,14 +47,14 @@ impl Plan {
     #[must_use]
     pub fn uplink_rate(&self, switch: &SwitchPlan) -> Option<Both<Rate>> {
         let uplink = switch.program.uplink.as_ref()?;
-        if switch.bond.is_some() {
-            return Some(uplink.rate);
+        if uplink.bond.is_some() {
+            return Some(uplink.rate());
         }
-        let rate = match switch.ports[uplink.port.0 as usize].kind {
+        let rate = match switch.ports[uplink.port().0 as usize].kind {
             PortKind::Link { link, .. } => self.links[link].1.rate,
             _ => switch.line.unwrap_or(Rate(u64::MAX)),
         };
-        Some(Both { egress: uplink.rate.egress.min(rate), ingress: uplink.rate.ingress.min(rate) })
+        Some(Both { egress: uplink.rate().egress.min(rate), ingress: uplink.rate().ingress.min(rate) })
     }
 
     /// What a switch is to run: where its uplink is slower than configured, with what is left of the guarantees.
@@ -68,7 +68,6 @@ impl Plan {
                 Change::Tenant(id, tenant) => program.tenants.set(id.0, tenant),
                 Change::Endpoint(id, endpoint) => program.endpoints.set(id.0, endpoint),
                 Change::Port(..)
-                | Change::Members(_)
                 | Change::FdbAge(_)
                 | Change::UplinkFlood(_)
                 | Change::Overlay(_)
@@ -128,9 +127,8 @@ impl SwitchPlan {
     /// The name of the uplink's member at a port.
     #[must_use]
     pub fn member(&self, port: PortId) -> Option<&str> {
-        let members = self.program.members.as_ref()?;
-        let at = members.ports.iter().position(|&(member, _)| member == port)?;
-        self.bond.as_ref()?.names.get(at).map(String::as_str)
+        let member = self.program.uplink.as_ref()?.member_at(port)?;
+        self.bond.as_ref()?.names.get(usize::from(member.0)).map(String::as_str)
     }
 }
 
@@ -143,7 +141,7 @@ pub struct BondPlan {
     pub miimon_ns: u64,
     /// How often it is announced after a failover where addresses are now.
     pub notices: u32,
-    /// What they are called, in the order of [`datapath::program::Members::ports`].
+    /// What they are called, in the order of [`datapath::program::Uplink::members`].
     pub names: Vec<String>,
 }
 

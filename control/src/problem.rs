@@ -1,6 +1,7 @@
 //! Problems: what is wrong with a configuration, where, and what would be right.
 
-use crate::place::Place;
+use crate::place::{Locations, Place};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -52,6 +53,20 @@ impl Problem {
     /// A warning at `place`.
     pub(crate) fn warning(place: Place, message: impl Into<String>, remedy: impl Into<String>) -> Problem {
         Problem { severity: Severity::Warning, ..Problem::error(place, message, remedy) }
+    }
+
+    /// The same with where it is in the text; `None` where it, or what is around it, is `hidden`.
+    pub(crate) fn located(mut self, locations: &Locations, hidden: &BTreeSet<Place>) -> Option<Problem> {
+        let mut around = Some(self.place.clone()).filter(|_| !hidden.is_empty());
+        while let Some(place) = around {
+            if place != Place::root() && hidden.contains(&place) {
+                return None;
+            }
+            around = place.parent();
+        }
+        self.span = locations.span(&self.place);
+        self.key = locations.describe(&self.place);
+        Some(self)
     }
 
     /// The problem as a person wants to see it: what, `file:line:column`, the line with the spot marked, the key, the remedy.

@@ -141,7 +141,7 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
                 format!("the uplink's {key} rate is missing"),
                 "write rate = { egress = \"..\", ingress = \"..\" }, or one rate for both",
             );
-            r.problems.extend(r.locations.locate(problem, &r.hidden));
+            r.problems.extend(problem.located(&r.locations, &r.hidden));
         }
     }
     let burst_ns = r.get(&mut t, "burst", values::burst);
@@ -158,8 +158,8 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
 }
 
 /// Keys of an uplink with one port that a bond's members have.
-const OF_PORTS: [&str; 11] =
-    ["port", "netns", "address", "mtu", "ring", "ipv6", "persistent", "hub", "mode", "group", "mac"];
+const OF_PORTS: [&str; 12] =
+    ["port", "rate", "netns", "address", "mtu", "ring", "ipv6", "persistent", "hub", "mode", "group", "mac"];
 
 /// `such_as`: the port that must be there might be this.
 fn device(r: &mut Reader, t: &mut Table<'_>, such_as: Option<&str>) -> Device {
@@ -199,7 +199,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
             "the tenant has a `vlan` as well: it has one way to the uplink",
             "remove `vlan` to have tunnels, or `vni` to have a VLAN",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     let tenant = Tenant {
         name,
@@ -281,7 +281,7 @@ fn link(r: &mut Reader, mut t: Table<'_>) -> Link {
         let place = t.place.key("mark");
         let problem =
             Problem::error(place, "`mark` has no effect on a droptail queue", "add discipline = \"ecn\", or remove it");
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     r.close(t);
     link

@@ -4,7 +4,7 @@
 //! by the same factor, so that all tenants lose alike; limits and weights stay. When the rate comes back, so do the guarantees.
 
 use crate::admission::{Promise, capacity};
-use datapath::program::{Attachment, Change, Endpoint, EndpointId, Program, Share, Tenant, TenantId, Uplink};
+use datapath::program::{Attachment, Change, Endpoint, EndpointId, Program, Share, Tenant, TenantId};
 use datapath::units::{Both, Direction, Rate};
 
 /// What to do about an uplink that carries `actual`.
@@ -29,7 +29,7 @@ impl Scaled {
 #[must_use]
 pub fn scale(program: &Program, actual: Both<Rate>) -> Option<Scaled> {
     let uplink = program.uplink.as_ref()?;
-    let rate = |d: Direction| *actual.get(d).min(uplink.rate.get(d));
+    let rate = |d: Direction| *actual.get(d).min(uplink.rate().get(d));
     let promise = |d: Direction| {
         let attached = program.tenants.values().filter(|t| t.attachment != Attachment::Isolated);
         let promised = attached.fold(0u64, |sum, t| sum.saturating_add(t.share.get(d).guarantee.0));
@@ -37,7 +37,7 @@ pub fn scale(program: &Program, actual: Both<Rate>) -> Option<Scaled> {
     };
     let promise = Both { egress: promise(Direction::Egress), ingress: promise(Direction::Ingress) };
     let rate = Both { egress: rate(Direction::Egress), ingress: rate(Direction::Ingress) };
-    let mut changes = vec![Change::Uplink(Some(Uplink { rate, ..uplink.clone() }))];
+    let mut changes = vec![Change::Uplink(Some(uplink.at_rate(rate)))];
     let guaranteed = |share: &Both<Share>| share.egress.guarantee.0 > 0 || share.ingress.guarantee.0 > 0;
     for (id, tenant) in program.tenants.iter().filter(|(_, t)| guaranteed(&t.share)) {
         let share = shrink(&tenant.share, &promise);
@@ -65,7 +65,7 @@ fn shrink(share: &Both<Share>, promise: &Both<Promise>) -> Both<Share> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datapath::program::PortId;
+    use datapath::program::{PortId, Uplink};
 
     const MBIT: u64 = 1_000_000;
 
@@ -76,10 +76,8 @@ mod tests {
         };
         Program {
             uplink: Some(Uplink {
-                port: PortId(0),
-                rate: Both { egress: Rate(1000 * MBIT), ingress: Rate(1000 * MBIT) },
                 headroom_ppm: 20_000,
-                burst_ns: Uplink::BURST_NS,
+                ..Uplink::new(PortId(0), Both { egress: Rate(1000 * MBIT), ingress: Rate(1000 * MBIT) })
             }),
             tenants: guarantees
                 .iter()
@@ -89,16 +87,10 @@ mod tests {
                 .iter()
                 .enumerate()
                 .map(|(i, &g)| Endpoint {
-                    tenant: TenantId(i as u32),
-                    port: PortId(i as u32 + 1),
-                    identity: Default::default(),
-                    trunk: false,
                     share: share(g),
                     queue_bytes: 0,
                     flood_per_second: 0,
-                    flood_rate: Rate::UNLIMITED,
-                    max_learned: 0,
-                    talk: None,
+                    ..Endpoint::new(TenantId(i as u32), PortId(i as u32 + 1))
                 })
                 .collect(),
             ..Program::default()

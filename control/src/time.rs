@@ -27,7 +27,7 @@ type Claim = (u32, Both<Share>);
 /// The shares of a switch that runs `program`. Without an uplink guarantees mean nothing, and weights and limits are left.
 #[must_use]
 pub fn shares(program: &Program) -> TimeShares {
-    let link = program.uplink.as_ref().map(|uplink| uplink.rate);
+    let link = program.uplink.as_ref().map(datapath::program::Uplink::rate);
     let tenants: Vec<Claim> = program.tenants.iter().map(|(id, tenant)| (id, tenant.share)).collect();
     let mut members: BTreeMap<u32, Vec<Claim>> = BTreeMap::new();
     for (id, endpoint) in program.endpoints.iter() {

@@ -205,9 +205,6 @@ pub fn uplink(uplink: &Uplink) -> Keys {
         }
         Some(one) => {
             w.put("bond", bond(one));
-            if one.rate() != uplink.rate {
-                w.put_both("rate", &some, rate);
-            }
         }
     }
     w.put_some("burst", uplink.burst_ns, |v| show_time(v).into());

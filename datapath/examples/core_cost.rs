@@ -115,12 +115,7 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
     let guaranteed = |n: u64| Share { guarantee: Rate(guarantee.0 * n), ..Share::default() };
     Program {
         order,
-        uplink: Some(Uplink {
-            port: PortId(0),
-            rate: Both { egress: LINK, ingress: LINK },
-            headroom_ppm: 0,
-            burst_ns: Uplink::BURST_NS,
-        }),
+        uplink: Some(Uplink::new(PortId(0), Both { egress: LINK, ingress: LINK })),
         tenants: (0..tenants)
             .map(|t| Tenant {
                 attachment: Attachment::Vlan(t as u16 + 1),
@@ -130,16 +125,9 @@ fn program(endpoints: u32, order: OrderKind) -> Program {
             .collect(),
         endpoints: (0..endpoints)
             .map(|e| Endpoint {
-                tenant: TenantId(e % tenants),
-                port: PortId(e + 1),
                 identity: Identity { macs: vec![mac(e)], ipv4: vec![(ip(e), 32)], ..Identity::default() },
-                trunk: false,
                 share: both(Share { weight: WEIGHTS[(e / 2 % 4) as usize], ..guaranteed(u64::from(e % 2)) }),
-                queue_bytes: 1 << 20,
-                flood_per_second: 1000,
-                flood_rate: Rate::UNLIMITED,
-                max_learned: 0,
-                talk: None,
+                ..Endpoint::new(TenantId(e % tenants), PortId(e + 1))
             })
             .collect(),
         ports: vec![PortFeatures::default(); endpoints as usize + 1].into(),
@@ -382,7 +370,8 @@ fn change(endpoints: u32, order: OrderKind) {
         parts.push(format!("\"{name}\":{{\"diff_us\":{diff_us},\"median_ns\":{median},\"most_ns\":{most}}}"));
     }
     let mut uplink = before.uplink.clone();
-    uplink.as_mut().expect("an uplink").rate = Both { egress: Rate(LINK.0 / 40), ingress: Rate(LINK.0 / 40) };
+    uplink.as_mut().expect("an uplink").members[0].rate =
+        Both { egress: Rate(LINK.0 / 40), ingress: Rate(LINK.0 / 40) };
     let start = Clock::now();
     switch.change(&mut pool, Instant(1_000_000_000), Change::Uplink(uplink)).expect("a step");
     parts.push(format!("\"uplink_ns\":{}", start.elapsed().as_nanos()));

@@ -12,23 +12,21 @@ mod member;
 pub mod order;
 
 pub use hash::HashPolicy;
+pub use crate::program::MemberId;
 pub use member::{MemberCounts, MemberState};
 
 use crate::frame::{Fifo, Frame, Pool};
+use crate::program::Uplink;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{Icmp, Ipv4, L4, destination, icmpv6, protocol};
 use member::Member;
 
-/// Most members of a bond, as in the paper: 2 to 16 links.
-pub const MOST_MEMBERS: usize = 16;
+/// Most members of a bond.
+pub const MOST_MEMBERS: usize = Uplink::MOST_MEMBERS;
 /// Longest time that a frame may wait for its member, in nanoseconds: what two members may differ by in modes that balance by hash,
 /// without a queue that delays others by more than the egress queues' own target.
 pub const MOST_WAIT_NS: u64 = 5_000_000;
-
-/// A member of a bond, by its place in the configuration.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct MemberId(pub u8);
 
 /// How a bond uses its members.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

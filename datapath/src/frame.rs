@@ -8,9 +8,13 @@
 mod accounts;
 
 use crate::offload::Offload;
+use crate::overlay::PeerId;
+use crate::program::{EndpointId, MemberId, PortId};
 use crate::units::Instant;
 use crate::wire::Layout;
 use accounts::Accounts;
+use core::num::NonZeroU32;
+use core::ops::Range;
 
 pub use accounts::{Owner, Part, Standing};
 
@@ -76,8 +80,60 @@ impl Class {
 #[must_use = "a frame that is forgotten is lost to its pool"]
 pub struct Frame(u32);
 
-/// What the switch knows about a frame beside its bytes.
+/// Where a frame goes, while it waits, or whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Out {
+    /// Not decided.
+    #[default]
+    Unknown,
+    /// It waits at its sender's, for this neighbour.
+    Endpoint(EndpointId),
+    /// It waits to be copied to everyone in its network.
+    Members,
+    /// It waits to be copied to endpoints whose addresses are learned.
+    Learners,
+    /// It waits at its receiver's; this neighbour sent it.
+    From(EndpointId),
+    /// It waits to go to this other host, through a tunnel.
+    Host(PeerId),
+    /// It leaves; the owner of this port is charged for that.
+    Payer(PortId),
+}
+
+/// An entry of a flow table: what one stage has found for a frame, for a later one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowIndex(NonZeroU32);
+
+impl FlowIndex {
+    /// The entry with this number, which must be less than `u32::MAX`.
+    #[inline]
+    #[must_use]
+    pub const fn new(index: u32) -> Option<FlowIndex> {
+        match NonZeroU32::new(index.wrapping_add(1)) {
+            Some(next) => Some(FlowIndex(next)),
+            None => None,
+        }
+    }
+
+    /// Its number.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// Bits of [`Meta::flags`] that say which variant of [`Out`] it is; its number is in [`Meta::to`].
+const OUT_KIND: u8 = 0b111;
+/// Bit of [`Meta::flags`]: see [`Meta::in_tunnel`].
+const IN_TUNNEL: u8 = 1 << 3;
+/// Where in [`Meta::flags`] the member begins that a frame came by: 4 bits, for `Uplink::MOST_MEMBERS`.
+const MEMBER: u32 = 4;
+
+/// What the switch knows about a frame beside its bytes. `queued` alone would want to lie at a multiple
+/// of 8 bytes; without `packed` that would cost 4, which the slot does not have.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(Rust, packed(4))]
 pub struct Meta {
     /// Segmentation and checksum work that is still to be done.
     pub offload: Offload,
@@ -85,22 +141,91 @@ pub struct Meta {
     pub layout: Layout,
     /// Bytes this frame takes on the wire, all its segments together; see `segment::wire_bytes`.
     pub wire_bytes: u32,
-    /// Where it goes, while it waits, or who sent it: what the number means is up to who set it. When it leaves the switch, the port of the
-    /// endpoint that it is charged to.
-    pub out: u32,
     /// When it entered its queue.
     pub queued: Instant,
     /// Bytes of a tunnel's headers that each of its segments has around it on the wire, beside what lies in the buffer.
     pub outer: u8,
+    /// The entry of its flow; none where no stage has looked.
+    pub flow: Option<FlowIndex>,
+    /// The number that belongs to `out`.
+    to: u32,
+    flags: u8,
+}
+
+impl Meta {
+    /// Where it goes, while it waits, or whose it is.
+    #[inline]
+    #[must_use]
+    pub fn out(&self) -> Out {
+        match self.flags & OUT_KIND {
+            1 => Out::Endpoint(EndpointId(self.to)),
+            2 => Out::Members,
+            3 => Out::Learners,
+            4 => Out::From(EndpointId(self.to)),
+            5 => Out::Host(PeerId(self.to)),
+            6 => Out::Payer(PortId(self.to)),
+            _ => Out::Unknown,
+        }
+    }
+
+    /// Sets where it goes, or whose it is.
+    #[inline]
+    pub fn set_out(&mut self, out: Out) {
+        let (kind, to) = match out {
+            Out::Unknown => (0, 0),
+            Out::Endpoint(EndpointId(to)) => (1, to),
+            Out::Members => (2, 0),
+            Out::Learners => (3, 0),
+            Out::From(EndpointId(from)) => (4, from),
+            Out::Host(PeerId(host)) => (5, host),
+            Out::Payer(PortId(port)) => (6, port),
+        };
+        self.flags = self.flags & !OUT_KIND | kind;
+        self.to = to;
+    }
+
+    /// The port whose owner is charged for a frame that leaves; none where that is gone.
+    #[inline]
+    #[must_use]
+    pub fn payer(&self) -> Option<PortId> {
+        match self.out() {
+            Out::Payer(port) => Some(port),
+            _ => None,
+        }
+    }
+
     /// The switch has put it into a tunnel over IPv4: its port keeps such frames in order, offloaded or not.
-    pub in_tunnel: bool,
+    #[inline]
+    #[must_use]
+    pub fn in_tunnel(&self) -> bool {
+        self.flags & IN_TUNNEL != 0
+    }
+
+    /// The member of the uplink by which it came, where it came from there.
+    #[inline]
+    #[must_use]
+    pub fn member(&self) -> MemberId {
+        MemberId(self.flags >> MEMBER)
+    }
+
+    /// Says by which member of the uplink it came.
+    #[inline]
+    pub fn set_member(&mut self, member: MemberId) {
+        self.flags = self.flags & ((1 << MEMBER) - 1) | member.0 << MEMBER;
+    }
+
+    /// Says whether it is in a tunnel over IPv4.
+    #[inline]
+    pub fn set_in_tunnel(&mut self, is_so: bool) {
+        self.flags = self.flags & !IN_TUNNEL | if is_so { IN_TUNNEL } else { 0 };
+    }
 }
 
 /// All but the bytes: one cache line, since a queue that waited long finds nothing of its frames cached.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
-    start: u32,
+    start: u16,
     len: u32,
     next: u32,
     class: Class,
@@ -113,6 +238,13 @@ const _: () = assert!(size_of::<Slot>() == 64);
 impl Slot {
     fn room(&self) -> usize {
         SIZES[self.class as usize]
+    }
+
+    /// Where in the buffer the frame lies.
+    #[inline]
+    fn range(&self) -> Range<usize> {
+        let start = usize::from(self.start);
+        start..start + self.len as usize
     }
 }
 
@@ -307,7 +439,7 @@ impl Pool {
     #[must_use]
     pub fn bytes(&self, frame: &Frame) -> &[u8] {
         let slot = &self.slots[frame.0 as usize];
-        &self.data[frame.0 as usize][slot.start as usize..(slot.start + slot.len) as usize]
+        &self.data[frame.0 as usize][slot.range()]
     }
 
     /// The frame's bytes, to change them.
@@ -318,14 +450,13 @@ impl Pool {
     /// The bytes and the metadata together, to change both.
     pub fn parts_mut(&mut self, frame: &Frame) -> (&mut [u8], &mut Meta) {
         let slot = &mut self.slots[frame.0 as usize];
-        let bytes = &mut self.data[frame.0 as usize][slot.start as usize..(slot.start + slot.len) as usize];
+        let bytes = &mut self.data[frame.0 as usize][slot.range()];
         (bytes, &mut slot.meta)
     }
 
     /// The bytes of two different frames, of the first to read, of the second to change.
     pub fn both(&mut self, from: &Frame, to: &Frame) -> (&[u8], &mut [u8]) {
-        let range = |slot: &Slot| slot.start as usize..(slot.start + slot.len) as usize;
-        let (a, b) = (range(&self.slots[from.0 as usize]), range(&self.slots[to.0 as usize]));
+        let (a, b) = (self.slots[from.0 as usize].range(), self.slots[to.0 as usize].range());
         let (source, target) = self.two(from.0, to.0);
         (&source[a], &mut target[b])
     }
@@ -348,20 +479,26 @@ impl Pool {
         if (slot.start as usize) < n {
             return false;
         }
-        slot.start -= n as u32;
+        slot.start -= n as u16;
         slot.len += n as u32;
         true
     }
 
-    /// Takes `n` bytes off the frame's front. False where it has fewer.
+    /// Takes `n` bytes off the frame's front. False where it has fewer, or would begin behind what 16 bits
+    /// can say; see [`Pool::may_begin_later`].
     pub fn pull_front(&mut self, frame: &Frame, n: usize) -> bool {
         let slot = &mut self.slots[frame.0 as usize];
-        if (slot.len as usize) < n {
-            return false;
-        }
-        slot.start += n as u32;
-        slot.len -= n as u32;
+        let start = u16::try_from(usize::from(slot.start) + n);
+        let (Ok(start), Some(len)) = (start, (slot.len as usize).checked_sub(n)) else { return false };
+        (slot.start, slot.len) = (start, len as u32);
         true
+    }
+
+    /// Whether a frame may begin `n` bytes later in its buffer, and still have all that may be taken off
+    /// its front after that: no more than [`HEADROOM`], headers.
+    #[must_use]
+    pub fn may_begin_later(&self, frame: &Frame, n: usize) -> bool {
+        usize::from(self.slots[frame.0 as usize].start) + n <= usize::from(u16::MAX) - HEADROOM
     }
 
     /// What is known about the frame.
@@ -433,7 +570,7 @@ impl Pool {
         };
         let slot = &mut self.slots[index as usize];
         slot.in_use = true;
-        slot.start = HEADROOM as u32;
+        slot.start = HEADROOM as u16;
         slot.len = 0;
         slot.next = NONE;
         slot.meta = Meta::default();

@@ -4,13 +4,13 @@
 //! `control`. A number is a *slot* that its owner keeps for as long as it lives; a slot whose owner is gone is vacant until it is given to
 //! another ([`Slots`]). A [`Change`] concerns one slot, or the uplink. [`Program::changes_from`] finds those between two programs.
 
-use crate::bond::{BondSettings, MOST_MEMBERS};
+use crate::bond::{BondSettings, Mode};
 use crate::fdb::{Network, network_of};
 use crate::flood::FloodLimits;
 use crate::guard::Identity;
 use crate::offload::OffloadSupport;
 use crate::overlay::{Overlay, OverlayChange};
-use crate::units::{Both, Rate};
+use crate::units::{Both, Direction, Rate};
 use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -153,6 +153,26 @@ pub struct Endpoint {
     pub talk: Option<Talk>,
 }
 
+impl Endpoint {
+    /// One that promises nothing, may use no address and learns none, with a queue of 1 MiB and 1000
+    /// flooded frames a second. `Endpoint { identity, ..Endpoint::new(tenant, port) }` says the rest.
+    #[must_use]
+    pub fn new(tenant: TenantId, port: PortId) -> Endpoint {
+        Endpoint {
+            tenant,
+            port,
+            identity: Identity::default(),
+            trunk: false,
+            share: Both::default(),
+            queue_bytes: 1 << 20,
+            flood_per_second: 1000,
+            flood_rate: Rate::UNLIMITED,
+            max_learned: 0,
+            talk: None,
+        }
+    }
+}
+
 /// What the switch must know of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortFeatures {
@@ -168,13 +188,26 @@ impl Default for PortFeatures {
     }
 }
 
-/// The host's access link.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Uplink {
-    /// Its port.
+/// One port of the uplink, by its place in [`Uplink::members`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct MemberId(pub u8);
+
+/// A port of the uplink.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The port; nobody else is on it.
     pub port: PortId,
     /// What it carries, in wire bits a second.
     pub rate: Both<Rate>,
+}
+
+/// The host's access link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Uplink {
+    /// The ports that carry it, one to [`Uplink::MOST_MEMBERS`].
+    pub members: Vec<Member>,
+    /// How several are used. Without it frames leave by the first.
+    pub bond: Option<BondSettings>,
     /// Part of the ingress rate that is held back while tenants contend, in millionths.
     pub headroom_ppm: u32,
     /// What it may be sent at once on egress where the loop was late or nothing waited, in nanoseconds at its rate. Lateness up to that costs no
@@ -183,18 +216,65 @@ pub struct Uplink {
 }
 
 impl Uplink {
+    /// Most ports, which is what a frame's metadata can number and what Linux's bonds may have.
+    pub const MOST_MEMBERS: usize = 16;
     /// The usual burst: on a machine of its own the loop is late by 10 us in the median, by 40 in one case of a hundred.
     pub const BURST_NS: u64 = 100_000;
-}
 
-/// The ports of an uplink that has several.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Members {
-    /// How they are used.
-    pub settings: BondSettings,
-    /// Each port, and what it carries in wire bits a second; the first is [`Uplink::port`]. At most
-    /// [`MOST_MEMBERS`].
-    pub ports: Vec<(PortId, Rate)>,
+    /// An uplink of one port, without headroom and with the usual burst.
+    #[must_use]
+    pub fn new(port: PortId, rate: Both<Rate>) -> Uplink {
+        Uplink { members: vec![Member { port, rate }], bond: None, headroom_ppm: 0, burst_ns: Uplink::BURST_NS }
+    }
+
+    /// What it carries, in wire bits a second, with all members up: what they carry together; the most of one where one is active,
+    /// and the least where all carry the same.
+    #[must_use]
+    pub fn rate(&self) -> Both<Rate> {
+        let of = |d: Direction| {
+            let rates = self.members.iter().map(|member| member.rate.get(d).0);
+            Rate(match self.bond.map(|bond| bond.mode) {
+                None | Some(Mode::BalanceRr | Mode::BalanceXor) => rates.fold(0, u64::saturating_add),
+                Some(Mode::ActiveBackup) => rates.max().unwrap_or(0),
+                Some(Mode::Broadcast) => rates.min().unwrap_or(0),
+            })
+        };
+        Both { egress: of(Direction::Egress), ingress: of(Direction::Ingress) }
+    }
+
+    /// The same uplink where it carries `rate` in all, of which each member has the part that it had.
+    #[must_use]
+    pub fn at_rate(&self, rate: Both<Rate>) -> Uplink {
+        let whole = self.rate();
+        let part = |member: &Member| {
+            let of = |d: Direction| match whole.get(d).0 {
+                0 => Rate(rate.get(d).0 / self.members.len() as u64),
+                all => member.rate.get(d).scaled(rate.get(d).0, all),
+            };
+            Member { rate: Both { egress: of(Direction::Egress), ingress: of(Direction::Ingress) }, ..*member }
+        };
+        Uplink { members: self.members.iter().map(part).collect(), ..self.clone() }
+    }
+
+    /// The port by which frames leave: that of the first member.
+    #[must_use]
+    #[inline]
+    pub fn port(&self) -> PortId {
+        self.members.first().map_or(PortId(u32::MAX), |member| member.port)
+    }
+
+    /// The member at a port.
+    #[must_use]
+    pub fn member_at(&self, port: PortId) -> Option<MemberId> {
+        self.members.iter().position(|member| member.port == port).map(|at| MemberId(at as u8))
+    }
+
+    /// The port of a member; where it is gone meanwhile, that of the first.
+    #[must_use]
+    #[inline]
+    pub fn port_of(&self, member: MemberId) -> PortId {
+        self.members.get(usize::from(member.0)).map_or_else(|| self.port(), |member| member.port)
+    }
 }
 
 /// Things that are numbered, some numbers being vacant.
@@ -313,8 +393,6 @@ pub struct Program {
     pub ingress: IngressMode,
     /// The access link, where there is one.
     pub uplink: Option<Uplink>,
-    /// Its ports, where it has several.
-    pub members: Option<Members>,
     /// All tenants.
     pub tenants: Slots<Tenant>,
     /// All endpoints.
@@ -361,8 +439,7 @@ impl Program {
             e.identity.macs.iter().map(move |&mac| (network, mac, id))
         });
         let addresses: BTreeSet<(Option<Network>, Mac, u32)> = addresses.collect();
-        let uplink = self.uplink.as_ref().map(|uplink| uplink.port);
-        let members: BTreeSet<PortId> = self.members.iter().flat_map(|m| &m.ports).map(|&(port, _)| port).collect();
+        let is_uplink = |port| self.uplink.as_ref().is_some_and(|uplink| uplink.member_at(port).is_some());
         let has_another = |endpoint: &Endpoint, mac: Mac, id: u32| {
             let network = network(endpoint);
             addresses.range((network, mac, 0)..=(network, mac, u32::MAX)).any(|&(_, _, owner)| owner != id)
@@ -372,8 +449,7 @@ impl Program {
                 new.tenant == old.tenant
                     && !reattached(old.tenant)
                     && ports.get(&old.port).is_none_or(|&owner| owner == id)
-                    && uplink != Some(old.port)
-                    && !members.contains(&old.port)
+                    && !is_uplink(old.port)
                     && (new.identity.macs == old.identity.macs
                         || !old.identity.macs.iter().any(|&mac| has_another(old, mac, id)))
             })
@@ -394,15 +470,8 @@ impl Program {
         }
         let ports = self.ports.iter().filter(|&(id, port)| from.ports.get(id) != Some(port));
         changes.extend(ports.map(|(id, &port)| Change::Port(PortId(id), Some(port))));
-        let port = |program: &Program| program.uplink.as_ref().map(|uplink| uplink.port);
-        if from.members.is_some() && (self.members.is_none() || port(self) != port(from)) {
-            changes.push(Change::Members(None));
-        }
         if self.uplink != from.uplink {
             changes.push(Change::Uplink(self.uplink.clone()));
-        }
-        if self.members.is_some() && (self.members != from.members || port(self) != port(from)) {
-            changes.push(Change::Members(self.members.clone()));
         }
         let tenants = self.tenants.iter().filter(|&(id, tenant)| from.tenants.get(id) != Some(tenant));
         changes.extend(tenants.map(|(id, tenant)| Change::Tenant(TenantId(id), Some(tenant.clone()))));
@@ -430,10 +499,8 @@ impl Program {
 pub enum Change {
     /// A port, or other features of it. One that an endpoint or the uplink is on cannot be removed.
     Port(PortId, Option<PortFeatures>),
-    /// The uplink, its rate or its port. Without it every tenant's network ends at this switch.
+    /// The uplink, its members or their rates. Without it every tenant's network ends at this switch.
     Uplink(Option<Uplink>),
-    /// The ports of an uplink that has several, and how they are used. Who stays keeps its state.
-    Members(Option<Members>),
     /// A tenant, or its shares. One with endpoints can neither be removed nor attached otherwise.
     Tenant(TenantId, Option<Tenant>),
     /// An endpoint, or anything of it but its tenant: what it has queued stays, and so do its counters.
@@ -461,6 +528,8 @@ pub enum ChangeError {
     UnknownPort(PortId),
     /// Another endpoint, or the uplink, is on the port.
     PortInUse(PortId),
+    /// The uplink has this many members: not one to [`Uplink::MOST_MEMBERS`].
+    BadMembers(usize),
     /// The tenant has endpoints; remove them before it is removed or attached otherwise.
     TenantInUse(TenantId),
     /// An endpoint cannot move to another tenant; remove it, then add it there.
@@ -481,8 +550,6 @@ pub enum ChangeError {
     OverlayFull,
     /// This other endpoint of the same network has declared the address.
     AddressInUse(Mac, EndpointId),
-    /// The uplink's port is not the first of these, or there are too many or none.
-    BadMembers,
 }
 
 impl fmt::Display for ChangeError {
@@ -497,6 +564,7 @@ impl fmt::Display for ChangeError {
             UnknownTenant(id) => write!(f, "tenant {} is not in use: add it first", id.0),
             UnknownPort(id) => write!(f, "port {} is not in use: add it first", id.0),
             PortInUse(id) => write!(f, "port {} is in use: remove what is on it first", id.0),
+            BadMembers(count) => write!(f, "an uplink has 1 to {} members, not {count}", Uplink::MOST_MEMBERS),
             TenantInUse(id) => write!(f, "tenant {} has endpoints: remove them first", id.0),
             OtherTenant(id) => write!(f, "endpoint {} belongs to another tenant: remove it first", id.0),
             BadVlan(vlan) => write!(f, "VLAN {vlan} is not in 1 to 4094"),
@@ -506,7 +574,6 @@ impl fmt::Display for ChangeError {
             UnknownPeer(address) => write!(f, "host {address} is not known: add it first"),
             PeerInUse(address) => write!(f, "addresses are at host {address}: remove them first"),
             OverlayFull => write!(f, "too many hosts, or too many addresses on them"),
-            BadMembers => write!(f, "an uplink has 1 to {MOST_MEMBERS} members, and its port is the first of them"),
             AddressInUse(mac, id) => write!(f, "address {mac} is endpoint {}'s", id.0),
         }
     }

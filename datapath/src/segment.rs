@@ -150,10 +150,11 @@ pub(crate) fn cut(pool: &mut Pool, frame: Frame, count: u32) -> Result<(Frame, F
         return Err(frame);
     };
     let first_len = headers + moved;
-    let Some(copy) = pool.alloc(first_len.min(rest_len)) else {
+    let stays = first_len <= rest_len && pool.may_begin_later(&frame, moved);
+    let Some(copy) = pool.alloc(if stays { first_len } else { rest_len }) else {
         return Err(frame);
     };
-    let (first, rest) = if first_len <= rest_len {
+    let (first, rest) = if stays {
         pool.copy(&frame, 0, &copy, 0, first_len);
         pool.bytes_mut(&frame).copy_within(..headers, moved);
         pool.pull_front(&frame, moved);

@@ -5,17 +5,17 @@
 //! What leaves a queue is fitted to its port: tag, segmentation, checksums.
 
 use crate::arrivals::Arrivals;
-use crate::bond::{Bond, MemberId};
+use crate::bond::Bond;
 use crate::fdb::{Fdb, Network};
 use crate::flood::{CopyBudget, FloodBudget};
 use crate::forward::{Forward, Outside, Target};
-use crate::frame::{Frame, Pool, PoolLimits};
+use crate::frame::{Frame, Out, Pool, PoolLimits};
 use crate::guard;
 use crate::overlay::Tunnels;
 use crate::owners::Owners;
 use crate::pair::Pairs;
 use crate::police::Policer;
-use crate::program::{ChangeError, EndpointId, IngressMode, PortId, Program, Slots, TenantId};
+use crate::program::{ChangeError, EndpointId, IngressMode, MemberId, PortId, Program, Slots, TenantId, Uplink};
 use crate::sched::limits::Plane;
 use crate::sched::{Scheduler, earlier};
 use crate::segment;
@@ -49,10 +49,6 @@ pub use memory::MemoryStats;
 
 pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState};
 
-/// `Meta::out` of a frame that goes to everyone in its network; otherwise it is the endpoint's index.
-const EVERYONE: u32 = u32::MAX;
-/// `Meta::out` of a frame that goes to endpoints whose addresses are learned.
-const LEARNING: u32 = u32::MAX - 1;
 /// Frames that wait to be fetched by `tx`: at most one of each that was read, and what the schedulers let go last. More are dropped.
 const OUT: usize = 8192;
 
@@ -241,8 +237,8 @@ impl Switch {
         }
     }
 
-    /// The next frame that is due or yet to be made of another, and the port it leaves by. Its metadata say whose it is: `Meta::out` is the
-    /// port of the endpoint that it is charged to.
+    /// The next frame that is due or yet to be made of another, and the port it leaves by. Its metadata say whose it is: see
+    /// `Meta::payer`.
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         loop {
             if let Some(out) = self.tx_due(pool, now) {
@@ -266,7 +262,7 @@ impl Switch {
             }
             if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Local) {
                 let meta = pool.meta(&frame);
-                if self.is_gone(EndpointId(meta.out), meta.queued) {
+                if matches!(meta.out(), Out::Endpoint(to) if self.is_gone(to, meta.queued)) {
                     pool.free(frame);
                     self.count_drop(endpoint, Reason::Removed);
                 } else {
@@ -279,7 +275,7 @@ impl Switch {
                     self.send_member(pool, now, endpoint, frame);
                     continue;
                 }
-                let Some(port) = self.program.uplink.as_ref().map(|uplink| uplink.port) else { continue };
+                let Some(port) = self.program.uplink.as_ref().map(Uplink::port) else { continue };
                 if pool.meta(&frame).outer == 0 {
                     self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
                 } else {
@@ -289,8 +285,10 @@ impl Switch {
                 self.note_losses(endpoint);
                 self.deliver(pool, endpoint, frame);
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
-                let from = EndpointId(pool.meta(&frame).out);
-                self.deliver_local(pool, from, endpoint, frame);
+                match pool.meta(&frame).out() {
+                    Out::From(from) => self.deliver_local(pool, from, endpoint, frame),
+                    _ => pool.free(frame),
+                }
             } else {
                 return self.out.pop_front();
             }
@@ -343,7 +341,7 @@ impl Switch {
         let (vlan, mac) = (pool.meta(&frame).layout.vlan.unwrap_or(0), destination(pool.bytes(&frame)));
         match self.forward.target(&self.fdb, now, network, vlan, mac) {
             Target::Endpoint(to) if to == from => drop_for(pool, frame, Reason::Hairpin),
-            Target::Endpoint(to) => self.send_local(pool, now, from, to.0, frame),
+            Target::Endpoint(to) => self.send_local(pool, now, from, Out::Endpoint(to), frame),
             Target::Uplink => self.send_wire(pool, now, from, network, frame),
             Target::Tunnels => self.send_away(pool, now, from, frame),
             Target::Nowhere => drop_for(pool, frame, Reason::Unreachable),
@@ -395,6 +393,7 @@ impl Switch {
     }
 
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
+        pool.meta_mut(&frame).set_member(member);
         if let Some(local) = self.tunnels.local()
             && vxlan::is_for(pool.bytes(&frame), local.address, local.mac)
         {
@@ -461,7 +460,7 @@ impl Switch {
         everyone: bool,
         frame: Frame,
     ) -> Result<(), Reason> {
-        self.send_local(pool, now, from, if everyone { EVERYONE } else { LEARNING }, frame)
+        self.send_local(pool, now, from, if everyone { Out::Members } else { Out::Learners }, frame)
     }
 
     /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
@@ -470,10 +469,10 @@ impl Switch {
         pool: &mut Pool,
         now: Instant,
         from: EndpointId,
-        to: u32,
+        to: Out,
         frame: Frame,
     ) -> Result<(), Reason> {
-        pool.meta_mut(&frame).out = to;
+        pool.meta_mut(&frame).set_out(to);
         if self.egress.is_limited(from) {
             return self.egress.enqueue(pool, now, Plane::Local, from, frame);
         }
@@ -484,10 +483,8 @@ impl Switch {
     /// The sender's limit let it go: to whom `Meta::out` says.
     fn reach_neighbours(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) {
         count_traffic(pool, &frame, &mut self.tallies[from.0 as usize].local.egress);
-        match pool.meta(&frame).out {
-            to if to < LEARNING && self.backlogs.is_empty(from) => {
-                self.arrive_local(pool, now, from, EndpointId(to), frame);
-            }
+        match pool.meta(&frame).out() {
+            Out::Endpoint(to) if self.backlogs.is_empty(from) => self.arrive_local(pool, now, from, to, frame),
             _ => self.put_off(pool, now, from, frame),
         }
     }
@@ -495,7 +492,7 @@ impl Switch {
     /// From a neighbour, for `to`.
     fn arrive_local(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, frame: Frame) {
         if self.ingress.is_limited(to) {
-            pool.meta_mut(&frame).out = from.0;
+            pool.meta_mut(&frame).set_out(Out::From(from));
             if let Err(reason) = self.ingress.enqueue(pool, now, Plane::Local, to, frame) {
                 self.count_drop(to, reason);
             }
@@ -567,7 +564,8 @@ impl Switch {
             count_wire_bytes(pool, &frame);
         }
         // The receiver's tenant did not ask for it: charged to that, a flood from outside would take the time of all tenants' turns.
-        let payer = self.program.uplink.as_ref().map_or(port, |uplink| uplink.port);
+        let member = pool.meta(&frame).member();
+        let payer = self.program.uplink.as_ref().map_or(port, |uplink| uplink.port_of(member));
         self.emit(pool, port, to, payer, frame);
     }
 
@@ -578,7 +576,7 @@ impl Switch {
 
     /// To a port, in the form that the port takes. Drops are counted for `endpoint`, and what it costs is charged to who is at `payer`.
     fn emit(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, payer: PortId, frame: Frame) {
-        pool.meta_mut(&frame).out = payer.0;
+        pool.meta_mut(&frame).set_out(Out::Payer(payer));
         let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
         if self.out.len() >= OUT {
             pool.free(frame);

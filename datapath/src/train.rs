@@ -79,7 +79,8 @@ pub fn couple(pool: &mut Pool, frame: &Frame, cars: Range<u32>, tunnel: &Tunnel,
     let sum = pseudo(&to[addresses(&layout)], protocol::UDP, len - l4);
     put16(to, l4 + transport::UDP_CHECKSUM, sum);
     let meta = pool.meta_mut(&train);
-    (meta.layout, meta.in_tunnel) = (layout, tunnel.to.0.is_ipv4());
+    meta.layout = layout;
+    meta.set_in_tunnel(tunnel.to.0.is_ipv4());
     meta.offload = Offload {
         gso: if count > 1 { Gso::Udp } else { Gso::None },
         gso_size: if count > 1 { (VXLAN + headers + size) as u16 } else { 0 },

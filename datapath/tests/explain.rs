@@ -35,12 +35,7 @@ fn program(choices: [u8; 8]) -> Program {
     let rate = Both { egress: Rate(10_000_000), ingress: Rate(10_000_000) };
     let mut program = Program {
         ingress: [IngressMode::Queue, IngressMode::Police, IngressMode::PolicePublished][usize::from(choices[0] % 3)],
-        uplink: (choices[1] & 3 != 0).then_some(Uplink {
-            port: PortId(0),
-            rate,
-            headroom_ppm: 20_000,
-            burst_ns: Uplink::BURST_NS,
-        }),
+        uplink: (choices[1] & 3 != 0).then_some(Uplink { headroom_ppm: 20_000, ..Uplink::new(PortId(0), rate) }),
         ports: vec![PortFeatures::default(); ENDPOINTS as usize + 1].into(),
         fdb_age_ns: 50_000_000,
         ..Program::default()
@@ -61,8 +56,6 @@ fn program(choices: [u8; 8]) -> Program {
             if bit(choices[5]) { OffloadSupport::NONE } else { OffloadSupport::ALL };
         let (declared, narrow) = (bit(choices[6]), bit(choices[7]));
         program.endpoints.push(Endpoint {
-            tenant: TenantId(e % 2),
-            port: PortId(e + 1),
             identity: Identity {
                 macs: if declared { vec![mac(e as u8 + 1)] } else { vec![] },
                 ipv4: if narrow { vec![(ip(e as u8 + 1), 32)] } else { vec![] },
@@ -74,7 +67,7 @@ fn program(choices: [u8; 8]) -> Program {
             flood_per_second: 100,
             flood_rate: Rate(1_000_000),
             max_learned: 2,
-            talk: None,
+            ..Endpoint::new(TenantId(e % 2), PortId(e + 1))
         });
     }
     let next_hop = (choices[3] & 4 == 0).then_some(mac(0xf2));

@@ -117,8 +117,6 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             share.limit = Rate(5 * MBIT);
         }
         Endpoint {
-            tenant: TenantId(tenant),
-            port: PortId(index + 1),
             identity: Identity { macs: if learned { vec![] } else { vec![mac(index)] }, ..Identity::default() },
             trunk: index == TRUNK,
             share: both(share),
@@ -126,7 +124,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
             flood_per_second: 500,
             flood_rate: Rate(20 * MBIT),
             max_learned: MAX_LEARNED,
-            talk: None,
+            ..Endpoint::new(TenantId(tenant), PortId(index + 1))
         }
     };
     let groups = [&RED[..], &BLUE, &GREY, &GREEN];
@@ -135,12 +133,7 @@ fn program(order: OrderKind, ingress: IngressMode) -> Program {
     Program {
         order,
         ingress,
-        uplink: Some(Uplink {
-            port: PortId(0),
-            rate: Both { egress: rate, ingress: rate },
-            headroom_ppm: 20_000,
-            burst_ns: Uplink::BURST_NS,
-        }),
+        uplink: Some(Uplink { headroom_ppm: 20_000, ..Uplink::new(PortId(0), Both { egress: rate, ingress: rate }) }),
         tenants: tenants
             .iter()
             .map(|&attachment| {

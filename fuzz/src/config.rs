@@ -53,9 +53,9 @@ fn promises(program: &Program) {
         assert!(!promised, "nothing is promised without an uplink");
         return;
     };
-    assert!(scale(program, uplink.rate).is_some_and(|s| s.met()), "what is admitted can be met");
+    assert!(scale(program, uplink.rate()).is_some_and(|s| s.met()), "what is admitted can be met");
     // At half the rate, what is left of the promises fits.
-    let half = |d: Direction| Rate(uplink.rate.get(d).0 / 2);
+    let half = |d: Direction| Rate(uplink.rate().get(d).0 / 2);
     let half = Both { egress: half(Direction::Egress), ingress: half(Direction::Ingress) };
     let scaled = scale(program, half).expect("there is an uplink");
     for direction in Direction::ALL {

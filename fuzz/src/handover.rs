@@ -4,6 +4,8 @@
 // The very modules of the daemon, which is no library.
 #[path = "../../levada/src/handover/message.rs"]
 mod message;
+#[path = "../../levada/src/plugs/papers.rs"]
+mod papers;
 #[path = "../../levada/src/state.rs"]
 mod state;
 
@@ -12,6 +14,7 @@ use datapath::program::PortId;
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use message::{Message, receive, send};
+use papers::Papers;
 use state::State;
 
 /// What goes on after the takeover.

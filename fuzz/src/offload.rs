@@ -1,7 +1,7 @@
 //! Any frame with any offload metadata, through everything that `segment` does to it. What was accepted may then be cut, trimmed and
 //! finished in any order: no panic, no frame lost, the same payload, the same bytes counted, and checksums valid where they were.
 
-use datapath::frame::{Frame, Meta, Pool, PoolLimits};
+use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::segment::{check_offload, mark_ce, segments, software, split, trim, wire_bytes};
 use datapath::wire::{Ipv6, L3, L4, Layout, Tcp, parse};
@@ -84,7 +84,8 @@ pub fn run(data: &[u8]) {
     let mut pool = Pool::new(PoolLimits { small: 2100, medium: 0, large: 100 });
     let Some(frame) = pool.alloc_from(bytes) else { return };
     let counted = wire_bytes(bytes.len(), &layout, &case.offload);
-    *pool.meta_mut(&frame) = Meta { layout, offload: case.offload, wire_bytes: counted, ..Meta::default() };
+    let meta = pool.meta_mut(&frame);
+    (meta.layout, meta.offload, meta.wire_bytes) = (layout, case.offload, counted);
     if case.mark {
         mark_ce(pool.bytes_mut(&frame), &layout);
         assert_eq!(ipv4_sum(pool.bytes(&frame), &layout), ipv4_sum(bytes, &layout));

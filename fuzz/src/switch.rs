@@ -137,7 +137,7 @@ fn limit(bytes: &mut Bytes<'_>, switch: &mut Switch, pool: &mut Pool, now: Insta
 /// Where no tenant has a way out, nothing leaves by the uplink.
 fn drain(switch: &mut Switch, pool: &mut Pool, now: Instant) {
     let program = switch.program();
-    let uplink = program.uplink.as_ref().map(|uplink| uplink.port);
+    let uplink = program.uplink.as_ref().map(|uplink| uplink.port());
     let isolated = program.tenants.values().all(|t| t.attachment == Attachment::Isolated);
     for _ in 0..10_000 {
         let Some((to, frame)) = switch.tx(pool, now) else { return };
@@ -158,12 +158,8 @@ fn program(how: u8, which: u8) -> Program {
         order: [OrderKind::Fair, OrderKind::Wf2q, OrderKind::Vtrr, OrderKind::VtrrBytes][usize::from(how & 3)],
         ingress: [IngressMode::Queue, IngressMode::Police, IngressMode::PolicePublished, IngressMode::Queue]
             [usize::from(how >> 2 & 3)],
-        uplink: (how & 16 == 0).then_some(Uplink {
-            port: PortId(0),
-            rate: Both { egress: rate, ingress: rate },
-            headroom_ppm: 20_000,
-            burst_ns: Uplink::BURST_NS,
-        }),
+        uplink: (how & 16 == 0)
+            .then_some(Uplink { headroom_ppm: 20_000, ..Uplink::new(PortId(0), Both { egress: rate, ingress: rate }) }),
         ports: vec![PortFeatures::default(); 8].into(),
         fdb_age_ns: 1_000_000_000,
         ..Program::default()
@@ -179,8 +175,6 @@ fn program(how: u8, which: u8) -> Program {
         program.tenants.push(Tenant { attachment, share: shares, flood_rate: rate, ..Tenant::default() });
         for (number, &port) in ports.iter().enumerate() {
             program.endpoints.push(Endpoint {
-                tenant: TenantId(index as u32),
-                port: PortId(port),
                 identity: Identity {
                     macs: if number == 0 { vec![Mac([2, 0, 0, 0, 0, port as u8])] } else { vec![] },
                     ..Identity::default()
@@ -191,7 +185,7 @@ fn program(how: u8, which: u8) -> Program {
                 flood_per_second: 100,
                 flood_rate: rate,
                 max_learned: 3,
-                talk: None,
+                ..Endpoint::new(TenantId(index as u32), PortId(port))
             });
         }
     }
@@ -248,10 +242,9 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
     let share = Both { egress: share, ingress: share };
     Some(match what % 8 {
         0 => Change::Uplink(Some(Uplink {
-            port: PortId(u32::from(id % 10)),
-            rate: Both { egress: rate, ingress: rate },
             headroom_ppm: u32::from(id) << 12,
             burst_ns: u64::from(id) << 16,
+            ..Uplink::new(PortId(u32::from(id % 10)), Both { egress: rate, ingress: rate })
         })),
         1 | 2 => {
             let attachment = [
@@ -278,8 +271,6 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
             Change::Endpoint(
                 EndpointId(u32::from(id % 10)),
                 Some(Endpoint {
-                    tenant: TenantId(u32::from(place % 5)),
-                    port: PortId(u32::from(place / 16 % 10)),
                     identity: Identity { macs, ..Identity::default() },
                     trunk: more & 32 != 0,
                     share,
@@ -287,7 +278,7 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
                     flood_per_second: u32::from(more),
                     flood_rate: rate,
                     max_learned: u32::from(id / 64),
-                    talk: None,
+                    ..Endpoint::new(TenantId(u32::from(place % 5)), PortId(u32::from(place / 16 % 10)))
                 }),
             )
         }

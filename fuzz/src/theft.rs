@@ -6,9 +6,7 @@
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
-use datapath::program::{
-    Attachment, Endpoint, Outside, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,
-};
+use datapath::program::{Attachment, Endpoint, Outside, PortFeatures, PortId, Program, Tenant, TenantId, Uplink};
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::{Reason, Verdict};
@@ -201,7 +199,7 @@ fn world(choices: &mut impl Choices) -> Option<(Program, Owners)> {
     let rate = Both { egress: Rate(Rate::GBIT), ingress: Rate(Rate::GBIT) };
     let mut listed: [(BTreeSet<Mac>, BTreeSet<IpAddr>); 2] = Default::default();
     let mut program = Program {
-        uplink: Some(Uplink { port: PortId(0), rate, headroom_ppm: 0, burst_ns: Uplink::BURST_NS }),
+        uplink: Some(Uplink::new(PortId(0), rate)),
         ports: vec![PortFeatures::default(); ENDPOINTS as usize + 1].into(),
         fdb_age_ns: AGE_NS,
         ..Program::default()
@@ -236,16 +234,11 @@ fn world(choices: &mut impl Choices) -> Option<(Program, Owners)> {
         }
         identity.allow.router = choices.below(4)? == 0;
         program.endpoints.push(Endpoint {
-            tenant: TenantId(tenant),
-            port: PortId(id + 1),
             identity,
             trunk,
-            share: Both { egress: Share::default(), ingress: Share::default() },
-            queue_bytes: 1 << 20,
             flood_per_second: 1_000_000,
-            flood_rate: Rate::UNLIMITED,
             max_learned: 16,
-            talk: None,
+            ..Endpoint::new(TenantId(tenant), PortId(id + 1))
         });
     }
     let endpoints = program.endpoints.values().cloned().collect();

@@ -77,9 +77,9 @@ fn wanted<'a>(
 ) -> BTreeMap<Option<String>, (Links, u64)> {
     let mut miimon: BTreeMap<(Option<String>, String), u64> = BTreeMap::new();
     for switch in plan.switches.values() {
-        let (Some(bond), Some(members)) = (&switch.bond, &switch.program.members) else { continue };
-        for &(port, _) in &members.ports {
-            let place = match &switch.ports[port.0 as usize].kind {
+        let (Some(bond), Some(uplink)) = (&switch.bond, &switch.program.uplink) else { continue };
+        for member in &uplink.members {
+            let place = match &switch.ports[member.port.0 as usize].kind {
                 PortKind::Tap(tap) => (tap.netns.clone(), tap.name.clone()),
                 PortKind::Packet(packet) => (packet.netns.clone(), packet.name.clone()),
                 PortKind::Host(_) | PortKind::Link { .. } | PortKind::Vde(_) => continue,

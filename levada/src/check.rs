@@ -1,6 +1,6 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
-use crate::cluster::credentials::Credentials;
+use crate::pki::credentials::Credentials;
 use crate::{Failure, roster};
 use control::admission::{Promise, promise};
 use control::config::{Config, Switch};
@@ -172,8 +172,8 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             PromiseSummary { rate_bps: uplink.rate.get(d).0, capacity_bps: capacity.0, promised_bps: promised.0 }
         };
         UplinkSummary {
-            port: ports(plan, compiled.port),
-            host: host(plan, compiled.port),
+            port: ports(plan, compiled),
+            host: host(plan, compiled.port()),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
         }
@@ -202,11 +202,13 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
 }
 
 /// The uplink's port; of a bond all of them, and how they are used.
-fn ports(plan: &control::plan::SwitchPlan, uplink: PortId) -> String {
+fn ports(plan: &control::plan::SwitchPlan, uplink: &Uplink) -> String {
     let locator = |port: PortId| plan.ports[port.0 as usize].locator.to_string();
-    let Some(members) = &plan.program.members else { return locator(uplink) };
-    let all: Vec<String> = members.ports.iter().map(|&(port, _)| locator(port)).collect();
-    format!("{} ({})", all.join(", "), members.settings.mode.name())
+    let all: Vec<String> = uplink.members.iter().map(|member| locator(member.port)).collect();
+    match &uplink.bond {
+        Some(bond) => format!("{} ({})", all.join(", "), bond.mode.name()),
+        None => all.join(", "),
+    }
 }
 
 /// What becomes of the host's own traffic over an uplink that is an interface of the host.

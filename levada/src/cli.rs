@@ -1,5 +1,6 @@
 //! The command line: what there is, as one description, from which help comes (and completions and man pages can be made).
 
+use crate::client::Instance;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use control::action::{Action, Kind};
 use control::write::Keys;
@@ -100,14 +101,6 @@ pub enum Command {
         #[command(flatten)]
         instance: Instance,
     },
-}
-
-/// Which daemon.
-#[derive(Args, Debug)]
-pub struct Instance {
-    /// The instance ([daemon] name); may be left out where there is only one
-    #[arg(short, long, value_parser = instance_name)]
-    pub name: Option<String>,
 }
 
 /// `levada show`.
@@ -278,11 +271,6 @@ pub fn completions(shell: clap_complete::Shell) -> String {
 pub fn man(directory: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     clap_mangen::generate_to(Cli::command(), directory)
-}
-
-/// A name of an instance is part of a path: it may not be any text.
-fn instance_name(name: &str) -> Result<String, String> {
-    control::names::name(name).map_err(|wrong| format!("{}; {}", wrong.message, wrong.remedy))
 }
 
 #[cfg(test)]

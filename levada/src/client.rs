@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::api::ErrorReply;
 use crate::rundir::{self, SOCKET};
+use clap::Args;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -13,6 +14,19 @@ use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Which daemon.
+#[derive(Args, Debug)]
+pub struct Instance {
+    /// The instance ([daemon] name); may be left out where there is only one
+    #[arg(short, long, value_parser = instance_name)]
+    pub name: Option<String>,
+}
+
+/// A name of an instance is part of a path: it may not be any text.
+pub fn instance_name(name: &str) -> Result<String, String> {
+    control::names::name(name).map_err(|wrong| format!("{}; {}", wrong.message, wrong.remedy))
+}
 
 /// Longest answer that is read, in bytes: some 100 000 endpoints.
 const ANSWER_BYTES: usize = 512 << 20;

@@ -5,14 +5,11 @@
 //! any command that runs `levada cluster sign` there, such as `ssh host1 levada cluster sign`; or both are carried as files. So no daemon has to listen for
 //! strangers, and there is no token that could leak.
 
-pub mod authority;
-pub mod credentials;
-
+use crate::pki::authority::{Answer, Authority, request, settle};
+use crate::pki::credentials::{self, AUTHORITY, Credentials, HOST, Parsed, REQUEST, TRUST, option};
 use crate::{Failure, check, print, roster};
-use authority::{Answer, Authority, request, settle};
 use clap::{Args, Subcommand};
 use control::config::DEFAULT_DIRECTORY;
-use credentials::{AUTHORITY, Credentials, HOST, Parsed, REQUEST, TRUST, option};
 use rustls::RootCertStore;
 use std::fs;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};

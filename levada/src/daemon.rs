@@ -112,7 +112,9 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     // Before any other thread, so that all of them leave the signals to this one.
     let signals = Signals::block().map_err(failed("cannot wait for signals"))?;
     let elsewhere = if takeover { Vec::new() } else { places_without_name(&plan) };
-    privileges::begin(privileges::looks_at_processes(&plan), &log);
+    for warning in privileges::begin(privileges::looks_at_processes(&plan)) {
+        log.line(Level::Warning, &warning);
+    }
     let mut asked = Asked::of(signals, log.clone()).map_err(failed("cannot wait for signals"))?;
     let notifier = Notifier::from_environment();
     let (mut rundir, inheritance) = if takeover {
@@ -263,7 +265,7 @@ impl Running {
         let Beginning { edits, chore, plugs: joins, facts, adopted } = begun;
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = chores.send(chore);
-        let opened = http::Door::open(&rundir.coming(SOCKET), rundir.place(SOCKET), group);
+        let opened = crate::door::Door::open(&rundir.coming(SOCKET), rundir.place(SOCKET), group);
         let (visitors, listener) = opened.map_err(failed("cannot listen on the control socket"))?;
         let visitors = Arc::new(visitors);
         let door = UnixListener::bind(rundir.coming(HANDOVER)).map_err(failed("cannot listen for a takeover"))?;

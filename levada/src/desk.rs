@@ -6,9 +6,9 @@ mod trace;
 
 use crate::announce::{self, Announced};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
+use crate::door::Door;
 use crate::hops::newly_left_out;
 use crate::hops::report::{TunnelsReply, narrow};
-use crate::http::Door;
 use crate::log::{Level, Log};
 use crate::peers::Socket;
 use crate::recipe::settle;

@@ -8,7 +8,7 @@
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
 //! | old | `offer`, descriptors | of the run directory's lock, of every device (with what a TAP is known by: it may be anywhere by now), of VDE directories and of the agents' socket; the old one works on |
 //! | new | `ready` | everything is made; only its worker does not run yet |
-//! | old | `state`, descriptors | its agents are silent, its worker no longer reads, has sent what it could within [`DRAIN_NS`], and waits; of VDE clients |
+//! | old | `state`, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; of VDE clients |
 //! | new | `taken` | its worker runs; the VDE directories it goes on with |
 //! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
 //!
@@ -23,9 +23,9 @@ use crate::descriptors;
 use crate::desk::Desk;
 use crate::log::{Level, Log};
 use crate::plugs::Plugs;
+use crate::plugs::papers::Papers;
 use crate::state::State;
 use crate::worker::{Bell, Lent, Order};
-pub use message::{ClientPaper, DirectoryPaper, Papers};
 use message::{Message, receive, send};
 use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
@@ -42,8 +42,6 @@ use std::time::Duration;
 
 /// Grows when messages change their meaning, or an order of messages does.
 pub const PROTOCOL: u32 = 1;
-/// How long the old worker goes on sending what it holds before the new one starts, in nanoseconds: a queue under CoDel is about that long.
-pub const DRAIN_NS: u64 = 5_000_000;
 /// How long each side waits for the next message. The new one makes its switches between `offer` and `ready`.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the old one waits for `taken` while nobody reads.

@@ -92,7 +92,7 @@ fn left_out(plan: &Plan) -> impl Iterator<Item = (&str, &LeftOut)> {
 
 /// Whether what arrives for this end of tunnels comes to the switch: of a shared interface, it goes to the host.
 fn is_exclusive(switch: &SwitchPlan) -> bool {
-    let port = switch.program.uplink.as_ref().and_then(|uplink| switch.ports.get(uplink.port.0));
+    let port = switch.program.uplink.as_ref().and_then(|uplink| switch.ports.get(uplink.port().0));
     matches!(port.map(|port| &port.kind), Some(PortKind::Packet(packet)) if packet.is_exclusive)
 }
 

@@ -6,7 +6,6 @@
 //! (SO_PEERCRED, unix(7)): the daemon's user and root may change things, members of `socket_group` may look, nobody else gets an answer.
 //! The two have places of their own, so that those who may only look cannot keep those away who may do something.
 
-mod door;
 mod look;
 mod openapi;
 mod peer;
@@ -18,8 +17,8 @@ mod tests;
 
 use crate::changes::Changes;
 use crate::desk::Desk;
+use crate::door::Door;
 use crate::os;
-pub use door::Door;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::server::conn::http1;

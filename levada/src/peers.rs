@@ -20,8 +20,8 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
-use crate::cluster::credentials::{Credentials, HOST, TRUST};
 use crate::log::{Level, Log};
+use crate::pki::credentials::{Credentials, HOST, TRUST};
 use crate::privileges::{Duty, confine};
 use gate::Gate;
 use line::Line;

@@ -9,6 +9,7 @@
 //! what happens.
 
 mod handover;
+pub mod papers;
 
 use crate::log::{Level, Log};
 use crate::rundir::Ledger;

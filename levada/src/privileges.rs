@@ -23,7 +23,6 @@
 
 mod calls;
 
-use crate::log::{Level, Log};
 use control::plan::{Plan, PortKind};
 use ports::seccomp::{self, Rule};
 use rustix::thread::{
@@ -115,16 +114,18 @@ pub fn looks_at_processes(plan: &Plan) -> bool {
 }
 
 /// Gives up what the daemon does not need, in the calling thread and in all that it starts. To be called
-/// before there is another.
-pub fn begin(looks_at_processes: bool, log: &Log) {
+/// before there is another. Returns warnings: what could not be given up, and why.
+pub fn begin(looks_at_processes: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
     if let Err(error) = drop_needless(looks_at_processes) {
-        log.line(Level::Warning, &format!("it keeps rights that it does not need: {error}"));
+        warnings.push(format!("it keeps rights that it does not need: {error}"));
     }
     let filtered = seccomp::restrict(calls::ALL);
     if let Err(error) = &filtered {
-        log.line(Level::Warning, &format!("its threads have no filters of system calls (seccomp): {error}"));
+        warnings.push(format!("its threads have no filters of system calls (seccomp): {error}"));
     }
     let _ = BEGUN.set(Begun { is_filtered: filtered.is_ok() });
+    warnings
 }
 
 fn drop_needless(looks_at_processes: bool) -> io::Result<()> {

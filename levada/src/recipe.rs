@@ -1,13 +1,21 @@
 //! Recipes: how a device of the plan is opened, at the start and whenever it was lost.
 
-use crate::worker::AnyPort;
 use control::plan::{HostPlan, PacketPlan, Plan, PortKind, SwitchPlan, TapPlan};
 use datapath::program::{EndpointId, PortId};
-use ports::Survey;
 use ports::netns::Netns;
 use ports::packet::{self, Host, HostOptions, Packet, PacketOptions};
 use ports::tap::{self, Tag, Tap, TapOptions};
+use ports::{AnyPort, Survey};
 use std::os::fd::BorrowedFd;
+
+/// A device that can be opened again.
+#[derive(Clone, Debug)]
+pub struct Reopen {
+    /// How; `None` where there is nothing to open, or it is there when somebody plugs in: that is not upkeep's affair.
+    pub recipe: Option<Recipe>,
+    /// What it is called in the log: `tap://red1 of s1/red/red1`.
+    pub label: String,
+}
 
 /// How a device is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]

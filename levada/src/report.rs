@@ -487,13 +487,13 @@ impl Part<'_> {
             met: promise.get(d).fits(),
             traffic: lane(self.numbers.uplink.get(d)),
         };
-        let PortState { state, device, .. } = self.port(uplink.port);
+        let PortState { state, device, .. } = self.port(uplink.port());
         Some(UplinkReport {
             bond: bond::report(self.plan, self.numbers, |port| self.port(port).state),
-            port: self.plan.ports[uplink.port.0 as usize].locator.to_string(),
+            port: self.plan.ports[uplink.port().0 as usize].locator.to_string(),
             state,
             device,
-            sharing: sharing(&self.plan.ports[uplink.port.0 as usize].kind),
+            sharing: sharing(&self.plan.ports[uplink.port().0 as usize].kind),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
             drops: drops(&self.numbers.uplink_drops),

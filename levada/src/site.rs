@@ -12,10 +12,10 @@ use crate::hops::Hops;
 use crate::hops::report::tunnels;
 use crate::log::{Level, Log};
 use crate::plugs::{Otherwise, PlugId, Plugs};
-use crate::recipe::{Recipe, owner};
+use crate::recipe::{Recipe, Reopen, owner};
 use crate::report::Facts;
 use crate::shortcut::Shortcuts;
-use crate::upkeep::{Reopen, Seen};
+use crate::upkeep::Seen;
 use crate::whereabouts::Sights;
 use crate::worker::{Bell, Chore, Edit, Edits, Order};
 use control::plan::{Plan, SwitchPlan};
@@ -311,7 +311,7 @@ fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
     for Held { place: (switch, port), slower, .. } in devices.iter().flatten() {
         let switch = plan.switches.get_mut(*switch as u32);
         if let Some(switch) =
-            switch.filter(|s| s.bond.is_none() && s.program.uplink.as_ref().is_some_and(|u| u.port == *port))
+            switch.filter(|s| s.program.uplink.as_ref().is_some_and(|u| u.bond.is_none() && u.port() == *port))
         {
             switch.line = *slower;
         }

@@ -7,8 +7,8 @@
 
 mod terminal;
 
-use crate::cli::Instance;
 use crate::client::Client;
+use crate::client::Instance;
 use crate::os::Signals;
 use crate::report::{LaneReport, ProcessorReport, Report, SharedReport, SojournReport};
 use crate::{Failure, print};

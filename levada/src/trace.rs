@@ -4,8 +4,8 @@ mod capture;
 mod described;
 
 use crate::Failure;
-use crate::cli::Instance;
 use crate::client::Client;
+use crate::client::Instance;
 use crate::print;
 pub use capture::SNAP_BYTES;
 use capture::hex;

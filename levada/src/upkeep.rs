@@ -5,7 +5,7 @@ use crate::carriers::Watchers;
 use crate::hops::Hops;
 use crate::hops::ears::Ear;
 use crate::log::{Level, Log};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, Reopen};
 use crate::whereabouts::Sights;
 use crate::worker::{AnyPort, Bell, Chore, Order, Shortage};
 use control::bond::Command;
@@ -32,15 +32,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(4);
 const ASK: Duration = Duration::from_secs(1);
 /// Log lines about what guests can cause, in each second: events in switches, and what is done with devices.
 const EVENT_LINES: u32 = 4;
-
-/// A device that can be opened again.
-#[derive(Clone, Debug)]
-pub struct Reopen {
-    /// How; `None` where there is nothing to open, or it is there when somebody plugs in: that is not upkeep's affair.
-    pub recipe: Option<Recipe>,
-    /// What it is called in the log: `tap://red1 of s1/red/red1`.
-    pub label: String,
-}
 
 /// What has changed outside.
 pub enum News {

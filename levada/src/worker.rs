@@ -37,11 +37,12 @@ use datapath::program::PortId;
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use device::Costs;
-pub use device::{AnyPort, Device};
+pub use device::Device;
 pub use edit::{Edit, Edits};
 pub use histogram::Histogram;
 pub use leave::Lent;
 pub use order::Order;
+pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use seats::{Claim, Payer};
 use seats::{Seats, Task, ends_of};
@@ -457,7 +458,7 @@ impl Worker {
             let Some((port, frame)) = unit.switch.tx_due(pool, outside.now) else { break false };
             moved += 1;
             let way = unit.ways.get(port.0 as usize).copied().flatten();
-            let payer = unit.ways.get(pool.meta(&frame).out as usize).copied().flatten();
+            let payer = pool.meta(&frame).payer().and_then(|port| *unit.ways.get(port.0 as usize)?);
             if let (Some(payer), Some(Way::Device(_))) = (payer, way) {
                 // A frame that is refused, or whose port is gone, is charged alike.
                 seats.charge(payer, outside.costs.write.of(1, pool.len(&frame) as u64));

@@ -69,6 +69,9 @@ pub struct Line {
 /// byte than with ones of 1 to 8.
 pub const BURST_BYTES: usize = 256 << 10;
 
+/// A port that another thread may have opened.
+pub type AnyPort = Box<dyn Port + Send>;
+
 /// Where frames enter and leave. All methods but [`Port::drops_before_us`] return at once.
 ///
 /// Call order: [`Port::fd`] is waited on; while it is readable (or in error), [`Port::rx`]; [`Port::tx`] at any time, and

@@ -402,16 +402,11 @@ fn shares(spec: &CrowdSpec, random: &mut Random) -> Vec<Share> {
 fn program(spec: &CrowdSpec, host: usize, shares: &[Share]) -> Program {
     let both = |share: &Share| Both { egress: Share::default(), ingress: *share };
     let endpoint = |(place, share): (usize, &Share)| Endpoint {
-        tenant: TenantId(place as u32),
-        port: PortId(place as u32),
         identity: Identity { macs: vec![address((host, place))], ..Identity::default() },
-        trunk: false,
         share: both(share),
         queue_bytes: QUEUE_BYTES as u32,
-        flood_per_second: 1000,
-        flood_rate: Rate::UNLIMITED,
         max_learned: 1024,
-        talk: None,
+        ..Endpoint::new(TenantId(place as u32), PortId(place as u32))
     };
     let tenant = |(place, share): (usize, &Share)| Tenant {
         attachment: Attachment::Vlan(10 + place as u16),
@@ -420,10 +415,8 @@ fn program(spec: &CrowdSpec, host: usize, shares: &[Share]) -> Program {
     };
     Program {
         uplink: Some(Uplink {
-            port: PortId(shares.len() as u32),
-            rate: Both { egress: spec.rate, ingress: spec.rate },
             headroom_ppm: spec.headroom_ppm,
-            burst_ns: Uplink::BURST_NS,
+            ..Uplink::new(PortId(shares.len() as u32), Both { egress: spec.rate, ingress: spec.rate })
         }),
         tenants: shares.iter().enumerate().map(tenant).collect(),
         endpoints: shares.iter().enumerate().map(endpoint).collect(),

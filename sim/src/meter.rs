@@ -30,7 +30,7 @@ impl Meter {
     /// A meter that nothing has passed.
     #[must_use]
     pub fn new(uplink: &Uplink) -> Self {
-        let rate = uplink.rate.egress;
+        let rate = uplink.rate().egress;
         Meter { rate, burst: rate.bytes_in(uplink.burst_ns).max(4 * MAX_FRAME_LEAST), due: 0 }
     }
 

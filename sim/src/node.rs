@@ -49,7 +49,7 @@ impl Node {
         switch.watch_arrivals(steering.is_some());
         Node {
             peers: vec![None; program.ports.len()],
-            meter: uplink.map(|uplink| (uplink.port, Meter::new(uplink))),
+            meter: uplink.map(|uplink| (uplink.port(), Meter::new(uplink))),
             switch,
             steering,
             worker: worker.map(|spec| Box::new(Worker::new(spec, program))),

@@ -185,16 +185,11 @@ impl Rack {
         let endpoints = members.iter().enumerate().map(|(place, member)| {
             let address = topology.address(self.host(machine, place));
             Endpoint {
-                tenant: TenantId(member.tenant as u32),
-                port: PortId(place as u32),
                 identity: Identity { macs: vec![address.mac], ipv4: vec![(address.ip, 32)], ..Identity::default() },
-                trunk: false,
                 share: member.share,
                 queue_bytes: self.queue_bytes,
-                flood_per_second: 1000,
-                flood_rate: Rate::UNLIMITED,
                 max_learned: 1024,
-                talk: None,
+                ..Endpoint::new(TenantId(member.tenant as u32), PortId(place as u32))
             }
         });
         let tenants = (0..self.tenants).map(|tenant| {
@@ -214,10 +209,9 @@ impl Rack {
             order: OrderKind::Fair,
             ingress: IngressMode::Queue,
             uplink: Some(Uplink {
-                port: PortId(members.len() as u32),
-                rate: Both { egress: self.rate, ingress: self.rate },
                 headroom_ppm: self.headroom_ppm,
                 burst_ns: self.burst_ns,
+                ..Uplink::new(PortId(members.len() as u32), Both { egress: self.rate, ingress: self.rate })
             }),
             tenants: tenants.collect(),
             endpoints: endpoints.collect(),

@@ -147,7 +147,7 @@ pub fn topology(seed: u64, nic: Nic, attacks: &[Attack]) -> Topology {
         topology.cables.push((Plug::Host(host), Plug::Switch(switch, PortId(port as u32))));
     }
     for (switch, side) in Side::ALL.into_iter().enumerate() {
-        let uplink = topology.switches[switch].uplink.as_ref().map(|uplink| uplink.port);
+        let uplink = topology.switches[switch].uplink.as_ref().map(|uplink| uplink.port());
         topology.cables.extend(uplink.map(|port| (Plug::Switch(switch, port), Plug::Link(0, side))));
     }
     let tcp =
@@ -231,27 +231,18 @@ fn program(
     let endpoint = |host: usize| {
         let address = topology.address(host);
         Endpoint {
-            tenant: TenantId(tenant(host)),
-            port: PortId((host - hosts.start) as u32),
             identity: Identity { macs: vec![address.mac], ipv4: vec![(address.ip, 32)], ..Identity::default() },
-            trunk: false,
-            share: both(Share::default()),
             queue_bytes,
             flood_per_second: if is_far { u32::MAX } else { 1000 },
             flood_rate: if is_far { Rate::UNLIMITED } else { FLOOD_RATE },
             max_learned: 1024,
-            talk: None,
+            ..Endpoint::new(TenantId(tenant(host)), PortId((host - hosts.start) as u32))
         }
     };
     let endpoints: Slots<Endpoint> = hosts.clone().map(endpoint).collect();
     let ports = vec![PortFeatures::default(); hosts.len() + 1];
     Program {
-        uplink: Some(Uplink {
-            port: PortId(hosts.len() as u32),
-            rate: both(rate),
-            headroom_ppm: 20_000,
-            burst_ns: Uplink::BURST_NS,
-        }),
+        uplink: Some(Uplink { headroom_ppm: 20_000, ..Uplink::new(PortId(hosts.len() as u32), both(rate)) }),
         endpoints,
         ports: ports.into(),
         fdb_age_ns: FDB_AGE_NS,

@@ -230,10 +230,8 @@ impl Site {
             order: self.order,
             ingress: if far { IngressMode::Queue } else { self.ingress },
             uplink: Some(Uplink {
-                port: PortId(endpoints.len() as u32),
-                rate: both(if far { fast } else { self.rate }),
                 headroom_ppm: if far { 0 } else { self.headroom_ppm },
-                burst_ns: Uplink::BURST_NS,
+                ..Uplink::new(PortId(endpoints.len() as u32), both(if far { fast } else { self.rate }))
             }),
             tenants: tenants.into(),
             endpoints: endpoints.into(),
@@ -259,18 +257,7 @@ impl TenantSpec {
 
 /// An endpoint of the first tenant without any promise.
 fn open_endpoint(identity: Identity) -> Endpoint {
-    Endpoint {
-        tenant: TenantId(0),
-        port: PortId(0),
-        identity,
-        trunk: false,
-        share: Both::default(),
-        queue_bytes: FAR_QUEUE_BYTES,
-        flood_per_second: 1000,
-        flood_rate: Rate::UNLIMITED,
-        max_learned: 1024,
-        talk: None,
-    }
+    Endpoint { identity, queue_bytes: FAR_QUEUE_BYTES, max_learned: 1024, ..Endpoint::new(TenantId(0), PortId(0)) }
 }
 
 fn identity(topology: &Topology, host: usize) -> Identity {

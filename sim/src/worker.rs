@@ -258,7 +258,9 @@ impl Worker {
         let (start, meta) = (self.free_at, *self.pool.meta(&frame));
         sent(start, port, meta.wire_bytes)?;
         self.busy(self.costs.write.of(1, self.pool.len(&frame) as u64));
-        self.turns.charge(self.ports[meta.out as usize].seat, self.free_at.since(start));
+        if let Some(payer) = meta.payer() {
+            self.turns.charge(self.ports[payer.0 as usize].seat, self.free_at.since(start));
+        }
         let copy = carry(&self.pool, &frame, world).ok_or("the world's pool is too small for what is on its way")?;
         self.pool.free(frame);
         self.written.push_back((self.free_at, port, copy));

@@ -232,12 +232,7 @@ impl World {
     pub fn directory(&self, host: usize, cluster: &Cluster) -> Directory {
         let mut program = Program::default();
         let mut names: Slots<String> = Slots::default();
-        program.uplink = Some(Uplink {
-            port: PortId(0),
-            rate: both(rate(LINK / MBIT)),
-            headroom_ppm: HEADROOM_PPM,
-            burst_ns: Uplink::BURST_NS,
-        });
+        program.uplink = Some(Uplink { headroom_ppm: HEADROOM_PPM, ..Uplink::new(PortId(0), both(rate(LINK / MBIT))) });
         let mut tenants: Vec<&str> = self.receivers.iter().map(|receiver| receiver.tenant).collect();
         tenants.dedup();
         if let Some(guests) = self.guests.filter(|_| host != 0) {
@@ -252,16 +247,13 @@ impl World {
             names.push((*name).to_string());
         }
         let endpoint = |mac, receiver: &Receiver, share| Endpoint {
-            tenant: TenantId(tenants.iter().position(|name| *name == receiver.tenant).unwrap_or(0) as u32),
-            port: PortId(1),
             identity: Identity { macs: vec![mac], ..Identity::default() },
-            trunk: false,
             share: both(share),
-            queue_bytes: 1 << 20,
-            flood_per_second: 1000,
-            flood_rate: Rate::UNLIMITED,
             max_learned: 64,
-            talk: None,
+            ..Endpoint::new(
+                TenantId(tenants.iter().position(|name| *name == receiver.tenant).unwrap_or(0) as u32),
+                PortId(1),
+            )
         };
         if host == 0 {
             for (index, receiver) in self.receivers.iter().enumerate() {

@@ -19,7 +19,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
         let place = switch_place.key("uplink");
         check_options(findings, bond, &place.key("bond"));
         check_members(findings, bond, &place.key("bond"));
-        check_rate(findings, switch, uplink, bond, &switch_place);
+        check_rate(findings, switch, bond, &switch_place);
         check_what_is_not_yet(findings, switch, uplink, bond, &place);
     }
 }
@@ -42,7 +42,7 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
             format!("remove it, or write mode = \"{}\"", of.name()),
         );
     }
-    let Some(primary) = &bond.primary else { return };
+    let Some(primary) = bond.primary.as_ref().filter(|_| mode == Mode::ActiveBackup) else { return };
     let names: Vec<String> = bond.members.iter().map(BondMember::name).collect();
     if !names.contains(primary) {
         let remedy = match nearest(primary, names.iter().map(String::as_str)) {
@@ -83,19 +83,11 @@ fn check_members(findings: &mut Findings, bond: &Bond, place: &Place) {
 
 /// A connection of a mode that balances by hash has one member: a guarantee above what that carries is kept for the endpoint's
 /// connections together only.
-fn check_rate(findings: &mut Findings, switch: &Switch, uplink: &Uplink, bond: &Bond, switch_place: &Place) {
-    let place = switch_place.key("uplink");
-    if uplink.rate.egress.0 > bond.rate().egress.0 || uplink.rate.ingress.0 > bond.rate().ingress.0 {
-        findings.error(
-            place.key("rate"),
-            format!("the members carry {} together, as the mode uses them", show_rate(bond.rate().egress)),
-            "lower `rate`, or leave it out",
-        );
-    }
+fn check_rate(findings: &mut Findings, switch: &Switch, bond: &Bond, switch_place: &Place) {
     if bond.settings.mode != Mode::BalanceXor {
         return;
     }
-    let Some(least) = bond.members.iter().map(|member| member.rate).min() else { return };
+    let Some(least) = bond.members.iter().map(|member| member.rate).filter(|rate| rate.0 > 0).min() else { return };
     for (t, tenant) in switch.tenants.iter().enumerate() {
         for (e, endpoint) in tenant.endpoints.iter().enumerate() {
             let guarantees = Direction::ALL.iter().filter_map(|&d| *endpoint.knobs.guarantee.get(d));

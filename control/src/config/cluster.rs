@@ -2,9 +2,9 @@
 //!
 //! The file is one of the places that this can come from (`levada/src/roster.rs`); what comes from elsewhere has the same types.
 
+use crate::names::EtcdUrl;
 use agent::Settings;
 use datapath::wire::Mac;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 /// This host in its cluster.
@@ -74,25 +74,6 @@ impl Default for Etcd {
             user: none.clone(),
             password_file: none,
         }
-    }
-}
-
-/// Where a member of an etcd is.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct EtcdUrl {
-    /// Whether it speaks TLS.
-    pub tls: bool,
-    /// A name, or an address (of IPv6 without brackets).
-    pub host: String,
-    /// The TCP port.
-    pub port: u16,
-}
-
-impl fmt::Display for EtcdUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "https" } else { "http" };
-        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
     }
 }
 

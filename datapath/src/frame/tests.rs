@@ -36,10 +36,10 @@ fn compacting_moves_a_frame_to_the_smallest_buffer_that_is_free() {
         let frame = pool.alloc(MAX_FRAME).unwrap();
         pool.bytes_mut(&frame)[..len].fill(7);
         pool.set_len(&frame, len);
-        pool.meta_mut(&frame).out = 5;
+        pool.meta_mut(&frame).set_out(Out::Host(PeerId(5)));
         let frame = pool.compact(frame);
         assert_eq!(pool.truesize(&frame), size as u32, "{len}");
-        assert_eq!((pool.meta(&frame).out, pool.bytes(&frame)), (5, &vec![7; len][..]));
+        assert_eq!((pool.meta(&frame).out(), pool.bytes(&frame)), (Out::Host(PeerId(5)), &vec![7; len][..]));
         if len == MIDDLE + 1 {
             pool.free(frame);
         } else {
@@ -95,4 +95,53 @@ fn bounds_shrink_and_grow_under_frames_in_use() {
     assert!(frames.iter().enumerate().all(|(n, frame)| pool.bytes(frame) == [n as u8; 60]));
     frames.into_iter().chain(large).for_each(|frame| pool.free(frame));
     assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn what_shares_the_byte_of_flags_is_kept_apart() {
+    let mut meta = Meta::default();
+    assert_eq!((meta.out(), meta.in_tunnel(), meta.flow, meta.payer()), (Out::Unknown, false, None, None));
+    let (number, last) = (7, u32::MAX);
+    for in_tunnel in [true, false] {
+        for out in [
+            Out::Endpoint(EndpointId(number)),
+            Out::Members,
+            Out::Learners,
+            Out::From(EndpointId(last)),
+            Out::Host(PeerId(last)),
+            Out::Payer(PortId(number)),
+            Out::Unknown,
+        ] {
+            meta.set_in_tunnel(in_tunnel);
+            meta.set_out(out);
+            assert_eq!((meta.out(), meta.in_tunnel()), (out, in_tunnel));
+            meta.set_in_tunnel(!in_tunnel);
+            meta.set_member(MemberId(u8::from(in_tunnel) * 15));
+            assert_eq!((meta.out(), meta.in_tunnel()), (out, !in_tunnel));
+            assert_eq!(meta.member(), MemberId(u8::from(in_tunnel) * 15));
+        }
+    }
+    meta.set_out(Out::Payer(PortId(number)));
+    assert_eq!(meta.payer(), Some(PortId(number)));
+}
+
+#[test]
+fn a_flow_has_any_number_but_the_last() {
+    for number in [0, 1, u32::MAX - 1] {
+        assert_eq!(FlowIndex::new(number).map(FlowIndex::index), Some(number));
+    }
+    assert_eq!(FlowIndex::new(u32::MAX), None);
+    assert_eq!(size_of::<Option<FlowIndex>>(), 4);
+}
+
+#[test]
+fn a_frame_begins_no_later_than_its_start_can_say() {
+    let mut pool = Pool::new(PoolLimits { small: 0, medium: 0, large: 1 });
+    let frame = pool.alloc(MAX_FRAME).unwrap();
+    let most = usize::from(u16::MAX) - 2 * HEADROOM;
+    assert!(pool.may_begin_later(&frame, most) && !pool.may_begin_later(&frame, most + 1));
+    assert!(pool.pull_front(&frame, most) && pool.pull_front(&frame, HEADROOM));
+    assert!(!pool.pull_front(&frame, 1), "it has more bytes, but no number for where they begin");
+    assert_eq!(pool.len(&frame), MAX_FRAME - most - HEADROOM);
+    pool.free(frame);
 }

@@ -280,7 +280,7 @@ fn capacity(uplink: Option<&Uplink>, direction: Direction) -> Option<Capacity> {
         Direction::Egress => (0, uplink.burst_ns),
         Direction::Ingress => (uplink.headroom_ppm, INGRESS_BURST_NS),
     };
-    Some(Capacity { rate: *uplink.rate.get(direction), headroom_ppm, burst_ns })
+    Some(Capacity { rate: *uplink.rate().get(direction), headroom_ppm, burst_ns })
 }
 
 impl Leaf {

@@ -3,7 +3,6 @@
 use super::limits::Plane;
 use super::*;
 use crate::frame::PoolLimits;
-use crate::guard::Identity;
 use crate::program::{Endpoint, OrderKind, PortId, Tenant, Uplink};
 use crate::units::Both;
 
@@ -37,29 +36,15 @@ impl Rig {
         let both = |share: Share| Both { egress: share, ingress: share };
         let mut program = Program {
             order,
-            uplink: Some(Uplink {
-                port: PortId(0),
-                rate: Both { egress: Rate(link * MBIT), ingress: Rate(link * MBIT) },
-                headroom_ppm: 0,
-                burst_ns: Uplink::BURST_NS,
-            }),
+            uplink: Some(Uplink::new(PortId(0), Both { egress: Rate(link * MBIT), ingress: Rate(link * MBIT) })),
             ..Program::default()
         };
         for (index, (tenant, endpoints)) in tenants.iter().enumerate() {
             program.tenants.push(Tenant { share: both(*tenant), ..Tenant::default() });
             for endpoint in *endpoints {
-                program.endpoints.push(Endpoint {
-                    tenant: TenantId(index as u32),
-                    port: PortId(1),
-                    identity: Identity::default(),
-                    trunk: false,
-                    share: both(*endpoint),
-                    queue_bytes: 1 << 20,
-                    flood_per_second: 1000,
-                    flood_rate: Rate::UNLIMITED,
-                    max_learned: 0,
-                    talk: None,
-                });
+                program
+                    .endpoints
+                    .push(Endpoint { share: both(*endpoint), ..Endpoint::new(TenantId(index as u32), PortId(1)) });
             }
         }
         let n = program.endpoints.len();
@@ -88,7 +73,7 @@ impl Rig {
 
     fn set_rate(&mut self, link: u64) {
         let uplink = self.program.uplink.as_mut().expect("an uplink");
-        uplink.rate = Both { egress: Rate(link * MBIT), ingress: Rate(link * MBIT) };
+        uplink.members[0].rate = Both { egress: Rate(link * MBIT), ingress: Rate(link * MBIT) };
         self.scheduler.set_uplink(Some(uplink));
     }
 

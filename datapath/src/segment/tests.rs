@@ -1,7 +1,8 @@
 //! Cutting is checked byte for byte against `wire::build`, which makes each part from scratch, checksum included.
 
 use super::*;
-use crate::frame::PoolLimits;
+use crate::frame::{Out, PoolLimits};
+use crate::program::PortId;
 use crate::wire::build::{self, Build, eth};
 use crate::wire::{Mac, parse, protocol};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -85,7 +86,7 @@ impl Whole {
         meta.offload.gso_ecn &= !self.accecn;
         assert_eq!(check_offload(bytes, &meta.layout, &meta.offload), Ok(()));
         meta.wire_bytes = wire_bytes(bytes.len(), &meta.layout, &meta.offload);
-        meta.out = 77;
+        meta.set_out(Out::Payer(PortId(77)));
         frame
     }
 
@@ -99,7 +100,7 @@ impl Whole {
         assert_eq!(Ok(meta.layout), parse(&bytes));
         assert_eq!(check_offload(&bytes, &meta.layout, &offload), Ok(()));
         assert_eq!(meta.wire_bytes, wire_bytes(bytes.len(), &meta.layout, &offload));
-        assert_eq!(meta.out, 77);
+        assert_eq!(meta.payer(), Some(PortId(77)));
     }
 }
 
@@ -434,4 +435,32 @@ fn marks_only_what_can_be_marked() {
     let layout = parse(&arp).unwrap();
     assert!(!mark_ce(&mut arp, &layout));
     assert_eq!(arp, build::arp_request(A, A4, B4).bytes());
+}
+
+/// What is left of the longest frame begins ever later in its buffer, to where 16 bits end.
+#[test]
+fn the_longest_frame_is_cut_to_its_end() {
+    let payload = (0..65_480u32).map(|byte| byte as u8).collect();
+    let whole = Whole {
+        v6: false,
+        tcp: true,
+        tag: None,
+        ip_options: 0,
+        tcp_options: 0,
+        flags: tcp_flags::ACK,
+        accecn: false,
+        id: 0,
+        sequence: 0,
+        size: 32,
+        payload,
+    };
+    let mut pool = Pool::new(PoolLimits { small: 2, medium: 0, large: 1 });
+    let (mut rest, mut cut) = (Some(whole.frame(&mut pool)), 0);
+    while let Some(frame) = rest.take() {
+        let (one, left) = split_at_most(&mut pool, frame, u32::MAX, 1);
+        whole.assert_is(&pool, &one, cut, 1);
+        pool.free(one);
+        (rest, cut) = (left, cut + 1);
+    }
+    assert_eq!((cut, pool.in_use()), (whole.segments(), 0));
 }

@@ -8,12 +8,11 @@
 //!
 //! Who has a backlog should not be read on: its port's ring is what tells it to slow down. So a backlog is short: what one turn has read.
 
-use super::{EVERYONE, LEARNING, OUT, Role, Switch};
-use crate::bond::MemberId;
+use super::{OUT, Role, Switch};
 use crate::fdb::Network;
-use crate::frame::{Fifo, Frame, Owner, Pool};
+use crate::frame::{Fifo, Frame, Out, Owner, Pool};
 use crate::owners::slot;
-use crate::program::{EndpointId, PortId};
+use crate::program::{EndpointId, MemberId, PortId};
 use crate::segment;
 use crate::switch::look::{longest_segment, segments};
 use crate::units::Instant;
@@ -176,7 +175,7 @@ impl Switch {
         }
     }
 
-    /// Whether a port is the uplink's, or one of several.
+    /// Whether a port is one of the uplink's.
     #[must_use]
     pub fn is_uplink(&self, port: PortId) -> bool {
         matches!(self.role(port), Role::Uplink(_))
@@ -187,7 +186,7 @@ impl Switch {
         if std::mem::take(&mut self.backlogs.uplink_woke)
             && let Some(uplink) = &self.program.uplink
         {
-            return Some(uplink.port);
+            return Some(uplink.port());
         }
         loop {
             let endpoint = self.backlogs.woken.pop_front()?;
@@ -249,15 +248,16 @@ impl Switch {
             self.backlogs.uplink_woke |= self.backlogs.stormy.is_empty();
             self.backlogs.stormy.push_back(network);
         }
-        pool.meta_mut(&frame).out = if everyone { EVERYONE } else { LEARNING };
+        pool.meta_mut(&frame).set_out(if everyone { Out::Members } else { Out::Learners });
         storm.waiting.push(pool, frame);
     }
 
     /// A neighbour's frame for `to`, whose port cannot cut it.
     pub(super) fn cut_in_turn(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, to: EndpointId, rest: Frame) {
-        let payer = self.program.endpoints.get(from.0).map_or(u32::MAX, |endpoint| endpoint.port.0);
+        let payer = self.program.endpoints.get(from.0).map_or(Out::Unknown, |sender| Out::Payer(sender.port));
         let meta = pool.meta_mut(&rest);
-        (meta.queued, meta.out) = (now, payer);
+        meta.queued = now;
+        meta.set_out(payer);
         let backlog = self.backlogs.wake(from);
         debug_assert!(backlog.cut_for.is_none(), "one at a time");
         backlog.waiting.push_front(pool, rest);
@@ -274,15 +274,13 @@ impl Switch {
             return Some(piece);
         }
         let copied_to = backlog.copied_to.take().unwrap_or(0);
-        match meta.out {
-            everyone @ (EVERYONE | LEARNING) => {
-                self.go_on_copying(pool, now, from, everyone == EVERYONE, copied_to, frame);
-            }
-            to if self.is_gone(EndpointId(to), meta.queued) => {
+        match meta.out() {
+            Out::Endpoint(to) if !self.is_gone(to, meta.queued) => self.arrive_local(pool, now, from, to, frame),
+            Out::Endpoint(_) => {
                 pool.free(frame);
                 self.count_drop(from, Reason::Removed);
             }
-            to => self.arrive_local(pool, now, from, EndpointId(to), frame),
+            out => self.go_on_copying(pool, now, from, out == Out::Members, copied_to, frame),
         }
         Some(bytes)
     }
@@ -342,7 +340,7 @@ impl Switch {
         let network = self.backlogs.stormy.pop_front()?;
         let storm = &mut self.backlogs.storms[slot(network)];
         let frame = storm.waiting.pop(pool)?;
-        let (bytes, everyone) = (pool.len(&frame), pool.meta(&frame).out == EVERYONE);
+        let (bytes, everyone) = (pool.len(&frame), pool.meta(&frame).out() == Out::Members);
         let copied_to = storm.copied_to.take().unwrap_or(0);
         let (to, more) = self.forward.next_members(network, everyone, copied_to, None);
         let copy = match (to, more) {

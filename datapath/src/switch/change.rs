@@ -14,14 +14,14 @@
 //! An endpoint that is only changed keeps its pair limits, and so does one whose uplink comes and goes: whoever set them lifts them.
 
 use super::{Event, Role, Switch, Tally};
-use crate::bond::MemberId;
 use crate::fdb::{Network, network_of};
 use crate::flood::{CopyBudget, FloodBudget, FloodLimits};
 use crate::frame::Pool;
 use crate::overlay::{MOST_REMOTES, OverlayChange};
 use crate::owners::slot;
 use crate::program::{
-    Attachment, Change, ChangeError, Endpoint, EndpointId, PortFeatures, PortId, Slots, Tenant, TenantId, Uplink,
+    Attachment, Change, ChangeError, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Slots, Tenant,
+    TenantId, Uplink,
 };
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
@@ -36,7 +36,6 @@ impl Switch {
         match change {
             Change::Port(id, features) => self.change_port(id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, now, uplink),
-            Change::Members(members) => self.change_members(pool, now, members),
             Change::Tenant(id, Some(tenant)) => self.set_tenant(pool, id, tenant),
             Change::Tenant(id, None) => self.remove_tenant(pool, id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
@@ -116,30 +115,23 @@ impl Switch {
         Ok(())
     }
 
-    /// One with another port has no members but that.
     fn change_uplink(&mut self, pool: &mut Pool, now: Instant, uplink: Option<Uplink>) -> Result<(), ChangeError> {
-        let first = Role::Uplink(MemberId(0));
         if let Some(uplink) = &uplink {
-            self.check_port(uplink.port, first)?;
+            self.check_uplink(uplink)?;
         }
-        let after = uplink.as_ref().map(|uplink| uplink.port);
-        if self.program.uplink.as_ref().map(|uplink| uplink.port) != after {
-            self.change_members(pool, now, None)?;
-        }
-        let before = self.program.uplink.take().map(|uplink| uplink.port);
-        self.program.uplink = uplink;
+        let before = std::mem::replace(&mut self.program.uplink, uplink);
+        let is_there = self.program.uplink.is_some();
         self.memory.unsettle();
+        self.move_members(pool, before.as_ref());
+        self.change_bond(pool, now, before.as_ref());
         self.follow_members();
-        if before != after {
-            self.move_role(pool, before, after, first);
-        }
-        if before.is_some() != after.is_some() {
+        if before.is_some() != is_there {
             for (id, tenant) in self.program.tenants.iter() {
-                self.forward.attach(TenantId(id), after.map(|_| tenant.attachment));
+                self.forward.attach(TenantId(id), is_there.then_some(tenant.attachment));
             }
             self.attach_untagged();
         }
-        if after.is_none() {
+        if !is_there {
             let freed = self.backlogs.clear_storms(pool);
             self.uplink_drops.add(Reason::Removed, u64::from(freed));
             for (id, _) in self.program.endpoints.iter() {
@@ -151,6 +143,18 @@ impl Switch {
             }
         }
         Ok(())
+    }
+
+    /// Ports that are no members any more have no role, and those that are have theirs.
+    fn move_members(&mut self, pool: &mut Pool, before: Option<&Uplink>) {
+        let after: Vec<PortId> =
+            self.program.uplink.iter().flat_map(|u| &u.members).map(|member| member.port).collect();
+        for old in before.into_iter().flat_map(|uplink| &uplink.members).filter(|old| !after.contains(&old.port)) {
+            self.move_role(pool, Some(old.port), None, Role::Nothing);
+        }
+        for (member, port) in (0..).map(MemberId).zip(after) {
+            self.move_role(pool, None, Some(port), Role::Uplink(member));
+        }
     }
 
     fn set_tenant(&mut self, pool: &mut Pool, id: TenantId, tenant: Tenant) -> Result<(), ChangeError> {
@@ -336,6 +340,22 @@ impl Switch {
         Ok(network)
     }
 
+    /// Whether an uplink has ports that are there, each once, and free or the uplink's already.
+    fn check_uplink(&self, uplink: &Uplink) -> Result<(), ChangeError> {
+        let count = uplink.members.len();
+        if !(1..=Uplink::MOST_MEMBERS).contains(&count) {
+            return Err(ChangeError::BadMembers(count));
+        }
+        for (member, &Member { port, .. }) in uplink.members.iter().enumerate() {
+            self.program.ports.get(port.0).ok_or(ChangeError::UnknownPort(port))?;
+            let is_taken = matches!(self.role(port), Role::Endpoint(_));
+            if is_taken || uplink.member_at(port) != Some(MemberId(member as u8)) {
+                return Err(ChangeError::PortInUse(port));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a port is there, and free or used for `role` already.
     fn check_port(&self, port: PortId, role: Role) -> Result<(), ChangeError> {
         self.program.ports.get(port.0).ok_or(ChangeError::UnknownPort(port))?;
@@ -395,7 +415,8 @@ impl Switch {
             let mut freed = 0;
             for _ in 0..self.out.len() {
                 let Some((to, frame)) = self.out.pop_front() else { break };
-                if to == port || (self.is_uplink(to) && pool.meta(&frame).out == port.0) {
+                let to_wire = matches!(self.role(to), Role::Uplink(_));
+                if to == port || (to_wire && pool.meta(&frame).payer() == Some(port)) {
                     pool.free(frame);
                     freed += 1;
                 } else {

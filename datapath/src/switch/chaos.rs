@@ -54,16 +54,9 @@ pub fn limited(mbit: u64) -> Both<Share> {
 /// On the port of its number plus one; number `n` has address `n`.
 pub fn endpoint(n: u32, tenant: u32) -> Endpoint {
     Endpoint {
-        tenant: TenantId(tenant),
-        port: PortId(n + 1),
         identity: Identity { macs: vec![mac(n)], ..Identity::default() },
-        trunk: false,
-        share: Both::default(),
-        queue_bytes: 1 << 20,
-        flood_per_second: 1000,
-        flood_rate: Rate::UNLIMITED,
         max_learned: 4,
-        talk: None,
+        ..Endpoint::new(TenantId(tenant), PortId(n + 1))
     }
 }
 
@@ -72,7 +65,11 @@ pub fn learning(n: u32, tenant: u32) -> Endpoint {
 }
 
 pub fn uplink(mbit: u64) -> Uplink {
-    Uplink { port: PortId(0), rate: both(Rate(mbit * MBIT)), headroom_ppm: 0, burst_ns: Uplink::BURST_NS }
+    uplink_at(0, mbit)
+}
+
+pub fn uplink_at(port: u32, mbit: u64) -> Uplink {
+    Uplink::new(PortId(port), both(Rate(mbit * MBIT)))
 }
 
 pub fn tenant(attachment: Attachment) -> Tenant {
@@ -262,7 +259,7 @@ impl Chaos {
             1 if gone => Change::Uplink(None),
             1 => {
                 let mbit = self.dice.of(&[1, 10, 1000]);
-                Change::Uplink(Some(Uplink { port: PortId(id % 2), ..uplink(mbit) }))
+                Change::Uplink(Some(uplink_at(id % 2, mbit)))
             }
             2 if gone => {
                 let is_there = self.dice.below(2) == 0;
@@ -426,7 +423,7 @@ impl Chaos {
 
     fn send_from_outside(&mut self) {
         let program = self.rig.switch.program();
-        let Some(port) = program.uplink.as_ref().map(|uplink| uplink.port.0) else { return };
+        let Some(port) = program.uplink.as_ref().map(|uplink| uplink.port().0) else { return };
         let attachments = [Attachment::Untagged, Attachment::Vlan(10), Attachment::Vlan(20), Attachment::Vxlan(30)];
         let attachment = self.dice.of(&attachments);
         let owner = program.tenants.iter().find(|(_, t)| t.attachment == attachment).map(|(id, _)| self.tenants[&id]);
@@ -472,7 +469,7 @@ impl Chaos {
         let (from, number) = (Owner(word(8)), word(4));
         let from_outside = bytes[6..12] == mac(OUTSIDE).0;
         let network = if from_outside { from } else { self.networks[&from] };
-        if program.uplink.as_ref().is_some_and(|uplink| uplink.port == port) {
+        if program.uplink.as_ref().is_some_and(|uplink| uplink.port() == port) {
             let (id, _) = self.endpoints.iter().find(|&(_, &owner)| owner == from).expect("its sender is still there");
             let tenant = program.endpoints[*id as usize].tenant;
             let (attachment, inner) = match tag {

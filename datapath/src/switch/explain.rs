@@ -340,7 +340,7 @@ impl Switch {
         if self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)?
             && let Some(uplink) = &self.program.uplink
         {
-            self.explain_emit(uplink.port, seen, tag, None, steps);
+            self.explain_emit(uplink.port(), seen, tag, None, steps);
         }
         Ok(())
     }

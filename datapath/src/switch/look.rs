@@ -11,6 +11,7 @@ use crate::wire::{self, Mac, vlan};
 pub(super) fn look(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
     let (bytes, meta) = pool.parts_mut(frame);
     meta.layout = wire::parse(bytes)?;
+    meta.flow = None;
     segment::check_offload(bytes, &meta.layout, &meta.offload)?;
     meta.wire_bytes = segment::tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
     Ok(())

@@ -239,7 +239,7 @@ impl Switch {
     /// What there is to divide: what the link carries, or what was promised, where that is more; nothing without a link.
     fn whole(&self, direction: Direction) -> u64 {
         let Some(uplink) = &self.program.uplink else { return 0 };
-        uplink.rate.get(direction).0.max(self.memory.sums.get(direction).guarantee)
+        uplink.rate().get(direction).0.max(self.memory.sums.get(direction).guarantee)
     }
 
     /// What waits of a tenant's frames, and its share of what is promised, but for what its endpoints have by themselves

@@ -35,7 +35,7 @@ impl Rig {
     fn new(tenants: &[Attachment], endpoints: &[(u32, u8)], edit: impl FnOnce(&mut Program)) -> Rig {
         let rate = Both { egress: Rate(Rate::GBIT), ingress: Rate(Rate::GBIT) };
         let mut program = Program {
-            uplink: Some(Uplink { port: UPLINK, rate, headroom_ppm: 0, burst_ns: Uplink::BURST_NS }),
+            uplink: Some(Uplink::new(UPLINK, rate)),
             tenants: tenants.iter().map(|&attachment| Tenant { attachment, ..Tenant::default() }).collect(),
             ports: vec![PortFeatures::default(); endpoints.len() + 1].into(),
             fdb_age_ns: 300_000_000_000,
@@ -43,16 +43,9 @@ impl Rig {
         };
         for (index, &(tenant, n)) in endpoints.iter().enumerate() {
             program.endpoints.push(Endpoint {
-                tenant: TenantId(tenant),
-                port: PortId(index as u32 + 1),
                 identity: Identity { macs: if n == 0 { vec![] } else { vec![mac(n)] }, ..Identity::default() },
-                trunk: false,
-                share: Both::default(),
-                queue_bytes: 1 << 20,
-                flood_per_second: 1000,
-                flood_rate: Rate::UNLIMITED,
                 max_learned: 4,
-                talk: None,
+                ..Endpoint::new(TenantId(tenant), PortId(index as u32 + 1))
             });
         }
         edit(&mut program);
@@ -317,7 +310,7 @@ fn policed_ingress_counts_what_it_drops() {
         let mut rig = Rig::new(&[Attachment::Vlan(1)], &[(0, 1)], |program| {
             program.ingress = mode;
             if let Some(uplink) = &mut program.uplink {
-                uplink.rate.ingress = Rate(10_000_000);
+                uplink.members[0].rate.ingress = Rate(10_000_000);
             }
         });
         let passed: usize = (0..100).map(|_| rig.send(0, &udp(9, 1).vlan(1)).1.len()).sum();

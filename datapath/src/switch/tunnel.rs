@@ -13,7 +13,7 @@ use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look
 use super::{OUT, Switch};
 use crate::fdb::Network;
 use crate::forward::Outside;
-use crate::frame::{Frame, Pool};
+use crate::frame::{Frame, Out, Pool};
 use crate::guard;
 use crate::offload::OffloadSupport;
 use crate::overlay::PeerId;
@@ -126,7 +126,8 @@ impl Switch {
             return drop_for(pool, frame, reason);
         }
         let meta = pool.meta_mut(&frame);
-        (meta.out, meta.outer) = (peer.0, self.tunnels.outer() as u8);
+        meta.set_out(Out::Host(peer));
+        meta.outer = self.tunnels.outer() as u8;
         count_wire_bytes(pool, &frame);
         self.enqueue_wire(pool, now, from, frame)
     }
@@ -141,7 +142,7 @@ impl Switch {
 
     /// The longest frame in bytes, Ethernet header included, that fits through the uplink with a tunnel's headers.
     pub(super) fn longest_out(&self) -> u32 {
-        let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port.0));
+        let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port().0));
         port.map_or(0, |features| features.max_frame).saturating_sub(self.tunnels.outer() as u32)
     }
 
@@ -185,7 +186,8 @@ impl Switch {
     /// To the uplink: whole, in trains or cut into segments, with a tunnel's headers. Drops are counted for `endpoint`.
     pub(super) fn emit_tunnel(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
         let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
-        let (peer, tenant) = (PeerId(pool.meta(&frame).out), tenant_of(self.forward.network(endpoint)));
+        let Out::Host(peer) = pool.meta(&frame).out() else { return pool.free(frame) };
+        let tenant = tenant_of(self.forward.network(endpoint));
         let tunnel = match self.tunnels.to(tenant, peer) {
             Some(_) if self.out.len() >= OUT => Err(Reason::NoBuffer),
             tunnel => tunnel.ok_or(Reason::NoRoute),
@@ -197,7 +199,7 @@ impl Switch {
                 return self.count_drop(endpoint, reason);
             }
         };
-        pool.meta_mut(&frame).out = self.port_of(endpoint, port).0;
+        pool.meta_mut(&frame).set_out(Out::Payer(self.port_of(endpoint, port)));
         let source_port = vxlan::source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
         let outer = vxlan::outer(&tunnel.to.0);
         let fits = longest_segment(pool, &frame) + outer as u32 <= features.max_frame;
@@ -212,7 +214,8 @@ impl Switch {
         let (out, mut lost) = (&mut self.out, 0);
         let done = segment::software(pool, frame, support, max, &mut |pool, part| {
             let meta = pool.meta_mut(&part);
-            (meta.outer, meta.in_tunnel) = (0, tunnel.to.0.is_ipv4());
+            meta.outer = 0;
+            meta.set_in_tunnel(tunnel.to.0.is_ipv4());
             if vxlan::push(pool, &part, &tunnel, source_port, csum) {
                 out.push_back((port, part));
             } else {
@@ -243,7 +246,8 @@ impl Switch {
             let count = most.min(all - first);
             match train::couple(pool, &frame, first..first + count, tunnel, source_port) {
                 Some(train) => {
-                    pool.meta_mut(&train).out = pool.meta(&frame).out;
+                    let out = pool.meta(&frame).out();
+                    pool.meta_mut(&train).set_out(out);
                     self.out.push_back((port, train));
                 }
                 None => self.tallies[endpoint.0 as usize].drops.add(Reason::NoBuffer, u64::from(count)),

@@ -1,6 +1,6 @@
 //! The messages of a takeover: a length (four bytes, the lowest first) and JSON.
 
-use super::State;
+use super::{Papers, State};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -38,41 +38,6 @@ pub enum Message {
         #[serde(default)]
         directories: Vec<PathBuf>,
     },
-}
-
-/// What is to be known of VDE directories and clients beside their descriptors.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-pub struct Papers {
-    pub directories: Vec<DirectoryPaper>,
-    /// Two descriptors each, in this order: stream and data socket.
-    pub clients: Vec<ClientPaper>,
-}
-
-/// Of a directory.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-pub struct DirectoryPaper {
-    /// Where, with links followed.
-    pub path: PathBuf,
-    /// It is to be removed in the end.
-    pub made: bool,
-}
-
-/// Of a client.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-#[serde(default)]
-pub struct ClientPaper {
-    /// The directory's path.
-    pub directory: PathBuf,
-    /// Its plug there.
-    pub plug: u32,
-    /// Where the data socket is bound.
-    pub data: PathBuf,
-    /// Where the client's own is.
-    pub own: PathBuf,
-    /// What it is called in the log.
-    pub name: String,
 }
 
 impl Papers {

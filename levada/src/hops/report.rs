@@ -102,7 +102,7 @@ pub fn tunnels(plan: &Plan, programs: &BTreeMap<u32, Program>, hops: &BTreeMap<u
 
 fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Option<&Hops>) -> TunnelsReport {
     let overlay = &program.overlay;
-    let port = program.uplink.as_ref().map(|uplink| uplink.port.0);
+    let port = program.uplink.as_ref().map(|uplink| uplink.port().0);
     let longest = port.and_then(|port| program.ports.get(port)).map_or(0, |features| features.max_frame);
     let room = longest.saturating_sub(vxlan::outer(&underlay.vtep) as u32);
     let networks = program.tenants.iter().filter_map(|(id, tenant)| match tenant.attachment {

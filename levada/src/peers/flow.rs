@@ -3,7 +3,7 @@
 //! Nothing is resumed and nothing is said early (no 0-RTT, no tickets): every connection proves both certificates anew, and what was captured of another says
 //! nothing. At rest nothing is sent: there is no keep-alive.
 
-use crate::cluster::credentials::{Credentials, provider, verifier};
+use crate::pki::credentials::{Credentials, provider, verifier};
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};

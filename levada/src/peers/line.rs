@@ -10,7 +10,7 @@ use super::flow::MAX_DATAGRAM;
 use super::rate::{BURST, Bucket, RATE};
 use super::status::Status;
 use super::{CLOSED_AT_REST, NOT_A_MEMBER, Papers};
-use crate::cluster::credentials::Parsed;
+use crate::pki::credentials::Parsed;
 use quinn::{Connection, ConnectionError, SendDatagramError};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};

@@ -6,8 +6,8 @@ mod strangers;
 mod wire;
 
 use super::*;
-use crate::cluster::authority::{Authority, request, settle};
 use crate::log::Format;
+use crate::pki::authority::{Authority, request, settle};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Mutex;

@@ -5,8 +5,8 @@
 //! and its frames wait in the data socket. Who connects meanwhile waits in the listening socket; only who has connected just before and not
 //! asked for a plug yet is sent away.
 
+use super::papers::{ClientPaper, DirectoryPaper, Papers};
 use super::{Board, Client, PATIENCE, Place, Plugs};
-use crate::handover::{ClientPaper, DirectoryPaper, Papers};
 use crate::log::Level;
 use ports::vde::Plugged;
 use rustix::event::epoll::{self, EventData, EventFlags};

@@ -76,8 +76,8 @@ impl From<Traffic> for CarriedReport {
 /// The bond of a switch; `None` where its uplink has one port.
 pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(PortId) -> String) -> Option<BondReport> {
     const NS_PER_MS: u64 = 1_000_000;
-    let (bond, members) = (plan.bond.as_ref()?, plan.program.members.as_ref()?);
-    let settings = &members.settings;
+    let (bond, uplink) = (plan.bond.as_ref()?, plan.program.uplink.as_ref()?);
+    let settings = uplink.bond.as_ref()?;
     let name = |n: usize| bond.names.get(n).cloned().unwrap_or_default();
     let active = numbers.members.iter().position(|member| member.is_active);
     let all = numbers.members.iter().enumerate().map(|(n, member)| MemberReport {
@@ -97,7 +97,7 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         xmit_hash_policy: (settings.mode == Mode::BalanceXor).then(|| settings.hash.name().to_owned()),
         active: active.filter(|_| settings.mode == Mode::ActiveBackup).map(name),
         rate_bps: numbers.uplink_rate.map_or(0, |rate| rate.egress.0),
-        configured_bps: plan.program.uplink.as_ref().map_or(0, |uplink| uplink.rate.egress.0),
+        configured_bps: uplink.rate().egress.0,
         miimon_ms: bond.miimon_ns / NS_PER_MS,
         updelay_ms: bond.policy.updelay_ns / NS_PER_MS,
         downdelay_ms: bond.policy.downdelay_ns / NS_PER_MS,

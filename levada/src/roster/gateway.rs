@@ -3,7 +3,7 @@
 //!
 //! Every call has a time-out, every answer a bound.
 
-use crate::cluster::credentials::{certificates, provider, read_private};
+use crate::pki::credentials::{certificates, provider, read_private};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::config::{Etcd, EtcdUrl};

@@ -5,14 +5,14 @@ use super::device::{Held, Kind, Place};
 use super::ready::{Fresh, Ready};
 use crate::agents;
 use crate::plugs::PlugId;
-use crate::upkeep::Reopen;
+use crate::recipe::Reopen;
 use crate::worker::{AnyPort, BondPost, Cable, Claim, Device, Edit, Payer, Way};
 use control::plan::{Plan, PortKind, SwitchPlan};
 use control::time;
 use datapath::link::Side;
 use datapath::program::{EndpointId, PortId, Program};
 use datapath::switch::Switch;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Claims in one edit: some microseconds' work.
 const CLAIMS: usize = 64;
@@ -183,9 +183,8 @@ fn claims(programs: &BTreeMap<u32, Program>, ways: &BTreeMap<Place, Way>) -> BTr
             let (of_tenant, of_endpoint) = (shares.tenants[&endpoint.tenant], shares.endpoints[&EndpointId(id)]);
             claim(endpoint.port, Payer::Tenant(endpoint.tenant.0), of_tenant, of_endpoint);
         }
-        let members = program.members.iter().flat_map(|members| &members.ports).map(|&(port, _)| port);
-        let uplink: BTreeSet<PortId> = members.chain(program.uplink.iter().map(|uplink| uplink.port)).collect();
-        uplink.into_iter().for_each(|port| claim(port, Payer::Uplink, time::ALL, time::ALL));
+        let members = program.uplink.iter().flat_map(|uplink| &uplink.members);
+        members.for_each(|member| claim(member.port, Payer::Uplink, time::ALL, time::ALL));
     }
     claims
 }

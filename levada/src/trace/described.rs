@@ -141,7 +141,7 @@ fn place(plan: &Plan, path: &str) -> Result<(usize, PortId, Option<Mac>), String
         if path.strip_suffix("/uplink") == Some(&switch.name) {
             let uplink = switch.program.uplink.as_ref();
             return uplink
-                .map(|u| (place, u.port, None))
+                .map(|u| (place, u.port(), None))
                 .ok_or_else(|| format!("switch {} has no uplink", switch.name));
         }
         for (id, endpoint) in switch.program.endpoints.iter() {

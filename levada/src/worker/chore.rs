@@ -1,7 +1,7 @@
 //! Chores: what the worker wants of `upkeep`, because it may take long.
 
 use super::{AnyPort, Shortage, Worker};
-use crate::upkeep::Reopen;
+use crate::recipe::Reopen;
 use control::bond::Command;
 use control::plan::Plan;
 use datapath::switch::Event;

@@ -2,10 +2,7 @@
 
 use datapath::program::PortId;
 use datapath::turns::{Cost, Spent};
-use ports::Port;
-
-/// A port that another thread may have opened.
-pub type AnyPort = Box<dyn Port + Send>;
+use ports::AnyPort;
 
 /// What is read at the first guess, in nanoseconds: a system call and the switch's own work (design: 1.7 to 2.8 us a small frame
 /// with both ways, a 64 KiB copy at 10 to 20 GB/s).

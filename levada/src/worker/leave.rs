@@ -1,13 +1,15 @@
 //! How the worker gives its work away: see `handover`.
 
 use super::{AnyPort, Order, Way, Worker};
-use crate::handover::DRAIN_NS;
 use datapath::program::PortId;
 use datapath::switch::{Imported, State};
 use datapath::units::Instant;
 use ports::Inherited;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::SyncSender;
+
+/// How long the old worker goes on sending what it holds before the new one starts, in nanoseconds: a queue under CoDel is about that long.
+const DRAIN_NS: u64 = 5_000_000;
 
 /// How long what is held after a handover may still be sent, in nanoseconds: beyond it nobody waits for it any more.
 const FINISH_NS: u64 = 200_000_000;

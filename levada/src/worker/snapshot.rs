@@ -114,7 +114,7 @@ impl Snapshot {
             numbers.time.reserve(switch.program.tenants.len());
             numbers.memory.reserve(switch.program.tenants.len());
             numbers.endpoints.reserve(switch.program.endpoints.len());
-            numbers.members.reserve(switch.program.members.as_ref().map_or(0, |members| members.ports.len()));
+            numbers.members.reserve(switch.program.uplink.as_ref().map_or(0, |uplink| uplink.members.len()));
         }
         self.devices.clear();
         self.devices.reserve(plan.switches.values().map(|switch| switch.ports.len()).sum());

@@ -4,9 +4,8 @@ use super::*;
 use datapath::frame::PoolLimits;
 use datapath::guard::Identity;
 use datapath::offload::{Offload, OffloadSupport};
-use datapath::program::{Endpoint, PortFeatures, Program, Share, Tenant, TenantId};
+use datapath::program::{Endpoint, PortFeatures, Program, Tenant, TenantId};
 use datapath::turns::TURN_NS;
-use datapath::units::Both;
 use datapath::verdict::Reason;
 use datapath::wire::{Mac, build};
 use ports::Port;
@@ -38,16 +37,9 @@ fn frame(from: u8, to: u8) -> Vec<u8> {
 
 fn program(endpoints: u8) -> Program {
     let endpoint = |e: u8| Endpoint {
-        tenant: TenantId(0),
-        port: PortId(u32::from(e)),
         identity: Identity { macs: vec![mac(e)], ..Identity::default() },
-        trunk: false,
-        share: Both { egress: Share::default(), ingress: Share::default() },
-        queue_bytes: 1 << 20,
-        flood_per_second: 1000,
-        flood_rate: datapath::units::Rate::UNLIMITED,
         max_learned: 16,
-        talk: None,
+        ..Endpoint::new(TenantId(0), PortId(u32::from(e)))
     };
     Program {
         tenants: vec![Tenant::default()].into(),

@@ -3,7 +3,8 @@
 //! Frames are read and written through an AF_PACKET socket (packet(7)) behind a virtio header ([`crate::vnet`]), so that offloaded frames
 //! cross whole in both directions. A frame is read with recvmsg(2) straight into a buffer of the pool: the kernel queues references, so it
 //! is copied once. (A ring shared with the kernel, PACKET_RX_RING, is slower even where frames are sent straight from it:
-//! `docs/reference/ports.md` has the figures.) Sending passes the host's queueing discipline
+//! `docs/decisions/016-no-ring-shared-with-the-kernel.md` has the figures.) Sending passes the host's
+//! queueing discipline
 //! (PACKET_QDISC_BYPASS), but for what the switch has put into tunnels (`tunnel.rs`); what the host itself sends is not read back
 //! (PACKET_IGNORE_OUTGOING).
 //!
@@ -422,7 +423,7 @@ impl Port for Packet {
 
     fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
         let header = vnet::encode(&pool.meta(&frame).offload, pool.bytes(&frame));
-        let through = if pool.meta(&frame).in_tunnel { self.tunnels.socket() } else { None };
+        let through = if pool.meta(&frame).in_tunnel() { self.tunnels.socket() } else { None };
         let socket = through.unwrap_or(self.socket.as_fd());
         if !pool.push_front(&frame, HEADER_BYTES) {
             pool.free(frame);

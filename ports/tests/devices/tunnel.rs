@@ -7,9 +7,7 @@ use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, Peer, Vtep};
-use datapath::program::{
-    Attachment, Endpoint, EndpointId, PortFeatures, PortId, Program, Share, Tenant, TenantId, Uplink,
-};
+use datapath::program::{Attachment, Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId, Uplink};
 use datapath::segment;
 use datapath::stats::EndpointStats;
 use datapath::switch::Switch;
@@ -49,29 +47,15 @@ const BURST: usize = 64;
 
 /// The tenant has the guest here and the remote address there.
 fn program(ports: &[AnyPort], ends: Ends) -> Program {
-    let both = |share| Both { egress: share, ingress: share };
     let rate = Rate(10_000_000_000);
     let features = |port: &AnyPort| PortFeatures { offload: port.features().offload, max_frame: 1500 + HEADER };
     let tenant = TenantId(0);
     Program {
-        uplink: Some(Uplink {
-            port: PortId(0),
-            rate: Both { egress: rate, ingress: rate },
-            headroom_ppm: 0,
-            burst_ns: Uplink::BURST_NS,
-        }),
+        uplink: Some(Uplink::new(PortId(0), Both { egress: rate, ingress: rate })),
         tenants: vec![Tenant { attachment: Attachment::Vxlan(VNI), ..Tenant::default() }].into(),
         endpoints: vec![Endpoint {
-            tenant,
-            port: PortId(1),
             identity: Identity { macs: vec![GUEST], ..Identity::default() },
-            trunk: false,
-            share: both(Share::default()),
-            queue_bytes: 1 << 20,
-            flood_per_second: 1000,
-            flood_rate: Rate::UNLIMITED,
-            max_learned: 0,
-            talk: None,
+            ..Endpoint::new(tenant, PortId(1))
         }]
         .into(),
         ports: ports.iter().map(features).collect(),
@@ -275,7 +259,7 @@ fn looked_at(pool: &mut Pool, case: &Case) -> Frame {
     meta.offload.gso_ecn = case.what == WITH_CWR;
     segment::trim(pool, &frame, case.trimmed);
     let meta = pool.meta_mut(&frame);
-    meta.in_tunnel = true;
+    meta.set_in_tunnel(true);
     frame
 }
 

@@ -7,12 +7,11 @@ use datapath::guard::Identity;
 use datapath::offload::OffloadSupport;
 use datapath::program::{Endpoint, PortFeatures, PortId, Program, Tenant, TenantId};
 use datapath::switch::Switch;
-use datapath::units::{Instant, Rate};
+use datapath::units::Instant;
 
 use crate::attack::{self, Kind};
 use crate::packet::{Address, Envelope, Nic};
 use crate::random::Random;
-use crate::site::both;
 use crate::topology::{HostSpec, Topology};
 
 /// Endpoints; the second one's port has no offloads.
@@ -89,20 +88,13 @@ impl Workplace {
 
 fn program(topology: &Topology, work: Work) -> Program {
     let endpoint = |host: usize| Endpoint {
-        tenant: TenantId(0),
-        port: PortId(host as u32),
         identity: Identity {
             macs: vec![topology.address(host).mac],
             ipv4: vec![(topology.address(host).ip, 32)],
             ..Identity::default()
         },
-        trunk: false,
-        share: both(datapath::program::Share::default()),
-        queue_bytes: 1 << 20,
         flood_per_second: u32::MAX,
-        flood_rate: Rate::UNLIMITED,
-        max_learned: 0,
-        talk: None,
+        ..Endpoint::new(TenantId(0), PortId(host as u32))
     };
     let mut ports = vec![PortFeatures::default(); ENDPOINTS];
     if let Work::Cut(_) = work {

@@ -70,7 +70,7 @@ fn pieces_are_charged_to_who_sent_them() {
     rig.rx(0, &udp(OUTSIDE, 2, vec![0; 100]).vlan(10));
     let mut payers = std::collections::BTreeMap::new();
     while let Some((port, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
-        *payers.entry((rig.pool.meta(&frame).out, port.0)).or_insert(0) += 1;
+        *payers.entry((rig.pool.meta(&frame).payer().unwrap().0, port.0)).or_insert(0) += 1;
         rig.pool.free(frame);
     }
     // The broadcast goes to the uplink and to three neighbours; what comes from outside is the uplink's.

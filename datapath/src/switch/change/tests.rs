@@ -3,12 +3,12 @@
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
 use crate::program::{
-    Attachment, Change, ChangeError, Endpoint, EndpointId, OrderKind, PortFeatures, PortId, Program, Share, Tenant,
-    TenantId, Uplink,
+    Attachment, Change, ChangeError, Endpoint, EndpointId, Member, MemberId, OrderKind, PortFeatures, PortId, Program,
+    Share, Tenant, TenantId, Uplink,
 };
 use crate::switch::chaos::{
     Chaos, MBIT, MS, NOW, ORDERS, OUTSIDE, Rig, both, endpoint, ip, learning, limited, mac, program, tenant, udp,
-    uplink,
+    uplink, uplink_at,
 };
 use crate::switch::{Event, Switch};
 use crate::units::Rate;
@@ -26,7 +26,7 @@ fn an_empty_switch_grows() {
     rig.change(Change::Tenant(TenantId(0), Some(tenant(Attachment::Vlan(10))))).unwrap();
     rig.add(0, endpoint(0, 0));
     assert_eq!(rig.rx(1, &udp(0, OUTSIDE, vec![])), Verdict::Dropped(Reason::Unreachable));
-    rig.change(Change::Uplink(Some(Uplink { port: PortId(2), ..uplink(100) }))).unwrap();
+    rig.change(Change::Uplink(Some(uplink_at(2, 100)))).unwrap();
     rig.rx(1, &udp(0, OUTSIDE, vec![]));
     assert_eq!(rig.ports(), [2]);
     rig.rx(2, &udp(OUTSIDE, 0, vec![]).vlan(10));
@@ -45,8 +45,8 @@ fn what_does_not_fit_is_refused() {
         (Change::Port(PortId(20), None), ChangeError::Vacant(20)),
         (Change::Port(PortId(1), None), ChangeError::PortInUse(PortId(1))),
         (Change::Port(PortId(0), None), ChangeError::PortInUse(PortId(0))),
-        (Change::Uplink(Some(Uplink { port: PortId(2), ..uplink(1) })), ChangeError::PortInUse(PortId(2))),
-        (Change::Uplink(Some(Uplink { port: PortId(20), ..uplink(1) })), ChangeError::UnknownPort(PortId(20))),
+        (Change::Uplink(Some(uplink_at(2, 1))), ChangeError::PortInUse(PortId(2))),
+        (Change::Uplink(Some(uplink_at(20, 1))), ChangeError::UnknownPort(PortId(20))),
         (Change::Tenant(TenantId(0), None), ChangeError::TenantInUse(TenantId(0))),
         (Change::Tenant(TenantId(7), None), ChangeError::Vacant(7)),
         (Change::Tenant(TenantId(far), Some(Tenant::default())), ChangeError::NoSuchSlot(far)),
@@ -177,7 +177,7 @@ fn frames_on_their_way_to_a_port_do_not_reach_its_next_owner() {
     assert_eq!(rig.ports(), [1]);
     assert_eq!(rig.switch.uplink_drops().get(Reason::Removed), 1);
     // Likewise where the uplink's port becomes an endpoint's.
-    rig.change(Change::Uplink(Some(Uplink { port: PortId(8), ..uplink(1000) }))).unwrap();
+    rig.change(Change::Uplink(Some(uplink_at(8, 1000)))).unwrap();
     rig.add(7, Endpoint { port: PortId(0), ..endpoint(7, 1) });
     rig.rx(1, &udp(0, OUTSIDE, vec![]));
     rig.rx(0, &udp(7, 9, vec![]));
@@ -280,7 +280,7 @@ fn a_switch_grown_by_changes_is_the_same_as_one_built_at_once() {
         for change in changes {
             grown.change(change).expect("a step");
         }
-        grown.change(Change::Uplink(Some(Uplink { rate: both(Rate(7 * MBIT)), ..self::uplink(1) }))).expect("a step");
+        grown.change(Change::Uplink(Some(self::uplink(7)))).expect("a step");
         grown.change(uplink).expect("a step");
         assert_eq!(*grown.switch.program(), program);
         let built = Switch::new(&program, 1).expect("a sound program");
@@ -341,4 +341,41 @@ proptest! {
             prop_assert_eq!(program.changes_from(&program), Some(vec![]));
         }
     }
+}
+
+/// Two ports carry the uplink; which of them a frame came by is known until it leaves.
+#[test]
+fn an_uplink_may_have_members_and_each_is_charged_for_what_came_by_it() {
+    let mut rig = Rig::new(&program(&[endpoint(0, 0)]));
+    let two = |ports: [u32; 2]| {
+        let members = ports.map(|port| Member { port: PortId(port), rate: both(Rate(100 * MBIT)) });
+        Uplink { members: members.into(), ..uplink(1) }
+    };
+    rig.change(Change::Uplink(Some(two([0, 5])))).unwrap();
+    assert_eq!(rig.switch.program().uplink.as_ref().map(Uplink::rate), Some(both(Rate(200 * MBIT))));
+    for port in [0, 5] {
+        rig.rx(port, &udp(OUTSIDE, 0, vec![0; 100]).vlan(10));
+        let (to, frame) = rig.switch.tx(&mut rig.pool, rig.now).expect("it arrives");
+        assert_eq!((to, rig.pool.meta(&frame).payer()), (PortId(1), Some(PortId(port))));
+        rig.pool.free(frame);
+    }
+    // The members change places, and one goes while a frame of it waits.
+    rig.rx(5, &udp(OUTSIDE, 0, vec![0; 100]).vlan(10));
+    rig.change(Change::Uplink(Some(uplink_at(0, 100)))).unwrap();
+    let (_, frame) = rig.switch.tx(&mut rig.pool, rig.now).expect("it is not the port's");
+    assert_eq!(rig.pool.meta(&frame).payer(), Some(PortId(0)));
+    rig.pool.free(frame);
+    assert_eq!(rig.rx(5, &udp(OUTSIDE, 0, vec![0; 100]).vlan(10)), Verdict::Dropped(Reason::Unknown));
+    // A port is one member, and nobody else's.
+    for (ports, wrong) in [([0, 0], 0), ([0, 1], 1)] {
+        let refused = rig.change(Change::Uplink(Some(two(ports))));
+        assert_eq!(refused, Err(ChangeError::PortInUse(PortId(wrong))));
+    }
+    let many = |count| Uplink { members: vec![two([0, 5]).members[0]; count], ..uplink(1) };
+    for count in [0, Uplink::MOST_MEMBERS + 1] {
+        assert_eq!(rig.change(Change::Uplink(Some(many(count)))), Err(ChangeError::BadMembers(count)));
+    }
+    let slower = two([0, 5]).at_rate(both(Rate(50 * MBIT)));
+    assert_eq!(slower.members.iter().map(|member| member.rate.egress).collect::<Vec<_>>(), [Rate(25 * MBIT); 2]);
+    assert_eq!((slower.member_at(PortId(5)), slower.port_of(MemberId(7))), (Some(MemberId(1)), PortId(0)));
 }

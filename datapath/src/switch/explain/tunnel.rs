@@ -103,9 +103,9 @@ impl Switch {
         let (Some(uplink), Some(tunnel)) = (&self.program.uplink, self.tunnels.to(tenant_of(network), peer)) else {
             return Ok(());
         };
-        let Some(&features) = self.program.ports.get(uplink.port.0) else { return Ok(()) };
+        let Some(&features) = self.program.ports.get(uplink.port().0) else { return Ok(()) };
         steps.push(Step::Emit(Emit {
-            port: uplink.port,
+            port: uplink.port(),
             tag: None,
             untag: None,
             tunnel: Some((tunnel.vni, tunnel.to.0)),

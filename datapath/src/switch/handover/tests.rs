@@ -76,7 +76,7 @@ fn a_flood_budget_that_was_used_up_stays_so() {
 fn a_policers_bucket_is_not_filled_by_a_restart() {
     for ingress in [IngressMode::Police, IngressMode::PolicePublished] {
         let mut plan = Program { ingress, ..program(&[endpoint(0, 0)]) };
-        plan.uplink.as_mut().expect("an uplink").rate.ingress = crate::units::Rate(10_000_000);
+        plan.uplink.as_mut().expect("an uplink").members[0].rate.ingress = crate::units::Rate(10_000_000);
         let mut rig = Rig::new(&plan);
         let flood = |rig: &mut Rig| {
             for _ in 0..2000 {

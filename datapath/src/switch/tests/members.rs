@@ -1,25 +1,25 @@
 //! An uplink of several ports.
 
 use super::*;
-use crate::bond::{BondSettings, MemberId, MemberState, Mode};
-use crate::program::{Change, ChangeError, Members};
+use crate::bond::{BondSettings, MemberState, Mode};
+use crate::program::{Change, ChangeError, Member};
 
 const GBIT: Rate = Rate(Rate::GBIT);
 /// Ports of the members: the uplink's own, and those behind the endpoints'.
 const PORTS: [u32; 3] = [0, 3, 4];
 
-fn members(mode: Mode, ports: &[u32]) -> Members {
-    let settings = BondSettings { mode, ..BondSettings::default() };
-    Members { settings, ports: ports.iter().map(|&port| (PortId(port), GBIT)).collect() }
+fn uplink(mode: Mode, ports: &[u32]) -> Uplink {
+    let rate = Both { egress: GBIT, ingress: GBIT };
+    let members = ports.iter().map(|&port| Member { port: PortId(port), rate }).collect();
+    let bond = Some(BondSettings { mode, ..BondSettings::default() });
+    Uplink { members, bond, ..Uplink::new(UPLINK, rate) }
 }
 
-/// Two endpoints, and an uplink of so many ports that carries what they do together.
+/// Two endpoints, and an uplink of these ports.
 fn rig(mode: Mode, ports: &[u32]) -> Rig {
-    let rate = Rate(GBIT.0 * ports.len() as u64);
     Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
         program.ports = vec![PortFeatures::default(); 6].into();
-        program.members = Some(members(mode, ports));
-        program.uplink.as_mut().expect("it has one").rate = Both { egress: rate, ingress: rate };
+        program.uplink = Some(uplink(mode, ports));
     })
 }
 
@@ -100,14 +100,15 @@ fn the_links_rate_follows_its_members() {
 #[test]
 fn members_come_and_go_while_frames_pass() {
     let mut rig = rig(Mode::BalanceRr, &PORTS).all_up();
-    rig.change(Change::Members(Some(members(Mode::BalanceRr, &[0, 4, 5])))).expect("it fits");
+    rig.change(Change::Uplink(Some(uplink(Mode::BalanceRr, &[0, 4, 5])))).expect("it fits");
     let states: Vec<_> = rig.switch.members().map(|m| (m.port.0, m.state)).collect();
     use MemberState::{Distributing, Down};
     assert_eq!(states, [(0, Distributing), (4, Distributing), (5, Down)], "who stays keeps its state");
     assert_eq!(rig.send(3, &udp(9, 2).vlan(10)), (dropped(Reason::Unknown), vec![]), "3 is no member any more");
     let out: Vec<u32> = (0..4).flat_map(|_| rig.send(1, &udp(1, 9)).1).collect();
     assert!(out.iter().all(|port| [0, 4].contains(port)) && out.len() == 4, "{out:?}");
-    rig.change(Change::Members(None)).expect("it fits");
+    let rate = Both { egress: GBIT, ingress: GBIT };
+    rig.change(Change::Uplink(Some(Uplink::new(UPLINK, rate)))).expect("it fits");
     assert_eq!(rig.send(1, &udp(1, 9)), (FORWARDED, vec![0]), "one port, that of the uplink");
     assert_eq!(rig.send(0, &udp(9, 2).vlan(10)), (FORWARDED, vec![2]));
     assert!(rig.switch.members().next().is_none());
@@ -118,14 +119,13 @@ fn members_that_do_not_fit_are_refused() {
     let mut rig = rig(Mode::BalanceRr, &[0, 3]);
     let many: Vec<u32> = (0..17).collect();
     for (ports, why) in [
-        (vec![], ChangeError::BadMembers),
-        (vec![3, 0], ChangeError::BadMembers),
-        (many, ChangeError::BadMembers),
+        (vec![], ChangeError::BadMembers(0)),
+        (many, ChangeError::BadMembers(17)),
         (vec![0, 0], ChangeError::PortInUse(PortId(0))),
         (vec![0, 1], ChangeError::PortInUse(PortId(1))),
         (vec![0, 9], ChangeError::UnknownPort(PortId(9))),
     ] {
-        assert_eq!(rig.change(Change::Members(Some(members(Mode::BalanceRr, &ports)))), Err(why), "{ports:?}");
+        assert_eq!(rig.change(Change::Uplink(Some(uplink(Mode::BalanceRr, &ports)))), Err(why), "{ports:?}");
     }
     assert_eq!(rig.change(Change::Port(PortId(3), None)), Err(ChangeError::PortInUse(PortId(3))));
 }

@@ -235,7 +235,7 @@ fn an_offloaded_frame_goes_whole_where_the_port_cuts_in_tunnels() {
         let mut out = Vec::new();
         while let Some((port, frame)) = one.switch.tx(&mut one.pool, one.now) {
             let meta = *one.pool.meta(&frame);
-            assert!(meta.in_tunnel && port == PortId(0));
+            assert!(meta.in_tunnel() && port == PortId(0));
             out.push((one.pool.bytes(&frame).to_vec(), meta.offload));
             one.pool.free(frame);
         }
@@ -261,7 +261,10 @@ fn what_may_not_go_whole_goes_as_before() {
         one.rx_told(1, build);
         let mut out = Vec::new();
         while let Some((_, frame)) = one.switch.tx(&mut one.pool, one.now) {
-            assert_eq!(one.pool.meta(&frame).in_tunnel, half.overlay.local.is_some_and(|vtep| vtep.address.is_ipv4()));
+            assert_eq!(
+                one.pool.meta(&frame).in_tunnel(),
+                half.overlay.local.is_some_and(|vtep| vtep.address.is_ipv4())
+            );
             out.push(one.pool.meta(&frame).offload.gso);
             one.pool.free(frame);
         }

@@ -1,8 +1,8 @@
 //! Those who are kept out.
 
 use super::*;
-use crate::cluster::authority::Answer;
-use crate::cluster::credentials::{Credentials, provider};
+use crate::pki::authority::Answer;
+use crate::pki::credentials::{Credentials, provider};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::RootCertStore;
 use rustls::pki_types::PrivateKeyDer;

@@ -1,0 +1,4 @@
+//! Keys and certificates of a cluster: its authority, and what each host proves itself with.
+
+pub mod authority;
+pub mod credentials;
