@@ -9,7 +9,7 @@ use control::plan::PortKind;
 use control::problem::{self, Severity};
 use control::units::{show_count, show_rate};
 use control::{Checked, names};
-use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId};
+use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId, Uplink};
 use datapath::units::{Direction, Rate};
 use serde::Serialize;
 use std::collections::BTreeMap;
