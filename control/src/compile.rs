@@ -16,7 +16,9 @@ use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
-use datapath::program::{self, Attachment, Member, MemberId, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
+use datapath::program::{
+    self, Attachment, Member, MemberId, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink,
+};
 use datapath::train;
 use datapath::units::{Both, Direction, Rate};
 use std::borrow::Cow;

@@ -125,7 +125,7 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
                 format!("`{key}` is a port's, and this uplink is a bond"),
                 "write it at the bond's members, or remove `bond`",
             );
-            r.problems.extend(r.locations.locate(problem, &r.hidden));
+            r.problems.extend(problem.located(&r.locations, &r.hidden));
         }
         device = Device { mtu: bond.mtu(), ..Device::default() };
     }

@@ -11,8 +11,8 @@ mod hash;
 mod member;
 pub mod order;
 
-pub use hash::HashPolicy;
 pub use crate::program::MemberId;
+pub use hash::HashPolicy;
 pub use member::{MemberCounts, MemberState};
 
 use crate::frame::{Fifo, Frame, Pool};

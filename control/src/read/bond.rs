@@ -71,7 +71,7 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
             "the bond has no members",
             "add [[switch.uplink.bond.member]] with port = \"packet://eth0\" and its rate",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     if bond.members.len() > MOST_MEMBERS {
         let problem = Problem::error(
@@ -79,7 +79,7 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
             format!("a bond has at most {MOST_MEMBERS} members"),
             "remove some",
         );
-        r.problems.extend(r.locations.locate(problem, &r.hidden));
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
     r.close(t);
     bond

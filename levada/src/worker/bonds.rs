@@ -81,16 +81,14 @@ impl Worker {
         let mut members = Vec::new();
         for (n, view) in views.iter().enumerate() {
             let known = before.as_ref().and_then(|before| Some(before.members[before.place(view.port)?]));
-            let (is_open, is_watched) = match unit.ways.get(view.port.0 as usize).copied().flatten() {
-                Some(Way::Device(device)) => {
-                    let device = self.outside.devices.get(device).and_then(|device| device.port.as_ref());
-                    (device.is_some(), device.is_some_and(|port| port.fd().is_some()))
-                }
+            let is_open = match unit.ways.get(view.port.0 as usize).copied().flatten() {
+                Some(Way::Device(device)) => self.outside.devices.get(device).is_some_and(|d| d.port.is_some()),
                 // A link of this daemon has no carrier to lose.
-                Some(Way::Link(..)) => (true, false),
-                None => (false, false),
+                Some(Way::Link(..)) => true,
+                None => false,
             };
-            let unknown = LinkState { is_up: !is_watched, mbit: 0, is_full_duplex: true };
+            // Until somebody says otherwise, which takes a millisecond: so a restart loses nothing.
+            let unknown = LinkState { is_up: true, mbit: 0, is_full_duplex: true };
             let member = Member { port: view.port, link: known.map_or(unknown, |known| known.link), is_open };
             policy.set_link(now, MemberId(n as u8), member.link());
             members.push(member);

@@ -213,6 +213,7 @@ impl Worker {
         }
         self.seats.wake(Way::Device(index));
         std::mem::swap(&mut self.outside.devices[index], &mut device);
+        self.open_member(index, true);
         Ok(before.map(Rest::Port))
     }
 
