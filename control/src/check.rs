@@ -6,6 +6,7 @@ mod cluster;
 mod interfaces;
 mod memory;
 mod ports;
+mod queues;
 mod shares;
 mod tunnels;
 
@@ -56,6 +57,7 @@ pub(crate) fn check(config: &Config) -> Vec<Problem> {
     interfaces::check(&mut findings, config);
     shares::check(&mut findings, config);
     memory::check(&mut findings, config);
+    queues::check(&mut findings, config);
     cluster::check(&mut findings, config);
     tunnels::check(&mut findings, config);
     findings.0

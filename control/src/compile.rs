@@ -11,7 +11,10 @@ use crate::config::{
 };
 use crate::names::Locator;
 use crate::place::Place;
-use crate::plan::{BondPlan, HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
+use crate::plan::{
+    BondPlan, HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan, VhostPlan,
+};
+use datapath::aqm::Discipline;
 use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
@@ -131,6 +134,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
                 }
             }
             endpoints[place as usize].talk = talk;
+            endpoints[place as usize].aqm = discipline(switch, one, e);
         }
     }
     SwitchPlan {
@@ -302,7 +306,16 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
         flood_rate: flood_rate(endpoint),
         max_learned: endpoint.max_learned.unwrap_or(learned),
         talk: None,
+        aqm: None,
     }
+}
+
+/// The discipline of an endpoint's queues: its own, its tenant's, or that of the uplink where its frames go there.
+fn discipline(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint) -> Option<Discipline> {
+    let uplink = switch.uplink.as_ref().filter(|_| tenant.attachment != Attachment::Isolated);
+    let aqm = endpoint.aqm.or(tenant.aqm).or(uplink.and_then(|uplink| uplink.aqm));
+    // CoDel is what a lane does by itself.
+    aqm.filter(|&aqm| aqm != Discipline::Codel)
 }
 
 fn raise(share: &mut Both<Share>, direction: Direction, more: Rate) {
@@ -404,9 +417,19 @@ impl<'a> Ports<'a> {
                 group: self.groups.get(directory.as_str()).map(|&group| group.clone()),
                 mtu: device.mtu,
             }),
+            Locator::VhostUser(socket) => PortKind::VhostUser(VhostPlan {
+                socket: socket.clone(),
+                listen: device.listen,
+                group: device.group.clone(),
+                queues: device.queues,
+                offload: device.offload,
+                sealed: device.sealed,
+                mtu: device.mtu,
+            }),
         };
-        // A datagram to a VDE client is one whole frame.
-        let offload = if matches!(kind, PortKind::Vde(_)) { OffloadSupport::NONE } else { OffloadSupport::ALL };
+        // A datagram to a VDE client is one whole frame; what a guest takes is known when its driver has said it.
+        let is_plain = matches!(kind, PortKind::Vde(_) | PortKind::VhostUser(_));
+        let offload = if is_plain { OffloadSupport::NONE } else { OffloadSupport::ALL };
         self.plans.set(id.0, Some(PortPlan { locator, kind }));
         self.features.set(id.0, Some(PortFeatures { offload, max_frame: device.mtu + ETHERNET_HEADER }));
     }

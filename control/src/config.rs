@@ -150,6 +150,8 @@ pub struct Uplink {
     pub flood_per_second: Option<u32>,
     /// Copies of these, in each network; `None` for the default.
     pub flood_rate: Option<Rate>,
+    /// The discipline of queues for it, where neither tenant nor endpoint says otherwise.
+    pub aqm: Option<Discipline>,
 }
 
 /// A port, and how its device is set up where it has one.
@@ -175,8 +177,16 @@ pub struct Device {
     pub hub: bool,
     /// Of a VDE directory: the permission bits of its control socket.
     pub mode: Option<u32>,
-    /// Of a VDE directory: its group.
+    /// Of a VDE directory, or of the socket that is made for a virtual machine: its group.
     pub group: Option<String>,
+    /// Of a virtual machine: the pairs of rings that it is offered.
+    pub queues: u32,
+    /// Of a virtual machine: whether the switch makes the socket, and the machine connects to it.
+    pub listen: bool,
+    /// Of a virtual machine: whether it is offered segmentation and checksums.
+    pub offload: bool,
+    /// Of a virtual machine: whether its memory must be a file that cannot be cut short.
+    pub sealed: bool,
 }
 
 impl Default for Device {
@@ -193,6 +203,10 @@ impl Default for Device {
             hub: false,
             mode: None,
             group: None,
+            queues: 1,
+            listen: false,
+            offload: true,
+            sealed: true,
         }
     }
 }
@@ -219,6 +233,8 @@ pub struct Tenant {
     pub outside: Outside,
     /// Its knobs. Without guarantee it has its endpoints' sum.
     pub knobs: Knobs,
+    /// The discipline of its endpoints' queues, where they do not say otherwise.
+    pub aqm: Option<Discipline>,
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
     /// Its endpoints.
@@ -281,6 +297,8 @@ pub struct Endpoint {
     pub knobs: Knobs,
     /// Bound of its queue in each direction.
     pub queue_bytes: u64,
+    /// What its queues do before they are full; `None` for its tenant's.
+    pub aqm: Option<Discipline>,
     /// Flooded frames a second; `None` for the default.
     pub flood_per_second: Option<u32>,
     /// Copies of what it floods; `None` for the default.
@@ -298,6 +316,7 @@ impl Default for Endpoint {
             trunk: false,
             knobs: Knobs::default(),
             queue_bytes: DEFAULT_QUEUE_BYTES,
+            aqm: None,
             flood_per_second: None,
             flood_rate: None,
             max_learned: None,

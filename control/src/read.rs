@@ -1,5 +1,6 @@
 //! Reading a configuration from TOML. The format is the struct in `config`, field by field; the keys are the names asked for here.
 
+mod aqm;
 mod bond;
 mod cluster;
 mod table;
@@ -9,7 +10,7 @@ pub(crate) mod values;
 use crate::config::{Bond, Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
 use crate::place::{Locations, Place};
 use crate::problem::Problem;
-use datapath::aqm::{At, Discipline, Step};
+use datapath::aqm::Discipline;
 use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Outside;
@@ -153,13 +154,16 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
         egress: rate.egress.unwrap_or(whole.egress),
         ingress: rate.ingress.unwrap_or(whole.ingress),
     };
+    let aqm = aqm::aqm(r, &mut t);
     r.close(t);
-    Uplink { device, bond, rate, burst_ns, vtep, flood_per_second, flood_rate }
+    Uplink { aqm, device, bond, rate, burst_ns, vtep, flood_per_second, flood_rate }
 }
 
 /// Keys of an uplink with one port that a bond's members have.
-const OF_PORTS: [&str; 12] =
-    ["port", "rate", "netns", "address", "mtu", "ring", "ipv6", "persistent", "hub", "mode", "group", "mac"];
+const OF_PORTS: [&str; 16] = [
+    "port", "rate", "netns", "address", "mtu", "ring", "ipv6", "persistent", "hub", "mode", "group", "queues", "listen",
+    "offload", "sealed", "mac",
+];
 
 /// `such_as`: the port that must be there might be this.
 fn device(r: &mut Reader, t: &mut Table<'_>, such_as: Option<&str>) -> Device {
@@ -179,6 +183,10 @@ fn device(r: &mut Reader, t: &mut Table<'_>, such_as: Option<&str>) -> Device {
         hub: r.get(t, "hub", values::flag).unwrap_or(default.hub),
         mode: r.get(t, "mode", values::mode),
         group: r.get(t, "group", values::group),
+        queues: r.get(t, "queues", values::queues).unwrap_or(default.queues),
+        listen: r.get(t, "listen", values::flag).unwrap_or(default.listen),
+        offload: r.get(t, "offload", values::flag).unwrap_or(default.offload),
+        sealed: r.get(t, "sealed", values::flag).unwrap_or(default.sealed),
     }
 }
 
@@ -206,6 +214,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
         attachment: vlan.or(vni).unwrap_or_default(),
         outside: outside(r, &mut t),
         knobs: knobs(r, &mut t),
+        aqm: aqm::aqm(r, &mut t),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
     };
@@ -236,6 +245,7 @@ fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
         trunk: r.get(&mut t, "trunk", values::flag).unwrap_or(default.trunk),
         knobs: knobs(r, &mut t),
         queue_bytes: r.get(&mut t, "queue", values::queue).unwrap_or(default.queue_bytes),
+        aqm: aqm::aqm(r, &mut t),
         flood_per_second: r.get(&mut t, "flood_per_second", values::count),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
         max_learned: r.get(&mut t, "max_learned", values::count),
@@ -264,25 +274,14 @@ fn identity(r: &mut Reader, t: &mut Table<'_>) -> Identity {
 
 fn link(r: &mut Reader, mut t: Table<'_>) -> Link {
     let default = LinkConfig::default();
-    let mut link = Link {
+    let link = Link {
         name: r.name(&mut t, "\"fabric\""),
         rate: r.need(&mut t, "rate", "\"1 Gbit/s\"", values::rate).unwrap_or(Rate(0)),
         delay_ns: r.get(&mut t, "delay", values::delay).unwrap_or(default.delay_ns),
         queue_bytes: r.get(&mut t, "queue", values::link_queue).unwrap_or(default.queue_bytes),
-        discipline: Discipline::DropTail,
+        discipline: aqm::aqm(r, &mut t).unwrap_or(Discipline::DropTail),
         loss_ppm: r.get(&mut t, "loss", values::loss).unwrap_or(0),
     };
-    let marks = r.get(&mut t, "discipline", values::marks).unwrap_or(false);
-    if marks {
-        let mark_bytes = r.need(&mut t, "mark", "\"64 KiB\"", values::link_queue).unwrap_or(u32::MAX);
-        link.discipline = Discipline::Step(Step { mark_bytes, at: At::Arrival });
-    } else if t.has("mark") {
-        r.get(&mut t, "mark", values::link_queue);
-        let place = t.place.key("mark");
-        let problem =
-            Problem::error(place, "`mark` has no effect on a droptail queue", "add discipline = \"ecn\", or remove it");
-        r.problems.extend(problem.located(&r.locations, &r.hidden));
-    }
     r.close(t);
     link
 }

@@ -5,7 +5,7 @@
 
 use crate::action::Kind;
 use crate::config::{MAX_BOND_TIME_NS, MAX_MTU, MAX_WEIGHT, MIN_MTU};
-use crate::names::{CONTROLLERS, INGRESS_MODES, MAX_NAME, ORDERS};
+use crate::names::{AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, MAX_QUEUES, ORDERS, RED_PRESETS};
 use agent::settings::MOST_SAMPLES;
 use datapath::bond::{HashPolicy, MOST_MEMBERS, Mode};
 use datapath::wire::vxlan::MOST as MAX_VNI;
@@ -19,14 +19,18 @@ enum Form {
     Number(u32, u32),
     /// Text of a pattern (ECMA-262, as JSON Schema has them).
     Text(&'static str),
-    /// One of some words.
-    Word(&'static [&'static str]),
     /// The names of [`ORDERS`].
     Order,
     /// The names of [`INGRESS_MODES`].
     Ingress,
     /// The names of [`CONTROLLERS`].
     Controller,
+    /// The names of [`DISCIPLINES`].
+    Discipline,
+    /// The names of [`RED_PRESETS`].
+    RedPreset,
+    /// The names of [`AT`].
+    At,
     /// A table of these keys.
     Table(&'static [Key]),
     /// A list of tables of these keys.
@@ -57,7 +61,7 @@ const RATE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(bit/s|kbit/s|Mbit/s|Gbit/s)\s*$";
 const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB)\s*$";
 const TIME: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|ms|s)\s*$";
 const PERCENT: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
-const PORT: &str = r"^[a-z]+://.+$";
+const PORT: &str = r"^[a-z-]+://.+$";
 const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
 const MAC_OR_IP: &str = "^(([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}|[0-9A-Fa-f:.]+)$";
 const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
@@ -102,7 +106,16 @@ const DEVICE: &[Key] = &[
     ("persistent", Form::Flag, false, "the device survives the daemon and is taken up again"),
     ("hub", Form::Flag, false, "a VDE plug whose clients share the endpoint and hear each other"),
     ("mode", Form::Text(MODE), false, "permissions of the VDE directory's control socket: who may plug in"),
-    ("group", Form::Text(ANY), false, "group of the VDE directory, by name or number"),
+    (
+        "group",
+        Form::Text(ANY),
+        false,
+        "group of the VDE directory, or of the socket made for a virtual machine, by name or number",
+    ),
+    ("queues", Form::Number(1, MAX_QUEUES), false, "pairs of rings that a virtual machine is offered"),
+    ("listen", Form::Flag, false, "the switch makes a virtual machine's socket, and QEMU connects to it"),
+    ("offload", Form::Flag, false, "a virtual machine is offered segmentation and checksums"),
+    ("sealed", Form::Flag, false, "a virtual machine's memory must be a file that cannot be cut short"),
 ];
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
@@ -112,6 +125,12 @@ const UPLINK: &[Key] = &[
     ("vtep", Form::Text(VTEP), false, "this host's end of the tunnels to other hosts"),
     ("flood_per_second", Form::Number(0, 1_000_000), false, "frames a second that are flooded from it in each network"),
     ("flood_rate", Form::Text(RATE), false, "copies of these, in each network"),
+    (
+        "aqm",
+        Form::Table(AQM),
+        false,
+        "what queues for it do before they are full, unless tenant or endpoint says otherwise",
+    ),
 ];
 const BOND: &[Key] = &[
     ("mode", Form::Mode, true, "how it uses its members, as Linux's bonding driver calls it"),
@@ -140,6 +159,7 @@ const KNOBS: &[Key] = &[
 const TENANT: &[Key] = &[
     ("vlan", Form::Vlan, false, "id on the uplink; without it and `vni`: no way to the uplink"),
     ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
+    ("aqm", Form::Table(AQM), false, "what its endpoints' queues do before they are full"),
     ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
     (
         "outside",
@@ -159,16 +179,30 @@ const ENDPOINT: &[Key] = &[
     ),
     ("trunk", Form::Flag, false, "a bridge port: VLAN tags pass, no guard"),
     ("queue", Form::Text(SIZE), false, "bound of its queue in each direction"),
+    ("aqm", Form::Table(AQM), false, "what its queues do before they are full"),
     ("flood_per_second", Form::Number(0, 1_000_000), false, "broadcast, multicast and unknown destinations a second"),
     ("flood_rate", Form::Text(RATE), false, "copies of these, all together"),
     ("max_learned", Form::Number(0, 1_000_000), false, "addresses learned from it where `mac` is absent"),
+];
+/// Which of them a kind has is for the reader to say.
+const AQM: &[Key] = &[
+    ("kind", Form::Discipline, true, "the discipline"),
+    ("preset", Form::RedPreset, false, "of `red`: published parameters"),
+    ("min", Form::Text(SIZE), false, "of `red`: average queue from which on it signals"),
+    ("max", Form::Text(SIZE), false, "of `red`: average queue at which the probability is greatest"),
+    ("probability", Form::Text(PERCENT), false, "of `red`: that probability"),
+    ("weight", Form::Text("^1/[0-9]+$"), false, "of `red`: of a segment in the average, one over a power of two"),
+    ("gentle", Form::Flag, false, "of `red`: beyond `max` the probability rises on"),
+    ("bytes", Form::Flag, false, "of `red`: the probability is scaled by the segment's size"),
+    ("threshold", Form::Text(SIZE), false, "of `step`: marks while more than this waits"),
+    ("at", Form::At, false, "of `step`: where the queue is looked at"),
+    ("target", Form::Text(TIME), false, "of `sojourn`: marks what waited longer"),
 ];
 const LINK: &[Key] = &[
     ("rate", Form::Text(RATE), true, "in each direction"),
     ("delay", Form::Text(TIME), false, "propagation"),
     ("queue", Form::Text(SIZE), false, "bound of the queue at each end"),
-    ("discipline", Form::Word(&["droptail", "ecn"]), false, "what the queue does before it is full"),
-    ("mark", Form::Text(SIZE), false, "threshold of `ecn`"),
+    ("aqm", Form::Table(AQM), false, "what the queue at each end does before it is full"),
     ("loss", Form::Text(PERCENT), false, "of segments, at random"),
 ];
 
@@ -237,7 +271,7 @@ fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
 #[must_use]
 pub fn takes_only_text(kind: Kind, key: &str) -> bool {
     let form = keys(kind).find(|(name, ..)| *name == key).map(|(_, form, ..)| form);
-    matches!(form, Some(Form::Text(_) | Form::Texts(_) | Form::BothText(_) | Form::Word(_) | Form::Words(_)))
+    matches!(form, Some(Form::Text(_) | Form::Texts(_) | Form::BothText(_) | Form::Words(_)))
 }
 
 impl Form {
@@ -254,10 +288,12 @@ impl Form {
             Form::Flag => json!({"type": "boolean"}),
             Form::Number(least, most) => number(least, most),
             Form::Text(pattern) => text(pattern),
-            Form::Word(words) => json!({"enum": words}),
             Form::Order => json!({"enum": ORDERS.map(|(name, _)| name)}),
             Form::Ingress => json!({"enum": INGRESS_MODES.map(|(name, _)| name)}),
             Form::Controller => json!({"enum": CONTROLLERS.map(|(name, _)| name)}),
+            Form::Discipline => json!({"enum": DISCIPLINES.map(|(name, _)| name)}),
+            Form::RedPreset => json!({"enum": RED_PRESETS.map(|(name, _)| name)}),
+            Form::At => json!({"enum": AT.map(|(name, _)| name)}),
             Form::Table(keys) => {
                 let (all, required) = properties_of(keys.iter());
                 json!({"type": "object", "additionalProperties": false, "properties": all, "required": required})
@@ -406,10 +442,7 @@ mod tests {
         for kind in Kind::ALL {
             let mut table: Vec<String> = keys(kind).map(|(name, ..)| (*name).to_owned()).collect();
             table.sort();
-            // `mark` belongs to one discipline; the reader asks for it only then.
-            let known = known(kind);
-            table.retain(|key| key != "mark" || known.contains(key));
-            assert_eq!(table, known, "{kind:?}");
+            assert_eq!(table, known(kind), "{kind:?}");
         }
     }
 }

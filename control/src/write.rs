@@ -8,9 +8,9 @@ use crate::config::{
     Bond, BondMember, Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Switch, Tenant,
     Uplink,
 };
-use crate::names::{CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, name_of, show_mac};
+use crate::names::{AT, CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, name_of, show_mac};
 use crate::units::{show_percent, show_rate, show_time, write_size};
-use datapath::aqm::{Discipline, Step};
+use datapath::aqm::{At, Discipline};
 use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Attachment;
@@ -211,6 +211,7 @@ pub fn uplink(uplink: &Uplink) -> Keys {
     w.put_some("vtep", uplink.vtep, |v| v.to_string().into());
     w.put_some("flood_per_second", uplink.flood_per_second, Into::into);
     w.put_some("flood_rate", uplink.flood_rate, rate);
+    w.put_some("aqm", uplink.aqm.as_ref(), aqm);
     w.0
 }
 
@@ -257,6 +258,7 @@ pub fn tenant(tenant: &Tenant) -> Keys {
     let ips = tenant.outside.ips.iter().map(ToString::to_string);
     w.put_list("outside", macs.chain(ips).map(Value::from).collect());
     knobs(&mut w, &tenant.knobs);
+    w.put_some("aqm", tenant.aqm.as_ref(), aqm);
     w.put_some("flood_rate", tenant.flood_rate, rate);
     w.0
 }
@@ -270,6 +272,7 @@ pub fn endpoint(endpoint: &Endpoint) -> Keys {
     w.put_unless_default("trunk", &endpoint.trunk, &default.trunk, |&v| v.into());
     knobs(&mut w, &endpoint.knobs);
     w.put_unless_default("queue", &endpoint.queue_bytes, &default.queue_bytes, |&v| write_size(v).into());
+    w.put_some("aqm", endpoint.aqm.as_ref(), aqm);
     w.put_some("flood_per_second", endpoint.flood_per_second, Into::into);
     w.put_some("flood_rate", endpoint.flood_rate, rate);
     w.put_some("max_learned", endpoint.max_learned, Into::into);
@@ -283,12 +286,32 @@ pub fn link(link: &Link) -> Keys {
     w.put("rate", rate(link.rate));
     w.put_unless_default("delay", &link.delay_ns, &default.delay_ns, |&v| show_time(v).into());
     w.put_unless_default("queue", &link.queue_bytes, &default.queue_bytes, |&v| write_size(v.into()).into());
-    if let Discipline::Step(Step { mark_bytes, .. }) = link.discipline {
-        w.put("discipline", "ecn");
-        w.put("mark", write_size(mark_bytes.into()));
-    }
+    w.put_unless_default("aqm", &link.discipline, &default.discipline, aqm);
     w.put_unless_default("loss", &link.loss_ppm, &0, |&v| show_percent(v).into());
     w.0
+}
+
+/// A queue's discipline.
+fn aqm(discipline: &Discipline) -> Value {
+    let mut w = Writer::default();
+    w.put("kind", discipline.name());
+    match discipline {
+        Discipline::DropTail | Discipline::Codel | Discipline::Auto => {}
+        Discipline::Red(red) => {
+            w.put("min", write_size(red.min_bytes.into()));
+            w.put("max", write_size(red.max_bytes.into()));
+            w.put("probability", show_percent(red.probability_ppm));
+            w.put("weight", format!("1/{}", 1u32 << red.weight_log));
+            w.put_unless_default("gentle", &red.gentle, &false, |&v| v.into());
+            w.put_unless_default("bytes", &red.bytes, &false, |&v| v.into());
+        }
+        Discipline::Step(step) => {
+            w.put("threshold", write_size(step.mark_bytes.into()));
+            w.put_unless_default("at", &step.at, &At::Arrival, |&v| name_of(&AT, v).into());
+        }
+        Discipline::Sojourn { target_ns } => w.put("target", show_time(*target_ns)),
+    }
+    w.0.into()
 }
 
 fn knobs(w: &mut Writer, knobs: &Knobs) {
@@ -309,6 +332,10 @@ fn device(w: &mut Writer, device: &Device) {
     w.put_unless_default("hub", &device.hub, &default.hub, |&v| v.into());
     w.put_some("mode", device.mode, |v| format!("{v:04o}").into());
     w.put_some("group", device.group.as_deref(), Into::into);
+    w.put_unless_default("queues", &device.queues, &default.queues, |&v| v.into());
+    w.put_unless_default("listen", &device.listen, &default.listen, |&v| v.into());
+    w.put_unless_default("offload", &device.offload, &default.offload, |&v| v.into());
+    w.put_unless_default("sealed", &device.sealed, &default.sealed, |&v| v.into());
 }
 
 fn identity(w: &mut Writer, identity: &Identity) {

@@ -185,7 +185,7 @@ struct SchedulerRun {
 impl SchedulerRun {
     fn new(endpoints: u32, order: OrderKind) -> Self {
         let mut run = SchedulerRun {
-            scheduler: Scheduler::new(&program(endpoints, order), Direction::Egress),
+            scheduler: Scheduler::new(&program(endpoints, order), Direction::Egress, 1),
             pool: Pool::new(PoolLimits { small: 8 * endpoints, medium: 0, large: 0 }),
             random: Random(0x2545_f491_4f6c_dd1d),
             endpoints,

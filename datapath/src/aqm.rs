@@ -126,6 +126,19 @@ pub struct AqmStats {
     pub overflowed: Lost,
 }
 
+/// What is to be seen of a queue's discipline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueState {
+    /// Which one it is.
+    pub discipline: Discipline,
+    /// The wait above which it signals, in nanoseconds, where it goes by that.
+    pub target_ns: Option<u64>,
+    /// The average queue in bytes, where it keeps one.
+    pub average_bytes: Option<u64>,
+    /// What it counted.
+    pub stats: AqmStats,
+}
+
 /// The discipline of one queue, with its state.
 #[derive(Debug)]
 pub struct Aqm {
@@ -172,21 +185,17 @@ impl Aqm {
         &self.stats
     }
 
-    /// The wait above which it marks, in nanoseconds, where that is what it goes by.
+    /// What is to be seen of it.
     #[must_use]
-    pub fn target_ns(&self) -> Option<u64> {
-        match (&self.discipline, &self.state) {
-            (Discipline::Sojourn { target_ns }, _) => Some(*target_ns),
-            (_, State::Auto(auto)) => Some(auto.target_ns()),
-            (_, State::Codel(_)) => Some(codel::TARGET_NS),
-            _ => None,
-        }
-    }
-
-    /// The average queue in bytes, where it keeps one.
-    #[must_use]
-    pub fn average_bytes(&self) -> Option<u64> {
-        if let State::Red(average) = &self.state { Some(average.bytes()) } else { None }
+    pub fn queue_state(&self) -> QueueState {
+        let (target_ns, average_bytes) = match (&self.discipline, &self.state) {
+            (Discipline::Sojourn { target_ns }, _) => (Some(*target_ns), None),
+            (_, State::Auto(auto)) => (Some(auto.target_ns()), None),
+            (_, State::Codel(_)) => (Some(codel::TARGET_NS), None),
+            (_, State::Red(average)) => (None, Some(average.bytes())),
+            _ => (None, None),
+        };
+        QueueState { discipline: self.discipline, target_ns, average_bytes, stats: self.stats }
     }
 
     /// The queue is drained at another rate.

@@ -8,7 +8,7 @@
 //! Frames may be offloaded ones. What does not fit into the queue is cut off a frame's tail by segments, since a queue in a real
 //! network would have met the segments one by one. (One difference stays: an offloaded frame arrives as a whole, with its last bit.)
 
-use crate::aqm::{Aqm, AqmStats, Discipline, dice};
+use crate::aqm::{Aqm, Discipline, QueueState, dice};
 use crate::frame::{Fifo, Frame, Meta, Pool};
 use crate::segment;
 use crate::units::{Instant, Rate};
@@ -82,8 +82,8 @@ pub struct LinkStats {
     pub drops: u64,
     /// Segments lost on the wire.
     pub losses: u64,
-    /// What the queue's discipline did; [`AqmStats::overflowed`] are the drops above, by kind.
-    pub aqm: AqmStats,
+    /// What the queue's discipline did; [`crate::aqm::AqmStats::overflowed`] are the drops above, by kind.
+    pub queue: QueueState,
     /// Wire bytes that wait now.
     pub backlog_bytes: u64,
     /// The most that ever waited.
@@ -133,13 +133,7 @@ impl Link {
     #[must_use]
     pub fn stats(&self, side: Side) -> LinkStats {
         let lane = &self.lanes[side as usize];
-        LinkStats { backlog_bytes: lane.queue.wire_bytes(), aqm: *lane.aqm.stats(), ..lane.stats }
-    }
-
-    /// The discipline of the queue at `side`, with its state.
-    #[must_use]
-    pub fn aqm(&self, side: Side) -> &Aqm {
-        &self.lanes[side as usize].aqm
+        LinkStats { backlog_bytes: lane.queue.wire_bytes(), queue: lane.aqm.queue_state(), ..lane.stats }
     }
 
     /// Frames on the link, waiting or in flight, in both directions.

@@ -4,6 +4,7 @@
 //! `control`. A number is a *slot* that its owner keeps for as long as it lives; a slot whose owner is gone is vacant until it is given to
 //! another ([`Slots`]). A [`Change`] concerns one slot, or the uplink. [`Program::changes_from`] finds those between two programs.
 
+use crate::aqm::Discipline;
 use crate::bond::{BondSettings, Mode};
 use crate::fdb::{Network, network_of};
 use crate::flood::FloodLimits;
@@ -143,6 +144,8 @@ pub struct Endpoint {
     pub share: Both<Share>,
     /// Bound of its queue in each direction, in bytes of buffer memory.
     pub queue_bytes: u32,
+    /// What its queues do before they are full; `None` for flow queues with CoDel each ([`crate::sched::lane`]).
+    pub aqm: Option<Discipline>,
     /// Flooded frames it may send a second (broadcast, multicast, unknown destinations).
     pub flood_per_second: u32,
     /// Copies of what it floods, in wire bits a second of all of them together.
@@ -165,6 +168,7 @@ impl Endpoint {
             trunk: false,
             share: Both::default(),
             queue_bytes: 1 << 20,
+            aqm: None,
             flood_per_second: 1000,
             flood_rate: Rate::UNLIMITED,
             max_learned: 0,

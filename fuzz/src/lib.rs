@@ -14,4 +14,5 @@ pub mod parse;
 pub mod store;
 pub mod switch;
 pub mod vde;
+pub mod vhost;
 pub mod vxlan;

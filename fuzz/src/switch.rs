@@ -1,6 +1,7 @@
 //! Any sequence of frames, time steps and changes through a whole switch: no panic, no frame lost, nothing leaves a host on which no tenant
 //! has a way out, what is explained beforehand is what is done, and what runs after any changes is a program that a new switch takes.
 
+use datapath::aqm::{At, Discipline, Red, Step};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::{Gso, Offload, OffloadSupport};
@@ -182,6 +183,7 @@ fn program(how: u8, which: u8) -> Program {
                 trunk: number == 1 && which & 4 != 0,
                 share: Both { egress: share, ingress: share },
                 queue_bytes: 1 << (8 + which % 8),
+                aqm: discipline(which),
                 flood_per_second: 100,
                 flood_rate: rate,
                 max_learned: 3,
@@ -275,6 +277,7 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
                     trunk: more & 32 != 0,
                     share,
                     queue_bytes: 1 << (8 + more % 8),
+                    aqm: discipline(more),
                     flood_per_second: u32::from(more),
                     flood_rate: rate,
                     max_learned: u32::from(id / 64),
@@ -283,6 +286,21 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
             )
         }
     })
+}
+
+/// One of all disciplines, with thresholds that the few frames of a case reach.
+fn discipline(which: u8) -> Option<Discipline> {
+    let red = Red { min_bytes: 500, max_bytes: 4000, probability_ppm: 300_000, weight_log: which % 4, ..Red::VCC_RED1 };
+    let step = |at| Discipline::Step(Step { mark_bytes: 1000, at });
+    match which / 8 % 8 {
+        0 => Some(Discipline::Red(red)),
+        1 => Some(step(At::Arrival)),
+        2 => Some(step(At::Departure)),
+        3 => Some(Discipline::Sojourn { target_ns: 1000 }),
+        4 => Some(Discipline::Auto),
+        5 => Some(Discipline::DropTail),
+        _ => None,
+    }
 }
 
 fn offload(bytes: &mut Bytes<'_>) -> Option<Offload> {

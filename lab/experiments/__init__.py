@@ -21,4 +21,5 @@ EXPERIMENTS = {
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
     "scale": "lab.experiments.scale",
+    "vm": "lab.experiments.vm",
 }

@@ -82,7 +82,7 @@ fn wanted<'a>(
             let place = match &switch.ports[member.port.0 as usize].kind {
                 PortKind::Tap(tap) => (tap.netns.clone(), tap.name.clone()),
                 PortKind::Packet(packet) => (packet.netns.clone(), packet.name.clone()),
-                PortKind::Host(_) | PortKind::Link { .. } | PortKind::Vde(_) => continue,
+                PortKind::Host(_) | PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) => continue,
             };
             miimon.insert(place, bond.miimon_ns);
         }

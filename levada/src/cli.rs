@@ -136,6 +136,8 @@ pub enum What {
     Bonds,
     /// The links between switches of the daemon
     Links,
+    /// The queues with a discipline of their own: marks, drops, what found them full
+    Queues,
     /// The addresses that are declared and learned, by tenant: whose they are, when they were last seen
     Tables,
     /// The other hosts of the cluster: connections, datagrams, certificates, what went wrong

@@ -16,6 +16,7 @@ mod desk;
 mod door;
 mod edit;
 mod ending;
+mod front_ends;
 mod handover;
 mod hops;
 mod http;

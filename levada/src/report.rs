@@ -14,6 +14,7 @@ use control::admission::Promise;
 use control::names::{self, name_of};
 use control::plan::{Plan, PortKind, SwitchPlan};
 use control::shortcut::{Hindrance, Shortcut, shortcuts};
+use datapath::aqm::{Lost, QueueState};
 use datapath::link::LinkStats;
 use datapath::program::{Endpoint, PortId, Share, TenantId};
 use datapath::sojourn::Sojourn;
@@ -134,12 +135,45 @@ pub struct LinkEndReport {
     pub drops: u64,
     /// Segments lost on the wire.
     pub losses: u64,
-    /// Frames marked.
+    /// Segments marked.
     pub marks: u64,
+    /// The queue.
+    #[serde(default)]
+    pub queue: QueueReport,
     /// Wire bytes that wait.
     pub backlog_bytes: u64,
     /// The most that ever waited.
     pub backlog_max_bytes: u64,
+}
+
+/// What a queue does before it is full, and what it did. All counts are segments.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
+pub struct QueueReport {
+    /// The discipline, as `aqm` names it.
+    pub kind: String,
+    /// The wait above which it signals, where it goes by that; `auto` finds it by itself.
+    pub target_ns: Option<u64>,
+    /// The average queue, where it keeps one.
+    pub average_bytes: Option<u64>,
+    /// Marked.
+    pub marks: u64,
+    /// Lost as a signal to senders.
+    pub dropped: LostReport,
+    /// Lost since the queue was full.
+    pub overflowed: LostReport,
+}
+
+/// Segments that a queue lost, each in the first of these that it is.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
+pub struct LostReport {
+    /// Beginnings of TCP connections.
+    pub syn: u64,
+    /// What could have been marked.
+    pub ect: u64,
+    /// TCP without data.
+    pub ack: u64,
+    /// The rest.
+    pub other: u64,
 }
 
 /// A switch.
@@ -292,6 +326,9 @@ pub struct SharedReport {
     /// For how long it wanted more than it got, and got less than its guarantee.
     #[serde(default)]
     pub unmet_ns: u64,
+    /// Of an endpoint whose queue has a discipline of its own (`aqm`): what that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueReport>,
     /// What passed.
     #[serde(flatten)]
     pub traffic: LaneReport,
@@ -314,7 +351,7 @@ pub struct LaneReport {
     pub backlog_bytes: u64,
     /// Frames that wait.
     pub backlog_frames: u64,
-    /// Frames marked.
+    /// Segments marked.
     pub marks: u64,
     /// Segments trimmed.
     pub trims: u64,
@@ -521,6 +558,9 @@ impl Part<'_> {
     fn endpoint(&self, id: u32, endpoint: &Endpoint) -> EndpointReport {
         let stats: EndpointStats = of(&self.numbers.endpoints, id);
         let PortState { state, device, losses, worker_ns } = self.port(endpoint.port);
+        let queues = self.numbers.queues.iter().find(|(of, _)| *of == id).map(|(_, queues)| queues);
+        let one = |d| queues.and_then(|queues| queues.get(d).as_ref()).map(queue);
+        let queues = Both { egress: one(Direction::Egress), ingress: one(Direction::Ingress) };
         let mut both = stats.local_egress;
         both.sum(&stats.local_ingress);
         EndpointReport {
@@ -531,8 +571,8 @@ impl Part<'_> {
             sharing: sharing(&self.plan.ports[endpoint.port.0 as usize].kind),
             losses,
             worker_ns,
-            egress: shared(&endpoint.share.egress, &stats.egress),
-            ingress: shared(&endpoint.share.ingress, &stats.ingress),
+            egress: SharedReport { queue: queues.egress, ..shared(&endpoint.share.egress, &stats.egress) },
+            ingress: SharedReport { queue: queues.ingress, ..shared(&endpoint.share.ingress, &stats.ingress) },
             local: lane(&both),
             local_egress: lane(&stats.local_egress),
             local_ingress: lane(&stats.local_ingress),
@@ -595,7 +635,8 @@ fn link(name: &str, [a, b]: [LinkStats; 2]) -> LinkReport {
         bytes: s.bytes,
         drops: s.drops,
         losses: s.losses,
-        marks: s.aqm.marks,
+        marks: s.queue.stats.marks,
+        queue: queue(&s.queue),
         backlog_bytes: s.backlog_bytes,
         backlog_max_bytes: s.backlog_max_bytes,
     };
@@ -608,6 +649,7 @@ fn shared(share: &Share, stats: &LaneStats) -> SharedReport {
         limit_bps: share.limit.is_limited().then_some(share.limit.0),
         weight: share.weight,
         unmet_ns: stats.unmet_ns,
+        queue: None,
         traffic: lane(stats),
     }
 }
@@ -628,6 +670,18 @@ fn lane(stats: &LaneStats) -> LaneReport {
         marks: stats.marks,
         trims: stats.trims,
         sojourn_max_ns: stats.sojourn_max_ns,
+    }
+}
+
+fn queue(queue: &QueueState) -> QueueReport {
+    let lost = |lost: &Lost| LostReport { syn: lost.syn, ect: lost.ect, ack: lost.ack, other: lost.other };
+    QueueReport {
+        kind: queue.discipline.name().to_owned(),
+        target_ns: queue.target_ns,
+        average_bytes: queue.average_bytes,
+        marks: queue.stats.marks,
+        dropped: lost(&queue.stats.dropped),
+        overflowed: lost(&queue.stats.overflowed),
     }
 }
 

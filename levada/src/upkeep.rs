@@ -39,6 +39,13 @@ pub enum News {
     Interface(Seen),
     /// The ways of the tunnels of a switch, by its number.
     Hops(u32, Hops),
+    /// What the guest of a virtual machine can do, by its driver's word.
+    Guest {
+        /// The device's number.
+        device: usize,
+        /// What it can be handed.
+        features: Features,
+    },
 }
 
 /// What has become of an interface that is somebody else's.

@@ -6,10 +6,11 @@
 //!
 //! | driver | locator | what it is |
 //! |---|---|---|
-//! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers and VMs |
+//! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers |
 //! | [`packet::Packet`] | `packet://NAME` | an interface that exists (a NIC, a veth), by AF_PACKET |
 //! | [`packet::Host`] | `host://NAME` | the host's own traffic over such an interface |
 //! | [`vde::VdePort`] | `vde://DIR` | a plug of a VDE switch's control directory, for QEMU and all that knows libvdeplug |
+//! | [`vhost::VhostPort`] | `vhost-user://SOCKET` | the rings of a virtual machine, in memory that it shares |
 //! | [`pcap::PcapInput`], [`pcap::PcapOutput`] | `pcap://FILE` | a capture file, to replay or to write |
 //! | [`pair::pair`] | - | two ports joined in memory, for tests |
 //!
@@ -38,6 +39,7 @@ pub mod seccomp;
 mod survey;
 pub mod tap;
 pub mod vde;
+pub mod vhost;
 pub mod vnet;
 
 pub use survey::{Inherited, Survey};

@@ -5,10 +5,11 @@ use crate::config::{
     EtcdUrl, MAX_BOND_TIME_NS, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT,
     MIN_MEMORY_BYTES, MIN_MTU, MIN_QUEUE_BYTES,
 };
-use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS};
+use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, MAX_QUEUES, ORDERS};
 use crate::problem::nearest;
 use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};
+use datapath::aqm::{At, Discipline, Red};
 use datapath::bond::{HashPolicy, Mode};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
@@ -162,14 +163,54 @@ pub(super) fn count(value: &DeValue<'_>) -> Result<u32, Wrong> {
     integer(value, 0, 1_000_000)
 }
 
+/// Pairs of rings of a virtual machine.
+pub(super) fn queues(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 1, MAX_QUEUES)
+}
+
 /// Frames in a device's ring: its `txqueuelen`.
 pub(super) fn ring(value: &DeValue<'_>) -> Result<u32, Wrong> {
     integer(value, 1, 1_000_000)
 }
 
-/// Whether a link's queue marks.
-pub(super) fn marks(value: &DeValue<'_>) -> Result<bool, Wrong> {
-    choice(value, &[("droptail", false), ("ecn", true)], "discipline")
+/// The kind of a queue's discipline, its parameters being yet to be read.
+pub(super) fn discipline(value: &DeValue<'_>) -> Result<Discipline, Wrong> {
+    choice(value, &names::DISCIPLINES, "discipline")
+}
+
+/// Parameters of RED that have a name.
+pub(super) fn preset(value: &DeValue<'_>) -> Result<Red, Wrong> {
+    choice(value, &names::RED_PRESETS, "preset")
+}
+
+/// Where a threshold is compared with the queue.
+pub(super) fn at(value: &DeValue<'_>) -> Result<At, Wrong> {
+    choice(value, &names::AT, "place")
+}
+
+/// A threshold of a queue, in wire bytes.
+pub(super) fn threshold(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    units::size(text(value, "\"30 KiB\"")?, 1, LINK_QUEUE_BYTES.1).map(|bytes| bytes as u32)
+}
+
+/// The longest wait that is not marked.
+pub(super) fn target(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"200 us\"")?, 1_000, MAX_DELAY_NS)
+}
+
+/// A probability, in millionths.
+pub(super) fn probability(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    units::percent_ppm(text(value, "\"2 %\"")?, 100)
+}
+
+/// Weight of a segment in an average, as its negative logarithm.
+pub(super) fn average_weight(value: &DeValue<'_>) -> Result<u8, Wrong> {
+    let word = text(value, "\"1/512\"")?;
+    let whole = word.strip_prefix("1/").and_then(|whole| whole.parse::<u32>().ok());
+    let log = whole.filter(|whole| whole.is_power_of_two()).map(|whole| whole.ilog2() as u8);
+    log.filter(|&log| log <= Red::MAX_WEIGHT_LOG).ok_or_else(|| {
+        Wrong::new(format!("\"{word}\" is no weight"), "write \"1/\" and a power of two up to 1048576: \"1/512\"")
+    })
 }
 
 /// Permission bits of a socket, in octal digits. Text, because TOML would take 0660 without quotes for a mistake and 660 for a decimal number.

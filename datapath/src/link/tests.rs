@@ -211,7 +211,7 @@ fn a_long_queue_marks_what_can_be_marked() {
     }
     // The second train is cut where the queue crosses the threshold.
     assert_eq!(marked, [false, false, true, true, true]);
-    assert_eq!(link.stats(Side::A).aqm.marks, 24);
+    assert_eq!(link.stats(Side::A).queue.stats.marks, 24);
 }
 
 #[test]

@@ -6,9 +6,9 @@
 //! [`Lane::is_stuck`] lets the shell stop reading from it.
 
 use super::losses::Losses;
-use crate::aqm;
 use crate::aqm::codel::{Codel, TARGET_NS};
-use crate::frame::{Class, Fifo, Frame, Owner, Pool};
+use crate::aqm::{self, Aqm, AqmStats};
+use crate::frame::{Class, Fifo, Frame, Meta, Owner, Pool};
 use crate::segment;
 use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic, count_on};
@@ -143,18 +143,100 @@ impl Lane {
                 self.fills(now);
                 self.trim(pool, &frame, surplus, losses);
             }
-            Admission::Refused(reason) => {
-                if reason == Reason::QueueFull {
-                    self.fills(now);
-                }
-                losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
-                pool.free(frame);
-                return Err(reason);
-            }
+            Admission::Refused(reason) => return self.refuse(pool, now, frame, reason, losses),
         }
         pool.meta_mut(&frame).queued = now;
         self.fifo.push(pool, frame);
         Ok(())
+    }
+
+    /// The same where another discipline than the lane's own has the queue.
+    ///
+    /// # Errors
+    /// The frame is freed and the reason given where nothing of it fits.
+    pub fn enqueue_under(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: Frame,
+        losses: &mut Losses,
+        aqm: &mut Aqm,
+    ) -> Result<(), Reason> {
+        let before = *aqm.stats();
+        let Meta { layout, offload, .. } = *pool.meta(&frame);
+        let (segments, class) = (segment::segments(&layout, &offload), pool.class(&frame));
+        let may_wait = |owner, held| pool.may_wait(owner, class, held);
+        match self.admit(may_wait, pool.meta(&frame).wire_bytes, class, || segments) {
+            Admission::Whole => {}
+            Admission::Trimmed(surplus) => {
+                aqm.overflows(pool.bytes(&frame), &layout, surplus);
+                self.fills(now);
+                self.trim(pool, &frame, surplus, losses);
+            }
+            Admission::Refused(reason) => {
+                if reason == Reason::QueueFull {
+                    aqm.overflows(pool.bytes(&frame), &layout, segments);
+                }
+                return self.refuse(pool, now, frame, reason, losses);
+            }
+        }
+        let mut lost = Lost { whole: 0, losses };
+        let waiting = self.fifo.wire_bytes();
+        aqm.arrive(pool, now, waiting, frame, (&mut self.fifo, &mut |pool, frame, wire| lost.note(pool, frame, wire)));
+        let whole = lost.whole;
+        self.count_signals(&before, aqm.stats(), whole);
+        Ok(())
+    }
+
+    /// As [`Lane::dequeue`], where another discipline than the lane's own has the queue.
+    pub fn dequeue_under(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        max_frame: u32,
+        losses: &mut Losses,
+        aqm: &mut Aqm,
+    ) -> Option<Served> {
+        loop {
+            let mut frame = self.fifo.pop(pool)?;
+            if pool.meta(&frame).wire_bytes > max_frame.min(MAY_BE_MANY) {
+                frame = self.cut(pool, frame, max_frame);
+            }
+            let before = *aqm.stats();
+            let mut lost = Lost { whole: 0, losses };
+            let lose = &mut |pool: &Pool, frame: &Frame, wire| lost.note(pool, frame, wire);
+            let leaves = aqm.leave(pool, now, frame, (&mut self.fifo, lose));
+            let whole = lost.whole;
+            self.count_signals(&before, aqm.stats(), whole);
+            self.drains();
+            if let Some(frame) = leaves {
+                return Some(self.count_served(pool, now, frame));
+            }
+        }
+    }
+
+    /// Counts what a discipline did meanwhile; of the frames that it took from, so many were lost whole.
+    fn count_signals(&mut self, before: &AqmStats, after: &AqmStats, whole: u64) {
+        self.marks += after.marks - before.marks;
+        self.trims += (after.dropped.total() - before.dropped.total()).saturating_sub(whole);
+        self.aqm_drops += whole;
+    }
+
+    /// Frees a frame that the lane does not take.
+    fn refuse(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: Frame,
+        reason: Reason,
+        losses: &mut Losses,
+    ) -> Result<(), Reason> {
+        if reason == Reason::QueueFull {
+            self.fills(now);
+        }
+        losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
+        pool.free(frame);
+        Err(reason)
     }
 
     /// Puts a frame behind the first `before`, whatever else waits.
@@ -219,9 +301,7 @@ impl Lane {
                 let Some(signalled) = self.signal(pool, frame, signals, losses) else { continue };
                 frame = signalled;
             }
-            if self.full_since != 0 && self.fifo.wire_bytes() < u64::from(self.bound) / 2 {
-                self.full_since = 0;
-            }
+            self.drains();
             return Some(self.count_served(pool, now, frame));
         }
     }
@@ -321,6 +401,14 @@ impl Lane {
         }
     }
 
+    /// Something has left it.
+    #[inline]
+    fn drains(&mut self) {
+        if self.full_since != 0 && self.fifo.wire_bytes() < u64::from(self.bound) / 2 {
+            self.full_since = 0;
+        }
+    }
+
     /// The first part of `frame`; the rest goes back to the front. Where there is no buffer for the part, the frame goes whole.
     fn cut(&mut self, pool: &mut Pool, frame: Frame, max_frame: u32) -> Frame {
         let queued = pool.meta(&frame).queued;
@@ -363,6 +451,20 @@ impl Lane {
         }
         self.trims += u64::from(trimmed);
         trimmed
+    }
+}
+
+/// What a discipline takes from a lane.
+struct Lost<'a> {
+    /// Frames of which nothing is left.
+    whole: u64,
+    losses: &'a mut Losses,
+}
+
+impl Lost<'_> {
+    fn note(&mut self, pool: &Pool, frame: &Frame, wire_bytes: u32) {
+        self.whole += u64::from(pool.meta(frame).wire_bytes == wire_bytes);
+        self.losses.note(sender(pool, frame), wire_bytes);
     }
 }
 

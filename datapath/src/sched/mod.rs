@@ -41,12 +41,13 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// The scheduler of one direction of `program`.
+    /// The scheduler of one direction of `program`. `seed` is of disciplines' dice.
     #[must_use]
-    pub fn new(program: &Program, direction: Direction) -> Self {
+    pub fn new(program: &Program, direction: Direction, seed: u64) -> Self {
+        let seed = seed ^ (direction as u64) << 32;
         let mut scheduler = Scheduler {
-            wire: Tree::new(Plane::Wire, program.order, capacity(program.uplink.as_ref(), direction)),
-            local: Tree::new(Plane::Local, program.order, None),
+            wire: Tree::new(Plane::Wire, program.order, capacity(program.uplink.as_ref(), direction), seed),
+            local: Tree::new(Plane::Local, program.order, None, seed),
             limits: Limits::default(),
             limited: Vec::new(),
             sojourns: Vec::new(),
@@ -258,6 +259,7 @@ impl Scheduler {
             tenant: endpoint.tenant.0,
             share: *endpoint.share.get(self.direction),
             queue_bytes: endpoint.queue_bytes,
+            aqm: endpoint.aqm,
         }
     }
 

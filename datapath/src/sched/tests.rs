@@ -6,6 +6,7 @@ use crate::frame::PoolLimits;
 use crate::program::{Endpoint, OrderKind, PortId, Tenant, Uplink};
 use crate::units::Both;
 
+mod aqm;
 mod sojourn;
 mod unmet;
 
@@ -49,7 +50,7 @@ impl Rig {
         }
         let n = program.endpoints.len();
         Rig {
-            scheduler: Scheduler::new(&program, Direction::Egress),
+            scheduler: Scheduler::new(&program, Direction::Egress, 7),
             pool: Pool::new(PoolLimits { small: 40_000, medium: 0, large: 0 }),
             lengths: vec![vec![1538]; n],
             sent: vec![0; n],
@@ -139,7 +140,7 @@ fn of_a_late_loop(direction: Direction, burst_ns: u64, step: u64) -> u64 {
         &[(share(600, 0, 1), &[share(600, 0, 1)][..]), (share(400, 0, 1), &[share(400, 0, 1)])],
     );
     rig.program.uplink.as_mut().expect("an uplink").burst_ns = burst_ns;
-    rig.scheduler = Scheduler::new(&rig.program, direction);
+    rig.scheduler = Scheduler::new(&rig.program, direction, 7);
     rig.run(SECOND, step);
     rig.sent.iter().sum::<u64>() * 8 / MBIT
 }

@@ -19,6 +19,7 @@ use super::losses::Losses;
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::unmet::Unmet;
 use super::wheel::Wheel;
+use crate::aqm::{Aqm, Discipline};
 use crate::frame::{Frame, Owner, Pool};
 use crate::program::{EndpointId, OrderKind, Share, Talk, TenantId};
 use crate::sojourn::Sojourn;
@@ -62,6 +63,8 @@ pub struct Leaf {
     pub share: Share,
     /// Bound of its lane in bytes.
     pub queue_bytes: u32,
+    /// The discipline of its queue, where that is another than the lane's own.
+    pub aqm: Option<Discipline>,
 }
 
 /// Who waits on the wheel. Endpoints and tenants have every second number each, so that both may become more.
@@ -96,6 +99,10 @@ pub struct Tree {
     shares: Vec<Share>,
     /// By endpoint, likewise.
     unmet: Vec<Unmet>,
+    /// By endpoint up to the last that has one, likewise: the discipline of its queue, where [`Node::has_aqm`].
+    aqms: Vec<Option<Box<Aqm>>>,
+    /// What disciplines throw their dice with.
+    seed: u64,
     /// What goes before the rest, where [`Node::has_ahead`].
     aheads: Aheads,
     /// Who waits for its limit, by [`WheelNode`].
@@ -124,9 +131,9 @@ fn quantum(rate: Rate) -> u32 {
 }
 
 impl Tree {
-    /// A tree without tenants; without `capacity` only limits hold it back.
+    /// A tree without tenants; without `capacity` only limits hold it back. `seed` is of disciplines' dice.
     #[must_use]
-    pub fn new(plane: Plane, kind: OrderKind, capacity: Option<Capacity>) -> Self {
+    pub fn new(plane: Plane, kind: OrderKind, capacity: Option<Capacity>, seed: u64) -> Self {
         let max_frame = capacity.map_or(QUANTUM_MAX, |c| quantum(c.rate));
         let mut tree = Tree {
             plane,
@@ -136,6 +143,8 @@ impl Tree {
             nodes: Vec::new(),
             shares: Vec::new(),
             unmet: Vec::new(),
+            aqms: Vec::new(),
+            seed,
             aheads: Aheads::default(),
             wheel: Wheel::new(0),
             capacity: None,
@@ -208,7 +217,27 @@ impl Tree {
         };
         self.shares[index] = leaf.share;
         self.unmet[index] = Unmet::default();
+        self.set_aqm(index, leaf.aqm);
         self.fit_frames(index);
+    }
+
+    /// Gives an endpoint's queue a discipline, or the lane's own. What waits stays.
+    fn set_aqm(&mut self, index: usize, discipline: Option<Discipline>) {
+        self.nodes[index].has_aqm = discipline.is_some();
+        if self.aqms.get(index).and_then(Option::as_ref).map(|aqm| aqm.discipline()) == discipline {
+            return;
+        }
+        if self.aqms.len() <= index {
+            self.aqms.resize_with(index + 1, || None);
+        }
+        let seed = self.seed ^ (index as u64) << 1 ^ self.plane as u64;
+        self.aqms[index] = discipline.map(|one| Box::new(Aqm::new(one, Rate::UNLIMITED, seed)));
+    }
+
+    /// The discipline of an endpoint's queue, where that is another than the lane's own.
+    #[must_use]
+    pub fn aqm(&self, endpoint: EndpointId) -> Option<&Aqm> {
+        self.aqms.get(endpoint.0 as usize)?.as_deref()
     }
 
     /// Changes an endpoint's share and its lane's bound.
@@ -220,6 +249,7 @@ impl Tree {
         self.shares[endpoint.0 as usize] = leaf.share;
         let head = node.lane.head(pool, node.max_frame);
         self.tenants[node.tenant as usize].level.set_share(node.child, &leaf.share, head, clock);
+        self.set_aqm(endpoint.0 as usize, leaf.aqm);
         self.fit_frames(endpoint.0 as usize);
     }
 
@@ -245,6 +275,9 @@ impl Tree {
         count_on(&mut tenant.trims, counted.trims);
         tenant.sojourn_max_ns = tenant.sojourn_max_ns.max(counted.sojourn_max_ns);
         self.aheads.set(endpoint.0, None, Direction::Egress);
+        if let Some(aqm) = self.aqms.get_mut(endpoint.0 as usize) {
+            *aqm = None;
+        }
         tenant.level.forget(node.child);
         tenant.children[node.child as usize] = NOBODY;
         tenant.vacant.push(node.child);
@@ -332,11 +365,15 @@ impl Tree {
         let node = &mut self.nodes[endpoint.0 as usize];
         let was_empty = node.lane.is_empty();
         let ahead = if node.has_ahead { self.aheads.get_mut(endpoint.0) } else { None };
-        match ahead.and_then(|ahead| ahead.takes(pool, now, &frame)) {
-            Some(before) => node.lane.enqueue_ahead(pool, now, before, frame),
-            None => node.lane.enqueue(pool, now, frame, &mut self.losses)?,
+        let before = ahead.and_then(|ahead| ahead.takes(pool, now, &frame));
+        let aqm = if node.has_aqm { self.aqms[endpoint.0 as usize].as_deref_mut() } else { None };
+        match (before, aqm) {
+            (Some(before), _) => node.lane.enqueue_ahead(pool, now, before, frame),
+            (None, Some(aqm)) => node.lane.enqueue_under(pool, now, frame, &mut self.losses, aqm)?,
+            (None, None) => node.lane.enqueue(pool, now, frame, &mut self.losses)?,
         }
-        if was_empty {
+        // A discipline may have lost it.
+        if was_empty && !node.lane.is_empty() {
             node.stretch.begin(now, node.lane.served_bytes(), node.span);
             self.activate(pool, now, limits, endpoint.0);
         }
@@ -390,6 +427,10 @@ impl Tree {
             let is_ahead = node.has_ahead && self.aheads.get_mut(e).is_some_and(Ahead::lets_go);
             let served = if is_ahead {
                 node.lane.dequeue_ahead(pool, now)
+            } else if node.has_aqm
+                && let Some(aqm) = &mut self.aqms[e as usize]
+            {
+                node.lane.dequeue_under(pool, now, node.max_frame, &mut self.losses, aqm)
             } else {
                 node.lane.dequeue(pool, now, node.max_frame, &mut self.losses)
             };
@@ -618,7 +659,11 @@ impl Tree {
         }
         let link = self.capacity.map_or(Rate::UNLIMITED, |c| c.rate);
         let limit = self.tenants[node.tenant as usize].share.limit;
-        node.max_frame = quantum(link.min(limit).min(self.shares[index].limit));
+        let rate = link.min(limit).min(self.shares[index].limit);
+        node.max_frame = quantum(rate);
+        if let Some(aqm) = self.aqms.get_mut(index).and_then(Option::as_mut) {
+            aqm.set_rate(rate);
+        }
         node.measure(&mut self.unmet[index], &self.shares[index], self.seen);
     }
 }

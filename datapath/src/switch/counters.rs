@@ -1,6 +1,7 @@
 //! What the switch has counted, to be read at any time.
 
 use super::{Learned, Switch};
+use crate::aqm::{Aqm, QueueState};
 use crate::program::{EndpointId, TenantId};
 use crate::sched::Scheduler;
 use crate::sched::limits::Plane;
@@ -40,6 +41,15 @@ impl Switch {
             stats.ingress.traffic = policer.endpoint_passed(endpoint);
         }
         stats
+    }
+
+    /// The disciplines of an endpoint's queues over the uplink, where they are others than the lanes' own.
+    #[must_use]
+    pub fn endpoint_queues(&self, endpoint: EndpointId) -> Both<Option<QueueState>> {
+        Both {
+            egress: self.egress.tree(Plane::Wire).aqm(endpoint).map(Aqm::queue_state),
+            ingress: self.ingress.tree(Plane::Wire).aqm(endpoint).map(Aqm::queue_state),
+        }
     }
 
     /// Counters of one tenant's traffic over the uplink, endpoints that are gone included.

@@ -3,7 +3,9 @@
 
 use super::{bytes, reasons, state};
 use crate::cli::What;
-use crate::report::{EndpointReport, LaneReport, Report, SharedReport, SojournReport, SwitchReport, TenantReport};
+use crate::report::{
+    EndpointReport, LaneReport, QueueReport, Report, SharedReport, SojournReport, SwitchReport, TenantReport,
+};
 use crate::tables::TablesReply;
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
@@ -50,6 +52,7 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
         What::Ports => port_rows(report),
         What::Links => link_rows(report),
         What::Drops => drop_rows(report),
+        What::Queues => queue_rows(report),
         What::All | What::Agents | What::Bonds | What::Cluster | What::Config | What::Tables | What::Tunnels => {
             Vec::new()
         }
@@ -146,6 +149,41 @@ fn link_rows(report: &Report) -> Vec<Row> {
     rows
 }
 
+fn queue_rows(report: &Report) -> Vec<Row> {
+    let head = ["queue", "", "kind", "signals from", "marks", "dropped", "full: ECT", "full: not ECT", "SYNs lost"];
+    let mut rows = vec![row(head)];
+    for (path, way, queue) in queues(report) {
+        let from = match (queue.target_ns, queue.average_bytes) {
+            (Some(ns), _) => format!("{} waited", show_time(ns / 1_000 * 1_000)),
+            (None, Some(average)) => format!("average now {}", bytes(average)),
+            (None, None) => "-".to_owned(),
+        };
+        let (dropped, full) = (&queue.dropped, &queue.overflowed);
+        let numbers = [
+            queue.marks,
+            dropped.syn + dropped.ect + dropped.ack + dropped.other,
+            full.ect,
+            full.syn + full.ack + full.other,
+            dropped.syn + full.syn,
+        ];
+        let [marks, dropped, ect, not_ect, syns] = numbers.map(|n| n.to_string());
+        rows.push(row([&path, way, &queue.kind, &from, &marks, &dropped, &ect, &not_ect, &syns]));
+    }
+    rows
+}
+
+/// The queues with a discipline of their own: of what, and in which direction or at which end.
+fn queues(report: &Report) -> impl Iterator<Item = (String, &'static str, &QueueReport)> {
+    let links = report.links.iter().flat_map(|link| {
+        [("a", &link.a), ("b", &link.b)].map(|(end, sent)| (format!("link {}", link.name), end, &sent.queue))
+    });
+    let endpoints = endpoints(report).flat_map(|(path, endpoint)| {
+        let ways = [("egress", &endpoint.egress), ("ingress", &endpoint.ingress)];
+        ways.map(move |(way, share)| share.queue.as_ref().map(|queue| (path.clone(), way, queue)))
+    });
+    links.chain(endpoints.flatten())
+}
+
 fn drop_rows(report: &Report) -> Vec<Row> {
     let mut rows = vec![row(["of", "dropped"])];
     for (path, drops) in all_drops(report) {
@@ -227,6 +265,14 @@ pub fn json(report: &Report, what: What) -> Value {
             uplinks.chain(endpoints(report).map(port)).collect()
         }
         What::Links => report.links.iter().map(|link| named(&link.name, link)).collect(),
+        What::Queues => {
+            let one = |(path, way, queue): (String, &str, &QueueReport)| {
+                let mut value = named(&path, queue);
+                value["way"] = way.into();
+                value
+            };
+            queues(report).map(one).collect()
+        }
         What::Drops => all_drops(report).map(|(path, drops)| json!({"path": path, "drops": drops})).collect(),
         What::All | What::Agents | What::Bonds | What::Cluster | What::Config | What::Tables | What::Tunnels => {
             Vec::new()
@@ -238,6 +284,7 @@ pub fn json(report: &Report, what: What) -> Value {
         What::Endpoints => "endpoints",
         What::Ports => "ports",
         What::Links => "links",
+        What::Queues => "queues",
         What::Drops => "drops",
         What::All | What::Agents | What::Bonds | What::Cluster | What::Config | What::Tables | What::Tunnels => "all",
     };

@@ -49,7 +49,7 @@ pub enum Edit {
 /// What an edit left over, to be closed or freed by who asked.
 pub enum Rest {
     /// An edit with what it does not need any more.
-    Edit(#[expect(dead_code, reason = "only to be dropped")] Edit),
+    Edit(#[expect(dead_code, reason = "only to be dropped")] Box<Edit>),
     /// Frame memory beyond its new bounds.
     Buffers(#[expect(dead_code, reason = "only to be dropped")] Vec<Box<[u8]>>),
     /// An agent.
@@ -179,7 +179,7 @@ impl Worker {
         unit.due = None;
         unit.ways.clear();
         switch.clear(&mut self.pool);
-        Some(Rest::Edit(Edit::Switch(index, switch)))
+        Some(Rest::Edit(Box::new(Edit::Switch(index, switch))))
     }
 
     fn put_cable(&mut self, index: usize, mut cable: Option<Box<Cable>>) -> Option<Rest> {
@@ -194,7 +194,7 @@ impl Worker {
                 None => self.seats.leave(way),
             }
         }
-        cable.map(|cable| Rest::Edit(Edit::Cable(index, Some(cable))))
+        cable.map(|cable| Rest::Edit(Box::new(Edit::Cable(index, Some(cable)))))
     }
 
     /// Whoever has this number's part of the time keeps it: parts are given before devices are opened, and

@@ -70,6 +70,13 @@ pub enum Order {
         /// How.
         link: LinkState,
     },
+    /// Send a device's port back, and have none until [`Order::Restore`]: it is about to be another.
+    Take {
+        /// Its number.
+        device: usize,
+        /// Where to. Has room for one.
+        reply: SyncSender<Option<AnyPort>>,
+    },
     /// Send back second descriptors of the devices, with their numbers.
     Lend {
         /// Of which.
@@ -159,6 +166,10 @@ impl Worker {
             Order::Gone { device, why } => self.lose(device, why),
             Order::Restore { device, port } => self.restore(device, port),
             Order::Link { device, link } => self.hear_of_link(device, link),
+            Order::Take { device, reply } => {
+                self.paused.retain(|&paused| paused != device);
+                let _ = reply.try_send(self.outside.devices[device].rest());
+            }
             Order::Trace(trace) => {
                 let now = self.outside.now;
                 if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {

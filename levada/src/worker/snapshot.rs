@@ -4,6 +4,7 @@
 use super::device::Use;
 use super::{Cable, Effort, Unit, Way, Worker};
 use control::plan::Plan;
+use datapath::aqm::QueueState;
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
@@ -72,6 +73,8 @@ pub struct SwitchNumbers {
     pub uplink_drops: DropCounters,
     /// Addresses learned.
     pub learned: usize,
+    /// Endpoints whose queues have a discipline of their own.
+    pub queues: Vec<(u32, Both<Option<QueueState>>)>,
     /// Hosts to which the way is narrower than the uplink, and the longest packets to them in bytes, as routers have said.
     pub narrow_paths: Vec<(IpAddr, u16)>,
 }
@@ -115,6 +118,7 @@ impl Snapshot {
             numbers.memory.reserve(switch.program.tenants.len());
             numbers.endpoints.reserve(switch.program.endpoints.len());
             numbers.members.reserve(switch.program.uplink.as_ref().map_or(0, |uplink| uplink.members.len()));
+            numbers.queues.reserve(switch.program.endpoints.values().filter(|e| e.aqm.is_some()).count());
         }
         self.devices.clear();
         self.devices.reserve(plan.switches.values().map(|switch| switch.ports.len()).sum());
@@ -132,6 +136,7 @@ impl SwitchNumbers {
         self.memory.clear();
         self.narrow_paths.clear();
         self.members.clear();
+        self.queues.clear();
         self.uplink = Both::default();
     }
 
@@ -228,6 +233,9 @@ impl Worker {
                     let stats = switch.endpoint_stats(EndpointId(id));
                     if let Some(endpoint) = endpoints.get(id) {
                         numbers.add_queues(endpoint.tenant, &stats);
+                        if endpoint.aqm.is_some() {
+                            numbers.queues.push((id, switch.endpoint_queues(EndpointId(id))));
+                        }
                         if let Some(memory) = numbers.memory.get_mut(endpoint.tenant.0 as usize) {
                             memory.add(switch.endpoint_memory(&self.pool, EndpointId(id)));
                         }

@@ -24,4 +24,5 @@ mod testbed;
 mod traffic;
 mod tunnels;
 mod vde;
+mod vhost;
 mod watching;

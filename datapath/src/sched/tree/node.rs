@@ -88,6 +88,8 @@ pub(super) struct Node {
     pub span: u8,
     /// Whether some of its frames go before the others.
     pub has_ahead: bool,
+    /// Whether its queue has another discipline than the lane's own.
+    pub has_aqm: bool,
     pub lane: Lane,
     /// What is looked at next for unmet time.
     pub stretch: Stretch,
@@ -102,6 +104,7 @@ impl Node {
             limited: false,
             span: 0,
             has_ahead: false,
+            has_aqm: false,
             lane: Lane::new(0),
             stretch: Stretch::NONE,
         }
