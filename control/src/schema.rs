@@ -39,6 +39,8 @@ enum Form {
     Mode,
     /// The names of [`HashPolicy`].
     HashPolicy,
+    /// What `primary_reselect` may be so far.
+    Reselect,
     /// A time, or a number of milliseconds.
     BondTime,
     /// Any whole number of 32 bits.
@@ -141,7 +143,7 @@ const BOND: &[Key] = &[
     ("updelay", Form::BondTime, false, "how long a link must be up before its member is used"),
     ("downdelay", Form::BondTime, false, "how long a link must be down before its member is given up"),
     ("primary", Form::Text(ANY), false, "active-backup: name of the member that is active whenever it may be"),
-    ("primary_reselect", Form::Word(&["always", "failure"]), false, "when a better member becomes active"),
+    ("primary_reselect", Form::Reselect, false, "when a better member becomes active"),
     ("num_grat_arp", Form::Number(0, 255), false, "notices after a failover of where addresses are now"),
     ("num_unsol_na", Form::Number(0, 255), false, "the same"),
     ("member", Form::Members, true, "its ports"),
@@ -301,6 +303,7 @@ impl Form {
             Form::Tables(keys) => json!({"type": "array", "items": Form::Table(keys).schema()}),
             Form::Mode => json!({"enum": Mode::ALL.map(|(name, _)| name)}),
             Form::HashPolicy => json!({"enum": HashPolicy::ALL.map(|(name, _)| name)}),
+            Form::Reselect => json!({"enum": ["always", "failure"]}),
             Form::BondTime => json!({"oneOf": [text(TIME), number(0, (MAX_BOND_TIME_NS / 1_000_000) as u32)]}),
             Form::Whole => json!({"type": "integer", "minimum": i32::MIN, "maximum": i32::MAX}),
             Form::Members => {
