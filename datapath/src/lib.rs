@@ -19,6 +19,7 @@ pub mod owners;
 pub mod pair;
 pub mod police;
 pub mod program;
+pub mod protocol;
 pub mod sched;
 pub mod segment;
 pub mod sojourn;

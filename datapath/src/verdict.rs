@@ -47,6 +47,8 @@ reasons! {
     RouterAdvertisement = "router-advertisement",
     /// A control protocol of bridges and switches from an endpoint that may not speak one.
     ControlProtocol = "control-protocol",
+    /// From the uplink, for a protocol of the switch, of which more frames wait than it has room for.
+    ControlFull = "control-full",
     /// A VLAN tag from an endpoint, one that no tenant on this uplink has, or from a trunk one that another tenant has.
     BadVlan = "bad-vlan",
     /// From the uplink, with an address that belongs to a local endpoint: a loop, or a spoof.

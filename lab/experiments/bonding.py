@@ -5,8 +5,8 @@ that of one link alone, in the same run. Then UDP counts what the links carry to
 is pulled under a TCP connection and a thousand datagrams a second. The links run at a stated
 fraction of 1 Gbit/s, as fast as the lab's machine carries with time to spare.
 
-Frames are not numbered yet, so nothing is claimed of their order: how much of both links one TCP
-connection gets is reported, and compared with the published figure, but is no claim.
+Frames are not numbered yet, so nothing is claimed of their order, of frames lost with a cable, or
+of message sizes beside each other; what one TCP connection has of both links is judged as it is.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     assert pulled is not None
     report.cells = [*_rows(curves), *_carried_rows(carried), _pulled_row(pulled)]
     report.tables = [curves_table(curves), summary_table(curves, carried, pulled)]
-    report.claims = claims(carried, pulled)
+    report.claims = claims(curves, pulled)
     return report
 
 
@@ -165,7 +165,7 @@ def _pull(switch: LevadaBond) -> Pulled:
     gap = max((b - a for a, b in itertools.pairwise(times)), default=PULL_REST_S)
     pulled = Pulled(
         1000 * gap,
-        told["broken"] + told["ended_early"],
+        len(told["broken"]) + told["ended_early"],
         counted["packets"],
         counted["lost_packets"],
         failures,
@@ -177,11 +177,15 @@ def _pull(switch: LevadaBond) -> Pulled:
 # --- judging ------------------------------------------------------------------------------
 
 
-def claims(carried: dict[int, float], pulled: Pulled) -> list[Claim]:
+def claims(curves: Sequence[Curve], pulled: Pulled) -> list[Claim]:
     """What plain round robin promises; nothing of order."""
-    both = 100 * carried[LINKS] / (LINKS * carried[1]) if carried[1] else None
     return [
-        at_least(f"UDP over {LINKS} links, of {LINKS} x one link", both, "%", CARRIED_PERCENT),
+        at_least(
+            f"NetPIPE over {LINKS} links, of {LINKS} x one link, plain round robin",
+            percent_of_links(curves),
+            "%",
+            CARRIED_PERCENT,
+        ),
         at_most("cable pulled: connections lost", float(pulled.broken), "", 0),
         at_most("cable pulled: longest gap of the connection", pulled.gap_ms, "ms", MOST_GAP_MS),
         at_least("cable pulled: members that the hosts gave up", float(pulled.failures), "", 2),
@@ -226,14 +230,14 @@ def summary_table(curves: Sequence[Curve], carried: dict[int, float], pulled: Pu
         [
             "one TCP connection, messages of 1 MiB and more",
             f"{part:.1f} % of both" if part else "-",
-            "not yet",
+            "claim",
         ],
         ["published, of 2 x 941 Mbit/s", f"{PUBLISHED_PERCENT:.1f} %", ""],
         *(
             [
                 f"UDP over {links}",
                 f"{bps / MBIT:.1f} Mbit/s of the wire",
-                "" if links == 1 else "claim",
+                "reported",
             ]
             for links, bps in carried.items()
         ),

@@ -16,6 +16,7 @@ mod edit;
 mod histogram;
 mod leave;
 mod order;
+mod protocols;
 mod seats;
 mod shortage;
 mod snapshot;
@@ -34,6 +35,7 @@ pub use chore::Chore;
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
 use datapath::program::PortId;
+use datapath::protocol::{Protocol, Protocols};
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use device::Costs;
@@ -99,12 +101,14 @@ pub struct Unit {
     station: Option<Box<Station>>,
     /// The policy of its bond, where its uplink has several ports.
     bond: Option<Box<Bonded>>,
+    /// What else runs beside it.
+    protocols: Protocols,
 }
 
 impl Unit {
     /// A switch with the ways behind its ports, by [`PortId`].
     pub fn new(switch: Switch, ways: Vec<Option<Way>>) -> Unit {
-        Unit { switch, ways, touched: true, due: None, station: None, bond: None }
+        Unit { switch, ways, touched: true, due: None, station: None, protocols: Protocols::default(), bond: None }
     }
 }
 
@@ -340,16 +344,17 @@ impl Worker {
             || (self.seats.any_ready() && !self.starved)
             || self.has_edits()
             || self.has_counts()
-            || self.units.iter().any(|u| u.touched)
+            || self.units.iter().any(|u| u.touched || u.switch.has_control())
         {
             return Some(0);
         }
         let now = self.outside.now;
         let mut wait = self.events_due.since(now);
         let links = self.outside.cables.iter().flatten().filter_map(|c| c.link.poll_timeout());
-        let agents = self.units.iter().filter_map(|u| u.station.as_ref()?.due());
+        let agents = self.units.iter().filter_map(|u| u.station.as_ref()?.poll_timeout());
+        let protocols = self.units.iter().filter_map(|u| u.protocols.poll_timeout());
         let bonds = self.units.iter().filter_map(|u| u.bond.as_ref()?.due());
-        for due in self.units.iter().filter_map(|u| u.due).chain(links).chain(agents).chain(bonds) {
+        for due in self.units.iter().filter_map(|u| u.due).chain(links).chain(agents).chain(protocols).chain(bonds) {
             wait = wait.min(due.since(now));
         }
         if !self.paused.is_empty() {
@@ -528,7 +533,7 @@ impl Worker {
         if self.trace.as_ref().is_some_and(|trace| trace.is_over(now)) {
             self.trace = None;
         }
-        self.run_agents();
+        self.run_protocols();
         self.run_bonds();
         if now >= self.events_due {
             self.events_due = now.plus_ns(EVENTS_NS);

@@ -20,7 +20,7 @@ impl Carriers {
     /// # Errors
     /// The namespace is not there, or the kernel does not tell.
     pub fn open(netns: Option<&Netns>) -> io::Result<Carriers> {
-        let open = || Ok((News::of_links()?, Netlink::open()?));
+        let open = || Ok((News::open(News::LINKS)?, Netlink::open()?));
         let ((news, netlink), place) = match netns {
             None => (open()?, None),
             Some(netns) => {

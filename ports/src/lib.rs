@@ -64,6 +64,8 @@ pub struct Line {
     pub mac: Option<Mac>,
     /// What it carries, in bit/s, where it knows. Virtual ones may say anything.
     pub bits_per_second: Option<u64>,
+    /// Whether it has a carrier and is up, where it has such a thing.
+    pub has_carrier: Option<bool>,
 }
 
 /// Bytes after which a driver may end a burst before it has as many frames as asked for: what is read is still in the second-level cache

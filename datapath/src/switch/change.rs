@@ -412,7 +412,7 @@ impl Switch {
     pub(super) fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
         if let Some(port) = before {
             self.roles[port.0 as usize] = Role::Nothing;
-            let mut freed = 0;
+            let mut freed = self.control.clear(pool, Some(port));
             for _ in 0..self.out.len() {
                 let Some((to, frame)) = self.out.pop_front() else { break };
                 let to_wire = matches!(self.role(to), Role::Uplink(_));

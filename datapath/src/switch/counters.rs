@@ -115,6 +115,11 @@ impl Switch {
     /// Frames that the switch holds: it looks at every queue, so this is for tests and the simulator.
     #[must_use]
     pub fn frames(&self) -> usize {
-        self.pairs.frames() + self.egress.frames() + self.ingress.frames() + self.backlogs.frames() + self.out.len()
+        self.pairs.frames()
+            + self.egress.frames()
+            + self.ingress.frames()
+            + self.backlogs.frames()
+            + self.out.len()
+            + self.control.frames()
     }
 }

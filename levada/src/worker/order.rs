@@ -113,6 +113,13 @@ pub enum Order {
         /// Where to send the answer: `None` where there is no buffer. Has room for one.
         reply: SyncSender<Option<Journey>>,
     },
+    /// A device's line has got a carrier, or lost it.
+    Carrier {
+        /// Its number.
+        device: usize,
+        /// Whether it has one.
+        is_up: bool,
+    },
     /// Another daemon's agent has said something.
     Heard {
         /// Its host, authenticated.
@@ -179,6 +186,7 @@ impl Worker {
             Order::Explain { switch, port, bytes, offload, reply } => {
                 let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
             }
+            Order::Carrier { device, is_up } => self.carrier(device, is_up),
             Order::Heard { from, datagram } => self.receive(&from, &datagram),
             Order::Voice(voice) => self.set_voice(voice),
             Order::Speak { switch, port, bytes } => self.speak(switch, port, &bytes),
