@@ -279,6 +279,7 @@ fn tenant(tenant: &Tenant) -> program::Tenant {
         outside: tenant.outside.clone(),
         share: Both { egress: share(Direction::Egress), ingress: share(Direction::Ingress) },
         flood_rate: tenant.flood_rate.unwrap_or_else(|| default_flood_rate(tenant)),
+        vcc: tenant.vcc,
     }
 }
 
@@ -313,7 +314,9 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
 /// The discipline of an endpoint's queues: its own, its tenant's, or that of the uplink where its frames go there.
 fn discipline(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint) -> Option<Discipline> {
     let uplink = switch.uplink.as_ref().filter(|_| tenant.attachment != Attachment::Isolated);
-    let aqm = endpoint.aqm.or(tenant.aqm).or(uplink.and_then(|uplink| uplink.aqm));
+    // Where the switch speaks ECN for guests, a queue that marks tells them most.
+    let default = tenant.vcc.mode.translates().then_some(Discipline::Auto);
+    let aqm = endpoint.aqm.or(tenant.aqm).or(uplink.and_then(|uplink| uplink.aqm)).or(default);
     // CoDel is what a lane does by itself.
     aqm.filter(|&aqm| aqm != Discipline::Codel)
 }

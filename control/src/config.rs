@@ -12,6 +12,7 @@ use datapath::aqm::Discipline;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
+use datapath::vcc::Service;
 use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
@@ -237,6 +238,8 @@ pub struct Tenant {
     pub aqm: Option<Discipline>,
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
+    /// What the switch does for the TCP of its endpoints.
+    pub vcc: Service,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
 }

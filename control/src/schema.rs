@@ -7,7 +7,8 @@ use crate::action::Kind;
 use crate::config::{MAX_BOND_TIME_NS, MAX_MTU, MAX_WEIGHT, MIN_MTU};
 use crate::names::{AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, MAX_QUEUES, ORDERS, RED_PRESETS};
 use agent::settings::MOST_SAMPLES;
-use datapath::bond::{HashPolicy, MOST_MEMBERS, Mode};
+use datapath::bond::{self, HashPolicy, MOST_MEMBERS};
+use datapath::vcc::Mode;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +32,8 @@ enum Form {
     RedPreset,
     /// The names of [`AT`].
     At,
+    /// The names of [`Mode::ALL`].
+    Vcc,
     /// A table of these keys.
     Table(&'static [Key]),
     /// A list of tables of these keys.
@@ -168,6 +171,8 @@ const TENANT: &[Key] = &[
     ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
     ("aqm", Form::Table(AQM), false, "what its endpoints' queues do before they are full"),
     ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
+    ("vcc", Form::Vcc, false, "congestion control that the switch runs for its endpoints' TCP"),
+    ("police", Form::Flag, false, "what they send beyond the window that `vcc` tells them is dropped"),
     (
         "outside",
         Form::Texts(MAC_OR_IP),
@@ -299,6 +304,7 @@ impl Form {
             Form::Ingress => json!({"enum": INGRESS_MODES.map(|(name, _)| name)}),
             Form::Controller => json!({"enum": CONTROLLERS.map(|(name, _)| name)}),
             Form::Discipline => json!({"enum": DISCIPLINES.map(|(name, _)| name)}),
+            Form::Vcc => json!({"enum": Mode::ALL.map(Mode::name)}),
             Form::RedPreset => json!({"enum": RED_PRESETS.map(|(name, _)| name)}),
             Form::At => json!({"enum": AT.map(|(name, _)| name)}),
             Form::Table(keys) => {
@@ -306,7 +312,7 @@ impl Form {
                 json!({"type": "object", "additionalProperties": false, "properties": all, "required": required})
             }
             Form::Tables(keys) => json!({"type": "array", "items": Form::Table(keys).schema()}),
-            Form::Mode => json!({"enum": Mode::ALL.map(|(name, _)| name)}),
+            Form::Mode => json!({"enum": bond::Mode::ALL.map(|(name, _)| name)}),
             Form::HashPolicy => json!({"enum": HashPolicy::ALL.map(|(name, _)| name)}),
             Form::Reselect => json!({"enum": ["always", "failure"]}),
             Form::BondTime => json!({"oneOf": [text(TIME), number(0, (MAX_BOND_TIME_NS / 1_000_000) as u32)]}),

@@ -260,6 +260,8 @@ pub fn tenant(tenant: &Tenant) -> Keys {
     knobs(&mut w, &tenant.knobs);
     w.put_some("aqm", tenant.aqm.as_ref(), aqm);
     w.put_some("flood_rate", tenant.flood_rate, rate);
+    w.put_unless_default("vcc", &tenant.vcc.mode, &Default::default(), |mode| mode.name().into());
+    w.put_unless_default("police", &tenant.vcc.polices, &false, |&on| on.into());
     w.0
 }
 

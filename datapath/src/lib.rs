@@ -29,5 +29,6 @@ pub mod table;
 pub mod train;
 pub mod turns;
 pub mod units;
+pub mod vcc;
 pub mod verdict;
 pub mod wire;

@@ -21,6 +21,7 @@ use crate::sched::{Scheduler, earlier};
 use crate::segment;
 use crate::stats::Traffic;
 use crate::units::{Both, Direction, Instant};
+use crate::vcc::Vcc;
 use crate::verdict::{DropCounters, Reason, Verdict};
 use crate::wire::{L4, Mac, vlan, vxlan};
 use backlog::Backlogs;
@@ -104,6 +105,8 @@ pub struct Switch {
     pairs: Pairs,
     egress: Scheduler,
     arrivals: Arrivals,
+    /// ECN for guests that have none.
+    vcc: Vcc,
     ingress: Scheduler,
     memory: Memory,
     floods: Vec<FloodBudget>,
@@ -159,6 +162,7 @@ impl Switch {
             pairs: Pairs::new(),
             egress: Scheduler::new(&empty, Direction::Egress, seed),
             arrivals: Arrivals::new(seed),
+            vcc: Vcc::new(seed),
             ingress: Scheduler::new(&empty, Direction::Ingress, seed),
             memory: Memory::default(),
             floods: Vec::new(),
@@ -290,7 +294,7 @@ impl Switch {
                 }
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Wire) {
                 self.note_losses(endpoint);
-                self.deliver(pool, endpoint, frame);
+                self.deliver(pool, now, endpoint, frame);
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
                 match pool.meta(&frame).out() {
                     Out::From(from) => self.deliver_local(pool, from, endpoint, frame),
@@ -471,7 +475,7 @@ impl Switch {
         let (of_endpoint, of_tenant) = policer.passed_mut(to);
         count_traffic(pool, &frame, of_endpoint);
         count_traffic(pool, &frame, of_tenant);
-        self.deliver(pool, to, frame);
+        self.deliver(pool, now, to, frame);
     }
 
     /// Whether a frame from the uplink is what this host's agents hear, as far as that goes before others.
@@ -489,7 +493,7 @@ impl Switch {
     }
 
     /// To an endpoint's port; the uplink's tag comes off, and a tunnel's headers, which are gone already, count no more.
-    fn deliver(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
+    fn deliver(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return pool.free(frame) };
         let port = endpoint.port;
         if !endpoint.trunk && pool.meta(&frame).layout.vlan.is_some() {
@@ -498,6 +502,9 @@ impl Switch {
         if pool.meta(&frame).outer != 0 {
             pool.meta_mut(&frame).outer = 0;
             count_wire_bytes(pool, &frame);
+        }
+        if self.vcc.concerns(to) {
+            self.vcc.receive(pool, now, to, &frame);
         }
         // The receiver's tenant did not ask for it: charged to that, a flood from outside would take the time of all tenants' turns.
         let member = pool.meta(&frame).member();

@@ -81,6 +81,8 @@ reasons! {
     FloodLimit = "flood-limit",
     /// The frame memory is short, and its owner holds more than his share; or a copy of a flooded frame could not be made.
     NoBuffer = "no-buffer",
+    /// Beyond the window that the guest was told, or a fragment of TCP that hides its numbers, from an endpoint that is held to it.
+    VccWindow = "vcc-window",
     /// The queue is full.
     QueueFull = "queue-full",
     /// The queue toward its destination is full, which a limit on the way there holds back.

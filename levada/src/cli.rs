@@ -149,6 +149,8 @@ pub enum What {
     Agents,
     /// The tunnels to other hosts: ends, networks, next hops
     Tunnels,
+    /// Virtual congestion control: connections, marks, windows
+    Vcc,
     /// The dropped frames, by reason
     Drops,
     /// The configuration that runs now

@@ -3,6 +3,7 @@
 mod agents;
 mod tables;
 mod trace;
+mod vcc;
 
 use crate::announce::{self, Announced};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};

@@ -42,6 +42,7 @@ mod tables;
 mod top;
 mod trace;
 mod upkeep;
+mod vcc;
 mod whereabouts;
 mod worker;
 

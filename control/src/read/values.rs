@@ -10,10 +10,11 @@ use crate::problem::nearest;
 use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};
 use datapath::aqm::{At, Discipline, Red};
-use datapath::bond::{HashPolicy, Mode};
+use datapath::bond::{self, HashPolicy};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::Rate;
+use datapath::vcc::Mode;
 use datapath::wire::Mac;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use std::net::{IpAddr, SocketAddr};
@@ -113,6 +114,10 @@ pub(super) fn order(value: &DeValue<'_>) -> Result<OrderKind, Wrong> {
 
 pub(super) fn ingress(value: &DeValue<'_>) -> Result<IngressMode, Wrong> {
     choice(value, &INGRESS_MODES, "ingress mode")
+}
+
+pub(super) fn vcc(value: &DeValue<'_>) -> Result<Mode, Wrong> {
+    choice(value, &Mode::ALL.map(|mode| (mode.name(), mode)), "mode of virtual congestion control")
 }
 
 pub(super) fn rate(value: &DeValue<'_>) -> Result<Rate, Wrong> {
@@ -448,16 +453,16 @@ fn socket_address(word: &str) -> Result<SocketAddr, Wrong> {
 }
 
 /// A mode of a bond.
-pub(super) fn bond_mode(value: &DeValue<'_>) -> Result<Mode, Wrong> {
+pub(super) fn bond_mode(value: &DeValue<'_>) -> Result<bond::Mode, Wrong> {
     let word = text(value, "\"balance-rr\"")?;
     if ["802.3ad", "balance-tlb", "balance-alb"].contains(&word) {
-        let modes: Vec<_> = Mode::ALL.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+        let modes: Vec<_> = bond::Mode::ALL.iter().map(|(name, _)| format!("\"{name}\"")).collect();
         return Err(Wrong::new(
             format!("mode \"{word}\" is not there yet"),
             format!("it may be {} so far", modes.join(", ")),
         ));
     }
-    choice(value, &Mode::ALL, "mode of a bond")
+    choice(value, &bond::Mode::ALL, "mode of a bond")
 }
 
 /// What a bond's hash is made of.

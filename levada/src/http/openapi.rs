@@ -9,6 +9,7 @@ use crate::report::Report;
 use crate::seat::ClusterReply;
 use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};
+use crate::vcc::VccReply;
 use control::action::Kind;
 use control::schema;
 use schemars::SchemaGenerator;
@@ -26,6 +27,7 @@ pub fn document() -> Value {
     let cluster = generator.subschema_for::<ClusterReply>();
     let agents = generator.subschema_for::<AgentsReply>();
     let tunnels = generator.subschema_for::<TunnelsReply>();
+    let vcc = generator.subschema_for::<VccReply>();
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
@@ -90,6 +92,7 @@ pub fn document() -> Value {
             "/v1/cluster": get("cluster", "The other hosts of the cluster, and the connections with them", json!(cluster)),
             "/v1/agents": get("agents", "The limits that the congestion agents have sent and received", json!(agents)),
             "/v1/tunnels": get("tunnels", "The tunnels to other hosts, and their next hops", json!(tunnels)),
+            "/v1/vcc": get("vcc", "What virtual congestion control does, by endpoint and connection", json!(vcc)),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",
                 "summary": "The report as OpenMetrics text",

@@ -8,6 +8,7 @@ use super::edit::Edits;
 use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
+use super::vcc::VccPart;
 use super::{AnyPort, Chore, Lent, Way, Worker};
 use crate::peers::Voice;
 use control::bond::LinkState;
@@ -39,6 +40,15 @@ pub enum Order {
         from: u32,
         /// Where to send the answer. Has room for one.
         reply: SyncSender<LearnedPart>,
+    },
+    /// Say what virtual congestion control does for endpoints of a switch.
+    Vcc {
+        /// The switch.
+        switch: usize,
+        /// The endpoint to begin at.
+        from: u32,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<VccPart>,
     },
     /// A device lost frames before they could be read.
     Drops {
@@ -167,6 +177,9 @@ impl Worker {
             Order::Snapshot { into, reply } => self.counts.push_back(Count::new(into, reply)),
             Order::Learned { switch, from, reply } => {
                 let _ = reply.try_send(self.learned(switch, from));
+            }
+            Order::Vcc { switch, from, reply } => {
+                let _ = reply.try_send(self.vcc(switch, from));
             }
             Order::Drops { device, frames } => self.count_drops(device, frames),
             Order::Passed(all) => self.count_past(&all),
