@@ -55,6 +55,7 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
         What::Queues => queue_rows(report),
         What::All
         | What::Agents
+        | What::Bonds
         | What::Cluster
         | What::Config
         | What::Connections
@@ -282,6 +283,7 @@ pub fn json(report: &Report, what: What) -> Value {
         What::Drops => all_drops(report).map(|(path, drops)| json!({"path": path, "drops": drops})).collect(),
         What::All
         | What::Agents
+        | What::Bonds
         | What::Cluster
         | What::Config
         | What::Connections
@@ -300,6 +302,7 @@ pub fn json(report: &Report, what: What) -> Value {
         What::Drops => "drops",
         What::All
         | What::Agents
+        | What::Bonds
         | What::Cluster
         | What::Config
         | What::Connections
