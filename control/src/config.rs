@@ -8,7 +8,6 @@ mod service;
 
 pub use crate::names::EtcdUrl;
 use crate::names::{Locator, name};
-use crate::place::Place;
 use datapath::aqm::Discipline;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
@@ -244,20 +243,11 @@ pub struct Tenant {
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
     /// What the switch does for the TCP of its endpoints.
-    pub vcc: vcc::Service,
+    pub vcc: vcc::Settings,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
     /// Addresses that several of them, or machines outside, answer for.
     pub services: Vec<Service>,
-}
-
-impl Uplink {
-    /// The devices of its ports, with the table that each stands in; the uplink's own is `place`.
-    pub(crate) fn devices(&self, place: &Place) -> Vec<(Place, &Device)> {
-        let Some(bond) = &self.bond else { return vec![(place.clone(), &self.device)] };
-        let list = place.key("bond").key("member");
-        bond.members.iter().enumerate().map(|(n, member)| (list.item(n), &member.device)).collect()
-    }
 }
 
 impl Switch {

@@ -2,7 +2,7 @@
 //!
 //! A check speaks of places (`switch[0].tenant[1].guarantee`); [`Locations`] knows where in the text a place is, and what its items are called.
 
-use crate::config::Config;
+use crate::config::{Config, Device, Uplink};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -61,6 +61,15 @@ impl std::fmt::Display for Place {
             }
         }
         Ok(())
+    }
+}
+
+impl Uplink {
+    /// The devices of its ports, with the table that each stands in; the uplink's own is `place`.
+    pub(crate) fn devices(&self, place: &Place) -> Vec<(Place, &Device)> {
+        let Some(bond) = &self.bond else { return vec![(place.clone(), &self.device)] };
+        let list = place.key("bond").key("member");
+        bond.members.iter().enumerate().map(|(n, member)| (list.item(n), &member.device)).collect()
     }
 }
 

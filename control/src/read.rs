@@ -16,7 +16,7 @@ use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Outside;
 use datapath::units::Rate;
-use datapath::vcc::{Mode, Service};
+use datapath::vcc::{Mode, Settings};
 use std::net::IpAddr;
 use table::{Reader, Table};
 use toml::de::DeTable;
@@ -241,7 +241,7 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
     tenant
 }
 
-fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Service {
+fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Settings {
     let mode = r.get(t, "vcc", values::vcc).unwrap_or_default();
     let polices = r.get(t, "police", values::flag).unwrap_or(false);
     if polices && !matches!(mode, Mode::Echo | Mode::Dctcp) {
@@ -252,7 +252,7 @@ fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Service {
         );
         r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
-    Service { mode, polices }
+    Settings { mode, polices }
 }
 
 fn outside(r: &mut Reader, t: &mut Table<'_>) -> Outside {

@@ -115,13 +115,13 @@ pub struct Tenant {
     /// Addresses in its network that are outside, such as a router's: no endpoint claims them that does not list them itself.
     pub outside: Outside,
     /// What the switch does for the TCP of its endpoints.
-    pub vcc: vcc::Service,
+    pub vcc: vcc::Settings,
 }
 
 impl Default for Tenant {
     fn default() -> Self {
         let (attachment, share, outside) = (Attachment::default(), Both::default(), Outside::default());
-        Tenant { attachment, share, flood_rate: Rate::UNLIMITED, outside, vcc: vcc::Service::default() }
+        Tenant { attachment, share, flood_rate: Rate::UNLIMITED, outside, vcc: vcc::Settings::default() }
     }
 }
 

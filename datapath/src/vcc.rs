@@ -76,16 +76,16 @@ impl Mode {
 
 /// What a tenant asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Service {
+pub struct Settings {
     /// What is done for its endpoints.
     pub mode: Mode,
     /// Whether they are held to it: see [`Policy::polices`].
     pub polices: bool,
 }
 
-impl From<Mode> for Service {
-    fn from(mode: Mode) -> Service {
-        Service { mode, polices: false }
+impl From<Mode> for Settings {
+    fn from(mode: Mode) -> Settings {
+        Settings { mode, polices: false }
     }
 }
 
@@ -189,7 +189,7 @@ impl Vcc {
 
     /// What is done for an endpoint from now on. Connections that are open go on as they began, until
     /// it is nothing; with it they are forgotten, and their guests go on by themselves.
-    pub fn set(&mut self, owner: Owner, Service { mode, polices }: Service) {
+    pub fn set(&mut self, owner: Owner, Settings { mode, polices }: Settings) {
         let at = owner.endpoint.0 as usize;
         if self.endpoints.len() <= at {
             let nobody = |endpoint: usize| Place {

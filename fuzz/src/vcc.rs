@@ -7,7 +7,7 @@ use datapath::frame::{Pool, PoolLimits};
 use datapath::offload::Offload;
 use datapath::program::{EndpointId, TenantId};
 use datapath::units::Instant;
-use datapath::vcc::{Mode, Owner, Service, Vcc};
+use datapath::vcc::{Mode, Owner, Settings, Vcc};
 use datapath::wire::build::eth;
 use datapath::wire::{L3, Layout, Mac, Tcp, parse};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
     let mut pool = Pool::new(PoolLimits { small: 2, medium: 1, large: 1 });
     let mut vcc = Vcc::new(7);
-    let service = Service { mode: Mode::ALL[usize::from(mode) % Mode::ALL.len()], polices: mode & 0x80 != 0 };
+    let service = Settings { mode: Mode::ALL[usize::from(mode) % Mode::ALL.len()], polices: mode & 0x80 != 0 };
     vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, service);
     let (mut now, mut numbers) = (Instant(1), [0u32; 2]);
     for _ in 0..MOST {
