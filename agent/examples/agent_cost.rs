@@ -1,16 +1,19 @@
-//! What an agent costs: processor time for each millisecond, at a host with 100 endpoints that 50 others send to, all over their shares.
+//! What an agent costs: processor time for each millisecond, at a host with 100 endpoints that 50
+//! others send to, all over their shares.
 //!
 //! ```text
 //! agent_cost [heeding|partly|ignoring] [SAMPLES]    a millisecond each (20 000)
 //! ```
-//! The senders' frames of 1538 bytes wait in one queue of the network before the link of 1 Gbit/s, and each sender keeps the limit that it was told
-//! (`heeding`), or one in ten (`partly`) or all (`ignoring`) send four times their share whatever they are told; where all do, the network drops so much
-//! that about the shares arrive. A sample is what a daemon's worker does in a millisecond: the
-//! switch's counts are taken, the agent works on them and says what it has to say. Meanwhile the others' agents say as much to this one, of
-//! its own endpoints' sending; that is counted apart. Not counted: what the switch does with each frame, QUIC, and the switch's lanes.
+//! The senders' frames of 1538 bytes wait in one queue of the network before the link of 1 Gbit/s,
+//! and each sender keeps the limit that it was told (`heeding`), or one in ten (`partly`) or all
+//! (`ignoring`) send four times their share whatever they are told; where all do, the network drops
+//! so much that about the shares arrive. A sample is what a daemon's worker does in a millisecond:
+//! the switch's counts are taken, the agent works on them and says what it has to say. Meanwhile
+//! the others' agents say as much to this one, of its own endpoints' sending; that is counted
+//! apart. Not counted: what the switch does with each frame, QUIC, and the switch's lanes.
 //!
-//! For instructions, which do not depend on what else the machine does, build it without link-time optimisation and run it twice; divide the difference
-//! of `Collected` by that of the samples:
+//! For instructions, which do not depend on what else the machine does, build it without link-time
+//! optimisation and run it twice; divide the difference of `Collected` by that of the samples:
 //!
 //! ```text
 //! for n in 2000 4000; do
@@ -127,7 +130,8 @@ fn measure(mode: &Mode, samples: u64) {
     );
 }
 
-/// What a sample takes: the median of the means of [`BATCH`] samples each, so that what else the machine does is left out as far as it comes and goes.
+/// What a sample takes: the median of the means of [`BATCH`] samples each, so that what else the
+/// machine does is left out as far as it comes and goes.
 fn median_ns(spent: &[(Duration, Duration)], of: impl Fn(&(Duration, Duration)) -> Duration) -> f64 {
     let mean = |batch: &[_]| batch.iter().map(&of).sum::<Duration>().as_nanos() as f64 / batch.len() as f64;
     let mut means: Vec<f64> = spent.chunks(BATCH).map(mean).collect();
@@ -172,7 +176,8 @@ impl Station {
     }
 }
 
-/// What a host would say that is as busy as this one: as many pairs, the other way round, and where they were from.
+/// What a host would say that is as busy as this one: as many pairs, the other way round, and where
+/// they were from.
 fn answer(host: &Arc<str>, datagram: &[u8]) -> (Arc<str>, Vec<u8>, u64) {
     let message = Message::read(datagram).expect("a message");
     let mut writer = Writer::new(message.lease_ms, 1, message.sequence);

@@ -1,7 +1,8 @@
-//! What an agent knows of the world: where in the cluster every endpoint is, and what its own switch promises.
+//! What an agent knows of the world: where in the cluster every endpoint is, and what its own
+//! switch promises.
 //!
-//! The cluster is one table for all agents of a process. Tenants are known by name, endpoints by tenant and address: numbers are each host's
-//! own.
+//! The cluster is one table for all agents of a process. Tenants are known by name, endpoints by
+//! tenant and address: numbers are each host's own.
 
 use datapath::program::{Attachment, EndpointId, Program, Share, Slots, TenantId};
 use datapath::units::Rate;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 /// Most addresses of one receiving endpoint that limits are told for; nearly all have one.
 const MOST_ADDRESSES: usize = 4;
 
-/// With so many tenants that have one address, on whatever networks, it is nobody's in the untagged one: looking through them takes time.
+/// With so many tenants that have one address, on whatever networks, it is nobody's in the untagged
+/// one: looking through them takes time.
 const MOST_CLAIMS: usize = 16;
 
 /// The hosts of a cluster, and which endpoint is on which.
@@ -42,7 +44,8 @@ impl Cluster {
         name
     }
 
-    /// Puts the endpoint with this address of a tenant on a host, which is added where it is new. The last place counts.
+    /// Puts the endpoint with this address of a tenant on a host, which is added where it is new.
+    /// The last place counts.
     pub fn place(&mut self, host: &str, tenant: &str, address: Mac) {
         let host = self.add_host(host);
         let tenant = self.places.get_key_value(tenant).map_or_else(|| tenant.into(), |(known, _)| known.clone());
@@ -61,7 +64,8 @@ impl Cluster {
         self.places.get(tenant)?.get(&address)
     }
 
-    /// The only host that has an endpoint with this address of one of `tenants`; `None` where there are several, or too many to tell.
+    /// The only host that has an endpoint with this address of one of `tenants`; `None` where there
+    /// are several, or too many to tell.
     fn only_host_of(&self, address: Mac, tenants: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
         let claims = self.claims.get(&address).filter(|claims| claims.len() < MOST_CLAIMS)?;
         let mut hosts = claims.iter().filter(|claim| tenants(&claim.tenant)).map(|claim| &claim.host);
@@ -108,7 +112,8 @@ pub(super) struct Tenant {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Endpoint {
     pub tenant: TenantId,
-    /// What it is called in messages: by the first few of its addresses. None where its addresses are learned.
+    /// What it is called in messages: by the first few of its addresses. None where its addresses
+    /// are learned.
     pub addresses: Vec<Mac>,
     pub ingress: Share,
 }
@@ -128,7 +133,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The directory of the switch that runs `program`, whose tenants are called `names`, in `cluster`.
+    /// The directory of the switch that runs `program`, whose tenants are called `names`, in
+    /// `cluster`.
     #[must_use]
     pub fn new(cluster: Arc<Cluster>, program: &Program, names: &Slots<String>) -> Directory {
         let mut directory = Directory { cluster, ..Directory::default() };
@@ -162,8 +168,9 @@ impl Directory {
         &self.cluster
     }
 
-    /// The host of who has this address in the network of an own tenant; `None` where no host of the cluster has it. If the tenant itself has
-    /// none such, in the untagged network that may be another tenant's endpoint, if only one host can be meant.
+    /// The host of who has this address in the network of an own tenant; `None` where no host of
+    /// the cluster has it. If the tenant itself has none such, in the untagged network that may be
+    /// another tenant's endpoint, if only one host can be meant.
     #[must_use]
     pub fn host_in_network_of(&self, tenant: TenantId, address: Mac) -> Option<&Arc<str>> {
         let tenant = self.tenants.get(tenant.0)?;
@@ -180,7 +187,8 @@ impl Directory {
         known.is_none_or(|tenant| tenant.shares_network)
     }
 
-    /// The endpoint of the own switch with this address in the network of a tenant: of that tenant, or in the untagged network of any.
+    /// The endpoint of the own switch with this address in the network of a tenant: of that tenant,
+    /// or in the untagged network of any.
     #[must_use]
     pub fn own(&self, tenant: &str, address: Mac) -> Option<EndpointId> {
         let own = self.numbers.get(tenant).and_then(|&number| self.own.get(&(number, address)));
@@ -188,7 +196,8 @@ impl Directory {
         own.or_else(untagged).copied()
     }
 
-    /// The host of who has this address in the network of an own endpoint, as [`Directory::host_in_network_of`].
+    /// The host of who has this address in the network of an own endpoint, as
+    /// [`Directory::host_in_network_of`].
     #[must_use]
     pub fn host_seen_by(&self, endpoint: EndpointId, address: Mac) -> Option<&Arc<str>> {
         self.host_in_network_of(self.endpoints.get(endpoint.0)?.tenant, address)

@@ -15,6 +15,7 @@ pub struct Tuning {
     pub to: Toward,
     /// At most this much.
     pub rate: Option<Rate>,
-    /// When its turn among those to the same receiver is, if that asked for it: after so much of the time of a frame, of 256.
+    /// When its turn among those to the same receiver is, if that asked for it: after so much of
+    /// the time of a frame, of 256.
     pub phase: Option<u8>,
 }

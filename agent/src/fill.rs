@@ -1,6 +1,8 @@
-//! The fluid model in integers: who gets what of a link. The same as `sim/src/fluid.rs`, which judges it.
+//! The fluid model in integers: who gets what of a link. The same as `sim/src/fluid.rs`, which
+//! judges it.
 
-/// A child of a level: at least `floor`, at most `ceiling`, and between them by weight. Rates in bits a second, up to 2^40.
+/// A child of a level: at least `floor`, at most `ceiling`, and between them by weight. Rates in
+/// bits a second, up to 2^40.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Child {
     /// What it has before others share.
@@ -14,7 +16,8 @@ pub struct Child {
 /// Fractional bits of [`Water`]: rates have 39 bits at most, so this is what fits.
 const FRACTION: u32 = 20;
 
-/// How high the water stands: the rate that each unit of weight has above its floor. `None`: all are at their ceilings and something is left.
+/// How high the water stands: the rate that each unit of weight has above its floor. `None`: all
+/// are at their ceilings and something is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Water(Option<u64>);
 
@@ -38,8 +41,8 @@ impl Water {
     }
 }
 
-/// Pours `total` over `children` into `rates`: floors first, then all rise by weight to their ceilings. Floors that do not fit shrink in
-/// proportion. `order` is memory that is used again.
+/// Pours `total` over `children` into `rates`: floors first, then all rise by weight to their
+/// ceilings. Floors that do not fit shrink in proportion. `order` is memory that is used again.
 pub fn fill(total: u64, children: &[Child], rates: &mut Vec<u64>, order: &mut Vec<(u64, u32)>) -> Water {
     rates.clear();
     let floors: u64 = children.iter().map(|child| child.floor).sum();

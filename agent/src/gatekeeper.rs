@@ -1,8 +1,10 @@
 //! The receiving side, controller `gatekeeper`: as Gatekeeper published it, to compare with.
 //!
-//! Every 10 ms it looks what each ingress queue dropped. Where the mean of the last ten samples is above D, the agent of the host whose endpoint
-//! sent the last dropped frame is notified, and halves everything that endpoint sends (LIM); each further notification halves again. Without
-//! them LIM grows back linearly ([`super::leases`]). Parameters, and what the paper leaves open: [`Gatekeeper`].
+//! Every 10 ms it looks what each ingress queue dropped. Where the mean of the last ten samples is
+//! above D, the agent of the host whose endpoint sent the last dropped frame is notified, and
+//! halves everything that endpoint sends (LIM); each further notification halves again. Without
+//! them LIM grows back linearly ([`super::leases`]). Parameters, and what the paper leaves open:
+//! [`Gatekeeper`].
 
 use super::Counters;
 use super::directory::Directory;
@@ -93,7 +95,8 @@ impl Controller {
     }
 }
 
-/// Notifies the host of `from` that it sends too much to an own endpoint. False where it cannot be told.
+/// Notifies the host of `from` that it sends too much to an own endpoint. False where it cannot be
+/// told.
 fn notify(now: Instant, endpoint: u32, from: Option<Mac>, directory: &Directory, post: &mut Post) -> bool {
     let (Some(from), Some(endpoint)) = (from, directory.endpoints.get(endpoint)) else { return false };
     let (Some(tenant), Some(&to)) = (directory.tenants.get(endpoint.tenant.0), endpoint.addresses.first()) else {

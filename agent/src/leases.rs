@@ -1,10 +1,13 @@
 //! The sending side: limits that other hosts' agents asked for, for as long as they do.
 //!
-//! A limit for a pair holds under a *lease*. One that is not renewed, or whose receiver said that it is over, is relaxed: raised by a quarter every
-//! [`RELAX_NS`] until it is as fast as the link, then lifted. So whatever becomes of a receiver, its host, or its messages, a sender is free
-//! again at most [`free_within_ns`] after the last that was heard. What a host's agent asked for in an earlier life ends sooner ([`ORPHAN_NS`]).
+//! A limit for a pair holds under a *lease*. One that is not renewed, or whose receiver said that
+//! it is over, is relaxed: raised by a quarter every [`RELAX_NS`] until it is as fast as the link,
+//! then lifted. So whatever becomes of a receiver, its host, or its messages, a sender is free
+//! again at most [`free_within_ns`] after the last that was heard. What a host's agent asked for in
+//! an earlier life ends sooner ([`ORPHAN_NS`]).
 //!
-//! Gatekeeper's limit of all that an endpoint sends (`LIM`) is halved by each notification and grows back linearly by itself.
+//! Gatekeeper's limit of all that an endpoint sends (`LIM`) is halved by each notification and
+//! grows back linearly by itself.
 
 use super::Settings;
 use super::events::{Toward, Tuning};
@@ -14,23 +17,27 @@ use datapath::wire::Mac;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most pairs of one switch that are limited at a time. Of these one host may ask for as many as are left free (dynamic thresholds, Choudhury and Hahne
-/// 1998): half where it is alone, and none can shut out the others.
+/// Most pairs of one switch that are limited at a time. Of these one host may ask for as many as
+/// are left free (dynamic thresholds, Choudhury and Hahne 1998): half where it is alone, and none
+/// can shut out the others.
 pub const MOST_LEASES: usize = 4096;
 /// Longest lease that is believed, in milliseconds.
 pub const MAX_LEASE_MS: u16 = 2000;
-/// Time between two raises of a limit whose lease ran out: a sample and a round trip, in which a receiver that is still in need asks again.
-/// Four of them are more than a doubling. (With one doubling each 10 ms, a receiver's new agent found its link overrun before it could speak.)
+/// Time between two raises of a limit whose lease ran out: a sample and a round trip, in which a
+/// receiver that is still in need asks again. Four of them are more than a doubling. (With one
+/// doubling each 10 ms, a receiver's new agent found its link overrun before it could speak.)
 pub const RELAX_NS: u64 = 2_500_000;
-/// When a host's new agent was heard of first, what the one before it asked for holds for so long, unless the new one asks for it too: it does not
-/// know whom it limits. Enough for it to measure for some samples, and to say what it wants although a word or two are lost.
+/// When a host's new agent was heard of first, what the one before it asked for holds for so long,
+/// unless the new one asks for it too: it does not know whom it limits. Enough for it to measure
+/// for some samples, and to say what it wants although a word or two are lost.
 pub const ORPHAN_NS: u64 = 20_000_000;
 /// Of a limit of which it is not known who asked: lives are larger.
 const NO_LIFE: u64 = 0;
 /// The slowest limit that is set, whatever is asked for: from here to 400 Gbit/s takes 68 raises.
 pub const SLOWEST: Rate = Rate(128_000);
 
-/// After how long nothing is left of a limit that was heard of last with this lease, on a link of this rate.
+/// After how long nothing is left of a limit that was heard of last with this lease, on a link of
+/// this rate.
 #[must_use]
 pub fn free_within_ns(lease_ms: u16, link: Rate) -> u64 {
     let doublings = (link.0 / SLOWEST.0).max(1).ilog2() + 1;
@@ -83,7 +90,8 @@ pub(super) struct Leases {
     brakes: BTreeMap<EndpointId, Brake>,
     /// What the switch is to be told.
     tunings: BTreeMap<(EndpointId, Toward), Option<Rate>>,
-    /// When the turn of those is that were asked for: a word that took longer to one sender than to another would bring them nearer to each other.
+    /// When the turn of those is that were asked for: a word that took longer to one sender than to
+    /// another would bring them nearer to each other.
     phases: BTreeMap<(EndpointId, Mac), u8>,
     /// Nothing is due before.
     next: Option<Instant>,
@@ -100,7 +108,8 @@ pub(super) enum Asked {
 }
 
 impl Leases {
-    /// `host` asks that `from` send `to` at most this rate for so many milliseconds; where that is new, from this phase on.
+    /// `host` asks that `from` send `to` at most this rate for so many milliseconds; where that is
+    /// new, from this phase on.
     pub fn limit(
         &mut self,
         now: Instant,
@@ -176,7 +185,8 @@ impl Leases {
         self.due(soon);
     }
 
-    /// A limit is in force that an earlier agent of this switch was asked for, by `host`: it runs out like any other.
+    /// A limit is in force that an earlier agent of this switch was asked for, by `host`: it runs
+    /// out like any other.
     pub fn adopt(&mut self, now: Instant, host: Arc<str>, from: EndpointId, to: Toward, rate: Rate) {
         match to {
             Toward::Address(to) => {
@@ -236,8 +246,9 @@ impl Leases {
         self.next = next;
     }
 
-    /// The world has changed: limits whose receiver is elsewhere now are relaxed, those of endpoints that are gone forgotten. `place` says
-    /// where a pair's receiver is, `is_own` whether an endpoint is still here.
+    /// The world has changed: limits whose receiver is elsewhere now are relaxed, those of
+    /// endpoints that are gone forgotten. `place` says where a pair's receiver is, `is_own` whether
+    /// an endpoint is still here.
     pub fn revise(
         &mut self,
         now: Instant,

@@ -1,20 +1,28 @@
 #![forbid(unsafe_code)]
-//! The congestion agent: the part of a switch that sees what arrives from other hosts and has their switches slow down who sends too much.
+//! The congestion agent: the part of a switch that sees what arrives from other hosts and has their
+//! switches slow down who sends too much.
 //!
-//! There is one for each switch with an uplink. It receives on behalf of its endpoints (controller [`rate`], or [`gatekeeper`] as published), and
-//! it obeys on behalf of its senders ([`leases`]): limits of pairs whatever controller is set, the published notifications, which halve all that
-//! an endpoint sends, only where that controller is. It has no clock, no socket and no thread: a shell calls it, in this order:
+//! There is one for each switch with an uplink. It receives on behalf of its endpoints (controller
+//! [`rate`], or [`gatekeeper`] as published), and it obeys on behalf of its senders ([`leases`]):
+//! limits of pairs whatever controller is set, the published notifications, which halve all that an
+//! endpoint sends, only where that controller is. It has no clock, no socket and no thread: a shell
+//! calls it, in this order:
 //!
-//! - outside events in: [`Agent::sample`] each millisecond while [`Agent::poll_timeout`] says so, with what the switch counted
-//!   ([`events`]); [`Agent::hear`] for each datagram of another agent, after whose host was authenticated; [`Agent::advance`] when
-//!   `poll_timeout` has come and there is nothing to sample;
+//! - outside events in: [`Agent::sample`] each millisecond while [`Agent::poll_timeout`] says so,
+//!   with what the switch counted ([`events`]); [`Agent::hear`] for each datagram of another agent,
+//!   after whose host was authenticated; [`Agent::advance`] when `poll_timeout` has come and there
+//!   is nothing to sample;
 //! - mutators: [`Agent::set_directory`] when the program, the configuration or the cluster changed;
-//! - work out, after any of these, until they give nothing: [`Agent::poll_tuning`] for the switch, [`Agent::poll_message`] for other hosts.
+//! - work out, after any of these, until they give nothing: [`Agent::poll_tuning`] for the switch,
+//!   [`Agent::poll_message`] for other hosts.
 //!
-//! What a peer can do is bounded: it may speak only for endpoints that the directory has at its host, and only about endpoints here, so
-//! what it can hold back is what is sent to it; how often is bounded, how many limits there are is bounded, of one host and of all, and each ends by
-//! itself ([`leases::free_within_ns`]). Nothing that is lost, doubled, late or forged does more than that. Where the published controller is set,
-//! a peer can have everything halved that an endpoint sends which also sends to it: that is how it was published. State grows with the hosts that it talks to, not with the cluster.
+//! What a peer can do is bounded: it may speak only for endpoints that the directory has at its
+//! host, and only about endpoints here, so what it can hold back is what is sent to it; how often
+//! is bounded, how many limits there are is bounded, of one host and of all, and each ends by
+//! itself ([`leases::free_within_ns`]). Nothing that is lost, doubled, late or forged does more
+//! than that. Where the published controller is set, a peer can have everything halved that an
+//! endpoint sends which also sends to it: that is how it was published. State grows with the hosts
+//! that it talks to, not with the cluster.
 
 pub mod directory;
 pub mod events;
@@ -42,7 +50,8 @@ use settings::ControllerKind;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a datagram, or a part of it, was not heeded. It is counted, and nothing else is to be done about it.
+/// Why a datagram, or a part of it, was not heeded. It is counted, and nothing else is to be done
+/// about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HearError {
     /// It is from no host of the cluster.
@@ -51,9 +60,11 @@ pub enum HearError {
     TooMuch,
     /// It is no message.
     Message(MessageError),
-    /// It was heard before, is too old, or the first of another life, which the next is to bear out.
+    /// It was heard before, is too old, or the first of another life, which the next is to bear
+    /// out.
     Replay,
-    /// So many of its pairs were not heeded: the receiver is not at the host that spoke, the sender is not here, or there was no room.
+    /// So many of its pairs were not heeded: the receiver is not at the host that spoke, the sender
+    /// is not here, or there was no room.
     Pairs(u32),
 }
 
@@ -87,7 +98,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The agent of host `me`, which is to be a host of the directory's cluster. `life` is to be larger at each start: wall-clock nanoseconds do.
+    /// The agent of host `me`, which is to be a host of the directory's cluster. `life` is to be
+    /// larger at each start: wall-clock nanoseconds do.
     #[must_use]
     pub fn new(settings: Settings, me: &str, life: u64, directory: Directory) -> Agent {
         Agent {
@@ -102,7 +114,8 @@ impl Agent {
         }
     }
 
-    /// When [`Agent::sample`] or [`Agent::advance`] is to be called next, without anything arriving; `None`: not before.
+    /// When [`Agent::sample`] or [`Agent::advance`] is to be called next, without anything
+    /// arriving; `None`: not before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let sample = match self.settings.controller {
@@ -127,7 +140,8 @@ impl Agent {
         }
     }
 
-    /// The switch has counted for `span_ns`: what arrived from the uplink, each pair at most once, and what became of the ingress queues.
+    /// The switch has counted for `span_ns`: what arrived from the uplink, each pair at most once,
+    /// and what became of the ingress queues.
     pub fn sample(&mut self, now: Instant, span_ns: u64, arrivals: &[Arrival], queues: &[QueueSample]) {
         self.counters.samples += 1;
         self.advance(now);
@@ -202,7 +216,8 @@ impl Agent {
                 Some(from) => self.directory.host_seen_by(from, pair.to),
                 None => self.directory.cluster().host_of(pair.tenant, pair.to),
             };
-            // What halves everything that an endpoint sends concerns other receivers too: only where that is the way that was chosen.
+            // What halves everything that an endpoint sends concerns other receivers too: only
+            // where that is the way that was chosen.
             let may = place == Some(host) && (pair.say != Say::Halve || halves);
             let Some(from) = from.filter(|_| may) else {
                 let counter = if may { &mut self.counters.foreign } else { &mut self.counters.lies };
@@ -230,7 +245,8 @@ impl Agent {
         if refused > 0 { Err(HearError::Pairs(refused)) } else { Ok(heeded) }
     }
 
-    /// The world has changed. Limits of receivers that are elsewhere now are relaxed, and what is gone is forgotten.
+    /// The world has changed. Limits of receivers that are elsewhere now are relaxed, and what is
+    /// gone is forgotten.
     pub fn set_directory(&mut self, now: Instant, directory: Directory) {
         self.directory = directory;
         let directory = &self.directory;
@@ -241,7 +257,8 @@ impl Agent {
         self.leases.revise(now, |endpoint| directory.endpoints.get(endpoint.0).is_some(), place);
     }
 
-    /// The switch has this limit since before this agent was there, at a planned restart. It runs out unless its receiver asks for it again.
+    /// The switch has this limit since before this agent was there, at a planned restart. It runs
+    /// out unless its receiver asks for it again.
     pub fn adopt(&mut self, now: Instant, from: EndpointId, to: Toward, rate: Rate) {
         let directory = &self.directory;
         let host = match to {
@@ -256,7 +273,8 @@ impl Agent {
         self.leases.poll()
     }
 
-    /// The next datagram, of at most [`message::MAX_DATAGRAM`] bytes, and the host whose agent it is for.
+    /// The next datagram, of at most [`message::MAX_DATAGRAM`] bytes, and the host whose agent it
+    /// is for.
     pub fn poll_message(&mut self) -> Option<(Arc<str>, Vec<u8>)> {
         self.post.poll()
     }

@@ -1,14 +1,16 @@
 //! What agents say to each other, as bytes.
 //!
-//! A datagram is at most [`MAX_DATAGRAM`] bytes and stands alone: what it says of one pair does not depend on another datagram having come.
-//! Numbers are big-endian.
+//! A datagram is at most [`MAX_DATAGRAM`] bytes and stands alone: what it says of one pair does not
+//! depend on another datagram having come. Numbers are big-endian.
 //!
 //! ```text
 //! version 1 | reserved 1 (0) | lease 2 (ms) | life 8 | sequence 8
 //! then until the end groups: length of name 1 | receiver's tenant's name | pairs 1 | pairs x (receiver 6 | sender 6 | rate 7 | phase 1)
 //! ```
-//! Rates are in 256 bit/s. Rate and phase of 0 lift the limit, of all ones they halve what the sender may send to everyone (Gatekeeper's notification). `life` grows with each
-//! start of the speaker, `sequence` with each of its datagrams to this host; what came before is told by them from what is new.
+//! Rates are in 256 bit/s. Rate and phase of 0 lift the limit, of all ones they halve what the
+//! sender may send to everyone (Gatekeeper's notification). `life` grows with each start of the
+//! speaker, `sequence` with each of its datagrams to this host; what came before is told by them
+//! from what is new.
 
 use datapath::units::Rate;
 use datapath::wire::Mac;
@@ -16,7 +18,8 @@ use std::fmt;
 
 /// The version that is spoken and understood.
 pub const VERSION: u8 = 1;
-/// Most bytes of a datagram: fits every path that carries IPv6 (RFC 8200, 1280 bytes) with QUIC's and UDP's headers around it.
+/// Most bytes of a datagram: fits every path that carries IPv6 (RFC 8200, 1280 bytes) with QUIC's
+/// and UDP's headers around it.
 pub const MAX_DATAGRAM: usize = 1200;
 /// Bytes before the groups.
 const HEAD: usize = 20;
@@ -32,8 +35,9 @@ const MAX_GROUP: usize = 255;
 /// What is said of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Say {
-    /// The sender may send this much to the receiver, for as long as the lease runs. If that is a new limit for it, it waits for so much of the time
-    /// of a frame, of 256, before it sends the first: then those that have to share do not meet on the way.
+    /// The sender may send this much to the receiver, for as long as the lease runs. If that is a
+    /// new limit for it, it waits for so much of the time of a frame, of 256, before it sends the
+    /// first: then those that have to share do not meet on the way.
     Rate(Rate, u8),
     /// It may send what it likes.
     Lift,
@@ -76,7 +80,8 @@ pub enum MessageError {
     Cut,
     /// A version that is not understood.
     Version(u8),
-    /// A tenant's name that is empty, too long or no text, a group without pairs, or a reserved byte that is set.
+    /// A tenant's name that is empty, too long or no text, a group without pairs, or a reserved
+    /// byte that is set.
     Malformed,
 }
 
@@ -179,8 +184,8 @@ impl Writer {
         Writer { bytes, group: None }
     }
 
-    /// Adds a pair; false, and nothing is added, where it does not fit any more. The tenant's name must be one that a configuration may
-    /// have.
+    /// Adds a pair; false, and nothing is added, where it does not fit any more. The tenant's name
+    /// must be one that a configuration may have.
     pub fn add(&mut self, pair: &Pair<'_>) -> bool {
         let group = self.group.filter(|&at| {
             let name = &self.bytes[at + 1..][..usize::from(self.bytes[at])];

@@ -1,6 +1,7 @@
 //! Rates that are measured, over two times.
 //!
-//! A meter is fed in samples in which something came; what it would have forgotten in those between is made up for at once.
+//! A meter is fed in samples in which something came; what it would have forgotten in those between
+//! is made up for at once.
 
 use super::rate::{FAST_NS, SAMPLE_NS, SLOW_NS};
 
@@ -34,7 +35,8 @@ impl Meter {
         }
     }
 
-    /// The rate that is to be reckoned with: the slow one, or the fast one where that is more by more than `noise`.
+    /// The rate that is to be reckoned with: the slow one, or the fast one where that is more by
+    /// more than `noise`.
     pub fn estimate(&self, noise: u64) -> u64 {
         self.slow.max(self.fast.saturating_sub(noise))
     }
@@ -77,8 +79,8 @@ impl Scale {
         Scale((8_000_000_000 << FRACTION) / span_ns.max(1))
     }
 
-    /// The same for a sample in which `counted` bytes were seen, of which no more than `possible` can have arrived: what a stall piled up
-    /// is not the rate of the sample after it.
+    /// The same for a sample in which `counted` bytes were seen, of which no more than `possible`
+    /// can have arrived: what a stall piled up is not the rate of the sample after it.
     pub fn bounded(self, counted: u64, possible: u64) -> Scale {
         if counted <= possible {
             return self;

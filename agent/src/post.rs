@@ -1,10 +1,13 @@
-//! The agents of other hosts: what is said to each and how often, and which of their datagrams are new.
+//! The agents of other hosts: what is said to each and how often, and which of their datagrams are
+//! new.
 //!
-//! Datagrams may be lost, doubled, late and out of order, and a peer may start anew. Each carries its speaker's life and a sequence number; a window
-//! of the last 64 (as IPsec has it, RFC 4303 section 3.4.3) lets each through once. A speaker whose life is older than what was heard (its
-//! clock was set back) is believed when nothing was heard of it for longer than any lease. One that leaps ahead, into another life or beyond the
-//! window, is believed when a second datagram says the same: where the transport lets damage through, one wrong byte must not make all that
-//! is said afterwards look old.
+//! Datagrams may be lost, doubled, late and out of order, and a peer may start anew. Each carries
+//! its speaker's life and a sequence number; a window of the last 64 (as IPsec has it, RFC 4303
+//! section 3.4.3) lets each through once. A speaker whose life is older than what was heard (its
+//! clock was set back) is believed when nothing was heard of it for longer than any lease. One that
+//! leaps ahead, into another life or beyond the window, is believed when a second datagram says the
+//! same: where the transport lets damage through, one wrong byte must not make all that is said
+//! afterwards look old.
 
 use super::leases::MAX_LEASE_MS;
 use super::message::{Pair, Writer};
@@ -12,7 +15,8 @@ use datapath::units::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Datagrams a second that are sent to all peers together, when it goes on for long: what issue 4 allows a host with 50 peers.
+/// Datagrams a second that are sent to all peers together, when it goes on for long: what issue 4
+/// allows a host with 50 peers.
 const SEND_PER_SECOND: u64 = 500;
 /// Datagrams that may be sent at once: a few words to each of many senders when a flood begins.
 const SEND_BURST: u64 = 1024;
@@ -26,7 +30,8 @@ const HEAR_BURST: u64 = 256;
 const MAX_OUTBOX: usize = 1024;
 /// Numbers that are remembered one by one: the bits of a word.
 const WINDOW: u64 = 64;
-/// Nothing heard for so long, and an older life counts as a new one: twice the longest lease, so that nothing of the other is in force.
+/// Nothing heard for so long, and an older life counts as a new one: twice the longest lease, so
+/// that nothing of the other is in force.
 const FORGET_NS: u64 = 2 * MAX_LEASE_MS as u64 * 1_000_000;
 
 /// So many a second, and so many at once.
@@ -196,12 +201,14 @@ impl Post {
         self.outbox.retain(|(host, _)| is_there(host));
     }
 
-    /// Whether a datagram may be sent now, which is then as good as sent. Only what is urgent uses the reserve.
+    /// Whether a datagram may be sent now, which is then as good as sent. Only what is urgent uses
+    /// the reserve.
     pub fn may_send(&mut self, now: Instant, urgent: bool) -> bool {
         self.outbox.len() < MAX_OUTBOX && self.sending.take(now, if urgent { 0 } else { SEND_RESERVE })
     }
 
-    /// Writes datagrams to one peer: as few as hold what `pairs` gives, and no more than may be sent. Returns how many pairs were said.
+    /// Writes datagrams to one peer: as few as hold what `pairs` gives, and no more than may be
+    /// sent. Returns how many pairs were said.
     pub fn write<'a>(
         &mut self,
         now: Instant,
@@ -236,8 +243,9 @@ impl Post {
         said
     }
 
-    /// Lets a peer know that there is a new agent here, with a datagram that says nothing else, unless it was spoken to within `spacing_ns`. That is
-    /// the first to be left out where much is said.
+    /// Lets a peer know that there is a new agent here, with a datagram that says nothing else,
+    /// unless it was spoken to within `spacing_ns`. That is the first to be left out where much is
+    /// said.
     pub fn greet(&mut self, now: Instant, to: u32, spacing_ns: u64) {
         let peer = &self.peers[to as usize];
         let spoken_at = peer.sent_at.max(peer.greeted_at);

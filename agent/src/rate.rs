@@ -1,35 +1,48 @@
 //! The receiving side, controller `rate`: an explicit rate for each pair of sender and receiver.
 //!
-//! Senders of other hosts meet in the network's queue before this host, where nobody isolates. What they send together must stay under the link's
-//! rate, or frames of tenants within their guarantees are lost with the others'. So the receiver, which knows what it promised and sees what
-//! arrives, computes what each sender may send to each endpoint, and tells the senders' switches, which hold it there, for that pair only.
+//! Senders of other hosts meet in the network's queue before this host, where nobody isolates. What
+//! they send together must stay under the link's rate, or frames of tenants within their guarantees
+//! are lost with the others'. So the receiver, which knows what it promised and sees what arrives,
+//! computes what each sender may send to each endpoint, and tells the senders' switches, which hold
+//! it there, for that pair only.
 //!
-//! Each sample (1 ms); with many senders only the first step each sample, and all of them (a *turn*) each 8 ms and at once when there is news
-//! ([`news`]):
-//! 1. **Measure** what arrives for each endpoint, and from each sender, over 2 ms and over 16 ms ([`super::meter`]).
-//! 2. **Demand.** Whoever is not limited wants what arrives. Who is limited and uses it up wants more: any amount. There is contention while
-//!    at least two endpoints receive something; one alone has the whole link, without headroom ([`alone`] has the exception).
-//! 3. **Divide** the link's rate less the headroom by the fluid model of guarantees, limits and weights ([`divide`]). The height at which the
-//!    water stands says what anyone could have who wanted more, as RCP's one rate does for a router: so a sender that slows down needs no new
+//! Each sample (1 ms); with many senders only the first step each sample, and all of them (a
+//! *turn*) each 8 ms and at once when there is news ([`news`]):
+//! 1. **Measure** what arrives for each endpoint, and from each sender, over 2 ms and over 16 ms
+//!    ([`super::meter`]).
+//! 2. **Demand.** Whoever is not limited wants what arrives. Who is limited and uses it up wants
+//!    more: any amount. There is contention while at least two endpoints receive something; one
+//!    alone has the whole link, without headroom ([`alone`] has the exception).
+//! 3. **Divide** the link's rate less the headroom by the fluid model of guarantees, limits and
+//!    weights ([`divide`]). The height at which the water stands says what anyone could have who
+//!    wanted more, as RCP's one rate does for a router: so a sender that slows down needs no new
 //!    limit, and one that grows finds its share at once.
-//! 4. **Limit** the largest senders of an endpoint that receives more than its share, max-min among them: what one does not use of its
-//!    limit, for 64 ms, the others have, and sooner where few are limited ([`stretch`]). No pair within its share has a limit, which leaves a
-//!    growing TCP alone. Limits go when for 50 ms nobody wanted more than there is.
-//! 5. **Tell** the hosts ([`tell`]): new limits and large cuts at once, the rest gathered; everything again before its lease runs out.
+//! 4. **Limit** the largest senders of an endpoint that receives more than its share, max-min among
+//!    them: what one does not use of its limit, for 64 ms, the others have, and sooner where few
+//!    are limited ([`stretch`]). No pair within its share has a limit, which leaves a growing TCP
+//!    alone. Limits go when for 50 ms nobody wanted more than there is.
+//! 5. **Tell** the hosts ([`tell`]): new limits and large cuts at once, the rest gathered;
+//!    everything again before its lease runs out.
 //!
 //! Three things make up for what cannot be seen from here:
-//! - *A flood begins*: the link is full and an endpoint receives more than its share from senders that have no limit. How much more they send is
-//!   unknown, since the network drops it, and so is what the others lose. For 8 ms each endpoint that received anything lately counts as wanting
+//! - *A flood begins*: the link is full and an endpoint receives more than its share from senders
+//!   that have no limit. How much more they send is unknown, since the network drops it, and so is
+//!   what the others lose. For 8 ms each endpoint that received anything lately counts as wanting
 //!   all of its guarantee.
-//! - *A standing queue*: at (1 - h) C inflow a queue of 256 KiB in the network would need 105 ms to drain. While the link stays full although all
-//!   are limited, those are held an eighth of the link lower, for 24 ms at most, not more often than each 100 ms.
-//! - *Who ignores its limit* still counts for its arrivals, so that the others keep what is left, in order and without loss in the network, and
-//!   never less than their guarantees; it is named in the report. A sender that cannot be told, because no host of the cluster has it, is held
-//!   at the receiver by scheduler and CoDel, and treated likewise if that does not slow it down.
+//! - *A standing queue*: at (1 - h) C inflow a queue of 256 KiB in the network would need 105 ms to
+//!   drain. While the link stays full although all are limited, those are held an eighth of the
+//!   link lower, for 24 ms at most, not more often than each 100 ms.
+//! - *Who ignores its limit* still counts for its arrivals, so that the others keep what is left,
+//!   in order and without loss in the network, and never less than their guarantees; it is named in
+//!   the report. A sender that cannot be told, because no host of the cluster has it, is held at
+//!   the receiver by scheduler and CoDel, and treated likewise if that does not slow it down.
 //!
-//! Literature: EyeQ (NSDI 2013) for rates from the receiver at all, each 200 us, with 10 % headroom; RCP (Dukkipati 2008) for one explicit rate
-//! instead of probing; Gatekeeper (2011) for the promise; hClock (2013) for guarantee, limit and share in two levels. Unlike EyeQ,
-//! nothing is held back without contention (of a link that one alone fills, what clocks differ and now and then a probe: [`alone`]), and demand is measured for each pair, so that what one does not use is another's within some samples.
+//! Literature: EyeQ (NSDI 2013) for rates from the receiver at all, each 200 us, with 10 %
+//! headroom; RCP (Dukkipati 2008) for one explicit rate instead of probing; Gatekeeper (2011) for
+//! the promise; hClock (2013) for guarantee, limit and share in two levels. Unlike EyeQ, nothing is
+//! held back without contention (of a link that one alone fills, what clocks differ and now and
+//! then a probe: [`alone`]), and demand is measured for each pair, so that what one does not use is
+//! another's within some samples.
 
 mod alone;
 mod cycle;
@@ -52,18 +65,22 @@ use divide::Divider;
 use news::{News, Turns};
 use pair::Pair;
 
-/// Time between two samples, in nanoseconds: some times the round trip of a data centre, and with it half of what a victim waits.
+/// Time between two samples, in nanoseconds: some times the round trip of a data centre, and with
+/// it half of what a victim waits.
 pub const SAMPLE_NS: u64 = 1_000_000;
 /// Over what a flood is recognised: two samples.
 pub(super) const FAST_NS: u64 = 2_000_000;
-/// Over what steady traffic is measured: at 10 Mbit/s 13 frames, enough for shares of a hundred endpoints, and short enough to hand over what an
-/// endpoint leaves within some tens of milliseconds.
+/// Over what steady traffic is measured: at 10 Mbit/s 13 frames, enough for shares of a hundred
+/// endpoints, and short enough to hand over what an endpoint leaves within some tens of
+/// milliseconds.
 pub(super) const SLOW_NS: u64 = 16_000_000;
-/// Over what the link counts as staying full: longer than one offloaded frame of a bursty sender makes it so.
+/// Over what the link counts as staying full: longer than one offloaded frame of a bursty sender
+/// makes it so.
 const FULL_NS: u64 = 4_000_000;
 /// An endpoint contends for so long after a frame: as the scheduler's `CONTENDED_NS`.
 const ACTIVE_NS: u64 = 100_000_000;
-/// For so long guarantees count as wanted after a flood began, and after the link was full then: two samples, a round trip, and a network queue of 256 KiB, twice.
+/// For so long guarantees count as wanted after a flood began, and after the link was full then:
+/// two samples, a round trip, and a network queue of 256 KiB, twice.
 const SUSPECT_NS: u64 = 8_000_000;
 /// For so long nobody must have wanted more than there is before limits go.
 const CALM_NS: u64 = 50_000_000;
@@ -72,24 +89,29 @@ const STANDS_NS: u64 = 8_000_000;
 /// An undershoot lasts no longer, and the next begins no earlier.
 const DRAIN_NS: u64 = 24_000_000;
 const DRAIN_AGAIN_NS: u64 = 100_000_000;
-/// What an undershoot takes off the limited senders together, as a part of the link (one in), and at most half of what they have.
+/// What an undershoot takes off the limited senders together, as a part of the link (one in), and
+/// at most half of what they have.
 const DRAIN_PART: u64 = 8;
-/// What a rate over [`FAST_NS`] may be above the truth because frames are not divisible, as a part of the link (one in): a burst of 6 KB.
+/// What a rate over [`FAST_NS`] may be above the truth because frames are not divisible, as a part
+/// of the link (one in): a burst of 6 KB.
 const NOISE_PART: u64 = 40;
-/// What a sample may have more than the link carries, as a part of it (one in), because frames and the loop's turns are not divisible. What is
-/// beyond was piled up by a stall.
+/// What a sample may have more than the link carries, as a part of it (one in), because frames and
+/// the loop's turns are not divisible. What is beyond was piled up by a stall.
 const PILED_PART: u64 = 8;
 /// Over what the wire's own rate is measured: some times longer than a host stalls.
 const WIRE_NS: u64 = 256_000_000;
-/// A receiver whose fast rate is above its slow one by this part (one in) grows; then this part of its rate (one in) is kept for it beyond what
-/// arrives, and given back over such a time when it does not grow any more.
+/// A receiver whose fast rate is above its slow one by this part (one in) grows; then this part of
+/// its rate (one in) is kept for it beyond what arrives, and given back over such a time when it
+/// does not grow any more.
 const GROWS_PART: u64 = 16;
 const AHEAD_PART: u64 = 8;
 const AHEAD_NS: u64 = 16 * SAMPLE_NS;
-/// What a receiver wanted of its tenant's guarantee on a link that was full it goes on wanting for about so long: a TCP that lost something is back
-/// after some round trips, and should not find its place taken.
+/// What a receiver wanted of its tenant's guarantee on a link that was full it goes on wanting for
+/// about so long: a TCP that lost something is back after some round trips, and should not find its
+/// place taken.
 const HOLD_NS: u64 = 64_000_000;
-/// A receiver whose senders' level is stretched gets too much at this part beyond its share (one in).
+/// A receiver whose senders' level is stretched gets too much at this part beyond its share (one
+/// in).
 const FLOODS_PART: u64 = 8;
 /// There is room on the link while this part of what may be divided (one in) does not arrive.
 const ROOM_PART: u64 = 32;
@@ -101,9 +123,11 @@ const MOST_PAIRS_ALL: usize = 16_384;
 const FORGET_NS: u64 = 1_000_000_000;
 /// How often endpoints are looked through for such.
 const SWEEP_NS: u64 = 250_000_000;
-/// With no more senders than these there is a turn each sample: it costs little, and what some of them have of the link deserves it.
+/// With no more senders than these there is a turn each sample: it costs little, and what some of
+/// them have of the link deserves it.
 const FEW_PAIRS: usize = 64;
-/// With more, there is a turn this often without news: half of the time over which steady traffic is measured.
+/// With more, there is a turn this often without news: half of the time over which steady traffic
+/// is measured.
 const TURN_NS: u64 = 8_000_000;
 
 /// An endpoint that receives.
@@ -210,8 +234,9 @@ impl Receiver {
         }
     }
 
-    /// What it wants: what arrives, and where that grows while the link is full, an eighth more. So the others make room in a few steps and
-    /// not with a word to each of their senders every millisecond.
+    /// What it wants: what arrives, and where that grows while the link is full, an eighth more. So
+    /// the others make room in a few steps and not with a word to each of their senders every
+    /// millisecond.
     fn foresee(&mut self, estimate: u64, is_full: bool, elapsed_ns: u64) -> u64 {
         let grows = self.meter.fast > self.meter.slow + self.meter.slow / GROWS_PART + pair::FRAME_FAST;
         if is_full && grows && estimate > self.ahead {
@@ -295,8 +320,9 @@ impl Controller {
         }
     }
 
-    /// How the bytes of a sample become rates. More than the link carries was piled up by a stall, unless it goes on: then the wire is faster
-    /// than the uplink was said to be, and what arrives is what is sent.
+    /// How the bytes of a sample become rates. More than the link carries was piled up by a stall,
+    /// unless it goes on: then the wire is faster than the uplink was said to be, and what arrives
+    /// is what is sent.
     fn scale(&mut self, span_ns: u64, counted: u64, link: Rate) -> Scale {
         let scale = Scale::new(span_ns);
         self.state.wire = toward(self.state.wire, scale.rate(counted), span_ns, WIRE_NS);
@@ -447,11 +473,13 @@ impl Controller {
         self.state.has_room = total < capacity - capacity / ROOM_PART;
     }
 
-    /// Computes every receiver's share of `capacity`. False where nobody wants more than there is. Where losses in the network are possible,
-    /// senders without limits that take more than `slack` beyond the shares are a flood.
+    /// Computes every receiver's share of `capacity`. False where nobody wants more than there is.
+    /// Where losses in the network are possible, senders without limits that take more than `slack`
+    /// beyond the shares are a flood.
     fn divide(&mut self, now: Instant, capacity: u64, total: u64, slack: Option<u64>, directory: &Directory) -> bool {
         let mut suspect = now < self.state.suspect_until;
-        // With all guarantees wanted, none has less than its own: often this is enough to see that there is no flood.
+        // With all guarantees wanted, none has less than its own: often this is enough to see that
+        // there is no flood.
         let guarantee = |index| directory.endpoints.get(index).map_or(0, |endpoint| endpoint.ingress.guarantee.0);
         let receivers = self.active.iter().map(|&index| (index, &self.receivers[index as usize]));
         let most: u64 = receivers.map(|(index, receiver)| receiver.loose.saturating_sub(guarantee(index))).sum();
@@ -468,7 +496,8 @@ impl Controller {
         self.divider.divide(capacity, suspect, &self.active, &mut self.receivers, directory)
     }
 
-    /// Nobody wants more than there is: limits stay as they are, and go when it has been so for long.
+    /// Nobody wants more than there is: limits stay as they are, and go when it has been so for
+    /// long.
     fn calm(&mut self, now: Instant, directory: &Directory, post: &mut Post, counters: &mut Counters) {
         let since = *self.state.calm_since.get_or_insert(now);
         if now.since(since) >= CALM_NS {
@@ -476,7 +505,8 @@ impl Controller {
         }
     }
 
-    /// How much less the limited senders get, as a part in 2^16, so that a queue that stands in the network drains.
+    /// How much less the limited senders get, as a part in 2^16, so that a queue that stands in the
+    /// network drains.
     fn undershoot(&mut self, now: Instant, total: u64, is_full: bool, link: u64) -> u64 {
         let may_begin = self.state.drain_since.is_none_or(|since| now.since(since) >= DRAIN_AGAIN_NS);
         // A few frames more than usual are no queue that stands.
@@ -484,7 +514,8 @@ impl Controller {
         if is_full && !self.state.draining && may_begin && stands && self.limited > 0 {
             (self.state.draining, self.state.drain_since) = (true, Some(now));
         }
-        // As soon as nothing stands any more, what arrives is what is sent. In a sample one frame may be missing.
+        // As soon as nothing stands any more, what arrives is what is sent. In a sample one frame
+        // may be missing.
         let is_drained = total + pair::FRAME_SAMPLE < link - link / DRAIN_PART / 2;
         let is_over = self.state.drain_since.is_none_or(|since| now.since(since) >= DRAIN_NS);
         self.state.draining &= !is_drained && !is_over;

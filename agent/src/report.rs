@@ -1,4 +1,5 @@
-//! What an agent can tell people: who is limited, by whom and why, who ignores it, and whom it talks to.
+//! What an agent can tell people: who is limited, by whom and why, who ignores it, and whom it
+//! talks to.
 
 pub use super::leases::Obeyed;
 pub use super::post::PeerCounts;
@@ -78,7 +79,8 @@ pub struct Counters {
     pub replays: u64,
     /// Datagrams beyond what one host may send.
     pub floods: u64,
-    /// Pairs whose receiver is not at the host that spoke, or of which it said what it may not: Gatekeeper's notifications where that is not set.
+    /// Pairs whose receiver is not at the host that spoke, or of which it said what it may not:
+    /// Gatekeeper's notifications where that is not set.
     pub lies: u64,
     /// Pairs whose sender is not here.
     pub foreign: u64,

@@ -15,21 +15,24 @@ pub enum ControllerKind {
 /// Most samples that are averaged.
 pub const MOST_SAMPLES: u32 = 32;
 
-/// Parameters of Gatekeeper's controller. The first three are the paper's, the others it leaves open.
+/// Parameters of Gatekeeper's controller. The first three are the paper's, the others it leaves
+/// open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gatekeeper {
     /// Time between two samples of the queues, in nanoseconds: 10 ms.
     pub sample_ns: u64,
     /// Samples over which drops are averaged: 10. At most 32.
     pub samples: u32,
-    /// D: the rate of drops above which a sender is notified, in millionths of the headroom: half of it. No queue can drop more than the headroom
-    /// while the others are served what arrives for them.
+    /// D: the rate of drops above which a sender is notified, in millionths of the headroom: half
+    /// of it. No queue can drop more than the headroom while the others are served what arrives for
+    /// them.
     pub drop_ppm: u32,
-    /// Time between two notifications for one queue, in nanoseconds. Ours: as long as the average reaches back, so that a notification is not
-    /// repeated before it can show.
+    /// Time between two notifications for one queue, in nanoseconds. Ours: as long as the average
+    /// reaches back, so that a notification is not repeated before it can show.
     pub notify_ns: u64,
-    /// Time in which a limit grows from nothing to the link's rate, in nanoseconds. Ours: 10 s, a hundred decisions: a flood that was halved
-    /// four times exceeds its receiver again after a second, not at once.
+    /// Time in which a limit grows from nothing to the link's rate, in nanoseconds. Ours: 10 s, a
+    /// hundred decisions: a flood that was halved four times exceeds its receiver again after a
+    /// second, not at once.
     pub recovery_ns: u64,
 }
 

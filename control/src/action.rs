@@ -1,8 +1,11 @@
-//! Actions: the whole management surface. The command line, HTTP and the file only translate into them.
+//! Actions: the whole management surface. The command line, HTTP and the file only translate into
+//! them.
 //!
-//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a tenant, an endpoint, a service, its backend, a link, the cluster or a member
-//! of it. Its keys are those of the file (`docs/reference/configuration.md`), read by the same reader. [`apply`] does a list of actions to a configuration, all or none of
-//! them; [`between`] is the list that turns one configuration into another, so that a file is the list from nothing to what it says.
+//! An action adds, sets or deletes one *thing*: the daemon's settings, a switch, its uplink, a
+//! tenant, an endpoint, a service, its backend, a link, the cluster or a member of it. Its keys are
+//! those of the file (`docs/reference/configuration.md`), read by the same reader. [`apply`] does a
+//! list of actions to a configuration, all or none of them; [`between`] is the list that turns one
+//! configuration into another, so that a file is the list from nothing to what it says.
 //!
 //! ```
 //! use control::action::{Action, apply};
@@ -303,7 +306,8 @@ fn set(draft: &mut Draft, kind: Kind, names: &[&str], keys: &Keys) -> Result<(),
             if value.is_null() && old.remove(key).is_some() {
                 continue;
             }
-            // A key that was not there and is to have its default is left to the reader, who knows the names.
+            // A key that was not there and is to have its default is left to the reader, who knows
+            // the names.
             old.insert(key.clone(), value.clone());
         }
         old

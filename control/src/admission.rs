@@ -1,7 +1,7 @@
 //! Admission: do the promises fit the link?
 //!
-//! In each direction the tenants' guarantees together may be at most what the scheduler is sure to deliver: the uplink's rate on egress,
-//! the rate less the headroom on ingress.
+//! In each direction the tenants' guarantees together may be at most what the scheduler is sure to
+//! deliver: the uplink's rate on egress, the rate less the headroom on ingress.
 
 use crate::config::{Knobs, Switch, Tenant, Uplink};
 use datapath::program::Attachment;

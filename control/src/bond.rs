@@ -1,16 +1,17 @@
 //! The policy of a bond: which of its members carry frames, and which is the active one.
 //!
-//! What links do comes in as events, what the switch is to do goes out as commands; there is no clock and no I/O here. Names,
-//! defaults and meanings are those of Linux `Documentation/networking/bonding.rst`. A link that comes up is used after `updelay`,
-//! one that goes down is given up after `downdelay`; both count anew at each change, and `updelay` is skipped while no member
-//! is up.
+//! What links do comes in as events, what the switch is to do goes out as commands; there is no
+//! clock and no I/O here. Names, defaults and meanings are those of Linux
+//! `Documentation/networking/bonding.rst`. A link that comes up is used after `updelay`, one that
+//! goes down is given up after `downdelay`; both count anew at each change, and `updelay` is
+//! skipped while no member is up.
 
 use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode};
 use datapath::units::Instant;
 use std::collections::VecDeque;
 
-/// How often the links of members are asked where nothing is said, in nanoseconds. Linux has 0, no monitoring, and warns of it;
-/// its document recommends 100 ms.
+/// How often the links of members are asked where nothing is said, in nanoseconds. Linux has 0, no
+/// monitoring, and warns of it; its document recommends 100 ms.
 pub const DEFAULT_MIIMON_NS: u64 = 100_000_000;
 /// Notices after a failover where nothing is said.
 pub const DEFAULT_NOTICES: u32 = 1;
@@ -23,7 +24,8 @@ pub enum Reselect {
     /// `always`: when a better one comes up.
     #[default]
     Always,
-    /// `better`: when one comes up that is better and faster, or as fast and full duplex where the active one is not.
+    /// `better`: when one comes up that is better and faster, or as fast and full duplex where the
+    /// active one is not.
     Better,
     /// `failure`: never.
     Failure,
@@ -46,7 +48,8 @@ pub struct Settings {
     pub primary: Option<MemberId>,
     /// When another becomes the active one although that is up.
     pub reselect: Reselect,
-    /// By member: of those that are up, the one with the most is the active one; the first in the configuration where several have it.
+    /// By member: of those that are up, the one with the most is the active one; the first in the
+    /// configuration where several have it.
     pub priorities: Vec<i32>,
 }
 
@@ -72,8 +75,8 @@ pub enum Command {
     Notify(MemberId),
 }
 
-/// The policy of one bond: events in by `set_link` and `set_settings`, commands out by `poll` until it gives `None`; come back at
-/// `poll_timeout`.
+/// The policy of one bond: events in by `set_link` and `set_settings`, commands out by `poll` until
+/// it gives `None`; come back at `poll_timeout`.
 #[derive(Debug)]
 pub struct Policy {
     settings: Settings,
@@ -94,7 +97,8 @@ struct Member {
 }
 
 impl Policy {
-    /// The policy of a bond whose members have these states in the switch, of whose links nothing is known.
+    /// The policy of a bond whose members have these states in the switch, of whose links nothing
+    /// is known.
     #[must_use]
     pub fn new(settings: Settings, states: &[MemberState], active: Option<MemberId>) -> Policy {
         let member = |&state: &MemberState| Member { is_used: state == MemberState::Distributing, ..Member::default() };
@@ -130,7 +134,8 @@ impl Policy {
         }
     }
 
-    /// The operator chose the active member; it stays so until it fails or another is preferred. Nothing where it is not up.
+    /// The operator chose the active member; it stays so until it fails or another is preferred.
+    /// Nothing where it is not up.
     pub fn set_active(&mut self, member: MemberId) {
         if self.is_used(member) {
             self.become_active(Some(member));

@@ -1,5 +1,5 @@
-//! Checking a configuration for what no single value shows: names and addresses that clash, ports used twice, links with a loose end,
-//! keys that contradict each other, promises that do not fit.
+//! Checking a configuration for what no single value shows: names and addresses that clash, ports
+//! used twice, links with a loose end, keys that contradict each other, promises that do not fit.
 
 mod bond;
 mod cluster;
@@ -30,8 +30,8 @@ impl Findings {
         self.0.push(Problem::error(place, message, remedy));
     }
 
-    /// Whether what is found next is among those that people are shown: only then is it looked for what may
-    /// have been meant.
+    /// Whether what is found next is among those that people are shown: only then is it looked for
+    /// what may have been meant.
     fn will_be_shown(&self) -> bool {
         self.0.len() < MOST_SHOWN
     }
@@ -41,7 +41,8 @@ impl Findings {
     }
 }
 
-/// Everything that is wrong with `config`. An empty name or a missing locator has been reported by whoever read it.
+/// Everything that is wrong with `config`. An empty name or a missing locator has been reported by
+/// whoever read it.
 pub(crate) fn check(config: &Config) -> Vec<Problem> {
     let mut findings = Findings::default();
     if config.switches.is_empty() {
@@ -137,7 +138,8 @@ fn check_endpoint(findings: &mut Findings, switch: &Switch, tenant: &Tenant, end
     }
 }
 
-/// In a network that tenants share, only declared addresses count unless the operator says otherwise.
+/// In a network that tenants share, only declared addresses count unless the operator says
+/// otherwise.
 fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
     let name = &endpoint.name;
     if endpoint.is_undeclared() {
@@ -155,7 +157,8 @@ fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
     }
 }
 
-/// An endpoint whose packets may be too long for the uplink. Of a device that Levada makes, and of which nothing is said, the MTU is lowered.
+/// An endpoint whose packets may be too long for the uplink. Of a device that Levada makes, and of
+/// which nothing is said, the MTU is lowered.
 fn check_room(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint, room: u32, uplink: u32, place: &Place) {
     let mtu = endpoint.device.mtu;
     let (message, remedy) = match (tenant.attachment, &endpoint.device.locator) {
@@ -228,7 +231,8 @@ fn unique_networks(findings: &mut Findings, switch: &Switch, tenants: &Place) {
     }
 }
 
-/// A MAC address may be on one endpoint of a network: a tenant's own, or the untagged one that several share.
+/// A MAC address may be on one endpoint of a network: a tenant's own, or the untagged one that
+/// several share.
 fn unique_macs(findings: &mut Findings, switch: &Switch, tenants: &Place) {
     const UNTAGGED: usize = usize::MAX;
     let mut seen: BTreeMap<(usize, Mac), &str> = BTreeMap::new();

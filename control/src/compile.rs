@@ -1,4 +1,5 @@
-//! Compiling a configuration without errors into a plan: names become numbers, defaults that depend on other values are filled in.
+//! Compiling a configuration without errors into a plan: names become numbers, defaults that depend
+//! on other values are filled in.
 
 mod services;
 mod talk;
@@ -39,7 +40,8 @@ impl Switch {
     }
 }
 
-/// Compiles `config`, in which `check` found no error. Who is in `previous` already keeps its number.
+/// Compiles `config`, in which `check` found no error. Who is in `previous` already keeps its
+/// number.
 #[must_use]
 pub fn compile(config: &Config, previous: Option<&Plan>) -> Plan {
     let had = previous.map(|plan| plan.links.iter().map(|(id, (name, _))| (name.as_str(), id)).collect());
@@ -188,7 +190,8 @@ fn bond_plan(bond: &config::Bond) -> BondPlan {
     }
 }
 
-/// The device of an endpoint. Where frames leave in tunnels, a device that is made takes no longer packets than fit in.
+/// The device of an endpoint. Where frames leave in tunnels, a device that is made takes no longer
+/// packets than fit in.
 fn fitted<'a>(switch: &Switch, tenant: &Tenant, endpoint: &'a Endpoint) -> Cow<'a, Device> {
     let device = &endpoint.device;
     match (&switch.uplink, &device.locator) {
@@ -221,7 +224,8 @@ impl Numbers {
                 endpoints.insert(name.clone(), id);
                 ports.insert(Owner::Endpoint(name), endpoint.port.0);
             }
-            // A port that becomes one of several, or is the one of them that is left, keeps its number.
+            // A port that becomes one of several, or is the one of them that is left, keeps its
+            // number.
             for port in uplink_ports(plan) {
                 let name = plan.ports[port.0 as usize].locator.device_name();
                 ports.insert(Owner::Member(name), port.0);
@@ -314,7 +318,8 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
     }
 }
 
-/// The discipline of an endpoint's queues: its own, its tenant's, or that of the uplink where its frames go there.
+/// The discipline of an endpoint's queues: its own, its tenant's, or that of the uplink where its
+/// frames go there.
 fn discipline(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint) -> Option<Discipline> {
     let uplink = switch.uplink.as_ref().filter(|_| tenant.attachment != Attachment::Isolated);
     // Where the switch speaks ECN for guests, a queue that marks tells them most.
@@ -433,7 +438,8 @@ impl<'a> Ports<'a> {
                 mtu: device.mtu,
             }),
         };
-        // A datagram to a VDE client is one whole frame; what a guest takes is known when its driver has said it.
+        // A datagram to a VDE client is one whole frame; what a guest takes is known when its
+        // driver has said it.
         let is_plain = matches!(kind, PortKind::Vde(_) | PortKind::VhostUser(_));
         let offload = if is_plain { OffloadSupport::NONE } else { OffloadSupport::ALL };
         self.plans.set(id.0, Some(PortPlan { locator, kind }));
@@ -441,7 +447,8 @@ impl<'a> Ports<'a> {
     }
 }
 
-/// How long a guest's offloaded packets may be that leave in tunnels. An interface takes those of TCP whole over IPv4; others are cut for trains.
+/// How long a guest's offloaded packets may be that leave in tunnels. An interface takes those of
+/// TCP whole over IPv4; others are cut for trains.
 fn longest_offload(mtu: u32, uplink: &config::Uplink) -> Option<u32> {
     let vtep = uplink.vtep?;
     let whole = vtep.is_ipv4() && matches!(uplink.device.locator, Some(Locator::Packet(_)));
@@ -559,7 +566,8 @@ mod tests {
         assert_eq!(frames, [1450 + 14, 1400 + 14], "there is room for a tunnel's headers");
     }
 
-    /// Over IPv6 there are 20 bytes less, and what a store knows of the other IP version is left out by name.
+    /// Over IPv6 there are 20 bytes less, and what a store knows of the other IP version is left
+    /// out by name.
     #[test]
     fn ends_of_tunnels_are_of_one_family() {
         use crate::config::{Member, Remote};

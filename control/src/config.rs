@@ -1,6 +1,8 @@
-//! The configuration as plain data: what an operator asks for, with every default filled in but those that depend on other values.
+//! The configuration as plain data: what an operator asks for, with every default filled in but
+//! those that depend on other values.
 //!
-//! The same types whichever way it came (a file now). Rates are wire bits a second; see `units` for how they are written.
+//! The same types whichever way it came (a file now). Rates are wire bits a second; see `units` for
+//! how they are written.
 
 mod bond;
 mod cluster;
@@ -25,42 +27,49 @@ pub use service::{Backend, DEFAULT_REPORT_PERIOD_NS, MAX_BACKEND_WEIGHT, Service
 pub const DEFAULT_MTU: u32 = 1500;
 /// Smallest MTU, in bytes: every IPv4 host's (RFC 791).
 pub const MIN_MTU: u32 = 68;
-/// Largest MTU of a tap device, in bytes: 65535 less an Ethernet header (`MAX_MTU` in drivers/net/tun.c).
+/// Largest MTU of a tap device, in bytes: 65535 less an Ethernet header (`MAX_MTU` in
+/// drivers/net/tun.c).
 pub const MAX_MTU: u32 = 65_521;
 /// Weight where none is given.
 pub const DEFAULT_WEIGHT: u32 = 1;
 /// Largest weight: what the scheduler's virtual time is exact for.
 pub const MAX_WEIGHT: u32 = 65_535;
-/// Part of the ingress rate held back where none is given, in millionths: enough to drain the network's queue, less than half of what
-/// Gatekeeper gives up.
+/// Part of the ingress rate held back where none is given, in millionths: enough to drain the
+/// network's queue, less than half of what Gatekeeper gives up.
 pub const DEFAULT_HEADROOM_PPM: u32 = 20_000;
 /// Most headroom, in per cent.
 pub const MAX_HEADROOM_PERCENT: u64 = 50;
-/// Bound of an endpoint's queue where none is given, in bytes of buffer memory: eight ms at 1 Gbit/s, far above the sojourn target.
+/// Bound of an endpoint's queue where none is given, in bytes of buffer memory: eight ms at 1
+/// Gbit/s, far above the sojourn target.
 pub const DEFAULT_QUEUE_BYTES: u64 = 1 << 20;
-/// Least bound of an endpoint's queue, in bytes: one offloaded frame that waits and one that is served.
+/// Least bound of an endpoint's queue, in bytes: one offloaded frame that waits and one that is
+/// served.
 pub const MIN_QUEUE_BYTES: u64 = 128 << 10;
 /// Largest bound of an endpoint's queue, in bytes.
 pub const MAX_QUEUE_BYTES: u64 = 1 << 30;
-/// After how many seconds a learned address is forgotten (IEEE 802.1Q-2018 table 8-6), in nanoseconds.
+/// After how many seconds a learned address is forgotten (IEEE 802.1Q-2018 table 8-6), in
+/// nanoseconds.
 pub const DEFAULT_FDB_AGE_NS: u64 = 300 * 1_000_000_000;
-/// Flooded frames a second that an endpoint may send where nothing is given: some hundred times what ARP and neighbour discovery need.
+/// Flooded frames a second that an endpoint may send where nothing is given: some hundred times
+/// what ARP and neighbour discovery need.
 pub const DEFAULT_FLOOD: u32 = 1000;
 /// The same for a trunk, behind which there are many.
 pub const DEFAULT_TRUNK_FLOOD: u32 = 100_000;
-/// Copies of what an endpoint floods, in wire bits a second, where nothing is given: in a tenant of 1000 endpoints 74 ARP requests a second (84
-/// bytes each, copied a thousand times), where one in ten seconds is usual.
+/// Copies of what an endpoint floods, in wire bits a second, where nothing is given: in a tenant of
+/// 1000 endpoints 74 ARP requests a second (84 bytes each, copied a thousand times), where one in
+/// ten seconds is usual.
 pub const DEFAULT_FLOOD_RATE: Rate = Rate(50_000_000);
 /// The same for a trunk.
 pub const DEFAULT_TRUNK_FLOOD_RATE: Rate = Rate(1_000_000_000);
-/// How many times the largest of its endpoints' a tenant's is where nothing is given: with 1000 endpoints 297 ARP requests a second, three times
-/// what is usual.
+/// How many times the largest of its endpoints' a tenant's is where nothing is given: with 1000
+/// endpoints 297 ARP requests a second, three times what is usual.
 pub const DEFAULT_TENANT_FLOOD: u64 = 4;
 /// Source addresses learned from an endpoint that declares none.
 pub const DEFAULT_LEARNED: u32 = 64;
 /// The same for a trunk.
 pub const DEFAULT_TRUNK_LEARNED: u32 = 8192;
-/// Memory for frames where none is given, in bytes: what keeps a daemon with 100 endpoints under 64 MiB.
+/// Memory for frames where none is given, in bytes: what keeps a daemon with 100 endpoints under 64
+/// MiB.
 pub const DEFAULT_MEMORY_BYTES: u64 = 48 << 20;
 /// Least memory for frames, in bytes: a handful of offloaded frames.
 pub const MIN_MEMORY_BYTES: u64 = 4 << 20;
@@ -89,7 +98,8 @@ pub struct Daemon {
     pub spin: bool,
     /// Bound of the memory for frames.
     pub memory_bytes: u64,
-    /// The group whose members may look at everything through the control socket; `None`: only the daemon's user.
+    /// The group whose members may look at everything through the control socket; `None`: only the
+    /// daemon's user.
     pub socket_group: Option<String>,
 }
 
@@ -114,7 +124,8 @@ pub struct Switch {
     pub fdb_age_ns: u64,
     /// Connections to services that are kept at most; `None` for the default.
     pub connections: Option<u32>,
-    /// Whether the kernel may take frames straight to a neighbour, past the switch, where nothing could hold them back.
+    /// Whether the kernel may take frames straight to a neighbour, past the switch, where nothing
+    /// could hold them back.
     pub shortcut: bool,
     /// The access link.
     pub uplink: Option<Uplink>,
@@ -164,7 +175,8 @@ pub struct Uplink {
 pub struct Device {
     /// Where it is; `None` only where the configuration is wrong.
     pub locator: Option<Locator>,
-    /// Network namespace that the device is in: a name below /run/netns, or a path. `None` for the daemon's own.
+    /// Network namespace that the device is in: a name below /run/netns, or a path. `None` for the
+    /// daemon's own.
     pub netns: Option<String>,
     /// Address of the device itself.
     pub mac: Option<Mac>,
@@ -260,7 +272,8 @@ impl Switch {
 }
 
 impl Endpoint {
-    /// Whether its addresses would have to be learned, and may not because tenants share its network.
+    /// Whether its addresses would have to be learned, and may not because tenants share its
+    /// network.
     #[must_use]
     pub fn is_undeclared(&self) -> bool {
         let is_host = matches!(self.device.locator, Some(Locator::Host(_)));

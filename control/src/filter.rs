@@ -1,4 +1,5 @@
-//! Filters: which frames `levada trace` shows. A little of what pcap-filter(7) knows, and what only the switch knows.
+//! Filters: which frames `levada trace` shows. A little of what pcap-filter(7) knows, and what only
+//! the switch knows.
 //!
 //! ```text
 //! filter  = any { "or" any }        any = one { ["and"] one }        one = "not" one | "(" filter ")" | word
@@ -8,9 +9,9 @@
 //!         | ["src" | "dst"] ( "ether" MAC | "host" ADDRESS[/LENGTH] | "port" NUMBER )
 //! ```
 //!
-//! `ether src MAC` is the same as `src ether MAC`. An endpoint matches what it sends and what the table says is for it. A filter is judged
-//! by the frame's [`Journey`], so that all of what the switch found out can be asked for. Depth and length are bounded: filters come from
-//! outside.
+//! `ether src MAC` is the same as `src ether MAC`. An endpoint matches what it sends and what the
+//! table says is for it. A filter is judged by the frame's [`Journey`], so that all of what the
+//! switch found out can be asked for. Depth and length are bounded: filters come from outside.
 
 use crate::plan::Plan;
 use datapath::journey::{Found, Headers, Journey, Step, Transport};

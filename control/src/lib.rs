@@ -1,9 +1,10 @@
 #![forbid(unsafe_code)]
 //! What operators ask for, turned into what the switch runs.
 //!
-//! Text becomes a [`config::Config`] (`read`), which is plain data; `check` says what is wrong with it and whether the promises fit the
-//! link (`admission`); `compile` turns it into a [`plan::Plan`]: one program for each switch, and the ports and links that the shell is to
-//! open. Everything here is a function of its arguments: no I/O, no clock.
+//! Text becomes a [`config::Config`] (`read`), which is plain data; `check` says what is wrong with
+//! it and whether the promises fit the link (`admission`); `compile` turns it into a
+//! [`plan::Plan`]: one program for each switch, and the ports and links that the shell is to open.
+//! Everything here is a function of its arguments: no I/O, no clock.
 //!
 //! ```
 //! let text = "[daemon]\nname = \"demo\"\n[[switch]]\nname = \"s1\"\n";
@@ -53,7 +54,8 @@ pub fn load(text: &str) -> Checked {
         return Checked { config, plan: None, problems };
     }
     let found = check::check(&config);
-    // A value that could not be read has been reported; what follows from its default would only confuse.
+    // A value that could not be read has been reported; what follows from its default would only
+    // confuse.
     let hidden = problems.iter().filter(|p| p.hides).map(|p| p.place.clone()).collect();
     let found: Vec<_> = found.into_iter().filter_map(|p| p.located(&locations, &hidden)).collect();
     problems.extend(found);
@@ -63,7 +65,8 @@ pub fn load(text: &str) -> Checked {
     Checked { config, plan, problems }
 }
 
-/// Everything that is wrong with a configuration that was not read from text, each problem with its key.
+/// Everything that is wrong with a configuration that was not read from text, each problem with its
+/// key.
 #[must_use]
 pub fn problems(config: &config::Config) -> Vec<problem::Problem> {
     let found = check::check(config);

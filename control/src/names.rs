@@ -1,4 +1,5 @@
-//! Names: how values that are not numbers are written in configurations and shown to people. Each is written here once.
+//! Names: how values that are not numbers are written in configurations and shown to people. Each
+//! is written here once.
 
 use crate::units::Wrong;
 use agent::settings::ControllerKind;
@@ -33,7 +34,8 @@ impl fmt::Display for EtcdUrl {
     }
 }
 
-/// Where a service is reached, as configurations write it: `10.0.0.100:80`, `udp://[2001:db8::1]:53`.
+/// Where a service is reached, as configurations write it: `10.0.0.100:80`,
+/// `udp://[2001:db8::1]:53`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ServiceAddress(pub Address);
 
@@ -47,14 +49,17 @@ impl fmt::Display for ServiceAddress {
 
 /// Longest name of a network device: IFNAMSIZ less its final zero (linux/if.h).
 pub const MAX_TAP_NAME: usize = 15;
-/// Longest name of an instance, switch, tenant, endpoint or link, in characters: what an agent's message has room for. Instances name
-/// directories and Unix sockets, whose path is at most 107 bytes (unix(7)).
+/// Longest name of an instance, switch, tenant, endpoint or link, in characters: what an agent's
+/// message has room for. Instances name directories and Unix sockets, whose path is at most 107
+/// bytes (unix(7)).
 pub const MAX_NAME: usize = agent::message::MAX_NAME;
 
-/// Longest directory of `vde://`, in bytes. A Unix socket's path has at most 107 (unix(7)), and clients bind theirs in the directory, under
-/// names such as `/.4194304-00000` (libvdeplug; a process id has up to seven digits).
+/// Longest directory of `vde://`, in bytes. A Unix socket's path has at most 107 (unix(7)), and
+/// clients bind theirs in the directory, under names such as `/.4194304-00000` (libvdeplug; a
+/// process id has up to seven digits).
 pub const MAX_VDE_DIRECTORY: usize = 107 - 15;
-/// Largest plug number of a VDE directory: vde_switch's own sockets are named with three digits, and few have more.
+/// Largest plug number of a VDE directory: vde_switch's own sockets are named with three digits,
+/// and few have more.
 pub const MAX_VDE_PLUG: u32 = 9999;
 /// The longest path of a Unix socket, in bytes (unix(7)).
 pub const MAX_SOCKET: usize = 107;
@@ -143,11 +148,13 @@ pub enum Locator {
     Tap(String),
     /// `packet://NAME`: an interface that exists.
     Packet(String),
-    /// `host://NAME`: the host's own traffic over an interface that a `packet://` port of the switch takes.
+    /// `host://NAME`: the host's own traffic over an interface that a `packet://` port of the
+    /// switch takes.
     Host(String),
     /// `link://NAME/a` or `link://NAME/b`: one end of a link of this daemon.
     Link(String, Side),
-    /// `vde://DIR[N]`: a plug of a VDE control directory, as libvdeplug writes it. `vde://DIR` is plug 1.
+    /// `vde://DIR[N]`: a plug of a VDE control directory, as libvdeplug writes it. `vde://DIR` is
+    /// plug 1.
     Vde(String, u32),
     /// `vhost-user://SOCKET`: the socket of a virtual machine's network card.
     VhostUser(String),
@@ -214,7 +221,8 @@ pub fn locator(text: &str) -> Result<Locator, Wrong> {
 /// The plug that has no number in its locator.
 const FIRST_VDE_PLUG: u32 = 1;
 
-/// `DIR` or `DIR[N]`. The directory is absolute and plain, so that a path has one way to be written; clients send it back.
+/// `DIR` or `DIR[N]`. The directory is absolute and plain, so that a path has one way to be
+/// written; clients send it back.
 fn vde_plug(text: &str) -> Result<Locator, Wrong> {
     let (directory, plug) = match text.strip_suffix(']').and_then(|t| t.rsplit_once('[')) {
         Some((directory, number)) => (directory, vde_number(number)?),
@@ -269,7 +277,8 @@ fn vde_number(text: &str) -> Result<u32, Wrong> {
     })
 }
 
-/// The rules of the kernel's `dev_valid_name` (net/core/dev.c), and no `%`, which it would replace by a number.
+/// The rules of the kernel's `dev_valid_name` (net/core/dev.c), and no `%`, which it would replace
+/// by a number.
 fn device_name(text: &str) -> Result<String, Wrong> {
     if text.len() > MAX_TAP_NAME {
         return Err(Wrong::new(
@@ -300,8 +309,9 @@ pub fn name(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
-/// Reads the name of a host of the cluster. It is a host name (RFC 1123, section 2.1) in small letters, because it stands in the host's certificate
-/// as a DNS name, where capitals mean nothing and a number could be an address.
+/// Reads the name of a host of the cluster. It is a host name (RFC 1123, section 2.1) in small
+/// letters, because it stands in the host's certificate as a DNS name, where capitals mean nothing
+/// and a number could be an address.
 pub fn host(text: &str) -> Result<String, Wrong> {
     let good = |label: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -320,7 +330,8 @@ pub fn host(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
-/// Reads where a member of an etcd is: `http://HOST:PORT` or `https://HOST:PORT` (RFC 3986, without what etcd has no use for).
+/// Reads where a member of an etcd is: `http://HOST:PORT` or `https://HOST:PORT` (RFC 3986, without
+/// what etcd has no use for).
 pub fn etcd_url(text: &str) -> Result<EtcdUrl, Wrong> {
     let such_as =
         "write such as \"https://etcd1.example:2379\", \"http://127.0.0.1:2379\" or \"https://[2001:db8::1]:2379\"";
@@ -347,7 +358,8 @@ pub fn etcd_url(text: &str) -> Result<EtcdUrl, Wrong> {
     Ok(EtcdUrl { tls, host: host.to_owned(), port })
 }
 
-/// Reads where a service is reached: `ADDRESS:PORT`, of TCP, or with `tcp://` or `udp://` before it.
+/// Reads where a service is reached: `ADDRESS:PORT`, of TCP, or with `tcp://` or `udp://` before
+/// it.
 pub fn service_address(text: &str) -> Result<ServiceAddress, Wrong> {
     let such_as = "write such as \"10.0.0.100:80\", \"udp://10.0.0.100:53\" or \"[2001:db8::1]:443\"";
     let (protocol, rest) = match (text.strip_prefix("udp://"), text.strip_prefix("tcp://")) {
@@ -392,7 +404,8 @@ pub fn mac(text: &str) -> Result<Mac, Wrong> {
     Ok(mac)
 }
 
-/// Whether a host can be reached by this address from any other: of IPv6, an address that holds on one link only cannot be told to others.
+/// Whether a host can be reached by this address from any other: of IPv6, an address that holds on
+/// one link only cannot be told to others.
 #[must_use]
 pub fn can_be_vtep(address: IpAddr) -> bool {
     let is_special = match address {

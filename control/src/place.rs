@@ -1,6 +1,7 @@
 //! Places: where in a configuration something is, whatever form the configuration came in.
 //!
-//! A check speaks of places (`switch[0].tenant[1].guarantee`); [`Locations`] knows where in the text a place is, and what its items are called.
+//! A check speaks of places (`switch[0].tenant[1].guarantee`); [`Locations`] knows where in the
+//! text a place is, and what its items are called.
 
 use crate::config::{Config, Device, Uplink};
 use std::borrow::Cow;

@@ -1,8 +1,9 @@
 //! The plan: what one daemon is to run, compiled.
 //!
-//! Each switch has a program for the datapath, whose ports are numbered, and beside it the names and the port behind each number. Numbers are
-//! kept from one plan to the next by who stays, and those of who goes are not given away in the same step: so the plans of before and
-//! after tell what is to be done.
+//! Each switch has a program for the datapath, whose ports are numbered, and beside it the names
+//! and the port behind each number. Numbers are kept from one plan to the next by who stays, and
+//! those of who goes are not given away in the same step: so the plans of before and after tell
+//! what is to be done.
 
 use crate::config::Cluster;
 use crate::names::Locator;
@@ -42,8 +43,8 @@ impl Plan {
         Plan { name: self.name.clone(), spin: self.spin, pool: self.pool, switches, links, cluster: None }
     }
 
-    /// What the uplink of a switch can carry: no more than the link of this daemon that it goes over, or than its line does now. `None` without
-    /// uplink.
+    /// What the uplink of a switch can carry: no more than the link of this daemon that it goes
+    /// over, or than its line does now. `None` without uplink.
     #[must_use]
     pub fn uplink_rate(&self, switch: &SwitchPlan) -> Option<Both<Rate>> {
         let uplink = switch.program.uplink.as_ref()?;
@@ -57,7 +58,8 @@ impl Plan {
         Some(Both { egress: uplink.rate().egress.min(rate), ingress: uplink.rate().ingress.min(rate) })
     }
 
-    /// What a switch is to run: where its uplink is slower than configured, with what is left of the guarantees.
+    /// What a switch is to run: where its uplink is slower than configured, with what is left of
+    /// the guarantees.
     #[must_use]
     pub fn scaled_program(&self, switch: &SwitchPlan) -> Program {
         let mut program = switch.program.clone();
@@ -94,7 +96,8 @@ pub struct ServicePlan {
 pub struct SwitchPlan {
     /// Its name.
     pub name: String,
-    /// What it runs. The features of its ports are what their kind has at best: the shell puts in what the opened ports really have.
+    /// What it runs. The features of its ports are what their kind has at best: the shell puts in
+    /// what the opened ports really have.
     pub program: Program,
     /// Names of the tenants, by [`TenantId`].
     pub tenants: Slots<String>,
@@ -163,8 +166,8 @@ pub struct BondPlan {
 pub struct Underlay {
     /// This host's end.
     pub vtep: IpAddr,
-    /// The interface whose host knows the next hops, with its namespace: the shell puts them into the program. `None`: the uplink is a link of
-    /// this daemon, and the program has them.
+    /// The interface whose host knows the next hops, with its namespace: the shell puts them into
+    /// the program. `None`: the uplink is a link of this daemon, and the program has them.
     pub interface: Option<(String, Option<String>)>,
     /// What the hosts at the other ends are called.
     pub hosts: BTreeMap<IpAddr, String>,
@@ -284,7 +287,8 @@ pub struct PacketPlan {
     pub mtu: u32,
     /// Frames of 64 KiB that may wait to be read; `None` for the driver's default.
     pub ring: Option<u32>,
-    /// Whether the host's own traffic passes the switch too: a port of the switch is its [`HostPlan`].
+    /// Whether the host's own traffic passes the switch too: a port of the switch is its
+    /// [`HostPlan`].
     pub is_exclusive: bool,
 }
 
@@ -297,7 +301,8 @@ pub struct HostPlan {
     pub netns: Option<String>,
     /// Frames that wait to be read; `None` leaves the kernel's default.
     pub ring: Option<u32>,
-    /// Set where the kernel or the process's rights do not allow it: the interface is shared, and this port is never there.
+    /// Set where the kernel or the process's rights do not allow it: the interface is shared, and
+    /// this port is never there.
     pub is_absent: bool,
 }
 
@@ -306,7 +311,8 @@ pub struct HostPlan {
 pub struct TapPlan {
     /// Its name, at most 15 characters.
     pub name: String,
-    /// The network namespace it is in: a name below /run/netns, or a path. `None` for the daemon's own.
+    /// The network namespace it is in: a name below /run/netns, or a path. `None` for the daemon's
+    /// own.
     pub netns: Option<String>,
     /// Its own address; `None` leaves it to the kernel.
     pub mac: Option<Mac>,

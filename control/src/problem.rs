@@ -32,7 +32,8 @@ pub struct Problem {
     pub message: String,
     /// What would be right; may be empty where the message says it.
     pub remedy: String,
-    /// The value could not be read: what else is said of it, or of what is in it, follows from that.
+    /// The value could not be read: what else is said of it, or of what is in it, follows from
+    /// that.
     pub(crate) hides: bool,
 }
 
@@ -69,7 +70,8 @@ impl Problem {
         Some(self)
     }
 
-    /// The problem as a person wants to see it: what, `file:line:column`, the line with the spot marked, the key, the remedy.
+    /// The problem as a person wants to see it: what, `file:line:column`, the line with the spot
+    /// marked, the key, the remedy.
     ///
     /// `text` must be what was read; line and column count from 1, the column in characters.
     #[must_use]
@@ -104,8 +106,8 @@ impl Problem {
     }
 }
 
-/// The first [`MOST_SHOWN`] of `problems`, which are in the order of the text, each as [`Problem::render`]
-/// shows it; and how many more there are.
+/// The first [`MOST_SHOWN`] of `problems`, which are in the order of the text, each as
+/// [`Problem::render`] shows it; and how many more there are.
 #[must_use]
 pub fn render(problems: &[Problem], file: &str, text: &str) -> String {
     let mut lines = Lines::default();
@@ -125,8 +127,8 @@ pub fn more_than_shown<T>(problems: &[T]) -> Option<String> {
     Some(format!("{more} more are not shown: correct these first"))
 }
 
-/// Counts lines of a text from where it was last asked, so that asking for one place after the other reads
-/// the text once.
+/// Counts lines of a text from where it was last asked, so that asking for one place after the
+/// other reads the text once.
 #[derive(Default)]
 struct Lines {
     at: usize,
@@ -181,8 +183,8 @@ fn floor_boundary(text: &str, at: usize) -> usize {
 /// Candidates that are looked at: comparing two names takes microseconds.
 const MOST_CANDIDATES: usize = 1000;
 
-/// Of the first thousand candidates, the one that `wrong` was most likely meant to be: at most a third of its
-/// letters differ (edit distance, transpositions as one).
+/// Of the first thousand candidates, the one that `wrong` was most likely meant to be: at most a
+/// third of its letters differ (edit distance, transpositions as one).
 pub(crate) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
@@ -193,7 +195,8 @@ pub(crate) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a 
         .map(|(_, c)| c)
 }
 
-/// Optimal string alignment distance. Names are short; a long one is cut, so that a hostile file cannot make this slow.
+/// Optimal string alignment distance. Names are short; a long one is cut, so that a hostile file
+/// cannot make this slow.
 fn distance(a: &str, b: &str) -> usize {
     const LONGEST: usize = 64;
     let a: Vec<char> = a.chars().take(LONGEST).collect();

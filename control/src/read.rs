@@ -1,4 +1,5 @@
-//! Reading a configuration from TOML. The format is the struct in `config`, field by field; the keys are the names asked for here.
+//! Reading a configuration from TOML. The format is the struct in `config`, field by field; the
+//! keys are the names asked for here.
 
 mod aqm;
 mod bond;
@@ -58,7 +59,8 @@ pub(crate) fn read(text: &str) -> Reading {
     if errors.is_empty() {
         reader.close(root);
     } else {
-        // Around a fault in the syntax keys go missing or astray: what is said of them would be guesswork.
+        // Around a fault in the syntax keys go missing or astray: what is said of them would be
+        // guesswork.
         reader.problems.truncate(errors.len());
     }
     Reading { config, problems: reader.problems, locations: reader.locations, is_toml: errors.is_empty() }

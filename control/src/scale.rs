@@ -1,7 +1,8 @@
 //! Scaling: what is promised when the uplink is slower than configured.
 //!
-//! A link negotiated down, or a bond that lost a member, cannot carry what was admitted. Then every guarantee of that direction shrinks
-//! by the same factor, so that all tenants lose alike; limits and weights stay. When the rate comes back, so do the guarantees.
+//! A link negotiated down, or a bond that lost a member, cannot carry what was admitted. Then every
+//! guarantee of that direction shrinks by the same factor, so that all tenants lose alike; limits
+//! and weights stay. When the rate comes back, so do the guarantees.
 
 use crate::admission::{Promise, capacity};
 use datapath::program::{Attachment, Change, Endpoint, EndpointId, Program, Share, Tenant, TenantId};
@@ -24,8 +25,8 @@ impl Scaled {
     }
 }
 
-/// Shares for a switch whose uplink carries `actual` now. `program` is what was compiled. An uplink faster than configured is used as
-/// configured; `None` without uplink.
+/// Shares for a switch whose uplink carries `actual` now. `program` is what was compiled. An uplink
+/// faster than configured is used as configured; `None` without uplink.
 #[must_use]
 pub fn scale(program: &Program, actual: Both<Rate>) -> Option<Scaled> {
     let uplink = program.uplink.as_ref()?;

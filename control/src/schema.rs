@@ -1,7 +1,8 @@
 //! The JSON schema of the configuration (JSON Schema 2020-12), from one table of all keys.
 //!
-//! The reader (`read`) is what decides; the table repeats for other programs which keys there are and what they look like. Tests hold the two
-//! together: the reader knows each key of the table and no other, and refuses what the schema refuses.
+//! The reader (`read`) is what decides; the table repeats for other programs which keys there are
+//! and what they look like. Tests hold the two together: the reader knows each key of the table and
+//! no other, and refuses what the schema refuses.
 
 use crate::action::Kind;
 use crate::config::{MAX_BACKEND_WEIGHT, MAX_BOND_TIME_NS, MAX_MTU, MAX_WEIGHT, MIN_MTU};
@@ -393,7 +394,8 @@ fn properties_of(keys: impl Iterator<Item = &'static Key>) -> (Map<String, Value
     (all, required)
 }
 
-/// The schema of a thing's keys as an action has them: without name; for `set`, none is required and `null` is a key's default.
+/// The schema of a thing's keys as an action has them: without name; for `set`, none is required
+/// and `null` is a key's default.
 #[must_use]
 pub fn thing(kind: Kind, is_set: bool) -> Value {
     let (mut all, mut required) = properties(kind);

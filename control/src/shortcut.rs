@@ -1,10 +1,13 @@
-//! Shortcuts: which endpoints' frames the kernel may take straight to a neighbour, past the switch (`ports::packet::Shortcuts`).
+//! Shortcuts: which endpoints' frames the kernel may take straight to a neighbour, past the switch
+//! (`ports::packet::Shortcuts`).
 //!
-//! Between neighbours nothing is promised but limits. Where no limit of the sender, of the receiver or of their tenant can hold a frame back,
-//! the switch hands it over as soon as it has judged it, and nothing is lost by judging it in the kernel. So an endpoint may send that way
-//! where it and its tenant have no egress limit, and receive where they have no ingress limit. In both cases it is on an interface that exists
-//! and is not shared out with the host by the switch, its addresses are declared, and it is no trunk. The uplink has no part in
-//! it, so neither have guarantees, weights, headroom, and the ingress mode.
+//! Between neighbours nothing is promised but limits. Where no limit of the sender, of the receiver
+//! or of their tenant can hold a frame back, the switch hands it over as soon as it has judged it,
+//! and nothing is lost by judging it in the kernel. So an endpoint may send that way where it and
+//! its tenant have no egress limit, and receive where they have no ingress limit. In both cases it
+//! is on an interface that exists and is not shared out with the host by the switch, its addresses
+//! are declared, and it is no trunk. The uplink has no part in it, so neither have guarantees,
+//! weights, headroom, and the ingress mode.
 
 use crate::plan::{PortKind, SwitchPlan};
 use datapath::fdb::{Network, network_of};
@@ -13,7 +16,8 @@ use datapath::units::{Both, Direction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Most Ethernet addresses of an endpoint with shortcuts, and most prefixes of either IP version: they are compared one after the other.
+/// Most Ethernet addresses of an endpoint with shortcuts, and most prefixes of either IP version:
+/// they are compared one after the other.
 pub const MOST_ADDRESSES: usize = 16;
 
 /// Why frames do not take shortcuts.
@@ -127,7 +131,8 @@ impl Owned {
         if self.services.contains(&network) { Err(Hindrance::Service) } else { Ok(()) }
     }
 
-    /// Whether an endpoint without a list could use an address of somebody else. Routers may be asked to forward others' packets.
+    /// Whether an endpoint without a list could use an address of somebody else. Routers may be
+    /// asked to forward others' packets.
     fn others(&self, plan: &SwitchPlan, endpoint: &Endpoint) -> Result<(), Hindrance> {
         let Some(tenant) = plan.program.tenants.get(endpoint.tenant.0) else { return Ok(()) };
         let network = network_of(endpoint.tenant, tenant.attachment);

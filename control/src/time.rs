@@ -1,8 +1,10 @@
 //! Shares of the worker's time: what the link promises, in time.
 //!
-//! At 64 bytes a frame the processor runs out before the link, and then it is the processor that is promised. Who would get a third of the link if
-//! all wanted more than there is, guarantees and limits and weights considered (the fluid model), is to have a third of the tenants' time;
-//! within a tenant, its endpoints likewise. Of the two directions the larger part counts: reading serves the one, writing the other.
+//! At 64 bytes a frame the processor runs out before the link, and then it is the processor that is
+//! promised. Who would get a third of the link if all wanted more than there is, guarantees and
+//! limits and weights considered (the fluid model), is to have a third of the tenants' time; within
+//! a tenant, its endpoints likewise. Of the two directions the larger part counts: reading serves
+//! the one, writing the other.
 
 use agent::fill::{Child, fill};
 use datapath::program::{EndpointId, Program, Share, TenantId};
@@ -12,7 +14,8 @@ use std::collections::BTreeMap;
 /// All of what is shared: the weight of one who has everything, and the largest that there is.
 pub const ALL: u32 = 65_535;
 
-/// Weights in the sharing of a worker's time among the tenants of one switch, and among the endpoints of each. None is 0.
+/// Weights in the sharing of a worker's time among the tenants of one switch, and among the
+/// endpoints of each. None is 0.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TimeShares {
     /// By tenant.
@@ -24,7 +27,8 @@ pub struct TimeShares {
 /// A tenant or an endpoint by its number, and its share.
 type Claim = (u32, Both<Share>);
 
-/// The shares of a switch that runs `program`. Without an uplink guarantees mean nothing, and weights and limits are left.
+/// The shares of a switch that runs `program`. Without an uplink guarantees mean nothing, and
+/// weights and limits are left.
 #[must_use]
 pub fn shares(program: &Program) -> TimeShares {
     let link = program.uplink.as_ref().map(datapath::program::Uplink::rate);
@@ -44,7 +48,8 @@ pub fn shares(program: &Program) -> TimeShares {
     shares
 }
 
-/// Of each its part of [`ALL`], and what it has of `rate` if everybody wants as much as he may have.
+/// Of each its part of [`ALL`], and what it has of `rate` if everybody wants as much as he may
+/// have.
 fn parts(claims: &[Claim], rate: Both<Rate>, has_link: bool) -> Vec<(u32, u32, Both<Rate>)> {
     let pour = |direction| {
         let child = |(_, share): &Claim| {

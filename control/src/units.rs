@@ -1,6 +1,7 @@
 //! Units: text such as `"300 Mbit/s"` to integers, exactly, and back.
 //!
-//! A number without unit is an error, and so is a unit that people confuse (bytes for bits, 1000 for 1024): the remedy says what to write.
+//! A number without unit is an error, and so is a unit that people confuse (bytes for bits, 1000
+//! for 1024): the remedy says what to write.
 
 use datapath::units::Rate;
 
@@ -19,7 +20,8 @@ impl Wrong {
     }
 }
 
-/// One kind of quantity: how it is called, an example, and its units as (name, how many of the smallest).
+/// One kind of quantity: how it is called, an example, and its units as (name, how many of the
+/// smallest).
 struct Quantity {
     what: &'static str,
     example: &'static str,
@@ -131,7 +133,8 @@ pub fn show_size(bytes: u64) -> String {
     show(&SIZE, bytes)
 }
 
-/// A size in the largest unit of which it is a whole number, so that it reads back whatever it is: `64 KiB`, `1601 B`.
+/// A size in the largest unit of which it is a whole number, so that it reads back whatever it is:
+/// `64 KiB`, `1601 B`.
 #[must_use]
 pub fn write_size(bytes: u64) -> String {
     let whole = |&&(_, one): &&(&str, u64)| bytes >= one && bytes.is_multiple_of(one);
@@ -156,7 +159,8 @@ fn show(quantity: &Quantity, value: u64) -> String {
     let (unit, one) = quantity.units.iter().rev().find(|&&(_, one)| value >= one).unwrap_or(&quantity.units[0]);
     let (whole, mut rest) = (value / one, value % one);
     let mut text = whole.to_string();
-    // Every `one` divides a power of ten, so this ends: after nine decimals for powers of ten, thirty for those of two.
+    // Every `one` divides a power of ten, so this ends: after nine decimals for powers of ten,
+    // thirty for those of two.
     let mut point = '.';
     while rest > 0 {
         text.extend((point != ' ').then_some(point));

@@ -1,7 +1,9 @@
-//! Writing a configuration: the reverse of `read`, key by key, as JSON values with the words that the file has for them.
+//! Writing a configuration: the reverse of `read`, key by key, as JSON values with the words that
+//! the file has for them.
 //!
-//! Only what differs from its default is written, so that two configurations that mean the same are written the same. What
-//! is written reads back as what it was; a test of every example and the fuzz target `config` see to that.
+//! Only what differs from its default is written, so that two configurations that mean the same are
+//! written the same. What is written reads back as what it was; a test of every example and the
+//! fuzz target `config` see to that.
 
 use crate::bond::RESELECTS;
 use crate::config::{

@@ -1,4 +1,5 @@
-//! Every example, and every file of the fuzz corpus that is a good configuration: as a list of actions it comes out as it was.
+//! Every example, and every file of the fuzz corpus that is a good configuration: as a list of
+//! actions it comes out as it was.
 
 use control::action::{apply, between};
 use control::config::Config;

@@ -1,5 +1,6 @@
-//! The fuzz corpus of configurations, replayed by ordinary tests: its seeds are the examples and the cases of `tests/problems`, and what
-//! the fuzz target promises holds for every file there, crashes that were found and cured included.
+//! The fuzz corpus of configurations, replayed by ordinary tests: its seeds are the examples and
+//! the cases of `tests/problems`, and what the fuzz target promises holds for every file there,
+//! crashes that were found and cured included.
 //!
 //! `LEVADA_REGENERATE=1 cargo test -p control --test corpus` writes the seeds anew.
 

@@ -1,7 +1,9 @@
-//! Golden frame cases: a configuration, frames in, and what the switch made of them: each verdict, every frame out, and all counters.
+//! Golden frame cases: a configuration, frames in, and what the switch made of them: each verdict,
+//! every frame out, and all counters.
 //!
-//! A case is written here; what comes of it lies in `golden/NAME.txt` and is compared word for word. `make golden` writes the files anew:
-//! a difference is a change of behaviour, to be looked at. Frames are shown in hexadecimal, with offload metadata where there is any.
+//! A case is written here; what comes of it lies in `golden/NAME.txt` and is compared word for
+//! word. `make golden` writes the files anew: a difference is a change of behaviour, to be looked
+//! at. Frames are shown in hexadecimal, with offload metadata where there is any.
 
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::offload::{Gso, OffloadSupport};
@@ -20,7 +22,8 @@ use std::path::PathBuf;
 /// Set, the files are written instead of compared.
 const REGENERATE: &str = "LEVADA_REGENERATE";
 
-/// A host with two tenants: `red` on VLAN 10 with a guarded pair and a router, `blue` untagged with one that is learned.
+/// A host with two tenants: `red` on VLAN 10 with a guarded pair and a router, `blue` untagged with
+/// one that is learned.
 const HOST: &str = r#"
 [daemon]
 name = "golden"
@@ -105,7 +108,8 @@ struct Case {
     config: String,
     /// Ports without any offload.
     plain_ports: &'static [u32],
-    /// Limits on what the first endpoint sends over the uplink: toward whom, and kbit/s. They are lifted at the end.
+    /// Limits on what the first endpoint sends over the uplink: toward whom, and kbit/s. They are
+    /// lifted at the end.
     pairs: &'static [(Toward, u64)],
     frames: Vec<(u32, &'static str, Build<'static>)>,
 }

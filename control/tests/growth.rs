@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// Ten times as many may take so many times as long: some 10 where each costs the same, 100 where each is
-/// compared with all.
+/// Ten times as many may take so many times as long: some 10 where each costs the same, 100 where
+/// each is compared with all.
 const GROWTH: u32 = 40;
 
 /// The least of three: the machine may have been busy.

@@ -1,6 +1,8 @@
-//! Every problem that a configuration can have, as golden texts: `tests/problems/NAME.toml` gives `tests/problems/NAME.txt`.
+//! Every problem that a configuration can have, as golden texts: `tests/problems/NAME.toml` gives
+//! `tests/problems/NAME.txt`.
 //!
-//! `LEVADA_REGENERATE=1 cargo test -p control --test problems` writes the texts anew; look at the difference before committing it.
+//! `LEVADA_REGENERATE=1 cargo test -p control --test problems` writes the texts anew; look at the
+//! difference before committing it.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! What the switch itself costs, without ports: `make bench` runs this under callgrind (instructions) and by the clock (time).
+//! What the switch itself costs, without ports: `make bench` runs this under callgrind
+//! (instructions) and by the clock (time).
 //!
 //! ```text
 //! core_cost sched N       enqueue + dequeue pairs on the scheduler of one direction
@@ -8,10 +9,12 @@
 //!     --order NAME        fair (default), wf2q, vtrr, vtrr-bytes
 //! ```
 //!
-//! N endpoints belong to N / 1000 tenants (at least one) and take turns in random order. The work before the measured part, including a
-//! warm-up of two visits an endpoint, does not depend on K: under callgrind, the difference of two runs with different K, divided by the
-//! difference of K, is the cost of one operation alone. One line of JSON tells the time of one operation. `change` has no K: its line tells
-//! the median and the longest time of one change of each kind, and the time of one of the uplink, which concerns all endpoints.
+//! N endpoints belong to N / 1000 tenants (at least one) and take turns in random order. The work
+//! before the measured part, including a warm-up of two visits an endpoint, does not depend on K:
+//! under callgrind, the difference of two runs with different K, divided by the difference of K, is
+//! the cost of one operation alone. One line of JSON tells the time of one operation. `change` has
+//! no K: its line tells the median and the longest time of one change of each kind, and the time of
+//! one of the uplink, which concerns all endpoints.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -31,7 +34,8 @@ use datapath::units::{Both, Direction, Instant, Rate};
 use datapath::wire::Mac;
 use datapath::wire::build::eth;
 
-/// So fast that no queue of these runs stands for longer than CoDel allows: its signals would be drops, and drops cost less.
+/// So fast that no queue of these runs stands for longer than CoDel allows: its signals would be
+/// drops, and drops cost less.
 const LINK: Rate = Rate::MAX;
 /// Endpoints a tenant, as long as there is more than one tenant.
 const PER_TENANT: u32 = 1000;
@@ -39,12 +43,13 @@ const PER_TENANT: u32 = 1000;
 const WEIGHTS: [u32; 4] = [1, 10, 100, 1000];
 /// Visits of each endpoint before anything is measured.
 const WARM_UP: u32 = 2;
-/// The warm-up of a small switch, in operations: long enough for the caches and the branch predictor.
+/// The warm-up of a small switch, in operations: long enough for the caches and the branch
+/// predictor.
 const WARM_UP_LEAST: u32 = 50_000;
 /// Frames read together, as from a port.
 const BURST: u32 = 32;
-/// Operations that are timed together: less than a scheduler's time slice, so that most parts are whole on a busy machine too, and the
-/// median part was not interrupted.
+/// Operations that are timed together: less than a scheduler's time slice, so that most parts are
+/// whole on a busy machine too, and the median part was not interrupted.
 const PART: u32 = 1024;
 
 const USAGE: &str = "usage: core_cost sched|pipeline|change N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes]";
@@ -107,7 +112,8 @@ fn tenants(endpoints: u32) -> u32 {
     (endpoints / PER_TENANT).max(1)
 }
 
-/// The switch of both modes: all weights, every second endpoint with a guarantee, guards on, one VLAN a tenant.
+/// The switch of both modes: all weights, every second endpoint with a guarantee, guards on, one
+/// VLAN a tenant.
 fn program(endpoints: u32, order: OrderKind) -> Program {
     let tenants = tenants(endpoints);
     let guarantee = Rate(LINK.0 / (2 * u64::from(endpoints)));
@@ -145,7 +151,8 @@ fn ip(endpoint: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0a00_0000 + endpoint + 1)
 }
 
-/// A small generator (Marsaglia's xorshift, 2003), so that the order of visits costs next to nothing.
+/// A small generator (Marsaglia's xorshift, 2003), so that the order of visits costs next to
+/// nothing.
 struct Random(u64);
 
 impl Random {
@@ -157,7 +164,8 @@ impl Random {
     }
 }
 
-/// Calls `step`, which does `ops_a_step` operations, for `ops` operations in parts; of the median part, the time of one operation in ns.
+/// Calls `step`, which does `ops_a_step` operations, for `ops` operations in parts; of the median
+/// part, the time of one operation in ns.
 fn time(ops: u32, ops_a_step: u32, mut step: impl FnMut()) -> f64 {
     let mut parts: Vec<f64> = (0..ops / PART)
         .map(|_| {
@@ -172,8 +180,8 @@ fn time(ops: u32, ops_a_step: u32, mut step: impl FnMut()) -> f64 {
     parts[parts.len() / 2]
 }
 
-/// One frame waits for each endpoint, so that every tree is as full as it gets; then each operation queues one more for a random
-/// endpoint and takes out the one whose turn it is.
+/// One frame waits for each endpoint, so that every tree is as full as it gets; then each operation
+/// queues one more for a random endpoint and takes out the one whose turn it is.
 struct SchedulerRun {
     scheduler: Scheduler,
     pool: Pool,
@@ -228,7 +236,8 @@ impl SchedulerRun {
     }
 }
 
-/// Time of one frame through the whole switch, for each of its ways: endpoint to wire, to a neighbour, wire to endpoint.
+/// Time of one frame through the whole switch, for each of its ways: endpoint to wire, to a
+/// neighbour, wire to endpoint.
 fn pipeline(endpoints: u32, ops: u32, order: OrderKind) -> Vec<(&'static str, f64)> {
     let mut run = SwitchRun::new(endpoints, order);
     [("to_wire", Way::ToWire), ("to_neighbour", Way::ToNeighbour), ("from_wire", Way::FromWire)]
@@ -285,7 +294,8 @@ impl SwitchRun {
         ns
     }
 
-    /// Reads a burst, each frame from another endpoint, and sends what is due until nothing is left.
+    /// Reads a burst, each frame from another endpoint, and sends what is due until nothing is
+    /// left.
     fn burst(&mut self, way: Way) {
         for _ in 0..BURST {
             let endpoint = self.random.below(self.endpoints);

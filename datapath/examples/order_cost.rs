@@ -1,10 +1,13 @@
 //! What an enqueue and a dequeue cost an order, by the number of children.
 //!
-//! `order_cost KIND CHILDREN PAIRS [WEIGHTS]` with KIND `fair`, `wf2q`, `vtrr`, `vtrr-bytes` or `none` (the loop alone, to subtract), and
-//! WEIGHTS `equal` (default) or `mixed` (1 to 1000). It keeps as many frames queued as there are children, in queues chosen at random: a
-//! pair puts one frame into a random queue, which may wake it, and serves the queue that is next, which may empty it.
+//! `order_cost KIND CHILDREN PAIRS [WEIGHTS]` with KIND `fair`, `wf2q`, `vtrr`, `vtrr-bytes` or
+//! `none` (the loop alone, to subtract), and WEIGHTS `equal` (default) or `mixed` (1 to 1000). It
+//! keeps as many frames queued as there are children, in queues chosen at random: a pair puts one
+//! frame into a random queue, which may wake it, and serves the queue that is next, which may empty
+//! it.
 //!
-//! Under `valgrind --tool=callgrind`, run it twice with different PAIRS: the difference is free of the set-up.
+//! Under `valgrind --tool=callgrind`, run it twice with different PAIRS: the difference is free of
+//! the set-up.
 
 use datapath::program::OrderKind;
 use datapath::sched::order::{Order, Weight};

@@ -1,10 +1,12 @@
 //! Queue disciplines: how a queue tells senders that it fills, before it is full.
 //!
-//! An [`Aqm`] belongs to one queue: of an end of a [`crate::link`], in the simulator too, or a lane of [`crate::sched`]. It is asked
-//! where a frame arrives and where one leaves, and signals *segments*: an offloaded frame is to it the packets that it stands for. Those that can be
-//! marked (RFC 3168) are marked, and the frame is cut there, so that each mark is one packet's: 64 KiB marked as a whole would tell a sender of 45.
-//! Of others each discipline does what its authors say: RED and CoDel lose a segment instead, `step` and `sojourn` spare it,
-//! `auto` loses it with the square of the probability. What is lost is cut off the frame's tail.
+//! An [`Aqm`] belongs to one queue: of an end of a [`crate::link`], in the simulator too, or a lane
+//! of [`crate::sched`]. It is asked where a frame arrives and where one leaves, and signals
+//! *segments*: an offloaded frame is to it the packets that it stands for. Those that can be marked
+//! (RFC 3168) are marked, and the frame is cut there, so that each mark is one packet's: 64 KiB
+//! marked as a whole would tell a sender of 45. Of others each discipline does what its authors
+//! say: RED and CoDel lose a segment instead, `step` and `sojourn` spare it, `auto` loses it with
+//! the square of the probability. What is lost is cut off the frame's tail.
 
 pub mod auto;
 pub mod codel;
@@ -20,9 +22,11 @@ use codel::Codel;
 use red::Average;
 pub use red::Red;
 
-/// Less than so many wire bytes behind a frame are no standing queue: a full frame (RFC 8289, section 4.4).
+/// Less than so many wire bytes behind a frame are no standing queue: a full frame (RFC 8289,
+/// section 4.4).
 const FULL_FRAME: u64 = 1538;
-/// A frame of up to so many bytes is no full segment (RFC 9293: a path carries at least 536 bytes of data in one).
+/// A frame of up to so many bytes is no full segment (RFC 9293: a path carries at least 536 bytes
+/// of data in one).
 const SHORT: usize = 512;
 
 /// What a queue does to tell senders that it fills.
@@ -37,7 +41,8 @@ pub enum Discipline {
     Red(Red),
     /// Marks while more than a threshold waits.
     Step(Step),
-    /// Marks what waited longer than this, in nanoseconds (TCN, CoNEXT 2016; `ce_threshold` of Linux's fq_codel).
+    /// Marks what waited longer than this, in nanoseconds (TCN, CoNEXT 2016; `ce_threshold` of
+    /// Linux's fq_codel).
     Sojourn {
         /// The threshold.
         target_ns: u64,
@@ -211,8 +216,9 @@ impl Aqm {
         self.stats.overflowed.add(bytes, layout, segments);
     }
 
-    /// A frame, whose wire bytes are known and for which there is room, arrives where `waiting` wire bytes wait or are being sent. What is
-    /// left of it is put into `queue`. Where segments are lost, `lost` is given the frame and what they take on the wire.
+    /// A frame, whose wire bytes are known and for which there is room, arrives where `waiting`
+    /// wire bytes wait or are being sent. What is left of it is put into `queue`. Where segments
+    /// are lost, `lost` is given the frame and what they take on the wire.
     pub fn arrive(
         &mut self,
         pool: &mut Pool,
@@ -260,8 +266,9 @@ impl Aqm {
         }
     }
 
-    /// A frame that was taken from `queue` leaves now. What leaves of it, the rest being back in the queue, to be asked about when its turn comes;
-    /// `None` where all of it is lost. `lost` as in [`Aqm::arrive`].
+    /// A frame that was taken from `queue` leaves now. What leaves of it, the rest being back in
+    /// the queue, to be asked about when its turn comes; `None` where all of it is lost. `lost` as
+    /// in [`Aqm::arrive`].
     pub fn leave(
         &mut self,
         pool: &mut Pool,
@@ -294,8 +301,8 @@ impl Aqm {
         leaves
     }
 
-    /// Whether a frame that leaves now is signalled, and how many of its segments alike: of what can be marked the first ones, of what
-    /// cannot those that are to be lost.
+    /// Whether a frame that leaves now is signalled, and how many of its segments alike: of what
+    /// can be marked the first ones, of what cannot those that are to be lost.
     fn run(&mut self, now: Instant, meta: &Meta, behind: u64, capable: bool) -> (bool, u32) {
         let (segments, each) = (segment::segments(&meta.layout, &meta.offload), segment::segment_bytes(meta));
         let wait_ns = now.since(meta.queued);
@@ -344,8 +351,9 @@ impl Aqm {
         }
     }
 
-    /// Whether what cannot be marked is let go although it was signalled: what begins a connection, but by RED, which knows no mercy; and
-    /// by CoDel every second short segment, which is likely alone under way (see [`is_alone`]).
+    /// Whether what cannot be marked is let go although it was signalled: what begins a connection,
+    /// but by RED, which knows no mercy; and by CoDel every second short segment, which is likely
+    /// alone under way (see [`is_alone`]).
     fn spares(&self, pool: &Pool, frame: &Frame) -> bool {
         match &self.state {
             State::Codel(codel) => is_alone(pool, frame, codel.is_odd()),
@@ -382,7 +390,8 @@ impl Aqm {
     }
 }
 
-/// Marks those segments of a frame that `decide` says, and puts all into `queue`, cut where they differ. Says how many were marked.
+/// Marks those segments of a frame that `decide` says, and puts all into `queue`, cut where they
+/// differ. Says how many were marked.
 fn mark_some(
     pool: &mut Pool,
     frame: Frame,
@@ -434,10 +443,11 @@ pub(crate) fn mark(pool: &mut Pool, frame: &Frame) -> u32 {
     if segment::mark_ce(bytes, &meta.layout) { segment::segments(&meta.layout, &meta.offload) } else { 0 }
 }
 
-/// Whether a frame is likely the only segment of its TCP connection in the network: one that begins it, or a short one, as requests and the ends of
-/// answers are. To lose such a one says nothing to a sender that has nothing else under way, and costs it a time-out (RFC 6298: a second, or
-/// 200 ms on Linux), where another segment costs some round trips. Of short ones no more than every second (`odd`): a flood of them must
-/// not wait for ever and leave all signals to the others.
+/// Whether a frame is likely the only segment of its TCP connection in the network: one that begins
+/// it, or a short one, as requests and the ends of answers are. To lose such a one says nothing to
+/// a sender that has nothing else under way, and costs it a time-out (RFC 6298: a second, or 200 ms
+/// on Linux), where another segment costs some round trips. Of short ones no more than every second
+/// (`odd`): a flood of them must not wait for ever and leave all signals to the others.
 pub(crate) fn is_alone(pool: &Pool, frame: &Frame, odd: bool) -> bool {
     let layout = &pool.meta(frame).layout;
     if layout.l4 != L4::Tcp || layout.fragment {
@@ -452,7 +462,8 @@ fn begins(bytes: &[u8], layout: &Layout) -> bool {
     layout.l4 == L4::Tcp && !layout.fragment && flags().is_some_and(|flags| flags & tcp_flags::SYN != 0)
 }
 
-/// Throws the dice: splitmix64 (Steele, Lea and Flood, OOPSLA 2014), which is enough for independent losses and marks.
+/// Throws the dice: splitmix64 (Steele, Lea and Flood, OOPSLA 2014), which is enough for
+/// independent losses and marks.
 pub(crate) fn dice(state: &mut u64) -> u32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

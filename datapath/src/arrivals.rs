@@ -1,13 +1,17 @@
-//! Arrivals: what came from the uplink, by receiving endpoint and source address, and what of it was lost before it was delivered.
+//! Arrivals: what came from the uplink, by receiving endpoint and source address, and what of it
+//! was lost before it was delivered.
 //!
-//! The receiver's congestion agent works out from them who sends how much to whom. They are counted before the ingress queue, so they are the
-//! demand as far as the network lets it through; losses are what the queue, its management or the policer took. Nothing is counted
-//! unless somebody watches. Sources are chosen by strangers, so the table is bounded, for each endpoint and in all, and hashed under a key from
-//! the seed. Where it is full, bytes still count for their endpoint, under no source. A source from which nothing came for a while is given up, so that
-//! one that sends a frame now and then is not put in and taken out each time; where the table fills, after one sample.
+//! The receiver's congestion agent works out from them who sends how much to whom. They are counted
+//! before the ingress queue, so they are the demand as far as the network lets it through; losses
+//! are what the queue, its management or the policer took. Nothing is counted unless somebody
+//! watches. Sources are chosen by strangers, so the table is bounded, for each endpoint and in all,
+//! and hashed under a key from the seed. Where it is full, bytes still count for their endpoint,
+//! under no source. A source from which nothing came for a while is given up, so that one that
+//! sends a frame now and then is not put in and taken out each time; where the table fills, after
+//! one sample.
 //!
-//! A sample costs what has arrived in it, not what is in the table: sources with bytes are kept in a list, and silent ones are looked for in a part
-//! of the table each time.
+//! A sample costs what has arrived in it, not what is in the table: sources with bytes are kept in
+//! a list, and silent ones are looked for in a part of the table each time.
 
 use crate::fdb::Keyed;
 use crate::program::EndpointId;
@@ -19,9 +23,11 @@ use crate::wire::Mac;
 pub const MOST_OF_ENDPOINT: u32 = 1024;
 /// Sources of all endpoints: 100 endpoints that hear from 80 each.
 pub const MOST: u32 = 8192;
-/// A source is given up when nothing has come from it for so many samples, and found out within as many again.
+/// A source is given up when nothing has come from it for so many samples, and found out within as
+/// many again.
 const SILENT_SAMPLES: u64 = 64;
-/// Where so many parts of eight of a bound are used up, silent sources are given up after one sample.
+/// Where so many parts of eight of a bound are used up, silent sources are given up after one
+/// sample.
 const CROWDED: u32 = 6;
 
 /// What arrived from one source for one endpoint since the last sample.
@@ -181,8 +187,8 @@ impl Arrivals {
         }
     }
 
-    /// What has arrived, and was lost, since the last call: only what is not zero. Both lists are emptied first. `backlog` says how many wire
-    /// bytes wait for an endpoint.
+    /// What has arrived, and was lost, since the last call: only what is not zero. Both lists are
+    /// emptied first. `backlog` says how many wire bytes wait for an endpoint.
     pub fn take(
         &mut self,
         arrivals: &mut Vec<Arrival>,
@@ -236,7 +242,8 @@ impl Arrivals {
         self.touched.retain(|&id| sources.get(id).is_some());
     }
 
-    /// Gives up sources that have been silent: of some endpoints at each sample, or of all where the table fills. None has bytes now.
+    /// Gives up sources that have been silent: of some endpoints at each sample, or of all where
+    /// the table fills. None has bytes now.
     fn sweep(&mut self) {
         let all = self.receivers.len();
         let (endpoints, silent) = match std::mem::take(&mut self.is_crowded) {

@@ -1,11 +1,13 @@
 //! Bond: an uplink of several ports, its members, that carry its frames together.
 //!
-//! Here is what concerns each frame: which member sends it ([`Mode`], [`HashPolicy`]), when (each member is paced at its own rate),
-//! and what is received from which. Who is up, and who is active, is decided elsewhere and arrives as [`Bond::set_state`] and
-//! [`Bond::set_active`]. Names and meanings are those of Linux `Documentation/networking/bonding.rst`.
+//! Here is what concerns each frame: which member sends it ([`Mode`], [`HashPolicy`]), when (each
+//! member is paced at its own rate), and what is received from which. Who is up, and who is active,
+//! is decided elsewhere and arrives as [`Bond::set_state`] and [`Bond::set_active`]. Names and
+//! meanings are those of Linux `Documentation/networking/bonding.rst`.
 //!
-//! A frame passes `send`, waits at its member where that is busy, and leaves by `poll`. A member that fails gives what waits to the
-//! others, in order. Frames wait at most [`MOST_WAIT_NS`]; more are dropped, so that a member's queue is bounded in time and bytes.
+//! A frame passes `send`, waits at its member where that is busy, and leaves by `poll`. A member
+//! that fails gives what waits to the others, in order. Frames wait at most [`MOST_WAIT_NS`]; more
+//! are dropped, so that a member's queue is bounded in time and bytes.
 
 mod hash;
 mod member;
@@ -24,8 +26,9 @@ use member::Member;
 
 /// Most members of a bond.
 pub const MOST_MEMBERS: usize = Uplink::MOST_MEMBERS;
-/// Longest time that a frame may wait for its member, in nanoseconds: what two members may differ by in modes that balance by hash,
-/// without a queue that delays others by more than the egress queues' own target.
+/// Longest time that a frame may wait for its member, in nanoseconds: what two members may differ
+/// by in modes that balance by hash, without a queue that delays others by more than the egress
+/// queues' own target.
 pub const MOST_WAIT_NS: u64 = 5_000_000;
 
 /// How a bond uses its members.
@@ -65,7 +68,8 @@ pub struct BondSettings {
     pub mode: Mode,
     /// What the hash is made of, in modes that balance by one.
     pub hash: HashPolicy,
-    /// `balance-rr`: frames that a member sends before it is the next one's turn; 0: a random member for each frame.
+    /// `balance-rr`: frames that a member sends before it is the next one's turn; 0: a random
+    /// member for each frame.
     pub packets_per_member: u16,
     /// `active-backup`: whether frames that arrive over other members are received too.
     pub all_members_active: bool,
@@ -82,7 +86,8 @@ impl Default for BondSettings {
     }
 }
 
-/// A bond: frames in by `send`, changes by `set_...`, frames out by `poll` until it gives `None`; come back at `poll_timeout`.
+/// A bond: frames in by `send`, changes by `set_...`, frames out by `poll` until it gives `None`;
+/// come back at `poll_timeout`.
 #[derive(Debug)]
 pub struct Bond {
     settings: BondSettings,
@@ -179,8 +184,9 @@ impl Bond {
         self.active
     }
 
-    /// What the bond carries now, in wire bits a second: the sum of the distributing members' rates; of the active one alone in
-    /// `active-backup`, of the slowest in `broadcast`. Zero without any.
+    /// What the bond carries now, in wire bits a second: the sum of the distributing members'
+    /// rates; of the active one alone in `active-backup`, of the slowest in `broadcast`. Zero
+    /// without any.
     #[must_use]
     pub fn rate(&self) -> Rate {
         let rates = self.senders.all().iter().map(|&member| self.members[usize::from(member)].rate().0);
@@ -197,8 +203,8 @@ impl Bond {
         self.turn.left = self.turn.left.min(settings.packets_per_member);
     }
 
-    /// Takes other members, each with its rate and with which one it was before; one that is new is down. What waits at those that
-    /// go is sent by the others. Returns how many frames were freed.
+    /// Takes other members, each with its rate and with which one it was before; one that is new is
+    /// down. What waits at those that go is sent by the others. Returns how many frames were freed.
     pub fn set_members(
         &mut self,
         pool: &mut Pool,
@@ -230,8 +236,8 @@ impl Bond {
         }
     }
 
-    /// Changes a member's state. What waits at a member that distributes no more is sent by the others, in order; frames that
-    /// nobody can send are freed, and their number returned.
+    /// Changes a member's state. What waits at a member that distributes no more is sent by the
+    /// others, in order; frames that nobody can send are freed, and their number returned.
     pub fn set_state(&mut self, pool: &mut Pool, now: Instant, member: MemberId, state: MemberState) -> u32 {
         let index = usize::from(member.0);
         let Some(found) = self.members.get_mut(index) else { return 0 };
@@ -244,7 +250,8 @@ impl Bond {
         self.move_waiting(pool, now, index, is_copy)
     }
 
-    /// Changes the active member. In `active-backup` what waits at the one before is sent by this one.
+    /// Changes the active member. In `active-backup` what waits at the one before is sent by this
+    /// one.
     pub fn set_active(&mut self, pool: &mut Pool, now: Instant, active: Option<MemberId>) -> u32 {
         let before = std::mem::replace(&mut self.active, active);
         match before {
@@ -255,7 +262,8 @@ impl Bond {
         }
     }
 
-    /// Takes what waits at a member and lets the bond choose again. Copies have gone by the other members already.
+    /// Takes what waits at a member and lets the bond choose again. Copies have gone by the other
+    /// members already.
     fn move_waiting(&mut self, pool: &mut Pool, now: Instant, index: usize, is_copy: bool) -> u32 {
         let Some(member) = self.members.get_mut(index) else { return 0 };
         let waiting = member.take_waiting();
@@ -290,8 +298,8 @@ impl Bond {
     /// A frame is to leave. Its layout and wire bytes must be known.
     ///
     /// # Errors
-    /// [`Reason::PortDown`] where no member may send, [`Reason::MemberFull`] where the frame's has too much to send already; the frame
-    /// is then freed.
+    /// [`Reason::PortDown`] where no member may send, [`Reason::MemberFull`] where the frame's has
+    /// too much to send already; the frame is then freed.
     pub fn send(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         if self.senders.count == 0 {
             pool.free(frame);
@@ -313,7 +321,8 @@ impl Bond {
         }
     }
 
-    /// Every member gets a copy. One that is full, or for which there is no buffer, goes without, which is counted there.
+    /// Every member gets a copy. One that is full, or for which there is no buffer, goes without,
+    /// which is counted there.
     fn send_copies(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         let senders = self.senders;
         let Some((&last, others)) = senders.all().split_last() else {
@@ -412,8 +421,8 @@ impl Bond {
     }
 }
 
-/// Whether a frame is a message of IGMP or MLD: in `balance-rr` they leave by one member, so that a switch outside sees the groups in one
-/// place (the bonding document's `resend_igmp`).
+/// Whether a frame is a message of IGMP or MLD: in `balance-rr` they leave by one member, so that a
+/// switch outside sees the groups in one place (the bonding document's `resend_igmp`).
 #[inline]
 fn is_membership(pool: &Pool, frame: &Frame) -> bool {
     let (bytes, layout) = (pool.bytes(frame), &pool.meta(frame).layout);

@@ -1,12 +1,13 @@
 //! The Internet checksum: RFC 1071, and its incremental update, RFC 1624.
 //!
-//! Sums are in one's complement: 16 bits with the carry added back in. A sum is the checksum's complement; both are numbers as they
-//! are read from the wire (big-endian).
+//! Sums are in one's complement: 16 bits with the carry added back in. A sum is the checksum's
+//! complement; both are numbers as they are read from the wire (big-endian).
 
 /// The one's-complement sum of `bytes` as 16-bit words, an odd last byte padded with zero.
 ///
-/// Words are added as they lie in memory, 32 bits at a time in independent lanes, which the compiler turns into vector code; RFC 1071
-/// (section 2) shows that byte order and word size do not matter until the sum is folded.
+/// Words are added as they lie in memory, 32 bits at a time in independent lanes, which the
+/// compiler turns into vector code; RFC 1071 (section 2) shows that byte order and word size do not
+/// matter until the sum is folded.
 #[must_use]
 pub fn sum(bytes: &[u8]) -> u16 {
     const LANES: usize = 8;
@@ -35,7 +36,8 @@ pub const fn add(a: u16, b: u16) -> u16 {
     sum + carry as u16
 }
 
-/// The sum of the pseudo-header of `len` bytes of transport header and payload (RFC 9293, section 3.1; RFC 8200, section 8.1).
+/// The sum of the pseudo-header of `len` bytes of transport header and payload (RFC 9293, section
+/// 3.1; RFC 8200, section 8.1).
 #[must_use]
 pub fn pseudo(addresses: &[u8], number: u8, len: usize) -> u16 {
     add(add(sum(addresses), u16::from(number)), len as u16)

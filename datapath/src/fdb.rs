@@ -1,12 +1,15 @@
-//! The forwarding database: which endpoint has which address, network by network (IEEE 802.1Q clause 8.8).
+//! The forwarding database: which endpoint has which address, network by network (IEEE 802.1Q
+//! clause 8.8).
 //!
-//! Declared addresses come with the program and always win. Learned ones exist only for endpoints whose addresses are not declared; each
-//! endpoint may have a number of them, so that a flood of made-up addresses fills its own quota and nothing else. They are forgotten when
-//! they were not seen for a while, and with their endpoint: each endpoint's entries are a list. An address that moves twice within
-//! [`HOLD_NS`] stays where it is: that is a loop or a spoof. It moves within a tenant only, and an address that was seen outside
-//! ([`crate::outside`]), or that another host's endpoint has declared, is not learned here: where one side has it, the other has to wait until it has
-//! aged there. That holds both ways.
-//! Keys are hashed with SipHash under a key from the seed, because strangers choose them.
+//! Declared addresses come with the program and always win. Learned ones exist only for endpoints
+//! whose addresses are not declared; each endpoint may have a number of them, so that a flood of
+//! made-up addresses fills its own quota and nothing else. They are forgotten when they were not
+//! seen for a while, and with their endpoint: each endpoint's entries are a list. An address that
+//! moves twice within [`HOLD_NS`] stays where it is: that is a loop or a spoof. It moves within a
+//! tenant only, and an address that was seen outside ([`crate::outside`]), or that another host's
+//! endpoint has declared, is not learned here: where one side has it, the other has to wait until
+//! it has aged there. That holds both ways. Keys are hashed with SipHash under a key from the seed,
+//! because strangers choose them.
 
 use crate::outside::Outside;
 use crate::owners::slot;
@@ -21,7 +24,8 @@ use std::hash::BuildHasher;
 const HOLD_NS: u64 = 1_000_000_000;
 /// Learned entries looked at for their age with each new one.
 const SWEEP: usize = 4;
-/// The shortest life of a learned address, in nanoseconds: the frame it is learned from may find it.
+/// The shortest life of a learned address, in nanoseconds: the frame it is learned from may find
+/// it.
 const LEAST_AGE: u64 = 1;
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -198,7 +202,8 @@ impl Fdb {
         self.find(now, network, 0, mac).is_none() && self.outside.restore(now, slot(network), key, (), left_ns)
     }
 
-    /// An address of a network is said to be outside (or no longer): where it is not declared here, nobody here may have it.
+    /// An address of a network is said to be outside (or no longer): where it is not declared here,
+    /// nobody here may have it.
     pub fn set_elsewhere(&mut self, network: Network, mac: Mac, is_there: bool) {
         let key = Key::new(network, 0, mac);
         if is_there {
@@ -224,7 +229,8 @@ impl Fdb {
             && self.declared(network, mac).is_none()
     }
 
-    /// `endpoint` has `macs`, which nobody else in its network has; with none, it may have up to `max_learned` that are learned.
+    /// `endpoint` has `macs`, which nobody else in its network has; with none, it may have up to
+    /// `max_learned` that are learned.
     pub fn set(&mut self, endpoint: EndpointId, tenant: TenantId, network: Network, macs: &[Mac], max_learned: u32) {
         for &mac in macs {
             let key = Key::new(network, 0, mac);
@@ -369,7 +375,8 @@ impl Fdb {
         if quota.count >= quota.most { Learning::Full } else { Learning::Known }
     }
 
-    /// How many of an endpoint's addresses the next [`Fdb::sweep`] would forget. What is forgotten leaves its place to the last entry.
+    /// How many of an endpoint's addresses the next [`Fdb::sweep`] would forget. What is forgotten
+    /// leaves its place to the last entry.
     fn would_sweep(&self, now: Instant, endpoint: EndpointId) -> u32 {
         let (mut len, mut cursor, mut freed) = (self.entries.len(), self.cursor, 0);
         let mut moved = [(usize::MAX, 0); SWEEP];
@@ -407,7 +414,8 @@ impl Fdb {
         self.quotas.get(endpoint.0 as usize).map_or(0, |quota| quota.count)
     }
 
-    /// What `endpoint` has learned and not forgotten, what it learned last first: VLAN, address, and for how many nanoseconds yet.
+    /// What `endpoint` has learned and not forgotten, what it learned last first: VLAN, address,
+    /// and for how many nanoseconds yet.
     pub fn learned_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = (u16, Mac, u64)> + '_ {
         self.newest_by(now, endpoint, usize::MAX)
     }
@@ -427,7 +435,8 @@ impl Fdb {
             .map(move |found| (found.key.1 as u16, found.key.mac(), found.expires.since(now)))
     }
 
-    /// Learns what another database knew, for `left_ns` or as long as addresses live here. False where it is known or may not be.
+    /// Learns what another database knew, for `left_ns` or as long as addresses live here. False
+    /// where it is known or may not be.
     pub fn restore(
         &mut self,
         now: Instant,
@@ -475,7 +484,8 @@ impl Fdb {
         Learning::Known
     }
 
-    /// Forgets some of what is too old; a few entries at a time, so that no frame waits for the whole table.
+    /// Forgets some of what is too old; a few entries at a time, so that no frame waits for the
+    /// whole table.
     fn sweep(&mut self, now: Instant) {
         for _ in 0..SWEEP.min(self.entries.len()) {
             if self.cursor >= self.entries.len() {

@@ -1,19 +1,23 @@
-//! Flood budgets: how many frames an endpoint, or a network from the uplink, may have copied to a whole network, and how many bytes of copies an
-//! endpoint, a tenant, or a network from the uplink may cause.
+//! Flood budgets: how many frames an endpoint, or a network from the uplink, may have copied to a
+//! whole network, and how many bytes of copies an endpoint, a tenant, or a network from the uplink
+//! may cause.
 //!
-//! Broadcast, multicast and unknown destinations cost everyone in the network; a token bucket for each source bounds that
-//! (storm control). A loop between two switches multiplies frames: the same budget contains it. A frame of 64 KiB to a hundred members is
-//! 6 MB, so frames alone are no bound.
+//! Broadcast, multicast and unknown destinations cost everyone in the network; a token bucket for
+//! each source bounds that (storm control). A loop between two switches multiplies frames: the same
+//! budget contains it. A frame of 64 KiB to a hundred members is 6 MB, so frames alone are no
+//! bound.
 //!
-//! A quarter of each budget is kept for what asks for addresses (ARP, neighbour discovery), so that one's own bulk multicast does not
-//! stop that.
+//! A quarter of each budget is kept for what asks for addresses (ARP, neighbour discovery), so that
+//! one's own bulk multicast does not stop that.
 
 use crate::units::{Instant, Rate};
 
 const NS: u64 = 1_000_000_000;
-/// What is saved of a budget for copies, in time at its rate. One frame may overdraw it: nobody's whole budget is less than a frame.
+/// What is saved of a budget for copies, in time at its rate. One frame may overdraw it: nobody's
+/// whole budget is less than a frame.
 const SAVED_NS: u64 = NS / 4;
-/// The most that is remembered of what was overdrawn: frames of 64 KiB to a thousand members at 50 Mbit/s are 10 s.
+/// The most that is remembered of what was overdrawn: frames of 64 KiB to a thousand members at 50
+/// Mbit/s are 10 s.
 const OVERDRAWN_NS: u64 = 20 * NS;
 
 /// What may be flooded.
@@ -26,8 +30,9 @@ pub struct FloodLimits {
 }
 
 impl FloodLimits {
-    /// Of a network from the uplink, where nothing is said: many hosts are behind it. The copies are those of a tenant of 1000 endpoints
-    /// that receives 297 ARP requests a second (84 bytes each, copied a thousand times).
+    /// Of a network from the uplink, where nothing is said: many hosts are behind it. The copies
+    /// are those of a tenant of 1000 endpoints that receives 297 ARP requests a second (84 bytes
+    /// each, copied a thousand times).
     pub const UPLINK: FloodLimits = FloodLimits { per_second: 20_000, rate: Rate(200_000_000) };
 }
 
@@ -66,7 +71,8 @@ pub struct FloodBudget {
 }
 
 impl FloodBudget {
-    /// So many frames, a quarter second of them at once (at least 32, so that a host may start), and so many copies.
+    /// So many frames, a quarter second of them at once (at least 32, so that a host may start),
+    /// and so many copies.
     #[must_use]
     pub fn new(limits: FloodLimits) -> Self {
         let per_second = u64::from(limits.per_second);

@@ -67,8 +67,9 @@ impl Forward {
         self.networks.reserve(endpoints.saturating_sub(self.networks.len()));
     }
 
-    /// A tenant's slot has another owner or attachment: `None` where the slot is vacant or the switch has no uplink. It must have no
-    /// endpoints, unless all that changes is whether there is an uplink.
+    /// A tenant's slot has another owner or attachment: `None` where the slot is vacant or the
+    /// switch has no uplink. It must have no endpoints, unless all that changes is whether there is
+    /// an uplink.
     pub fn attach(&mut self, tenant: TenantId, attachment: Option<Attachment>) {
         let slot = slot(Network(tenant.0));
         if self.members.len() <= slot {
@@ -92,7 +93,8 @@ impl Forward {
         self.members[slot(Network::UNTAGGED)].outside = attached.then_some(Outside::Untagged);
     }
 
-    /// Puts an endpoint into a network, which its tenant must be attached to; `learning` where its addresses are not declared.
+    /// Puts an endpoint into a network, which its tenant must be attached to; `learning` where its
+    /// addresses are not declared.
     pub fn add(&mut self, endpoint: EndpointId, network: Network, learning: bool) {
         if self.networks.len() <= endpoint.0 as usize {
             self.networks.resize(endpoint.0 as usize + 1, Network::UNTAGGED);
@@ -148,7 +150,8 @@ impl Forward {
         self.vlans[usize::from(vlan) & 4095].is_some()
     }
 
-    /// Those to whom a flooded frame is copied, by their numbers: everyone, or only endpoints whose addresses are learned.
+    /// Those to whom a flooded frame is copied, by their numbers: everyone, or only endpoints whose
+    /// addresses are learned.
     #[must_use]
     pub fn members(&self, network: Network, everyone: bool) -> &[EndpointId] {
         let members = &self.members[slot(network)];
@@ -162,7 +165,8 @@ impl Forward {
         members.len() - usize::from(members.binary_search(&endpoint).is_ok())
     }
 
-    /// The first two of them from number `from` on, without `except`: whoever comes or goes meanwhile, one who stays is met once.
+    /// The first two of them from number `from` on, without `except`: whoever comes or goes
+    /// meanwhile, one who stays is met once.
     #[must_use]
     pub fn next_members(
         &self,

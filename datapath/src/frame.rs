@@ -1,9 +1,10 @@
 //! Frames, and the pool that owns their memory.
 //!
-//! A [`Frame`] is a token for one slot of a [`Pool`]: it cannot be copied, so a frame is in exactly one place, and the pool's
-//! count of slots in use proves that none was lost. Bytes lie in one of three size classes behind [`HEADROOM`] bytes that later stages
-//! may grow into (outer headers, tags). Queues are chains through the slots ([`Fifo`]), so that a queue costs no memory of its own.
-//! Buffers are made on first use and kept; the pool never holds more than its limits.
+//! A [`Frame`] is a token for one slot of a [`Pool`]: it cannot be copied, so a frame is in exactly
+//! one place, and the pool's count of slots in use proves that none was lost. Bytes lie in one of
+//! three size classes behind [`HEADROOM`] bytes that later stages may grow into (outer headers,
+//! tags). Queues are chains through the slots ([`Fifo`]), so that a queue costs no memory of its
+//! own. Buffers are made on first use and kept; the pool never holds more than its limits.
 
 mod accounts;
 
@@ -18,13 +19,15 @@ use core::ops::Range;
 
 pub use accounts::{Owner, Part, Standing};
 
-/// Bytes kept free before a frame: an outer Ethernet, IPv6, UDP and VXLAN header with VLAN tag (74), a bond sequence and a TCP option.
+/// Bytes kept free before a frame: an outer Ethernet, IPv6, UDP and VXLAN header with VLAN tag
+/// (74), a bond sequence and a TCP option.
 pub const HEADROOM: usize = 128;
 /// The longest frame: 65535 bytes of IP packet behind an Ethernet header with two tags.
 pub const MAX_FRAME: usize = 65_535 + 22;
 /// Bytes of a small buffer, headroom included: holds any frame of a 1500-byte MTU.
 pub const SMALL: usize = 2048;
-/// Bytes of a medium buffer, headroom included: for what the scheduler cuts off longer frames at up to 5 Gbit/s.
+/// Bytes of a medium buffer, headroom included: for what the scheduler cuts off longer frames at up
+/// to 5 Gbit/s.
 pub const MEDIUM: usize = 16_384;
 /// Bytes of a large buffer, headroom included.
 pub const LARGE: usize = HEADROOM + MAX_FRAME + 23;
@@ -127,11 +130,12 @@ impl FlowIndex {
 const OUT_KIND: u8 = 0b111;
 /// Bit of [`Meta::flags`]: see [`Meta::in_tunnel`].
 const IN_TUNNEL: u8 = 1 << 3;
-/// Where in [`Meta::flags`] the member begins that a frame came by: 4 bits, for `Uplink::MOST_MEMBERS`.
+/// Where in [`Meta::flags`] the member begins that a frame came by: 4 bits, for
+/// `Uplink::MOST_MEMBERS`.
 const MEMBER: u32 = 4;
 
-/// What the switch knows about a frame beside its bytes. `queued` alone would want to lie at a multiple
-/// of 8 bytes; without `packed` that would cost 4, which the slot does not have.
+/// What the switch knows about a frame beside its bytes. `queued` alone would want to lie at a
+/// multiple of 8 bytes; without `packed` that would cost 4, which the slot does not have.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(4))]
 pub struct Meta {
@@ -143,7 +147,8 @@ pub struct Meta {
     pub wire_bytes: u32,
     /// When it entered its queue.
     pub queued: Instant,
-    /// Bytes of a tunnel's headers that each of its segments has around it on the wire, beside what lies in the buffer.
+    /// Bytes of a tunnel's headers that each of its segments has around it on the wire, beside what
+    /// lies in the buffer.
     pub outer: u8,
     /// The entry of its flow; none where no stage has looked.
     pub flow: Option<FlowIndex>,
@@ -194,7 +199,8 @@ impl Meta {
         }
     }
 
-    /// The switch has put it into a tunnel over IPv4: its port keeps such frames in order, offloaded or not.
+    /// The switch has put it into a tunnel over IPv4: its port keeps such frames in order,
+    /// offloaded or not.
     #[inline]
     #[must_use]
     pub fn in_tunnel(&self) -> bool {
@@ -221,7 +227,8 @@ impl Meta {
     }
 }
 
-/// All but the bytes: one cache line, since a queue that waited long finds nothing of its frames cached.
+/// All but the bytes: one cache line, since a queue that waited long finds nothing of its frames
+/// cached.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
@@ -267,8 +274,8 @@ impl Default for PoolLimits {
 }
 
 impl PoolLimits {
-    /// So many buffers that they take at most `bytes`: a third of it for small ones, a sixth for medium ones, half for large ones; each
-    /// bounded by what a token can number.
+    /// So many buffers that they take at most `bytes`: a third of it for small ones, a sixth for
+    /// medium ones, half for large ones; each bounded by what a token can number.
     #[must_use]
     pub fn within(bytes: u64) -> PoolLimits {
         let buffers = |bytes: u64, size: usize| u32::try_from(bytes / size as u64).unwrap_or(u32::MAX / 4);
@@ -337,8 +344,8 @@ impl Pool {
         }
     }
 
-    /// Changes the bounds while frames are in use. Free buffers beyond them come back to be freed by the caller; those in use are freed when
-    /// their frames are.
+    /// Changes the bounds while frames are in use. Free buffers beyond them come back to be freed
+    /// by the caller; those in use are freed when their frames are.
     #[must_use]
     pub fn set_limits(&mut self, limits: PoolLimits) -> Vec<Box<[u8]>> {
         self.most = limits.into();
@@ -370,8 +377,9 @@ impl Pool {
         std::mem::take(&mut self.data[index as usize])
     }
 
-    /// A frame with room for `len` bytes, all of them zero or left from before. `None` where the pool has reached its limit or `len`
-    /// is more than [`MAX_FRAME`]. Where the buffers of a size are used up, the frame gets a larger one.
+    /// A frame with room for `len` bytes, all of them zero or left from before. `None` where the
+    /// pool has reached its limit or `len` is more than [`MAX_FRAME`]. Where the buffers of a size
+    /// are used up, the frame gets a larger one.
     pub fn alloc(&mut self, len: usize) -> Option<Frame> {
         if len > MAX_FRAME {
             return None;
@@ -397,7 +405,8 @@ impl Pool {
         Some(copy)
     }
 
-    /// Copies `len` bytes at `at` of one frame to `to_at` of another. Panics where either is shorter.
+    /// Copies `len` bytes at `at` of one frame to `to_at` of another. Panics where either is
+    /// shorter.
     pub fn copy(&mut self, from: &Frame, at: usize, to: &Frame, to_at: usize, len: usize) {
         let a = self.slots[from.0 as usize].start as usize + at;
         let b = self.slots[to.0 as usize].start as usize + to_at;
@@ -418,7 +427,8 @@ impl Pool {
         }
     }
 
-    /// After a driver read into a large buffer: moves a shorter frame to a smaller one, so that large buffers stay for what needs them.
+    /// After a driver read into a large buffer: moves a shorter frame to a smaller one, so that
+    /// large buffers stay for what needs them.
     pub fn compact(&mut self, frame: Frame) -> Frame {
         let len = self.len(&frame);
         let (class, had) = (Class::of(len), self.class(&frame));
@@ -467,13 +477,15 @@ impl Pool {
         self.slots[frame.0 as usize].len as usize
     }
 
-    /// Sets the length; what the frame had before stays, what is new is undefined. Stops at the buffer's end.
+    /// Sets the length; what the frame had before stays, what is new is undefined. Stops at the
+    /// buffer's end.
     pub fn set_len(&mut self, frame: &Frame, len: usize) {
         let slot = &mut self.slots[frame.0 as usize];
         slot.len = len.min(slot.room() - slot.start as usize) as u32;
     }
 
-    /// Grows the frame by `n` bytes at its front, out of the headroom. False where there is no room.
+    /// Grows the frame by `n` bytes at its front, out of the headroom. False where there is no
+    /// room.
     pub fn push_front(&mut self, frame: &Frame, n: usize) -> bool {
         let slot = &mut self.slots[frame.0 as usize];
         if (slot.start as usize) < n {
@@ -484,8 +496,8 @@ impl Pool {
         true
     }
 
-    /// Takes `n` bytes off the frame's front. False where it has fewer, or would begin behind what 16 bits
-    /// can say; see [`Pool::may_begin_later`].
+    /// Takes `n` bytes off the frame's front. False where it has fewer, or would begin behind what
+    /// 16 bits can say; see [`Pool::may_begin_later`].
     pub fn pull_front(&mut self, frame: &Frame, n: usize) -> bool {
         let slot = &mut self.slots[frame.0 as usize];
         let start = u16::try_from(usize::from(slot.start) + n);
@@ -494,8 +506,8 @@ impl Pool {
         true
     }
 
-    /// Whether a frame may begin `n` bytes later in its buffer, and still have all that may be taken off
-    /// its front after that: no more than [`HEADROOM`], headers.
+    /// Whether a frame may begin `n` bytes later in its buffer, and still have all that may be
+    /// taken off its front after that: no more than [`HEADROOM`], headers.
     #[must_use]
     pub fn may_begin_later(&self, frame: &Frame, n: usize) -> bool {
         usize::from(self.slots[frame.0 as usize].start) + n <= usize::from(u16::MAX) - HEADROOM
@@ -652,7 +664,8 @@ impl Fifo {
         }
     }
 
-    /// Puts a frame behind the first `before`, or at the end where there are fewer. Takes time in proportion to them.
+    /// Puts a frame behind the first `before`, or at the end where there are fewer. Takes time in
+    /// proportion to them.
     pub fn insert(&mut self, pool: &mut Pool, before: u32, frame: Frame) {
         if before == 0 {
             return self.push_front(pool, frame);

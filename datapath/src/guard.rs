@@ -1,16 +1,19 @@
 //! Guard: may this endpoint send this frame?
 //!
-//! Everything by which a frame claims to be from somebody must be the endpoint's own: the Ethernet source, the sender in ARP (RFC 826,
-//! RFC 5227), the IP source, and in neighbour discovery (RFC 4861, RFC 4862) the target that a message speaks for and the link-layer
-//! address that it gives for it. An endpoint that has no address yet may ask for one (DHCP, duplicate address detection) and join
-//! multicast groups (RFC 3376, RFC 3590), and every endpoint may use link-local addresses of its own making. Who speaks as infrastructure
-//! must be allowed to: routers and DHCP servers (RFC 6105, RFC 7610), whatever they say it in, and what bridges and switches say to each other
-//! (`guard/control.rs`). However they wrap it: in extension headers and fragments (RFC 7113, RFC 6980), behind a second or priority tag,
-//! or in LLC/SNAP (CVE-2021-27853, -27854, -27861, -27862).
+//! Everything by which a frame claims to be from somebody must be the endpoint's own: the Ethernet
+//! source, the sender in ARP (RFC 826, RFC 5227), the IP source, and in neighbour discovery (RFC
+//! 4861, RFC 4862) the target that a message speaks for and the link-layer address that it gives
+//! for it. An endpoint that has no address yet may ask for one (DHCP, duplicate address detection)
+//! and join multicast groups (RFC 3376, RFC 3590), and every endpoint may use link-local addresses
+//! of its own making. Who speaks as infrastructure must be allowed to: routers and DHCP servers
+//! (RFC 6105, RFC 7610), whatever they say it in, and what bridges and switches say to each other
+//! (`guard/control.rs`). However they wrap it: in extension headers and fragments (RFC 7113, RFC
+//! 6980), behind a second or priority tag, or in LLC/SNAP (CVE-2021-27853, -27854, -27861, -27862).
 //!
-//! The common frame costs one comparison of the MAC and one of the IP address. Addresses that move between endpoints (VRRP) work by
-//! listing them with each. An address that is not in the sender's list may be another's: [`Right::Ask`] says that [`crate::owners`] is to
-//! be asked for what the frame claims (`guard/claims.rs`).
+//! The common frame costs one comparison of the MAC and one of the IP address. Addresses that move
+//! between endpoints (VRRP) work by listing them with each. An address that is not in the sender's
+//! list may be another's: [`Right::Ask`] says that [`crate::owners`] is to be asked for what the
+//! frame claims (`guard/claims.rs`).
 
 use crate::verdict::Reason;
 use crate::wire::{
@@ -69,7 +72,8 @@ impl Identity {
         self.macs.is_empty() || self.macs.contains(&mac)
     }
 
-    /// Whether a link-layer address inside a message is the sender's: where none is declared, the one that the frame is from.
+    /// Whether a link-layer address inside a message is the sender's: where none is declared, the
+    /// one that the frame is from.
     fn owns_inner_mac(&self, mac: Mac, source: Mac) -> bool {
         mac == source || self.macs.contains(&mac)
     }
@@ -108,7 +112,8 @@ impl Identity {
         }
     }
 
-    /// By what right it may tell its neighbours that an address is here. Of a prefix, it may have what nobody else has.
+    /// By what right it may tell its neighbours that an address is here. Of a prefix, it may have
+    /// what nobody else has.
     fn right_to_bind(&self, address: IpAddr) -> Option<Right> {
         let right = self.right(address)?;
         Some(if self.hosts().any(|own| own == address) { right } else { Right::Ask })
@@ -121,8 +126,9 @@ impl Identity {
         v4.chain(v6)
     }
 
-    /// Whether a link-local address is one that a host gives itself: made from its own MAC address (RFC 4291) or at random (RFC 7217).
-    /// What is made from another's MAC, or by hand like fe80::1, may be a router's; an endpoint has it only where its list says so.
+    /// Whether a link-local address is one that a host gives itself: made from its own MAC address
+    /// (RFC 4291) or at random (RFC 7217). What is made from another's MAC, or by hand like
+    /// fe80::1, may be a router's; an endpoint has it only where its list says so.
     fn own_link_local(&self, address: Ipv6Addr) -> bool {
         let octets = address.octets();
         if octets[..8] != [0xfe, 0x80, 0, 0, 0, 0, 0, 0] {
@@ -135,7 +141,8 @@ impl Identity {
     }
 }
 
-/// The MAC address that a link-local address is made from, where it is (modified EUI-64, RFC 4291, appendix A).
+/// The MAC address that a link-local address is made from, where it is (modified EUI-64, RFC 4291,
+/// appendix A).
 pub(crate) fn link_local_of(address: Ipv6Addr) -> Option<Mac> {
     match address.octets() {
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] => Some(Mac([a ^ 2, b, c, d, e, f])),
@@ -143,8 +150,8 @@ pub(crate) fn link_local_of(address: Ipv6Addr) -> Option<Mac> {
     }
 }
 
-/// Checks what no frame may be, wherever it comes from (the uplink and trunks included): from a group or nobody, or for the next
-/// switch only.
+/// Checks what no frame may be, wherever it comes from (the uplink and trunks included): from a
+/// group or nobody, or for the next switch only.
 ///
 /// # Errors
 /// [`Reason::BadSource`] and [`Reason::Reserved`].
@@ -169,7 +176,8 @@ fn is_mac_control(bytes: &[u8]) -> bool {
     ethertype == ethertype::MAC_CONTROL
 }
 
-/// Whether the endpoint with this identity may send the frame, as far as its own list says. Includes [`check_transit`].
+/// Whether the endpoint with this identity may send the frame, as far as its own list says.
+/// Includes [`check_transit`].
 ///
 /// # Errors
 /// What it pretends to be.
@@ -188,8 +196,9 @@ pub fn check(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right
     }
 }
 
-/// The same for a trunk, of which no list says what is behind it. VLAN tags pass, but for those that would take a frame into another tenant's
-/// VLAN outside, which `is_taken` knows: a trunk in the untagged network leaves it with the tags that it has.
+/// The same for a trunk, of which no list says what is behind it. VLAN tags pass, but for those
+/// that would take a frame into another tenant's VLAN outside, which `is_taken` knows: a trunk in
+/// the untagged network leaves it with the tags that it has.
 ///
 /// # Errors
 /// What it pretends to be.
@@ -214,7 +223,8 @@ pub fn check_trunk(
     Ok(Right::Ask)
 }
 
-/// Receivers look behind priority tags, however many, and some behind LLC/SNAP (RFC 1042): nothing that is checked may hide there.
+/// Receivers look behind priority tags, however many, and some behind LLC/SNAP (RFC 1042): nothing
+/// that is checked may hide there.
 fn check_other(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right, Reason> {
     if ethertype::is_tag(layout.ethertype) || layout.ethertype == ethertype::BACKBONE_TAG {
         return Err(Reason::BadVlan);
@@ -227,7 +237,8 @@ fn check_other(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Rig
     if is_llc && control::hides_a_frame(body) { Err(Reason::Malformed) } else { Ok(Right::Declared) }
 }
 
-/// Reverse ARP (RFC 903) is used to announce a machine that has moved: it may name its own address, and answers nobody.
+/// Reverse ARP (RFC 903) is used to announce a machine that has moved: it may name its own address,
+/// and answers nobody.
 fn check_rarp(body: &[u8], source: Mac, identity: &Identity) -> Result<Right, Reason> {
     const REQUEST: u16 = 3;
     let message: &[u8; 28] = body.first_chunk().ok_or(Reason::Malformed)?;
@@ -245,7 +256,8 @@ fn check_arp(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Right
         return Err(Reason::SpoofedArp);
     }
     if sender.is_unspecified() && arp.operation() == Arp::REQUEST {
-        // A probe is a question, but one that takes the address from an owner who has just come (RFC 5227, section 2.1.1).
+        // A probe is a question, but one that takes the address from an owner who has just come
+        // (RFC 5227, section 2.1.1).
         return Ok(identity.right_to_bind(arp.target_ip().into()).unwrap_or(Right::Ask));
     }
     identity.right_to_bind(sender.into()).ok_or(Reason::SpoofedArp)
@@ -284,7 +296,8 @@ fn asks_for_an_address(bytes: &[u8], layout: &Layout) -> bool {
     ports == Some((dhcp::CLIENT, dhcp::SERVER)) && !layout.fragment
 }
 
-/// A membership report of one that has no address yet (RFC 3376, section 4.2.13: routers must accept it). Reports go to groups only.
+/// A membership report of one that has no address yet (RFC 3376, section 4.2.13: routers must
+/// accept it). Reports go to groups only.
 fn joins_a_group(bytes: &[u8], layout: &Layout) -> bool {
     use control::igmp::{V1_REPORT, V2_REPORT, V3_REPORT};
     let Some(ip) = Ipv4::of(bytes, layout) else { return false };
@@ -293,7 +306,8 @@ fn joins_a_group(bytes: &[u8], layout: &Layout) -> bool {
     ip.protocol() == protocol::IGMP && ip.destination().is_multicast() && !layout.fragment && report
 }
 
-/// Clients take answers from any port, and relays ask from the server's: what leaves the one or is for the other speaks as a server.
+/// Clients take answers from any port, and relays ask from the server's: what leaves the one or is
+/// for the other speaks as a server.
 #[inline]
 fn check_dhcp(bytes: &[u8], layout: &Layout, server: u16, client: u16) -> Result<(), Reason> {
     let udp = Udp::of(bytes, layout).ok_or(Reason::Malformed)?;
@@ -321,7 +335,8 @@ fn check_ipv6(bytes: &[u8], layout: &Layout, identity: &Identity) -> Result<Righ
     Ok(right)
 }
 
-/// What a host sends before it has an address: duplicate address detection, a search for routers, and its multicast groups (RFC 3590).
+/// What a host sends before it has an address: duplicate address detection, a search for routers,
+/// and its multicast groups (RFC 3590).
 fn asks_without_address(bytes: &[u8], layout: &Layout) -> bool {
     use icmpv6::{MLD_DONE, MLD_REPORT, MLDV2_REPORT, NEIGHBOUR_SOLICITATION, ROUTER_SOLICITATION};
     let asks =
@@ -373,7 +388,8 @@ fn check_link_layer_options(message: Icmp, identity: &Identity, source: Mac, add
             return Err(Reason::Malformed);
         }
         let own = match option {
-            // A sender without an address has none to give a link-layer address for (RFC 4861, section 4.1 and 4.3).
+            // A sender without an address has none to give a link-layer address for (RFC 4861,
+            // section 4.1 and 4.3).
             Ok(NdOption::SourceLinkLayer(mac)) => owns(mac) && !address.is_unspecified(),
             Ok(NdOption::TargetLinkLayer(mac)) => owns(mac),
             Ok(NdOption::Other(_)) => true,

@@ -1,7 +1,9 @@
-//! The journey of one frame, explained: what each stage sees of it and decides, and by which entry of which table.
+//! The journey of one frame, explained: what each stage sees of it and decides, and by which entry
+//! of which table.
 //!
-//! [`crate::switch::Switch::explain`] makes it without changing anything. Steps are plain values; [`Journey::lines`] puts them into words,
-//! with the names that the caller gives to endpoints and ports, which are numbers here.
+//! [`crate::switch::Switch::explain`] makes it without changing anything. Steps are plain values;
+//! [`Journey::lines`] puts them into words, with the names that the caller gives to endpoints and
+//! ports, which are numbers here.
 
 use crate::guard::Finding;
 use crate::offload::Gso;
@@ -131,7 +133,8 @@ pub struct Emit {
     pub tag: Option<u16>,
     /// The tag that is taken off before.
     pub untag: Option<u16>,
-    /// The tunnel whose headers are put around: its network identifier, and the host at its other end.
+    /// The tunnel whose headers are put around: its network identifier, and the host at its other
+    /// end.
     pub tunnel: Option<(u32, IpAddr)>,
     /// Frames that the switch cuts it into because the port cannot; 1 where it leaves whole.
     pub cut: u32,
@@ -146,7 +149,8 @@ pub struct Emit {
 pub enum Served {
     /// Its connection is known: to this backend.
     Known(IpAddr, u16),
-    /// It opens a connection, which this backend gets; or would get, as nothing is remembered of what is only explained.
+    /// It opens a connection, which this backend gets; or would get, as nothing is remembered of
+    /// what is only explained.
     New(IpAddr, u16),
     /// No backend takes it.
     Down,
@@ -171,11 +175,13 @@ pub enum Step {
     Claim(IpAddr, Reason, Owner),
     /// Its source address is learned, or why not; and the endpoint that has it.
     Learn(Mac, Result<(), Reason>, Option<EndpointId>),
-    /// From the uplink, out of a tunnel: its network identifier and the host that sent it; or why it is refused.
+    /// From the uplink, out of a tunnel: its network identifier and the host that sent it; or why
+    /// it is refused.
     Open(Result<(u32, IpAddr), Reason>),
     /// So many datagrams of tunnels, which are cut from each other and not followed further.
     Train(u32),
-    /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared its source.
+    /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared
+    /// its source.
     Enter(Result<Option<u16>, Reason>),
     /// It concerns a service: which one, and what is done.
     Service(ServiceId, Served),
@@ -273,8 +279,8 @@ impl Names for Numbers {
 }
 
 impl Journey {
-    /// What becomes of the frame in the end, as far as can be said now: behind a queue it may still be dropped, and of a flood each copy has
-    /// its own end.
+    /// What becomes of the frame in the end, as far as can be said now: behind a queue it may still
+    /// be dropped, and of a flood each copy has its own end.
     #[must_use]
     pub fn fate(&self) -> Verdict {
         let flooded = self.steps.iter().any(|step| matches!(step, Step::Flood(_)));

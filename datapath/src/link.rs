@@ -1,19 +1,23 @@
 //! Link: a wire between two ports, with a rate, a delay and a queue at each end.
 //!
-//! A lab joins switches of one process with it, and the simulator everything. Each direction is a queue bounded in wire bytes, a
-//! transmitter that sends one frame at a time, and the frames in flight behind it. The transmitter's clock is exact: what a frame
-//! takes is kept as whole nanoseconds and a remainder in units of 1/rate, so that a million frames take as long as their bytes say.
-//! A frame starts when the transmitter was free and the frame was there, whenever `poll` is called: a late caller loses no rate.
+//! A lab joins switches of one process with it, and the simulator everything. Each direction is a
+//! queue bounded in wire bytes, a transmitter that sends one frame at a time, and the frames in
+//! flight behind it. The transmitter's clock is exact: what a frame takes is kept as whole
+//! nanoseconds and a remainder in units of 1/rate, so that a million frames take as long as their
+//! bytes say. A frame starts when the transmitter was free and the frame was there, whenever `poll`
+//! is called: a late caller loses no rate.
 //!
-//! Frames may be offloaded ones. What does not fit into the queue is cut off a frame's tail by segments, since a queue in a real
-//! network would have met the segments one by one. (One difference stays: an offloaded frame arrives as a whole, with its last bit.)
+//! Frames may be offloaded ones. What does not fit into the queue is cut off a frame's tail by
+//! segments, since a queue in a real network would have met the segments one by one. (One
+//! difference stays: an offloaded frame arrives as a whole, with its last bit.)
 
 use crate::aqm::{Aqm, Discipline, QueueState, dice};
 use crate::frame::{Fifo, Frame, Meta, Pool};
 use crate::segment;
 use crate::units::{Instant, Rate};
 
-/// Units of a remainder in one nanosecond at 1 bit/s: what a byte takes is `8 * NS_BITS / rate` nanoseconds.
+/// Units of a remainder in one nanosecond at 1 bit/s: what a byte takes is `8 * NS_BITS / rate`
+/// nanoseconds.
 const BYTE_NS_BITS: u64 = 8_000_000_000;
 /// A probability of one, for [`LinkConfig::loss_ppm`].
 pub const CERTAIN_PPM: u32 = 1_000_000;
@@ -82,7 +86,8 @@ pub struct LinkStats {
     pub drops: u64,
     /// Segments lost on the wire.
     pub losses: u64,
-    /// What the queue's discipline did; [`crate::aqm::AqmStats::overflowed`] are the drops above, by kind.
+    /// What the queue's discipline did; [`crate::aqm::AqmStats::overflowed`] are the drops above,
+    /// by kind.
     pub queue: QueueState,
     /// Wire bytes that wait now.
     pub backlog_bytes: u64,
@@ -90,8 +95,8 @@ pub struct LinkStats {
     pub backlog_max_bytes: u64,
 }
 
-/// A bidirectional link. Call `send` (frames in), `set_rate` and `set_loss`, then `poll` until it gives `None`, and come back at
-/// `poll_timeout`.
+/// A bidirectional link. Call `send` (frames in), `set_rate` and `set_loss`, then `poll` until it
+/// gives `None`, and come back at `poll_timeout`.
 #[derive(Debug)]
 pub struct Link {
     config: LinkConfig,
@@ -156,7 +161,8 @@ impl Link {
         }
     }
 
-    /// Changes the rate. The frame being sent goes on at the old one; a rate of zero holds what waits.
+    /// Changes the rate. The frame being sent goes on at the old one; a rate of zero holds what
+    /// waits.
     pub fn set_rate(&mut self, pool: &mut Pool, now: Instant, rate: Rate) {
         for side in Side::ALL {
             self.advance(pool, now, side);
@@ -171,8 +177,8 @@ impl Link {
         self.config.rate = rate;
     }
 
-    /// Changes what the link is like, the seed excepted. What waits or is under way stays, whatever the new bounds. Another discipline begins
-    /// anew, its counters too.
+    /// Changes what the link is like, the seed excepted. What waits or is under way stays, whatever
+    /// the new bounds. Another discipline begins anew, its counters too.
     pub fn set_config(&mut self, pool: &mut Pool, now: Instant, config: LinkConfig) {
         self.set_rate(pool, now, config.rate);
         if config.discipline != self.config.discipline {
@@ -266,7 +272,8 @@ impl Lane {
             meta.wire_bytes = segment::wire_bytes(bytes.len(), &meta.layout, &meta.offload);
         }
         let room = u64::from(config.queue_bytes).saturating_sub(waiting);
-        // An idle transmitter takes a frame of any length: its segments would have come one after the other.
+        // An idle transmitter takes a frame of any length: its segments would have come one after
+        // the other.
         if waiting == 0 || u64::from(meta.wire_bytes) <= room {
             return true;
         }
@@ -330,7 +337,8 @@ impl Lane {
         };
     }
 
-    /// When a frame queued at `queued` starts, with the remainder that the transmitter carries over.
+    /// When a frame queued at `queued` starts, with the remainder that the transmitter carries
+    /// over.
     fn start(&self, queued: Instant) -> (Instant, u64) {
         if queued > self.free_at { (queued, 0) } else { (self.free_at, self.remainder) }
     }

@@ -1,7 +1,8 @@
 //! Offload metadata: what segmentation and checksum work a frame still needs.
 //!
-//! The same facts as virtio's `struct virtio_net_hdr` (virtio 1.2, section 5.1.6), which TAP and AF_PACKET carry beside each frame, but
-//! with offsets counted from the frame's first byte as it lies in the pool.
+//! The same facts as virtio's `struct virtio_net_hdr` (virtio 1.2, section 5.1.6), which TAP and
+//! AF_PACKET carry beside each frame, but with offsets counted from the frame's first byte as it
+//! lies in the pool.
 
 /// How the payload is to be cut into segments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -26,7 +27,8 @@ pub struct Offload {
     pub gso_ecn: bool,
     /// Payload bytes of each segment but the last; 0 without segmentation.
     pub gso_size: u16,
-    /// The transport checksum is still partial: to be summed from `csum_start` and stored at `csum_start + csum_offset`.
+    /// The transport checksum is still partial: to be summed from `csum_start` and stored at
+    /// `csum_start + csum_offset`.
     pub needs_csum: bool,
     /// The checksum was checked by whoever gave us the frame.
     pub csum_valid: bool,
@@ -49,8 +51,8 @@ pub struct OffloadSupport {
     pub tso_ecn: bool,
     /// UDP segmentation, both IP versions.
     pub uso: bool,
-    /// TCP segmentation of what lies in a tunnel over IPv4, both IP versions inside: each segment gets the outer headers too. The sum starts
-    /// in the inner frame, and is partial.
+    /// TCP segmentation of what lies in a tunnel over IPv4, both IP versions inside: each segment
+    /// gets the outer headers too. The sum starts in the inner frame, and is partial.
     pub tunnel: bool,
 }
 

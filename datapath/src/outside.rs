@@ -1,9 +1,11 @@
-//! What was seen outside: the addresses that frames from the uplink came from, network by network, for as long as addresses live.
+//! What was seen outside: the addresses that frames from the uplink came from, network by network,
+//! for as long as addresses live.
 //!
-//! What is outside is not to be claimed by an endpoint that has not declared it ([`crate::fdb`], [`crate::owners`]). Strangers choose these
-//! addresses, so each network has a part of the table to itself: a flood in one makes nobody else's forgotten. Nor does it make those of its own network
-//! forgotten, which would let a neighbour take them: where there are more than fit, the network is *crowded* until its table could have aged, and an
-//! address in it that nobody has may be outside.
+//! What is outside is not to be claimed by an endpoint that has not declared it ([`crate::fdb`],
+//! [`crate::owners`]). Strangers choose these addresses, so each network has a part of the table to
+//! itself: a flood in one makes nobody else's forgotten. Nor does it make those of its own network
+//! forgotten, which would let a neighbour take them: where there are more than fit, the network is
+//! *crowded* until its table could have aged, and an address in it that nobody has may be outside.
 
 use crate::fdb::Keyed;
 use crate::table::{Id, Table};
@@ -106,7 +108,8 @@ impl<K: Eq + Hash + Copy, V> Outside<K, V> {
         all.filter(|(.., left_ns)| *left_ns > 0)
     }
 
-    /// Goes on with what another table knew, `left_ns` before it would have been forgotten. To be told in the order oldest first.
+    /// Goes on with what another table knew, `left_ns` before it would have been forgotten. To be
+    /// told in the order oldest first.
     pub(crate) fn restore(&mut self, now: Instant, network: usize, key: K, value: V, left_ns: u64) -> bool {
         let seen = Instant(now.0.saturating_sub(self.age_ns.saturating_sub(left_ns)));
         let is_full = self.table.count(network as u32) >= self.quota;

@@ -1,10 +1,12 @@
 //! The overlay: which host has which address of which tenant, and how to get there.
 //!
-//! A tenant whose attachment is VXLAN reaches its endpoints on other hosts through tunnels (`wire/vxlan.rs`). Where they are is told, not
-//! learned ([`Overlay`], a part of the program): for each host its tunnel endpoint's address (VTEP), the next hop on the way there and
-//! the tenants it has, and for each address of a tenant its host. What is for everyone, or for an address that is not in the table, goes
-//! to each host that has the tenant (head-end replication). [`Tunnels`] is the same as tables to look up while frames pass: a bounded
-//! number of hosts and addresses, no allocation but by changes. Addresses and identifiers in frames are chosen by strangers, so the
+//! A tenant whose attachment is VXLAN reaches its endpoints on other hosts through tunnels
+//! (`wire/vxlan.rs`). Where they are is told, not learned ([`Overlay`], a part of the program): for
+//! each host its tunnel endpoint's address (VTEP), the next hop on the way there and the tenants it
+//! has, and for each address of a tenant its host. What is for everyone, or for an address that is
+//! not in the table, goes to each host that has the tenant (head-end replication). [`Tunnels`] is
+//! the same as tables to look up while frames pass: a bounded number of hosts and addresses, no
+//! allocation but by changes. Addresses and identifiers in frames are chosen by strangers, so the
 //! tables are hashed under a key from the seed.
 //!
 //! The table is believed: what comes out of a tunnel must come from a host that has the tenant.
@@ -21,10 +23,11 @@ use std::collections::{BTreeMap, HashMap};
 pub const MOST_PEERS: usize = 1 << SLOT_BITS;
 /// Most addresses on other hosts: 1000 hosts with 20 endpoints of six addresses each.
 pub const MOST_REMOTES: usize = 1 << 17;
-/// The least that a tunnel is believed to carry: IPv6's least MTU, which guests do not go below (RFC 8201, section 4). Who forges less would cut
-/// them off.
+/// The least that a tunnel is believed to carry: IPv6's least MTU, which guests do not go below
+/// (RFC 8201, section 4). Who forges less would cut them off.
 const LEAST_INNER_MTU: u16 = 1280;
-/// For how long it is believed that a path is narrow: the way may have become another (RFC 1191, section 6.3; RFC 8201, section 4).
+/// For how long it is believed that a path is narrow: the way may have become another (RFC 1191,
+/// section 6.3; RFC 8201, section 4).
 const PATH_NS: u64 = 600_000_000_000;
 /// Bits of a [`PeerId`] that are the slot; the others count its owners.
 const SLOT_BITS: u32 = 12;
@@ -70,14 +73,16 @@ pub enum OverlayChange {
 }
 
 impl Overlay {
-    /// What turns `from` into this, in an order in which every step fits; nothing of what is the same in both.
+    /// What turns `from` into this, in an order in which every step fits; nothing of what is the
+    /// same in both.
     #[must_use]
     pub fn changes_from(&self, from: &Overlay) -> Vec<OverlayChange> {
         let mut changes = Vec::new();
         if self.local != from.local {
             changes.push(OverlayChange::Local(self.local));
         }
-        // Who goes does so last, so that an address that moves has a host all the time; first, with its addresses, where there is no room for both.
+        // Who goes does so last, so that an address that moves has a host all the time; first, with
+        // its addresses, where there is no room for both.
         let goes = |address: &IpAddr| !self.peers.contains_key(address);
         let is_tight =
             from.peers.len() + self.peers.keys().filter(|to| !from.peers.contains_key(to)).count() > MOST_PEERS;
@@ -99,7 +104,8 @@ impl Overlay {
     }
 }
 
-/// Another host, for as long as it is in the table. In `Meta::out` of a frame that waits to go there.
+/// Another host, for as long as it is in the table. In `Meta::out` of a frame that waits to go
+/// there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerId(pub u32);
 
@@ -124,7 +130,8 @@ struct Place {
     tenants: Vec<TenantId>,
     /// Addresses that are there.
     remotes: u32,
-    /// The longest packet that the way there carries, by what a router has said, and until when that is believed.
+    /// The longest packet that the way there carries, by what a router has said, and until when
+    /// that is believed.
     path: Option<(u16, Instant)>,
     vacant: bool,
 }
@@ -206,8 +213,8 @@ impl Tunnels {
         self.place(peer).map(|place| place.address)
     }
 
-    /// The tunnel for a tenant's frames to a host; `None` where the host is gone, the next hop unknown, or there is no end of the same
-    /// family here.
+    /// The tunnel for a tenant's frames to a host; `None` where the host is gone, the next hop
+    /// unknown, or there is no end of the same family here.
     #[must_use]
     pub fn to(&self, tenant: TenantId, peer: PeerId) -> Option<Tunnel> {
         let place = self.place(peer)?;
@@ -217,8 +224,8 @@ impl Tunnels {
         (place.address.is_ipv4() == local.address.is_ipv4()).then_some(tunnel)
     }
 
-    /// A router says that packets to a host may have at most `mtu` bytes. Nothing is done where that is longer than what is known, or nobody of the
-    /// table.
+    /// A router says that packets to a host may have at most `mtu` bytes. Nothing is done where
+    /// that is longer than what is known, or nobody of the table.
     pub fn narrow(&mut self, to: IpAddr, mtu: u16, now: Instant) {
         let Some(&slot) = self.by_address.get(&to) else { return };
         let mtu = mtu.max(LEAST_INNER_MTU + (vxlan::outer(&to) - ETHERNET_HEADER) as u16);
@@ -272,7 +279,8 @@ impl Tunnels {
         }
     }
 
-    /// A tenant's slot has another owner or attachment, which passed [`Tunnels::check`]; `None` where it is vacant.
+    /// A tenant's slot has another owner or attachment, which passed [`Tunnels::check`]; `None`
+    /// where it is vacant.
     pub fn attach(&mut self, tenant: TenantId, attachment: Option<Attachment>) {
         let vni = match attachment {
             Some(Attachment::Vxlan(vni)) => Some(vni),

@@ -1,22 +1,30 @@
 //! Owners: who has which IP address, network by network, and whether a frame may claim one.
 //!
-//! [`crate::guard`] asks the sender's own list. What is not in it, or is there only as a part of a prefix, may be somebody else's:
+//! [`crate::guard`] asks the sender's own list. What is not in it, or is there only as a part of a
+//! prefix, may be somebody else's:
 //!
-//! 1. An address that an endpoint lists (one address, no prefix) is its own, and of those that list it too. Nobody else claims it, from inside or
-//!    outside, nor asks whether it is free: the owner would give it up.
-//! 2. What is listed as outside (of a router, say) is claimed by no endpoint that does not list it itself.
+//! 1. An address that an endpoint lists (one address, no prefix) is its own, and of those that list
+//!    it too. Nobody else claims it, from inside or outside, nor asks whether it is free: the owner
+//!    would give it up.
+//! 2. What is listed as outside (of a router, say) is claimed by no endpoint that does not list it
+//!    itself.
 //! 3. A link-local address made from a MAC address is of who has that.
-//! 4. Any other link-local address is of who comes first, until it was silent for as long as addresses live (the idea of RFC 6620). What a router outside
-//!    says to have is outside, whoever came first: to squat on it would cut off all others.
-//! 5. In the untagged network, which tenants share, the same holds for all other addresses, but that a tenant's own endpoints may hand them on. In a
-//!    network of its own, a tenant's undeclared addresses are its own business.
+//! 4. Any other link-local address is of who comes first, until it was silent for as long as
+//!    addresses live (the idea of RFC 6620). What a router outside says to have is outside, whoever
+//!    came first: to squat on it would cut off all others.
+//! 5. In the untagged network, which tenants share, the same holds for all other addresses, but
+//!    that a tenant's own endpoints may hand them on. In a network of its own, a tenant's
+//!    undeclared addresses are its own business.
 //!
-//! A machine that comes in from outside, or goes there, brings its addresses along: who gives the same MAC address for an address is the same. Packets from
-//! outside, from trunks and from routers come from anybody; of them only what neighbours are told is judged. The source of each packet of an endpoint that lists
-//! no addresses is judged too, by a comparison with the last one that was found good.
+//! A machine that comes in from outside, or goes there, brings its addresses along: who gives the
+//! same MAC address for an address is the same. Packets from outside, from trunks and from routers
+//! come from anybody; of them only what neighbours are told is judged. The source of each packet of
+//! an endpoint that lists no addresses is judged too, by a comparison with the last one that was
+//! found good.
 //!
-//! An endpoint holds [`MOST_HELD`] undeclared addresses. With one more it loses its claim on the one that it used longest ago, and nobody else loses
-//! anything. Those outside are bounded by [`crate::outside`].
+//! An endpoint holds [`MOST_HELD`] undeclared addresses. With one more it loses its claim on the
+//! one that it used longest ago, and nobody else loses anything. Those outside are bounded by
+//! [`crate::outside`].
 
 use crate::fdb::{Fdb, Keyed, Network};
 use crate::guard::{Claim, Identity, Kind, Right, link_local_of};
@@ -28,7 +36,8 @@ use crate::wire::Mac;
 use core::net::IpAddr;
 use std::collections::HashMap;
 
-/// Undeclared addresses that one endpoint holds: a link-local one, one of IPv4 and a week's temporary ones (RFC 8981) where there is no list.
+/// Undeclared addresses that one endpoint holds: a link-local one, one of IPv4 and a week's
+/// temporary ones (RFC 8981) where there is no list.
 pub const MOST_HELD: u32 = 8;
 
 /// An address in its network.
@@ -77,7 +86,8 @@ pub enum Role {
 /// Why an address may not be claimed: whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
-    /// This endpoint has declared it, or the MAC address that it is made from, or that is given for it.
+    /// This endpoint has declared it, or the MAC address that it is made from, or that is given for
+    /// it.
     Declared(EndpointId),
     /// It is listed as outside, or nobody here has the MAC address that it is made from.
     Listed,
@@ -237,7 +247,8 @@ impl Owners {
         self.outside.clear(slot(network));
     }
 
-    /// Whether a packet comes from where the last good one of its endpoint came from, and nothing has changed since.
+    /// Whether a packet comes from where the last good one of its endpoint came from, and nothing
+    /// has changed since.
     #[must_use]
     #[inline]
     pub fn was_good(&self, network: Network, endpoint: EndpointId, source: IpAddr) -> bool {
@@ -371,7 +382,8 @@ impl Owners {
                     }
                     _ => {}
                 }
-                // Who asks for what it may not have holds nothing by that; and packets alone do not show neighbours who has an address.
+                // Who asks for what it may not have holds nothing by that; and packets alone do not
+                // show neighbours who has an address.
                 let holds = identity.right(address).is_some() && (kind != Kind::Source || is_link_local(address));
                 Ok(if holds { Good::Hold } else { Good::Plain })
             }
@@ -444,7 +456,8 @@ impl Owners {
         }
     }
 
-    /// What an endpoint holds: addresses, the MAC addresses given for them, and for how many nanoseconds yet. The newest first.
+    /// What an endpoint holds: addresses, the MAC addresses given for them, and for how many
+    /// nanoseconds yet. The newest first.
     pub fn held_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = (IpAddr, Mac, u64)> + '_ {
         let left = move |id| self.age_ns.saturating_sub(now.since(self.held.seen(id).unwrap_or(now)));
         let all = self.held.newest_first(endpoint.0).map(move |(id, key, held)| (key.address(), held.mac, left(id)));
@@ -458,7 +471,8 @@ impl Owners {
         identity.right(address).is_some() && !self.declared.contains_key(&key) && !self.listed.contains_key(&key)
     }
 
-    /// What was seen outside: addresses, the MAC addresses given for them, whether by a router, and for how many nanoseconds yet. The newest first.
+    /// What was seen outside: addresses, the MAC addresses given for them, whether by a router, and
+    /// for how many nanoseconds yet. The newest first.
     pub fn outside(&self, now: Instant, network: Network) -> impl Iterator<Item = (IpAddr, Mac, bool, u64)> + '_ {
         self.outside
             .of(now, slot(network))

@@ -1,17 +1,22 @@
 //! Pair limits: what one endpoint sends over the uplink toward one destination, or in all, at most.
 //!
-//! Congestion agents set them: the receiver's host says how much it takes from a sender, and the sender's switch holds back only that. What
-//! a limit concerns waits in a queue of its own before it enters the endpoint's egress lane, so the endpoint's other destinations do not wait
-//! for it, and no path goes round the limits of endpoint and tenant. The queue is a [`Lane`]: bounded, marked and trimmed by CoDel. A limit is
-//! one tag, as in [`crate::sched::limits`]: the time at which what was sent has been paid for. Who waits for it is on a timing wheel.
+//! Congestion agents set them: the receiver's host says how much it takes from a sender, and the
+//! sender's switch holds back only that. What a limit concerns waits in a queue of its own before
+//! it enters the endpoint's egress lane, so the endpoint's other destinations do not wait for it,
+//! and no path goes round the limits of endpoint and tenant. The queue is a [`Lane`]: bounded,
+//! marked and trimmed by CoDel. A limit is one tag, as in [`crate::sched::limits`]: the time at
+//! which what was sent has been paid for. Who waits for it is on a timing wheel.
 //!
-//! No credit is banked: a queue that was empty starts at now, and while it was not, lateness of the loop is made good up to 1 ms or
-//! one frame. So over any time a pair sends at most what its rate allows and two frames, unless the loop was late before.
+//! No credit is banked: a queue that was empty starts at now, and while it was not, lateness of the
+//! loop is made good up to 1 ms or one frame. So over any time a pair sends at most what its rate
+//! allows and two frames, unless the loop was late before.
 //!
-//! Whoever limits several senders to one receiver can tell each when its *turn* is within the time of a frame, so that they do not meet
-//! on the way: [`Pairs::take_turn`] moves what a pair has paid for by half a frame at most, sooner or later.
+//! Whoever limits several senders to one receiver can tell each when its *turn* is within the time
+//! of a frame, so that they do not meet on the way: [`Pairs::take_turn`] moves what a pair has paid
+//! for by half a frame at most, sooner or later.
 //!
-//! Where an endpoint has no limit, all of this is one look at a table that is empty in most switches.
+//! Where an endpoint has no limit, all of this is one look at a table that is empty in most
+//! switches.
 
 mod queue;
 
@@ -30,7 +35,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use std::fmt;
 
-/// Pairs of one endpoint that may be limited at a time: more destinations than a sender has that it overwhelms.
+/// Pairs of one endpoint that may be limited at a time: more destinations than a sender has that it
+/// overwhelms.
 pub const MOST_OF_ENDPOINT: u32 = 1024;
 /// Pairs of a switch: 100 endpoints with 160 each; 6 MB where all are in use.
 pub const MOST: u32 = 16_384;
@@ -92,7 +98,8 @@ pub struct PairStats {
     pub to: Toward,
     /// At most so much, in wire bits a second.
     pub rate: Rate,
-    /// What its queue has counted since the limit was set, and what waits. Guarantee and unmet time are the lane's that follows: zero here.
+    /// What its queue has counted since the limit was set, and what waits. Guarantee and unmet time
+    /// are the lane's that follows: zero here.
     pub stats: LaneStats,
 }
 
@@ -112,7 +119,8 @@ pub struct Found {
 /// All pairs of a switch that are limited.
 #[derive(Debug)]
 pub struct Pairs {
-    /// Ordered, not hashed: whom to limit is said by agents that are known, and nothing that strangers send makes it longer.
+    /// Ordered, not hashed: whom to limit is said by agents that are known, and nothing that
+    /// strangers send makes it longer.
     index: BTreeMap<(EndpointId, Toward), u32>,
     pairs: Vec<Pair>,
     vacant: Vec<u32>,
@@ -142,7 +150,8 @@ impl Pairs {
         }
     }
 
-    /// Limits a pair, or changes its rate; `queue_bytes` is the bound of the endpoint's own queue, and `owner` has what waits.
+    /// Limits a pair, or changes its rate; `queue_bytes` is the bound of the endpoint's own queue,
+    /// and `owner` has what waits.
     ///
     /// # Errors
     /// There are too many.
@@ -201,7 +210,8 @@ impl Pairs {
         Ok(())
     }
 
-    /// A pair sends as if its first frame went when so much of the time that a frame takes, of 256, is over.
+    /// A pair sends as if its first frame went when so much of the time that a frame takes, of 256,
+    /// is over.
     pub fn take_turn(&mut self, now: Instant, from: EndpointId, to: Toward, phase: u8) {
         let Some(&slot) = self.index.get(&(from, to)) else { return };
         self.pairs[slot as usize].take_turn(now, phase);
@@ -254,7 +264,8 @@ impl Pairs {
         self.senders.get(from.0 as usize).is_some_and(|sender| sender.pairs > 0)
     }
 
-    /// Lets a frame wait for the limit toward its destination, or toward everyone; gives it back where there is none.
+    /// Lets a frame wait for the limit toward its destination, or toward everyone; gives it back
+    /// where there is none.
     ///
     /// # Errors
     /// The frame is freed and the reason given where nothing of it may wait.
@@ -272,7 +283,8 @@ impl Pairs {
         }
     }
 
-    /// Lets a frame that a limit has let go wait for the one that is behind it, if there is one; else gives it back.
+    /// Lets a frame that a limit has let go wait for the one that is behind it, if there is one;
+    /// else gives it back.
     ///
     /// # Errors
     /// The frame is freed and the reason given where nothing of it may wait.
@@ -297,7 +309,8 @@ impl Pairs {
         self.queued == 0
     }
 
-    /// The next frame that its limit lets go at `now`, whose it is, and which limit it was. `fits` says how long a frame its endpoint sends.
+    /// The next frame that its limit lets go at `now`, whose it is, and which limit it was. `fits`
+    /// says how long a frame its endpoint sends.
     pub fn dequeue(
         &mut self,
         pool: &mut Pool,
@@ -373,8 +386,8 @@ impl Pairs {
         (sum, drops)
     }
 
-    /// The queues, one after the other, that a frame for `to` would wait in, if it took `wire` bytes on the wire and a buffer of this class;
-    /// `may_wait` as in [`Lane::admit`].
+    /// The queues, one after the other, that a frame for `to` would wait in, if it took `wire`
+    /// bytes on the wire and a buffer of this class; `may_wait` as in [`Lane::admit`].
     pub fn on_the_way(
         &self,
         now: Instant,

@@ -1,9 +1,10 @@
 //! FS-VDE's ingress policing: one token bucket an endpoint, a token is one packet.
 //!
-//! As published (Cha, Yoo, Hong, 2012): on arrival at t, deliver if c >= 1 and take one token, else drop; then refill by
-//! c' = min((t - t_r) * r, m - c), c += c', t_r += c' / r. While the bucket is full t_r stays behind, so idle time is banked beyond the
-//! capacity m: with m = 10 and r = 100/s, ten idle seconds let 1029 of 2000 packets in 0.2 s pass. The cure refills first and sets
-//! t_r = t whenever the bucket is full; then 29 pass.
+//! As published (Cha, Yoo, Hong, 2012): on arrival at t, deliver if c >= 1 and take one token, else
+//! drop; then refill by c' = min((t - t_r) * r, m - c), c += c', t_r += c' / r. While the bucket is
+//! full t_r stays behind, so idle time is banked beyond the capacity m: with m = 10 and r = 100/s,
+//! ten idle seconds let 1029 of 2000 packets in 0.2 s pass. The cure refills first and sets t_r = t
+//! whenever the bucket is full; then 29 pass.
 
 use crate::program::{Endpoint, EndpointId, Tenant, TenantId};
 use crate::stats::Traffic;
@@ -35,8 +36,9 @@ impl Bucket {
         Bucket { tokens: capacity, capacity, token_ns: token_ns.max(1), refilled: Instant::ZERO, published }
     }
 
-    /// A bucket for `rate` in full frames of a 1500-byte MTU that holds 20 ms of them, and at least one offloaded frame (45 segments).
-    /// Neither the paper's rate formula nor its capacity is published; 20 ms lets TCP's bursts pass at data-centre round trips.
+    /// A bucket for `rate` in full frames of a 1500-byte MTU that holds 20 ms of them, and at least
+    /// one offloaded frame (45 segments). Neither the paper's rate formula nor its capacity is
+    /// published; 20 ms lets TCP's bursts pass at data-centre round trips.
     #[must_use]
     pub fn for_rate(rate: Rate, published: bool) -> Self {
         let capacity = (rate.bytes_in(20_000_000) / PACKET).clamp(45, 1_000_000) as u32;
@@ -92,9 +94,11 @@ pub struct Tokens {
     pub since_ns: u64,
 }
 
-/// All buckets of one switch: each endpoint has its part of the link by weights, its tenant's first.
+/// All buckets of one switch: each endpoint has its part of the link by weights, its tenant's
+/// first.
 ///
-/// Whatever changes a weight changes the rates of many; so each bucket's rate is made anew when it is next used.
+/// Whatever changes a weight changes the rates of many; so each bucket's rate is made anew when it
+/// is next used.
 #[derive(Debug)]
 pub struct Policer {
     published: bool,
@@ -141,7 +145,8 @@ impl Policer {
         self.version += 1;
     }
 
-    /// A tenant's slot has an owner, another weight, or no owner any more. It must have no endpoints then.
+    /// A tenant's slot has an owner, another weight, or no owner any more. It must have no
+    /// endpoints then.
     pub fn set_tenant(&mut self, id: TenantId, tenant: Option<&Tenant>) {
         let at = id.0 as usize;
         if self.tenants.len() <= at {
@@ -193,7 +198,8 @@ impl Policer {
     pub fn restore(&mut self, now: Instant, away_ns: u64, id: EndpointId, held: Tokens) {
         let bucket = self.bucket(id);
         bucket.tokens = held.packets.min(bucket.capacity >> TOKEN_BITS) << TOKEN_BITS;
-        // The clock may have started anew: what the time since is worth is worked out on a clock of its own.
+        // The clock may have started anew: what the time since is worth is worked out on a clock of
+        // its own.
         let since = Instant(held.since_ns.saturating_add(away_ns));
         bucket.refilled = Instant::ZERO;
         bucket.refill(since);

@@ -1,8 +1,11 @@
-//! The program: the compiled configuration of one switch, and the changes that turn one into another while it runs.
+//! The program: the compiled configuration of one switch, and the changes that turn one into
+//! another while it runs.
 //!
-//! Tenants, endpoints and ports are numbered, so that the hot path never looks up a name: names, files and admission are the business of
-//! `control`. A number is a *slot* that its owner keeps for as long as it lives; a slot whose owner is gone is vacant until it is given to
-//! another ([`Slots`]). A [`Change`] concerns one slot, or the uplink. [`Program::changes_from`] finds those between two programs.
+//! Tenants, endpoints and ports are numbered, so that the hot path never looks up a name: names,
+//! files and admission are the business of `control`. A number is a *slot* that its owner keeps for
+//! as long as it lives; a slot whose owner is gone is vacant until it is given to another
+//! ([`Slots`]). A [`Change`] concerns one slot, or the uplink. [`Program::changes_from`] finds
+//! those between two programs.
 
 use crate::aqm::Discipline;
 use crate::bond::{BondSettings, Mode};
@@ -87,12 +90,13 @@ pub enum Attachment {
     Vlan(u16),
     /// In the untagged network, which all such tenants share, here and outside.
     Untagged,
-    /// Through tunnels to the hosts that [`Program::overlay`] says have it, with VXLAN network identifier 1 to 16777215.
+    /// Through tunnels to the hosts that [`Program::overlay`] says have it, with VXLAN network
+    /// identifier 1 to 16777215.
     Vxlan(u32),
 }
 
-/// Where the congestion agents of this host speak with those of others, on an endpoint that is the host's own. Their datagrams go before the
-/// endpoint's other frames; see [`crate::sched::ahead`].
+/// Where the congestion agents of this host speak with those of others, on an endpoint that is the
+/// host's own. Their datagrams go before the endpoint's other frames; see [`crate::sched::ahead`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Talk {
     /// The address where this host's agents listen and from which they speak; unspecified for any.
@@ -112,7 +116,8 @@ pub struct Tenant {
     pub share: Both<Share>,
     /// Copies of what all its endpoints flood together, in wire bits a second.
     pub flood_rate: Rate,
-    /// Addresses in its network that are outside, such as a router's: no endpoint claims them that does not list them itself.
+    /// Addresses in its network that are outside, such as a router's: no endpoint claims them that
+    /// does not list them itself.
     pub outside: Outside,
     /// What the switch does for the TCP of its endpoints.
     pub vcc: vcc::Settings,
@@ -143,13 +148,15 @@ pub struct Endpoint {
     pub port: PortId,
     /// The addresses it may use, and what it may announce.
     pub identity: Identity,
-    /// A bridge port: VLAN tags pass through, no source is checked, addresses behind it are learned.
+    /// A bridge port: VLAN tags pass through, no source is checked, addresses behind it are
+    /// learned.
     pub trunk: bool,
     /// Guarantee, limit and weight.
     pub share: Both<Share>,
     /// Bound of its queue in each direction, in bytes of buffer memory.
     pub queue_bytes: u32,
-    /// What its queues do before they are full; `None` for flow queues with CoDel each ([`crate::sched::lane`]).
+    /// What its queues do before they are full; `None` for flow queues with CoDel each
+    /// ([`crate::sched::lane`]).
     pub aqm: Option<Discipline>,
     /// Flooded frames it may send a second (broadcast, multicast, unknown destinations).
     pub flood_per_second: u32,
@@ -162,8 +169,9 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// One that promises nothing, may use no address and learns none, with a queue of 1 MiB and 1000
-    /// flooded frames a second. `Endpoint { identity, ..Endpoint::new(tenant, port) }` says the rest.
+    /// One that promises nothing, may use no address and learns none, with a queue of 1 MiB and
+    /// 1000 flooded frames a second. `Endpoint { identity, ..Endpoint::new(tenant, port) }` says
+    /// the rest.
     #[must_use]
     pub fn new(tenant: TenantId, port: PortId) -> Endpoint {
         Endpoint {
@@ -219,15 +227,17 @@ pub struct Uplink {
     pub bond: Option<BondSettings>,
     /// Part of the ingress rate that is held back while tenants contend, in millionths.
     pub headroom_ppm: u32,
-    /// What it may be sent at once on egress where the loop was late or nothing waited, in nanoseconds at its rate. Lateness up to that costs no
-    /// rate; but in a device that is no faster than the rate, what came at once stands from then on, until the link idles.
+    /// What it may be sent at once on egress where the loop was late or nothing waited, in
+    /// nanoseconds at its rate. Lateness up to that costs no rate; but in a device that is no
+    /// faster than the rate, what came at once stands from then on, until the link idles.
     pub burst_ns: u64,
 }
 
 impl Uplink {
     /// Most ports, which is what a frame's metadata can number and what Linux's bonds may have.
     pub const MOST_MEMBERS: usize = 16;
-    /// The usual burst: on a machine of its own the loop is late by 10 us in the median, by 40 in one case of a hundred.
+    /// The usual burst: on a machine of its own the loop is late by 10 us in the median, by 40 in
+    /// one case of a hundred.
     pub const BURST_NS: u64 = 100_000;
 
     /// An uplink of one port, without headroom and with the usual burst.
@@ -236,8 +246,8 @@ impl Uplink {
         Uplink { members: vec![Member { port, rate }], bond: None, headroom_ppm: 0, burst_ns: Uplink::BURST_NS }
     }
 
-    /// What it carries, in wire bits a second, with all members up: what they carry together; the most of one where one is active,
-    /// and the least where all carry the same.
+    /// What it carries, in wire bits a second, with all members up: what they carry together; the
+    /// most of one where one is active, and the least where all carry the same.
     #[must_use]
     pub fn rate(&self) -> Both<Rate> {
         let of = |d: Direction| {
@@ -251,7 +261,8 @@ impl Uplink {
         Both { egress: of(Direction::Egress), ingress: of(Direction::Ingress) }
     }
 
-    /// The same uplink where it carries `rate` in all, of which each member has the part that it had.
+    /// The same uplink where it carries `rate` in all, of which each member has the part that it
+    /// had.
     #[must_use]
     pub fn at_rate(&self, rate: Both<Rate>) -> Uplink {
         let whole = self.rate();
@@ -307,7 +318,8 @@ impl<T> Slots<T> {
         self.0.get_mut(id as usize)?.as_mut()
     }
 
-    /// Gives slot `id` to `owner`, or makes it vacant. Slots up to it come into being; vacant ones at the end go.
+    /// Gives slot `id` to `owner`, or makes it vacant. Slots up to it come into being; vacant ones
+    /// at the end go.
     pub fn set(&mut self, id: u32, owner: Option<T>) {
         if self.0.len() <= id as usize && owner.is_some() {
             self.0.resize_with(id as usize + 1, || None);
@@ -320,7 +332,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Makes room for slots up to `slots`, so that they come into being without what is there being moved.
+    /// Makes room for slots up to `slots`, so that they come into being without what is there being
+    /// moved.
     pub fn reserve(&mut self, slots: usize) {
         self.0.reserve(slots.saturating_sub(self.0.len()));
     }
@@ -414,7 +427,8 @@ pub struct Program {
     pub uplink_flood: FloodLimits,
     /// Where tenants are on other hosts.
     pub overlay: Overlay,
-    /// Addresses of tenants that endpoints of other hosts have declared, where no tunnel leads there.
+    /// Addresses of tenants that endpoints of other hosts have declared, where no tunnel leads
+    /// there.
     pub elsewhere: BTreeSet<(TenantId, Mac)>,
     /// Addresses that several backends answer for.
     pub services: Slots<Service>,
@@ -423,19 +437,22 @@ pub struct Program {
 }
 
 impl Program {
-    /// What builds this program from an empty one of the same order and mode, in an order in which every step fits.
+    /// What builds this program from an empty one of the same order and mode, in an order in which
+    /// every step fits.
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
         let empty = Program { order: self.order, ingress: self.ingress, ..Program::default() };
         self.changes_from(&empty).unwrap_or_default()
     }
 
-    /// What turns `from` into this, in an order in which every step fits; nothing of what is the same in both. `None` where only a new
-    /// switch can do it: the order or the ingress mode is another.
+    /// What turns `from` into this, in an order in which every step fits; nothing of what is the
+    /// same in both. `None` where only a new switch can do it: the order or the ingress mode is
+    /// another.
     ///
-    /// An endpoint is removed and added anew, its queue and counters with it, where it stays but its tenant is another or attached
-    /// otherwise, or where somebody else is to have its port or one of its addresses. Slots say who is the same: a slot's owner that
-    /// became another should have another slot.
+    /// An endpoint is removed and added anew, its queue and counters with it, where it stays but
+    /// its tenant is another or attached otherwise, or where somebody else is to have its port or
+    /// one of its addresses. Slots say who is the same: a slot's owner that became another should
+    /// have another slot.
     #[must_use]
     pub fn changes_from(&self, from: &Program) -> Option<Vec<Change>> {
         if (self.order, self.ingress) != (from.order, from.ingress) {
@@ -518,16 +535,19 @@ impl Program {
     }
 }
 
-/// One step from a program to another; see [`crate::switch::Switch::change`]. `Some` adds or replaces, `None` removes.
+/// One step from a program to another; see [`crate::switch::Switch::change`]. `Some` adds or
+/// replaces, `None` removes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// A port, or other features of it. One that an endpoint or the uplink is on cannot be removed.
     Port(PortId, Option<PortFeatures>),
-    /// The uplink, its members or their rates. Without it every tenant's network ends at this switch.
+    /// The uplink, its members or their rates. Without it every tenant's network ends at this
+    /// switch.
     Uplink(Option<Uplink>),
     /// A tenant, or its shares. One with endpoints can neither be removed nor attached otherwise.
     Tenant(TenantId, Option<Tenant>),
-    /// An endpoint, or anything of it but its tenant: what it has queued stays, and so do its counters.
+    /// An endpoint, or anything of it but its tenant: what it has queued stays, and so do its
+    /// counters.
     Endpoint(EndpointId, Option<Endpoint>),
     /// How long learned addresses live from when they are next seen, in nanoseconds.
     FdbAge(u64),
@@ -558,7 +578,8 @@ pub enum ChangeError {
     PortInUse(PortId),
     /// The uplink has this many members: not one to [`Uplink::MOST_MEMBERS`].
     BadMembers(usize),
-    /// The tenant has endpoints or services; remove them before it is removed or attached otherwise.
+    /// The tenant has endpoints or services; remove them before it is removed or attached
+    /// otherwise.
     TenantInUse(TenantId),
     /// An endpoint cannot move to another tenant; remove it, then add it there.
     OtherTenant(EndpointId),
@@ -574,7 +595,8 @@ pub enum ChangeError {
     UnknownPeer(IpAddr),
     /// Addresses are at the host: remove them first.
     PeerInUse(IpAddr),
-    /// There are [`crate::overlay::MOST_PEERS`] hosts or [`crate::overlay::MOST_REMOTES`] addresses on them already.
+    /// There are [`crate::overlay::MOST_PEERS`] hosts or [`crate::overlay::MOST_REMOTES`] addresses
+    /// on them already.
     OverlayFull,
     /// Services have more addresses, backends, or fronts with the same target, than there may be.
     ServicesFull,

@@ -1,9 +1,11 @@
-//! Protocols of a switch: state machines beside it that exchange control frames with what is outside, and
-//! change the switch by what they learn. Link aggregation, health checks and answers to ARP are such.
+//! Protocols of a switch: state machines beside it that exchange control frames with what is
+//! outside, and change the switch by what they learn. Link aggregation, health checks and answers
+//! to ARP are such.
 //!
-//! A protocol has no I/O and no clock. A shell calls [`Protocols::run`] in each of its rounds: frames that the
-//! switch has taken aside ([`Switch::poll_control`]) come in, and frames and commands go out. Whether a port
-//! has a carrier is told as it changes. [`Protocols::poll_timeout`] says when the shell is to come back.
+//! A protocol has no I/O and no clock. A shell calls [`Protocols::run`] in each of its rounds:
+//! frames that the switch has taken aside ([`Switch::poll_control`]) come in, and frames and
+//! commands go out. Whether a port has a carrier is told as it changes. [`Protocols::poll_timeout`]
+//! says when the shell is to come back.
 
 use crate::frame::{Frame, Pool};
 use crate::pair::Toward;
@@ -35,8 +37,8 @@ pub enum Command {
 
 /// A state machine beside a switch. Same inputs, same outputs.
 pub trait Protocol: Debug {
-    /// A control frame came by a port, as it was on the wire. True where it is this protocol's: then no other
-    /// is asked. Whoever is outside may send anything.
+    /// A control frame came by a port, as it was on the wire. True where it is this protocol's:
+    /// then no other is asked. Whoever is outside may send anything.
     fn rx(&mut self, now: Instant, port: PortId, frame: &[u8]) -> bool;
 
     /// A port has got a carrier, or lost it.
@@ -44,15 +46,15 @@ pub trait Protocol: Debug {
         let _ = (now, port, is_up);
     }
 
-    /// Does what is due, and takes from the switch what it counts. Called in each round: it must cost next to
-    /// nothing where nothing is due.
+    /// Does what is due, and takes from the switch what it counts. Called in each round: it must
+    /// cost next to nothing where nothing is due.
     fn advance(&mut self, now: Instant, switch: &mut Switch);
 
     /// When something is due, if nothing comes before.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The next frame to send, in a buffer of the pool, and the port that it leaves by. Where the pool has no
-    /// buffer it is lost, as on a wire.
+    /// The next frame to send, in a buffer of the pool, and the port that it leaves by. Where the
+    /// pool has no buffer it is lost, as on a wire.
     fn poll_tx(&mut self, pool: &mut Pool) -> Option<(PortId, Frame)> {
         let _ = pool;
         None
@@ -89,8 +91,8 @@ impl Protocols {
         self.0.iter().filter_map(|protocol| protocol.poll_timeout()).min()
     }
 
-    /// One round: what came for them, what is due, and what they want. True where something was done to the
-    /// switch, which then may have something to send.
+    /// One round: what came for them, what is due, and what they want. True where something was
+    /// done to the switch, which then may have something to send.
     pub fn run(&mut self, pool: &mut Pool, now: Instant, switch: &mut Switch) -> bool {
         if self.is_empty() {
             return false;
@@ -121,7 +123,8 @@ pub fn obey(protocol: &mut dyn Protocol, pool: &mut Pool, now: Instant, switch: 
             // Refused where what it concerns is gone, and then there is nothing to do.
             Command::Change(change) => drop(switch.change(pool, now, change)),
             Command::Limit { from, to, rate, phase } => {
-                // Where there is no room for more, whoever asked for it sees that nothing came of it.
+                // Where there is no room for more, whoever asked for it sees that nothing came of
+                // it.
                 let _ = switch.limit_pair(pool, now, from, to, rate);
                 phase.into_iter().for_each(|phase| switch.take_turn(now, from, to, phase));
             }

@@ -1,10 +1,13 @@
-//! Segmentation: cutting offloaded frames, counting what they take on the wire, and doing in software what a port cannot.
+//! Segmentation: cutting offloaded frames, counting what they take on the wire, and doing in
+//! software what a port cannot.
 //!
-//! An offloaded frame is one set of headers before the payload of many segments. Cutting it in two means giving each part the headers
-//! and correcting them as the sender's own segmentation would have: lengths, IPv4's identification, TCP's sequence number and flags
-//! (RFC 9293; CWR: RFC 3168, section 6.1.2), and the length in the pseudo-header sum that a partial checksum holds. What the switch is
-//! handed may come from a hostile guest: [`check_offload`] must have accepted a frame before anything else here sees it, and it keeps
-//! the promise that a partial checksum, once finished, changes no header that the guard has looked at.
+//! An offloaded frame is one set of headers before the payload of many segments. Cutting it in two
+//! means giving each part the headers and correcting them as the sender's own segmentation would
+//! have: lengths, IPv4's identification, TCP's sequence number and flags (RFC 9293; CWR: RFC 3168,
+//! section 6.1.2), and the length in the pseudo-header sum that a partial checksum holds. What the
+//! switch is handed may come from a hostile guest: [`check_offload`] must have accepted a frame
+//! before anything else here sees it, and it keeps the promise that a partial checksum, once
+//! finished, changes no header that the guard has looked at.
 
 use crate::checksum;
 use crate::frame::{Frame, Meta, Pool};
@@ -12,12 +15,14 @@ use crate::offload::{Gso, Offload, OffloadSupport};
 use crate::verdict::Reason;
 use crate::wire::{L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, put16, put32, tcp_flags, transport, vlan};
 
-/// What a frame takes on an Ethernet wire beside its bytes: preamble and start delimiter 8, FCS 4, gap 12 (IEEE 802.3-2018).
+/// What a frame takes on an Ethernet wire beside its bytes: preamble and start delimiter 8, FCS 4,
+/// gap 12 (IEEE 802.3-2018).
 pub const WIRE_OVERHEAD: u32 = 24;
 /// The shortest frame without its FCS, in bytes: shorter ones are padded.
 pub const MIN_FRAME: u32 = 60;
-/// The most segments one frame may have. TCP's smallest segment size, 48, less 12 bytes of timestamps makes 1821 of 64 KiB, and Linux
-/// cuts UDP into at most 128; without a bound, a guest could have one frame made into 65 000.
+/// The most segments one frame may have. TCP's smallest segment size, 48, less 12 bytes of
+/// timestamps makes 1821 of 64 KiB, and Linux cuts UDP into at most 128; without a bound, a guest
+/// could have one frame made into 65 000.
 pub const MAX_SEGMENTS: u32 = 2048;
 
 /// Whether offload metadata agree with the frame that they came with.
@@ -33,8 +38,8 @@ pub fn check_offload(bytes: &[u8], layout: &Layout, offload: &Offload) -> Result
     if checksum && gso { Ok(()) } else { Err(Reason::BadOffload) }
 }
 
-/// The sum must start behind all headers that the guard looks at, and be stored where the protocol has its checksum. Behind a UDP
-/// header it may be anywhere: the checksum of what a tunnel carries.
+/// The sum must start behind all headers that the guard looks at, and be stored where the protocol
+/// has its checksum. Behind a UDP header it may be anywhere: the checksum of what a tunnel carries.
 fn checksum_fits(layout: &Layout, offload: &Offload) -> bool {
     let start = usize::from(offload.csum_start);
     let offset = usize::from(offload.csum_offset);
@@ -80,7 +85,8 @@ pub fn segments(layout: &Layout, offload: &Offload) -> u32 {
     layout.end.saturating_sub(u32::from(layout.payload_offset)).div_ceil(u32::from(offload.gso_size)).max(1)
 }
 
-/// Bytes that a frame of `len` bytes takes on the wire: payload + segments x (headers + [`WIRE_OVERHEAD`]), short frames padded.
+/// Bytes that a frame of `len` bytes takes on the wire: payload + segments x (headers +
+/// [`WIRE_OVERHEAD`]), short frames padded.
 #[must_use]
 #[inline]
 pub fn wire_bytes(len: usize, layout: &Layout, offload: &Offload) -> u32 {
@@ -115,8 +121,8 @@ pub fn segment_bytes(meta: &Meta) -> u32 {
     full_segment(u32::from(meta.layout.payload_offset) + u32::from(meta.outer), &meta.offload)
 }
 
-/// Cuts off as many segments as take at most `max_bytes` on the wire, at least one. Gives that part and the rest, if there is one.
-/// Where the pool has no buffer for the cut, the frame stays whole.
+/// Cuts off as many segments as take at most `max_bytes` on the wire, at least one. Gives that part
+/// and the rest, if there is one. Where the pool has no buffer for the cut, the frame stays whole.
 pub fn split(pool: &mut Pool, frame: Frame, max_bytes: u32) -> (Frame, Option<Frame>) {
     split_at_most(pool, frame, max_bytes, u32::MAX)
 }
@@ -137,11 +143,13 @@ pub fn split_at_most(pool: &mut Pool, frame: Frame, max_bytes: u32, most: u32) -
     }
 }
 
-/// Cuts a frame behind its first `count` segments. Gives the frame back where it has no more than these, or there is no buffer.
+/// Cuts a frame behind its first `count` segments. Gives the frame back where it has no more than
+/// these, or there is no buffer.
 ///
-/// The shorter part is copied to a new buffer; the longer stays where it is, and if that is the rest, a copy of the headers is written
-/// over the payload just before it. So cutting a frame up, however small the parts, copies each byte once at most: 64 KiB into 45
-/// segments took 65 ns a cut, where copying the rest each time took 1000.
+/// The shorter part is copied to a new buffer; the longer stays where it is, and if that is the
+/// rest, a copy of the headers is written over the payload just before it. So cutting a frame up,
+/// however small the parts, copies each byte once at most: 64 KiB into 45 segments took 65 ns a
+/// cut, where copying the rest each time took 1000.
 pub(crate) fn cut(pool: &mut Pool, frame: Frame, count: u32) -> Result<(Frame, Frame), Frame> {
     let before = *pool.meta(&frame);
     let (len, headers) = (pool.len(&frame), before.layout.headers());
@@ -184,8 +192,9 @@ pub fn trim(pool: &mut Pool, frame: &Frame, count: u32) -> u32 {
     all - kept
 }
 
-/// Corrects the headers and the metadata of a part of an offloaded frame. The part has its final length; its headers and metadata are
-/// still those of the whole, of which `skipped` segments lie before it, and `last` says whether it has the whole's end.
+/// Corrects the headers and the metadata of a part of an offloaded frame. The part has its final
+/// length; its headers and metadata are still those of the whole, of which `skipped` segments lie
+/// before it, and `last` says whether it has the whole's end.
 fn correct(pool: &mut Pool, part: &Frame, skipped: u32, last: bool) {
     let (bytes, meta) = pool.parts_mut(part);
     let Meta { layout, offload, .. } = meta;
@@ -227,7 +236,8 @@ fn correct_headers(bytes: &mut [u8], layout: &Layout, offload: &Offload, skipped
     put16(bytes, field, checksum::add(pseudo, new_len));
 }
 
-/// Writes one segment of an offloaded frame to the front of `out`, with its own headers and a whole checksum. Says how long it is.
+/// Writes one segment of an offloaded frame to the front of `out`, with its own headers and a whole
+/// checksum. Says how long it is.
 pub fn write_segment(bytes: &[u8], layout: &Layout, offload: &Offload, index: u32, out: &mut [u8]) -> usize {
     let (headers, size) = (layout.headers(), usize::from(offload.gso_size));
     let from = headers + index as usize * size;
@@ -240,8 +250,9 @@ pub fn write_segment(bytes: &[u8], layout: &Layout, offload: &Offload, index: u3
     out.len()
 }
 
-/// TCP flags that belong to other segments than these: the end of the data to the last, and CWR to the first where the sender said
-/// that it means RFC 3168's (in AccECN, RFC 9768, it is part of a counter that every segment shows).
+/// TCP flags that belong to other segments than these: the end of the data to the last, and CWR to
+/// the first where the sender said that it means RFC 3168's (in AccECN, RFC 9768, it is part of a
+/// counter that every segment shows).
 fn flags_elsewhere(offload: &Offload, skipped: u32, last: bool) -> u8 {
     let end = if last { 0 } else { tcp_flags::FIN | tcp_flags::PSH };
     let start = if offload.gso_ecn && skipped > 0 { tcp_flags::CWR } else { 0 };
@@ -255,12 +266,14 @@ pub(crate) fn replace_ipv4(bytes: &mut [u8], l3: usize, field: usize, value: u16
     put16(bytes, l3 + ipv4::CHECKSUM, header_checksum);
 }
 
-/// Does what the leaving port cannot: cuts the frame into pieces that it takes, finishes checksums that it does not, and gives each
-/// piece to `out`, in order. `max_frame` is the longest frame that the port sends, Ethernet header included, VLAN tag not.
+/// Does what the leaving port cannot: cuts the frame into pieces that it takes, finishes checksums
+/// that it does not, and gives each piece to `out`, in order. `max_frame` is the longest frame that
+/// the port sends, Ethernet header included, VLAN tag not.
 ///
 /// # Errors
-/// [`Reason::TooLong`] where a segment is longer than `max_frame` (nothing is given out then: IP packets are not fragmented), and
-/// [`Reason::NoBuffer`] where the pool has none (for what was not given out yet). The frame is freed.
+/// [`Reason::TooLong`] where a segment is longer than `max_frame` (nothing is given out then: IP
+/// packets are not fragmented), and [`Reason::NoBuffer`] where the pool has none (for what was not
+/// given out yet). The frame is freed.
 pub fn software(
     pool: &mut Pool,
     frame: Frame,
@@ -289,7 +302,8 @@ pub fn software(
     }
 }
 
-/// One step of [`software`], for a frame whose segments are not too long: the first piece that the port takes, and the rest, if there is one.
+/// One step of [`software`], for a frame whose segments are not too long: the first piece that the
+/// port takes, and the rest, if there is one.
 ///
 /// # Errors
 /// [`Reason::NoBuffer`] where the pool has none. The frame is freed.
@@ -314,7 +328,8 @@ pub fn piece(pool: &mut Pool, frame: Frame, support: OffloadSupport) -> Result<(
     }
 }
 
-/// Makes a frame of one segment a plain one, and completes its partial checksum unless the port does.
+/// Makes a frame of one segment a plain one, and completes its partial checksum unless the port
+/// does.
 fn finish(pool: &mut Pool, frame: &Frame, support: OffloadSupport) {
     let (bytes, Meta { layout, offload, .. }) = pool.parts_mut(frame);
     (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, false);
@@ -331,7 +346,8 @@ fn complete(bytes: &mut [u8], l4: L4, offload: &Offload) {
     let start = usize::from(offload.csum_start);
     let field = start + usize::from(offload.csum_offset);
     let value = !checksum::sum(&bytes[start..]);
-    // In UDP zero means that there is none (RFC 768); other protocols take all ones for zero as well, but do not need it.
+    // In UDP zero means that there is none (RFC 768); other protocols take all ones for zero as
+    // well, but do not need it.
     put16(bytes, field, if value == 0 && l4 != L4::Tcp { 0xffff } else { value });
 }
 
@@ -349,7 +365,8 @@ pub fn is_capable(bytes: &[u8], layout: &Layout) -> bool {
     }
 }
 
-/// Marks a packet whose transport can bear it as having met congestion (RFC 3168). False, and nothing changed, where it cannot.
+/// Marks a packet whose transport can bear it as having met congestion (RFC 3168). False, and
+/// nothing changed, where it cannot.
 pub fn mark_ce(bytes: &mut [u8], layout: &Layout) -> bool {
     let l3 = usize::from(layout.l3_offset);
     match layout.l3 {

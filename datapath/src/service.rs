@@ -1,11 +1,14 @@
 //! Services: addresses that several backends answer for.
 //!
-//! The switch chooses a backend for each new connection and keeps every open one where it is. It sees both directions of each connection, so it
-//! knows how much a backend has in flight without being told. A frame for a service gets the backend's addresses and port when it enters, and
-//! what the backend answers gets the service's: everything behind this stage (forwarding, limits, queues) knows only endpoints.
+//! The switch chooses a backend for each new connection and keeps every open one where it is. It
+//! sees both directions of each connection, so it knows how much a backend has in flight without
+//! being told. A frame for a service gets the backend's addresses and port when it enters, and what
+//! the backend answers gets the service's: everything behind this stage (forwarding, limits,
+//! queues) knows only endpoints.
 //!
-//! [`Services::decide`] says what is to be done with a frame and changes nothing; [`Services::forward`], [`Services::back`] and the like do
-//! it. Tables are bounded, and what a tenant holds of them is its own ([`connections`]).
+//! [`Services::decide`] says what is to be done with a frame and changes nothing;
+//! [`Services::forward`], [`Services::back`] and the like do it. Tables are bounded, and what a
+//! tenant holds of them is its own ([`connections`]).
 
 pub mod answer;
 pub mod choose;
@@ -248,7 +251,8 @@ impl Services {
     /// Chooses a backend for a new connection and makes its entry; `outside` where its client is.
     ///
     /// # Errors
-    /// [`Reason::ServiceDown`] where no backend is up, [`Reason::ServiceFull`] where there is no room.
+    /// [`Reason::ServiceDown`] where no backend is up, [`Reason::ServiceFull`] where there is no
+    /// room.
     pub fn choose(&mut self, now: Instant, key: Key, outside: bool, is_tcp: bool) -> Result<Known, Reason> {
         let hash = self.keyed.hash_one(key);
         let front = self.fronts.get(usize::from(key.front)).copied().flatten().ok_or(Reason::ServiceUnknown)?;
@@ -291,7 +295,8 @@ impl Services {
         Ok(Known { id, key, backend: at as u8 })
     }
 
-    /// A client's frame, to its backend: translated, and its connection is told. Whether it may go back to the endpoint that it is from.
+    /// A client's frame, to its backend: translated, and its connection is told. Whether it may go
+    /// back to the endpoint that it is from.
     pub fn forward(
         &mut self,
         now: Instant,
@@ -333,8 +338,8 @@ impl Services {
         entry.is_hairpin()
     }
 
-    /// Gives a frame the addresses and the port of its backend, and one of a backend that calls itself the service's as the sender's. Whose
-    /// connection it is.
+    /// Gives a frame the addresses and the port of its backend, and one of a backend that calls
+    /// itself the service's as the sender's. Whose connection it is.
     pub(crate) fn to_backend(
         &self,
         known: &Known,
@@ -463,7 +468,8 @@ impl Services {
         self.running(key.front).map(|(running, front)| (front.service, running.service.when_down))
     }
 
-    /// Where a backend is reached through a front, and how many backends have how much in flight: for people.
+    /// Where a backend is reached through a front, and how many backends have how much in flight:
+    /// for people.
     #[must_use]
     pub fn reached(&self, key: &Key, backend: u8) -> Option<(IpAddr, u16)> {
         let (running, front) = self.running(key.front)?;
@@ -499,7 +505,8 @@ impl Services {
         servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.backend.as_ref()?, server.stats)))
     }
 
-    /// Connections of a service, the busiest classes first: client, port, address of the service, backend, state, idle time.
+    /// Connections of a service, the busiest classes first: client, port, address of the service,
+    /// backend, state, idle time.
     pub fn connections(&self, now: Instant, service: ServiceId) -> impl Iterator<Item = Shown> {
         let owner = self.all.get(service.0).map_or(u32::MAX, |running| running.service.tenant.0);
         let owner = if owner < self.connections.owners() { Some(owner) } else { None };

@@ -1,18 +1,22 @@
 //! How long frames waited in their queues: a histogram for each endpoint and direction.
 //!
-//! Buckets are powers of two of nanoseconds. Where a frame of each of a hundred thousand endpoints comes in turn, none of their records is cached, and
-//! looking at one more took 40 % of the scheduler's time. So each lane counts in bytes of its own ([`Waits`]), which lie where it is looked at
-//! anyway, and only every 256th frame of a bucket goes to the record ([`Sojourn`]). What was dropped while it waited, and what did not
-//! have to wait at all (frames between neighbours whom nothing limits, policed ingress), is not counted. Counts never age; who wants a window
+//! Buckets are powers of two of nanoseconds. Where a frame of each of a hundred thousand endpoints
+//! comes in turn, none of their records is cached, and looking at one more took 40 % of the
+//! scheduler's time. So each lane counts in bytes of its own ([`Waits`]), which lie where it is
+//! looked at anyway, and only every 256th frame of a bucket goes to the record ([`Sojourn`]). What
+//! was dropped while it waited, and what did not have to wait at all (frames between neighbours
+//! whom nothing limits, policed ingress), is not counted. Counts never age; who wants a window
 //! takes the difference of two.
 
 use crate::stats::count_on;
 
 /// Number of buckets: all but the last one have an end.
 const BUCKETS: usize = 16;
-/// The end of the first bucket, as a power of two of nanoseconds: 33 us, about what a loop takes to come round. The last end is 0.54 s.
+/// The end of the first bucket, as a power of two of nanoseconds: 33 us, about what a loop takes to
+/// come round. The last end is 0.54 s.
 const FIRST: u32 = 15;
-/// Unit of the sum, as a power of two of nanoseconds. Where a thousand frames wait all the time, nanoseconds would overflow within months.
+/// Unit of the sum, as a power of two of nanoseconds. Where a thousand frames wait all the time,
+/// nanoseconds would overflow within months.
 const UNIT: u32 = 10;
 /// What overflows from a byte.
 const CARRY: u64 = 1 << u8::BITS;
@@ -27,7 +31,8 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Counts a frame that waited for `ns`. The bucket whose byte overflows, if one does, is to be told to [`Sojourn::carry`].
+    /// Counts a frame that waited for `ns`. The bucket whose byte overflows, if one does, is to be
+    /// told to [`Sojourn::carry`].
     #[inline]
     pub(crate) fn record(&mut self, ns: u64) -> Option<u8> {
         // The lowest bit keeps the logarithm from zero and changes no other.
@@ -63,7 +68,8 @@ pub struct Sojourn {
 }
 
 impl Sojourn {
-    /// Where bucket `bucket` ends, in nanoseconds: what is in it waited less. `None` for the last one.
+    /// Where bucket `bucket` ends, in nanoseconds: what is in it waited less. `None` for the last
+    /// one.
     #[must_use]
     pub fn end_ns(bucket: usize) -> Option<u64> {
         (bucket + 1 < BUCKETS).then(|| 1 << (FIRST as usize + bucket))
@@ -81,8 +87,8 @@ impl Sojourn {
         self.total
     }
 
-    /// From plain numbers, as [`Sojourn::total_us`] and [`Sojourn::counts`] give them; what is missing is zero, and what is too many is
-    /// left out.
+    /// From plain numbers, as [`Sojourn::total_us`] and [`Sojourn::counts`] give them; what is
+    /// missing is zero, and what is too many is left out.
     #[must_use]
     pub fn from_parts(total_us: u64, counts: &[u64]) -> Sojourn {
         let mut sojourn = Sojourn { total: total_us, ..Sojourn::default() };

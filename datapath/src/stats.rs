@@ -68,12 +68,14 @@ pub struct LaneStats {
     pub backlog_frames: u32,
     /// The longest wait since the start.
     pub sojourn_max_ns: u64,
-    /// For how long it wanted more than it got, and got less than its guarantee (`sched/unmet.rs`); zero between neighbours.
+    /// For how long it wanted more than it got, and got less than its guarantee (`sched/unmet.rs`);
+    /// zero between neighbours.
     pub unmet_ns: u64,
 }
 
 impl LaneStats {
-    /// Adds what the queue of an endpoint has counted to what its tenant has by itself ([`crate::switch::Switch::tenant_own_stats`]).
+    /// Adds what the queue of an endpoint has counted to what its tenant has by itself
+    /// ([`crate::switch::Switch::tenant_own_stats`]).
     pub fn add_queue(&mut self, lane: &LaneStats) {
         self.marks = self.marks.saturating_add(lane.marks);
         self.trims = self.trims.saturating_add(lane.trims);

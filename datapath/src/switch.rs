@@ -1,8 +1,9 @@
 //! The switch: the stages, called in the order of a frame's journey.
 //!
-//! From an endpoint: look (headers, offloads) -> guard -> learn -> forward -> pair limit, where there is one -> egress queue; or straight to the
-//! neighbour. From the uplink: look -> network -> forward -> arrivals, where they are watched -> ingress queue, or the policer.
-//! What leaves a queue is fitted to its port: tag, segmentation, checksums.
+//! From an endpoint: look (headers, offloads) -> guard -> learn -> forward -> pair limit, where
+//! there is one -> egress queue; or straight to the neighbour. From the uplink: look -> network ->
+//! forward -> arrivals, where they are watched -> ingress queue, or the policer. What leaves a
+//! queue is fitted to its port: tag, segmentation, checksums.
 
 use crate::arrivals::Arrivals;
 use crate::bond::Bond;
@@ -57,17 +58,21 @@ pub use memory::MemoryStats;
 
 pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState};
 
-/// Frames that wait to be fetched by `tx`: at most one of each that was read, and what the schedulers let go last. More are dropped.
+/// Frames that wait to be fetched by `tx`: at most one of each that was read, and what the
+/// schedulers let go last. More are dropped.
 const OUT: usize = 8192;
 
-/// Endpoints that may be added to a new switch, or as many again as it has if that is more, before what is kept for each has to be
-/// moved to where there is room for more: for 10 000 endpoints that takes milliseconds. The memory is not touched before it is needed.
+/// Endpoints that may be added to a new switch, or as many again as it has if that is more, before
+/// what is kept for each has to be moved to where there is room for more: for 10 000 endpoints that
+/// takes milliseconds. The memory is not touched before it is needed.
 const SPARE: usize = 4096;
 
-/// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait; more are counted, not kept.
+/// Something that the shell should know. At most [`Switch::MAX_EVENTS`] wait; more are counted, not
+/// kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A source address moves between endpoints: a loop behind them, or a spoof. It stays where it was.
+    /// A source address moves between endpoints: a loop behind them, or a spoof. It stays where it
+    /// was.
     Flapping {
         /// The endpoint that had it.
         from: EndpointId,
@@ -93,9 +98,11 @@ struct Tally {
     drops: DropCounters,
 }
 
-/// The switch: a state machine for frames. Call, in this order: `rx` and `port_drops` (what happened outside), `change` (what the
-/// operator wants), then `tx` until it gives `None`, `poll_event` likewise, and come back at `poll_timeout`. A shell that shares its time out
-/// calls `tx_due` instead, which leaves what frames are yet to be made into to the turns of their owners: `poll_work`, `work`, `poll_due`.
+/// The switch: a state machine for frames. Call, in this order: `rx` and `port_drops` (what
+/// happened outside), `change` (what the operator wants), then `tx` until it gives `None`,
+/// `poll_event` likewise, and come back at `poll_timeout`. A shell that shares its time out calls
+/// `tx_due` instead, which leaves what frames are yet to be made into to the turns of their owners:
+/// `poll_work`, `work`, `poll_due`.
 #[derive(Debug)]
 pub struct Switch {
     program: Program,
@@ -129,7 +136,8 @@ pub struct Switch {
     tallies: Vec<Tally>,
     /// By endpoint, who had the slot before.
     gone: Vec<Gone>,
-    /// Endpoints by tenant, tenants by VLAN, tenants in the untagged network: what a change is checked against.
+    /// Endpoints by tenant, tenants by VLAN, tenants in the untagged network: what a change is
+    /// checked against.
     counts: Vec<u32>,
     vlans: Slots<TenantId>,
     untagged: u32,
@@ -143,7 +151,8 @@ impl Switch {
     /// Events kept for the shell.
     pub const MAX_EVENTS: usize = 256;
 
-    /// A switch that runs `program`. `seed` keys the hash tables; the same seed and inputs give the same outputs.
+    /// A switch that runs `program`. `seed` keys the hash tables; the same seed and inputs give the
+    /// same outputs.
     ///
     /// # Errors
     /// The program contradicts itself.
@@ -203,8 +212,9 @@ impl Switch {
         &self.program
     }
 
-    /// Whether the shell should stop reading `port` for now: its endpoint does not react to anything, and what is read would only be
-    /// dropped. What the port's own ring drops meanwhile is reported with `port_drops`.
+    /// Whether the shell should stop reading `port` for now: its endpoint does not react to
+    /// anything, and what is read would only be dropped. What the port's own ring drops meanwhile
+    /// is reported with `port_drops`.
     #[must_use]
     pub fn is_paused(&self, port: PortId, now: Instant) -> bool {
         match self.roles.get(port.0 as usize) {
@@ -236,7 +246,8 @@ impl Switch {
         }
     }
 
-    /// A port reports that it lost frames before the switch could read them, or could not deliver them.
+    /// A port reports that it lost frames before the switch could read them, or could not deliver
+    /// them.
     pub fn port_drops(&mut self, port: PortId, reason: Reason, frames: u64) {
         match self.roles.get(port.0 as usize) {
             Some(Role::Endpoint(endpoint)) => self.tallies[endpoint.0 as usize].drops.add(reason, frames),
@@ -244,7 +255,8 @@ impl Switch {
         }
     }
 
-    /// Frames went past the switch, from the endpoint at `port` to neighbours (egress) and for it from them.
+    /// Frames went past the switch, from the endpoint at `port` to neighbours (egress) and for it
+    /// from them.
     pub fn count_past(&mut self, port: PortId, traffic: &Both<Traffic>) {
         if let Role::Endpoint(endpoint) = self.role(port) {
             let local = &mut self.tallies[endpoint.0 as usize].local;
@@ -253,8 +265,8 @@ impl Switch {
         }
     }
 
-    /// The next frame that is due or yet to be made of another, and the port it leaves by. Its metadata say whose it is: see
-    /// `Meta::payer`.
+    /// The next frame that is due or yet to be made of another, and the port it leaves by. Its
+    /// metadata say whose it is: see `Meta::payer`.
     pub fn tx(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         loop {
             if let Some(out) = self.tx_due(pool, now) {
@@ -500,7 +512,8 @@ impl Switch {
         self.deliver(pool, now, to, frame);
     }
 
-    /// Whether a frame from the uplink is what this host's agents hear, as far as that goes before others.
+    /// Whether a frame from the uplink is what this host's agents hear, as far as that goes before
+    /// others.
     fn is_talk(&self, pool: &Pool, now: Instant, to: EndpointId, frame: &Frame) -> bool {
         let ahead = self.ingress.tree(Plane::Wire).ahead(to);
         ahead.is_some_and(|ahead| ahead.would_take(pool, now, frame))
@@ -514,7 +527,8 @@ impl Switch {
         }
     }
 
-    /// To an endpoint's port; the uplink's tag comes off, and a tunnel's headers, which are gone already, count no more.
+    /// To an endpoint's port; the uplink's tag comes off, and a tunnel's headers, which are gone
+    /// already, count no more.
     fn deliver(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return pool.free(frame) };
         let port = endpoint.port;
@@ -528,7 +542,8 @@ impl Switch {
         if self.vcc.concerns(to) {
             self.vcc.receive(pool, now, to, &frame);
         }
-        // The receiver's tenant did not ask for it: charged to that, a flood from outside would take the time of all tenants' turns.
+        // The receiver's tenant did not ask for it: charged to that, a flood from outside would
+        // take the time of all tenants' turns.
         let member = pool.meta(&frame).member();
         let payer = self.program.uplink.as_ref().map_or(port, |uplink| uplink.port_of(member));
         self.emit(pool, port, to, payer, frame);
@@ -539,7 +554,8 @@ impl Switch {
         self.program.endpoints.get(payer.0).map_or(other, |endpoint| endpoint.port)
     }
 
-    /// To a port, in the form that the port takes. Drops are counted for `endpoint`, and what it costs is charged to who is at `payer`.
+    /// To a port, in the form that the port takes. Drops are counted for `endpoint`, and what it
+    /// costs is charged to who is at `payer`.
     fn emit(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, payer: PortId, frame: Frame) {
         pool.meta_mut(&frame).set_out(Out::Payer(payer));
         let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };

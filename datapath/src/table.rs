@@ -1,13 +1,18 @@
-//! A bounded table under a secret key: what strangers choose, such as addresses and flows, is looked up here.
+//! A bounded table under a secret key: what strangers choose, such as addresses and flows, is
+//! looked up here.
 //!
-//! An index of buckets, a cache line each, says where the entries lie; an entry keeps its place (its [`Id`]) until it is removed. A lookup reads
-//! the bucket that the hash names, compares one byte a place, and reads the one entry whose byte is equal: two cache misses, however many
-//! entries there are. Only where a bucket overflowed, which at the densest happens to one entry in a hundred, is another bucket read
-//! (the scheme of F14, Bronson and Shi 2019: each bucket counts the entries that had to go past it).
+//! An index of buckets, a cache line each, says where the entries lie; an entry keeps its place
+//! (its [`Id`]) until it is removed. A lookup reads the bucket that the hash names, compares one
+//! byte a place, and reads the one entry whose byte is equal: two cache misses, however many
+//! entries there are. Only where a bucket overflowed, which at the densest happens to one entry in
+//! a hundred, is another bucket read (the scheme of F14, Bronson and Shi 2019: each bucket counts
+//! the entries that had to go past it).
 //!
-//! Every entry is in one *list*, whose number the owner of the table chooses (an endpoint, a class of connections, or both), in the order in which
-//! its entries were last seen. Where all entries of a list live equally long, the oldest is the next to be forgotten: ageing,
-//! eviction of a class and quotas all take the same time whatever the table holds. Nothing is allocated after [`Table::reserve`].
+//! Every entry is in one *list*, whose number the owner of the table chooses (an endpoint, a class
+//! of connections, or both), in the order in which its entries were last seen. Where all entries of
+//! a list live equally long, the oldest is the next to be forgotten: ageing, eviction of a class
+//! and quotas all take the same time whatever the table holds. Nothing is allocated after
+//! [`Table::reserve`].
 
 use crate::fdb::Keyed;
 use crate::units::Instant;
@@ -65,7 +70,8 @@ pub struct Table<K, V> {
 }
 
 impl<K: Eq + Hash, V> Table<K, V> {
-    /// An empty table of no more than `most` entries, hashed under `keyed`. It takes memory as it grows, or at once: see [`Table::reserve`].
+    /// An empty table of no more than `most` entries, hashed under `keyed`. It takes memory as it
+    /// grows, or at once: see [`Table::reserve`].
     #[must_use]
     pub(crate) fn new(keyed: Keyed, most: u32) -> Table<K, V> {
         Table {
@@ -122,8 +128,9 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.keyed.hash_one(key)
     }
 
-    /// Reads the bucket that a later lookup will read. Of several keys, one after the other, the processor waits for all buckets at once; what
-    /// is returned has no meaning and only keeps the reading from being left out.
+    /// Reads the bucket that a later lookup will read. Of several keys, one after the other, the
+    /// processor waits for all buckets at once; what is returned has no meaning and only keeps the
+    /// reading from being left out.
     #[must_use]
     #[inline]
     pub fn warm(&self, hash: u64) -> u32 {
@@ -214,7 +221,8 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.entries.get(id.0 as usize).filter(|entry| entry.content.is_some()).map(|entry| entry.seen)
     }
 
-    /// An entry was seen: it is the newest of `list` from now on, which may be another than it was in.
+    /// An entry was seen: it is the newest of `list` from now on, which may be another than it was
+    /// in.
     pub fn touch(&mut self, now: Instant, id: Id, list: u32) {
         let Some(entry) = self.entries.get_mut(id.0 as usize).filter(|entry| entry.content.is_some()) else { return };
         entry.seen = now;
@@ -251,7 +259,8 @@ impl<K: Eq + Hash, V> Table<K, V> {
         (tail != NONE).then_some(Id(tail))
     }
 
-    /// The oldest entry of a list, where it was not seen for `age_ns`: to be removed, and the next one asked for.
+    /// The oldest entry of a list, where it was not seen for `age_ns`: to be removed, and the next
+    /// one asked for.
     #[must_use]
     pub fn aged(&self, now: Instant, list: u32, age_ns: u64) -> Option<Id> {
         self.oldest(list).filter(|&id| self.seen(id).is_some_and(|seen| now.since(seen) >= age_ns))

@@ -1,15 +1,19 @@
-//! Trains: many datagrams of a tunnel in one packet, which whoever cannot take it whole cuts into equal pieces (UDP segmentation: udp(7),
-//! UDP_SEGMENT; `struct virtio_net_hdr`, VIRTIO_NET_HDR_GSO_UDP_L4).
+//! Trains: many datagrams of a tunnel in one packet, which whoever cannot take it whole cuts into
+//! equal pieces (UDP segmentation: udp(7), UDP_SEGMENT; `struct virtio_net_hdr`,
+//! VIRTIO_NET_HDR_GSO_UDP_L4).
 //!
-//! A system call and a walk through the kernel cost as much for a datagram of 1500 bytes as for one of 64 KiB. So where the uplink's port
-//! cuts UDP, the segments of a frame go into the tunnel together ([`couple`]), each complete, with a tunnel's header of its own: what
-//! the wire carries is the same as if they had been sent one by one, but that the outer UDP checksum, which the device writes, is not zero.
-//! A frame of TCP goes whole instead where the port can say that an inner packet is to be cut ([`crate::offload::OffloadSupport::tunnel`]).
+//! A system call and a walk through the kernel cost as much for a datagram of 1500 bytes as for one
+//! of 64 KiB. So where the uplink's port cuts UDP, the segments of a frame go into the tunnel
+//! together ([`couple`]), each complete, with a tunnel's header of its own: what the wire carries
+//! is the same as if they had been sent one by one, but that the outer UDP checksum, which the
+//! device writes, is not zero. A frame of TCP goes whole instead where the port can say that an
+//! inner packet is to be cut ([`crate::offload::OffloadSupport::tunnel`]).
 //!
-//! Where nobody cuts a train on its way, as over a veth, it arrives whole. [`uncouple`] takes the datagrams out, and joins those whose
-//! frames a cut would make of one: consecutive segments of TCP, or datagrams of UDP, equally long but for the last, of one flow, with the
-//! same headers otherwise. Cutting the joined frame gives back what came, bit for bit; so a checksum that is wrong, which would be
-//! lost in it, keeps a frame by itself.
+//! Where nobody cuts a train on its way, as over a veth, it arrives whole. [`uncouple`] takes the
+//! datagrams out, and joins those whose frames a cut would make of one: consecutive segments of
+//! TCP, or datagrams of UDP, equally long but for the last, of one flow, with the same headers
+//! otherwise. Cutting the joined frame gives back what came, bit for bit; so a checksum that is
+//! wrong, which would be lost in it, keeps a frame by itself.
 
 use crate::checksum::{self, pseudo};
 use crate::frame::{Frame, Meta, Pool};
@@ -22,7 +26,8 @@ use crate::wire::{tcp_flags, transport};
 use core::net::IpAddr;
 use core::ops::Range;
 
-/// Bytes of the longest train: Linux's devices take packets of less than 64 KiB, Ethernet header included (GSO_LEGACY_MAX_SIZE).
+/// Bytes of the longest train: Linux's devices take packets of less than 64 KiB, Ethernet header
+/// included (GSO_LEGACY_MAX_SIZE).
 const MOST_BYTES: usize = 65_535;
 /// Datagrams of the longest: Linux takes no more (UDP_MAX_SEGMENTS, which is 128 from 6.9).
 const MOST_CARS: usize = 64;
@@ -44,9 +49,10 @@ pub fn most(meta: &Meta, tunnel: &Tunnel) -> u32 {
     ((MOST_BYTES - vxlan::datagram(&tunnel.to.0)) / car).min(MOST_CARS) as u32
 }
 
-/// How long Linux may let a guest's offloaded packets be (`gso_max_size` of its device) whose own packets have up to `mtu` bytes, so that TCP
-/// fills one train and not one and a bit: a connection fills what is left of that behind the room that Linux keeps for headers
-/// (`MAX_TCP_HEADER`, at most 320 bytes; `tcp_bound_to_half_wnd` of `gso_max_size - 1 - MAX_TCP_HEADER`).
+/// How long Linux may let a guest's offloaded packets be (`gso_max_size` of its device) whose own
+/// packets have up to `mtu` bytes, so that TCP fills one train and not one and a bit: a connection
+/// fills what is left of that behind the room that Linux keeps for headers (`MAX_TCP_HEADER`, at
+/// most 320 bytes; `tcp_bound_to_half_wnd` of `gso_max_size - 1 - MAX_TCP_HEADER`).
 #[must_use]
 pub fn longest_offload(mtu: u32, vtep: &IpAddr) -> u32 {
     const KEPT: u32 = 321;
@@ -57,7 +63,8 @@ pub fn longest_offload(mtu: u32, vtep: &IpAddr) -> u32 {
     cars * mtu.saturating_sub(HEADERS) + KEPT
 }
 
-/// A train of some segments of a frame, at most as many as [`most`] says. `None` where there is no buffer.
+/// A train of some segments of a frame, at most as many as [`most`] says. `None` where there is no
+/// buffer.
 #[must_use]
 pub fn couple(pool: &mut Pool, frame: &Frame, cars: Range<u32>, tunnel: &Tunnel, source_port: u16) -> Option<Frame> {
     let Meta { layout, offload, .. } = *pool.meta(frame);
@@ -92,8 +99,9 @@ pub fn couple(pool: &mut Pool, frame: &Frame, cars: Range<u32>, tunnel: &Tunnel,
     Some(train)
 }
 
-/// Takes datagram `first` out of a train whose layout and offload are known and agree, and those behind it that can be joined with it: how
-/// many, what the outer headers say, and the frame, of which nothing is known yet but its offload.
+/// Takes datagram `first` out of a train whose layout and offload are known and agree, and those
+/// behind it that can be joined with it: how many, what the outer headers say, and the frame, of
+/// which nothing is known yet but its offload.
 ///
 /// # Errors
 /// [`Reason::Malformed`] where it is not VXLAN, [`Reason::NoBuffer`]. The train stays as it is.
@@ -231,7 +239,8 @@ impl<'a> Segment<'a> {
         count
     }
 
-    /// Whether a cut would make `next` the segment `index` of what begins with this one and goes to `last`.
+    /// Whether a cut would make `next` the segment `index` of what begins with this one and goes to
+    /// `last`.
     fn goes_on(&self, last: &Segment<'_>, next: &Segment<'_>, index: usize) -> bool {
         let (a, b) = (self.car, next.car);
         let (l3, l4) = (VXLAN + usize::from(self.layout.l3_offset), VXLAN + usize::from(self.layout.l4_offset));

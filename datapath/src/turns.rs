@@ -1,18 +1,23 @@
 //! Turns: who uses the worker next, and for how long.
 //!
-//! At 64 bytes a frame the processor runs out long before the link does, and a scheduler of the link never sees that. So the worker's time is
-//! itself shared, as the link is: in a tree. Below its root are those who share a worker (switches, and what the worker does for itself), below
-//! these tenants, below these their ports: the leaves, which have frames to be read or copies to be made. Each group divides what it gets
-//! by the weights of those below it that have something to do, so a tenant's many ports have its time and nobody else's.
+//! At 64 bytes a frame the processor runs out long before the link does, and a scheduler of the
+//! link never sees that. So the worker's time is itself shared, as the link is: in a tree. Below
+//! its root are those who share a worker (switches, and what the worker does for itself), below
+//! these tenants, below these their ports: the leaves, which have frames to be read or copies to be
+//! made. Each group divides what it gets by the weights of those below it that have something to
+//! do, so a tenant's many ports have its time and nobody else's.
 //!
-//! What a turn costs is known only afterwards. So it is [charged](Turns::charge) when it has been spent, by who measures or estimates it
-//! ([`Cost`]), to the leaf that caused it, ready or not; and who has spent more than its share waits until the others have caught up. That is
-//! start-time fair queueing (Goyal, Vin and Cheng 1996; `turns/group.rs`), which needs no lengths beforehand, and where who comes never waits for
-//! what others are behind. One that was idle and owes nothing goes before those that are busy, once, and has its place among them then: what
-//! sends little, a ping say, does not wait for those that send as much as they can.
+//! What a turn costs is known only afterwards. So it is [charged](Turns::charge) when it has been
+//! spent, by who measures or estimates it ([`Cost`]), to the leaf that caused it, ready or not; and
+//! who has spent more than its share waits until the others have caught up. That is start-time fair
+//! queueing (Goyal, Vin and Cheng 1996; `turns/group.rs`), which needs no lengths beforehand, and
+//! where who comes never waits for what others are behind. One that was idle and owes nothing goes
+//! before those that are busy, once, and has its place among them then: what sends little, a ping
+//! say, does not wait for those that send as much as they can.
 //!
-//! Call order: [`Turns::wake`] when a leaf has something to do; [`Turns::next_turn`]; do it until the credit is used or nothing is left;
-//! [`Turns::charge`] what that cost, and [`Turns::sleep`] where nothing is left.
+//! Call order: [`Turns::wake`] when a leaf has something to do; [`Turns::next_turn`]; do it until
+//! the credit is used or nothing is left; [`Turns::charge`] what that cost, and [`Turns::sleep`]
+//! where nothing is left.
 
 mod cost;
 mod group;
@@ -20,8 +25,8 @@ mod group;
 pub use cost::Cost;
 use group::Group;
 
-/// How long a turn should be: about one offloaded frame of 64 KiB read and written (design: copies of 10-20 GB/s and a receiver's stack), so
-/// that a turn is never less than a frame.
+/// How long a turn should be: about one offloaded frame of 64 KiB read and written (design: copies
+/// of 10-20 GB/s and a receiver's stack), so that a turn is never less than a frame.
 pub const TURN_NS: u64 = 25_000;
 /// Most that one charge counts for, in nanoseconds: a clock that jumped is nobody's debt.
 const MOST_NS: u64 = 1_000_000_000;
@@ -97,7 +102,8 @@ impl Turns {
     /// The group that all are in.
     pub const ROOT: Seat = Seat(0);
 
-    /// Adds a leaf to a group. Its part of the group's time is its weight (1 to 65535) by the weights of all there that have something to do.
+    /// Adds a leaf to a group. Its part of the group's time is its weight (1 to 65535) by the
+    /// weights of all there that have something to do.
     pub fn add_leaf(&mut self, group: Seat, weight: u32) -> Seat {
         self.add(group, weight, false)
     }
@@ -158,7 +164,8 @@ impl Turns {
         }
     }
 
-    /// A leaf has nothing to do any more. It keeps its place: what it owes, it owes when it returns.
+    /// A leaf has nothing to do any more. It keeps its place: what it owes, it owes when it
+    /// returns.
     pub fn sleep(&mut self, leaf: Seat) {
         let mut at = leaf.0;
         if self.nodes[leaf.index()].ready == 0 {

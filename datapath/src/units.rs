@@ -1,10 +1,12 @@
 //! Time and rate as integers.
 //!
-//! The switch never reads a clock: `Instant` comes in as an argument. Durations are plain `u64` with the suffix `_ns`.
+//! The switch never reads a clock: `Instant` comes in as an argument. Durations are plain `u64`
+//! with the suffix `_ns`.
 
 use core::fmt;
 
-/// A point in time: nanoseconds since an epoch that the shell chose (its own start, so that 2^56 ns are 2.2 years).
+/// A point in time: nanoseconds since an epoch that the shell chose (its own start, so that 2^56 ns
+/// are 2.2 years).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(pub u64);
 
@@ -34,12 +36,15 @@ impl Rate {
     pub const GBIT: u64 = 1_000_000_000;
     /// Stands for "no limit".
     pub const UNLIMITED: Rate = Rate(u64::MAX);
-    /// The slowest rate that may be configured: below it a single frame takes more than ten minutes.
+    /// The slowest rate that may be configured: below it a single frame takes more than ten
+    /// minutes.
     pub const MIN: Rate = Rate(1_000);
-    /// The fastest rate that may be configured; the fixed point of the tags is exact to 0.01 % up to here.
+    /// The fastest rate that may be configured; the fixed point of the tags is exact to 0.01 % up
+    /// to here.
     pub const MAX: Rate = Rate(400 * Rate::GBIT);
 
-    /// Nanoseconds that `bytes` take at this rate, rounded up. Not for the hot path: it divides 128-bit numbers.
+    /// Nanoseconds that `bytes` take at this rate, rounded up. Not for the hot path: it divides
+    /// 128-bit numbers.
     #[must_use]
     pub fn time_ns(self, bytes: u64) -> u64 {
         if self.0 == 0 {
@@ -91,7 +96,8 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Both directions of something: `egress` from the endpoints to the wire, `ingress` from the wire to the endpoints.
+/// Both directions of something: `egress` from the endpoints to the wire, `ingress` from the wire
+/// to the endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Both<T> {
     /// From the endpoints to the wire.

@@ -7,8 +7,8 @@
 //! ([`control`]), which is told to the guest as the receiver's ([`window`]). Each switch speaks for
 //! its own guest in the standards' own fields, so it need not know what is at the other end.
 //!
-//! Literature: Cronkite-Ratcliff et al. (vCC) and He et al. (AC/DC TCP), both SIGCOMM 2016; RFC 3168,
-//! RFC 8257 (DCTCP), RFC 8311, RFC 9293, RFC 9768.
+//! Literature: Cronkite-Ratcliff et al. (vCC) and He et al. (AC/DC TCP), both SIGCOMM 2016; RFC
+//! 3168, RFC 8257 (DCTCP), RFC 8311, RFC 9293, RFC 9768.
 //!
 //! [`Vcc::send`] is called for a frame that a guest sends toward the uplink, behind `forward`;
 //! [`Vcc::receive`] for one that is about to be delivered, behind the ingress queue, which may have
@@ -187,8 +187,8 @@ impl Vcc {
         self.endpoints.reserve(endpoints.saturating_sub(self.endpoints.len()));
     }
 
-    /// What is done for an endpoint from now on. Connections that are open go on as they began, until
-    /// it is nothing; with it they are forgotten, and their guests go on by themselves.
+    /// What is done for an endpoint from now on. Connections that are open go on as they began,
+    /// until it is nothing; with it they are forgotten, and their guests go on by themselves.
     pub fn set(&mut self, owner: Owner, Settings { mode, polices }: Settings) {
         let at = owner.endpoint.0 as usize;
         if self.endpoints.len() <= at {
@@ -261,8 +261,8 @@ impl Vcc {
     /// A guest sends a frame, of which segments may be cut off.
     ///
     /// # Errors
-    /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides its
-    /// numbers as a fragment, and the endpoint is policed.
+    /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides
+    /// its numbers as a fragment, and the endpoint is policed.
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
         let Some(call) = self.call(now, from) else { return Ok(()) };
         let (bytes, meta) = pool.parts_mut(frame);
@@ -378,8 +378,8 @@ impl Vcc {
                 connection.asked = (syn.codes, syn.ecn);
                 return handshake::offer(&call.policy, syn);
             }
-            // A stranger may have forged it. While the old connection lives the guest answers with an
-            // acknowledgement of that, so the old entry stays until it has ended.
+            // A stranger may have forged it. While the old connection lives the guest answers with
+            // an acknowledgement of that, so the old entry stays until it has ended.
             if !connection.is(bit::FIN_IN | bit::FIN_OUT) && connection.treatment != Treatment::Opening {
                 return handshake::offer(&call.policy, syn);
             }
@@ -501,7 +501,8 @@ impl Vcc {
 fn is_tcp(bytes: &[u8], layout: &Layout) -> bool {
     match layout.l3 {
         L3::Ipv4 => Ipv4::of(bytes, layout).is_some_and(|ip| ip.protocol() == protocol::TCP),
-        // Without the first fragment, which shows the whole header (RFC 7112), the later ones are nothing.
+        // Without the first fragment, which shows the whole header (RFC 7112), the later ones are
+        // nothing.
         L3::Ipv6 => layout.l4 == L4::Tcp,
         L3::Arp | L3::Other => false,
     }

@@ -1,4 +1,5 @@
-//! Verdicts: what became of a frame. Every way to be dropped has a name and a counter for each endpoint.
+//! Verdicts: what became of a frame. Every way to be dropped has a name and a counter for each
+//! endpoint.
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -27,7 +28,8 @@ reasons! {
     BadOffload = "bad-offload",
     /// Longer than the leaving port takes, and not to be cut.
     TooLong = "too-long",
-    /// The destination is a reserved group address (IEEE 802.1Q table 8-1) or the frame is a MAC control frame (PAUSE).
+    /// The destination is a reserved group address (IEEE 802.1Q table 8-1) or the frame is a MAC
+    /// control frame (PAUSE).
     Reserved = "reserved",
     /// The source address is a group address or zero.
     BadSource = "bad-source",
@@ -43,13 +45,16 @@ reasons! {
     SpoofedNd = "spoofed-nd",
     /// A DHCP server's message from an endpoint that may not be one.
     DhcpServer = "dhcp-server",
-    /// What only routers say (router advertisement, redirect, membership query, a routing protocol) from an endpoint that may not be one.
+    /// What only routers say (router advertisement, redirect, membership query, a routing protocol)
+    /// from an endpoint that may not be one.
     RouterAdvertisement = "router-advertisement",
     /// A control protocol of bridges and switches from an endpoint that may not speak one.
     ControlProtocol = "control-protocol",
-    /// From the uplink, for a protocol of the switch, of which more frames wait than it has room for.
+    /// From the uplink, for a protocol of the switch, of which more frames wait than it has room
+    /// for.
     ControlFull = "control-full",
-    /// A VLAN tag from an endpoint, one that no tenant on this uplink has, or from a trunk one that another tenant has.
+    /// A VLAN tag from an endpoint, one that no tenant on this uplink has, or from a trunk one that
+    /// another tenant has.
     BadVlan = "bad-vlan",
     /// From the uplink, with an address that belongs to a local endpoint: a loop, or a spoof.
     Loop = "loop",
@@ -57,15 +62,19 @@ reasons! {
     Flapping = "flapping",
     /// The endpoint has more source addresses than it may have.
     FdbFull = "fdb-full",
-    /// The source address is not declared, and was seen outside: it is learned once it has aged there.
+    /// The source address is not declared, and was seen outside: it is learned once it has aged
+    /// there.
     SeenOutside = "seen-outside",
-    /// The source address is not declared, and more are outside than are remembered: it may be one of them.
+    /// The source address is not declared, and more are outside than are remembered: it may be one
+    /// of them.
     OutsideFull = "outside-full",
-    /// The endpoint declares no addresses, and may learn none: it is in a network that tenants share.
+    /// The endpoint declares no addresses, and may learn none: it is in a network that tenants
+    /// share.
     Undeclared = "undeclared",
     /// It came through a tunnel with a network identifier (VNI) that no tenant has.
     BadVni = "bad-vni",
-    /// It came through a tunnel from a host that is not known to have the tenant, or with the source address of another host's endpoint.
+    /// It came through a tunnel from a host that is not known to have the tenant, or with the
+    /// source address of another host's endpoint.
     UnknownVtep = "unknown-vtep",
     /// It met congestion in a tunnel, and is not of a kind that could bear the mark (RFC 6040).
     Congestion = "congestion",
@@ -73,15 +82,19 @@ reasons! {
     Unreachable = "unreachable",
     /// The host that has the destination is known, but not the next hop on the way there.
     NoRoute = "no-route",
-    /// With a tunnel's headers around it, longer than the network between hosts takes; a sender that wants to know is told.
+    /// With a tunnel's headers around it, longer than the network between hosts takes; a sender
+    /// that wants to know is told.
     PathMtu = "path-mtu",
     /// The destination is the endpoint it came from.
     Hairpin = "hairpin",
-    /// The budget for broadcast, multicast and unknown destinations is used up: the endpoint's, its tenant's, or the network's from the uplink.
+    /// The budget for broadcast, multicast and unknown destinations is used up: the endpoint's, its
+    /// tenant's, or the network's from the uplink.
     FloodLimit = "flood-limit",
-    /// The frame memory is short, and its owner holds more than his share; or a copy of a flooded frame could not be made.
+    /// The frame memory is short, and its owner holds more than his share; or a copy of a flooded
+    /// frame could not be made.
     NoBuffer = "no-buffer",
-    /// Beyond the window that the guest was told, or a fragment of TCP that hides its numbers, from an endpoint that is held to it.
+    /// Beyond the window that the guest was told, or a fragment of TCP that hides its numbers, from
+    /// an endpoint that is held to it.
     VccWindow = "vcc-window",
     /// The queue is full.
     QueueFull = "queue-full",

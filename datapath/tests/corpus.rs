@@ -1,5 +1,6 @@
-//! The fuzz corpus, replayed by ordinary tests: its seeds are what `wire::build` makes, and what each fuzz target promises holds for
-//! every file there, crashes that were found and cured included.
+//! The fuzz corpus, replayed by ordinary tests: its seeds are what `wire::build` makes, and what
+//! each fuzz target promises holds for every file there, crashes that were found and cured
+//! included.
 //!
 //! `LEVADA_REGENERATE=1 cargo test -p datapath --test corpus` writes the seeds anew.
 
@@ -117,7 +118,8 @@ fn offloaded() -> Vec<(&'static str, Build<'static>)> {
     ]
 }
 
-/// Every offloaded frame, for a port that can nothing, one that can all but ECN, and one that can all; the last is a tunnel's.
+/// Every offloaded frame, for a port that can nothing, one that can all but ECN, and one that can
+/// all; the last is a tunnel's.
 fn offload_seeds() -> Vec<(String, Vec<u8>)> {
     let ports = [OffloadSupport::NONE, OffloadSupport { tso_ecn: false, ..OffloadSupport::ALL }, OffloadSupport::ALL];
     let mut seeds = Vec::new();
@@ -138,14 +140,15 @@ fn offload_seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// A switch of each order, and of each way to treat ingress, with frames from every port, time between them and a change;
-/// and one with limits on pairs.
+/// A switch of each order, and of each way to treat ingress, with frames from every port, time
+/// between them and a change; and one with limits on pairs.
 fn switch_seeds() -> Vec<(String, Vec<u8>)> {
     let mut seeds = Vec::new();
     for how in 0..9u8 {
         let mut bytes = vec![how | (how << 5), how];
         if how == 8 {
-            // Every endpoint is limited, toward its neighbour's address and in all, while arrivals are watched.
+            // Every endpoint is limited, toward its neighbour's address and in all, while arrivals
+            // are watched.
             bytes.push(0x43);
             (0..6).for_each(|from| bytes.extend([0x83, from, from + 2, 1, 0, 0x83, from, 0xff, 0, 200]));
         }
@@ -196,7 +199,8 @@ fn tunnel_seed() -> Vec<u8> {
     bytes
 }
 
-/// Frames of every kind in tunnels: whole, with an unfinished inner checksum, to be cut, and cut already.
+/// Frames of every kind in tunnels: whole, with an unfinished inner checksum, to be cut, and cut
+/// already.
 fn vxlan_seeds() -> Vec<(String, Vec<u8>)> {
     let case = |flags, csum_start, gso_size, inner: &[u8]| {
         let payload = [&[8, 0, 0, 0, 0, 0, 77, 0][..], inner].concat();

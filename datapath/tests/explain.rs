@@ -1,5 +1,6 @@
-//! What the switch explains is what it does: for random traffic through random switches, `explain` says beforehand what `rx` then says, and
-//! names the reason that is counted. That explaining changes nothing is the compiler's to check: it borrows the switch immutably.
+//! What the switch explains is what it does: for random traffic through random switches, `explain`
+//! says beforehand what `rx` then says, and names the reason that is counted. That explaining
+//! changes nothing is the compiler's to check: it borrows the switch immutably.
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;

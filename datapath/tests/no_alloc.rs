@@ -1,5 +1,7 @@
-//! After a warm-up the switch allocates nothing, whatever comes: learning and forgetting, floods, splitting, software segmentation, limits,
-//! limits on pairs, arrivals, full queues, marks, trims and drops. The allocator of this test counts for each thread, so that the test harness does not disturb.
+//! After a warm-up the switch allocates nothing, whatever comes: learning and forgetting, floods,
+//! splitting, software segmentation, limits, limits on pairs, arrivals, full queues, marks, trims
+//! and drops. The allocator of this test counts for each thread, so that the test harness does not
+//! disturb.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -29,8 +31,9 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator with the same arguments, so what that promises holds here. Counting touches
-// nothing but a thread-local number, which allocates nothing; where the thread is already ending it is left out.
+// SAFETY: every call goes to the system's allocator with the same arguments, so what that promises
+// holds here. Counting touches nothing but a thread-local number, which allocates nothing; where
+// the thread is already ending it is left out.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -70,7 +73,8 @@ fn allocations() -> u64 {
 const MBIT: u64 = 1_000_000;
 /// Time between two looks at the ports.
 const STEP_NS: u64 = 200_000;
-/// Looks of the warm-up, and as many again for the test: three seconds, in which all queues fill and addresses age many times.
+/// Looks of the warm-up, and as many again for the test: three seconds, in which all queues fill
+/// and addresses age many times.
 const STEPS: u32 = 15_000;
 /// Short, so that learned addresses come and go all the time.
 const AGE_NS: u64 = 20_000_000;
@@ -89,7 +93,8 @@ fn ip(n: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0a00_0000 + n)
 }
 
-/// Endpoints by index. Red has declared addresses, blue has not but has a limit, grey has no way to the uplink.
+/// Endpoints by index. Red has declared addresses, blue has not but has a limit, grey has no way to
+/// the uplink.
 const RED: [u32; 3] = [0, 1, 2];
 const BLUE: [u32; 3] = [3, 4, 5];
 const GREY: [u32; 2] = [6, 7];
@@ -174,7 +179,8 @@ fn tunnelled(vni: u32, inner: &Build<'_>) -> Build<'static> {
     eth(nic(2), nic(1)).ip(host(2), host(1)).udp(50_000, 4789).payload(payload)
 }
 
-/// Pairs whose rates change at each look: from which endpoint, toward whom, and about how many Mbit/s. The first two are overwhelmed.
+/// Pairs whose rates change at each look: from which endpoint, toward whom, and about how many
+/// Mbit/s. The first two are overwhelmed.
 const PAIRS: [(u32, Option<u32>, u64); 4] =
     [(RED[0], Some(OUTSIDE), 40), (PLAIN, Some(OUTSIDE), 100), (BLUE[0], None, 2), (LIMITED, Some(1), 10)];
 
@@ -217,7 +223,8 @@ fn arrivals() -> Vec<Arrival> {
     const ECT: u8 = 2;
     let everyone = Mac([0xff; 6]);
     let mut all = vec![
-        // Over the uplink: offloaded with and without ECN, a datagram a segment, small and full frames.
+        // Over the uplink: offloaded with and without ECN, a datagram a segment, small and full
+        // frames.
         arrival(RED[0] + 1, 8, &tcp(RED[0], OUTSIDE, 40_000, ECT)),
         arrival(PLAIN + 1, 8, &tcp(PLAIN, OUTSIDE, 40_000, 0)),
         arrival(LIMITED + 1, 8, &udp(LIMITED, mac(OUTSIDE), 30_000).gso(1000)),
@@ -275,7 +282,8 @@ struct Rig {
 impl Rig {
     fn new(program: Program) -> Rig {
         let mut pool = Pool::new(PoolLimits { small: 2048, medium: 64, large: 96 });
-        // Buffers are made when they are first needed; here that is now, whenever the traffic needs most of them.
+        // Buffers are made when they are first needed; here that is now, whenever the traffic needs
+        // most of them.
         let mut frames = Vec::new();
         while let Some(frame) = pool.alloc(60) {
             frames.push(frame);
@@ -313,7 +321,8 @@ impl Rig {
         ((self.random >> 32) % u64::from(n)) as u32
     }
 
-    /// What the shell does, all of it: reading, sending, events, pausing, counters, the time to come back.
+    /// What the shell does, all of it: reading, sending, events, pausing, counters, the time to
+    /// come back.
     fn run(&mut self, steps: u32) {
         for _ in 0..steps {
             for index in 0..self.arrivals.len() {
@@ -329,7 +338,8 @@ impl Rig {
         let _ = self.switch.uplink_stats();
     }
 
-    /// What a congestion agent does at each look: it reads what arrived, and changes the rates of pairs.
+    /// What a congestion agent does at each look: it reads what arrived, and changes the rates of
+    /// pairs.
     fn agent(&mut self) {
         self.switch.take_arrivals(&mut self.seen.0, &mut self.seen.1);
         self.dropped += self.seen.0.iter().map(|arrival| arrival.dropped_bytes).sum::<u64>();
@@ -381,8 +391,8 @@ impl Rig {
     }
 }
 
-/// Runs twice the same kind of traffic; only the second time may not allocate, though all endpoints were removed and added anew before it.
-/// Everything that was meant to happen must have.
+/// Runs twice the same kind of traffic; only the second time may not allocate, though all endpoints
+/// were removed and added anew before it. Everything that was meant to happen must have.
 fn runs_without_allocating(order: OrderKind, ingress: IngressMode, reasons: &[Reason]) {
     let mut rig = Rig::new(program(order, ingress));
     rig.run(STEPS);

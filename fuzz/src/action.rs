@@ -1,4 +1,5 @@
-//! Any bytes as a list of actions: no panic, a refusal leaves no trace, and what is done can be undone by what differs.
+//! Any bytes as a list of actions: no panic, a refusal leaves no trace, and what is done can be
+//! undone by what differs.
 
 use control::action::{Action, apply, between};
 

@@ -1,5 +1,6 @@
-//! Any bytes as datagrams of other hosts, and any arrivals: no agent panics, what is read as a message is written as it was read, whoever speaks
-//! limits only own endpoints toward endpoints at its host, and with nothing more heard, every limit ends in the stated time.
+//! Any bytes as datagrams of other hosts, and any arrivals: no agent panics, what is read as a
+//! message is written as it was read, whoever speaks limits only own endpoints toward endpoints at
+//! its host, and with nothing more heard, every limit ends in the stated time.
 
 use agent::Agent;
 use agent::directory::{Cluster, Directory};
@@ -87,7 +88,8 @@ pub fn run(data: &[u8]) {
         }
         follow(&mut agent, &mut limits);
     }
-    // Nothing more is heard and nothing arrives; the shell goes on sampling for as long as it is asked to.
+    // Nothing more is heard and nothing arrives; the shell goes on sampling for as long as it is
+    // asked to.
     let end = now.plus_ns(11_000_000_000 + free_within_ns(MAX_LEASE_MS, Rate(Rate::GBIT)));
     let mut steps = 0;
     while let Some(due) = agent.poll_timeout().filter(|_| !limits.is_empty()) {

@@ -1,4 +1,5 @@
-//! Any text as a configuration: no panic, every problem can be shown, and what is found good can be run.
+//! Any text as a configuration: no panic, every problem can be shown, and what is found good can be
+//! run.
 
 use control::config::Config;
 use control::plan::{Plan, PortKind};

@@ -1,5 +1,5 @@
-//! Any text as a trace filter: no panic, bounded depth, and what is a filter judges any frame without one either; its opposite says the
-//! opposite.
+//! Any text as a trace filter: no panic, bounded depth, and what is a filter judges any frame
+//! without one either; its opposite says the opposite.
 
 use control::filter::Filter;
 use control::plan::Plan;

@@ -1,5 +1,6 @@
-//! Any frame before the guard: no panic; what passes is from whom it says; who may do more is refused no more. And any frames through a switch, where the
-//! same bytes are choices: nobody steals an address (`theft.rs`).
+//! Any frame before the guard: no panic; what passes is from whom it says; who may do more is
+//! refused no more. And any frames through a switch, where the same bytes are choices: nobody
+//! steals an address (`theft.rs`).
 
 #[path = "theft.rs"]
 pub mod theft;

@@ -1,5 +1,6 @@
-//! Any bytes as what the other process of a takeover says: no panic, what is understood is written as it was read, and a state that lies
-//! about a switch leaves one that works: it can be exported, imported again and run.
+//! Any bytes as what the other process of a takeover says: no panic, what is understood is written
+//! as it was read, and a state that lies about a switch leaves one that works: it can be exported,
+//! imported again and run.
 
 // The very modules of the daemon, which is no library.
 #[path = "../../levada/src/handover/message.rs"]

@@ -1,7 +1,9 @@
-//! What is fuzzed: one function a target, from bytes to nothing, that panics where something does not hold.
+//! What is fuzzed: one function a target, from bytes to nothing, that panics where something does
+//! not hold.
 //!
-//! The functions know nothing of the fuzzer, so that ordinary tests replay the corpus with them (`datapath/tests/corpus.rs`, `control/tests/corpus.rs`,
-//! `ports/tests/corpus.rs`, `levada/tests/corpus.rs`).
+//! The functions know nothing of the fuzzer, so that ordinary tests replay the corpus with them
+//! (`datapath/tests/corpus.rs`, `control/tests/corpus.rs`, `ports/tests/corpus.rs`,
+//! `levada/tests/corpus.rs`).
 
 pub mod action;
 pub mod agent;

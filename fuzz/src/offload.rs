@@ -1,5 +1,6 @@
-//! Any frame with any offload metadata, through everything that `segment` does to it. What was accepted may then be cut, trimmed and
-//! finished in any order: no panic, no frame lost, the same payload, the same bytes counted, and checksums valid where they were.
+//! Any frame with any offload metadata, through everything that `segment` does to it. What was
+//! accepted may then be cut, trimmed and finished in any order: no panic, no frame lost, the same
+//! payload, the same bytes counted, and checksums valid where they were.
 
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::offload::{Gso, Offload, OffloadSupport};
@@ -192,7 +193,8 @@ impl After {
     fn is_the(&self, whole: &Whole, bytes: &[u8], cut: u32) {
         if whole.plain {
             assert_eq!(self.frames, 1);
-            // Only the two bytes of a checksum, and the mark and what it changes in an IPv4 header, may differ.
+            // Only the two bytes of a checksum, and the mark and what it changes in an IPv4 header,
+            // may differ.
             let differ = self.payload.iter().zip(&bytes[whole.headers..]).filter(|(a, b)| a != b).count();
             assert!(self.payload.len() + whole.headers == bytes.len() && differ <= 5);
             return;
@@ -223,7 +225,8 @@ fn ipv4_sum(bytes: &[u8], layout: &Layout) -> u16 {
     fold(naive_sum(&bytes[usize::from(layout.l3_offset)..usize::from(layout.l4_offset)]))
 }
 
-/// The sum of the pseudo-header, for TCP and UDP; none behind a routing header, where the final destination is another.
+/// The sum of the pseudo-header, for TCP and UDP; none behind a routing header, where the final
+/// destination is another.
 fn pseudo(bytes: &[u8], layout: &Layout) -> Option<u32> {
     let l3 = usize::from(layout.l3_offset);
     let addresses = match layout.l3 {

@@ -1,4 +1,5 @@
-//! Any bytes as a frame: no panic, offsets in the frame and in order, tags that come off as they went on.
+//! Any bytes as a frame: no panic, offsets in the frame and in order, tags that come off as they
+//! went on.
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::wire::{Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, parse, vlan};
@@ -37,7 +38,8 @@ fn in_order(data: &[u8], layout: &Layout) {
     assert!(!layout.later_fragment || layout.l4 == L4::Other);
 }
 
-/// A tag pushed and popped leaves the frame as it was; popping the frame's own gives what is behind it.
+/// A tag pushed and popped leaves the frame as it was; popping the frame's own gives what is behind
+/// it.
 fn tags(data: &[u8], layout: Layout) {
     let mut pool = Pool::new(PoolLimits { small: 1, medium: 0, large: 1 });
     let Some(frame) = pool.alloc_from(data) else { return };

@@ -1,5 +1,6 @@
-//! Any bytes as what others have written into a store: no panic, what is understood is written as it was read, whatever is wrong is refused by name,
-//! everybody is at one place, and a host that is told the truth about its writes comes to an end of them.
+//! Any bytes as what others have written into a store: no panic, what is understood is written as
+//! it was read, whatever is wrong is refused by name, everybody is at one place, and a host that is
+//! told the truth about its writes comes to an end of them.
 
 // The very modules of the daemon, which is no library.
 #[allow(dead_code)]
@@ -16,7 +17,8 @@ use std::collections::BTreeSet;
 
 const PREFIX: &str = "/l";
 
-/// `data` is lines of a key, without what all keys begin with, a space, and a value; without a space, the key is deleted.
+/// `data` is lines of a key, without what all keys begin with, a space, and a value; without a
+/// space, the key is deleted.
 pub fn run(data: &[u8]) {
     let place = |byte: u8| (("red".to_owned(), Mac([2, 0, 0, 0, 0, byte])), ("red1".to_owned(), Vec::new()));
     let own = Own {

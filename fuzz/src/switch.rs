@@ -1,5 +1,6 @@
-//! Any sequence of frames, time steps and changes through a whole switch: no panic, no frame lost, nothing leaves a host on which no tenant
-//! has a way out, what is explained beforehand is what is done, and what runs after any changes is a program that a new switch takes.
+//! Any sequence of frames, time steps and changes through a whole switch: no panic, no frame lost,
+//! nothing leaves a host on which no tenant has a way out, what is explained beforehand is what is
+//! done, and what runs after any changes is a program that a new switch takes.
 
 use datapath::aqm::{At, Discipline, Red, Step};
 use datapath::frame::{Pool, PoolLimits};

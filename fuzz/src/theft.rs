@@ -1,8 +1,10 @@
-//! Theft of addresses: any frames from any endpoints and from outside, through a whole switch, against a model of who owns what.
+//! Theft of addresses: any frames from any endpoints and from outside, through a whole switch,
+//! against a model of who owns what.
 //!
-//! The model is written from the promise, not from the switch: it keeps for each address who has declared it, or who had it last, and asks of each frame that the
-//! switch let pass whether it claims something that its sender does not own. It knows nothing of how the switch remembers. The other way round, an
-//! owner is never refused what it has declared.
+//! The model is written from the promise, not from the switch: it keeps for each address who has
+//! declared it, or who had it last, and asks of each frame that the switch let pass whether it
+//! claims something that its sender does not own. It knows nothing of how the switch remembers. The
+//! other way round, an owner is never refused what it has declared.
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
@@ -505,7 +507,8 @@ impl Owners {
         }
     }
 
-    /// What a tenant does with undeclared addresses in its own network is its business, but for those of routers outside.
+    /// What a tenant does with undeclared addresses in its own network is its business, but for
+    /// those of routers outside.
     fn accept_in_own_network(
         &mut self,
         now: Instant,

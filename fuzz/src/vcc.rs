@@ -1,6 +1,6 @@
-//! Any segments of a few connections, in both directions, through virtual congestion control: no panic,
-//! checksums that stay right, nothing changed but the ECN fields and the window, and no window above the
-//! receiver's.
+//! Any segments of a few connections, in both directions, through virtual congestion control: no
+//! panic, checksums that stay right, nothing changed but the ECN fields and the window, and no
+//! window above the receiver's.
 
 use datapath::checksum;
 use datapath::frame::{Pool, PoolLimits};
@@ -18,9 +18,10 @@ pub const STEP: usize = 14;
 const MOST: usize = 512;
 const ENDPOINT: EndpointId = EndpointId(0);
 
-/// `data` begins with the mode, and is a step of [`STEP`] bytes and its options after the other: what it is
-/// (direction, IP version, offload, connection), flags, codes and codepoint, sequence and acknowledgement
-/// numbers from where the last one was, window, payload and time, length of the options.
+/// `data` begins with the mode, and is a step of [`STEP`] bytes and its options after the other:
+/// what it is (direction, IP version, offload, connection), flags, codes and codepoint, sequence
+/// and acknowledgement numbers from where the last one was, window, payload and time, length of the
+/// options.
 pub fn run(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
     let mut pool = Pool::new(PoolLimits { small: 2, medium: 1, large: 1 });

@@ -1,4 +1,5 @@
-//! Any bytes on a VDE control socket, in pieces: no panic, an answer that does not depend on how they came, and nothing odd let through.
+//! Any bytes on a VDE control socket, in pieces: no panic, an answer that does not depend on how
+//! they came, and nothing odd let through.
 
 use ports::vde::request::{LEAST_BYTES, MOST_BYTES, Request, answer};
 

@@ -1,5 +1,6 @@
-//! What a front end says, and what a guest writes into its rings: no panic, no frame that is lost to the pool, nothing that the port reads
-//! longer than a frame, and no more work at a turn than is allowed.
+//! What a front end says, and what a guest writes into its rings: no panic, no frame that is lost
+//! to the pool, nothing that the port reads longer than a frame, and no more work at a turn than is
+//! allowed.
 
 use datapath::frame::{MAX_FRAME, Pool, PoolLimits};
 use datapath::offload::{Gso, Offload};
@@ -46,7 +47,8 @@ pub fn run(data: &[u8]) {
     });
 }
 
-/// A message, each: its number, which descriptors come with it, the length of its payload, and that.
+/// A message, each: its number, which descriptors come with it, the length of its payload, and
+/// that.
 fn messages(machine: &FrontEnd, pool: &mut Pool, mut data: &[u8]) {
     let mut session = Session::new(OFFER).expect("descriptors for a session");
     while let [number, beside, length, rest @ ..] = data {
@@ -75,7 +77,8 @@ fn messages(machine: &FrontEnd, pool: &mut Pool, mut data: &[u8]) {
     }
 }
 
-/// The machine's own region, but for what the input has in its low bits: where it lies is mostly right.
+/// The machine's own region, but for what the input has in its low bits: where it lies is mostly
+/// right.
 fn bent(own: Region, by: Region) -> Region {
     Region {
         guest: own.guest ^ (by.guest & 0xffff_0000_0000_0fff),
@@ -93,7 +96,8 @@ fn descriptor(machine: &FrontEnd, kind: u8) -> Option<OwnedFd> {
     }
 }
 
-/// Rings that run, and then pieces written over them: ring and part, place, how many bytes, and these; with turns between them.
+/// Rings that run, and then pieces written over them: ring and part, place, how many bytes, and
+/// these; with turns between them.
 fn rings(machine: &mut FrontEnd, pool: &mut Pool, mut data: &[u8]) {
     for ring in 0..4 {
         for (at, bytes) in machine.parts(ring).into_iter().zip(PARTS) {

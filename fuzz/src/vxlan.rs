@@ -1,5 +1,6 @@
-//! Any bytes as a datagram of a tunnel, a train of them, or what a router says of one: no panic, an inner frame that lies in the outer one, marks that come out as they
-//! should; what is joined can be cut again; and what is put into a tunnel comes out as it was.
+//! Any bytes as a datagram of a tunnel, a train of them, or what a router says of one: no panic, an
+//! inner frame that lies in the outer one, marks that come out as they should; what is joined can
+//! be cut again; and what is put into a tunnel comes out as it was.
 
 use datapath::checksum;
 use datapath::frame::{MAX_FRAME, Pool, PoolLimits};
@@ -133,7 +134,8 @@ fn comes_apart(data: &[u8], offload: Offload) {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// What is put into a tunnel comes out as it was. Over IPv6 its datagram has a checksum that is right once a device has finished what is left to it.
+/// What is put into a tunnel comes out as it was. Over IPv6 its datagram has a checksum that is
+/// right once a device has finished what is left to it.
 fn goes_through(data: &[u8], offload: Offload, here: IpAddr, there: IpAddr, csum: bool) {
     let mut pool = Pool::new(PoolLimits { small: 1, medium: 1, large: 1 });
     let (Ok(layout), Some(frame)) = (parse(data), pool.alloc_from(data)) else { return };

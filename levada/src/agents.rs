@@ -1,7 +1,8 @@
 //! Whom the congestion agents are to be: from the plan, one for each switch with an uplink.
 //!
-//! A daemon with one such switch is one host of the cluster, under the name of `[cluster] host`. In a daemon with several, each is a host of its
-//! own, `HOST/SWITCH`; other daemons know none of them. The hosts of other daemons and their endpoints are those of the configuration.
+//! A daemon with one such switch is one host of the cluster, under the name of `[cluster] host`. In
+//! a daemon with several, each is a host of its own, `HOST/SWITCH`; other daemons know none of
+//! them. The hosts of other daemons and their endpoints are those of the configuration.
 
 pub mod report;
 

@@ -1,9 +1,10 @@
-//! Announcements: an endpoint that has come to this host says so, in its own name, so that switches between the hosts send what is for it here from
-//! now on and not where it was.
+//! Announcements: an endpoint that has come to this host says so, in its own name, so that switches
+//! between the hosts send what is for it here from now on and not where it was.
 //!
-//! It is a reverse ARP request to everybody, as QEMU sends it when a machine has moved: switches learn from its source address, and nobody
-//! answers (RFC 903). It goes the way of the endpoint's own frames, through the guard and under its limits, and may be lost like any of them. So it is said
-//! again a few times ([`PAUSES`]), as long as the endpoint is here.
+//! It is a reverse ARP request to everybody, as QEMU sends it when a machine has moved: switches
+//! learn from its source address, and nobody answers (RFC 903). It goes the way of the endpoint's
+//! own frames, through the guard and under its limits, and may be lost like any of them. So it is
+//! said again a few times ([`PAUSES`]), as long as the endpoint is here.
 
 use control::plan::Plan;
 use datapath::program::{Attachment, PortId};
@@ -16,7 +17,8 @@ const LEAST: usize = 60;
 /// Protocol number of reverse ARP.
 const RARP: u16 = 0x8035;
 
-/// Between one announcement and the next: QEMU's (`announce-initial` 50 ms, `announce-step` 100 ms, five `announce-rounds`).
+/// Between one announcement and the next: QEMU's (`announce-initial` 50 ms, `announce-step` 100 ms,
+/// five `announce-rounds`).
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(250), Duration::from_millis(350)];
 
@@ -37,8 +39,8 @@ struct Said {
 }
 
 impl Announced {
-    /// Of those that are `here` now, the faces that are to be announced at `now`, with where. Who is not here any more will be announced anew if it
-    /// comes back.
+    /// Of those that are `here` now, the faces that are to be announced at `now`, with where. Who
+    /// is not here any more will be announced anew if it comes back.
     pub fn due(&mut self, here: &Faces, now: Instant) -> Vec<(Mac, (usize, PortId))> {
         self.0.retain(|face, _| here.contains_key(face));
         let mut due = Vec::new();
@@ -82,7 +84,8 @@ pub fn frame(mac: Mac) -> Vec<u8> {
     frame.extend([0xff; 6]);
     frame.extend(mac.0);
     frame.extend(RARP.to_be_bytes());
-    // Ethernet and IPv4 addresses, of 6 and 4 bytes; a reverse request; both ends are the endpoint, and say no IPv4 address.
+    // Ethernet and IPv4 addresses, of 6 and 4 bytes; a reverse request; both ends are the endpoint,
+    // and say no IPv4 address.
     frame.extend([0, 1, 8, 0, 6, 4, 0, 3]);
     for _ in 0..2 {
         frame.extend(mac.0);
@@ -96,7 +99,8 @@ pub fn frame(mac: Mac) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Each is said five times with growing pauses, from when it came; who goes is not spoken of any more, and from the beginning when it returns.
+    /// Each is said five times with growing pauses, from when it came; who goes is not spoken of
+    /// any more, and from the beginning when it returns.
     #[test]
     fn what_has_come_is_said_a_few_times() {
         let begin = Instant::now();

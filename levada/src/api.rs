@@ -1,4 +1,5 @@
-//! What goes over the control socket as JSON. Version 1: keys may be added, none changes its meaning.
+//! What goes over the control socket as JSON. Version 1: keys may be added, none changes its
+//! meaning.
 
 use control::action::Action;
 use control::problem::Problem;

@@ -1,5 +1,6 @@
-//! Carriers of the members of uplinks: a thread for each network namespace that has such, which tells the worker as soon as the kernel says
-//! that a link has changed, and asks for all of them as often as `miimon` says besides.
+//! Carriers of the members of uplinks: a thread for each network namespace that has such, which
+//! tells the worker as soon as the kernel says that a link has changed, and asks for all of them as
+//! often as `miimon` says besides.
 
 use crate::privileges::{Duty, confine};
 use crate::recipe::Recipe;
@@ -15,7 +16,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// How long a change is waited for where links are not asked by the clock, until it is looked whether anybody still wants to know.
+/// How long a change is waited for where links are not asked by the clock, until it is looked
+/// whether anybody still wants to know.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Members of a namespace: the worker's number of each device, and the interface's name.
@@ -34,8 +36,8 @@ struct Watcher {
 }
 
 impl Watchers {
-    /// Watches the members that `plan` has, whose devices are known by their recipes. Those whose links are watched already are left.
-    /// What cannot be watched is said.
+    /// Watches the members that `plan` has, whose devices are known by their recipes. Those whose
+    /// links are watched already are left. What cannot be watched is said.
     pub fn follow<'a>(
         &mut self,
         plan: &Plan,

@@ -1,7 +1,8 @@
-//! Changes: the one thread that changes what runs, and has the capabilities for it. Whoever wants a change
-//! gives it to this thread and waits for what comes of it: clients (`http`), the signal to read the file
-//! again (`daemon`), what upkeep saw and what other hosts said, a takeover that failed. So those who read
-//! what comes from outside need no capabilities, and changes are made one after the other.
+//! Changes: the one thread that changes what runs, and has the capabilities for it. Whoever wants a
+//! change gives it to this thread and waits for what comes of it: clients (`http`), the signal to
+//! read the file again (`daemon`), what upkeep saw and what other hosts said, a takeover that
+//! failed. So those who read what comes from outside need no capabilities, and changes are made one
+//! after the other.
 
 use crate::desk::{Desk, Fault};
 use crate::log::{Level, Log};
@@ -14,8 +15,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Changes that wait at most; whoever brings more waits to be let in. Each who brings any waits for it, and
-/// they are fewer.
+/// Changes that wait at most; whoever brings more waits to be let in. Each who brings any waits for
+/// it, and they are fewer.
 const WAITING: usize = 8;
 
 /// How often VDE directories are tended.

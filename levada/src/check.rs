@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Reads and checks `file`; warnings and errors are rendered with their lines. Errors are a failure.
+/// Reads and checks `file`; warnings and errors are rendered with their lines. Errors are a
+/// failure.
 pub fn load(file: &Path) -> Result<(Checked, String), Failure> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| Failure::Failed(format!("cannot read {name}: {e}")))?;
@@ -56,7 +57,8 @@ pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
     Ok(summary.text(&file.display().to_string()))
 }
 
-/// Files that the configuration names, and that are not there or not good on this machine. It may be checked before they come, or elsewhere.
+/// Files that the configuration names, and that are not there or not good on this machine. It may
+/// be checked before they come, or elsewhere.
 fn lacking(config: &Config) -> Vec<String> {
     let Some(cluster) = &config.cluster else { return Vec::new() };
     let speaks = cluster.listen.is_some();

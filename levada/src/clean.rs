@@ -1,5 +1,5 @@
-//! `levada clean`: removes what instances that do not run any more have left: devices (also those declared persistent), VDE directories and
-//! run directories.
+//! `levada clean`: removes what instances that do not run any more have left: devices (also those
+//! declared persistent), VDE directories and run directories.
 
 use crate::Failure;
 use crate::rundir::{self, RunDir, Taken};
@@ -25,7 +25,8 @@ pub fn clean(name: Option<String>) -> Result<String, Failure> {
     let mut out = String::new();
     for name in names {
         let left_directory = instances.contains(&name);
-        // Held while cleaning, so that no daemon of this name starts meanwhile; dropping it removes the directory.
+        // Held while cleaning, so that no daemon of this name starts meanwhile; dropping it removes
+        // the directory.
         let held = match RunDir::take(&base, &name) {
             Ok(held) => held,
             Err(Taken::Running(pid)) => {

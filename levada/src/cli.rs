@@ -1,4 +1,5 @@
-//! The command line: what there is, as one description, from which help comes (and completions and man pages can be made).
+//! The command line: what there is, as one description, from which help comes (and completions and
+//! man pages can be made).
 
 use crate::client::Instance;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -28,16 +29,16 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon in the foreground until Ctrl-C or SIGTERM
     ///
-    /// When all ports are up, the daemon prints "levada: NAME ready" on standard error. On SIGHUP it
-    /// reads the file again and applies the differences.
+    /// When all ports are up, the daemon prints "levada: NAME ready" on standard error. On SIGHUP
+    /// it reads the file again and applies the differences.
     Run {
         /// The configuration
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
         /// Take over from the process that runs the instance, without stopping its traffic
         ///
-        /// Devices and learned state pass to the new process, and the old process ends. If the takeover
-        /// fails, the old process continues.
+        /// Devices and learned state pass to the new process, and the old process ends. If the
+        /// takeover fails, the old process continues.
         #[arg(long)]
         takeover: bool,
         /// How the log is written to standard error
@@ -54,9 +55,11 @@ pub enum Command {
     },
     /// Show what a running daemon has promised, carried and dropped
     Show(Show),
-    /// Add a switch, uplink, tenant, endpoint, service, backend, link, cluster or member to a running daemon
+    /// Add a switch, uplink, tenant, endpoint, service, backend, link, cluster or member to a
+    /// running daemon
     ///
-    /// Keys are those of the configuration file: levada add endpoint s1/red/red2 port=tap://red2 guarantee="10 Mbit/s"
+    /// Keys are those of the configuration file: levada add endpoint s1/red/red2 port=tap://red2
+    /// guarantee="10 Mbit/s"
     Add(Edit),
     /// Change keys of something in a running daemon
     ///
@@ -64,7 +67,8 @@ pub enum Command {
     Set(Edit),
     /// Tell a running daemon the load average of a service's backend
     ///
-    /// It is what the policies `loadavg` and `loadavg-corrected` go by: levada load s1/red/web/red2 0.53
+    /// It is what the policies `loadavg` and `loadavg-corrected` go by: levada load s1/red/web/red2
+    /// 0.53
     Load(crate::services::Load),
     /// Delete something from a running daemon, and all that is in it
     Del {
@@ -75,15 +79,16 @@ pub enum Command {
     },
     /// Change the configuration of a running daemon to that of a file
     ///
-    /// Only the differences are applied; unchanged parts lose no frame. If one change is refused, none
-    /// is made.
+    /// Only the differences are applied; unchanged parts lose no frame. If one change is refused,
+    /// none is made.
     Apply {
         /// The configuration
         file: PathBuf,
         #[command(flatten)]
         how: How,
     },
-    /// Watch the guarantees: the rate that each tenant and endpoint is promised, and the rate it gets
+    /// Watch the guarantees: the rate that each tenant and endpoint is promised, and the rate it
+    /// gets
     Top(crate::top::Arguments),
     /// Follow frames through a running daemon, or print what would happen to a described frame
     Trace(crate::trace::Arguments),
@@ -155,7 +160,8 @@ pub enum What {
     Tables,
     /// The other hosts of the cluster: connections, datagrams, certificates, errors
     Cluster,
-    /// The congestion agents: limits sent to other hosts, limits received, senders that exceed theirs
+    /// The congestion agents: limits sent to other hosts, limits received, senders that exceed
+    /// theirs
     Agents,
     /// The tunnels to other hosts: ends, networks, next hops
     Tunnels,
@@ -174,10 +180,12 @@ pub enum What {
 /// A thing in the configuration.
 #[derive(Args, Debug)]
 pub struct Thing {
-    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, service, backend, link, cluster or member
+    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, service, backend, link,
+    /// cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
-    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, SWITCH/TENANT/SERVICE, LINK or HOST; nothing for daemon and cluster
+    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, SWITCH/TENANT/SERVICE, LINK or HOST;
+    /// nothing for daemon and cluster
     #[arg(default_value = "", hide_default_value = true)]
     pub path: String,
 }
@@ -201,10 +209,12 @@ pub struct How {
 /// `levada add` and `levada set`.
 #[derive(Args, Debug)]
 pub struct Edit {
-    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, service, backend, link, cluster or member
+    /// What kind of thing: daemon, switch, uplink, tenant, endpoint, service, backend, link,
+    /// cluster or member
     #[arg(value_parser = kind)]
     pub kind: Kind,
-    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for daemon and cluster); then KEY=VALUE...
+    /// Which: SWITCH, SWITCH/TENANT, SWITCH/TENANT/ENDPOINT, LINK or HOST (not for daemon and
+    /// cluster); then KEY=VALUE...
     ///
     /// Lists and tables are written as JSON: limit='{"egress": "5 Mbit/s"}'
     #[arg(value_name = "PATH KEY=VALUE")]
@@ -258,7 +268,8 @@ impl Edit {
     }
 }
 
-/// A value as typed: nothing for the default, JSON for keys that are not text, and else the text itself.
+/// A value as typed: nothing for the default, JSON for keys that are not text, and else the text
+/// itself.
 fn value(kind: Kind, key: &str, text: &str) -> Value {
     if text.is_empty() {
         return Value::Null;

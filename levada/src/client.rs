@@ -30,7 +30,8 @@ pub fn instance_name(name: &str) -> Result<String, String> {
 
 /// Longest answer that is read, in bytes: some 100 000 endpoints.
 const ANSWER_BYTES: usize = 512 << 20;
-/// How long an answer may take: opening a thousand devices takes seconds, more where the kernel is busy with namespaces.
+/// How long an answer may take: opening a thousand devices takes seconds, more where the kernel is
+/// busy with namespaces.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running daemon.

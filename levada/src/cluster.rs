@@ -1,9 +1,11 @@
-//! `levada cluster`: how hosts come to trust each other. One host makes the cluster's authority; each host makes its own key, which never leaves it, and has
-//! the authority vouch for it by a certificate.
+//! `levada cluster`: how hosts come to trust each other. One host makes the cluster's authority;
+//! each host makes its own key, which never leaves it, and has the authority vouch for it by a
+//! certificate.
 //!
-//! How the request gets to the authority and the certificate back is the operator's affair, who has a trusted way between his hosts already: `--via` takes
-//! any command that runs `levada cluster sign` there, such as `ssh host1 levada cluster sign`; or both are carried as files. So no daemon has to listen for
-//! strangers, and there is no token that could leak.
+//! How the request gets to the authority and the certificate back is the operator's affair, who has
+//! a trusted way between his hosts already: `--via` takes any command that runs `levada cluster
+//! sign` there, such as `ssh host1 levada cluster sign`; or both are carried as files. So no daemon
+//! has to listen for strangers, and there is no token that could leak.
 
 use crate::pki::authority::{Answer, Authority, request, settle};
 use crate::pki::credentials::{self, AUTHORITY, Credentials, HOST, Parsed, REQUEST, TRUST, option};
@@ -32,18 +34,21 @@ pub enum Arguments {
         #[arg(long, value_parser = host_name)]
         host: Option<String>,
     },
-    /// Join a cluster, or renew this host's certificate: a new key, and a certificate from the authority
+    /// Join a cluster, or renew this host's certificate: a new key, and a certificate from the
+    /// authority
     ///
     /// A running daemon loads the new certificate within a minute. The host that has the authority
-    /// signs its own request. Another host runs `levada cluster sign` there with --via. Without --via
-    /// the request is printed: pass it to `levada cluster sign`, and the answer to --certificate.
+    /// signs its own request. Another host runs `levada cluster sign` there with --via. Without
+    /// --via the request is printed: pass it to `levada cluster sign`, and the answer to
+    /// --certificate.
     Join {
         #[command(flatten)]
         place: Place,
         /// Name of this host [default: its certificate's, or the system's]
         #[arg(long, value_parser = host_name)]
         host: Option<String>,
-        /// Shell command that runs `levada cluster sign` on the authority's host, such as "ssh host1 levada cluster sign"
+        /// Shell command that runs `levada cluster sign` on the authority's host, such as "ssh
+        /// host1 levada cluster sign"
         #[arg(long, value_name = "COMMAND")]
         via: Option<String>,
         /// File with the answer to an earlier printed request; - for standard input
@@ -60,8 +65,8 @@ pub enum Arguments {
     },
     /// Replace the authority: make a new one, then withdraw the old one
     ///
-    /// Hosts accept both until all hosts have joined again, in any order. Then run it with --finish,
-    /// and let all hosts join once more.
+    /// Hosts accept both until all hosts have joined again, in any order. Then run it with
+    /// --finish, and let all hosts join once more.
     Rotate {
         #[command(flatten)]
         place: Place,
@@ -346,7 +351,8 @@ fn joined(credentials: &Credentials, directory: &Path) -> String {
     )
 }
 
-/// The certificates of an answer: the host's first, then those that lead to an authority, and the authorities.
+/// The certificates of an answer: the host's first, then those that lead to an authority, and the
+/// authorities.
 fn read_answer(text: &str, what: &str) -> Result<Answer, String> {
     let all = credentials::certificates(text.as_bytes(), Path::new(what))?;
     let (mut chain, mut trust) = (Vec::new(), Vec::new());

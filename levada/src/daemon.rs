@@ -1,4 +1,5 @@
-//! `levada run`: opens what the plan names, starts the threads, waits for a signal, and leaves nothing behind.
+//! `levada run`: opens what the plan names, starts the threads, waits for a signal, and leaves
+//! nothing behind.
 //!
 //! | thread | does |
 //! |---|---|
@@ -56,12 +57,13 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Orders that wait for the worker at most: among them what other hosts say at once, 256 datagrams each.
+/// Orders that wait for the worker at most: among them what other hosts say at once, 256 datagrams
+/// each.
 const ORDERS: usize = 1024;
 /// Chores that wait for upkeep at most; events beyond are not logged.
 const CHORES: usize = 256;
-/// Buffers made and touched before the first frame comes: a page fault costs as much as a frame (2.9 us). The pool makes the rest when they are
-/// first needed. 0.5 MiB, 0.5 MiB and 2 MiB.
+/// Buffers made and touched before the first frame comes: a page fault costs as much as a frame
+/// (2.9 us). The pool makes the rest when they are first needed. 0.5 MiB, 0.5 MiB and 2 MiB.
 const WARM_SMALL: usize = 256;
 /// See [`WARM_SMALL`].
 const WARM_MEDIUM: usize = 32;
@@ -71,7 +73,8 @@ const WARM_LARGE: usize = 32;
 const BETWEEN: Duration = Duration::from_millis(50);
 /// The same where they do not end: a key in the store that flips.
 const LONGEST_BETWEEN: Duration = Duration::from_secs(2);
-/// How long the worker may take to end, which closes the devices: of a tap, the kernel takes milliseconds.
+/// How long the worker may take to end, which closes the devices: of a tap, the kernel takes
+/// milliseconds.
 const CLOSING: Duration = Duration::from_secs(30);
 /// How long another thread may take to end.
 const STOPPING: Duration = Duration::from_secs(3);
@@ -100,7 +103,8 @@ enum End {
     GivenAway,
 }
 
-/// Runs the configuration in `file` until a signal ends it. With `takeover`, takes the work from the process that runs the instance.
+/// Runs the configuration in `file` until a signal ends it. With `takeover`, takes the work from
+/// the process that runs the instance.
 pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
     let (count, names) = notify::inherited();
     let stored = os::take_descriptors(count);
@@ -204,8 +208,8 @@ fn inherit(name: &str) -> Result<(RunDir, Inheritance), Failure> {
     Ok((RunDir::inherit(&base, name, lock), inheritance))
 }
 
-/// Namespaces that processes are in and that have no name, where a persistent device of an earlier process
-/// may have been moved. Looking at processes takes a right that is given up afterwards.
+/// Namespaces that processes are in and that have no name, where a persistent device of an earlier
+/// process may have been moved. Looking at processes takes a right that is given up afterwards.
 fn places_without_name(plan: &Plan) -> Vec<Netns> {
     let mut ports = plan.switches.values().flat_map(|switch| switch.ports.values());
     if !ports.any(|port| matches!(&port.kind, PortKind::Tap(tap) if tap.persistent)) {
@@ -408,8 +412,8 @@ impl Running {
         })
     }
 
-    /// Waits for a signal to end, for another process to take over, or for the worker to end, which it should not. SIGHUP reads the file
-    /// again.
+    /// Waits for a signal to end, for another process to take over, or for the worker to end, which
+    /// it should not. SIGHUP reads the file again.
     fn wait(&self, asked: &mut Asked, file: &Path, log: &Log, notifier: &Notifier) -> End {
         loop {
             let mut fds = [
@@ -459,7 +463,8 @@ impl Running {
         text.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// Second descriptors of the devices that may wait for the next process; none where the worker does not answer.
+    /// Second descriptors of the devices that may wait for the next process; none where the worker
+    /// does not answer.
     fn lend(&self) -> Vec<Inherited> {
         let (reply, answer) = sync_channel(1);
         if self.inbox.try_send(Order::Lend { which: Lent::MayWait, reply }).is_err() {
@@ -470,9 +475,9 @@ impl Running {
         devices.into_iter().map(|(_, lent)| lent).collect()
     }
 
-    /// Ends the threads; devices that are not persistent end with the worker, unless another process has
-    /// them. A thread that does not end in its time is left to the end of the process. True: the worker had
-    /// crashed.
+    /// Ends the threads; devices that are not persistent end with the worker, unless another
+    /// process has them. A thread that does not end in its time is left to the end of the process.
+    /// True: the worker had crashed.
     fn stop(self, end: End, log: &Log) -> bool {
         let ended = |name: &str, thread, patience: Duration| {
             let ended = ending::join(thread, patience);
@@ -544,8 +549,8 @@ fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
     }
 }
 
-/// Brings devices to what the configuration says, now that nobody else has them. What cannot be set stays as
-/// it is.
+/// Brings devices to what the configuration says, now that nobody else has them. What cannot be set
+/// stays as it is.
 fn settle_adopted(adopted: Vec<(usize, Recipe, OwnedFd)>, sights: &Sights, log: &Log) {
     netns::roaming(|| {
         for (device, recipe, fd) in adopted {

@@ -25,7 +25,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives one message into `bytes` and adds its descriptors to `into`. Says how many bytes came; none is the end.
+/// Receives one message into `bytes` and adds its descriptors to `into`. Says how many bytes came;
+/// none is the end.
 ///
 /// # Errors
 /// Nothing came in the socket's time.

@@ -1,4 +1,5 @@
-//! The desk: where what clients ask for is answered. It knows the configuration that runs, and asks the worker for its numbers.
+//! The desk: where what clients ask for is answered. It knows the configuration that runs, and asks
+//! the worker for its numbers.
 
 mod agents;
 mod services;
@@ -120,8 +121,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Desk {
-    /// The desk of the worker behind `inbox` and `bell`, which runs `config` at `site`. `changed` is called when other hosts come, go or have something
-    /// else: [`Desk::follow_others`] is to be called then. Those reach this one at `socket`.
+    /// The desk of the worker behind `inbox` and `bell`, which runs `config` at `site`. `changed`
+    /// is called when other hosts come, go or have something else: [`Desk::follow_others`] is to be
+    /// called then. Those reach this one at `socket`.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         config: &Config,

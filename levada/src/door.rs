@@ -16,8 +16,8 @@ pub struct Door {
 }
 
 impl Door {
-    /// Listens at `path`, which will be moved to `socket`. `group` may look at everything; without one, only the daemon's own user can
-    /// connect.
+    /// Listens at `path`, which will be moved to `socket`. `group` may look at everything; without
+    /// one, only the daemon's own user can connect.
     ///
     /// # Errors
     /// The path is too long, the directory cannot be written, or the group is not to be had.
@@ -46,7 +46,8 @@ impl Door {
     }
 }
 
-/// Gives the socket and its directory to `group` instead of `before`. At no time do they belong to a group with more than that group's rights.
+/// Gives the socket and its directory to `group` instead of `before`. At no time do they belong to
+/// a group with more than that group's rights.
 fn permit(socket: &Path, before: Option<u32>, group: Option<u32>) -> io::Result<()> {
     let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
     let directory = socket.parent().unwrap_or(socket);

@@ -1,9 +1,9 @@
-//! That a daemon ends when it is told to, whatever its threads are doing: what does not end by itself is
-//! ended by force.
+//! That a daemon ends when it is told to, whatever its threads are doing: what does not end by
+//! itself is ended by force.
 //!
-//! Signals have a thread of their own, since the main thread, too, may wait for something: while a daemon
-//! starts, or reads its file again. What an end by force leaves behind is what kill -9 leaves, and the next
-//! start or `levada clean` removes it.
+//! Signals have a thread of their own, since the main thread, too, may wait for something: while a
+//! daemon starts, or reads its file again. What an end by force leaves behind is what kill -9
+//! leaves, and the next start or `levada clean` removes it.
 
 use crate::log::{Level, Log};
 use crate::os::{Signal, Signals};
@@ -18,11 +18,11 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the main thread may take to come to it that the daemon is to end: it may be starting, or waiting
-/// for a change.
+/// How long the main thread may take to come to it that the daemon is to end: it may be starting,
+/// or waiting for a change.
 const HEEDING: Duration = Duration::from_secs(10);
-/// How long a daemon may then take to end, in all: closing a thousand devices takes many seconds. With
-/// [`HEEDING`] less than systemd waits before it kills (TimeoutStopSec, 90 s).
+/// How long a daemon may then take to end, in all: closing a thousand devices takes many seconds.
+/// With [`HEEDING`] less than systemd waits before it kills (TimeoutStopSec, 90 s).
 pub const ENDING: Duration = Duration::from_secs(45);
 /// How long the last word may take: nobody may read the log.
 const LAST_WORD: Duration = Duration::from_millis(200);
@@ -114,8 +114,8 @@ fn end_by_force(after: Duration, log: &Log) -> ! {
     std::process::exit(1);
 }
 
-/// Waits for the end of a thread, but not longer than `patience`. `None`: it goes on. `Some(false)`: it has
-/// crashed.
+/// Waits for the end of a thread, but not longer than `patience`. `None`: it goes on.
+/// `Some(false)`: it has crashed.
 pub fn join(thread: JoinHandle<()>, patience: Duration) -> Option<bool> {
     let until = Instant::now() + patience;
     while !thread.is_finished() {

@@ -1,12 +1,15 @@
-//! Front ends: the sockets of virtual machines (`vhost-user://`). A thread that connects to them, or lets them connect, does what they ask, and
-//! gives the worker the rings of each machine as a port; the frames themselves never come here.
+//! Front ends: the sockets of virtual machines (`vhost-user://`). A thread that connects to them,
+//! or lets them connect, does what they ask, and gives the worker the rings of each machine as a
+//! port; the frames themselves never come here.
 //!
-//! A port with a machine whose rings run is a device that is up; all others are down. Before a request that says how rings or memory are, the port
-//! is taken from the worker ([`Order::Take`]) and dropped, and a new one follows, which goes on where it stopped: what the guest sends meanwhile
-//! waits in its rings.
+//! A port with a machine whose rings run is a device that is up; all others are down. Before a
+//! request that says how rings or memory are, the port is taken from the worker ([`Order::Take`])
+//! and dropped, and a new one follows, which goes on where it stopped: what the guest sends
+//! meanwhile waits in its rings.
 //!
-//! A front end speaks for one machine, and can harm no other: its socket is read without waiting, [`MESSAGES`] a second at most, and half a message
-//! ends its session after [`PATIENCE`]. Whatever it does wrong ends its session with a line that says what.
+//! A front end speaks for one machine, and can harm no other: its socket is read without waiting,
+//! [`MESSAGES`] a second at most, and half a message ends its session after [`PATIENCE`]. Whatever
+//! it does wrong ends its session with a line that says what.
 
 mod socket;
 
@@ -31,11 +34,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the worker may take to give a port back: it does within a round.
 const WORKER: Duration = Duration::from_secs(5);
-/// Messages of a session in a second. QEMU sends some 40 when a machine starts, and one or two for each ring when a guest reboots.
+/// Messages of a session in a second. QEMU sends some 40 when a machine starts, and one or two for
+/// each ring when a guest reboots.
 const MESSAGES: u32 = 1000;
 /// Messages of a session that are dealt with before others have their turn.
 const TURN: u32 = 64;
-/// How soon it is connected to a machine again that is gone or not there yet; twice as long after each failure.
+/// How soon it is connected to a machine again that is gone or not there yet; twice as long after
+/// each failure.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 /// How long that is put off at most.
 const LAST_RETRY: Duration = Duration::from_secs(1);
@@ -117,7 +122,8 @@ struct Live {
 }
 
 impl FrontEnds {
-    /// No machines yet, for the worker behind `inbox` and `bell`. What guests can do goes to `news`.
+    /// No machines yet, for the worker behind `inbox` and `bell`. What guests can do goes to
+    /// `news`.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -144,7 +150,8 @@ impl FrontEnds {
         let _ = rustix::io::write(&*self.stir, &1u64.to_ne_bytes());
     }
 
-    /// From now on, sockets are made in the place of those of a process that is taken over from, or no more.
+    /// From now on, sockets are made in the place of those of a process that is taken over from, or
+    /// no more.
     pub fn take_over(&self, takes_over: bool) {
         self.board().takes_over = takes_over;
     }
@@ -165,7 +172,8 @@ impl FrontEnds {
         self.look_around();
     }
 
-    /// Makes a port what `plan` says, with the same socket. What is offered otherwise is offered to a new session.
+    /// Makes a port what `plan` says, with the same socket. What is offered otherwise is offered to
+    /// a new session.
     ///
     /// # Errors
     /// As [`FrontEnds::open`]; it is as it was.
@@ -378,7 +386,8 @@ impl Board {
         if machine.live.take().is_none() {
             return;
         }
-        // Half way through a restart, it is there again soon; what always fails is not tried all the time.
+        // Half way through a restart, it is there again soon; what always fails is not tried all
+        // the time.
         machine.retry = Instant::now() + machine.pause;
         machine.pause = (machine.pause * 2).min(LAST_RETRY);
         let text = format!("{}: its session has ended: {why}; its frames are dropped (port-down)", machine.label);

@@ -1,7 +1,9 @@
-//! The planned restart: a new process takes over from the one that runs (`levada run -c FILE --takeover`), and traffic hardly notices.
+//! The planned restart: a new process takes over from the one that runs (`levada run -c FILE
+//! --takeover`), and traffic hardly notices.
 //!
-//! Both talk over a Unix socket in the run directory. Each message is a length and JSON; what a message has beyond what the other knows is
-//! ignored, so that a version and the next understand each other; where they cannot, [`PROTOCOL`] differs and the old one refuses.
+//! Both talk over a Unix socket in the run directory. Each message is a length and JSON; what a
+//! message has beyond what the other knows is ignored, so that a version and the next understand
+//! each other; where they cannot, [`PROTOCOL`] differs and the old one refuses.
 //!
 //! | from | message | then |
 //! |---|---|---|
@@ -12,9 +14,9 @@
 //! | new | `taken` | its worker runs; the VDE directories it goes on with |
 //! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
 //!
-//! Whatever goes wrong before `taken` (an error, an end, a silence) leaves the old one at work: its worker resumes. `taken` arrives or it
-//! does not: before the old one gives up waiting for it, it shuts the socket, so that a late `taken` fails where it is sent, and the
-//! new process ends.
+//! Whatever goes wrong before `taken` (an error, an end, a silence) leaves the old one at work: its
+//! worker resumes. `taken` arrives or it does not: before the old one gives up waiting for it, it
+//! shuts the socket, so that a late `taken` fails where it is sent, and the new process ends.
 
 mod message;
 
@@ -42,7 +44,8 @@ use std::time::Duration;
 
 /// Grows when messages change their meaning, or an order of messages does.
 pub const PROTOCOL: u32 = 1;
-/// How long each side waits for the next message. The new one makes its switches between `offer` and `ready`.
+/// How long each side waits for the next message. The new one makes its switches between `offer`
+/// and `ready`.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the old one waits for `taken` while nobody reads.
 const SHORT: Duration = Duration::from_millis(500);
@@ -67,8 +70,8 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Says that another is served. What the asker says is read first: closing a socket with something unread takes the answer away, and an
-/// asker that is still writing would fail there.
+/// Says that another is served. What the asker says is read first: closing a socket with something
+/// unread takes the answer away, and an asker that is still writing would fail there.
 fn refuse(stream: &UnixStream) {
     if stream.set_read_timeout(Some(SHORT)).is_ok() {
         let _ = receive(stream);
@@ -246,7 +249,8 @@ pub struct Spoils {
 }
 
 impl Taker {
-    /// Asks the process behind `socket` for its work. Gets the lock of the run directory, and the descriptors of its devices.
+    /// Asks the process behind `socket` for its work. Gets the lock of the run directory, and the
+    /// descriptors of its devices.
     ///
     /// # Errors
     /// Nobody is there, or it refuses: it goes on in any case.
@@ -271,7 +275,8 @@ impl Taker {
         Ok((Taker { stream, from }, File::from(lock), all.collect()))
     }
 
-    /// Takes the work, and the VDE directories that are inherited. All must be ready: when this returns, nobody else reads the devices.
+    /// Takes the work, and the VDE directories that are inherited. All must be ready: when this
+    /// returns, nobody else reads the devices.
     ///
     /// # Errors
     /// The old process goes on.

@@ -1,6 +1,7 @@
-//! Next hops: the way that the frames of tunnels take to other hosts, as this host knows it. Upkeep asks the kernel when it says that something has
-//! changed (`ears.rs`), and each second in any case, and what is different goes into the switch's program like any other change; no frame waits for it. Until a next hop is known, frames for its host are
-//! dropped (`no-route`).
+//! Next hops: the way that the frames of tunnels take to other hosts, as this host knows it. Upkeep
+//! asks the kernel when it says that something has changed (`ears.rs`), and each second in any
+//! case, and what is different goes into the switch's program like any other change; no frame waits
+//! for it. Until a next hop is known, frames for its host are dropped (`no-route`).
 
 pub mod ears;
 pub mod report;
@@ -92,7 +93,8 @@ fn left_out(plan: &Plan) -> impl Iterator<Item = (&str, &LeftOut)> {
     switches.flat_map(|(name, underlay)| underlay.left_out.iter().map(move |what| (name, what)))
 }
 
-/// Whether what arrives for this end of tunnels comes to the switch: of a shared interface, it goes to the host.
+/// Whether what arrives for this end of tunnels comes to the switch: of a shared interface, it goes
+/// to the host.
 fn is_exclusive(switch: &SwitchPlan) -> bool {
     let port = switch.program.uplink.as_ref().and_then(|uplink| switch.ports.get(uplink.port().0));
     matches!(port.map(|port| &port.kind), Some(PortKind::Packet(packet)) if packet.is_exclusive)

@@ -1,10 +1,13 @@
-//! The control socket: HTTP/1.1 with JSON on a Unix socket in the run directory (RFC 9112, RFC 9110; `docs/reference/management.md`).
+//! The control socket: HTTP/1.1 with JSON on a Unix socket in the run directory (RFC 9112, RFC
+//! 9110; `docs/reference/management.md`).
 //!
-//! One thread serves all clients; what takes long (asking the worker, waiting for a change) is done on others.
-//! Changes are made by a thread that has the rights for it (`changes`). The worker never waits for any of
-//! it. Every client has a bounded number of places, header, body and time: a connection is one request. Who a client is, the kernel says
-//! (SO_PEERCRED, unix(7)): the daemon's user and root may change things, members of `socket_group` may look, nobody else gets an answer.
-//! The two have places of their own, so that those who may only look cannot keep those away who may do something.
+//! One thread serves all clients; what takes long (asking the worker, waiting for a change) is done
+//! on others. Changes are made by a thread that has the rights for it (`changes`). The worker never
+//! waits for any of it. Every client has a bounded number of places, header, body and time: a
+//! connection is one request. Who a client is, the kernel says (SO_PEERCRED, unix(7)): the daemon's
+//! user and root may change things, members of `socket_group` may look, nobody else gets an answer.
+//! The two have places of their own, so that those who may only look cannot keep those away who may
+//! do something.
 
 mod look;
 mod openapi;
@@ -37,7 +40,8 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, Semaphore};
 
-/// Clients served at once of those who may change things, and of those who may look; more are told so.
+/// Clients served at once of those who may change things, and of those who may look; more are told
+/// so.
 const CLIENTS: usize = 32;
 /// Clients served at once of one user who may look.
 const CLIENTS_OF_ONE: usize = 8;
@@ -135,11 +139,13 @@ fn receive(house: &Arc<House>, stream: UnixStream) {
     });
 }
 
-/// Answers to the first bytes of a request, whatever they are. Where too many wait for that already, the client gets no answer.
+/// Answers to the first bytes of a request, whatever they are. Where too many wait for that
+/// already, the client gets no answer.
 fn refuse(house: &Arc<House>, stream: UnixStream, status: &'static str, why: String) {
     let Ok(place) = Arc::clone(&house.refused).try_acquire_owned() else { return };
     tokio::spawn(async move {
-        // A socket may be called readable before it is. One that is closed before its client has asked takes the answer along.
+        // A socket may be called readable before it is. One that is closed before its client has
+        // asked takes the answer along.
         let asked = async {
             while stream.readable().await.is_ok()
                 && stream.try_read(&mut [0; 4096]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)

@@ -1,8 +1,10 @@
-//! The log: to standard error, one line a record, as text (`levada: NAME: LEVEL: text`) or as JSON (`levada run --log json`).
+//! The log: to standard error, one line a record, as text (`levada: NAME: LEVEL: text`) or as JSON
+//! (`levada run --log json`).
 //!
-//! What happens again and again is not said again and again. Records are of one kind where they differ only in words with digits or colons in
-//! them (names, numbers, addresses). Of a kind, [`BURST`] are said in a second; the rest are counted, and when the second is over one record says how many
-//! they were, and what the last of them said.
+//! What happens again and again is not said again and again. Records are of one kind where they
+//! differ only in words with digits or colons in them (names, numbers, addresses). Of a kind,
+//! [`BURST`] are said in a second; the rest are counted, and when the second is over one record
+//! says how many they were, and what the last of them said.
 
 use crate::privileges::{Duty, confine};
 use clap::ValueEnum;
@@ -16,7 +18,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const BURST: u64 = 10;
 /// How long a kind is counted.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Kinds that are counted at a time. Of others all is said: what is known of the source makes them few.
+/// Kinds that are counted at a time. Of others all is said: what is known of the source makes them
+/// few.
 const KINDS: usize = 256;
 
 /// How much a line matters.
@@ -75,7 +78,8 @@ impl Log {
         Log { name: name.to_owned(), format, kinds: Arc::default() }
     }
 
-    /// Writes a record, unless many of its kind were written just now. Where nobody reads it, it is lost.
+    /// Writes a record, unless many of its kind were written just now. Where nobody reads it, it is
+    /// lost.
     pub fn line(&self, level: Level, text: &str) {
         match self.count(text, Instant::now()) {
             Say::Now => self.write(level, text, None),

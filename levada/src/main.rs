@@ -59,7 +59,8 @@ enum Failure {
     Usage(String),
     /// What was asked for could not be done: exit code 1.
     Failed(String),
-    /// The reader of standard output went away (`levada show | head`): there is nothing more to do, and nothing went wrong.
+    /// The reader of standard output went away (`levada show | head`): there is nothing more to do,
+    /// and nothing went wrong.
     Unread,
 }
 

@@ -1,8 +1,10 @@
-//! The report as OpenMetrics text (OpenMetrics 1.0): `GET /v1/metrics`, for Prometheus and its like.
+//! The report as OpenMetrics text (OpenMetrics 1.0): `GET /v1/metrics`, for Prometheus and its
+//! like.
 //!
-//! All names begin with `levada_`; units are seconds and bytes; labels are names that the operator has declared, directions, and reasons, so
-//! that their number is bounded by the configuration. What strangers choose (addresses) is never a label. Written by hand: it is two
-//! dozen lines of format, and the report is there already; the tests parse it strictly.
+//! All names begin with `levada_`; units are seconds and bytes; labels are names that the operator
+//! has declared, directions, and reasons, so that their number is bounded by the configuration.
+//! What strangers choose (addresses) is never a label. Written by hand: it is two dozen lines of
+//! format, and the report is there already; the tests parse it strictly.
 
 use crate::report::{LaneReport, LinkEndReport, ProcessorReport, Report, SharedReport, SojournReport};
 use crate::seat::{ClusterReply, ClusterReport};
@@ -14,7 +16,8 @@ use std::fmt::{Display, Write as _};
 /// The media type.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Upper ends of histogram buckets, as powers of two of nanoseconds: 1 us to 17 s. The counts behind them are exact at these.
+/// Upper ends of histogram buckets, as powers of two of nanoseconds: 1 us to 17 s. The counts
+/// behind them are exact at these.
 const BUCKETS: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
 
 /// What unmet time is.
@@ -66,7 +69,8 @@ impl Families {
         let _ = writeln!(self.family(name, Kind::Gauge, help), "{name}{labels} {value}");
     }
 
-    /// From pairs of the longest duration in a bucket, and its count. Neither sum nor count: the sum is not known.
+    /// From pairs of the longest duration in a bucket, and its count. Neither sum nor count: the
+    /// sum is not known.
     fn histogram(&mut self, name: &'static str, help: &str, counts: &[(u64, u64)]) {
         let samples = self.family(name, Kind::Histogram, help);
         for power in BUCKETS {

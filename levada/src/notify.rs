@@ -1,12 +1,14 @@
-//! What a service manager is told, and what it keeps for the next process: sd_notify(3) and sd_listen_fds(3), spoken by hand. Without
-//! `NOTIFY_SOCKET` in the environment there is nobody to tell, and all of this does nothing.
+//! What a service manager is told, and what it keeps for the next process: sd_notify(3) and
+//! sd_listen_fds(3), spoken by hand. Without `NOTIFY_SOCKET` in the environment there is nobody to
+//! tell, and all of this does nothing.
 //!
-//! A planned restart by the manager (`systemctl restart`) is a stop and a start. At the stop the devices' descriptors go into the manager's
-//! store (`FDSTORE=1`); the next process finds them in `LISTEN_FDS`, goes on with the same devices, and
-//! empties the store. What a device is known by is a part of its descriptor's name there, since its own name
-//! and place may be others by now. They are not in it while the daemon runs, so a device whose endpoint is
-//! deleted is gone at once. Interfaces that are taken are not among them: if the next process did not come,
-//! the host would be cut off for as long as the manager keeps them. VDE clients are unplugged.
+//! A planned restart by the manager (`systemctl restart`) is a stop and a start. At the stop the
+//! devices' descriptors go into the manager's store (`FDSTORE=1`); the next process finds them in
+//! `LISTEN_FDS`, goes on with the same devices, and empties the store. What a device is known by is
+//! a part of its descriptor's name there, since its own name and place may be others by now. They
+//! are not in it while the daemon runs, so a device whose endpoint is deleted is gone at once.
+//! Interfaces that are taken are not among them: if the next process did not come, the host would
+//! be cut off for as long as the manager keeps them. VDE clients are unplugged.
 
 use crate::descriptors;
 use crate::privileges::{Duty, confine};
@@ -25,7 +27,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-/// What descriptors of devices are called in the manager's store; behind it, what the device is known by.
+/// What descriptors of devices are called in the manager's store; behind it, what the device is
+/// known by.
 const STORED: &str = "levada-device";
 /// The longest such name that a manager takes, in bytes (systemd's FDNAME_MAX).
 const LONGEST_NAME: usize = 255;
@@ -55,7 +58,8 @@ impl Notifier {
         self.tell(&format!("READY=1\nSTATUS={status}"), &[]);
     }
 
-    /// The daemon reads its file again; [`Notifier::ready`] ends that, whatever came of it (systemd.service(5), notify-reload).
+    /// The daemon reads its file again; [`Notifier::ready`] ends that, whatever came of it
+    /// (systemd.service(5), notify-reload).
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let micros = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
@@ -89,7 +93,8 @@ impl Notifier {
         }
     }
 
-    /// Waits until the manager has read all: of a process that has ended it would take nothing (sd_notify_barrier(3)).
+    /// Waits until the manager has read all: of a process that has ended it would take nothing
+    /// (sd_notify_barrier(3)).
     fn wait(&self) {
         let Ok((read, write)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else { return };
         self.tell("BARRIER=1", &[write.as_fd()]);
@@ -97,8 +102,9 @@ impl Notifier {
         let _ = poll(&mut [PollFd::new(&read, PollFlags::empty())], Some(&BARRIER));
     }
 
-    /// Starts telling the manager that the worker answers, where it wants to know: twice in `WATCHDOG_USEC`. A worker that does not answer
-    /// is not told of, and the manager restarts the daemon.
+    /// Starts telling the manager that the worker answers, where it wants to know: twice in
+    /// `WATCHDOG_USEC`. A worker that does not answer is not told of, and the manager restarts the
+    /// daemon.
     ///
     /// # Errors
     /// No thread can be started.
@@ -121,7 +127,8 @@ impl Notifier {
     }
 }
 
-/// Waits for the worker's answer, however long it takes: the manager's patience is what counts. False: the worker has ended.
+/// Waits for the worker's answer, however long it takes: the manager's patience is what counts.
+/// False: the worker has ended.
 fn answers(inbox: &SyncSender<Order>, bell: &Bell, every: Duration) -> bool {
     let (reply, answer) = sync_channel(1);
     if inbox.send(Order::Ping { reply }).is_err() {
@@ -148,8 +155,8 @@ fn connect(path: &[u8]) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// What the descriptor of a device is called in the store: a name has no colons, and only what ASCII can
-/// print.
+/// What the descriptor of a device is called in the store: a name has no colons, and only what
+/// ASCII can print.
 fn stored_as(known_as: Option<&str>) -> String {
     let Some(known_as) = known_as else { return STORED.to_owned() };
     let mut name = format!("{STORED}=");
@@ -163,7 +170,8 @@ fn stored_as(known_as: Option<&str>) -> String {
     if name.len() > LONGEST_NAME { STORED.to_owned() } else { name }
 }
 
-/// What a device is known by whose descriptor has this name in the store; `None` where it says nothing.
+/// What a device is known by whose descriptor has this name in the store; `None` where it says
+/// nothing.
 pub fn known_as(name: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = name.strip_prefix(STORED)?.strip_prefix('=')?.bytes();
@@ -174,8 +182,8 @@ pub fn known_as(name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// How many descriptors the manager left to this process, from the third on, and their names, as far as it
-/// says them.
+/// How many descriptors the manager left to this process, from the third on, and their names, as
+/// far as it says them.
 #[must_use]
 pub fn inherited() -> (u32, Vec<String>) {
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());

@@ -1,5 +1,5 @@
-//! What the operating system must be asked for and the standard library has no form of: signals as a descriptor, a place in the
-//! scheduler, a client's groups. The binary's only unsafe code.
+//! What the operating system must be asked for and the standard library has no form of: signals as
+//! a descriptor, a place in the scheduler, a client's groups. The binary's only unsafe code.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,18 +7,22 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// Signals for the daemon: Ctrl-C and `kill` end it, SIGHUP reloads its file.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// Niceness of the worker: it gets twice the time of a busy neighbour on its core, and its short slice brings it on soon after it wakes.
-/// Much less nice (-15) it weighs 28 times what it serves: the scheduler then moves sender and receiver together to the other core, where frames
-/// find no warm cache, and TCP lost a seventh. SCHED_FIFO would be throttled for 50 ms in every second (sched_rt_runtime_us).
+/// Niceness of the worker: it gets twice the time of a busy neighbour on its core, and its short
+/// slice brings it on soon after it wakes. Much less nice (-15) it weighs 28 times what it serves:
+/// the scheduler then moves sender and receiver together to the other core, where frames find no
+/// warm cache, and TCP lost a seventh. SCHED_FIFO would be throttled for 50 ms in every second
+/// (sched_rt_runtime_us).
 const NICE: i32 = -3;
-/// Niceness of threads that answer clients and make changes: beside the worker they have a seventh of a core
-/// that they share.
+/// Niceness of threads that answer clients and make changes: beside the worker they have a seventh
+/// of a core that they share.
 const NICE_BEHIND: i32 = 5;
-/// How long the scheduler may let the worker run before it looks again, in nanoseconds: the least that EEVDF takes (Linux 6.12,
-/// sched_attr.sched_runtime). A short slice gives an early deadline, so the worker is picked soon after it wakes.
+/// How long the scheduler may let the worker run before it looks again, in nanoseconds: the least
+/// that EEVDF takes (Linux 6.12, sched_attr.sched_runtime). A short slice gives an early deadline,
+/// so the worker is picked soon after it wakes.
 const SLICE_NS: u64 = 100_000;
 
-/// Socket option: the peer's supplementary groups (include/uapi/asm-generic/socket.h); the `libc` crate has no name for it here.
+/// Socket option: the peer's supplementary groups (include/uapi/asm-generic/socket.h); the `libc`
+/// crate has no name for it here.
 const SO_PEERGROUPS: libc::c_int = 59;
 
 /// What a signal asks for.
@@ -41,8 +45,8 @@ impl Signals {
     /// The kernel has no memory or descriptor left.
     pub fn block() -> io::Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigemptyset initialises the set that it is given; sigaddset and pthread_sigmask only read and write that set, which
-        // outlives the calls; a null old set is allowed.
+        // SAFETY: sigemptyset initialises the set that it is given; sigaddset and pthread_sigmask
+        // only read and write that set, which outlives the calls; a null old set is allowed.
         let fd = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in SIGNALS {
@@ -77,15 +81,18 @@ impl AsFd for Signals {
     }
 }
 
-/// The descriptors that a service manager left to this process: `count` from the third on (sd_listen_fds(3)). To be called once, before
-/// anything else is opened. Numbers that are not open are `None`.
+/// The descriptors that a service manager left to this process: `count` from the third on
+/// (sd_listen_fds(3)). To be called once, before anything else is opened. Numbers that are not open
+/// are `None`.
 #[must_use]
 pub fn take_descriptors(count: u32) -> Vec<Option<OwnedFd>> {
     let take = |number: u32| {
         let number = libc::c_int::try_from(number).ok()?;
-        // SAFETY: fcntl takes a number and flags by value; of a number that is no open descriptor it says so.
+        // SAFETY: fcntl takes a number and flags by value; of a number that is no open descriptor
+        // it says so.
         let open = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
-        // SAFETY: it is open, the environment says that it was left for this process, and this is the one place that takes it.
+        // SAFETY: it is open, the environment says that it was left for this process, and this is
+        // the one place that takes it.
         open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
     };
     (3..3u32.saturating_add(count)).map(take).collect()
@@ -138,7 +145,8 @@ fn set_scheduling(nice: i32, slice_ns: u64) -> io::Result<()> {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the kernel reads `size` bytes from the struct, which has that size and outlives the call; pid 0 is the calling thread.
+    // SAFETY: the kernel reads `size` bytes from the struct, which has that size and outlives the
+    // call; pid 0 is the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -149,14 +157,15 @@ pub fn stranger() -> String {
     "this is for root, the daemon's user and the members of [daemon] socket_group".to_owned()
 }
 
-/// The supplementary groups that the process at the other end of a Unix socket had when it connected (SO_PEERGROUPS, Linux 4.13); none where
-/// they cannot be read.
+/// The supplementary groups that the process at the other end of a Unix socket had when it
+/// connected (SO_PEERGROUPS, Linux 4.13); none where they cannot be read.
 #[must_use]
 pub fn peer_groups(socket: &impl AsFd) -> Vec<u32> {
     // NGROUPS_MAX of Linux (linux/limits.h).
     let mut groups = vec![0u32; 65_536];
     let mut length = size_of_val(&groups[..]) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to the buffer, which has as many, and sets `length` to what it wrote.
+    // SAFETY: the kernel writes at most `length` bytes to the buffer, which has as many, and sets
+    // `length` to what it wrote.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

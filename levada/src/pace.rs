@@ -1,12 +1,12 @@
-//! How often is done what others cause, and may cause again and again: a key in the store that flips, an
-//! interface that comes and goes, clients that look. Once is at once. What comes soon after is gathered and
-//! done together, after a pause; who goes on gets longer ones.
+//! How often is done what others cause, and may cause again and again: a key in the store that
+//! flips, an interface that comes and goes, clients that look. Once is at once. What comes soon
+//! after is gathered and done together, after a pause; who goes on gets longer ones.
 
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// A pause is at least so many times as long as the work before it took: all of it takes a fifth of a
-/// processor at most, unless it takes longer than a quarter of the longest pause.
+/// A pause is at least so many times as long as the work before it took: all of it takes a fifth of
+/// a processor at most, unless it takes longer than a quarter of the longest pause.
 const REST: u32 = 4;
 
 /// When something may be done again.
@@ -19,7 +19,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Pauses from `least` on, which double while each is followed at once by more work, up to `most`.
+    /// Pauses from `least` on, which double while each is followed at once by more work, up to
+    /// `most`.
     #[must_use]
     pub fn new(least: Duration, most: Duration) -> Pace {
         Pace { least, most, pause: Duration::ZERO, next: None }
@@ -41,8 +42,8 @@ impl Pace {
     }
 }
 
-/// Works on what is heard until nobody can say anything more, at such a pace. What is heard in a pause is one
-/// piece of work.
+/// Works on what is heard until nobody can say anything more, at such a pace. What is heard in a
+/// pause is one piece of work.
 pub fn gathered<T>(heard: &Receiver<T>, mut pace: Pace, mut work: impl FnMut(Vec<T>)) {
     while let Ok(first) = heard.recv() {
         std::thread::sleep(pace.wait(Instant::now()));
@@ -60,8 +61,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// What is caused every `every` for a minute, where doing it takes `took`: how often it is done, and the
-    /// longest that anything waited.
+    /// What is caused every `every` for a minute, where doing it takes `took`: how often it is
+    /// done, and the longest that anything waited.
     fn minute(every: Duration, took: Duration) -> (u32, Duration) {
         let mut pace = Pace::new(50 * MS, 2000 * MS);
         let start = Instant::now();

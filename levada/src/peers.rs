@@ -1,14 +1,18 @@
-//! Peers: what the agents of other hosts say to this one's, and it to them. Authenticated and encrypted datagrams, best effort.
+//! Peers: what the agents of other hosts say to this one's, and it to them. Authenticated and
+//! encrypted datagrams, best effort.
 //!
-//! A datagram arrives whole, at most once, from the host whose name comes with it, or not at all. Everything else (loss, order, what it means) is the
-//! agents' affair. Who a host is, its certificate says, which the cluster's authority has signed (`cluster`); who is a member, the configuration
-//! says. How connections behave is in `flow`, what this host says in `line`, who may speak to it in `gate`.
+//! A datagram arrives whole, at most once, from the host whose name comes with it, or not at all.
+//! Everything else (loss, order, what it means) is the agents' affair. Who a host is, its
+//! certificate says, which the cluster's authority has signed (`cluster`); who is a member, the
+//! configuration says. How connections behave is in `flow`, what this host says in `line`, who may
+//! speak to it in `gate`.
 //!
-//! All of it is one thread beside the worker, which posts without ever waiting: a bounded queue, and what does not fit is counted and dropped. Every
-//! table is bounded by the number of members, every queue by a constant. Nothing is sent at rest.
+//! All of it is one thread beside the worker, which posts without ever waiting: a bounded queue,
+//! and what does not fit is counted and dropped. Every table is bounded by the number of members,
+//! every queue by a constant. Nothing is sent at rest.
 //!
-//! What is wrong with network, certificate or clock never ends the daemon: the switch goes on, `levada show cluster` says what it is, and it is
-//! tried again.
+//! What is wrong with network, certificate or clock never ends the daemon: the switch goes on,
+//! `levada show cluster` says what it is, and it is tried again.
 
 mod flow;
 mod gate;
@@ -49,7 +53,8 @@ const LOOK: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long others are given to hear that we go.
 const FAREWELL: Duration = Duration::from_millis(200);
-/// The same where another process goes on at once: the word that connections end must be sent, and what is answered is for the other.
+/// The same where another process goes on at once: the word that connections end must be sent, and
+/// what is answered is for the other.
 const HANDOVER: Duration = Duration::from_millis(10);
 /// From how long before a certificate ends its end is warned of, and how often.
 const WARNING: time::Duration = time::Duration::days(30);
@@ -87,7 +92,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Begins, in a thread of its own; what others say goes to `hear`. It listens at `socket`, which it opens where that is not open.
+    /// Begins, in a thread of its own; what others say goes to `hear`. It listens at `socket`,
+    /// which it opens where that is not open.
     ///
     /// # Errors
     /// The system has no thread or descriptor left. Everything else is tried again and again.
@@ -114,12 +120,14 @@ impl Peers {
         self.voice.clone()
     }
 
-    /// From now on it is so. Connections with hosts that stay remain; certificates are looked at again.
+    /// From now on it is so. Connections with hosts that stay remain; certificates are looked at
+    /// again.
     pub fn change(&self, settings: Settings) {
         self.settings.send_replace(settings);
     }
 
-    /// Ends, for another process to go on at the same socket: when this returns, nobody reads it here.
+    /// Ends, for another process to go on at the same socket: when this returns, nobody reads it
+    /// here.
     pub fn hand_over(self) {
         self.is_succeeded.store(true, Ordering::Relaxed);
     }
@@ -150,7 +158,8 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Sends a datagram of at most 1200 bytes to another host, if that can be done without waiting. What cannot be sent is counted.
+    /// Sends a datagram of at most 1200 bytes to another host, if that can be done without waiting.
+    /// What cannot be sent is counted.
     pub fn send(&self, host: &str, datagram: Vec<u8>) {
         if self.posts.try_send((host.to_owned(), datagram)).is_err() {
             self.status.unposted.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +260,8 @@ impl House {
             })
         {
             is_new = true;
-            // The address may be that of the old socket, which goes when all connections of it have: then the next look opens the new one.
+            // The address may be that of the old socket, which goes when all connections of it
+            // have: then the next look opens the new one.
             if let Some((_, old)) = self.endpoint.take() {
                 old.close(CLOSED_AT_REST, b"");
                 self.papers.send_replace(None);

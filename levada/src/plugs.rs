@@ -1,12 +1,14 @@
-//! Plugs: the control sockets of VDE directories. A thread that lets clients plug in and out and gives the worker their sockets; the frames
-//! themselves never come here.
+//! Plugs: the control sockets of VDE directories. A thread that lets clients plug in and out and
+//! gives the worker their sockets; the frames themselves never come here.
 //!
-//! A plug with a client is a device that is up, one without is down ([`Order::Restore`], [`Order::Gone`]). A client that names no number
-//! gets the plug with the lowest number that is free.
+//! A plug with a client is a device that is up, one without is down ([`Order::Restore`],
+//! [`Order::Gone`]). A client that names no number gets the plug with the lowest number that is
+//! free.
 //!
-//! Strangers may connect as often as they like: a client that has not said within [`PATIENCE`] what it wants is sent away, as is the oldest where
-//! [`WAITING`] wait. So descriptors and memory are bounded: by these and by the plugs. [`LINES`] log lines of each level a second tell of
-//! what happens.
+//! Strangers may connect as often as they like: a client that has not said within [`PATIENCE`] what
+//! it wants is sent away, as is the oldest where [`WAITING`] wait. So descriptors and memory are
+//! bounded: by these and by the plugs. [`LINES`] log lines of each level a second tell of what
+//! happens.
 
 mod handover;
 pub mod papers;
@@ -37,9 +39,11 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Clients that have not yet sent a request, over all directories.
 const WAITING: usize = 64;
-/// Clients accepted in a turn, so that a crowd of them does not keep those that are plugged in from being heard.
+/// Clients accepted in a turn, so that a crowd of them does not keep those that are plugged in from
+/// being heard.
 const ACCEPTED: usize = 32;
-/// What a client may send beside its request, in bytes: nothing is expected, and who sends much is no VDE client.
+/// What a client may send beside its request, in bytes: nothing is expected, and who sends much is
+/// no VDE client.
 const CHATTER_BYTES: usize = 4096;
 /// How soon a directory that cannot be had is tried again.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -88,14 +92,15 @@ struct Board {
     waiting: VecDeque<Waiting>,
     /// Counts what is watched, and plugs.
     next: u64,
-    /// Lines in the second that began then: of each level its own, so that refusals do not hide who is plugged in.
+    /// Lines in the second that began then: of each level its own, so that refusals do not hide who
+    /// is plugged in.
     lines: (Instant, [u32; 2]),
     /// Another process is about to take over: nothing changes until it has, or has failed.
     is_frozen: bool,
     /// Who waits for that to begin.
     freezing: Option<SyncSender<Inventory>>,
-    /// Where the directories are written down, for who cleans up after a kill; with what is not so any more,
-    /// until the next tick.
+    /// Where the directories are written down, for who cleans up after a kill; with what is not so
+    /// any more, until the next tick.
     ledger: Option<Ledger>,
     is_ledger_old: bool,
 }
@@ -164,8 +169,8 @@ struct Waiting {
 }
 
 impl Plugs {
-    /// No plugs yet, for the worker behind `inbox` and `bell`. Directories are written down in `ledger`
-    /// before they are opened.
+    /// No plugs yet, for the worker behind `inbox` and `bell`. Directories are written down in
+    /// `ledger` before they are opened.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -198,9 +203,10 @@ impl Plugs {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a plug, and its directory where that is not open yet. It takes no client before [`Plugs::join`]. To be called before a change
-    /// that adds it, so that a directory that cannot be had refuses the change. A directory that the `survey` has of an earlier process is
-    /// that one's until [`Plugs::take_over`].
+    /// Opens a plug, and its directory where that is not open yet. It takes no client before
+    /// [`Plugs::join`]. To be called before a change that adds it, so that a directory that cannot
+    /// be had refuses the change. A directory that the `survey` has of an earlier process is that
+    /// one's until [`Plugs::take_over`].
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -229,7 +235,8 @@ impl Plugs {
         self.board().change(id, plan)
     }
 
-    /// Closes a plug: its clients are unplugged, and with the last plug of a directory that is closed. To be called before the worker's device is another's.
+    /// Closes a plug: its clients are unplugged, and with the last plug of a directory that is
+    /// closed. To be called before the worker's device is another's.
     pub fn close(&self, id: PlugId) {
         self.board().close(id);
     }
@@ -277,8 +284,8 @@ impl Plugs {
         board.is_ledger_old = true;
     }
 
-    /// Opens directories that could not be had, and writes down which are open. To be called each second or
-    /// so, by a thread that has the rights to open some.
+    /// Opens directories that could not be had, and writes down which are open. To be called each
+    /// second or so, by a thread that has the rights to open some.
     pub fn tend(&self) {
         let mut board = self.board();
         if !board.is_frozen {
@@ -441,7 +448,8 @@ impl Board {
         }
     }
 
-    /// Does what is to be done about what is watched as `watch`. False: there are no descriptors left.
+    /// Does what is to be done about what is watched as `watch`. False: there are no descriptors
+    /// left.
     fn serve(&mut self, watch: u64) -> bool {
         if let Some(index) = self.directories.iter().position(|place| place.watch == watch) {
             return self.accept(index);

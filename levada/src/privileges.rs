@@ -1,10 +1,10 @@
-//! What the daemon keeps of root's rights, by thread: capabilities(7), system calls, and no way back to the
-//! rest.
+//! What the daemon keeps of root's rights, by thread: capabilities(7), system calls, and no way
+//! back to the rest.
 //!
-//! Capabilities and filters of system calls belong to threads. The process gives up first what none of its
-//! threads needs, while there is only one ([`begin`]); then each thread that is started gives up what its
-//! [`Duty`] does not need, before it does anything ([`confine`]). Of what comes from outside, nothing is read
-//! by a thread that could do more with it than what it is there for.
+//! Capabilities and filters of system calls belong to threads. The process gives up first what none
+//! of its threads needs, while there is only one ([`begin`]); then each thread that is started
+//! gives up what its [`Duty`] does not need, before it does anything ([`confine`]). Of what comes
+//! from outside, nothing is read by a thread that could do more with it than what it is there for.
 //!
 //! | capability | for | kept by |
 //! |---|---|---|
@@ -17,9 +17,9 @@
 //! | `CHOWN` | the group of the control socket and of VDE directories; VDE clients' sockets | changes, VDE |
 //! | `DAC_OVERRIDE` | files, sockets and directories of VDE clients that run as others | changes, upkeep, VDE, main |
 //!
-//! All other capabilities go, from the bounding set too, and no_new_privs keeps a program that would be
-//! started from getting more; the filter that all threads have lets none be started. What each may call is in
-//! `privileges/calls.rs`.
+//! All other capabilities go, from the bounding set too, and no_new_privs keeps a program that
+//! would be started from getting more; the filter that all threads have lets none be started. What
+//! each may call is in `privileges/calls.rs`.
 
 mod calls;
 
@@ -100,7 +100,8 @@ impl Duty {
     }
 }
 
-/// What this process has begun with; none in a process that is no daemon, whose threads keep what they have.
+/// What this process has begun with; none in a process that is no daemon, whose threads keep what
+/// they have.
 static BEGUN: OnceLock<Begun> = OnceLock::new();
 
 struct Begun {
@@ -120,8 +121,8 @@ pub fn looks_at_processes(plan: &Plan) -> bool {
     ports.any(|port| netns(&port.kind).is_some_and(|netns| netns.starts_with("/proc/")))
 }
 
-/// Gives up what the daemon does not need, in the calling thread and in all that it starts. To be called
-/// before there is another. Returns warnings: what could not be given up, and why.
+/// Gives up what the daemon does not need, in the calling thread and in all that it starts. To be
+/// called before there is another. Returns warnings: what could not be given up, and why.
 pub fn begin(looks_at_processes: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = drop_needless(looks_at_processes) {
@@ -164,8 +165,8 @@ fn keep(kept: CapabilitySet) -> io::Result<()> {
     Ok(set_capabilities(None, sets)?)
 }
 
-/// Gives up what `duty` does not need, in the calling thread and in what it starts. It does nothing in a
-/// process that is no daemon.
+/// Gives up what `duty` does not need, in the calling thread and in what it starts. It does nothing
+/// in a process that is no daemon.
 ///
 /// # Errors
 /// The kernel refused, in words: the thread may have more than it needs.

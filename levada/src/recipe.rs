@@ -11,7 +11,8 @@ use std::os::fd::BorrowedFd;
 /// A device that can be opened again.
 #[derive(Clone, Debug)]
 pub struct Reopen {
-    /// How; `None` where there is nothing to open, or it is there when somebody plugs in: that is not upkeep's affair.
+    /// How; `None` where there is nothing to open, or it is there when somebody plugs in: that is
+    /// not upkeep's affair.
     pub recipe: Option<Recipe>,
     /// What it is called in the log: `tap://red1 of s1/red/red1`.
     pub label: String,
@@ -39,8 +40,8 @@ pub struct Fresh {
 }
 
 impl Recipe {
-    /// The recipe of port `id`, which is that endpoint's or the uplink's; `None` where there is nothing to
-    /// open.
+    /// The recipe of port `id`, which is that endpoint's or the uplink's; `None` where there is
+    /// nothing to open.
     pub fn of(plan: &Plan, switch: usize, id: PortId, endpoint: Option<EndpointId>) -> Option<Recipe> {
         let tag = || Tag { instance: plan.name.clone(), endpoint: owner_of(&plan.switches[switch], endpoint) };
         match &plan.switches[switch].ports[id.0 as usize].kind {
@@ -76,7 +77,8 @@ impl Recipe {
         }
     }
 
-    /// Makes a device that was opened by `old`, and of which `fd` is the descriptor, what this recipe says. Both are of one kind and name.
+    /// Makes a device that was opened by `old`, and of which `fd` is the descriptor, what this
+    /// recipe says. Both are of one kind and name.
     ///
     /// # Errors
     /// What is wrong and what helps, as a sentence for people.
@@ -89,8 +91,8 @@ impl Recipe {
         }
     }
 
-    /// Brings a device that an earlier process opened, of which `fd` is the descriptor, to what the recipe
-    /// says. The answer is what is left to somebody who has moved it.
+    /// Brings a device that an earlier process opened, of which `fd` is the descriptor, to what the
+    /// recipe says. The answer is what is left to somebody who has moved it.
     ///
     /// # Errors
     /// What is wrong and what helps, as a sentence for people.
@@ -180,8 +182,9 @@ fn host_options(plan: &Plan, switch: usize, endpoint: Option<EndpointId>, host: 
     }
 }
 
-/// Fills in what only this host knows of its own traffic: whether it can be scheduled (if not, interfaces are shared, and the answer says
-/// why), and its address. While an interface is gone, its address is that in the plan `before`.
+/// Fills in what only this host knows of its own traffic: whether it can be scheduled (if not,
+/// interfaces are shared, and the answer says why), and its address. While an interface is gone,
+/// its address is that in the plan `before`.
 pub fn settle(plan: &mut Plan, before: Option<&Plan>) -> Option<String> {
     let mut places = Vec::new();
     for (index, switch) in plan.switches.iter() {
@@ -193,8 +196,8 @@ pub fn settle(plan: &mut Plan, before: Option<&Plan>) -> Option<String> {
             && let Some(endpoint) = switch.program.endpoints.get_mut(id)
             && let PortKind::Host(host) = &switch.ports[endpoint.port.0 as usize].kind
         {
-            // Without an address of its own it would be one of those to whom what is unknown is flooded. Where there is no such
-            // interface, opening it says so.
+            // Without an address of its own it would be one of those to whom what is unknown is
+            // flooded. Where there is no such interface, opening it says so.
             let netns = host.netns.as_deref().map(Netns::new);
             let earlier = || before?.switches.get(index)?.program.endpoints.get(id)?.identity.macs.first().copied();
             let address = packet::address(&host.interface, netns.as_ref()).ok().or_else(earlier);

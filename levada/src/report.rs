@@ -1,7 +1,8 @@
-//! The report: what `levada show --json` prints, and what `GET /v1/report` answers. Version 1: keys may be added, none changes its meaning.
+//! The report: what `levada show --json` prints, and what `GET /v1/report` answers. Version 1: keys
+//! may be added, none changes its meaning.
 //!
-//! Bytes called `wire` count preamble, FCS, gap and padding (`payload + segments x (headers + 24)`, short frames as 84). Counters
-//! run from the daemon's start; times are in nanoseconds.
+//! Bytes called `wire` count preamble, FCS, gap and padding (`payload + segments x (headers + 24)`,
+//! short frames as 84). Counters run from the daemon's start; times are in nanoseconds.
 
 pub mod bond;
 
@@ -40,7 +41,8 @@ pub struct Report {
     pub pid: u32,
     /// Time since the daemon's start.
     pub now_ns: u64,
-    /// How long after that the last counter was read: those of many endpoints are read in parts, while frames go on.
+    /// How long after that the last counter was read: those of many endpoints are read in parts,
+    /// while frames go on.
     #[serde(default)]
     pub span_ns: u64,
     /// The thread that moves frames.
@@ -60,7 +62,8 @@ pub struct WorkerReport {
     pub loop_lag_ns: Percentiles,
     /// How long a round took: how long a frame may have waited to be noticed.
     pub round_ns: Percentiles,
-    /// The counts behind `loop_lag_ns`: pairs of (longest duration in the bucket, count). The difference of two reports is a window.
+    /// The counts behind `loop_lag_ns`: pairs of (longest duration in the bucket, count). The
+    /// difference of two reports is a window.
     pub loop_lag_buckets: Vec<(u64, u64)>,
     /// The counts behind `round_ns`.
     pub round_buckets: Vec<(u64, u64)>,
@@ -80,11 +83,13 @@ pub struct WorkerReport {
 /// What somebody had of the worker's time.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessorReport {
-    /// What was spent for it: reading, writing, cutting and copying, by what these have been measured to cost.
+    /// What was spent for it: reading, writing, cutting and copying, by what these have been
+    /// measured to cost.
     pub used_ns: u64,
     /// What was spent for others while something of it waited to be read or copied.
     pub waited_ns: u64,
-    /// How long it was short: the worker had no time left, and something of it waited nearly always.
+    /// How long it was short: the worker had no time left, and something of it waited nearly
+    /// always.
     pub short_ns: u64,
 }
 
@@ -203,7 +208,8 @@ pub struct UplinkReport {
     /// As for an endpoint.
     #[serde(default)]
     pub device: Option<DeviceReport>,
-    /// Of an interface that exists: `exclusive`, or `shared` with a host whose own traffic is not scheduled.
+    /// Of an interface that exists: `exclusive`, or `shared` with a host whose own traffic is not
+    /// scheduled.
     #[serde(default)]
     pub sharing: Option<String>,
     /// Where it has several ports: how they are used, and each of them. `port` is then the first.
@@ -273,8 +279,8 @@ pub struct EndpointReport {
     pub port: String,
     /// `up` or `down`; `down` is also a TAP device that somebody has set down.
     pub state: String,
-    /// Of a TAP device that is open: where it is and what it is like, as it was seen within the last second
-    /// or two.
+    /// Of a TAP device that is open: where it is and what it is like, as it was seen within the
+    /// last second or two.
     #[serde(default)]
     pub device: Option<DeviceReport>,
     /// As for an uplink; the host's own port is `absent` where its interface had to be shared.
@@ -297,8 +303,8 @@ pub struct EndpointReport {
     /// How long its frames waited.
     #[serde(default)]
     pub sojourn: BothSojourns,
-    /// Of an interface that exists: whether frames from and to neighbours take shortcuts past the switch. They do not wait, so they are not in
-    /// `sojourn`.
+    /// Of an interface that exists: whether frames from and to neighbours take shortcuts past the
+    /// switch. They do not wait, so they are not in `sojourn`.
     #[serde(default)]
     pub shortcut: Option<ShortcutReport>,
     /// Frames dropped, by reason; those without drops are left out.
@@ -359,7 +365,8 @@ pub struct LaneReport {
     pub sojourn_max_ns: u64,
 }
 
-/// How long the frames of an endpoint waited in one direction, those from and to neighbours included. Frames that did not have to wait are not in it.
+/// How long the frames of an endpoint waited in one direction, those from and to neighbours
+/// included. Frames that did not have to wait are not in it.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
 pub struct SojournReport {
     /// The sum of all waits.
@@ -368,8 +375,9 @@ pub struct SojournReport {
     pub p50_ns: u64,
     /// 99 of 100 frames waited at most so long.
     pub p99_ns: u64,
-    /// Pairs of a bucket's end and its frames: those that waited less, and are not in the bucket before. `null` for the last one, which has no end;
-    /// empty ones are left out. The difference of two reports is a window.
+    /// Pairs of a bucket's end and its frames: those that waited less, and are not in the bucket
+    /// before. `null` for the last one, which has no end; empty ones are left out. The difference
+    /// of two reports is a window.
     pub buckets: Vec<(Option<u64>, u64)>,
 }
 
@@ -394,7 +402,8 @@ impl SojournReport {
         }
     }
 
-    /// What 99 of 100 frames waited at most that have left since `before`; `None` where none has. No frame waited for longer than `max_ns`.
+    /// What 99 of 100 frames waited at most that have left since `before`; `None` where none has.
+    /// No frame waited for longer than `max_ns`.
     #[must_use]
     pub fn p99_since(&self, before: &SojournReport, max_ns: u64) -> Option<u64> {
         let old = |end| before.buckets.iter().find(|&&(of, _)| of == end).map_or(0, |&(_, count)| count);
@@ -417,7 +426,8 @@ fn permille(buckets: &[(Option<u64>, u64)], part: u64, max_ns: u64) -> u64 {
     0
 }
 
-/// What the report is made from beside the snapshot: names, and what was decided when they became so.
+/// What the report is made from beside the snapshot: names, and what was decided when they became
+/// so.
 pub struct Facts {
     /// What the daemon runs.
     pub plan: Plan,
@@ -505,7 +515,8 @@ struct Part<'a> {
     shortcuts: BTreeMap<u32, Shortcut>,
 }
 
-/// What is behind a port: its state, its device, how often that was lost, and the worker's time for it.
+/// What is behind a port: its state, its device, how often that was lost, and the worker's time for
+/// it.
 struct PortState {
     state: String,
     device: Option<DeviceReport>,

@@ -1,7 +1,9 @@
-//! The roster: which hosts are in the cluster, where they are, and which endpoints they have. Whoever needs it asks here, wherever it comes from.
+//! The roster: which hosts are in the cluster, where they are, and which endpoints they have.
+//! Whoever needs it asks here, wherever it comes from.
 //!
-//! The configuration file may name hosts, and an etcd (`etcd`) may know more, or more of the same: there a host writes itself what it has, so what the
-//! store says of a host counts more than what the file says.
+//! The configuration file may name hosts, and an etcd (`etcd`) may know more, or more of the same:
+//! there a host writes itself what it has, so what the store says of a host counts more than what
+//! the file says.
 
 pub mod book;
 mod entry;
@@ -95,8 +97,9 @@ pub fn own(config: &Config, cluster: &Cluster) -> Own {
     own
 }
 
-/// Which daemon it is, over restarts, and unlike any other: copies of one machine may have its name and all of its files, but not its boot (random(4)),
-/// and of two daemons of one name in one machine each has a run directory of its own.
+/// Which daemon it is, over restarts, and unlike any other: copies of one machine may have its name
+/// and all of its files, but not its boot (random(4)), and of two daemons of one name in one
+/// machine each has a run directory of its own.
 fn daemon(name: &str) -> String {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

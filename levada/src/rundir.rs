@@ -1,8 +1,8 @@
-//! The run directory of an instance: `BASE/NAME/` with the lock, the control socket, in the lock the daemon's pid, and which VDE directories it
-//! has open.
+//! The run directory of an instance: `BASE/NAME/` with the lock, the control socket, in the lock
+//! the daemon's pid, and which VDE directories it has open.
 //!
-//! Who holds the lock (flock(2)) is the instance. The kernel gives the lock back at any death of the process, so that a directory whose lock is
-//! free is a leftover, whatever else is in it.
+//! Who holds the lock (flock(2)) is the instance. The kernel gives the lock back at any death of
+//! the process, so that a directory whose lock is free is a leftover, whatever else is in it.
 
 use ports::vde;
 use rustix::fs::FlockOperation;
@@ -21,15 +21,15 @@ pub const SOCKET: &str = "control.sock";
 /// The socket by which a new process takes over, in the run directory.
 pub const HANDOVER: &str = "handover.sock";
 const LOCK: &str = "lock";
-/// VDE directories that the daemon has open or is about to open, one a line: what is left of them after a
-/// kill can be found without the configuration. A process that takes over writes one of its own, with its
-/// number behind the name, until it is the instance.
+/// VDE directories that the daemon has open or is about to open, one a line: what is left of them
+/// after a kill can be found without the configuration. A process that takes over writes one of its
+/// own, with its number behind the name, until it is the instance.
 const LEDGER: &str = "vde-directories";
-/// Before a path in the ledger: the daemon makes the directory, so that without anything in it, too, it is
-/// the daemon's.
+/// Before a path in the ledger: the daemon makes the directory, so that without anything in it,
+/// too, it is the daemon's.
 const MADE: u8 = b'+';
-/// Names looked at in a directory that another process left, before a daemon starts: less than a second.
-/// `levada clean` looks at all.
+/// Names looked at in a directory that another process left, before a daemon starts: less than a
+/// second. `levada clean` looks at all.
 const NAMES_AT_START: usize = 65_536;
 
 /// The directory that holds all run directories.
@@ -38,7 +38,8 @@ pub fn base() -> PathBuf {
     std::env::var_os("LEVADA_RUN_DIR").filter(|v| !v.is_empty()).map_or_else(|| PathBuf::from(BASE), PathBuf::from)
 }
 
-/// The run directory of this process's instance, and its lock. Dropping it removes the directory, unless it is another's.
+/// The run directory of this process's instance, and its lock. Dropping it removes the directory,
+/// unless it is another's.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
@@ -86,7 +87,8 @@ impl RunDir {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Err(Taken::Running(read_pid(&mut lock))),
                 Err(error) => return Err(failed(&file)(error.into())),
             }
-            // Between opening and locking, the last owner may have removed the file: then this lock protects nothing.
+            // Between opening and locking, the last owner may have removed the file: then this lock
+            // protects nothing.
             let same = fs::metadata(&file).is_ok_and(|now| lock.metadata().is_ok_and(|ours| now.ino() == ours.ino()));
             if !same {
                 continue;
@@ -104,7 +106,8 @@ impl RunDir {
         RunDir { path: base.join(name), lock, is_ours: false }
     }
 
-    /// Where a socket is to be made: beside its place, which another process may still have. See [`RunDir::announce`].
+    /// Where a socket is to be made: beside its place, which another process may still have. See
+    /// [`RunDir::announce`].
     #[must_use]
     pub fn coming(&self, socket: &str) -> PathBuf {
         let coming = self.path.join(format!("{socket}.{}", std::process::id()));
@@ -118,7 +121,8 @@ impl RunDir {
         self.path.join(socket)
     }
 
-    /// From now on this process is the instance: its sockets are in their places, and its pid is in the lock.
+    /// From now on this process is the instance: its sockets are in their places, and its pid is in
+    /// the lock.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -139,8 +143,8 @@ impl RunDir {
         Ledger { place: if self.is_ours { place } else { place.with_extension(std::process::id().to_string()) } }
     }
 
-    /// Removes what a daemon that was killed left in VDE directories, before another one starts. Which these
-    /// were, or why not.
+    /// Removes what a daemon that was killed left in VDE directories, before another one starts.
+    /// Which these were, or why not.
     #[must_use]
     pub fn remove_directories(&self) -> Vec<Result<PathBuf, String>> {
         self.remove_directories_within(NAMES_AT_START)
@@ -206,16 +210,16 @@ impl RunDir {
     }
 }
 
-/// VDE directories, written down before they are made: whatever moment a process is killed at, what it leaves
-/// can be found.
+/// VDE directories, written down before they are made: whatever moment a process is killed at, what
+/// it leaves can be found.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     place: PathBuf,
 }
 
 impl Ledger {
-    /// Adds a directory. `made`: it will be made. Where it cannot be written, less is cleaned up after a
-    /// kill, and nothing else is harmed.
+    /// Adds a directory. `made`: it will be made. Where it cannot be written, less is cleaned up
+    /// after a kill, and nothing else is harmed.
     pub fn add(&self, directory: &Path, made: bool) {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.place);
         // One write, so that a line is there or is not.
@@ -259,8 +263,8 @@ impl Drop for RunDir {
     fn drop(&mut self) {
         self.remove_sockets();
         if !self.is_ours {
-            // A failed takeover has closed what it made. Unlocking would take the lock from the other
-            // process, too.
+            // A failed takeover has closed what it made. Unlocking would take the lock from the
+            // other process, too.
             self.remove_entries(&[LEDGER]);
             return;
         }

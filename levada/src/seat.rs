@@ -1,7 +1,9 @@
-//! This daemon's seat in its cluster: it knows the others from a store (`roster`), speaks with them (`peers`), and follows the configuration.
+//! This daemon's seat in its cluster: it knows the others from a store (`roster`), speaks with them
+//! (`peers`), and follows the configuration.
 //!
-//! Whatever is wrong with the cluster (a certificate that has expired, an address that is not there yet), the switch goes on: a daemon starts
-//! without, tries again, and says in `levada show cluster` what it waits for.
+//! Whatever is wrong with the cluster (a certificate that has expired, an address that is not there
+//! yet), the switch goes on: a daemon starts without, tries again, and says in `levada show
+//! cluster` what it waits for.
 
 use crate::api::VERSION;
 use crate::log::{Level, Log};
@@ -48,8 +50,8 @@ struct Taken {
 }
 
 impl Seat {
-    /// A seat in no cluster yet, which is to listen at `socket`. What other hosts say goes to `hear`; when others come, go or have something else,
-    /// `changed` is called.
+    /// A seat in no cluster yet, which is to listen at `socket`. What other hosts say goes to
+    /// `hear`; when others come, go or have something else, `changed` is called.
     pub fn new(log: Log, socket: Socket, hear: Hear, changed: Changed) -> Seat {
         Seat { log, hear, changed, socket, taken: Mutex::new(None), is_silent: AtomicBool::new(false) }
     }
@@ -99,7 +101,8 @@ impl Seat {
         }
     }
 
-    /// The store that the configuration names: the one that there is, told what is so now, or another.
+    /// The store that the configuration names: the one that there is, told what is so now, or
+    /// another.
     fn store(&self, config: &Config, cluster: &Cluster, before: Option<(bool, Etcd)>) -> Option<Etcd> {
         let before = before.and_then(|(is_same_host, store)| {
             let stays = is_same_host && cluster.etcd.as_ref() == Some(store.config());
@@ -135,7 +138,8 @@ impl Seat {
         config
     }
 
-    /// Whether an endpoint of the configuration is this host's: nobody else has it. `None` where there is no cluster.
+    /// Whether an endpoint of the configuration is this host's: nobody else has it. `None` where
+    /// there is no cluster.
     pub fn holds(&self, tenant: &str, mac: Mac) -> Option<bool> {
         let taken = self.lock();
         let taken = taken.as_ref()?;
@@ -152,7 +156,8 @@ impl Seat {
         self.socket.lend()
     }
 
-    /// Says nothing more and hears nothing more, for another process to go on: what others say from now on waits in the socket.
+    /// Says nothing more and hears nothing more, for another process to go on: what others say from
+    /// now on waits in the socket.
     pub fn fall_silent(&self) {
         let mut taken = self.lock();
         self.is_silent.store(true, Ordering::Relaxed);
@@ -194,7 +199,8 @@ pub struct ClusterReport {
     pub host: String,
     /// What decides how fast senders may send: `rate` or `gatekeeper`.
     pub controller: String,
-    /// Where the members are known from besides the file: `etcd`, or `file` where there is nothing besides.
+    /// Where the members are known from besides the file: `etcd`, or `file` where there is nothing
+    /// besides.
     pub store: String,
     /// How it stands with the store; `null`: there is none but the file.
     pub etcd: Option<StoreReport>,
@@ -261,9 +267,11 @@ pub struct MemberReport {
     pub endpoints: u64,
     /// Where it is known from: `file` or `etcd`.
     pub known_from: String,
-    /// Whether the store has not heard of its daemon for longer than a lease; `null`: the file cannot know.
+    /// Whether the store has not heard of its daemon for longer than a lease; `null`: the file
+    /// cannot know.
     pub away: Option<bool>,
-    /// For how long there has been a connection to it; `null`: there is none, and none is needed while there is nothing to say.
+    /// For how long there has been a connection to it; `null`: there is none, and none is needed
+    /// while there is nothing to say.
     pub outgoing_ns: Option<u64>,
     /// For how long there has been a connection from it.
     pub incoming_ns: Option<u64>,

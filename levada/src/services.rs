@@ -1,4 +1,5 @@
-//! Services as clients see them: what `levada show services` and `levada show connections` print, and how a load is told.
+//! Services as clients see them: what `levada show services` and `levada show connections` print,
+//! and how a load is told.
 
 use crate::client::{Client, Instance};
 use crate::worker::ServiceCount;

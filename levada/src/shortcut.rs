@@ -1,11 +1,14 @@
-//! Shortcuts of a running daemon: the kernel takes frames between `packet://` endpoints past the switch (`ports::packet::Shortcuts`), where
-//! nothing could hold them back (`control::shortcut`).
+//! Shortcuts of a running daemon: the kernel takes frames between `packet://` endpoints past the
+//! switch (`ports::packet::Shortcuts`), where nothing could hold them back (`control::shortcut`).
 //!
-//! A change of the daemon takes out what will not hold any more before the worker hears of it, and puts in what may be new when the worker
-//! has done it: so no frame takes a way that the configuration of before or after would not give it. An interface that its owner changed is
-//! taken out and put in again. While a trace runs, and from the moment that another process takes over, all frames are read by the switch.
+//! A change of the daemon takes out what will not hold any more before the worker hears of it, and
+//! puts in what may be new when the worker has done it: so no frame takes a way that the
+//! configuration of before or after would not give it. An interface that its owner changed is taken
+//! out and put in again. While a trace runs, and from the moment that another process takes over,
+//! all frames are read by the switch.
 //!
-//! What was taken is counted by the kernel, and handed to the switch as its endpoints' traffic with neighbours whenever somebody asks for numbers.
+//! What was taken is counted by the kernel, and handed to the switch as its endpoints' traffic with
+//! neighbours whenever somebody asks for numbers.
 
 use crate::log::{Level, Log};
 use datapath::offload::Offload;

@@ -1,4 +1,5 @@
-//! `levada show`: asks a running daemon for its report, and prints it, or a part of it, for people or as JSON.
+//! `levada show`: asks a running daemon for its report, and prints it, or a part of it, for people
+//! or as JSON.
 
 mod agents;
 mod bonds;
@@ -39,7 +40,8 @@ pub fn show(show: &Show) -> Result<(), Failure> {
     let Some(seconds) = show.watch else { return print(&one(&client, show)?) };
     loop {
         let text = one(&client, show)?;
-        // JSON comes as a line each time; text replaces what was there (ECMA-48: cursor home, erase below).
+        // JSON comes as a line each time; text replaces what was there (ECMA-48: cursor home, erase
+        // below).
         print(&if show.json { text } else { format!("\x1b[H\x1b[J{text}") })?;
         std::thread::sleep(Duration::from_secs(seconds));
     }
@@ -146,8 +148,8 @@ fn table(report: &Report) -> String {
     out
 }
 
-/// Tenants that hold more of the frame memory than their share, by more than a queue usually has: they are refused first where others need
-/// theirs. Nothing where there are none.
+/// Tenants that hold more of the frame memory than their share, by more than a queue usually has:
+/// they are refused first where others need theirs. Nothing where there are none.
 fn memory(report: &Report) -> String {
     let tenants = report.switches.iter().flat_map(|switch| switch.tenants.iter().map(move |tenant| (switch, tenant)));
     let beyond: Vec<String> = tenants
@@ -211,7 +213,8 @@ fn processor(switch: &SwitchReport) -> String {
     )
 }
 
-/// Whose frames take shortcuts, and where they do in part or not at all, why. Those that have nobody to take one to are left out.
+/// Whose frames take shortcuts, and where they do in part or not at all, why. Those that have
+/// nobody to take one to are left out.
 fn shortcuts(switch: &SwitchReport) -> String {
     let alone = Hindrance::Alone.to_string();
     let mut groups: BTreeMap<&ShortcutReport, Vec<String>> = BTreeMap::new();
@@ -295,7 +298,8 @@ fn reasons(drops: &BTreeMap<String, u64>) -> String {
     drops.iter().map(|(name, n)| format!("  {name} {n}")).collect()
 }
 
-/// A table of cells. Columns of words stand left, those of numbers right: what a column is, its first filled cell below the head says.
+/// A table of cells. Columns of words stand left, those of numbers right: what a column is, its
+/// first filled cell below the head says.
 fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {

@@ -1,8 +1,9 @@
 //! The site: what is open and what runs at the worker, and how it becomes another.
 //!
-//! A change has three steps. Everything that it needs is opened and made, while nothing else is touched: where that fails, what was opened is
-//! closed again, and all is as it was. Then the worker gets one list of edits, which it does while frames go on. Last, what nobody
-//! needs any more is closed. A daemon starts by the same steps from a site where nothing runs.
+//! A change has three steps. Everything that it needs is opened and made, while nothing else is
+//! touched: where that fails, what was opened is closed again, and all is as it was. Then the
+//! worker gets one list of edits, which it does while frames go on. Last, what nobody needs any
+//! more is closed. A daemon starts by the same steps from a site where nothing runs.
 
 mod device;
 mod edits;
@@ -35,7 +36,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long the worker may take for a list of edits: it does thousands in a second, and the machine may stand still.
+/// How long the worker may take for a list of edits: it does thousands in a second, and the machine
+/// may stand still.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is open and what runs.
@@ -58,7 +60,8 @@ pub struct Site {
     life: u64,
 }
 
-/// What a daemon begins with: for the worker, for upkeep, for the plugs, for the desk, and for the devices that another process left.
+/// What a daemon begins with: for the worker, for upkeep, for the plugs, for the desk, and for the
+/// devices that another process left.
 pub struct Beginning {
     /// For the worker before it runs.
     pub edits: Vec<Edit>,
@@ -75,7 +78,8 @@ pub struct Beginning {
 }
 
 impl Site {
-    /// A site where nothing of `plan` runs yet, with the worker behind `inbox` and `bell` and upkeep behind `chores`.
+    /// A site where nothing of `plan` runs yet, with the worker behind `inbox` and `bell` and
+    /// upkeep behind `chores`.
     pub fn new(
         plan: &Plan,
         inbox: SyncSender<Order>,
@@ -118,8 +122,8 @@ impl Site {
         self.sights.clone()
     }
 
-    /// Opens what `plan` names, what is not among the descriptors that another process has left and `survey`
-    /// knows. The worker, which does not run yet, is to do the edits of the answer.
+    /// Opens what `plan` names, what is not among the descriptors that another process has left and
+    /// `survey` knows. The worker, which does not run yet, is to do the edits of the answer.
     ///
     /// # Errors
     /// What could not be had, in words; nothing is left open.
@@ -176,7 +180,8 @@ impl Site {
         Ok(facts)
     }
 
-    /// Takes out what does not hold in `plan`, after telling what was taken so far: a device's number may be another's then.
+    /// Takes out what does not hold in `plan`, after telling what was taken so far: a device's
+    /// number may be another's then.
     fn take_out_shortcuts(&self, plan: &Plan, ready: &Ready) {
         self.shortcuts.tell(|news| self.inbox.send(Order::Passed(news)).is_ok());
         let mut wanted = wanted_shortcuts(plan, &ready.devices);
@@ -215,8 +220,8 @@ impl Site {
         self.put_in_shortcuts(log);
     }
 
-    /// The ways of the tunnels of `plan`: as they are known, and asked for where others are wanted than before. What has changed besides, upkeep
-    /// finds out.
+    /// The ways of the tunnels of `plan`: as they are known, and asked for where others are wanted
+    /// than before. What has changed besides, upkeep finds out.
     fn look_for_hops(&self, plan: &Plan) -> BTreeMap<u32, Hops> {
         let look = |(id, switch): (u32, &SwitchPlan)| {
             let wanted = switch.underlay.as_ref()?;
@@ -233,7 +238,8 @@ impl Site {
         known.map(|known| known.clone_from(hops)).is_some()
     }
 
-    /// Takes note of what a virtual machine's guest can do. True: the plan, made anew, would have another outcome.
+    /// Takes note of what a virtual machine's guest can do. True: the plan, made anew, would have
+    /// another outcome.
     pub fn learn_guest(&mut self, device: usize, news: Features) -> bool {
         let Some(Some(Held { kind: Kind::Machine(_, _, features), .. })) = self.devices.get_mut(device) else {
             return false;
@@ -246,7 +252,8 @@ impl Site {
         Facts { tunnels: tunnels(plan, programs, &self.hops), sights, ..facts(plan, devices, &self.shortcuts) }
     }
 
-    /// Takes note of what an interface is like now. True: the plan, made anew, would have another outcome.
+    /// Takes note of what an interface is like now. True: the plan, made anew, would have another
+    /// outcome.
     pub fn learn(&mut self, news: &Seen) -> bool {
         let Some(Some(held)) = self.devices.get_mut(news.device) else { return false };
         let Kind::Opened(recipe, features) = &mut held.kind else { return false };
@@ -277,7 +284,8 @@ impl Site {
             }
             Altered::Plug(..) | Altered::Machine(..) => None,
         }));
-        // From here on nothing can be refused. Plugs that go are closed first, so that no client's port comes to a number that is another's.
+        // From here on nothing can be refused. Plugs that go are closed first, so that no client's
+        // port comes to a number that is another's.
         for number in self.gone(devices) {
             match self.devices.get(number) {
                 Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
@@ -333,7 +341,8 @@ fn programs(plan: &Plan, ready: &Ready, hops: &BTreeMap<u32, Hops>) -> BTreeMap<
     programs
 }
 
-/// What the opened device can do. An interface that exists has its own MTU; a tap has that of the plan.
+/// What the opened device can do. An interface that exists has its own MTU; a tap has that of the
+/// plan.
 fn adapt(port: &mut PortFeatures, recipe: &Recipe, opened: &Features) {
     port.offload = opened.offload;
     if let Recipe::Packet(..) | Recipe::Host(_) = recipe {

@@ -1,5 +1,6 @@
-//! How what switches know (`datapath::switch::handover`) is written down for the next process: by names instead of numbers, because its
-//! configuration may count differently, and with every key optional, because its version may know others.
+//! How what switches know (`datapath::switch::handover`) is written down for the next process: by
+//! names instead of numbers, because its configuration may count differently, and with every key
+//! optional, because its version may know others.
 
 use control::plan::{Plan, SwitchPlan};
 use datapath::flood::Saved;

@@ -1,4 +1,5 @@
-//! The tables: who has which address. What `levada show tables` prints, and what `GET /v1/tables` answers.
+//! The tables: who has which address. What `levada show tables` prints, and what `GET /v1/tables`
+//! answers.
 
 use crate::worker::LearnedPart;
 use control::names::show_mac;

@@ -1,9 +1,12 @@
-//! `levada top`: who is promised what, who gets it, and who does not; the worst off first, and at whose cost.
+//! `levada top`: who is promised what, who gets it, and who does not; the worst off first, and at
+//! whose cost.
 //!
-//! It compares two reports. What an endpoint or tenant *wants* in the time between them is what it got and what its queue grew by; where
-//! frames waited at both ends, it wanted more than it got. It is *short* where its unmet time grew, which the switch itself
-//! measures (`datapath/src/sched/unmet.rs`). Frames that the queue or its management dropped meanwhile are shown beside it by their reasons. Who
-//! takes most beyond its own guarantee on the same switch in the same direction is named as the one at whose cost.
+//! It compares two reports. What an endpoint or tenant *wants* in the time between them is what it
+//! got and what its queue grew by; where frames waited at both ends, it wanted more than it got. It
+//! is *short* where its unmet time grew, which the switch itself measures
+//! (`datapath/src/sched/unmet.rs`). Frames that the queue or its management dropped meanwhile are
+//! shown beside it by their reasons. Who takes most beyond its own guarantee on the same switch in
+//! the same direction is named as the one at whose cost.
 
 mod terminal;
 
@@ -76,11 +79,13 @@ pub struct Row {
     pub is_short: bool,
     /// By how much it grew.
     pub short_ns: u64,
-    /// What it was short of its guarantee over all of this time, where it was; where it made up for that, nothing.
+    /// What it was short of its guarantee over all of this time, where it was; where it made up for
+    /// that, nothing.
     pub short_bps: u64,
     /// Its unmet time since `levada top` was started.
     pub unmet_ns: u64,
-    /// What 99 of 100 of its frames waited at most that left in this time; `null` for tenants, and where none waited.
+    /// What 99 of 100 of its frames waited at most that left in this time; `null` for tenants, and
+    /// where none waited.
     pub sojourn_p99_ns: Option<u64>,
     /// Frames of it dropped in this time, by reason (for endpoints, with their egress).
     pub drops: BTreeMap<String, u64>,
@@ -101,7 +106,8 @@ impl Row {
 /// Unmet time when it was first seen, by path and direction.
 type Unmet = HashMap<(String, &'static str), u64>;
 
-/// Compares two reports of one daemon. Unmet time counts from what is in `unmet`, or from the first of these reports.
+/// Compares two reports of one daemon. Unmet time counts from what is in `unmet`, or from the first
+/// of these reports.
 pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     let interval_ns = now.now_ns.saturating_sub(before.now_ns).max(1);
     let mut rows: Vec<(Row, u64)> = Vec::new();
@@ -171,7 +177,8 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
 /// Tenants by their paths, with a number each.
 type Figures = Vec<(String, u64)>;
 
-/// Who was short of the processor between two reports, in nanoseconds, and who used most of it, in thousandths.
+/// Who was short of the processor between two reports, in nanoseconds, and who used most of it, in
+/// thousandths.
 fn processor(before: &Report, now: &Report) -> (Figures, Figures) {
     let (mut short, mut users) = (Vec::new(), Vec::new());
     for switch in &now.switches {
@@ -231,12 +238,14 @@ fn row(path: &str, direction: &'static str, before: &SharedReport, now: &SharedR
     (row, unmet_ns)
 }
 
-/// What 99 of 100 frames waited at most that left in between, on the way to the uplink and to neighbours.
+/// What 99 of 100 frames waited at most that left in between, on the way to the uplink and to
+/// neighbours.
 fn waited(before: &SojournReport, now: &SojournReport, lanes: [&LaneReport; 2]) -> Option<u64> {
     now.p99_since(before, lanes[0].sojourn_max_ns.max(lanes[1].sojourn_max_ns))
 }
 
-/// Names, for each that is short, the endpoint of its switch that takes most beyond its own guarantee in the same direction.
+/// Names, for each that is short, the endpoint of its switch that takes most beyond its own
+/// guarantee in the same direction.
 fn blame(rows: &mut [Row]) {
     let place = |row: &Row| (row.path.split('/').next().unwrap_or_default().to_owned(), row.direction);
     let mut most: HashMap<(String, &'static str), (String, u64)> = HashMap::new();
@@ -277,7 +286,8 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
         let cost = row.at_cost_of.iter();
         out.extend(cost.map(|(path, bps)| format!("      most beyond its own: {path}, by {}", rate(*bps))));
     }
-    // What is wider than the smallest terminal goes to the names, as far as they need it, and the rest to the drops.
+    // What is wider than the smallest terminal goes to the names, as far as they need it, and the
+    // rest to the drops.
     let longest = seen.rows.iter().map(|row| row.path.chars().count()).max().unwrap_or(0);
     let path = longest.min(20 + columns.saturating_sub(COLUMNS.into())).max(20);
     let width = path + 4;
@@ -397,7 +407,8 @@ mod tests {
         assert!(text.contains(&format!("used by {tenant} 100 %")), "{text}");
     }
 
-    /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and unmet milliseconds of its egress.
+    /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and
+    /// unmet milliseconds of its egress.
     fn report(seconds: u64, endpoints: &[(&str, u64, u64, u64, u64)]) -> Report {
         let lane = |bytes: u64, waits: u64| {
             serde_json::json!({"frames": 0, "segments": 0, "bytes": 0, "wire_bytes": bytes, "guaranteed_bytes": 0,

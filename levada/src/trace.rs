@@ -1,4 +1,5 @@
-//! `levada trace`: what becomes of real frames, or would become of a described one, stage by stage, with what decided (`docs/howto/watching.md`).
+//! `levada trace`: what becomes of real frames, or would become of a described one, stage by stage,
+//! with what decided (`docs/howto/watching.md`).
 
 mod capture;
 mod described;
@@ -68,7 +69,8 @@ pub struct Traced {
     pub at_ns: Option<u64>,
     /// Its switch.
     pub switch: String,
-    /// `forwarded` or `dropped`: what became of it, as far as can be said when it comes. What waits may still be dropped.
+    /// `forwarded` or `dropped`: what became of it, as far as can be said when it comes. What waits
+    /// may still be dropped.
     pub fate: String,
     /// Why it was dropped.
     pub reason: Option<String>,
@@ -85,7 +87,8 @@ pub struct Traced {
 /// One stage.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
 pub struct TracedStep {
-    /// Its name: `arrive`, `look`, `guard`, `learn`, `enter`, `forward`, `flood`, `queue`, `police`, `emit` or `shortcut`.
+    /// Its name: `arrive`, `look`, `guard`, `learn`, `enter`, `forward`, `flood`, `queue`,
+    /// `police`, `emit` or `shortcut`.
     pub stage: String,
     /// What it did, for people.
     pub text: String,
@@ -167,14 +170,17 @@ impl Traced {
 /// `levada trace`.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// A filter, such as: endpoint red1 and tcp and port 80; with --from the frame: tcp 10.0.0.1:1000 10.0.0.2:80
+    /// A filter, such as: endpoint red1 and tcp and port 80; with --from the frame: tcp
+    /// 10.0.0.1:1000 10.0.0.2:80
     ///
-    /// Words of a filter, joined by "and", "or", "not" and brackets: switch NAME, tenant NAME, endpoint NAME, uplink, forwarded,
-    /// drop [REASON], tcp, udp, icmp, arp, ip, ip6, vlan [ID], and with "src" or "dst" before them or not: ether MAC, host ADDRESS[/LENGTH],
-    /// port NUMBER. Without a filter, all frames.
+    /// Words of a filter, joined by "and", "or", "not" and brackets: switch NAME, tenant NAME,
+    /// endpoint NAME, uplink, forwarded, drop [REASON], tcp, udp, icmp, arp, ip, ip6, vlan [ID],
+    /// and with "src" or "dst" before them or not: ether MAC, host ADDRESS[/LENGTH], port NUMBER.
+    /// Without a filter, all frames.
     #[arg(value_name = "WORD")]
     pub words: Vec<String>,
-    /// Print what would happen to a frame from this endpoint (SWITCH/TENANT/ENDPOINT) or uplink (SWITCH/uplink)
+    /// Print what would happen to a frame from this endpoint (SWITCH/TENANT/ENDPOINT) or uplink
+    /// (SWITCH/uplink)
     #[arg(long, value_name = "PATH", conflicts_with_all = ["count", "seconds"])]
     pub from: Option<String>,
     /// The described frame's destination: a MAC address or an endpoint's path
@@ -201,7 +207,8 @@ pub struct Arguments {
     /// End after so many seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SECONDS)))]
     pub seconds: u32,
-    /// Write the frames to a pcapng file too, for Wireshark and tshark; the comment of a frame is its trace
+    /// Write the frames to a pcapng file too, for Wireshark and tshark; the comment of a frame is
+    /// its trace
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub pcap: Option<PathBuf>,
     #[command(flatten)]
@@ -230,7 +237,8 @@ impl Arguments {
     }
 }
 
-/// Traces, prints what was seen, and writes it to a file. What cannot be written is printed all the same.
+/// Traces, prints what was seen, and writes it to a file. What cannot be written is printed all the
+/// same.
 pub fn trace(arguments: &Arguments) -> Result<(), Failure> {
     let client = Client::new(arguments.instance.name.as_deref())?;
     // Before any frame is waited for.

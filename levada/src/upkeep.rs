@@ -1,5 +1,7 @@
-//! Upkeep: what the worker has no time for. A thread that asks devices for what they dropped, closes those that are lost, opens them again,
-//! writes the log, and tells when an interface that is somebody else's is not what it was. All of these may wait for the kernel's lock on network devices, which is taken for as long as namespaces are deleted.
+//! Upkeep: what the worker has no time for. A thread that asks devices for what they dropped,
+//! closes those that are lost, opens them again, writes the log, and tells when an interface that
+//! is somebody else's is not what it was. All of these may wait for the kernel's lock on network
+//! devices, which is taken for as long as namespaces are deleted.
 
 use crate::carriers::Watchers;
 use crate::hops::Hops;
@@ -25,13 +27,16 @@ use std::time::{Duration, Instant};
 
 /// How long after a loss a device is tried again; twice as long after each failure.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest time between two tries: a namespace that is made anew has its endpoint back within it.
+/// The longest time between two tries: a namespace that is made anew has its endpoint back within
+/// it.
 const LAST_RETRY: Duration = Duration::from_secs(16);
-/// How soon after a change the ways of tunnels are asked for again: neighbours answer within a millisecond or so. Twice as long each time.
+/// How soon after a change the ways of tunnels are asked for again: neighbours answer within a
+/// millisecond or so. Twice as long each time.
 const FIRST_LOOK: Duration = Duration::from_millis(4);
 /// How often every device is asked for what it dropped.
 const ASK: Duration = Duration::from_secs(1);
-/// Log lines about what guests can cause, in each second: events in switches, and what is done with devices.
+/// Log lines about what guests can cause, in each second: events in switches, and what is done with
+/// devices.
 const EVENT_LINES: u32 = 4;
 
 /// What has changed outside.
@@ -55,7 +60,8 @@ pub struct Seen {
     pub device: usize,
     /// How it was opened.
     pub recipe: Recipe,
-    /// What it can do now, and what its line carries where that once was more. `None`: it is gone, or cannot be used as it was.
+    /// What it can do now, and what its line carries where that once was more. `None`: it is gone,
+    /// or cannot be used as it was.
     pub seen: Option<(Features, Option<Rate>)>,
 }
 
@@ -117,8 +123,8 @@ struct Lost {
     failure: String,
 }
 
-/// Whether there may be another line about what guests can cause, of those in the second that began at the
-/// first of `lines`.
+/// Whether there may be another line about what guests can cause, of those in the second that began
+/// at the first of `lines`.
 fn may_say(lines: &mut (Instant, u32)) -> bool {
     if lines.0.elapsed() >= Duration::from_secs(1) {
         *lines = (Instant::now(), 0);
@@ -160,7 +166,8 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Upkeep for the worker behind `inbox` and `bell`, with no devices yet ([`Chore::Devices`]), which sends `news`. What comes to it goes through `chores`.
+    /// Upkeep for the worker behind `inbox` and `bell`, with no devices yet ([`Chore::Devices`]),
+    /// which sends `news`. What comes to it goes through `chores`.
     pub fn new(
         plan: Plan,
         log: Log,
@@ -211,7 +218,8 @@ impl Upkeep {
                 Ok(Chore::Shortage(shortage)) => self.shortage(&shortage),
                 Ok(Chore::Devices { plan, gone, new, done }) => {
                     self.plan = plan;
-                    // Whoever made the change has looked for himself: what was told before may not be what he knows.
+                    // Whoever made the change has looked for himself: what was told before may not
+                    // be what he knows.
                     self.hops.clear();
                     (self.hops_next, self.hops_pause) = (Instant::now() + FIRST_LOOK, FIRST_LOOK);
                     self.forget(&gone);
@@ -307,8 +315,8 @@ impl Upkeep {
         }
     }
 
-    /// Takes note of where devices are by now, and says what has become of them; sets those up that have come
-    /// back to where they should be.
+    /// Takes note of where devices are by now, and says what has become of them; sets those up that
+    /// have come back to where they should be.
     fn look_around(&mut self) {
         for watched in &self.watched {
             let Some(seen) = watched.port.whereabouts() else { continue };
@@ -401,7 +409,8 @@ impl Upkeep {
         self.tell();
     }
 
-    /// Asks for the ways of tunnels, and tells those that are not what they were: each second, and sooner after changes and while an answer is on its way.
+    /// Asks for the ways of tunnels, and tells those that are not what they were: each second, and
+    /// sooner after changes and while an answer is on its way.
     fn look_for_hops(&mut self) {
         if Instant::now() < self.hops_next {
             return;
@@ -429,8 +438,8 @@ impl Upkeep {
         self.hops_next = Instant::now() + self.hops_pause;
     }
 
-    /// Has an ear in each namespace that tunnels leave by, and in each that taken interfaces are in. Where there cannot be one,
-    /// what changes is seen with the next look.
+    /// Has an ear in each namespace that tunnels leave by, and in each that taken interfaces are
+    /// in. Where there cannot be one, what changes is seen with the next look.
     fn listen(&mut self, plan: &Plan) {
         let places = plan.switches.values().filter_map(|switch| switch.underlay.as_ref()?.interface.as_ref());
         let ways = places.map(|(_, netns)| (Subject::Ways, netns.clone()));

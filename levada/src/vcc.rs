@@ -58,7 +58,8 @@ pub struct ConnectionReport {
     pub guest: String,
     /// The peer's.
     pub peer: String,
-    /// `accecn`, `classic` or `plain`: what was negotiated toward the network. `native` and `untouched`: the guest's own.
+    /// `accecn`, `classic` or `plain`: what was negotiated toward the network. `native` and
+    /// `untouched`: the guest's own.
     pub wire: String,
     /// The window that the switch allows, in bytes; `null` where it lowers nothing.
     pub window_bytes: Option<u32>,

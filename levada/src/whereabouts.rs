@@ -1,5 +1,5 @@
-//! Where TAP devices are that somebody has moved, renamed or set down: what upkeep saw last, for reports and
-//! the log.
+//! Where TAP devices are that somebody has moved, renamed or set down: what upkeep saw last, for
+//! reports and the log.
 
 use ports::netns::{Identity, Netns};
 use ports::tap::Whereabouts;
@@ -20,7 +20,8 @@ pub struct DeviceReport {
     pub set_up: bool,
     /// Whether it is up and has a carrier.
     pub carrier: bool,
-    /// The namespace that somebody has moved it to; `null` where it is where the configuration has it.
+    /// The namespace that somebody has moved it to; `null` where it is where the configuration has
+    /// it.
     pub moved: Option<NetnsReport>,
     /// The name that somebody has given it; `null` where it is that of `port`.
     pub renamed: Option<String>,
@@ -35,8 +36,8 @@ pub struct NetnsReport {
     pub name: Option<String>,
     /// Its number: `net:[NUMBER]` in `/proc/PID/ns/net`.
     pub number: u32,
-    /// A process that is in it, where it has no name. The daemon does not look at other processes; `levada
-    /// show` does.
+    /// A process that is in it, where it has no name. The daemon does not look at other processes;
+    /// `levada show` does.
     pub pid: Option<u32>,
 }
 
@@ -52,7 +53,8 @@ impl NetnsReport {
 }
 
 impl DeviceReport {
-    /// What is not as it was made, in words; nothing where all is. The name is chosen by who has the device.
+    /// What is not as it was made, in words; nothing where all is. The name is chosen by who has
+    /// the device.
     #[must_use]
     pub fn text(&self) -> String {
         let moved = self.moved.as_ref().map(|netns| format!("moved to {}", netns.text()));
@@ -66,7 +68,8 @@ impl DeviceReport {
     }
 }
 
-/// Fills in processes of those namespaces that have no name, as far as the caller may look at processes.
+/// Fills in processes of those namespaces that have no name, as far as the caller may look at
+/// processes.
 pub fn find_processes<'a>(devices: impl Iterator<Item = &'a mut DeviceReport>) {
     let nameless = devices.filter_map(|device| device.moved.as_mut());
     let nameless: Vec<_> = nameless.filter(|netns| netns.name.is_none() && netns.pid.is_none()).collect();
@@ -131,7 +134,8 @@ impl Sights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of where a device is. The answer is the report on it, where that is another than before.
+    /// Takes note of where a device is. The answer is the report on it, where that is another than
+    /// before.
     pub fn see(&self, device: usize, seen: &Whereabouts) -> Option<DeviceReport> {
         let mut all = self.lock();
         let All { sights, names } = &mut *all;

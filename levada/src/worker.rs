@@ -1,12 +1,16 @@
-//! The worker: one thread that owns the frame memory, all switches, links and ports of the daemon, and moves every frame.
+//! The worker: one thread that owns the frame memory, all switches, links and ports of the daemon,
+//! and moves every frame.
 //!
-//! Each round of its loop: wait (not at all while somebody has something to do), do what is due (`pump`: what the schedulers let go, what has
-//! arrived over links), then let one port have its turn (`seats.rs`), and do what is due again. At its turn a port is read, unless frames of it are
-//! yet to be made into others; then these are made. So a frame's way through the switch never waits for the reading of other ports, and no
-//! tenant can take the time of others. What a frame costs is charged to whose it is when it is spent.
+//! Each round of its loop: wait (not at all while somebody has something to do), do what is due
+//! (`pump`: what the schedulers let go, what has arrived over links), then let one port have its
+//! turn (`seats.rs`), and do what is due again. At its turn a port is read, unless frames of it are
+//! yet to be made into others; then these are made. So a frame's way through the switch never waits
+//! for the reading of other ports, and no tenant can take the time of others. What a frame costs is
+//! charged to whose it is when it is spent.
 //!
-//! The worker takes no lock, writes no file and no log: other threads ask it by [`Order`], which it answers between two rounds, and it
-//! hands what may take long (closing and opening devices, log lines) to `upkeep` as a [`Chore`].
+//! The worker takes no lock, writes no file and no log: other threads ask it by [`Order`], which it
+//! answers between two rounds, and it hands what may take long (closing and opening devices, log
+//! lines) to `upkeep` as a [`Chore`].
 
 mod agents;
 mod bonds;
@@ -65,21 +69,26 @@ pub use wake::{Bell, Clock, Wake};
 
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
 const BURST: u64 = 32;
-/// Frames read at a turn at least, where so many wait: one or two at a time woke the receiver for each, and with the niceness it had then cost
-/// a sixth of a TCP connection's throughput. A turn that was too long is taken off the next ones.
+/// Frames read at a turn at least, where so many wait: one or two at a time woke the receiver for
+/// each, and with the niceness it had then cost a sixth of a TCP connection's throughput. A turn
+/// that was too long is taken off the next ones.
 const BURST_LEAST: u64 = 4;
-/// Most frames moved before the ports are looked at again, so that their rings (500 frames) do not overflow meanwhile.
+/// Most frames moved before the ports are looked at again, so that their rings (500 frames) do not
+/// overflow meanwhile.
 const PUMP: usize = 64;
-/// Most frames of one switch or link moved before the next has its turn, so that one with a flood does not keep the others waiting.
+/// Most frames of one switch or link moved before the next has its turn, so that one with a flood
+/// does not keep the others waiting.
 const VISIT: usize = 16;
-/// How long to wait for buffers where the pool has none left, in nanoseconds: some frames' time on a fast link.
+/// How long to wait for buffers where the pool has none left, in nanoseconds: some frames' time on
+/// a fast link.
 const STARVED_NS: u64 = 50_000;
 /// How often a port that the switch does not want to read is thought about again, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000;
 /// How often events in switches are handed on, in nanoseconds.
 const EVENTS_NS: u64 = 1_000_000_000;
 
-/// Most that is charged for a turn of the worker's own, in nanoseconds: more than such a turn takes, but where the machine stood still meanwhile.
+/// Most that is charged for a turn of the worker's own, in nanoseconds: more than such a turn
+/// takes, but where the machine stood still meanwhile.
 const MOST_OWN_NS: u64 = 100_000;
 
 /// What is behind a port of a switch.
@@ -290,7 +299,8 @@ impl Worker {
             Task::Port(way @ Way::Device(device)) => {
                 let Device { switch, id, .. } = self.outside.devices[device];
                 let left_ns = self.make(way, (switch, id), credit_ns);
-                // An uplink is read whatever is yet to be copied of it: what is for one endpoint does not wait for that.
+                // An uplink is read whatever is yet to be copied of it: what is for one endpoint
+                // does not wait for that.
                 let switch = &self.units[switch].switch;
                 if left_ns > 0 && !switch.has_work(id) || switch.is_uplink(id) {
                     self.read(device, credit_ns);
@@ -321,7 +331,8 @@ impl Worker {
         self.seats.set_own(self.has_edits() || self.has_counts());
     }
 
-    /// Makes of a port's frames what is yet to be made of them, for so much time, writing included. What of that is left.
+    /// Makes of a port's frames what is yet to be made of them, for so much time, writing included.
+    /// What of that is left.
     fn make(&mut self, way: Way, (switch, id): (usize, PortId), credit_ns: u64) -> u64 {
         let Some(unit) = self.units.get_mut(switch).filter(|unit| unit.switch.has_work(id)) else { return credit_ns };
         let start = self.outside.now;
@@ -375,7 +386,8 @@ impl Worker {
         let start = self.outside.now;
         let way = Way::Device(index);
         let device = &mut self.outside.devices[index];
-        // A device that rests is read again when the switch wants it, whatever the kernel says of it meanwhile.
+        // A device that rests is read again when the switch wants it, whatever the kernel says of
+        // it meanwhile.
         let Some(port) = device.port.as_mut().filter(|_| !device.is_paused) else {
             self.seats.charge(way, self.outside.costs.read.of(1, 0));
             return self.seats.sleep(way);
@@ -386,7 +398,8 @@ impl Worker {
             Err(PortError::Gone(why)) => return self.lose(index, why),
             Err(PortError::Io(_)) => 0,
         };
-        // Where the pool had no more, and not the port, the port will not call again for what it has.
+        // Where the pool had no more, and not the port, the port will not call again for what it
+        // has.
         self.starved = read < burst && self.pool.available().large == 0;
         let unit = &mut self.units[device.switch];
         let mut bytes = 0;
@@ -437,8 +450,8 @@ impl Worker {
         cost_ns
     }
 
-    /// Moves what the switches let go and what has arrived over links: until nothing is due, or [`PUMP`] frames were moved. The next call
-    /// goes on behind where this one stopped.
+    /// Moves what the switches let go and what has arrived over links: until nothing is due, or
+    /// [`PUMP`] frames were moved. The next call goes on behind where this one stopped.
     fn pump(&mut self) {
         let (switches, all) = (self.units.len(), self.units.len() + self.outside.cables.len());
         let (mut moved, mut quiet) = (0, 0);
@@ -591,7 +604,8 @@ impl Outside {
         }
     }
 
-    /// Lets the devices that a switch has written to publish their bursts. Gives a device that is gone.
+    /// Lets the devices that a switch has written to publish their bursts. Gives a device that is
+    /// gone.
     fn flush(&mut self, pool: &mut Pool, switch: &mut Switch) -> Option<usize> {
         let mut lost = None;
         for index in self.written.drain(..) {

@@ -196,7 +196,8 @@ fn the_authority_is_changed_host_by_host() {
     assert_eq!((signer("h1", 1), signer("h2", 1)), (new.clone(), new));
 }
 
-/// Asks whether somebody listens at an address, again and again: the kernel says so when nobody does.
+/// Asks whether somebody listens at an address, again and again: the kernel says so when nobody
+/// does.
 struct Prober {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<(u32, u32)>>,

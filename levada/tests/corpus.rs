@@ -1,5 +1,5 @@
-//! The fuzz corpora of takeovers and of stores, replayed by ordinary tests: what the fuzz targets promise holds for every file there, crashes that
-//! were found and cured included.
+//! The fuzz corpora of takeovers and of stores, replayed by ordinary tests: what the fuzz targets
+//! promise holds for every file there, crashes that were found and cured included.
 
 #[path = "../../fuzz/src/handover.rs"]
 mod handover;

@@ -1,5 +1,6 @@
-//! An etcd as the store of a cluster: daemons find each other, move endpoints, and go on while it is away. Needs Debian's `etcd-server` and
-//! `etcd-client`, no rights: the ports are VDE directories, and every host has an address of its own on loopback.
+//! An etcd as the store of a cluster: daemons find each other, move endpoints, and go on while it
+//! is away. Needs Debian's `etcd-server` and `etcd-client`, no rights: the ports are VDE
+//! directories, and every host has an address of its own on loopback.
 
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -359,7 +360,8 @@ impl Plug {
     }
 }
 
-/// The network between two hosts, as a switch that learns: it sends numbered frames to an endpoint where it was last heard of.
+/// The network between two hosts, as a switch that learns: it sends numbered frames to an endpoint
+/// where it was last heard of.
 struct Network {
     uplinks: [Plug; 2],
     at: usize,
@@ -371,7 +373,8 @@ struct Network {
 impl Network {
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-    /// A frame to the endpoint, in the tenant's VLAN. Says over which uplink the endpoint has spoken since the last one, in reverse ARP.
+    /// A frame to the endpoint, in the tenant's VLAN. Says over which uplink the endpoint has
+    /// spoken since the last one, in reverse ARP.
     fn turn(&mut self) -> Option<usize> {
         let mut announced = None;
         for (side, uplink) in self.uplinks.iter().enumerate() {

@@ -1,12 +1,13 @@
-//! Copies frames between two devices in two namespaces, on one thread, and does nothing else: the yardstick for what a switch between
-//! them costs.
+//! Copies frames between two devices in two namespaces, on one thread, and does nothing else: the
+//! yardstick for what a switch between them costs.
 //!
 //!     copy_loop [--ports] [--packet] NETNS_A DEVICE_A NETNS_B DEVICE_B
 //!
-//! The devices are TAPs, which are made, up and without addresses, and go with the process, however it ends; with `--packet` they are
-//! interfaces that exist, read and written by AF_PACKET. Frames carry their virtio headers and all offloads. The bare loop is poll, read and
-//! write over one buffer. With `--ports` the same is done through the `Port` trait and a frame pool, which shows what those cost.
-//! Says `copy_loop: ready` on standard error.
+//! The devices are TAPs, which are made, up and without addresses, and go with the process, however
+//! it ends; with `--packet` they are interfaces that exist, read and written by AF_PACKET. Frames
+//! carry their virtio headers and all offloads. The bare loop is poll, read and write over one
+//! buffer. With `--ports` the same is done through the `Port` trait and a frame pool, which shows
+//! what those cost. Says `copy_loop: ready` on standard error.
 
 use std::os::fd::BorrowedFd;
 use std::process::ExitCode;

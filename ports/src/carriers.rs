@@ -1,6 +1,8 @@
-//! Carriers: whether interfaces of a namespace have a link, asked of the kernel when it says that a link has changed (rtnetlink(7)).
+//! Carriers: whether interfaces of a namespace have a link, asked of the kernel when it says that a
+//! link has changed (rtnetlink(7)).
 //!
-//! The sockets stay in the namespace that they were made in, so the thread that waits needs no right to enter it.
+//! The sockets stay in the namespace that they were made in, so the thread that waits needs no
+//! right to enter it.
 
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Netlink, News, Which};

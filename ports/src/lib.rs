@@ -1,8 +1,9 @@
 //! Port drivers: where frames enter the switch and leave it.
 //!
-//! A [`Port`] reads frames into the switch's [`Pool`] and writes them out of it, without ever blocking. It knows nothing of tenants,
-//! queues or rates. What a device can be handed is in its [`Features`]; what it cannot, the switch does in software before.
-//! Nearly all unsafe code of the project is in this crate.
+//! A [`Port`] reads frames into the switch's [`Pool`] and writes them out of it, without ever
+//! blocking. It knows nothing of tenants, queues or rates. What a device can be handed is in its
+//! [`Features`]; what it cannot, the switch does in software before. Nearly all unsafe code of the
+//! project is in this crate.
 //!
 //! | driver | locator | what it is |
 //! |---|---|---|
@@ -14,9 +15,9 @@
 //! | [`pcap::PcapInput`], [`pcap::PcapOutput`] | `pcap://FILE` | a capture file, to replay or to write |
 //! | [`pair::pair`] | - | two ports joined in memory, for tests |
 //!
-//! `Port` is a trait object rather than an enum: its calls are one a burst for reading and one a frame for writing, where an indirect
-//! call (about 1 ns) is lost beside a system call (175 ns and up); and a driver, also one of a test, is added without touching
-//! what calls it.
+//! `Port` is a trait object rather than an enum: its calls are one a burst for reading and one a
+//! frame for writing, where an indirect call (about 1 ns) is lost beside a system call (175 ns and
+//! up); and a driver, also one of a test, is added without touching what calls it.
 
 use std::fmt;
 use std::io;
@@ -68,9 +69,10 @@ pub struct Line {
     pub has_carrier: Option<bool>,
 }
 
-/// Bytes after which a driver may end a burst before it has as many frames as asked for: what is read is still in the second-level cache
-/// (512 KiB and up on servers) when it is written. With bursts of 64 frames of 64 KiB a plain copy loop took a fifth more time for each
-/// byte than with ones of 1 to 8.
+/// Bytes after which a driver may end a burst before it has as many frames as asked for: what is
+/// read is still in the second-level cache (512 KiB and up on servers) when it is written. With
+/// bursts of 64 frames of 64 KiB a plain copy loop took a fifth more time for each byte than with
+/// ones of 1 to 8.
 pub const BURST_BYTES: usize = 256 << 10;
 
 /// A port that another thread may have opened.
@@ -78,28 +80,35 @@ pub type AnyPort = Box<dyn Port + Send>;
 
 /// Where frames enter and leave. All methods but [`Port::drops_before_us`] return at once.
 ///
-/// Call order: [`Port::fd`] is waited on; while it is readable (or in error), [`Port::rx`]; [`Port::tx`] at any time, and
-/// [`Port::flush`] after each burst of them; [`Port::drops_before_us`] about once a second, on the handle that [`Port::second`] gives, from a thread that may wait.
+/// Call order: [`Port::fd`] is waited on; while it is readable (or in error), [`Port::rx`];
+/// [`Port::tx`] at any time, and [`Port::flush`] after each burst of them;
+/// [`Port::drops_before_us`] about once a second, on the handle that [`Port::second`] gives, from a
+/// thread that may wait.
 pub trait Port {
-    /// What this port can do. Of a device that is somebody else's, as of the last [`Port::drops_before_us`]; else it does not change.
+    /// What this port can do. Of a device that is somebody else's, as of the last
+    /// [`Port::drops_before_us`]; else it does not change.
     fn features(&self) -> Features;
 
-    /// What its owner may change besides, as of the last [`Port::drops_before_us`]; nothing where Levada is the owner.
+    /// What its owner may change besides, as of the last [`Port::drops_before_us`]; nothing where
+    /// Levada is the owner.
     fn line(&self) -> Line {
         Line::default()
     }
 
-    /// The descriptor that becomes readable when frames wait, and shows an error when the device is gone. `None` where there is nothing
-    /// to wait for: such a port is asked at every turn of the loop.
+    /// The descriptor that becomes readable when frames wait, and shows an error when the device is
+    /// gone. `None` where there is nothing to wait for: such a port is asked at every turn of the
+    /// loop.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Appends up to `burst` frames to `out` and returns how many. `Meta::offload` says what is still to be done to each, with offsets
-    /// from its first byte. Fewer than `burst` and less than [`BURST_BYTES`] in all mean that none waits, or that the pool has no buffer; from
+    /// Appends up to `burst` frames to `out` and returns how many. `Meta::offload` says what is
+    /// still to be done to each, with offsets from its first byte. Fewer than `burst` and less than
+    /// [`BURST_BYTES`] in all mean that none waits, or that the pool has no buffer; from
     /// [`BURST_BYTES`] on, the next call may find more.
     ///
     /// # Errors
-    /// [`PortError`], only where no frame was read: an error that lasts and is met within a burst is returned by the next call.
-    /// After [`PortError::Io`] reading may go on; after [`PortError::Gone`] the port is to be dropped.
+    /// [`PortError`], only where no frame was read: an error that lasts and is met within a burst
+    /// is returned by the next call. After [`PortError::Io`] reading may go on; after
+    /// [`PortError::Gone`] the port is to be dropped.
     fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError>;
 
     /// Hands a frame to the device. The frame is freed in any case.
@@ -108,9 +117,9 @@ pub trait Port {
     /// [`Refused`]: the frame was not taken. [`Refused::reason`] is the counter it belongs to.
     fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused>;
 
-    /// Publishes what [`Port::tx`] has taken since the last call, where `tx` left that to be done for a
-    /// burst at once. Called after each visit that handed frames to the port. Returns whether there was
-    /// something to do: then the time counts as writing.
+    /// Publishes what [`Port::tx`] has taken since the last call, where `tx` left that to be done
+    /// for a burst at once. Called after each visit that handed frames to the port. Returns whether
+    /// there was something to do: then the time counts as writing.
     ///
     /// # Errors
     /// [`Unsent`]: frames that `tx` took and the device did not.
@@ -119,43 +128,47 @@ pub trait Port {
         Ok(false)
     }
 
-    /// Frames lost since the port was opened before the switch could read them: its ring was full, or there was no buffer to read into.
-    /// Takes some tens of microseconds; and where the kernel's lock on network devices is taken, because a namespace is being deleted say,
-    /// as long as that takes.
+    /// Frames lost since the port was opened before the switch could read them: its ring was full,
+    /// or there was no buffer to read into. Takes some tens of microseconds; and where the kernel's
+    /// lock on network devices is taken, because a namespace is being deleted say, as long as that
+    /// takes.
     ///
     /// # Errors
     /// [`PortError::Gone`]: an idle port shows its end here.
     fn drops_before_us(&mut self) -> Result<u64, PortError>;
 
-    /// What has become worse than it could be since the last call, for the log. To be asked after [`Port::drops_before_us`], on the same handle.
+    /// What has become worse than it could be since the last call, for the log. To be asked after
+    /// [`Port::drops_before_us`], on the same handle.
     fn complaint(&mut self) -> Option<String> {
         None
     }
 
-    /// What a process that goes on after this one needs of it ([`Survey`]); nothing where it opens the device anew.
+    /// What a process that goes on after this one needs of it ([`Survey`]); nothing where it opens
+    /// the device anew.
     fn lent(&self) -> Vec<BorrowedFd<'_>> {
         self.fd().into_iter().collect()
     }
 
-    /// What that process knows it by where its descriptor does not say enough: somebody may have moved and
-    /// renamed the device.
+    /// What that process knows it by where its descriptor does not say enough: somebody may have
+    /// moved and renamed the device.
     fn known_as(&self) -> Option<&str> {
         None
     }
 
-    /// Where the device is and what it is like, as of the last [`Port::drops_before_us`]; nothing where it is
-    /// somebody else's, or is none.
+    /// Where the device is and what it is like, as of the last [`Port::drops_before_us`]; nothing
+    /// where it is somebody else's, or is none.
     fn whereabouts(&self) -> Option<&tap::Whereabouts> {
         None
     }
 
-    /// Whether it may be kept while no process serves it. Not an interface that others use as well: they would be cut off.
+    /// Whether it may be kept while no process serves it. Not an interface that others use as well:
+    /// they would be cut off.
     fn may_wait(&self) -> bool {
         true
     }
 
-    /// A second handle on the same device, for another thread to ask for drops. `None` where there is none to be had: such a port answers
-    /// at once. The device stays until both are dropped.
+    /// A second handle on the same device, for another thread to ask for drops. `None` where there
+    /// is none to be had: such a port answers at once. The device stays until both are dropped.
     fn second(&self) -> Option<Box<dyn Port + Send>> {
         None
     }

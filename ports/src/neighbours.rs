@@ -1,11 +1,14 @@
-//! Next hops: over which neighbour of an interface the host reaches others, asked of the kernel (rtnetlink(7)).
+//! Next hops: over which neighbour of an interface the host reaches others, asked of the kernel
+//! (rtnetlink(7)).
 //!
-//! For each destination its route is asked (`RTM_GETROUTE`), then the entry of the next hop in the neighbour table (`RTM_GETNEIGH`). Where
-//! there is no entry, or one that has not been confirmed for a while, the kernel is told that it is in use (`NTF_USE`), as if
-//! a packet were sent: it asks the neighbour by itself, and the next look finds the answer. Nothing of the host's is changed
+//! For each destination its route is asked (`RTM_GETROUTE`), then the entry of the next hop in the
+//! neighbour table (`RTM_GETNEIGH`). Where there is no entry, or one that has not been confirmed
+//! for a while, the kernel is told that it is in use (`NTF_USE`), as if a packet were sent: it asks
+//! the neighbour by itself, and the next look finds the answer. Nothing of the host's is changed
 //! but that, and an entry that its owner made by hand is left alone.
 //!
-//! The kernel says when something changes ([`Changes`]): then is the time to look again, whatever it was.
+//! The kernel says when something changes ([`Changes`]): then is the time to look again, whatever
+//! it was.
 //!
 //! The numbers are those of `linux/rtnetlink.h` and `linux/neighbour.h`.
 
@@ -46,7 +49,8 @@ pub enum Hop {
     NoRoute,
 }
 
-/// Looks at the ways from the address `own` of the host to each of `others`, which are to lead over `interface`.
+/// Looks at the ways from the address `own` of the host to each of `others`, which are to lead over
+/// `interface`.
 ///
 /// # Errors
 /// The namespace or the interface is not there, or the kernel does not answer.

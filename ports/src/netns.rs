@@ -1,9 +1,10 @@
 //! Network namespaces by name or path, and running something inside one.
 //!
-//! A named namespace is a file under `/run/netns` on which the namespace is mounted, as iproute2 makes them (ip-netns(8)). Work inside a
-//! namespace is done on a thread of its own, which enters it with setns(2) and then ends: the caller's namespace never changes. Who has
-//! much to do in many namespaces does it [`roaming`]: one thread that goes from one to the next, because on a busy machine each new
-//! thread may wait tens of milliseconds for a processor.
+//! A named namespace is a file under `/run/netns` on which the namespace is mounted, as iproute2
+//! makes them (ip-netns(8)). Work inside a namespace is done on a thread of its own, which enters
+//! it with setns(2) and then ends: the caller's namespace never changes. Who has much to do in many
+//! namespaces does it [`roaming`]: one thread that goes from one to the next, because on a busy
+//! machine each new thread may wait tens of milliseconds for a processor.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -58,7 +59,8 @@ pub struct Identity {
 }
 
 impl Netns {
-    /// The namespace `NAME` under `/run/netns`, or the one at an absolute path, such as `/proc/PID/ns/net`.
+    /// The namespace `NAME` under `/run/netns`, or the one at an absolute path, such as
+    /// `/proc/PID/ns/net`.
     #[must_use]
     pub fn new(name_or_path: &str) -> Netns {
         Netns(Path::new(DIRECTORY).join(name_or_path), Held::default())
@@ -86,8 +88,9 @@ impl Netns {
         Ok(all)
     }
 
-    /// All namespaces that anything in this mount namespace has a path to, named ones first: mounted ones, and those that processes are
-    /// in, as `/proc/PID/ns/net`. One that nothing but an open descriptor keeps alive has no path and is not among them.
+    /// All namespaces that anything in this mount namespace has a path to, named ones first:
+    /// mounted ones, and those that processes are in, as `/proc/PID/ns/net`. One that nothing but
+    /// an open descriptor keeps alive has no path and is not among them.
     ///
     /// # Errors
     /// `/proc` or `/run/netns` cannot be read.
@@ -103,7 +106,8 @@ impl Netns {
         Ok(all)
     }
 
-    /// Runs `work` in the namespace, on a thread of its own, and waits for it. A panic in it goes on in the caller.
+    /// Runs `work` in the namespace, on a thread of its own, and waits for it. A panic in it goes
+    /// on in the caller.
     ///
     /// # Errors
     /// The namespace does not exist, or may not be entered.
@@ -120,9 +124,9 @@ impl Netns {
         Identity::of(&self.open()?)
     }
 
-    /// The same, kept open: it is there for as long as this value is, also where the right to look at the
-    /// process that it is named by is given up meanwhile. What is meant by the path later may be another
-    /// namespace.
+    /// The same, kept open: it is there for as long as this value is, also where the right to look
+    /// at the process that it is named by is given up meanwhile. What is meant by the path later
+    /// may be another namespace.
     ///
     /// # Errors
     /// It does not exist, or may not be looked at.
@@ -148,7 +152,8 @@ impl Netns {
     /// Makes a new named namespace, with its loopback interface up.
     ///
     /// # Errors
-    /// It exists already, or the process may not: it takes root, or a user and mount namespace of its own.
+    /// It exists already, or the process may not: it takes root, or a user and mount namespace of
+    /// its own.
     pub fn create(name: &str) -> io::Result<Netns> {
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no name of a namespace")));
@@ -197,7 +202,8 @@ impl Identity {
         Ok(Identity { device: status.dev(), inode: status.ino() })
     }
 
-    /// A number that no other namespace has while this one is there: the kernel gives them 32 bits (`ns_common::inum`).
+    /// A number that no other namespace has while this one is there: the kernel gives them 32 bits
+    /// (`ns_common::inum`).
     #[must_use]
     pub fn number(self) -> u32 {
         self.inode as u32
@@ -230,7 +236,8 @@ thread_local! {
     static HOME: RefCell<Option<File>> = const { RefCell::new(None) };
 }
 
-/// A visit of a roaming thread to another namespace; dropping it goes home. A visit within it has a thread of its own again.
+/// A visit of a roaming thread to another namespace; dropping it goes home. A visit within it has a
+/// thread of its own again.
 struct Away(Option<File>);
 
 impl Drop for Away {
@@ -243,7 +250,8 @@ impl Drop for Away {
     }
 }
 
-/// Runs `work` on one thread which enters the namespaces that it needs itself, and waits for it. A panic in it goes on in the caller.
+/// Runs `work` on one thread which enters the namespaces that it needs itself, and waits for it. A
+/// panic in it goes on in the caller.
 pub fn roaming<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         join(scope.spawn(|| {
@@ -254,7 +262,8 @@ pub fn roaming<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Where network namespaces are mounted, by the lines of [`MOUNTS`]: the fourth word is `net:[NUMBER]`, the fifth the place.
+/// Where network namespaces are mounted, by the lines of [`MOUNTS`]: the fourth word is
+/// `net:[NUMBER]`, the fifth the place.
 fn mounted(table: &str) -> Vec<PathBuf> {
     let place = |line: &str| {
         let mut words = line.split(' ').skip(3);
@@ -264,7 +273,8 @@ fn mounted(table: &str) -> Vec<PathBuf> {
     table.lines().filter_map(place).collect()
 }
 
-/// The kernel writes space, tab, newline and backslash in a path as three octal digits behind a backslash.
+/// The kernel writes space, tab, newline and backslash in a path as three octal digits behind a
+/// backslash.
 fn unescape(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
@@ -275,8 +285,8 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Makes the directory, and makes it a shared mount, so that a name taken away here is taken away in every mount namespace: the same
-/// as iproute2 does, under the same lock.
+/// Makes the directory, and makes it a shared mount, so that a name taken away here is taken away
+/// in every mount namespace: the same as iproute2 does, under the same lock.
 fn share_directory() -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORY)?;
     let directory = File::open(DIRECTORY)?;
@@ -294,8 +304,9 @@ fn share_directory() -> io::Result<()> {
 
 /// On a thread that ends afterwards: enters a new namespace and mounts it on the file at `path`.
 fn mount_new_at(path: &Path) -> io::Result<()> {
-    // SAFETY: unsharing is unsound where it takes away what other threads believe they share, such as descriptors; a network
-    // namespace belongs to the calling thread alone, and this thread does nothing else.
+    // SAFETY: unsharing is unsound where it takes away what other threads believe they share, such
+    // as descriptors; a network namespace belongs to the calling thread alone, and this thread does
+    // nothing else.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
     rustix::mount::mount_bind(OWN, path)?;
     let up = Netlink::open().and_then(|mut netlink| netlink.set_up("lo"));
@@ -331,7 +342,8 @@ mod tests {
         let before = thread::current().id();
         let (first, back, nested) = roaming(|| {
             assert_ne!(thread::current().id(), before);
-            // Our own namespace can be entered wherever the process has the right to; elsewhere there is nothing to test.
+            // Our own namespace can be entered wherever the process has the right to; elsewhere
+            // there is nothing to test.
             let own = Netns::new("/proc/self/ns/net");
             let here = thread::current().id();
             let first = own.run(|| thread::current().id() == here);

@@ -1,4 +1,5 @@
-//! Two ports joined in memory: what one is handed, the other reads. For tests of what is built on ports.
+//! Two ports joined in memory: what one is handed, the other reads. For tests of what is built on
+//! ports.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -11,7 +12,8 @@ use crate::{Features, Port, PortError, Refused};
 
 type Queue = Arc<Mutex<VecDeque<(Vec<u8>, Offload)>>>;
 
-/// One end of a pair. The ends may have different pools and be on different threads. When one end is dropped, the other is gone.
+/// One end of a pair. The ends may have different pools and be on different threads. When one end
+/// is dropped, the other is gone.
 #[derive(Debug)]
 pub struct PairPort {
     features: Features,
@@ -20,7 +22,8 @@ pub struct PairPort {
     back: Queue,
 }
 
-/// Two ports, each of which takes `offload` and holds up to `frames` frames that the other has not read yet.
+/// Two ports, each of which takes `offload` and holds up to `frames` frames that the other has not
+/// read yet.
 #[must_use]
 pub fn pair(frames: usize, offload: OffloadSupport) -> (PairPort, PairPort) {
     let features = Features { offload, can_pause: true, reports_drops: true, max_frame: MAX_FRAME };
@@ -36,7 +39,8 @@ impl PairPort {
 }
 
 fn lock(queue: &Queue) -> MutexGuard<'_, VecDeque<(Vec<u8>, Offload)>> {
-    // Every change of the queue is whole: a thread that panicked elsewhere has left nothing half done.
+    // Every change of the queue is whole: a thread that panicked elsewhere has left nothing half
+    // done.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

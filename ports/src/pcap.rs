@@ -1,8 +1,9 @@
 //! `pcap://FILE`: a capture file as a port, to replay one or to write one.
 //!
-//! The classic format (draft-ietf-opsawg-pcap): a header of 24 bytes, then each frame behind 16 bytes with its time and length. Both byte orders
-//! and both resolutions are read; nanoseconds in the machine's order are written. Only Ethernet. A capture carries no offload metadata, so
-//! frames are written and read complete.
+//! The classic format (draft-ietf-opsawg-pcap): a header of 24 bytes, then each frame behind 16
+//! bytes with its time and length. Both byte orders and both resolutions are read; nanoseconds in
+//! the machine's order are written. Only Ethernet. A capture carries no offload metadata, so frames
+//! are written and read complete.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -23,13 +24,15 @@ const RECORD_HEADER_BYTES: usize = 16;
 const VERSION: [u16; 2] = [2, 4];
 /// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
-/// The longest frame that the file's header announces: tcpdump's own default, above every frame of ours.
+/// The longest frame that the file's header announces: tcpdump's own default, above every frame of
+/// ours.
 const SNAP_BYTES: u32 = 262_144;
 
 const FEATURES: Features =
     Features { offload: OffloadSupport::NONE, can_pause: true, reports_drops: false, max_frame: MAX_FRAME };
 
-/// Reads a capture, as fast as it is asked. At its end there are no more frames. What it is handed it refuses.
+/// Reads a capture, as fast as it is asked. At its end there are no more frames. What it is handed
+/// it refuses.
 #[derive(Debug)]
 pub struct PcapInput {
     path: PathBuf,
@@ -84,7 +87,8 @@ impl PcapInput {
         self.ended
     }
 
-    /// Reads the next record's header: the frame's length in the file, and whether it is whole. `None` at the end.
+    /// Reads the next record's header: the frame's length in the file, and whether it is whole.
+    /// `None` at the end.
     fn next_record(&mut self) -> Result<Option<usize>, PortError> {
         while !self.ended {
             let mut header = [0; RECORD_HEADER_BYTES];
@@ -188,7 +192,8 @@ pub struct PcapOutput {
 }
 
 impl PcapOutput {
-    /// Makes the file, or empties it. It grows to at most `limit` bytes; further frames are refused.
+    /// Makes the file, or empties it. It grows to at most `limit` bytes; further frames are
+    /// refused.
     ///
     /// # Errors
     /// The file cannot be written.

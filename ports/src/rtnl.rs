@@ -1,9 +1,10 @@
-//! The few requests of route netlink (rtnetlink(7), netlink(7)) that devices need: look at links, change, move and delete them, give
-//! them addresses; and those that ask for next hops (`neighbours.rs`).
+//! The few requests of route netlink (rtnetlink(7), netlink(7)) that devices need: look at links,
+//! change, move and delete them, give them addresses; and those that ask for next hops
+//! (`neighbours.rs`).
 //!
-//! A [`Netlink`] speaks of the namespace of the thread that opened it. Messages are built and read as bytes in the machine's order; a
-//! request is answered before the call returns. The numbers are those of `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if_addr.h` and
-//! `linux/net_namespace.h`.
+//! A [`Netlink`] speaks of the namespace of the thread that opened it. Messages are built and read
+//! as bytes in the machine's order; a request is answered before the call returns. The numbers are
+//! those of `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if_addr.h` and `linux/net_namespace.h`.
 
 use std::io;
 use std::net::IpAddr;
@@ -107,8 +108,8 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Whether the kernel would ask it anew if something were sent to it. One that somebody has made for good must not be told so: it would
-    /// be made an ordinary one.
+    /// Whether the kernel would ask it anew if something were sent to it. One that somebody has
+    /// made for good must not be told so: it would be made an ordinary one.
     pub fn wants_use(self) -> bool {
         const ASKED_OR_GOOD: u16 =
             libc::NUD_REACHABLE | libc::NUD_DELAY | libc::NUD_PROBE | libc::NUD_NOARP | libc::NUD_PERMANENT;
@@ -183,8 +184,8 @@ impl Netlink {
         self.tell(&mut Message::link(libc::RTM_DELLINK, 0, Which::Index(index)))
     }
 
-    /// Gives an interface an address; one that it has already is left. An IPv6 address is used at once, without looking for
-    /// duplicates: it is the configuration's word.
+    /// Gives an interface an address; one that it has already is left. An IPv6 address is used at
+    /// once, without looking for duplicates: it is the configuration's word.
     pub fn add_address(&mut self, index: i32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let (family, bytes) = octets(address);
         let flags = if address.is_ipv6() { libc::IFA_F_NODAD as u8 } else { 0 };
@@ -197,10 +198,12 @@ impl Netlink {
         self.tell(&mut request)
     }
 
-    /// The route to `to`, from the own address `from` where one is given; `None` where there is none.
+    /// The route to `to`, from the own address `from` where one is given; `None` where there is
+    /// none.
     pub fn route(&mut self, to: IpAddr, from: Option<IpAddr>) -> io::Result<Option<Route>> {
         let mut request = Message::new(libc::RTM_GETROUTE, 0);
-        // struct rtmsg: family, lengths of the destination's and the source's prefix, and what is answered; flags.
+        // struct rtmsg: family, lengths of the destination's and the source's prefix, and what is
+        // answered; flags.
         let (family, to) = octets(to);
         let from = from.map(|from| octets(from).1);
         let bits = |address: &[u8]| address.len() as u8 * 8;
@@ -248,7 +251,8 @@ impl Netlink {
         self.tell(&mut Message::neighbour(libc::RTM_NEWNEIGH, flags, index, libc::NTF_USE, address))
     }
 
-    /// The id by which this socket's namespace calls another; the kernel gives it one where it has none.
+    /// The id by which this socket's namespace calls another; the kernel gives it one where it has
+    /// none.
     pub fn id_of(&mut self, netns: BorrowedFd<'_>) -> io::Result<i32> {
         let mut request = Message::new(libc::RTM_NEWNSID, 0);
         request.0.extend_from_slice(&[0; 4]); // struct rtgenmsg, padded
@@ -316,7 +320,8 @@ impl Netlink {
     }
 }
 
-/// What the kernel says by itself when the ways of a namespace change: links, addresses, routes, neighbours.
+/// What the kernel says by itself when the ways of a namespace change: links, addresses, routes,
+/// neighbours.
 pub(crate) struct News(OwnedFd);
 
 impl News {
@@ -330,7 +335,8 @@ impl News {
     /// Links, with their carriers.
     pub const LINKS: i32 = libc::RTMGRP_LINK;
 
-    /// Receives what changes from now on in the namespace of the calling thread, of these multicast groups.
+    /// Receives what changes from now on in the namespace of the calling thread, of these multicast
+    /// groups.
     pub fn open(groups: i32) -> io::Result<News> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -338,7 +344,8 @@ impl News {
         Ok(News(socket))
     }
 
-    /// Waits for news as long as `patience`. What they are is not told, and all that there are count as one.
+    /// Waits for news as long as `patience`. What they are is not told, and all that there are
+    /// count as one.
     pub fn wait(&self, patience: Duration) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
         match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
@@ -477,7 +484,8 @@ fn parse_route(body: &[u8]) -> Option<Route> {
         match kind {
             libc::RTA_OIF => route.interface = i32_at(value, 0)?,
             libc::RTA_GATEWAY => route.gateway = address(value),
-            // A gateway of the other family, after the number of that: IPv4 by way of an IPv6 neighbour.
+            // A gateway of the other family, after the number of that: IPv4 by way of an IPv6
+            // neighbour.
             RTA_VIA => route.gateway = address(value.get(2..)?),
             _ => {}
         }

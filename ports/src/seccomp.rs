@@ -1,18 +1,19 @@
-//! Filters of system calls, one thread at a time: seccomp(2), `linux/seccomp.h` and `linux/filter.h`.
+//! Filters of system calls, one thread at a time: seccomp(2), `linux/seccomp.h` and
+//! `linux/filter.h`.
 //!
-//! A filter is a list of the calls that a thread may make ([`Rule`]); all others fail with EPERM, and the
-//! thread goes on. What it starts has the same filter, and no thread gets rid of one. It is a program of a
-//! few instructions for each call, assembled by hand and loaded by a plain system call: a library for that
-//! would be larger than what it replaces.
+//! A filter is a list of the calls that a thread may make ([`Rule`]); all others fail with EPERM,
+//! and the thread goes on. What it starts has the same filter, and no thread gets rid of one. It is
+//! a program of a few instructions for each call, assembled by hand and loaded by a plain system
+//! call: a library for that would be larger than what it replaces.
 //!
-//! Three answers are not EPERM's. A call whose number is above [`NEWEST`] is one that this list has never
-//! known: to it the answer is ENOSYS, with which libraries go back to what they did before there was such a
-//! call. The same is true of clone3(2), whose flags lie in memory, where no filter looks: with ENOSYS,
-//! clone(2) is made instead. And a call in another architecture's numbers (a 32 bit program's) is refused
-//! whatever it is.
+//! Three answers are not EPERM's. A call whose number is above [`NEWEST`] is one that this list has
+//! never known: to it the answer is ENOSYS, with which libraries go back to what they did before
+//! there was such a call. The same is true of clone3(2), whose flags lie in memory, where no filter
+//! looks: with ENOSYS, clone(2) is made instead. And a call in another architecture's numbers (a 32
+//! bit program's) is refused whatever it is.
 //!
-//! The kernel keeps by itself which calls a filter allows whatever their arguments are (Linux 5.11), so the
-//! calls that move frames do not run it.
+//! The kernel keeps by itself which calls a filter allows whatever their arguments are (Linux
+//! 5.11), so the calls that move frames do not run it.
 
 use std::ffi::c_long;
 use std::io;
@@ -27,15 +28,15 @@ const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: Option<u32> = None;
 
-/// The last call that was known when this was written: `file_setattr` of Linux 6.17. The same number
-/// everywhere; on x86-64 the old calls of x32, which begin at 2^30, are above it.
+/// The last call that was known when this was written: `file_setattr` of Linux 6.17. The same
+/// number everywhere; on x86-64 the old calls of x32, which begin at 2^30, are above it.
 const NEWEST: u32 = 469;
 
 /// `SECCOMP_SET_MODE_FILTER`.
 const SET_MODE_FILTER: libc::c_uint = 1;
-/// `SECCOMP_FILTER_FLAG_SPEC_ALLOW`: before Linux 5.16 a filter would turn off speculation for its thread,
-/// which costs far more than the filter. It would protect nothing here: the threads of a process have one
-/// memory.
+/// `SECCOMP_FILTER_FLAG_SPEC_ALLOW`: before Linux 5.16 a filter would turn off speculation for its
+/// thread, which costs far more than the filter. It would protect nothing here: the threads of a
+/// process have one memory.
 const SPECULATE: libc::c_uint = 1 << 2;
 /// What a program answers (`SECCOMP_RET_*`): let it pass, or fail with an error in the lower half.
 const ALLOW: u32 = 0x7fff_0000;
@@ -49,7 +50,8 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER: u16 = 0x25;
 const ANSWER: u16 = 0x06;
 
-/// Offsets in `struct seccomp_data`: number, architecture, and the first of six arguments of 64 bits.
+/// Offsets in `struct seccomp_data`: number, architecture, and the first of six arguments of 64
+/// bits.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -63,8 +65,8 @@ pub enum Rule {
     Where(c_long, &'static [Check]),
 }
 
-/// Something about an argument. The kernel reads those that are checked as 32 bits, so only these are looked
-/// at.
+/// Something about an argument. The kernel reads those that are checked as 32 bits, so only these
+/// are looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     /// Which, from 0.
@@ -84,7 +86,8 @@ fn answer(what: u32) -> libc::sock_filter {
     instruction(ANSWER, 0, 0, what)
 }
 
-/// The program that lets calls pass by `rules`. Where several are of one call, it passes by any of them.
+/// The program that lets calls pass by `rules`. Where several are of one call, it passes by any of
+/// them.
 fn program(architecture: u32, rules: &[Rule]) -> Vec<libc::sock_filter> {
     let (refused, unknown) = (FAIL | libc::EPERM as u32, FAIL | libc::ENOSYS as u32);
     let mut program = vec![
@@ -102,8 +105,8 @@ fn program(architecture: u32, rules: &[Rule]) -> Vec<libc::sock_filter> {
             Rule::Always(call) => (*call, &[]),
             Rule::Where(call, checks) => (*call, checks),
         };
-        // From behind: what does not hold leads to the end, where the number is loaded again for the next
-        // rule.
+        // From behind: what does not hold leads to the end, where the number is loaded again for
+        // the next rule.
         let mut body = vec![answer(ALLOW), instruction(LOAD, 0, 0, NUMBER)];
         for Check { argument, mask, values } in checks.iter().rev() {
             let mut check = vec![instruction(LOAD, 0, 0, ARGUMENTS + 8 * argument), instruction(AND, 0, 0, *mask)];
@@ -126,15 +129,15 @@ fn program(architecture: u32, rules: &[Rule]) -> Vec<libc::sock_filter> {
 /// no_new_privs.
 ///
 /// # Errors
-/// The kernel has no seccomp, another filter forbids it, or this kind of machine's calls are not known:
-/// nothing is changed.
+/// The kernel has no seccomp, another filter forbids it, or this kind of machine's calls are not
+/// known: nothing is changed.
 pub fn restrict(rules: &[&[Rule]]) -> io::Result<()> {
     let architecture = ARCHITECTURE.ok_or(io::ErrorKind::Unsupported)?;
     let mut program = program(architecture, &rules.concat());
     let length = program.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel reads `len` instructions, which the vector has and which outlive the call; it
-    // changes nothing of this process's memory.
+    // SAFETY: the kernel reads `len` instructions, which the vector has and which outlive the call;
+    // it changes nothing of this process's memory.
     let result = unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, SPECULATE, &raw const program) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,11 +1,11 @@
-//! What there is already when devices are opened: descriptors that an earlier process left, and the devices of all instances, wherever
-//! they are.
+//! What there is already when devices are opened: descriptors that an earlier process left, and the
+//! devices of all instances, wherever they are.
 //!
-//! What a descriptor is open on is asked of the kernel, so that it needs no description, and none can be
-//! wrong: a packet socket has an interface and a namespace, a link an id that is found at its interface's
-//! hook, a directory is the same as another by device and inode, and a socket that listens has a path. A TAP
-//! has a name and a namespace, but both may be others than they were: of it the earlier process says what it
-//! knew it by. What nobody takes is closed with the survey.
+//! What a descriptor is open on is asked of the kernel, so that it needs no description, and none
+//! can be wrong: a packet socket has an interface and a namespace, a link an id that is found at
+//! its interface's hook, a directory is the same as another by device and inode, and a socket that
+//! listens has a path. A TAP has a name and a namespace, but both may be others than they were: of
+//! it the earlier process says what it knew it by. What nobody takes is closed with the survey.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -20,8 +20,8 @@ use crate::packet;
 use crate::rtnl::Link;
 use crate::tap::{self, TapOptions};
 
-/// See the module. Looking for the devices of all instances is done once for all, when the first is wanted: looking for each of 100 by itself
-/// in 100 namespaces took seconds.
+/// See the module. Looking for the devices of all instances is done once for all, when the first is
+/// wanted: looking for each of 100 by itself in 100 namespaces took seconds.
 #[derive(Default)]
 pub struct Survey {
     inherited: RefCell<Vec<Inherited>>,
@@ -57,15 +57,16 @@ impl AsFd for Inherited {
 }
 
 impl Survey {
-    /// A survey that knows descriptors of an earlier process, and namespaces without a name where devices may
-    /// be, too.
+    /// A survey that knows descriptors of an earlier process, and namespaces without a name where
+    /// devices may be, too.
     #[must_use]
     pub fn of(inherited: Vec<Inherited>, elsewhere: Vec<Netns>) -> Survey {
         Survey { inherited: RefCell::new(inherited), elsewhere, known: OnceCell::new() }
     }
 
-    /// Takes note of all that will be asked for. What a descriptor was known as and nobody asks for, it is
-    /// not called any more: it may be had by the name and the namespace that its device has now.
+    /// Takes note of all that will be asked for. What a descriptor was known as and nobody asks
+    /// for, it is not called any more: it may be had by the name and the namespace that its device
+    /// has now.
     pub fn expect(&self, wanted: &BTreeSet<String>) {
         for inherited in self.inherited.borrow_mut().iter_mut() {
             inherited.known_as.take_if(|known_as| !wanted.contains(known_as));
@@ -79,8 +80,8 @@ impl Survey {
         Some((inherited.swap_remove(at).fd, said))
     }
 
-    /// That of a TAP device, wherever the device is by now. Of those of which nothing was said, that of the
-    /// device which has the name and is where it should be.
+    /// That of a TAP device, wherever the device is by now. Of those of which nothing was said,
+    /// that of the device which has the name and is where it should be.
     pub(crate) fn tap(&self, options: &TapOptions) -> Option<OwnedFd> {
         let known_as = options.known_as();
         let is_known =

@@ -1,5 +1,6 @@
-//! The header that TAP and AF_PACKET carry beside each frame: `struct virtio_net_hdr`, virtio 1.2, section 5.1.6, in the byte order of
-//! the machine (the "legacy" form, which a TAP uses until it is told otherwise).
+//! The header that TAP and AF_PACKET carry beside each frame: `struct virtio_net_hdr`, virtio 1.2,
+//! section 5.1.6, in the byte order of the machine (the "legacy" form, which a TAP uses until it is
+//! told otherwise).
 //!
 //! | bytes | field |
 //! |---|---|
@@ -23,12 +24,14 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// Bytes that the kernel is asked to lay out in one piece where the headers' length is unknown: Ethernet, a VLAN tag, the longest IPv4
-/// and TCP headers (138) are rare beyond it, and it pulls in the rest when needed.
+/// Bytes that the kernel is asked to lay out in one piece where the headers' length is unknown:
+/// Ethernet, a VLAN tag, the longest IPv4 and TCP headers (138) are rare beyond it, and it pulls in
+/// the rest when needed.
 const USUAL_HEADERS: usize = 128;
 
-/// What a header says. Nothing in it is believed yet: `segment::check_offload` compares it with the frame. A kind of segmentation
-/// that is not known here becomes one into segments of 0 bytes, which that check refuses, so that the frame is dropped with a counter.
+/// What a header says. Nothing in it is believed yet: `segment::check_offload` compares it with the
+/// frame. A kind of segmentation that is not known here becomes one into segments of 0 bytes, which
+/// that check refuses, so that the frame is dropped with a counter.
 #[must_use]
 pub fn decode(header: &[u8; HEADER_BYTES]) -> Offload {
     let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
@@ -79,20 +82,22 @@ pub fn encode(offload: &Offload, bytes: &[u8]) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Length of the headers. Without it the kernel lays out the whole frame in one piece, which for 64 KiB is slow and fails when
-/// memory is fragmented; more than the frame's length is refused.
+/// Length of the headers. Without it the kernel lays out the whole frame in one piece, which for 64
+/// KiB is slow and fails when memory is fragmented; more than the frame's length is refused.
 fn header_bytes(offload: &Offload, bytes: &[u8]) -> u16 {
     let transport = usize::from(offload.csum_start);
     let headers = match offload.gso {
         Gso::Udp if offload.needs_csum => transport + 8,
-        // The upper half of TCP's byte 12 is its header's length in words of 4 bytes (RFC 9293, section 3.1).
+        // The upper half of TCP's byte 12 is its header's length in words of 4 bytes (RFC 9293,
+        // section 3.1).
         Gso::Tcp4 | Gso::Tcp6 if offload.needs_csum => {
             let words = bytes.get(transport + 12).map_or(5, |byte| usize::from(byte >> 4));
             transport + words * 4
         }
         _ => USUAL_HEADERS,
     };
-    // Both bounds fit: a frame is at most 65557 bytes, and what does not fit 16 bits is only a hint.
+    // Both bounds fit: a frame is at most 65557 bytes, and what does not fit 16 bits is only a
+    // hint.
     headers.min(bytes.len()).min(usize::from(u16::MAX)) as u16
 }
 

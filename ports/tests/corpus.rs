@@ -1,5 +1,6 @@
-//! The fuzz corpora of VDE requests and of machines' messages and rings, replayed by ordinary tests: the seeds of the first are written down here, and
-//! what the fuzz targets promise holds for every file there, crashes that were found and cured included.
+//! The fuzz corpora of VDE requests and of machines' messages and rings, replayed by ordinary
+//! tests: the seeds of the first are written down here, and what the fuzz targets promise holds for
+//! every file there, crashes that were found and cured included.
 //!
 //! `LEVADA_REGENERATE=1 cargo test -p ports --test corpus` writes the seeds anew.
 

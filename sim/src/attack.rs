@@ -1,5 +1,5 @@
-//! Attack: frames that no honest host sends. Each kind is something that a switch between strangers must survive, and must not let
-//! through to another tenant, nor at another tenant's cost.
+//! Attack: frames that no honest host sends. Each kind is something that a switch between strangers
+//! must survive, and must not let through to another tenant, nor at another tenant's cost.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,23 +15,29 @@ use crate::random::Random;
 pub enum Kind {
     /// Malformed, spoofed and reserved frames of every kind that is known here, at random.
     Any,
-    /// TCP frames of almost 64 KiB in segments of so many bytes of payload: work for who has to cut them.
+    /// TCP frames of almost 64 KiB in segments of so many bytes of payload: work for who has to cut
+    /// them.
     Crumbs(u16),
-    /// Datagrams of almost 64 KiB in all, in segments of 1400 bytes, to a group: work for who has to copy them.
+    /// Datagrams of almost 64 KiB in all, in segments of 1400 bytes, to a group: work for who has
+    /// to copy them.
     Group,
     /// The shortest frames, to the receiver.
     Shortest,
-    /// One datagram, or several as one frame, with so many bytes in all to an address outside that nobody has: they wait for the uplink.
+    /// One datagram, or several as one frame, with so many bytes in all to an address outside that
+    /// nobody has: they wait for the uplink.
     Outward(u32),
     /// Frames from the receiver's MAC address to nobody, so that what is for it comes here.
     MacTheft,
-    /// Neighbour advertisements that give the receiver's link-local address to the sender (RFC 4861 section 4.4).
+    /// Neighbour advertisements that give the receiver's link-local address to the sender (RFC 4861
+    /// section 4.4).
     LinkLocalTheft,
-    /// The one honest kind: neighbour advertisements of the sender's own link-local address, as routers send them.
+    /// The one honest kind: neighbour advertisements of the sender's own link-local address, as
+    /// routers send them.
     Announcement,
     /// The shortest frames, to everybody.
     Broadcast,
-    /// Control protocols of switches, by which others believe that a switch is here: CDP and its kin, PVST+, MVRP.
+    /// Control protocols of switches, by which others believe that a switch is here: CDP and its
+    /// kin, PVST+, MVRP.
     Control,
 }
 
@@ -44,7 +50,8 @@ const NOBODY: Mac = Mac([0x02, 0x0e, 0x0e, 0x0e, 0x0e, 0x0e]);
 /// The EtherType for local experiments (IEEE 802).
 const EXPERIMENT: u16 = 0x88b5;
 
-/// The link-local address by which neighbours know a host. It is not made from its MAC address, so it says nothing about whose it is.
+/// The link-local address by which neighbours know a host. It is not made from its MAC address, so
+/// it says nothing about whose it is.
 #[must_use]
 pub fn link_local(address: &Address) -> Ipv6Addr {
     let [a, b, c, d] = address.ip.octets().map(u16::from);

@@ -1,7 +1,8 @@
 //! Chaos: a random network from a seed, with random traffic and faults.
 //!
-//! Faults and attacks end at a stated time, traffic a while later, and then there is silence: so that a test can ask for
-//! safety all along, for progress once the faults are over, and for empty queues in the end.
+//! Faults and attacks end at a stated time, traffic a while later, and then there is silence: so
+//! that a test can ask for safety all along, for progress once the faults are over, and for empty
+//! queues in the end.
 
 use datapath::aqm::{At, Discipline, Step};
 use datapath::guard::Identity;
@@ -31,7 +32,8 @@ const RECOVERY_NS: u64 = 1_500_000_000;
 /// Lives through the network of a seed: a report, or what broke and in which network.
 ///
 /// # Errors
-/// A violation of safety, a connection that stands still after the faults, or frames that are left in the end.
+/// A violation of safety, a connection that stands still after the faults, or frames that are left
+/// in the end.
 pub fn survive(seed: u64) -> Result<String, String> {
     let (site, topology) = topology(seed);
     let network = format!("{site:#?}\n{:#?}\n{:#?}", topology.flows, topology.faults);
@@ -63,8 +65,8 @@ fn run(site: &Site, mut world: World) -> Result<World, String> {
     Ok(world)
 }
 
-/// Whether a connection must make progress: not where ingress is policed, which is known to wreck TCP, nor where an end of it, or of its
-/// tenant's share, is taken up by one who reacts to nothing.
+/// Whether a connection must make progress: not where ingress is policed, which is known to wreck
+/// TCP, nor where an end of it, or of its tenant's share, is taken up by one who reacts to nothing.
 fn must_move(site: &Site, topology: &Topology, spec: &FlowSpec) -> bool {
     let tenant = |host: usize| topology.hosts[host].tenant;
     let stubborn = |other: &FlowSpec| {
@@ -143,7 +145,8 @@ fn site(random: &mut Random) -> Site {
     }
 }
 
-/// Up to 1:10 at each level: so that even the least is worth some frames a second, and a test may ask everyone for progress.
+/// Up to 1:10 at each level: so that even the least is worth some frames a second, and a test may
+/// ask everyone for progress.
 fn weight(random: &mut Random) -> u32 {
     *random.pick(&[1, 1, 2, 3, 10])
 }
@@ -196,7 +199,8 @@ fn udp(rate: Rate, random: &mut Random) -> Traffic {
     Traffic::Udp { rate: Rate(random.range(fastest / 20, fastest)), frame, train, on_off_ns }
 }
 
-/// An endpoint of the switch under test is taken away and comes back, or gets another share for a while; or a stranger comes and goes.
+/// An endpoint of the switch under test is taken away and comes back, or gets another share for a
+/// while; or a stranger comes and goes.
 fn changes(topology: &mut Topology, random: &mut Random) {
     let program = &topology.switches[0];
     let at = random.range(0, FAULTS_END_NS);

@@ -1,9 +1,11 @@
 //! Costs: how long a worker is busy with what it does, in virtual time.
 //!
-//! The switch's own work is counted in instructions, by callgrind (valgrind.org) and without I/O: the difference of two runs of `levada-sim work`
-//! with different numbers of operations (`sim/tests/costs.rs` counts again). What the kernel does in a read and a write of a TAP device cannot be
-//! counted in a virtual machine; it is measured. Both in nanoseconds are those of one machine, so that a simulation repeats; that a live worker
-//! measures the same where it runs, by the speed of there, is a test (`levada/tests/daemon/costs.rs`).
+//! The switch's own work is counted in instructions, by callgrind (valgrind.org) and without I/O:
+//! the difference of two runs of `levada-sim work` with different numbers of operations
+//! (`sim/tests/costs.rs` counts again). What the kernel does in a read and a write of a TAP device
+//! cannot be counted in a virtual machine; it is measured. Both in nanoseconds are those of one
+//! machine, so that a simulation repeats; that a live worker measures the same where it runs, by
+//! the speed of there, is a test (`levada/tests/daemon/costs.rs`).
 
 pub mod work;
 
@@ -16,10 +18,12 @@ pub const CUT_BYTE_MILLI: u64 = 1600;
 /// For a copy of a short frame that goes to many, with its way out.
 pub const COPY_INSTRUCTIONS: u64 = 1135;
 
-/// What an instruction took on the machine of the table (two virtual cores of an AMD EPYC), in nanoseconds.
+/// What an instruction took on the machine of the table (two virtual cores of an AMD EPYC), in
+/// nanoseconds.
 const INSTRUCTION_NS: f64 = 0.23;
-/// Reading a frame from a TAP device there, and writing one, which runs the receiver's network stack: a live worker said 2.96 us for 60 bytes and
-/// 8.9 us for 64 KiB, the switch's part included, of which writing is two thirds.
+/// Reading a frame from a TAP device there, and writing one, which runs the receiver's network
+/// stack: a live worker said 2.96 us for 60 bytes and 8.9 us for 64 KiB, the switch's part
+/// included, of which writing is two thirds.
 const READ: Cost = Cost::new(900, 40);
 const WRITE: Cost = Cost::new(1_800, 50);
 /// Copying a byte within the switch: as reading one.
@@ -27,7 +31,8 @@ const COPY_BYTE_PS: u64 = 40;
 /// A round of the loop: the clock, and a look whether anything has come.
 const ROUND_NS: u64 = 400;
 
-/// What an operation costs: so much for it, and so much for each byte, in picoseconds, so that a byte has more than one digit.
+/// What an operation costs: so much for it, and so much for each byte, in picoseconds, so that a
+/// byte has more than one digit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     /// Whatever its length, in picoseconds.

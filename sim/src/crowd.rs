@@ -1,9 +1,11 @@
 //! Crowd: a model of traffic as flows, for more hosts than frames can be simulated of.
 //!
-//! The agents are the real ones, their mail is too. Everything else is a fluid in ticks of a millisecond: a pair sends what it wants, or
-//! what its limit lets it; the fabric's port to each host is a bounded queue that loses what does not fit and serves all in it in
-//! proportion (as a FIFO does on the average); the host's ingress scheduler gives each endpoint what the fluid model says. There are
-//! no frames, no congestion control and no contention at senders: who wants more than there is, wants it for ever.
+//! The agents are the real ones, their mail is too. Everything else is a fluid in ticks of a
+//! millisecond: a pair sends what it wants, or what its limit lets it; the fabric's port to each
+//! host is a bounded queue that loses what does not fit and serves all in it in proportion (as a
+//! FIFO does on the average); the host's ingress scheduler gives each endpoint what the fluid model
+//! says. There are no frames, no congestion control and no contention at senders: who wants more
+//! than there is, wants it for ever.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,7 +69,8 @@ struct Host {
     /// The pairs that send to it.
     pairs: Vec<usize>,
     shares: Vec<Share>,
-    /// By endpoint: bytes that wait at the ingress queue, that were delivered, and Gatekeeper's limit of all that it sends.
+    /// By endpoint: bytes that wait at the ingress queue, that were delivered, and Gatekeeper's
+    /// limit of all that it sends.
     backlog: Vec<f64>,
     delivered: Vec<f64>,
     brakes: Vec<Option<Rate>>,
@@ -93,8 +96,8 @@ fn address((host, endpoint): (usize, usize)) -> Mac {
 }
 
 impl Crowd {
-    /// The crowd at time zero. Endpoint `e` of host `h` belongs to tenant `h - offset(e)`, so that each tenant is on as many hosts as it has
-    /// endpoints, strewn over all.
+    /// The crowd at time zero. Endpoint `e` of host `h` belongs to tenant `h - offset(e)`, so that
+    /// each tenant is on as many hosts as it has endpoints, strewn over all.
     #[must_use]
     pub fn new(spec: CrowdSpec) -> Crowd {
         let mut random = Random::new(spec.seed);
@@ -139,8 +142,9 @@ impl Crowd {
         crowd
     }
 
-    /// Who sends to whom. Of what is on one host in [`HOT`] some of its tenant's others want much, and so there is too much for those hosts; to
-    /// one of the rest each sends little. A sender's own link is never the bottleneck.
+    /// Who sends to whom. Of what is on one host in [`HOT`] some of its tenant's others want much,
+    /// and so there is too much for those hosts; to one of the rest each sends little. A sender's
+    /// own link is never the bottleneck.
     fn meet(&mut self, offsets: &[usize], random: &mut Random) {
         let (hosts, endpoints) = (self.spec.hosts, self.spec.endpoints);
         let most = self.spec.rate.0 as f64 / (endpoints * PEERS) as f64;
@@ -274,7 +278,8 @@ impl Crowd {
         }
     }
 
-    /// What arrived waits for the ingress scheduler, which gives each endpoint its share of what is drained.
+    /// What arrived waits for the ingress scheduler, which gives each endpoint its share of what is
+    /// drained.
     fn deliver(&mut self, host: usize, arrived: &[f64], seconds: f64) {
         let there: Vec<f64> = self.hosts[host].backlog.iter().zip(arrived).map(|(a, b)| a + b).collect();
         let rate = self.spec.rate.0 as f64;
@@ -365,7 +370,8 @@ impl Crowd {
 
 /// Others of its tenant that an endpoint sends to at most.
 const PEERS: usize = 4;
-/// One host in so many is hot, and how often another endpoint of the tenant wants something of one there, in millionths.
+/// One host in so many is hot, and how often another endpoint of the tenant wants something of one
+/// there, in millionths.
 const HOT: usize = 10;
 const WANTED_PPM: u32 = 200_000;
 /// Bound of an ingress queue.

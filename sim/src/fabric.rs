@@ -1,11 +1,13 @@
 //! Fabric: the network's switch between several machines.
 //!
-//! It forwards by destination address. The queue on each of its output ports is that of the link behind the port, whose size, discipline and
-//! rate are the link's. What it has no port for is lost; it floods nothing.
+//! It forwards by destination address. The queue on each of its output ports is that of the link
+//! behind the port, whose size, discipline and rate are the link's. What it has no port for is
+//! lost; it floods nothing.
 //!
-//! Every frame takes a random time to get through, up to [`FabricConfig::latency_ns`], without overtaking another from its port. Without that,
-//! senders of the same rate stay in step for ever, and a full queue always finds room for the same of them and never for the others
-//! (Floyd and Jacobson, "On traffic phase effects in packet-switched gateways", 1991, whose remedy this is).
+//! Every frame takes a random time to get through, up to [`FabricConfig::latency_ns`], without
+//! overtaking another from its port. Without that, senders of the same rate stay in step for ever,
+//! and a full queue always finds room for the same of them and never for the others (Floyd and
+//! Jacobson, "On traffic phase effects in packet-switched gateways", 1991, whose remedy this is).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +23,8 @@ use crate::topology::Plug;
 pub struct FabricConfig {
     /// For each port, the addresses behind it.
     pub ports: Vec<Vec<Mac>>,
-    /// The most that a frame takes to get through, in nanoseconds: the time of a full frame on the wire is enough.
+    /// The most that a frame takes to get through, in nanoseconds: the time of a full frame on the
+    /// wire is enough.
     pub latency_ns: u64,
 }
 
@@ -32,7 +35,8 @@ pub struct Fabric {
     random: Random,
     ports: Vec<Port>,
     by_address: BTreeMap<Mac, usize>,
-    /// What is under way, by when it is through and a number that keeps the order, with the port that it leaves by.
+    /// What is under way, by when it is through and a number that keeps the order, with the port
+    /// that it leaves by.
     under_way: BTreeMap<(Instant, u64), (usize, Frame)>,
     number: u64,
 }

@@ -1,4 +1,5 @@
-//! Flow ends: what a host does for one connection, on the side that sends or the side that receives.
+//! Flow ends: what a host does for one connection, on the side that sends or the side that
+//! receives.
 
 use std::collections::VecDeque;
 
@@ -159,7 +160,8 @@ pub struct UdpSource {
     pub on_off_ns: (u64, u64),
     /// When the next is due at a constant rate, exactly: with a remainder in units of 1/rate.
     pub next: (Instant, u64),
-    /// How much later it really goes, in nanoseconds: up to half the time between two, at random, so that sources do not fall into step.
+    /// How much later it really goes, in nanoseconds: up to half the time between two, at random,
+    /// so that sources do not fall into step.
     pub jitter_ns: u64,
     /// Where jitter comes from.
     pub random: Random,
@@ -324,7 +326,8 @@ impl TcpSource {
     }
 
     fn rx(&mut self, now: Instant, packet: &Packet, tcp: &Tcp) -> Result<(), String> {
-        // A SYN-ACK is judged by its answer below; nothing else may tell of congestion to who did not ask.
+        // A SYN-ACK is judged by its answer below; nothing else may tell of congestion to who did
+        // not ask.
         if !self.config.ecn && (tcp.flags & (flag::ECE | flag::CWR) != 0 || packet.ecn == Ecn::Marked) {
             return Err("a host without ECN was shown ECE, CWR or CE".into());
         }

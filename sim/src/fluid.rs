@@ -1,9 +1,10 @@
 //! The ideal: who gets what of a link if frames were a fluid.
 //!
-//! What SPECIFICATION.md promises, written a second time in floating point, so that tests can ask for it thousands of times;
-//! `lab/fluid.py`, in exact fractions, judges it. At both levels a child has a floor (its guarantee, as far as it wants it), a ceiling
-//! (its demand, as far as its limit lets it) and a weight; all rise together from their floors by weight until the link is
-//! full or everyone is at the ceiling. Rates are in any one unit; unlimited is infinity.
+//! What SPECIFICATION.md promises, written a second time in floating point, so that tests can ask
+//! for it thousands of times; `lab/fluid.py`, in exact fractions, judges it. At both levels a child
+//! has a floor (its guarantee, as far as it wants it), a ceiling (its demand, as far as its limit
+//! lets it) and a weight; all rise together from their floors by weight until the link is full or
+//! everyone is at the ceiling. Rates are in any one unit; unlimited is infinity.
 
 /// An endpoint, or a tenant beside its endpoints.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -25,7 +26,8 @@ impl Default for Claim {
     }
 }
 
-/// A tenant's claim and its endpoints'. The tenant's guarantee counts where it is more than the sum of theirs.
+/// A tenant's claim and its endpoints'. The tenant's guarantee counts where it is more than the sum
+/// of theirs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Tenant {
     /// Its own.

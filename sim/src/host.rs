@@ -19,11 +19,14 @@ use crate::topology::{HostSpec, tenant_of};
 /// Frames that wait for a host that stalls, as in a TAP's ring; the kernel's default length.
 const STALLED_FRAMES: u32 = 1000;
 
-/// How fast a host's CPU sends: what one thread of a Linux stack was measured to reach between two TAP devices with offloaded frames.
+/// How fast a host's CPU sends: what one thread of a Linux stack was measured to reach between two
+/// TAP devices with offloaded frames.
 const SEND_RATE: Rate = Rate(30 * Rate::GBIT);
-/// What a frame costs beside its bytes, in nanoseconds: a system call and the stack, as measured for small frames.
+/// What a frame costs beside its bytes, in nanoseconds: a system call and the stack, as measured
+/// for small frames.
 const SEND_FRAME_NS: u64 = 1_700;
-/// How far a host may run ahead of that, in nanoseconds: it is woken less often, and frames are only this much too early.
+/// How far a host may run ahead of that, in nanoseconds: it is woken less often, and frames are
+/// only this much too early.
 const SEND_AHEAD_NS: u64 = 20_000;
 
 /// What is counted for a host.
@@ -243,7 +246,8 @@ impl Host {
         Ok(())
     }
 
-    /// A neighbour says where it is. As hosts do, this one believes it, and sends there from now on.
+    /// A neighbour says where it is. As hosts do, this one believes it, and sends there from now
+    /// on.
     fn believe(&mut self, neighbour: Ipv6Addr, mac: Mac) {
         for end in &mut self.ends {
             let to = &mut end.flow.envelope.to;

@@ -1,8 +1,9 @@
 //! Mail: what agents say to each other, on its way.
 //!
-//! Stands for datagrams between daemons: each is delayed, and may be lost, doubled, overtaken or damaged, or cut off by a partition. All of
-//! it is drawn from a seed. Mail has a way of its own, so it neither waits behind traffic nor takes bandwidth from it; what it would
-//! have taken is counted.
+//! Stands for datagrams between daemons: each is delayed, and may be lost, doubled, overtaken or
+//! damaged, or cut off by a partition. All of it is drawn from a seed. Mail has a way of its own,
+//! so it neither waits behind traffic nor takes bandwidth from it; what it would have taken is
+//! counted.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,9 @@ use datapath::units::Instant;
 
 use crate::random::Random;
 
-/// What a datagram costs on the wire beside its own bytes, in bytes: Ethernet with preamble, FCS and gap (38), IPv4 (20), UDP (8), QUIC's short
-/// header with a connection identifier of 8 and the AEAD's tag (RFC 9000 and 9001: 1 + 8 + 2 + 16), and the DATAGRAM frame (RFC 9221: 3).
+/// What a datagram costs on the wire beside its own bytes, in bytes: Ethernet with preamble, FCS
+/// and gap (38), IPv4 (20), UDP (8), QUIC's short header with a connection identifier of 8 and the
+/// AEAD's tag (RFC 9000 and 9001: 1 + 8 + 2 + 16), and the DATAGRAM frame (RFC 9221: 3).
 pub const OVERHEAD_BYTES: u64 = 38 + 20 + 8 + 27 + 3;
 
 /// What the way between two agents is like.
@@ -27,7 +29,8 @@ pub struct MailConfig {
     pub duplicate_ppm: u32,
     /// How late a second copy may come, in nanoseconds: long enough, and it is a replay.
     pub late_ns: u64,
-    /// Delivered with a wrong byte or cut short, in millionths. (Between daemons, authentication would stop it.)
+    /// Delivered with a wrong byte or cut short, in millionths. (Between daemons, authentication
+    /// would stop it.)
     pub damage_ppm: u32,
 }
 
@@ -90,7 +93,8 @@ impl Mail {
         self.config = config;
     }
 
-    /// Switches in `apart` and all others hear nothing of each other; nobody is apart where it is empty.
+    /// Switches in `apart` and all others hear nothing of each other; nobody is apart where it is
+    /// empty.
     pub fn partition(&mut self, apart: &[usize]) {
         self.parts.fill(0);
         apart.iter().for_each(|&switch| self.parts[switch] = 1);
@@ -123,7 +127,8 @@ impl Mail {
         self.under_way.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// The next letter that has arrived. Which part of a partition an agent is in counts when it arrives.
+    /// The next letter that has arrived. Which part of a partition an agent is in counts when it
+    /// arrives.
     pub fn deliver(&mut self, now: Instant) -> Option<Letter> {
         while self.deadline().is_some_and(|at| at <= now) {
             let (_, letter) = self.under_way.pop_first()?;

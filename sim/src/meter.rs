@@ -34,8 +34,9 @@ impl Meter {
         Meter { rate, burst: rate.bytes_in(uplink.burst_ns).max(4 * MAX_FRAME_LEAST), due: 0 }
     }
 
-    /// Counts a frame that leaves now. No more may have left since any earlier moment than the rate allows, but for the maximum frame that is
-    /// being sent, and the burst, which is at least four of the least (`datapath/src/sched/tree.rs`).
+    /// Counts a frame that leaves now. No more may have left since any earlier moment than the rate
+    /// allows, but for the maximum frame that is being sent, and the burst, which is at least four
+    /// of the least (`datapath/src/sched/tree.rs`).
     ///
     /// # Errors
     /// More has left than that.

@@ -109,8 +109,8 @@ impl Node {
         }
     }
 
-    /// What is due before frames are sent: those that waited for the loop, then the agent; then the worker, where there is one. False where
-    /// the loop lags, and nothing is sent.
+    /// What is due before frames are sent: those that waited for the loop, then the agent; then the
+    /// worker, where there is one. False where the loop lags, and nothing is sent.
     ///
     /// # Errors
     /// See [`Meter::count`].
@@ -132,7 +132,8 @@ impl Node {
         Ok(true)
     }
 
-    /// The next frame it sends, and the port. The error says that the uplink was sent more than its rate.
+    /// The next frame it sends, and the port. The error says that the uplink was sent more than its
+    /// rate.
     ///
     /// # Errors
     /// See [`Meter::count`].
@@ -159,7 +160,8 @@ impl Node {
         let endpoints = &self.switch.program().endpoints;
         for (index, endpoint) in endpoints.iter() {
             let stats = self.switch.endpoint_stats(EndpointId(index));
-            // What a frame is trimmed to is reckoned in segments of the average length: the last one is shorter.
+            // What a frame is trimmed to is reckoned in segments of the average length: the last
+            // one is shorter.
             let bound = u64::from(endpoint.queue_bytes).max(MAX_FRAME_MOST) + SEGMENT_MOST;
             for lane in [stats.egress, stats.ingress, stats.local_egress, stats.local_ingress] {
                 if lane.backlog_bytes > bound {

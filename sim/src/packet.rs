@@ -1,11 +1,13 @@
 //! Packets: what the simulator's hosts write into frames, and how they read them.
 //!
-//! Ethernet, IPv4 (RFC 791), TCP (RFC 9293) with timestamps and window scale (RFC 7323) and selective acknowledgements (RFC 2018), and
-//! UDP (RFC 768). Written apart from the switch's own parsers, so that one judges the other: a receiver checks lengths and
-//! checksums of all that reaches it.
+//! Ethernet, IPv4 (RFC 791), TCP (RFC 9293) with timestamps and window scale (RFC 7323) and
+//! selective acknowledgements (RFC 2018), and UDP (RFC 768). Written apart from the switch's own
+//! parsers, so that one judges the other: a receiver checks lengths and checksums of all that
+//! reaches it.
 //!
-//! Payload is not written out, but every segment begins with a stamp: tenant, flow and position in the stream. It proves that what
-//! arrives is from the tenant it should be from, and that cutting and trimming kept every byte in its place.
+//! Payload is not written out, but every segment begins with a stamp: tenant, flow and position in
+//! the stream. It proves that what arrives is from the tenant it should be from, and that cutting
+//! and trimming kept every byte in its place.
 
 use core::net::Ipv4Addr;
 use core::ops::Range;
@@ -71,7 +73,8 @@ pub struct Address {
 pub struct Nic {
     /// Longest IP packet on the wire, in bytes.
     pub mtu: u32,
-    /// Longest TCP payload or train of datagrams handed over at once, in bytes; below two segments there is no segmentation offload.
+    /// Longest TCP payload or train of datagrams handed over at once, in bytes; below two segments
+    /// there is no segmentation offload.
     pub offload_bytes: u32,
     /// Whether transport checksums are left to it.
     pub csum: bool,
@@ -127,7 +130,8 @@ pub struct Tcp {
     pub sack: Blocks<u32>,
     /// On SYN: maximum segment size and window scale.
     pub syn: Option<(u16, u8)>,
-    /// Its data were sent before. Not TCP's: it lowers the time to live by one, so that receivers can count by kind what is lost.
+    /// Its data were sent before. Not TCP's: it lowers the time to live by one, so that receivers
+    /// can count by kind what is lost.
     pub again: bool,
 }
 
@@ -190,7 +194,8 @@ impl Packet {
         self.payload.len().div_ceil(self.segment.max(1)).max(1) as u32
     }
 
-    /// The first stamp that is not of this tenant, flow and position; `position` is that of the first payload byte.
+    /// The first stamp that is not of this tenant, flow and position; `position` is that of the
+    /// first payload byte.
     #[must_use]
     pub fn wrong_stamp(&self, bytes: &[u8], tenant: u16, port: u16, position: u32) -> Option<[u8; STAMP]> {
         let payload = &bytes[self.payload.clone()];
@@ -211,8 +216,8 @@ fn stamp(tenant: u16, port: u16, position: u32) -> [u8; STAMP] {
     bytes
 }
 
-/// Writes a TCP segment, offloaded where it is longer than `mss`. `position` is the stamp of its first byte.
-/// `None` where the pool has no buffer.
+/// Writes a TCP segment, offloaded where it is longer than `mss`. `position` is the stamp of its
+/// first byte. `None` where the pool has no buffer.
 pub fn write_tcp(
     pool: &mut Pool,
     envelope: &Envelope,
@@ -362,7 +367,8 @@ fn checksum_offset(l4: L4) -> usize {
     if l4 == L4::Tcp { 16 } else { 6 }
 }
 
-/// Bytes on the wire of `payload` in segments behind `headers`, preamble, FCS, gap and padding included.
+/// Bytes on the wire of `payload` in segments behind `headers`, preamble, FCS, gap and padding
+/// included.
 #[must_use]
 pub fn wire_bytes(headers: usize, payload: usize, segment: usize) -> u32 {
     let one = |payload: usize| (headers + payload + WIRE_OVERHEAD).max(WIRE_MIN);

@@ -1,8 +1,9 @@
 //! Rack: the network in which the agents' scenarios play.
 //!
-//! Machines, each with a switch of Levada's and some endpoints on it, around a fabric. Every machine's link has the same rate; towards the
-//! fabric the machine's own egress scheduler is the bottleneck, towards the machine the drop-tail queue of the fabric's port is, which no
-//! scheduler sees into. That is where an agent is needed.
+//! Machines, each with a switch of Levada's and some endpoints on it, around a fabric. Every
+//! machine's link has the same rate; towards the fabric the machine's own egress scheduler is the
+//! bottleneck, towards the machine the drop-tail queue of the fabric's port is, which no scheduler
+//! sees into. That is where an agent is needed.
 //!
 //! ```text
 //! hosts - [ switch 0 ] ===== link 0 ===== +--------+ ===== link 2 ===== [ switch 2 ] - hosts

@@ -11,7 +11,8 @@ impl Random {
         Random(seed)
     }
 
-    /// A generator of its own for one purpose, so that drawing more for another does not change what it gives.
+    /// A generator of its own for one purpose, so that drawing more for another does not change
+    /// what it gives.
     #[must_use]
     pub fn split(&mut self) -> Random {
         Random(self.word())

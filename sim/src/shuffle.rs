@@ -1,17 +1,17 @@
 //! Shuffle: a MapReduce job's copies beside endless flows, between two switches of the network.
 //!
 //! The experiment of the study that found virtual congestion control of no use to such a job: eight
-//! machines at each of two switches, all links of 1 Gbit/s, a queue discipline on each. The job's hosts
-//! and those of the background are guests of two tenants, each behind Levada on its machine, whose
-//! uplink there is ten times as fast as the link: what queues, queues in the network.
+//! machines at each of two switches, all links of 1 Gbit/s, a queue discipline on each. The job's
+//! hosts and those of the background are guests of two tenants, each behind Levada on its machine,
+//! whose uplink there is ten times as fast as the link: what queues, queues in the network.
 //!
 //! ```text
 //! job, background - [ Levada 0 ] ==== link 0 ==== +----------+            +----------+ ==== link 8 ==== ...
 //! job, background - [ Levada 1 ] ==== link 1 ==== | fabric 0 | == trunk = | fabric 1 | ==== link 9 ==== ...
 //!                                          ...    +----------+            +----------+
 //! ```
-//! Background flows run from the machines of fabric 0 to those of fabric 1. A reducer copies from the
-//! maps that have ended, in order, so many at a time and never two from one host, each over a
+//! Background flows run from the machines of fabric 0 to those of fabric 1. A reducer copies from
+//! the maps that have ended, in order, so many at a time and never two from one host, each over a
 //! connection of its own.
 
 use core::fmt::Write as _;
@@ -107,7 +107,8 @@ impl Guests {
     }
 }
 
-/// The queues of the network's links, by their names on the command line: discipline and length in bytes.
+/// The queues of the network's links, by their names on the command line: discipline and length in
+/// bytes.
 pub const QUEUES: [(&str, Discipline, u32); 6] = [
     ("red1", Discipline::Red(Red::VCC_RED1), 1_000_000),
     ("red2", Discipline::Red(Red::VCC_RED2), 400_000),
@@ -142,7 +143,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Reads a job: a line `parallel COPIES`, then a line `copy FROM REDUCER TO READY_US BYTES` each.
+    /// Reads a job: a line `parallel COPIES`, then a line `copy FROM REDUCER TO READY_US BYTES`
+    /// each.
     ///
     /// # Errors
     /// The line that is not so.

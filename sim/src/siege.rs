@@ -1,4 +1,5 @@
-//! Siege: a switch whose worker has to earn its time, a tenant with a promise, and all attackers around it.
+//! Siege: a switch whose worker has to earn its time, a tenant with a promise, and all attackers
+//! around it.
 //!
 //! ```text
 //! victim, thief, claimer (untagged) \
@@ -39,7 +40,8 @@ const HOARDERS: usize = 300;
 const DELAY_NS: u64 = 50_000;
 /// Bound of an endpoint's queue in each direction, in bytes: the configuration's default.
 const QUEUE_BYTES: u32 = 1 << 20;
-/// Copies of what an endpoint floods, and of what all of a tenant's flood, in wire bits a second: the configuration's defaults.
+/// Copies of what an endpoint floods, and of what all of a tenant's flood, in wire bits a second:
+/// the configuration's defaults.
 const FLOOD_RATE: Rate = Rate(50_000_000);
 const TENANT_FLOOD_RATE: Rate = Rate(4 * FLOOD_RATE.0);
 /// Bound of queues at the far switch, where nothing waits for long.
@@ -47,7 +49,8 @@ const FAR_QUEUE_BYTES: u32 = 16 << 20;
 /// As bridges do by default (IEEE 802.1Q table 8-6).
 const FDB_AGE_NS: u64 = 300_000_000_000;
 
-/// Hosts, by their place in the topology: the victim, two who share its network, the crowd, the hoarders; and outside.
+/// Hosts, by their place in the topology: the victim, two who share its network, the crowd, the
+/// hoarders; and outside.
 pub const VICTIM: usize = 0;
 const THIEF: usize = 1;
 const CLAIMER: usize = 2;

@@ -1,8 +1,9 @@
 //! Site: the network in which most scenarios play.
 //!
-//! One switch under test with tenants and endpoints, its uplink on a link of the same rate, and at the far end a switch that holds one
-//! peer for each endpoint and does not get in the way. Towards the far end the egress scheduler is the bottleneck; the other way
-//! the link's queue is, as the port of a network's switch would be, unless ingress keeps below it.
+//! One switch under test with tenants and endpoints, its uplink on a link of the same rate, and at
+//! the far end a switch that holds one peer for each endpoint and does not get in the way. Towards
+//! the far end the egress scheduler is the bottleneck; the other way the link's queue is, as the
+//! port of a network's switch would be, unless ingress keeps below it.
 //!
 //! ```text
 //! near hosts - [ switch 0, under test ] ===== link 0 ===== [ switch 1, fast ] - far hosts
@@ -147,7 +148,8 @@ impl Site {
         topology
     }
 
-    /// The same hosts and the same link between switches that only forward: no tenant, no queue but the link's.
+    /// The same hosts and the same link between switches that only forward: no tenant, no queue but
+    /// the link's.
     #[must_use]
     pub fn plain_topology(&self) -> Topology {
         let mut topology = self.topology();
@@ -193,7 +195,8 @@ impl Site {
         }
     }
 
-    /// Wire bytes of every endpoint of the switch under test in one direction so far, tenant by tenant.
+    /// Wire bytes of every endpoint of the switch under test in one direction so far, tenant by
+    /// tenant.
     #[must_use]
     pub fn wire_bytes(&self, world: &World, direction: Direction) -> Vec<Vec<u64>> {
         let tenants = self.tenants.iter().enumerate();

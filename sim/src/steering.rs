@@ -1,7 +1,8 @@
 //! Steering: what runs an agent beside its switch, as a daemon's worker does.
 //!
-//! The agent says when it wants to look at what arrived; what it wants limited goes to the switch, what it has to say into the mail. Agents
-//! read clocks of their own: each starts at another time, and may jump ahead.
+//! The agent says when it wants to look at what arrived; what it wants limited goes to the switch,
+//! what it has to say into the mail. Agents read clocks of their own: each starts at another time,
+//! and may jump ahead.
 
 use agent::Agent;
 use agent::events::{Arrival, QueueSample, Toward};
@@ -13,7 +14,8 @@ use datapath::units::Instant;
 use crate::mail::{Letter, Mail};
 use crate::topology::AgentSpec;
 
-/// Between two looks at what arrived while the agent asks for none: as often as while it does, since the next frame may be a flood's.
+/// Between two looks at what arrived while the agent asks for none: as often as while it does,
+/// since the next frame may be a flood's.
 const LOOK_NS: u64 = 1_000_000;
 
 /// An agent and what it needs to run.
@@ -64,7 +66,8 @@ impl Steering {
         self.refused
     }
 
-    /// The agent is killed and starts anew. It knows nothing of the limits that the switch has: whoever starts an agent lifts those.
+    /// The agent is killed and starts anew. It knows nothing of the limits that the switch has:
+    /// whoever starts an agent lifts those.
     pub fn restart(&mut self) {
         self.life += 1;
         self.agent = start(&self.spec, self.life);
@@ -111,7 +114,8 @@ impl Steering {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let look = self.sampled.plus_ns(LOOK_NS);
-        // What is due before the next look can wait for it, so that nothing can be due again and again.
+        // What is due before the next look can wait for it, so that nothing can be due again and
+        // again.
         Some(if self.is_new { self.sampled } else { look })
     }
 }

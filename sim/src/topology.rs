@@ -29,7 +29,8 @@ pub struct HostSpec {
     pub acks: AckPolicy,
     /// Its TCP knows nothing of ECN; otherwise it agrees where it is asked.
     pub without_ecn: bool,
-    /// Its TCP's first sample of a round trip is the handshake's, as Linux's. Without it the first timeout is a second.
+    /// Its TCP's first sample of a round trip is the handshake's, as Linux's. Without it the first
+    /// timeout is a second.
     pub times_syn: bool,
 }
 
@@ -57,7 +58,8 @@ pub enum Traffic {
         ecn: bool,
         /// Bytes of each connection; none is without end.
         bytes: Option<u64>,
-        /// Where connections have an end: pause before the next one, in nanoseconds. None: there is no next one.
+        /// Where connections have an end: pause before the next one, in nanoseconds. None: there is
+        /// no next one.
         again_after_ns: Option<u64>,
         /// Payload that the application writes a second; none is as much as the connection takes.
         pace: Option<Rate>,
@@ -70,7 +72,8 @@ pub enum Traffic {
         frame: u32,
         /// Frames handed over as one offloaded train.
         train: u32,
-        /// How long it sends and how long it pauses, in nanoseconds; no pause where the second is zero.
+        /// How long it sends and how long it pauses, in nanoseconds; no pause where the second is
+        /// zero.
         on_off_ns: (u64, u64),
     },
     /// Requests of 98 bytes that the other side answers, as ping does.
@@ -78,7 +81,8 @@ pub enum Traffic {
         /// Between requests, in nanoseconds.
         every_ns: u64,
     },
-    /// The same, with requests to everybody: who does not know yet where a neighbour is asks like this.
+    /// The same, with requests to everybody: who does not know yet where a neighbour is asks like
+    /// this.
     Ask {
         /// Between requests, in nanoseconds.
         every_ns: u64,
@@ -129,7 +133,8 @@ impl FlowSpec {
     }
 }
 
-/// Something that goes wrong. Damage on the wire is loss, since the FCS finds it; malformed frames are what hosts send ([`Traffic::Attack`]).
+/// Something that goes wrong. Damage on the wire is loss, since the FCS finds it; malformed frames
+/// are what hosts send ([`Traffic::Attack`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A link loses segments at random, in millionths.
@@ -160,7 +165,8 @@ pub enum Fault {
         /// For how long, in nanoseconds.
         for_ns: u64,
     },
-    /// Somebody changes a switch while it runs. A change that does not fit is refused, and nothing happens.
+    /// Somebody changes a switch while it runs. A change that does not fit is refused, and nothing
+    /// happens.
     Change {
         /// Which switch.
         switch: usize,
@@ -172,7 +178,8 @@ pub enum Fault {
         /// What it is like.
         config: MailConfig,
     },
-    /// The agents of some switches and those of all others hear nothing of each other; of none, and it is over.
+    /// The agents of some switches and those of all others hear nothing of each other; of none, and
+    /// it is over.
     Partition {
         /// The switches.
         apart: Vec<usize>,
@@ -225,7 +232,8 @@ pub struct Topology {
     pub links: Vec<LinkConfig>,
     /// Fabrics.
     pub fabrics: Vec<FabricConfig>,
-    /// What is plugged into what. Each end once; a switch's port or a link's end may stay open, and what is sent there is lost.
+    /// What is plugged into what. Each end once; a switch's port or a link's end may stay open, and
+    /// what is sent there is lost.
     pub cables: Vec<(Plug, Plug)>,
     /// Flows.
     pub flows: Vec<FlowSpec>,
@@ -255,8 +263,9 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// The address of a host: its tenant and number stand in the MAC address. IP addresses are the same in every tenant on purpose,
-    /// as far as two tenants have hosts with the same place among their own.
+    /// The address of a host: its tenant and number stand in the MAC address. IP addresses are the
+    /// same in every tenant on purpose, as far as two tenants have hosts with the same place among
+    /// their own.
     #[must_use]
     pub fn address(&self, host: usize) -> Address {
         let tenant = self.hosts[host].tenant;

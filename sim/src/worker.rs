@@ -1,10 +1,12 @@
 //! Worker: the time and the memory that a machine has for its switch.
 //!
-//! Without one, a simulated switch is infinitely fast. With one, frames wait in the ring of their port until the worker reads them, and
-//! everything it does keeps it busy for a while ([`Costs`]). Its loop is the live one's: look what has come, move what is due, let one port
-//! have its turn, move what is due again. Whose turn it is says `datapath::turns`.
+//! Without one, a simulated switch is infinitely fast. With one, frames wait in the ring of their
+//! port until the worker reads them, and everything it does keeps it busy for a while ([`Costs`]).
+//! Its loop is the live one's: look what has come, move what is due, let one port have its turn,
+//! move what is due again. Whose turn it is says `datapath::turns`.
 //!
-//! Rings belong to the kernel, and so to the world's pool; the worker reads frames into a pool of its own, whose bound is the daemon's.
+//! Rings belong to the kernel, and so to the world's pool; the worker reads frames into a pool of
+//! its own, whose bound is the daemon's.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -153,7 +155,8 @@ impl Worker {
         {
             let id = PortId(port as u32);
             let left_ns = self.make(switch, port, turn.credit_ns);
-            // An uplink is read whatever is yet to be copied of it: what is for one endpoint does not wait for that.
+            // An uplink is read whatever is yet to be copied of it: what is for one endpoint does
+            // not wait for that.
             if left_ns > 0 && !switch.has_work(id) || switch.is_uplink(id) {
                 self.read(world, switch, port, turn);
             }
@@ -198,7 +201,8 @@ impl Worker {
         while frames < burst && bytes < BURST_BYTES {
             let Some(waiting) = self.ports[port].ring.front() else { break };
             let len = world.len(waiting);
-            // A frame is read into a large buffer, since nobody knows how long it is; where there is none, into a small one, and cut.
+            // A frame is read into a large buffer, since nobody knows how long it is; where there
+            // is none, into a small one, and cut.
             let PoolLimits { small, large, .. } = self.pool.available();
             if large == 0 && small == 0 {
                 break;
@@ -228,13 +232,15 @@ impl Worker {
         self.turns.charge(turn.seat, if frames == 0 && self.starved { turn.credit_ns } else { took });
     }
 
-    /// Makes of a port's frames what is yet to be made of them, for so much time, writing included. What of that is left.
+    /// Makes of a port's frames what is yet to be made of them, for so much time, writing included.
+    /// What of that is left.
     fn make(&mut self, switch: &mut Switch, port: usize, credit_ns: u64) -> u64 {
         let (start, mut cost_ns) = (self.free_at, 0);
         while cost_ns < credit_ns
             && let Some(made) = switch.work(&mut self.pool, start, PortId(port as u32))
         {
-            // What is longer than a segment can be is a copy; what is not may be one too, and costs less than this then.
+            // What is longer than a segment can be is a copy; what is not may be one too, and costs
+            // less than this then.
             let cost = if made > SEGMENT_MOST { self.costs.copy } else { self.costs.cut };
             self.busy(cost.of(1, made as u64));
             cost_ns += (cost.of(1, made as u64) + self.costs.write.of(1, made as u64)) / 1000;

@@ -1,9 +1,11 @@
 //! World: the network that a topology describes, running under a virtual clock.
 //!
-//! Hosts, switches with their agents, links and the agents' mail are components. What touches one makes it dirty; dirty ones are worked off in order until none is left,
-//! then the clock jumps to the earliest deadline. Nothing else moves, so a run is a function of its topology. At every step safety is
-//! checked: the pool holds exactly the frames that the components hold, queues are within their bounds, an uplink is not
-//! sent more than its rate, the clock moves on. Hosts check what reaches them. A breach ends the run with a [`Violation`].
+//! Hosts, switches with their agents, links and the agents' mail are components. What touches one
+//! makes it dirty; dirty ones are worked off in order until none is left, then the clock jumps to
+//! the earliest deadline. Nothing else moves, so a run is a function of its topology. At every step
+//! safety is checked: the pool holds exactly the frames that the components hold, queues are within
+//! their bounds, an uplink is not sent more than its rate, the clock moves on. Hosts check what
+//! reaches them. A breach ends the run with a [`Violation`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -29,9 +31,11 @@ use crate::tcp::congestion::Algorithm;
 use crate::topology::{Fault, FlowSpec, HostSpec, Plug, Topology, Traffic};
 use crate::worker::Worker;
 
-/// Steps between two looks into every queue of a switch: it is the one check that costs too much for each step.
+/// Steps between two looks into every queue of a switch: it is the one check that costs too much
+/// for each step.
 const LANE_CHECK: u64 = 256;
-/// Times that one component may ask to be called again at the same instant before the clock counts as stuck.
+/// Times that one component may ask to be called again at the same instant before the clock counts
+/// as stuck.
 const STUCK_ROUNDS: u32 = 10_000;
 
 /// Something that must never happen, and when it did.
@@ -51,7 +55,8 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// A component, by its place among all: hosts first, then switches, links, fabrics, and the mail last.
+/// A component, by its place among all: hosts first, then switches, links, fabrics, and the mail
+/// last.
 type Component = usize;
 
 /// A running network.
@@ -143,7 +148,8 @@ impl World {
         self.now
     }
 
-    /// A digest of every frame that was handed over so far: where, when, how long and with which headers.
+    /// A digest of every frame that was handed over so far: where, when, how long and with which
+    /// headers.
     #[must_use]
     pub fn trace(&self) -> u64 {
         self.trace
@@ -483,7 +489,8 @@ impl World {
         }
     }
 
-    /// Puts a component's deadline into the heap. An entry that it replaces is skipped when it comes up.
+    /// Puts a component's deadline into the heap. An entry that it replaces is skipped when it
+    /// comes up.
     fn arm(&mut self, component: Component) {
         let (hosts, nodes) = (self.hosts.len(), self.nodes.len());
         let deadline = if component < hosts {

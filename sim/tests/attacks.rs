@@ -1,4 +1,5 @@
-//! What holds under attack, as the committed tables say; that the tables are what the simulator gives, `snapshots.rs` sees to.
+//! What holds under attack, as the committed tables say; that the tables are what the simulator
+//! gives, `snapshots.rs` sees to.
 
 /// Attacks under which, alone and in pairs of them, all that was promised holds.
 const HELD: [&str; 9] =

@@ -1,4 +1,5 @@
-//! Random networks with random faults: safety at every step, progress once the faults are over, empty queues in the end.
+//! Random networks with random faults: safety at every step, progress once the faults are over,
+//! empty queues in the end.
 
 use sim::chaos::survive;
 

@@ -1,4 +1,5 @@
-//! The fluid model in Rust and the one in Python, written apart, against each other on random problems.
+//! The fluid model in Rust and the one in Python, written apart, against each other on random
+//! problems.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

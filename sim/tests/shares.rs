@@ -1,5 +1,6 @@
-//! Shares over windows against the fluid model: random tenants with weights, guarantees and limits, each endpoint sending datagrams at its
-//! own constant rate, some less than their share and some far more.
+//! Shares over windows against the fluid model: random tenants with weights, guarantees and limits,
+//! each endpoint sending datagrams at its own constant rate, some less than their share and some
+//! far more.
 
 use datapath::program::{OrderKind, Share};
 use datapath::units::{Both, Direction, Instant, Rate};
@@ -13,7 +14,8 @@ use sim::world::World;
 
 /// Seeds tried of each.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;
-/// What a window may be off: the order's own constant at two levels, and that sources come in trains of two maximum frames.
+/// What a window may be off: the order's own constant at two levels, and that sources come in
+/// trains of two maximum frames.
 const MOST_FRAMES: f64 = 8.0;
 const WINDOW_NS: u64 = 100_000_000;
 const WINDOWS: u64 = 8;
@@ -116,7 +118,8 @@ fn worst(problem: &Problem, direction: Direction, seed: u64) -> (f64, String) {
     worst
 }
 
-/// Tries the seeds in both directions, with single frames on a slow link and offloaded ones on a fast link.
+/// Tries the seeds in both directions, with single frames on a slow link and offloaded ones on a
+/// fast link.
 fn check(order: OrderKind, most_frames: f64) {
     for rate in [Rate(200_000_000), Rate(1_000_000_000)] {
         for direction in Direction::ALL {

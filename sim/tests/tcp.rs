@@ -55,7 +55,8 @@ fn a_connection_fills_a_link_with_a_queue_of_its_delay_product() {
 
 #[test]
 fn throughput_under_random_loss_is_as_the_formula_says() {
-    // Mathis et al., 1997: MSS / RTT x sqrt(3/2) / sqrt(p), with a round trip of 10 ms and a little queueing.
+    // Mathis et al., 1997: MSS / RTT x sqrt(3/2) / sqrt(p), with a round trip of 10 ms and a little
+    // queueing.
     for ppm in [1000, 10_000] {
         let link = LinkConfig { loss_ppm: ppm, ..LINK };
         let (mbit, _) = goodput(pair(link, Nic::PLAIN, Traffic::tcp(Algorithm::NewReno)), 2, 20);

@@ -1,23 +1,29 @@
 //! One endpoint receives, and no other.
 //!
-//! Alone it has the whole link, and nothing is divided. But a flood, or a TCP that takes what it finds, fills the network's queue before this host and
-//! keeps it full: each frame that another endpoint's peer sends then is late, and likely lost. If it is the only segment of its connection, as
-//! a retransmission is, that costs a time-out, twice as long each time it happens again, and nothing of it arrives here that would show the
-//! contention. (With a flood to a link of 30 Mbit/s and a queue of 64 KiB one connection in ten stood still for seconds.)
+//! Alone it has the whole link, and nothing is divided. But a flood, or a TCP that takes what it
+//! finds, fills the network's queue before this host and keeps it full: each frame that another
+//! endpoint's peer sends then is late, and likely lost. If it is the only segment of its
+//! connection, as a retransmission is, that costs a time-out, twice as long each time it happens
+//! again, and nothing of it arrives here that would show the contention. (With a flood to a link of
+//! 30 Mbit/s and a queue of 64 KiB one connection in ten stood still for seconds.)
 //!
-//! So where the link stays full over some hundred milliseconds, the senders are held a little below its rate (0.4 %), after an undershoot that
-//! drains the queue. The undershoot costs nothing while there is a queue.
+//! So where the link stays full over some hundred milliseconds, the senders are held a little below
+//! its rate (0.4 %), after an undershoot that drains the queue. The undershoot costs nothing while
+//! there is a queue.
 //!
-//! Once it is empty, senders that are held at the link's rate do not fill it again. But nobody sees that from here: a link is as full with a queue as
-//! without. So they are only *probed*: held at the link's rate but for what clocks differ, and from time to time a little below, until less
-//! arrives, which shows that nothing stands, or does not, which shows that something does. The longer nothing does, the less often (4 s);
-//! after a queue, or with one more sender, it begins anew. In the end it costs 0.03 % of the link.
+//! Once it is empty, senders that are held at the link's rate do not fill it again. But nobody sees
+//! that from here: a link is as full with a queue as without. So they are only *probed*: held at
+//! the link's rate but for what clocks differ, and from time to time a little below, until less
+//! arrives, which shows that nothing stands, or does not, which shows that something does. The
+//! longer nothing does, the less often (4 s); after a queue, or with one more sender, it begins
+//! anew. In the end it costs 0.03 % of the link.
 
 use super::super::directory::{Directory, Link};
 use super::super::post::Post;
 use super::{Controller, Counters, DRAIN_PART, Instant};
 
-/// Over what the link must be full: long enough that a frame more or less, at 30 Mbit/s, is less than what is held back.
+/// Over what the link must be full: long enough that a frame more or less, at 30 Mbit/s, is less
+/// than what is held back.
 pub(super) const STEADY_NS: u64 = 128_000_000;
 /// It counts as full with this part of it missing (one in).
 const FULL_PART: u64 = 512;
@@ -28,9 +34,11 @@ const CLOCKS_PART: u64 = 4096;
 /// It counts as empty for so long after it was found so, then for twice as long, and so on.
 const EMPTY_MIN_NS: u64 = 250_000_000;
 const EMPTY_MAX_NS: u64 = 4_000_000_000;
-/// If so long after the next probe began the link is as full as before, something stands: words have gone out again, and the average has followed.
+/// If so long after the next probe began the link is as full as before, something stands: words
+/// have gone out again, and the average has followed.
 const PROBED_NS: u64 = 4 * STEADY_NS;
-/// An undershoot lasts no longer: in this time 2.4 MiB are drained at 1 Gbit/s, or 73 KiB at 30 Mbit/s.
+/// An undershoot lasts no longer: in this time 2.4 MiB are drained at 1 Gbit/s, or 73 KiB at 30
+/// Mbit/s.
 const DRAIN_NS: u64 = 160_000_000;
 /// The next begins no earlier.
 const DRAIN_AGAIN_NS: u64 = 400_000_000;
@@ -49,7 +57,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// What senders, of which so many are limited, may have together of a link that carries so much and `is_full`.
+    /// What senders, of which so many are limited, may have together of a link that carries so much
+    /// and `is_full`.
     fn capacity(&mut self, now: Instant, is_full: bool, limited: usize, carries: u64) -> u64 {
         // What one more sent before it was limited may stand.
         if limited > self.limited && now < self.until {

@@ -1,13 +1,18 @@
 //! Cycle: the limited senders of an endpoint take turns.
 //!
-//! They have the same rate, so each lets one frame go in the same time, a *cycle*, and whoever begins near another stays near it: with random beginnings, in
-//! one of ten cases six of fifteen meet in the network's queue in each cycle, and what comes between them, of a victim within its guarantee, is late by
-//! some per cent of 5 ms. So each new limit is told with a *phase*: how much of a cycle its sender is to wait before the first frame. It is reckoned
-//! from where the cycle stands here when the word goes out, so senders that are told at different times are spread too, and from when the word
-//! arrives there, since clocks of hosts do not agree. What the way to one takes longer than to another shifts its turn, by little where cycles are
-//! long; where they are short, a frame is nothing. Who is raised or lowered keeps its part of the cycle ([`datapath::pair`]).
+//! They have the same rate, so each lets one frame go in the same time, a *cycle*, and whoever
+//! begins near another stays near it: with random beginnings, in one of ten cases six of fifteen
+//! meet in the network's queue in each cycle, and what comes between them, of a victim within its
+//! guarantee, is late by some per cent of 5 ms. So each new limit is told with a *phase*: how much
+//! of a cycle its sender is to wait before the first frame. It is reckoned from where the cycle
+//! stands here when the word goes out, so senders that are told at different times are spread too,
+//! and from when the word arrives there, since clocks of hosts do not agree. What the way to one
+//! takes longer than to another shifts its turn, by little where cycles are long; where they are
+//! short, a frame is nothing. Who is raised or lowered keeps its part of the cycle
+//! ([`datapath::pair`]).
 //!
-//! The places are multiples of the golden ratio (Knuth, vol. 3, 6.4: each falls into one of the largest gaps), so it need not be known how many there will be.
+//! The places are multiples of the golden ratio (Knuth, vol. 3, 6.4: each falls into one of the
+//! largest gaps), so it need not be known how many there will be.
 
 use super::pair::FRAME_BITS;
 use datapath::units::Instant;

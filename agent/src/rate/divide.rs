@@ -17,8 +17,9 @@ pub(super) struct Divider {
 }
 
 impl Divider {
-    /// Sets the share of each active receiver: what it could have of `capacity` if it wanted any amount while the others want what they want. With
-    /// `suspect` all want their guarantees at least. False where nobody wants more than there is for it.
+    /// Sets the share of each active receiver: what it could have of `capacity` if it wanted any
+    /// amount while the others want what they want. With `suspect` all want their guarantees at
+    /// least. False where nobody wants more than there is for it.
     pub fn divide(
         &mut self,
         capacity: u64,
@@ -51,7 +52,8 @@ impl Divider {
         is_short
     }
 
-    /// Writes down what tenants and endpoints claim. True where one of them wants more than its own limit.
+    /// Writes down what tenants and endpoints claim. True where one of them wants more than its own
+    /// limit.
     fn claims(&mut self, suspect: bool, active: &[u32], receivers: &[Receiver], directory: &Directory) -> bool {
         self.endpoints.clear();
         self.tenants.clear();
@@ -97,7 +99,8 @@ impl Divider {
     }
 }
 
-/// What an endpoint could have: at the height of its tenant's water, or all that its tenant has left.
+/// What an endpoint could have: at the height of its tenant's water, or all that its tenant has
+/// left.
 fn level(water: Water, endpoint: &super::super::directory::Endpoint, most: u64, rest: u64) -> u64 {
     let share = &endpoint.ingress;
     let level = if water.is_bounded() {

@@ -1,28 +1,34 @@
 //! News: what arrived that does not wait for the next turn.
 //!
-//! A turn looks at every sender that is limited, and that is most of what an agent costs where there are many. In a steady state it changes little, so
-//! then it need not be each sample. What must be seen at once is seen from what has just arrived, against what the last turn made of it:
-//! - a flood, by the same measure as in a turn, and a queue that is taken to stand in the network: these are followed sample by sample until they are over;
+//! A turn looks at every sender that is limited, and that is most of what an agent costs where
+//! there are many. In a steady state it changes little, so then it need not be each sample. What
+//! must be seen at once is seen from what has just arrived, against what the last turn made of it:
+//! - a flood, by the same measure as in a turn, and a queue that is taken to stand in the network:
+//!   these are followed sample by sample until they are over;
 //! - an endpoint or a sender that is new;
 //! - an endpoint without limits that receives more than its share, or an eighth more than it did;
-//! - a sender that uses less than its limit and begins to use it up, and one that should have heard of its limit and has not.
+//! - a sender that uses less than its limit and begins to use it up, and one that should have heard
+//!   of its limit and has not.
 //!
 //! What sends less than it did is seen by the next turn.
 //!
-//! Turns for news are on an allowance: senders that ignore their limits, or many that come and go, would otherwise make one of every sample.
+//! Turns for news are on an allowance: senders that ignore their limits, or many that come and go,
+//! would otherwise make one of every sample.
 
 use super::super::meter::Scale;
 use super::super::post::Allowance;
 use super::{Controller, FEW_PAIRS, Instant, Receiver, STANDS_NS, State, TURN_NS};
 
-/// Turns for news, when it goes on for long, and so many that are saved for when it begins. What has not been put right by then is followed
-/// more slowly: by the turns that are due anyway, of which there are four times as many.
+/// Turns for news, when it goes on for long, and so many that are saved for when it begins. What
+/// has not been put right by then is followed more slowly: by the turns that are due anyway, of
+/// which there are four times as many.
 const TURNS_PER_SECOND: u64 = 32;
 const SAVED_TURNS: u64 = 128;
 /// Of these, how many only a flood that begins may use.
 const RESERVE: u64 = 16;
 
-/// An endpoint without limits is news when it grows by this part of what it wanted (one in), and by this part of the headroom: some frames.
+/// An endpoint without limits is news when it grows by this part of what it wanted (one in), and by
+/// this part of the headroom: some frames.
 const GROWN_PART: u64 = 8;
 const GROWN_SLACK_PART: u64 = 4;
 
@@ -57,7 +63,8 @@ impl Controller {
         self.pairs > FEW_PAIRS
     }
 
-    /// Whether something goes on that is followed sample by sample. After the last turn about it another one sees its end.
+    /// Whether something goes on that is followed sample by sample. After the last turn about it
+    /// another one sees its end.
     pub(super) fn goes_on(&self, now: Instant) -> bool {
         let state = &self.state;
         let suspected = state.turned.is_some_and(|at| at < state.suspect_until);
@@ -76,8 +83,9 @@ impl Controller {
             }
     }
 
-    /// Feeds the meters of the endpoints for which something arrived. Whether that is news; `slack` is what a link that is not quite divided
-    /// can bear, and with `may_lose` losses in the network are possible.
+    /// Feeds the meters of the endpoints for which something arrived. Whether that is news; `slack`
+    /// is what a link that is not quite divided can bear, and with `may_lose` losses in the network
+    /// are possible.
     pub(super) fn take_in(
         &mut self,
         now: Instant,
@@ -136,7 +144,8 @@ impl Receiver {
 mod tests {
     use super::*;
 
-    /// How many turns there are in ten seconds in which every sample brings `news`, with so many senders.
+    /// How many turns there are in ten seconds in which every sample brings `news`, with so many
+    /// senders.
     fn turns(pairs: usize, news: News) -> u64 {
         let mut controller = Controller { pairs, ..Controller::default() };
         let turn = |ms: u64| {

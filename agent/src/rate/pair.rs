@@ -9,23 +9,27 @@ use datapath::program::EndpointId;
 use datapath::units::Rate;
 use datapath::wire::Mac;
 
-/// After a limit was lowered, what had been allowed before may arrive for so long: a sample, a round trip, a network queue of 256 KiB, and the
-/// two samples over which arrivals are measured.
+/// After a limit was lowered, what had been allowed before may arrive for so long: a sample, a
+/// round trip, a network queue of 256 KiB, and the two samples over which arrivals are measured.
 pub(super) const GRACE_NS: u64 = 6_000_000;
-/// A limit that is not used up counts as such only so long after it was raised: senders need to grow into it, and the average to follow.
+/// A limit that is not used up counts as such only so long after it was raised: senders need to
+/// grow into it, and the average to follow.
 const RAISED_NS: u64 = 2 * SLOW_NS;
-/// Who has sent more than it may for so long, by this part of it (one in) and a frame, ignores its limit, if that came to as much as
-/// may pass in such a time and to a burst of two longest frames; who does not for so long does not any more.
+/// Who has sent more than it may for so long, by this part of it (one in) and a frame, ignores its
+/// limit, if that came to as much as may pass in such a time and to a burst of two longest frames;
+/// who does not for so long does not any more.
 const IGNORES_NS: u64 = 50_000_000;
 const IGNORES_PART: u64 = 16;
 const TOLERATED_NS: u64 = 25_000_000;
 const TOLERATED_BITS: u64 = 2 * 65_536 * 8;
-/// What such a sender takes is counted anew when it differs by this part of it (one in) and a frame: each new count is a new share for everybody.
+/// What such a sender takes is counted anew when it differs by this part of it (one in) and a
+/// frame: each new count is a new share for everybody.
 const TAKEN_PART: u64 = 128;
 /// A sender that uses less than this part of its limit (of 8) for so long gets none.
 const UNUSED: u64 = 6;
 const UNUSED_NS: u64 = 100_000_000;
-/// A sender that for so long has stayed under its limit, by this part of it (one in) and a frame, leaves the rest to others of its endpoint.
+/// A sender that for so long has stayed under its limit, by this part of it (one in) and a frame,
+/// leaves the rest to others of its endpoint.
 const CLOSE_NS: u64 = 4 * SLOW_NS;
 const CLOSE_PART: u64 = 64;
 /// Bits of the frame that a rate is made of, with all that it has on the wire (MTU 1500).
@@ -36,7 +40,8 @@ pub(super) const FRAME_FAST: u64 = FRAME_BITS * 1_000_000_000 / FAST_NS;
 const FRAME_SLOW: u64 = FRAME_BITS * 1_000_000_000 / SLOW_NS;
 /// What it makes of a sample.
 pub(super) const FRAME_SAMPLE: u64 = FRAME_BITS * 1_000_000_000 / SAMPLE_NS;
-/// Whoever sends so few frames that averages fall between two of them is judged no sooner than so many should have come, up to a time.
+/// Whoever sends so few frames that averages fall between two of them is judged no sooner than so
+/// many should have come, up to a time.
 const JUDGED_FRAMES: u64 = 2;
 const JUDGED_NS: u64 = 200_000_000;
 
@@ -53,7 +58,8 @@ pub(super) struct Pair {
     pub limit: Option<Box<Limit>>,
     /// Up to this nothing that arrives can be news about its limit.
     pub quiet: u64,
-    /// The number of its host; `Some(None)` where no host of the cluster has it, `None` where it was not asked yet.
+    /// The number of its host; `Some(None)` where no host of the cluster has it, `None` where it
+    /// was not asked yet.
     pub host: Option<Option<u32>>,
 }
 
@@ -219,7 +225,8 @@ impl Limit {
         }
     }
 
-    /// Whether what has just arrived does not wait for the next turn: its sender wants more again, or has not heard what it was told.
+    /// Whether what has just arrived does not wait for the next turn: its sender wants more again,
+    /// or has not heard what it was told.
     pub fn is_news(&self, now: Instant, meter: &Meter, noise: u64) -> bool {
         let told = self.told.unwrap_or(self.rate);
         if !self.wants_more && meter.estimate(noise) >= told - told / 16 {
@@ -246,7 +253,8 @@ impl Limit {
         is_other
     }
 
-    /// While its receiver's share stays, nothing of it changes but by news and by what [`Limit::judge`] and [`Limit::count`] find.
+    /// While its receiver's share stays, nothing of it changes but by news and by what
+    /// [`Limit::judge`] and [`Limit::count`] find.
     fn is_settled(&self, now: Instant, meter: &Meter, noise: u64) -> bool {
         let is_known = self.told.is_some() && now.since(self.told_at) > GRACE_NS;
         self.wants_more && !self.is_content(now) && is_known && (self.ignores || !self.overruns(now, meter, noise))
@@ -261,7 +269,8 @@ impl Limit {
         self.unused_since.is_some_and(|since| now.since(since) >= UNUSED_NS)
     }
 
-    /// Whether more arrives than was told, over both times: a word was lost that lowered it by less than `exceeds` would see.
+    /// Whether more arrives than was told, over both times: a word was lost that lowered it by less
+    /// than `exceeds` would see.
     pub fn overruns(&self, now: Instant, meter: &Meter, noise: u64) -> bool {
         let allowed = self.allowed(now);
         meter.slow.min(meter.fast) > allowed.saturating_add(allowed / 8).saturating_add(noise / 8)
@@ -273,14 +282,15 @@ impl Limit {
         arrives > allowed.saturating_add(allowed / 4).saturating_add(noise)
     }
 
-    /// Follows whether the sender heeds its limit; true where it has just been found out. What it sends beyond is summed up, as by a policer's
-    /// bucket, so that a little counts if it goes on.
+    /// Follows whether the sender heeds its limit; true where it has just been found out. What it
+    /// sends beyond is summed up, as by a policer's bucket, so that a little counts if it goes on.
     pub fn watch(&mut self, now: Instant, meter: &Meter) -> bool {
         let elapsed_ns = now.since(std::mem::replace(&mut self.watched_at, now));
         let bits = |rate: u64| rate.saturating_mul(elapsed_ns) / 1_000_000_000;
         let allowed = self.allowed(now);
         let most = allowed.saturating_add(allowed / IGNORES_PART).saturating_add(FRAME_SLOW);
-        // The slow rate goes on falling after the sender has heard, the fast one jumps with each frame: both have to say so.
+        // The slow rate goes on falling after the sender has heard, the fast one jumps with each
+        // frame: both have to say so.
         let arrives = meter.slow.min(meter.fast);
         let tolerated = allowed / (1_000_000_000 / TOLERATED_NS) + TOLERATED_BITS;
         if arrives > most {
@@ -305,8 +315,9 @@ impl Limit {
 }
 
 impl Controller {
-    /// Limits the largest senders of the receivers that have more than their share, and gives those that are limited their new rates.
-    /// `tolerance` is what a link that is not quite divided can bear, `held_back` a part in 2^16 that is taken off for a while.
+    /// Limits the largest senders of the receivers that have more than their share, and gives those
+    /// that are limited their new rates. `tolerance` is what a link that is not quite divided can
+    /// bear, `held_back` a part in 2^16 that is taken off for a while.
     pub(super) fn limit(
         &mut self,
         now: Instant,
@@ -318,14 +329,16 @@ impl Controller {
     ) {
         let (floods, has_many) = (now < self.state.suspect_until, self.has_many());
         let is_draining = self.state.drained_at.is_some_and(|at| now.since(at) < SLOW_NS);
-        // Not because of room that a flood or an undershoot has made; nor where there are many to be told, which hear of it late.
+        // Not because of room that a flood or an undershoot has made; nor where there are many to
+        // be told, which hear of it late.
         let is_settling = floods || self.state.drained_at.is_some_and(|at| now.since(at) < stretch::GROWS_NS);
         let may_grow = self.state.contended && self.state.has_room && !is_settling;
         let growing_ns = if may_grow && !has_many { self.state.elapsed_ns } else { 0 };
         for at in 0..self.active.len() {
             let receiver = &mut self.receivers[self.active[at] as usize];
             let spare = receiver.spare(tolerance);
-            // What comes out of a queue that drains is not what is sent now, but what it was filled with.
+            // What comes out of a queue that drains is not what is sent now, but what it was filled
+            // with.
             let spare = if is_draining { receiver.share / 2 } else { spare };
             let exceeds = receiver.meter.estimate(noise) > receiver.share.saturating_add(spare);
             if !exceeds && receiver.limited == 0 {
@@ -351,8 +364,9 @@ impl Controller {
 }
 
 impl Receiver {
-    /// Divides the share among the senders, max-min. While it `floods`, each of them may be what fills the network, however little of it comes
-    /// through. True where there are limits that nobody needs any more.
+    /// Divides the share among the senders, max-min. While it `floods`, each of them may be what
+    /// fills the network, however little of it comes through. True where there are limits that
+    /// nobody needs any more.
     #[expect(clippy::too_many_arguments, reason = "what arrives, and how it is to be read")]
     fn limit(
         &mut self,
@@ -401,7 +415,8 @@ impl Receiver {
             }
             let Some(limit) = &mut pair.limit else { continue };
             let level = level.unwrap_or(rate.saturating_add(free));
-            // Who ignores its limit has what it takes, but is told what it may: when it can hear again, that is right at once.
+            // Who ignores its limit has what it takes, but is told what it may: when it can hear
+            // again, that is right at once.
             let level = if limit.ignores { level.min(self.share / u64::from(self.limited)) } else { level };
             let level = if limit.told.is_some() && limit.wants_more { held(level) } else { level };
             limit.rate = level.max(SLOWEST.0);
@@ -434,7 +449,8 @@ mod tests {
 
     const MBIT: u64 = 1_000_000;
 
-    /// What the second of two senders may send after `ms`, that have been told half of 940 Mbit/s each, where the first sends `arrives`.
+    /// What the second of two senders may send after `ms`, that have been told half of 940 Mbit/s
+    /// each, where the first sends `arrives`.
     fn left(arrives: u64, ms: u64) -> u64 {
         let (start, now) = (Instant(1), Instant(1 + ms * MBIT));
         let mut receiver = Receiver { share: 940 * MBIT, limited: 2, ..Receiver::default() };
@@ -452,7 +468,8 @@ mod tests {
         receiver.pairs[1].limit.as_ref().unwrap().rate / MBIT
     }
 
-    /// After how many milliseconds a sender that was told 10 Mbit/s, and of which `arrives(ms)` comes, is found to ignore it, within two seconds.
+    /// After how many milliseconds a sender that was told 10 Mbit/s, and of which `arrives(ms)`
+    /// comes, is found to ignore it, within two seconds.
     fn found_after(arrives: impl Fn(u64) -> u64) -> Option<u64> {
         let mut limit = Limit::new(Instant(1), 0);
         limit.rate = 10 * MBIT;

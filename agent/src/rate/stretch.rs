@@ -1,14 +1,18 @@
 //! Stretch: what some senders of an endpoint leave is the others'.
 //!
-//! Max-min, a level for all who want more than that, is right for senders that send what they are told. TCP connections do not: each now and then
-//! loses something and is slow for some round trips, or has nothing to send, for too short a time to be taken for one that wants less. With five of
-//! them, half of an endpoint's share was left to nobody (a shuffle on links of 30 Mbit/s: 11 of 22 Mbit/s), although each wanted more.
+//! Max-min, a level for all who want more than that, is right for senders that send what they are
+//! told. TCP connections do not: each now and then loses something and is slow for some round
+//! trips, or has nothing to send, for too short a time to be taken for one that wants less. With
+//! five of them, half of an endpoint's share was left to nobody (a shuffle on links of 30 Mbit/s:
+//! 11 of 22 Mbit/s), although each wanted more.
 //!
-//! So where less than an endpoint's share arrives while its senders are limited, and there is room on the link, the level they are told is stretched,
-//! ever more while it is so, and as soon as more arrives, by as much less. RCP's rate (Dukkipati 2008), too, follows what arrives. Senders that
-//! send what they are told have no stretch. If all send what a stretched level allows, that counts as a flood that begins, for as long as a
-//! word takes to them. On a host that hears more than [`super::FEW_PAIRS`] senders there is none: their hosts hear of a change after up to 100 ms,
-//! and follow each other around the share instead of finding it (`scale` was 2.8 % off).
+//! So where less than an endpoint's share arrives while its senders are limited, and there is room
+//! on the link, the level they are told is stretched, ever more while it is so, and as soon as more
+//! arrives, by as much less. RCP's rate (Dukkipati 2008), too, follows what arrives. Senders that
+//! send what they are told have no stretch. If all send what a stretched level allows, that counts
+//! as a flood that begins, for as long as a word takes to them. On a host that hears more than
+//! [`super::FEW_PAIRS`] senders there is none: their hosts hear of a change after up to 100 ms, and
+//! follow each other around the share instead of finding it (`scale` was 2.8 % off).
 
 /// What is no stretch, how far it goes (in 45 ms), and in how long it grows by a factor of e.
 const ONE: u64 = 1 << 16;
@@ -62,7 +66,8 @@ mod tests {
     const MBIT: u64 = 1_000_000;
     const MS: u64 = 1_000_000;
 
-    /// After so many ms of an endpoint for which this arrives, of 400 Mbit/s: what each of four senders is told.
+    /// After so many ms of an endpoint for which this arrives, of 400 Mbit/s: what each of four
+    /// senders is told.
     fn told(arrives: u64, ms: u64, mut stretch: Stretch) -> (u64, Stretch) {
         (0..ms).for_each(|_| stretch.follow(arrives * MBIT, arrives * MBIT, 400 * MBIT, MS));
         (stretch.of(100 * MBIT, 400 * MBIT) / MBIT, stretch)

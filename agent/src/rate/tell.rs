@@ -1,8 +1,9 @@
 //! Telling the senders' hosts: what at once, what gathered, and again before it is forgotten.
 //!
-//! A new agent does not know what the one before it asked for, and whom that limits too much sends no more than it may: nothing shows it. So at
-//! first it greets each host that something comes from, and the host's agent lets go of what the earlier life asked for. Nothing is
-//! acknowledged here either: it greets again, ever less often, for as long as such a limit can be in force.
+//! A new agent does not know what the one before it asked for, and whom that limits too much sends
+//! no more than it may: nothing shows it. So at first it greets each host that something comes
+//! from, and the host's agent lets go of what the earlier life asked for. Nothing is acknowledged
+//! here either: it greets again, ever less often, for as long as such a limit can be in force.
 
 use super::super::leases::MAX_LEASE_MS;
 use super::super::message::{Pair as Word, Say};
@@ -16,15 +17,19 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Hosts a second that are told again what they know. With 100 more for what changes it makes the 500 datagrams a second of a host.
+/// Hosts a second that are told again what they know. With 100 more for what changes it makes the
+/// 500 datagrams a second of a host.
 const AGAIN_PER_SECOND: u64 = 400;
-/// What is told holds for four times as long as until it is told again: with 30 % of loss fewer than one in a hundred run out.
+/// What is told holds for four times as long as until it is told again: with 30 % of loss fewer
+/// than one in a hundred run out.
 const LEASE_OF_AGAIN: u64 = 4;
-/// The shortest and longest times until something is told again: leases from 240 ms on, with up to 24 hosts, to 2 s, with 200.
+/// The shortest and longest times until something is told again: leases from 240 ms on, with up to
+/// 24 hosts, to 2 s, with 200.
 const AGAIN_MIN_NS: u64 = 60_000_000;
 const AGAIN_MAX_NS: u64 = 500_000_000;
-/// One that ignores what it is told is told again after this part (one in) of that time. Where there are many such, so many of them a second, and none
-/// later than others: they must not use up what is there for who listens.
+/// One that ignores what it is told is told again after this part (one in) of that time. Where
+/// there are many such, so many of them a second, and none later than others: they must not use up
+/// what is there for who listens.
 const IGNORED_PART: u64 = 4;
 const IGNORED_PER_SECOND: u64 = 200;
 /// Large changes are gathered for this long, small ones until the host would be told again.
@@ -33,8 +38,8 @@ const SOON_NS: u64 = 2_000_000;
 /// For so long after its start an agent greets: after that no lease of an earlier life is in force.
 const GREET_NS: u64 = MAX_LEASE_MS as u64 * 1_000_000;
 
-/// Cuts that make together less than this part of the link (one in) are small: half of the usual headroom. So are raises: what noise makes of
-/// a few hundred limits.
+/// Cuts that make together less than this part of the link (one in) are small: half of the usual
+/// headroom. So are raises: what noise makes of a few hundred limits.
 const SMALL_CUTS_PART: u64 = 100;
 const SMALL_RAISES_PART: u64 = 32;
 
@@ -54,7 +59,8 @@ enum Urgency {
     Now,
     /// It was raised, and seems not to know: what it was told, once more.
     Repeat,
-    /// Its lease would run out, or it sends more than it was told: the word was lost. However small that is for the link, it does not pass.
+    /// Its lease would run out, or it sends more than it was told: the word was lost. However small
+    /// that is for the link, it does not pass.
     Again,
 }
 
@@ -66,7 +72,8 @@ struct Times {
 }
 
 impl Urgency {
-    /// How long a host must not have been told anything before it is told something of this urgency.
+    /// How long a host must not have been told anything before it is told something of this
+    /// urgency.
     fn spacing_ns(self, again_ns: u64) -> u64 {
         match self {
             Urgency::Passing | Urgency::Later => again_ns,
@@ -130,12 +137,14 @@ impl Limit {
         let Some(told) = self.told else { return Some(Urgency::Now) };
         let silent = now.since(self.said_at);
         let changed = self.rate.abs_diff(told);
-        // Who ignores its limit may only have been out of reach: as soon as it can hear again, it should.
+        // Who ignores its limit may only have been out of reach: as soon as it can hear again, it
+        // should.
         let patience_ns = if self.ignores { ignored_ns } else { GRACE_NS };
         let unheard =
             || silent > patience_ns && (self.exceeds(now, meter.fast, noise) || self.overruns(now, meter, noise));
-        // One that was raised and is not used may not be known: once more, and again after twice the time, until it is told anyway. When
-        // that is stays as it is: who is told a little more or less in another millisecond than the others falls out of step with them.
+        // One that was raised and is not used may not be known: once more, and again after twice
+        // the time, until it is told anyway. When that is stays as it is: who is told a little more
+        // or less in another millisecond than the others falls out of step with them.
         let is_unused = || now.since(self.raised_at) < again_ns && meter.slow.max(meter.fast) < told - told / 16;
         let spoken_at = self.said_at.max(self.repeated_at);
         let is_due = || now.since(spoken_at) >= spoken_at.since(self.raised_at).max(GRACE_NS);
@@ -208,7 +217,8 @@ impl Controller {
             // What is due is said below, or this is taken back.
             receiver.told_until = (!is_raised).then_some(until);
         }
-        // What is large for one pair can be small for the link, unless it was told so little that it would wait in vain.
+        // What is large for one pair can be small for the link, unless it was told so little that
+        // it would wait in vain.
         let link = directory.link.map_or(0, |link| link.ingress.0);
         if cut < link / SMALL_CUTS_PART && raised < link / SMALL_RAISES_PART {
             for &mut (_, index, at, ref mut urgency) in &mut self.post.due {
@@ -222,7 +232,8 @@ impl Controller {
         self.say(now, directory, post);
     }
 
-    /// Leaves of what is due only what is for hosts to which something is worth a datagram now, and adds what goes with it.
+    /// Leaves of what is due only what is for hosts to which something is worth a datagram now, and
+    /// adds what goes with it.
     fn gather(&mut self, now: Instant, noise: u64, times: Times, post: &mut Post) {
         self.state.owes = false;
         let Scratch { due, most, counted, passed, .. } = &mut self.post;
@@ -312,7 +323,8 @@ impl Controller {
         (self.post.due, self.post.turns) = (due, turns);
     }
 
-    /// Lets hosts from which something comes know that there is a new agent here: at once, and each time it has become twice as old.
+    /// Lets hosts from which something comes know that there is a new agent here: at once, and each
+    /// time it has become twice as old.
     pub fn greet(&mut self, now: Instant, directory: &Directory, post: &mut Post) {
         let age_ns = now.since(*self.born.get_or_insert(now));
         if age_ns > GREET_NS {
@@ -415,7 +427,8 @@ mod tests {
         assert!(!Limit::new(Instant(1), 0).is_far_behind(), "that is told at once anyway, or as many are");
     }
 
-    /// The milliseconds, within 120 ms of a raise from 20 to 40 Mbit/s, at which it is said again while this much arrives.
+    /// The milliseconds, within 120 ms of a raise from 20 to 40 Mbit/s, at which it is said again
+    /// while this much arrives.
     fn repeated(arrives: u64) -> Vec<u64> {
         let mut limit = Limit::new(Instant(0), 0);
         for rate in [20 * MBIT, 40 * MBIT] {

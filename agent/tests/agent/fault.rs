@@ -46,7 +46,8 @@ fn a_partition_frees_the_senders_and_its_end_limits_them_again() {
     world.faults.parted = true;
     world.run(free_ns());
     assert!(world.limits.is_empty(), "{:?}", world.limits);
-    // Nothing that it said meanwhile was heeded, and it goes on saying it: not only when a lease would run out.
+    // Nothing that it said meanwhile was heeded, and it goes on saying it: not only when a lease
+    // would run out.
     world.faults.parted = false;
     world.run(30 * MS);
     assert_eq!(world.limits.len(), 4);
@@ -218,7 +219,8 @@ fn a_receiver_whose_clock_was_set_back_is_heard_again() {
     world.run(300 * MS);
     world.lives = 0;
     world.restart_receiver();
-    // Until it is believed, its limits are not heeded; those of before have ended, and nobody is limited for ever.
+    // Until it is believed, its limits are not heeded; those of before have ended, and nobody is
+    // limited for ever.
     world.run(free_ns());
     assert!(world.limits.is_empty(), "{:?}", world.limits);
     world.run(4500 * MS - free_ns());

@@ -39,7 +39,8 @@ fn asks(agent: &mut Agent, host: usize, tenant: &str, from: Mac, to: Mac) -> Res
     agent.hear(Instant(2_000_000_000), &host_name(host), &writer.finish())
 }
 
-/// What host 1's agent answers to a host that asks it to let `from` send to `to`, of a tenant's, at 1 Mbit/s. Its world changes before.
+/// What host 1's agent answers to a host that asks it to let `from` send to `to`, of a tenant's, at
+/// 1 Mbit/s. Its world changes before.
 fn answer(flat: bool, change: &dyn Fn(&mut Cluster), host: usize, tenant: &str) -> Result<u32, HearError> {
     let (to, from) = (receiver_mac(0), flooded().flows[0].mac);
     let mut world = if flat { flooded().flat("guests") } else { flooded() };

@@ -70,7 +70,8 @@ fn a_victim_that_grows_reaches_its_guarantee_beside_a_flood() {
     }
 }
 
-/// What stands in the network's queue is what others lose: a retransmission that meets a full one has nothing behind it that would show here.
+/// What stands in the network's queue is what others lose: a retransmission that meets a full one
+/// has nothing behind it that would show here.
 #[test]
 fn a_flood_alone_leaves_no_queue_in_the_network_and_has_the_link() {
     for senders in [1, 4, 15] {

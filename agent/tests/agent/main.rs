@@ -1,4 +1,5 @@
-//! The agents in closed loop: a fluid model of network, senders and victims is driven by them under a virtual clock.
+//! The agents in closed loop: a fluid model of network, senders and victims is driven by them under
+//! a virtual clock.
 
 mod fault;
 mod flat;

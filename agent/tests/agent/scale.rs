@@ -33,7 +33,8 @@ fn a_hundred_endpoints_and_fifty_hosts_take_at_most_500_datagrams_a_second() {
     assert!(off <= 0.1, "{off}: {shares:?}\n{ideal:?}");
 }
 
-/// A hundred senders to twenty endpoints, each of which wants four times what it gets, and one endpoint more, with a sender that is silent.
+/// A hundred senders to twenty endpoints, each of which wants four times what it gets, and one
+/// endpoint more, with a sender that is silent.
 fn crowd() -> World {
     let mut receivers = vec![Receiver::of("b", 10.0); 20];
     receivers.insert(0, Receiver::of("a", 300.0));

@@ -1,5 +1,6 @@
-//! A small world as fluids: senders on hosts of their own, the network's queue before one receiving host, and the real agents of all, which
-//! talk over a network that may lose, double and delay what they say. It moves in steps of [`STEP_NS`]; the packets are `sim`'s business.
+//! A small world as fluids: senders on hosts of their own, the network's queue before one receiving
+//! host, and the real agents of all, which talk over a network that may lose, double and delay what
+//! they say. It moves in steps of [`STEP_NS`]; the packets are `sim`'s business.
 
 use agent::Agent;
 use agent::directory::{Cluster, Directory};
@@ -35,7 +36,8 @@ pub const MS: u64 = 1_000_000;
 pub enum Load {
     /// So much, whatever becomes of it.
     Open(f64),
-    /// As much as gets through: doubles each round trip until something is lost, then grows by a segment, and halves where something is lost.
+    /// As much as gets through: doubles each round trip until something is lost, then grows by a
+    /// segment, and halves where something is lost.
     Tcp,
     /// So many bytes at line rate, then a pause, so that the mean is this rate.
     Bursts { rate: f64, bytes: f64 },
@@ -54,7 +56,8 @@ pub struct Flow {
     pub mac: Mac,
     /// The number of its endpoint at its host.
     pub id: EndpointId,
-    /// What its host's switch was told to hold it to, of what it sends to this receiver and to everyone, in bits a second.
+    /// What its host's switch was told to hold it to, of what it sends to this receiver and to
+    /// everyone, in bits a second.
     pair: f64,
     all: f64,
     /// Bytes that it sent, that arrived, and that were lost in the network.
@@ -124,7 +127,8 @@ pub struct World {
     sampled: u64,
     random: Random,
     pub lives: u64,
-    /// Whose the senders are, where all share the untagged network; else each is of its receiver's tenant.
+    /// Whose the senders are, where all share the untagged network; else each is of its receiver's
+    /// tenant.
     guests: Option<&'static str>,
 }
 
@@ -204,7 +208,8 @@ impl World {
         world
     }
 
-    /// The same where all share the untagged network, and the senders are a tenant's that the receiving host does not have.
+    /// The same where all share the untagged network, and the senders are a tenant's that the
+    /// receiving host does not have.
     pub fn flat(mut self, guests: &'static str) -> World {
         self.guests = Some(guests);
         self.agents = (0..self.agents.len()).map(|host| self.agent(host)).collect();
@@ -372,7 +377,8 @@ impl World {
         self.standing = FABRIC;
     }
 
-    /// The network: one queue, first come first served, which drops what does not fit, of everyone alike.
+    /// The network: one queue, first come first served, which drops what does not fit, of everyone
+    /// alike.
     fn forward(&mut self, offered: &[f64]) {
         let drains = LINK * STEP_NS as f64 / 8e9;
         let total: f64 = offered.iter().sum();
@@ -511,7 +517,8 @@ impl World {
         }
     }
 
-    /// Until when in windows of 5 ms, on from now, `wanted` arrives of a flow at 99 %: how long it took, in nanoseconds.
+    /// Until when in windows of 5 ms, on from now, `wanted` arrives of a flow at 99 %: how long it
+    /// took, in nanoseconds.
     pub fn time_until_restored(&mut self, flow: usize, wanted: f64, at_most_ns: u64) -> Option<u64> {
         let begin = self.now;
         let mut arrived = vec![self.flows[flow].arrived];

@@ -6,8 +6,9 @@ use crate::write::{self, Keys};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The actions that turn `old` into `new`: deletions first, then what is in what is deleted; then links, switches, uplinks, tenants,
-/// endpoints, services, backends, cluster and members, set or added. The order of things in a list is not kept: it means nothing.
+/// The actions that turn `old` into `new`: deletions first, then what is in what is deleted; then
+/// links, switches, uplinks, tenants, endpoints, services, backends, cluster and members, set or
+/// added. The order of things in a list is not kept: it means nothing.
 ///
 /// The daemon's name is not a key: who compares two daemons looks at it himself.
 #[must_use]

@@ -1,5 +1,5 @@
-//! A configuration while actions are done to it. Things are found by their name in constant time, so that a
-//! list of a hundred thousand actions takes a hundred thousand steps.
+//! A configuration while actions are done to it. Things are found by their name in constant time,
+//! so that a list of a hundred thousand actions takes a hundred thousand steps.
 
 use super::{Kind, Refused};
 use crate::config::{Backend, Cluster, Config, Endpoint, Link, Member, Service, Switch, Tenant};
@@ -17,8 +17,8 @@ macro_rules! named {
 }
 named!(Switch, Tenant, Endpoint, Service, Backend, Link, Member);
 
-/// Which list of a configuration: tenants by their switch's place in its list, endpoints and services by their
-/// switch's and tenant's, backends by their service's as well.
+/// Which list of a configuration: tenants by their switch's place in its list, endpoints and
+/// services by their switch's and tenant's, backends by their service's as well.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum List {
     Switches,
@@ -32,7 +32,8 @@ enum List {
 
 /// A configuration that is being changed.
 pub(super) struct Draft {
-    /// What is deleted lies in its list without a name until the end, so that the others keep their places.
+    /// What is deleted lies in its list without a name until the end, so that the others keep their
+    /// places.
     config: Config,
     /// Where the things of a list are, by name: of lists that were asked for.
     places: HashMap<List, HashMap<String, usize>>,

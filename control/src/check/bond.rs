@@ -1,4 +1,5 @@
-//! Bonds: options that their mode uses, members that exist and fit each other, and what does not go over a bond yet.
+//! Bonds: options that their mode uses, members that exist and fit each other, and what does not go
+//! over a bond yet.
 
 use super::Findings;
 use crate::bond::Reselect;
@@ -24,7 +25,8 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
     }
 }
 
-/// An option that the mode does not use is an error, as in Linux: who writes it expects something of it.
+/// An option that the mode does not use is an error, as in Linux: who writes it expects something
+/// of it.
 fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
     let settings = &bond.settings;
     let mode = settings.mode;
@@ -81,8 +83,8 @@ fn check_members(findings: &mut Findings, bond: &Bond, place: &Place) {
     }
 }
 
-/// A connection of a mode that balances by hash has one member: a guarantee above what that carries is kept for the endpoint's
-/// connections together only.
+/// A connection of a mode that balances by hash has one member: a guarantee above what that carries
+/// is kept for the endpoint's connections together only.
 fn check_rate(findings: &mut Findings, switch: &Switch, bond: &Bond, switch_place: &Place) {
     if bond.settings.mode != Mode::BalanceXor {
         return;

@@ -1,4 +1,5 @@
-//! The cluster: hosts and addresses that clash, an own entry that is not true, and what would have no effect.
+//! The cluster: hosts and addresses that clash, an own entry that is not true, and what would have
+//! no effect.
 
 use super::{Findings, unique};
 use crate::config::{Cluster, Config, Endpoint, Etcd, EtcdUrl, Member, Tenant};
@@ -61,12 +62,14 @@ fn check_listen(findings: &mut Findings, config: &Config, cluster: &Cluster, pla
     }
 }
 
-/// Whether there is a daemon at the other end, and not only an end of tunnels. An address that could not be read was meant to be one.
+/// Whether there is a daemon at the other end, and not only an end of tunnels. An address that
+/// could not be read was meant to be one.
 fn is_spoken_with(member: &Member) -> bool {
     member.address.is_some() || member.vtep.is_none()
 }
 
-/// How the etcd is spoken with must be whole: what is missing would be found out when it is too late.
+/// How the etcd is spoken with must be whole: what is missing would be found out when it is too
+/// late.
 fn check_etcd(findings: &mut Findings, cluster: &Cluster, etcd: &Etcd, place: &Place) {
     if etcd.endpoints.is_empty() {
         findings.error(
@@ -226,7 +229,8 @@ fn local(config: &Config) -> impl Iterator<Item = (&Tenant, &Endpoint)> {
     tenants.flat_map(|tenant| tenant.endpoints.iter().map(move |endpoint| (tenant, endpoint)))
 }
 
-/// Endpoints behind an uplink whose addresses are not declared, by their numbers. A trunk has many, and the host's are its own affair.
+/// Endpoints behind an uplink whose addresses are not declared, by their numbers. A trunk has many,
+/// and the host's are its own affair.
 fn nameless(config: &Config) -> impl Iterator<Item = (usize, usize, usize, &Endpoint)> {
     let switches = config.switches.iter().enumerate().filter(|(_, switch)| switch.uplink.is_some());
     let tenants =

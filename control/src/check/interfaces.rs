@@ -1,4 +1,5 @@
-//! Interfaces that exist: nothing of theirs is configured here, and whoever takes one leaves the host a way to the network.
+//! Interfaces that exist: nothing of theirs is configured here, and whoever takes one leaves the
+//! host a way to the network.
 
 use super::Findings;
 use crate::config::{Config, Device, Switch};

@@ -8,7 +8,8 @@ use crate::units::{show_size, write_size};
 /// What remedies are rounded up to, in bytes.
 const STEP_BYTES: u64 = 16 << 20;
 
-/// Where all queues together are longer than the memory, they cannot all be full. That is no mistake, for queues seldom are.
+/// Where all queues together are longer than the memory, they cannot all be full. That is no
+/// mistake, for queues seldom are.
 pub(super) fn check(findings: &mut Findings, config: &Config) {
     let endpoints = config.switches.iter().flat_map(|s| &s.tenants).flat_map(|t| &t.endpoints);
     // Each has a queue in each direction, and so has a link at each end.

@@ -1,5 +1,5 @@
-//! Every port is used once; every link joins two different switches; keys stand on ports of the kind that they are for; a VDE directory is
-//! one tenant's.
+//! Every port is used once; every link joins two different switches; keys stand on ports of the
+//! kind that they are for; a VDE directory is one tenant's.
 
 use super::Findings;
 use crate::config::{Config, Device};
@@ -28,7 +28,8 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
     }
     unique(findings, &uses);
     check_directories(findings, &uses);
-    // A port or a link that could not be read may be the missing end: it has been reported, so say nothing of loose ends.
+    // A port or a link that could not be read may be the missing end: it has been reported, so say
+    // nothing of loose ends.
     if uses.iter().all(|u| u.device.locator.is_some()) && config.links.iter().all(|l| !l.name.is_empty()) {
         check_ends(findings, config, &uses);
     }
@@ -86,7 +87,8 @@ fn check_link(findings: &mut Findings, links: &BTreeSet<&str>, one: &Use<'_>, na
     }
 }
 
-/// Keys that do nothing on a port of this kind. `no_device` says what the port is where it is no device.
+/// Keys that do nothing on a port of this kind. `no_device` says what the port is where it is no
+/// device.
 fn check_keys(findings: &mut Findings, one: &Use<'_>, no_device: Option<&str>) {
     let device = one.device;
     let of_devices = [
@@ -130,8 +132,8 @@ fn check_keys(findings: &mut Findings, one: &Use<'_>, no_device: Option<&str>) {
     }
 }
 
-/// Who may use a VDE directory may take any plug of it that is free: so all of them are one tenant's, or the one plug an uplink. The
-/// directory has one mode and one group.
+/// Who may use a VDE directory may take any plug of it that is free: so all of them are one
+/// tenant's, or the one plug an uplink. The directory has one mode and one group.
 fn check_directories(findings: &mut Findings, uses: &[Use<'_>]) {
     let mut seen: BTreeMap<&str, &Use<'_>> = BTreeMap::new();
     let (mut modes, mut groups) = (BTreeMap::new(), BTreeMap::new());

@@ -1,4 +1,5 @@
-//! Disciplines that can do nothing: thresholds that their queue never reaches, and queues that are none.
+//! Disciplines that can do nothing: thresholds that their queue never reaches, and queues that are
+//! none.
 
 use super::Findings;
 use crate::config::{Config, Switch};

@@ -1,4 +1,5 @@
-//! Services: addresses that are their own, and backends that can be reached at the service's IP versions.
+//! Services: addresses that are their own, and backends that can be reached at the service's IP
+//! versions.
 
 use super::{Findings, unique};
 use crate::config::{Backend, Config, Service, Switch, Tenant};

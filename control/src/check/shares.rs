@@ -1,4 +1,5 @@
-//! Guarantees and limits: each fits its own limit, its tenant and the link, and stands where it can be kept.
+//! Guarantees and limits: each fits its own limit, its tenant and the link, and stands where it can
+//! be kept.
 
 use super::Findings;
 use crate::admission::{endpoints_guarantee, promise, tenant_guarantee};
@@ -27,7 +28,8 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
     }
 }
 
-/// A guarantee concerns the uplink: without a way there it would be an empty word. Says whether there is one.
+/// A guarantee concerns the uplink: without a way there it would be an empty word. Says whether
+/// there is one.
 fn reachable(findings: &mut Findings, switch: &Switch, tenant: &Tenant, place: &Place) -> bool {
     let (why, remedy) = match (&switch.uplink, tenant.attachment) {
         (None, _) => ("the switch has no uplink", "add [switch.uplink], or remove the guarantee"),
@@ -94,7 +96,8 @@ fn check_limit(findings: &mut Findings, knobs: &Knobs, place: &Place) {
 /// Stands for the direction in a message of [`both_ways`].
 const ON: &str = "{direction}";
 
-/// Asks `fault` for message and remedy in each direction and reports them at `place`; what is wrong in both alike is said once.
+/// Asks `fault` for message and remedy in each direction and reports them at `place`; what is wrong
+/// in both alike is said once.
 fn both_ways(
     findings: &mut Findings,
     place: &Place,

@@ -1,4 +1,5 @@
-//! Tunnels: who has a `vni` has an end of tunnels here, others are where it says they are, and no end or network is there twice.
+//! Tunnels: who has a `vni` has an end of tunnels here, others are where it says they are, and no
+//! end or network is there twice.
 
 use super::Findings;
 use crate::config::{Config, Endpoint, Switch, Tenant};
@@ -119,8 +120,8 @@ fn unique_macs(findings: &mut Findings, config: &Config, switches: &Place) {
     }
 }
 
-/// Two ends of tunnels with one address: one would get the other's frames. And two of which one is over IPv4 and the other over IPv6 do not reach
-/// each other.
+/// Two ends of tunnels with one address: one would get the other's frames. And two of which one is
+/// over IPv4 and the other over IPv6 do not reach each other.
 fn unique_vteps(findings: &mut Findings, config: &Config) {
     let mut seen: BTreeMap<IpAddr, String> = BTreeMap::new();
     let mut first: Option<(IpAddr, String)> = None;

@@ -1,4 +1,5 @@
-//! Services: names of endpoints become numbers, and what a backend does not say is taken from its endpoint.
+//! Services: names of endpoints become numbers, and what a backend does not say is taken from its
+//! endpoint.
 
 use super::{Numbers, number};
 use crate::config::{Service, Switch, Tenant};

@@ -1,8 +1,11 @@
-//! The agents' own traffic: where this host's agents speak with those of other hosts over the interface that the switch has taken, the host's
-//! endpoint lets their datagrams go before its other frames ([`datapath::sched::ahead`]), and has a small guarantee for them without being given one.
+//! The agents' own traffic: where this host's agents speak with those of other hosts over the
+//! interface that the switch has taken, the host's endpoint lets their datagrams go before its
+//! other frames ([`datapath::sched::ahead`]), and has a small guarantee for them without being
+//! given one.
 //!
-//! It is 1 % of the uplink, at most 10 Mbit/s, and at most what the guarantees of others leave. An agent says at most 500 datagrams a second in steady
-//! state, of some 150 bytes on the wire mostly and 1300 at most: that is 0.6 Mbit/s, and 5 Mbit/s at most.
+//! It is 1 % of the uplink, at most 10 Mbit/s, and at most what the guarantees of others leave. An
+//! agent says at most 500 datagrams a second in steady state, of some 150 bytes on the wire mostly
+//! and 1300 at most: that is 0.6 Mbit/s, and 5 Mbit/s at most.
 
 use crate::admission::{endpoints_guarantee, promise};
 use crate::config::{Config, Endpoint, Switch, Tenant};
@@ -17,7 +20,8 @@ const WHOLE_PPM: u64 = 1_000_000;
 /// The most.
 const MOST: Rate = Rate(10_000_000);
 
-/// What of an endpoint's traffic is the agents'; `None` where it is not the host's own over the uplink, or there are no agents of other hosts.
+/// What of an endpoint's traffic is the agents'; `None` where it is not the host's own over the
+/// uplink, or there are no agents of other hosts.
 #[must_use]
 pub fn talk(config: &Config, switch: &Switch, endpoint: &Endpoint) -> Option<Talk> {
     let (listen, uplink) = (config.cluster.as_ref()?.listen?, switch.uplink.as_ref()?);
@@ -34,7 +38,8 @@ pub fn talk(config: &Config, switch: &Switch, endpoint: &Endpoint) -> Option<Tal
     })
 }
 
-/// What the endpoint is guaranteed for its agents in one direction. One that has been given a guarantee keeps to that.
+/// What the endpoint is guaranteed for its agents in one direction. One that has been given a
+/// guarantee keeps to that.
 #[must_use]
 pub fn guarantee(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint, talk: &Talk, direction: Direction) -> Rate {
     if endpoint.knobs.guarantee.get(direction).is_some() {
@@ -84,7 +89,8 @@ mod tests {
         assert_eq!(compiled("", "", "", ""), (None, [0; 2], [0; 2]));
         let (_, endpoint, tenant) = compiled("", "guarantee = { egress = \"1 Mbit/s\" }", "", cluster);
         assert_eq!((endpoint, tenant), ([MBIT, few], [MBIT, few]));
-        // What others were promised, they have: here all on ingress but 2 Mbit/s, and all on egress.
+        // What others were promised, they have: here all on ingress but 2 Mbit/s, and all on
+        // egress.
         let (_, endpoint, tenant) =
             compiled("", "", "guarantee = { egress = \"500 Mbit/s\", ingress = \"488 Mbit/s\" }", cluster);
         assert_eq!((endpoint, tenant), ([0, 2 * MBIT], [0, 2 * MBIT]));

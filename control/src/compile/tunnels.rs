@@ -1,5 +1,6 @@
-//! Compiling the tunnels of a switch: where its tenants are besides. Other hosts are the members of the cluster that have an end of tunnels,
-//! and the other switches of this daemon that have one; tenants are called the same on all of them.
+//! Compiling the tunnels of a switch: where its tenants are besides. Other hosts are the members of
+//! the cluster that have an end of tunnels, and the other switches of this daemon that have one;
+//! tenants are called the same on all of them.
 
 use crate::config::{Config, Remote, Switch};
 use crate::names::Locator;
@@ -21,7 +22,8 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
     let mut overlay = Overlay::default();
     let (mut hosts, mut left_out) = (BTreeMap::new(), Vec::new());
     let mut others = others(config, switch);
-    // A store may know more hosts than there is room for: those without a tenant of this switch are missed least.
+    // A store may know more hosts than there is room for: those without a tenant of this switch are
+    // missed least.
     others.sort_by_key(|(.., has)| !has.iter().any(|(tenant, _)| tenants.contains_key(tenant)));
     for (address, name, has) in others {
         if address.is_ipv4() != vtep.is_ipv4() {
@@ -69,7 +71,8 @@ pub(super) fn tunnels(config: &Config, switch: &Switch, ids: &[u32]) -> (Overlay
     (overlay, Some(Underlay { vtep, interface, hosts, left_out }))
 }
 
-/// What endpoints of other hosts have declared of tenants that reach them without tunnels, as far as the cluster's directory says.
+/// What endpoints of other hosts have declared of tenants that reach them without tunnels, as far
+/// as the cluster's directory says.
 pub(super) fn elsewhere(config: &Config, switch: &Switch, ids: &[u32]) -> BTreeSet<(TenantId, Mac)> {
     let Some(cluster) = &config.cluster else { return BTreeSet::new() };
     let is_direct = |attachment| matches!(attachment, Attachment::Vlan(_) | Attachment::Untagged);
@@ -112,8 +115,9 @@ fn others<'a>(config: &'a Config, switch: &Switch) -> Vec<(IpAddr, String, Has<'
     all
 }
 
-/// The address of the end of tunnels on a link of this daemon, where there is no interface that has one: of the locally administered ones.
-/// Of the longer IPv6 addresses it is a hash (FNV-1a), by which two of a few thousand are the same one time in a hundred thousand.
+/// The address of the end of tunnels on a link of this daemon, where there is no interface that has
+/// one: of the locally administered ones. Of the longer IPv6 addresses it is a hash (FNV-1a), by
+/// which two of a few thousand are the same one time in a hundred thousand.
 fn mac_of(vtep: IpAddr) -> Mac {
     match vtep {
         IpAddr::V4(v4) => {

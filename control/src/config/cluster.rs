@@ -1,6 +1,8 @@
-//! The cluster: this host among others, and which endpoints the others have, as far as the configuration file says.
+//! The cluster: this host among others, and which endpoints the others have, as far as the
+//! configuration file says.
 //!
-//! The file is one of the places that this can come from (`levada/src/roster.rs`); what comes from elsewhere has the same types.
+//! The file is one of the places that this can come from (`levada/src/roster.rs`); what comes from
+//! elsewhere has the same types.
 
 use crate::names::EtcdUrl;
 use agent::Settings;
@@ -18,9 +20,11 @@ pub struct Cluster {
     pub directory: String,
     /// What decides how fast senders on other hosts may send.
     pub settings: Settings,
-    /// Where the hosts tell each other who they are and what they have; `None`: the file alone says so.
+    /// Where the hosts tell each other who they are and what they have; `None`: the file alone says
+    /// so.
     pub etcd: Option<Etcd>,
-    /// The hosts of the cluster. This one may be among them, so that all hosts can have the same list.
+    /// The hosts of the cluster. This one may be among them, so that all hosts can have the same
+    /// list.
     pub members: Vec<Member>,
 }
 

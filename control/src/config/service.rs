@@ -7,7 +7,8 @@ use datapath::service::choose::Policy;
 use datapath::wire::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How often servers report their load where nothing is said, in nanoseconds: as often as Linux works out the load average.
+/// How often servers report their load where nothing is said, in nanoseconds: as often as Linux
+/// works out the load average.
 pub const DEFAULT_REPORT_PERIOD_NS: u64 = 5_000_000_000;
 /// Largest weight of a backend: eight bits of difference between backends.
 pub const MAX_BACKEND_WEIGHT: u32 = 256;
@@ -55,7 +56,8 @@ pub struct Backend {
     pub name: String,
     /// The endpoint that it is.
     pub endpoint: Option<String>,
-    /// Its addresses, of each IP version one at most; where it is an endpoint, its own are the default.
+    /// Its addresses, of each IP version one at most; where it is an endpoint, its own are the
+    /// default.
     pub ips: Vec<IpAddr>,
     /// Its Ethernet address; the same.
     pub mac: Option<Mac>,
@@ -108,7 +110,8 @@ impl Backend {
 }
 
 impl Service {
-    /// Its Ethernet address: the same on every host where nothing is said (locally administered, 40 bits of FNV-1a).
+    /// Its Ethernet address: the same on every host where nothing is said (locally administered, 40
+    /// bits of FNV-1a).
     #[must_use]
     pub fn mac(&self, tenant: &str) -> Mac {
         if let Some(mac) = self.mac {

@@ -5,7 +5,8 @@ use super::values;
 use crate::problem::Problem;
 use datapath::aqm::{At, Discipline, Red, Step};
 
-/// Weight of a segment in RED's average where none is given, as a negative logarithm: 1/512, Floyd and Jacobson's 0.002.
+/// Weight of a segment in RED's average where none is given, as a negative logarithm: 1/512, Floyd
+/// and Jacobson's 0.002.
 const DEFAULT_WEIGHT_LOG: u8 = 9;
 /// RED's greatest probability where none is given, in millionths: a tenth, as Floyd advises (1997).
 const DEFAULT_PROBABILITY_PPM: u32 = 100_000;

@@ -1,4 +1,5 @@
-//! Reading `[switch.uplink.bond]` and its members. Keys and words are those of Linux's bonding driver.
+//! Reading `[switch.uplink.bond]` and its members. Keys and words are those of Linux's bonding
+//! driver.
 
 use super::table::{Reader, Table};
 use super::values;
@@ -6,7 +7,8 @@ use crate::config::{Bond, BondMember, Device};
 use crate::problem::Problem;
 use datapath::bond::{BondSettings, MOST_MEMBERS};
 
-/// Keys of Linux and of ours that there is no code for yet: to be silent about them would be to promise what they say.
+/// Keys of Linux and of ours that there is no code for yet: to be silent about them would be to
+/// promise what they say.
 const NOT_YET: [&str; 32] = [
     "ad_actor_port_prio",
     "ad_actor_sys_prio",

@@ -1,6 +1,8 @@
-//! Strict reading of TOML tables: every key is asked for by name, once; a key that nobody asked for is an error that suggests the nearest.
+//! Strict reading of TOML tables: every key is asked for by name, once; a key that nobody asked for
+//! is an error that suggests the nearest.
 //!
-//! Nothing here stops at the first fault: a value that cannot be read is reported and counts as absent.
+//! Nothing here stops at the first fault: a value that cannot be read is reported and counts as
+//! absent.
 
 use crate::place::{Locations, Place};
 use crate::problem::{Problem, nearest};
@@ -115,7 +117,8 @@ impl Reader {
         items.iter().enumerate().filter_map(|(i, item)| self.parse(item, &place.item(i), parse)).collect()
     }
 
-    /// The values of `key` for both directions: one for both, or `{ egress = .., ingress = .. }`, of which one may be left out.
+    /// The values of `key` for both directions: one for both, or `{ egress = .., ingress = .. }`,
+    /// of which one may be left out.
     pub fn both<T: Copy>(&mut self, table: &mut Table<'_>, key: &'static str, parse: Parse<T>) -> Both<Option<T>> {
         let Some(value) = table.take(key) else {
             return Both { egress: None, ingress: None };

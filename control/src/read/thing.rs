@@ -1,4 +1,5 @@
-//! Reading one thing from its keys as JSON values: as if they stood in a file, by the same reader, with the same messages.
+//! Reading one thing from its keys as JSON values: as if they stood in a file, by the same reader,
+//! with the same messages.
 
 use super::{Reader, Table};
 use crate::config::{Backend, Cluster, Config, Daemon, Endpoint, Link, Member, Service, Switch, Tenant, Uplink};
@@ -99,7 +100,8 @@ fn read<T>(
         );
     }
     let read = thing(&mut reader, Table::new(root.get_ref(), Place::root()));
-    // A key that is only to have its default is not in the text; whether it exists shows when it is read with any value at all.
+    // A key that is only to have its default is not in the text; whether it exists shows when it is
+    // read with any value at all.
     for (key, _) in keys.iter().filter(|(_, value)| value.is_null()) {
         let mut line = name.map_or_else(String::new, |name| format!("name = \"{name}\"\n"));
         write_text(&mut line, key);

@@ -23,19 +23,23 @@ use datapath::wire::vxlan::MOST as MAX_VNI;
 use std::net::{IpAddr, SocketAddr};
 use toml::de::DeValue;
 
-/// Longest burst of an uplink, in nanoseconds: as long as a queue's management lets frames wait here.
+/// Longest burst of an uplink, in nanoseconds: as long as a queue's management lets frames wait
+/// here.
 const MAX_BURST_NS: u64 = 5_000_000;
 /// Longest time that a link may delay, in nanoseconds: beyond it a lab measures its own patience.
 const MAX_DELAY_NS: u64 = 10_000_000_000;
-/// Learned addresses are kept at least a second, in nanoseconds, so that a quiet endpoint is not flooded to all the time.
+/// Learned addresses are kept at least a second, in nanoseconds, so that a quiet endpoint is not
+/// flooded to all the time.
 const MIN_AGE_NS: u64 = 1_000_000_000;
-/// Longest time that a learned address is kept, in nanoseconds: the largest that IEEE 802.1Q allows, 1 000 000 s.
+/// Longest time that a learned address is kept, in nanoseconds: the largest that IEEE 802.1Q
+/// allows, 1 000 000 s.
 const MAX_AGE_NS: u64 = 1_000_000 * 1_000_000_000;
 /// Bounds of how often servers report their load, in nanoseconds.
 const PERIOD_NS: (u64, u64) = (100_000_000, 3600 * 1_000_000_000);
 /// Bounds of a link's queue, in wire bytes: at least one MTU frame.
 const LINK_QUEUE_BYTES: (u64, u64) = (1600, 1 << 30);
-/// Bounds of the times of a controller, in nanoseconds: from what a worker can keep to what an operator has patience for.
+/// Bounds of the times of a controller, in nanoseconds: from what a worker can keep to what an
+/// operator has patience for.
 const INTERVAL_NS: (u64, u64) = (1_000_000, 60_000_000_000);
 
 /// Longest beginning of keys in an etcd, in bytes: enough for what names clusters.
@@ -223,7 +227,8 @@ pub(super) fn average_weight(value: &DeValue<'_>) -> Result<u8, Wrong> {
     })
 }
 
-/// Permission bits of a socket, in octal digits. Text, because TOML would take 0660 without quotes for a mistake and 660 for a decimal number.
+/// Permission bits of a socket, in octal digits. Text, because TOML would take 0660 without quotes
+/// for a mistake and 660 for a decimal number.
 pub(super) fn mode(value: &DeValue<'_>) -> Result<u32, Wrong> {
     let word = text(value, "\"0660\"")?;
     let octal = (3..=4).contains(&word.len()) && word.bytes().all(|b| (b'0'..=b'7').contains(&b));

@@ -1,13 +1,16 @@
 //! `auto`: marks what waited longer than a threshold that it finds by itself.
 //!
-//! The threshold T is a time, so that it means the same at every rate. It begins at a usual round trip and lies between two frames' time at the
-//! queue's rate and CoDel's target. Each *period*, 16 round trips or [`PERIOD_LEAST_NS`]: where the queue ran dry soon after a mark for more
-//! than 0.5 % of the time, T grows by a quarter, since the marks cost rate; else, where no frame waited less than T / 4, the queue stands
-//! and T shrinks by a sixteenth (the standing queue of ECN#, CoNEXT 2019).
+//! The threshold T is a time, so that it means the same at every rate. It begins at a usual round
+//! trip and lies between two frames' time at the queue's rate and CoDel's target. Each *period*, 16
+//! round trips or [`PERIOD_LEAST_NS`]: where the queue ran dry soon after a mark for more than 0.5
+//! % of the time, T grows by a quarter, since the marks cost rate; else, where no frame waited less
+//! than T / 4, the queue stands and T shrinks by a sixteenth (the standing queue of ECN#, CoNEXT
+//! 2019).
 //!
-//! What cannot be marked is dropped with the square of half the marking rate (RFC 9332, section 2.1: loss-based control reacts to the square root of
-//! the loss, ECN control to the rate of marks), so that neither starves the other. What begins a TCP connection is never dropped: its sender would wait
-//! a second.
+//! What cannot be marked is dropped with the square of half the marking rate (RFC 9332, section
+//! 2.1: loss-based control reacts to the square root of the loss, ECN control to the rate of
+//! marks), so that neither starves the other. What begins a TCP connection is never dropped: its
+//! sender would wait a second.
 
 use super::codel::TARGET_NS;
 use crate::units::{Instant, Rate};
@@ -22,7 +25,8 @@ const PERIOD_ROUNDS: u64 = 16;
 const FULL_FRAME: u64 = 1538;
 /// A marking rate of one.
 const ONE: u32 = 1 << 16;
-/// The marking rate moves by so much of the difference at each segment, as a shift: at the least and at the most.
+/// The marking rate moves by so much of the difference at each segment, as a shift: at the least
+/// and at the most.
 const SHIFT: (u32, u32) = (4, 12);
 
 /// The state of one queue.
@@ -72,7 +76,8 @@ impl Auto {
         self.target_ns
     }
 
-    /// A segment arrives where nothing waits, since `since`. A pause longer than a round trip is the senders' own.
+    /// A segment arrives where nothing waits, since `since`. A pause longer than a round trip is
+    /// the senders' own.
     pub fn arrives_dry(&mut self, now: Instant, since: Instant) {
         if self.last_mark.is_some_and(|at| since.since(at) <= ROUND_TRIP_NS.max(self.target_ns)) {
             self.dry_ns += now.since(since).min(ROUND_TRIP_NS);

@@ -1,15 +1,18 @@
-//! CoDel (RFC 8289): when a queue's delay has stood above a target for an interval, signal its senders, ever faster until it falls.
+//! CoDel (RFC 8289): when a queue's delay has stood above a target for an interval, signal its
+//! senders, ever faster until it falls.
 //!
-//! What a signal is, the queue decides: a mark, or a lost segment. Here is only the control law: the next signal comes `interval /
-//! sqrt(count)` after the last.
+//! What a signal is, the queue decides: a mark, or a lost segment. Here is only the control law:
+//! the next signal comes `interval / sqrt(count)` after the last.
 
 use crate::units::Instant;
 
-/// How long the delay must stand above the target before the first signal: some round trips of a data centre's worst path.
-/// RFC 8289 takes 100 ms for the Internet; 20 ms lets slow start overshoot for a fifth of that.
+/// How long the delay must stand above the target before the first signal: some round trips of a
+/// data centre's worst path. RFC 8289 takes 100 ms for the Internet; 20 ms lets slow start
+/// overshoot for a fifth of that.
 pub const INTERVAL_NS: u64 = 20_000_000;
-/// The delay to stay under, as RFC 8289 has it. Less would do for TCP, but hosts stall for milliseconds now and then, and a queue that runs dry
-/// then gives its endpoint's share away (with 2 ms one connection got 99.74 % of its share, see `lab/run fs-vde`).
+/// The delay to stay under, as RFC 8289 has it. Less would do for TCP, but hosts stall for
+/// milliseconds now and then, and a queue that runs dry then gives its endpoint's share away (with
+/// 2 ms one connection got 99.74 % of its share, see `lab/run fs-vde`).
 pub const TARGET_NS: u64 = 5_000_000;
 /// Most signals for one frame: a burst after a stall must not empty the window.
 const MAX_SIGNALS: u32 = 4;
@@ -30,10 +33,12 @@ pub struct Codel {
 }
 
 impl Codel {
-    /// A frame that waited `sojourn_ns` is leaving. `last` says that it leaves less than another frame behind, which is no standing queue
-    /// however slow the endpoint is. Returns how many signals its senders shall get.
+    /// A frame that waited `sojourn_ns` is leaving. `last` says that it leaves less than another
+    /// frame behind, which is no standing queue however slow the endpoint is. Returns how many
+    /// signals its senders shall get.
     ///
-    /// The interval stands for a round trip, and a round trip includes the wait: for slow endpoints it is the sojourn.
+    /// The interval stands for a round trip, and a round trip includes the wait: for slow endpoints
+    /// it is the sojourn.
     #[inline]
     pub fn signals(&mut self, now: Instant, sojourn_ns: u64, last: bool) -> u32 {
         if sojourn_ns < TARGET_NS || last {

@@ -1,13 +1,16 @@
 //! RED (Floyd and Jacobson 1993): signals with a probability that rises with the average queue.
 //!
-//! The average moves by `2^-weight_log` of the difference at each arriving segment; over an idle time it falls as if so many segments of
-//! [`IDLE_SEGMENT`] had met an empty queue. Between the thresholds the probability rises to the greatest; behind a signal the next ones are
-//! spread evenly (the paper's method 2). Beyond the upper threshold everything is signalled, or in gentle mode (Floyd 2000) the
-//! probability rises on, to one at twice that threshold. All numbers are integers: the average has 16 fractional bits, probabilities 32.
+//! The average moves by `2^-weight_log` of the difference at each arriving segment; over an idle
+//! time it falls as if so many segments of [`IDLE_SEGMENT`] had met an empty queue. Between the
+//! thresholds the probability rises to the greatest; behind a signal the next ones are spread
+//! evenly (the paper's method 2). Beyond the upper threshold everything is signalled, or in gentle
+//! mode (Floyd 2000) the probability rises on, to one at twice that threshold. All numbers are
+//! integers: the average has 16 fractional bits, probabilities 32.
 
 use crate::units::{Instant, Rate};
 
-/// Wire bytes of the segments whose number an idle time is counted in (`avpkt` of Linux's tc-red, as its manual has it).
+/// Wire bytes of the segments whose number an idle time is counted in (`avpkt` of Linux's tc-red,
+/// as its manual has it).
 const IDLE_SEGMENT: u64 = 1000;
 /// Wire bytes of the longest usual segment, to which byte mode scales: an MTU of 1500.
 const FULL_SEGMENT: u64 = 1538;
@@ -35,8 +38,9 @@ pub struct Red {
 }
 
 impl Red {
-    /// The settings of vCC's experiments (Cronkite-Ratcliff et al. 2016), of which two are those of the study that found no gain: what their
-    /// scripts tell `tc`, and the weight that it makes of their burst. The queues are of 1 000 000, 400 000 and 400 000 bytes.
+    /// The settings of vCC's experiments (Cronkite-Ratcliff et al. 2016), of which two are those of
+    /// the study that found no gain: what their scripts tell `tc`, and the weight that it makes of
+    /// their burst. The queues are of 1 000 000, 400 000 and 400 000 bytes.
     pub const VCC_RED1: Red = Red {
         min_bytes: 90_000,
         max_bytes: 90_001,
@@ -53,7 +57,8 @@ impl Red {
     /// The largest `weight_log` that makes sense: a segment in a million.
     pub const MAX_WEIGHT_LOG: u8 = 20;
 
-    /// The probability at this average and for a segment of so many wire bytes, before it is spread; [`ONE`] is certain.
+    /// The probability at this average and for a segment of so many wire bytes, before it is
+    /// spread; [`ONE`] is certain.
     fn probability(&self, average: u64, wire: u32) -> u64 {
         let [min, max] = [self.min_bytes, self.max_bytes].map(|bytes| u64::from(bytes) << AVERAGE_BITS);
         let greatest = (u64::from(self.probability_ppm.min(MILLION as u32)) << 32) / MILLION;
@@ -85,7 +90,8 @@ pub(super) struct Average {
 }
 
 impl Average {
-    /// A segment arrives where `waiting` bytes wait; where that is none, since `empty_since`. Whether it is signalled; `dice` is random.
+    /// A segment arrives where `waiting` bytes wait; where that is none, since `empty_since`.
+    /// Whether it is signalled; `dice` is random.
     pub fn arrives(
         &mut self,
         red: &Red,

@@ -1,4 +1,5 @@
-//! Disciplines against plain models in floating point, and offloaded frames against the packets that they stand for.
+//! Disciplines against plain models in floating point, and offloaded frames against the packets
+//! that they stand for.
 
 use super::*;
 use crate::frame::PoolLimits;
@@ -163,7 +164,8 @@ proptest! {
         prop_assert_eq!(pool.in_use(), 0);
     }
 
-    /// Nothing is lost or made up, and order is kept, whatever the discipline: what does not leave is counted.
+    /// Nothing is lost or made up, and order is kept, whatever the discipline: what does not leave
+    /// is counted.
     #[test]
     fn what_arrives_leaves_or_is_counted(
         trains in proptest::collection::vec((1u32..45, 0u8..4, 0u64..3_000_000), 1..40),
@@ -256,7 +258,8 @@ fn a_step_and_a_wait_spare_what_cannot_be_marked() {
     }
 }
 
-/// What of four trains of ten segments, that came at once, is marked where they leave one after the other at [`RATE`].
+/// What of four trains of ten segments, that came at once, is marked where they leave one after the
+/// other at [`RATE`].
 fn marked_in_turn(discipline: Discipline) -> Vec<bool> {
     let (mut pool, mut queue, mut passed) = (pool(), Fifo::default(), Fifo::default());
     let mut aqm = Aqm::new(discipline, RATE, 1);

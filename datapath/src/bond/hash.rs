@@ -1,8 +1,10 @@
-//! Transmit hashes, equal to those of Linux's bonding driver on a little-endian machine, bit by bit.
+//! Transmit hashes, equal to those of Linux's bonding driver on a little-endian machine, bit by
+//! bit.
 //!
-//! Sources: Linux `Documentation/networking/bonding.rst` (`xmit_hash_policy`), and what the driver's flow dissection takes as
-//! addresses and ports. A word is four bytes of the packet as a little-endian machine loads them. The member is the hash modulo
-//! the count of members that may send. VXLAN is not looked into: its UDP source port has the entropy of what is inside.
+//! Sources: Linux `Documentation/networking/bonding.rst` (`xmit_hash_policy`), and what the
+//! driver's flow dissection takes as addresses and ports. A word is four bytes of the packet as a
+//! little-endian machine loads them. The member is the hash modulo the count of members that may
+//! send. VXLAN is not looked into: its UDP source port has the entropy of what is inside.
 
 use crate::wire::{Layout, be16, destination, ethertype, protocol, source};
 
@@ -41,8 +43,8 @@ impl HashPolicy {
         HashPolicy::ALL[self as usize].0
     }
 
-    /// The hash of a frame whose headers were found. One outermost VLAN tag counts as Linux counts a tag that is kept beside the
-    /// frame: the EtherType is the one behind it.
+    /// The hash of a frame whose headers were found. One outermost VLAN tag counts as Linux counts
+    /// a tag that is kept beside the frame: the EtherType is the one behind it.
     #[must_use]
     pub fn hash(self, bytes: &[u8], layout: &Layout) -> u32 {
         let flow = match self {
@@ -92,7 +94,8 @@ const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 /// ICMP and ICMPv6 types whose message has an identifier: echo and timestamp, each with its answer.
 const WITH_IDENTIFIER: [u8; 6] = [0, 8, 13, 14, 128, 129];
-/// ICMP errors (RFC 792), and ICMPv6 ones (RFC 4443): behind their header lies the packet that they are about.
+/// ICMP errors (RFC 792), and ICMPv6 ones (RFC 4443): behind their header lies the packet that they
+/// are about.
 const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
 const ERRORS_V6: [u8; 4] = [1, 2, 3, 4];
 const ICMP_HEADER: usize = 8;
@@ -102,7 +105,8 @@ const ICMP_HEADER: usize = 8;
 struct Flow {
     /// Source xor destination; the four words of an IPv6 address together.
     addresses: u32,
-    /// Both ports as one word, or type, code and identifier of an ICMP message; 0 where there are none.
+    /// Both ports as one word, or type, code and identifier of an ICMP message; 0 where there are
+    /// none.
     ports: u32,
 }
 
@@ -136,7 +140,8 @@ impl Flow {
         }
     }
 
-    /// Of the packet behind all tags and tunnels of IP in IP and GRE. `None` behind what Linux does not know.
+    /// Of the packet behind all tags and tunnels of IP in IP and GRE. `None` behind what Linux does
+    /// not know.
     fn innermost(bytes: &[u8], layout: &Layout) -> Option<Flow> {
         let (mut at, mut kind) = (usize::from(layout.l3_offset), layout.ethertype);
         let mut flow = Flow::default();
@@ -187,8 +192,8 @@ impl Packet {
         }
     }
 
-    /// Protocol and place of what follows the extension headers that Linux's dissector walks. `Some(None)` for a fragment, `None` where
-    /// they are cut off.
+    /// Protocol and place of what follows the extension headers that Linux's dissector walks.
+    /// `Some(None)` for a fragment, `None` where they are cut off.
     fn behind_extensions(&self, bytes: &[u8]) -> Option<Option<(u8, usize)>> {
         let Some(mut number) = self.protocol else { return Some(None) };
         let mut at = self.at;
@@ -207,7 +212,8 @@ impl Packet {
     }
 }
 
-/// What lies in GRE (RFC 2890): where, and its EtherType. `Some(None)` for what Linux does not look into; `None` where it is cut off.
+/// What lies in GRE (RFC 2890): where, and its EtherType. `Some(None)` for what Linux does not look
+/// into; `None` where it is cut off.
 fn gre(bytes: &[u8], at: usize) -> Option<Option<(usize, u16)>> {
     const CHECKSUM: u16 = 0x8000;
     const ROUTING: u16 = 0x4000;
@@ -236,7 +242,8 @@ fn ports(bytes: &[u8], at: usize, number: u8) -> u32 {
     word32(bytes, at)
 }
 
-/// Type, code and identifier of an ICMP message as Linux keeps them; 0 where it has none. An identifier of 0 counts as 1.
+/// Type, code and identifier of an ICMP message as Linux keeps them; 0 where it has none. An
+/// identifier of 0 counts as 1.
 fn identifier(bytes: &[u8], at: usize) -> u32 {
     let Some([kind, code, _, _, high, low, ..]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else {
         return 0;

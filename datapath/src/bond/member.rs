@@ -1,7 +1,8 @@
 //! A member of a bond: its state, and the frames that wait until its wire is free.
 //!
-//! The wire is a clock: `free_at` says when what was given to the member will have left at its rate. A frame leaves when its turn on
-//! that wire has come, up to [`BURST_NS`] early, so that a worker that is late loses no rate.
+//! The wire is a clock: `free_at` says when what was given to the member will have left at its
+//! rate. A frame leaves when its turn on that wire has come, up to [`BURST_NS`] early, so that a
+//! worker that is late loses no rate.
 
 use super::MOST_WAIT_NS;
 use crate::frame::{Fifo, Frame, Pool};
@@ -12,7 +13,8 @@ use crate::units::{Both, Instant, Rate};
 
 /// What a member may be sent ahead of its wire, in nanoseconds; see [`Uplink::BURST_NS`].
 const BURST_NS: u64 = Uplink::BURST_NS;
-/// Bits of the fraction of a nanosecond in which a byte's time is kept: at [`Rate::MIN`] and 64 KiB the product has 56 bits.
+/// Bits of the fraction of a nanosecond in which a byte's time is kept: at [`Rate::MIN`] and 64 KiB
+/// the product has 56 bits.
 const FRACTION: u32 = 16;
 
 /// What a member may be used for.

@@ -1,12 +1,15 @@
-//! Order restored: frames that a peer has numbered and sent over several members leave here in the order of their numbers.
+//! Order restored: frames that a peer has numbered and sent over several members leave here in the
+//! order of their numbers.
 //!
-//! A member is first-in first-out, so what it shows tells what it no longer can: number e is **lost as soon as every live member has
-//! shown a later one** (the rule of RFC 1990, section 4.1, for fragments over several links), and nobody waits for a timer. Else a
-//! frame waits at most `hold`. Numbers are counted modulo [`MODULUS`], and compared by serial arithmetic.
+//! A member is first-in first-out, so what it shows tells what it no longer can: number e is **lost
+//! as soon as every live member has shown a later one** (the rule of RFC 1990, section 4.1, for
+//! fragments over several links), and nobody waits for a timer. Else a frame waits at most `hold`.
+//! Numbers are counted modulo [`MODULUS`], and compared by serial arithmetic.
 //!
-//! A number may be shared by consecutive frames that went over one member ("many"); it is complete when that member shows a later
-//! one. A frame whose number has passed is late: it goes on, counted, since whatever it carries can bear that better than its loss.
-//! A number that was seen already is a duplicate, which is how the copies of `broadcast` are taken out.
+//! A number may be shared by consecutive frames that went over one member ("many"); it is complete
+//! when that member shows a later one. A frame whose number has passed is late: it goes on,
+//! counted, since whatever it carries can bear that better than its loss. A number that was seen
+//! already is a duplicate, which is how the copies of `broadcast` are taken out.
 
 use super::{MOST_MEMBERS, MemberId};
 use crate::frame::{Fifo, Frame, Pool};
@@ -14,17 +17,20 @@ use crate::units::Instant;
 use crate::verdict::Reason;
 use std::collections::VecDeque;
 
-/// Numbers go from 0 to this less one: as many as there are VLAN ids that a bridge may not take for its own (1 to 4094).
+/// Numbers go from 0 to this less one: as many as there are VLAN ids that a bridge may not take for
+/// its own (1 to 4094).
 pub const MODULUS: u16 = 4094;
-/// Numbers that may be waited for at a time. A member that is later than that by its skew is taken for one that loses.
+/// Numbers that may be waited for at a time. A member that is later than that by its skew is taken
+/// for one that loses.
 pub const WINDOW: u16 = 1024;
 /// Bytes of buffers that may wait.
 pub const MOST_BYTES: u64 = 4 << 20;
-/// Longest time that a frame waits for an earlier one where no member tells that it is lost, in nanoseconds: above the skew of
-/// members, which is what one frame takes and a turn of a worker, and below what a TCP sender takes for a loss.
+/// Longest time that a frame waits for an earlier one where no member tells that it is lost, in
+/// nanoseconds: above the skew of members, which is what one frame takes and a turn of a worker,
+/// and below what a TCP sender takes for a loss.
 pub const DEFAULT_HOLD_NS: u64 = 2_000_000;
-/// How long a member that shows nothing while others do is waited for, in nanoseconds: a peer notices within `silence` (10 ms), and
-/// sends again what went that way.
+/// How long a member that shows nothing while others do is waited for, in nanoseconds: a peer
+/// notices within `silence` (10 ms), and sends again what went that way.
 pub const REPLAY_NS: u64 = 15_000_000;
 
 /// What was counted.
@@ -53,7 +59,8 @@ pub struct Number {
     pub is_shared: bool,
 }
 
-/// Restores order: `rx`, `mark`, `set_live` and `restart` in, frames out by `poll` until it gives `None`; come back at `poll_timeout`.
+/// Restores order: `rx`, `mark`, `set_live` and `restart` in, frames out by `poll` until it gives
+/// `None`; come back at `poll_timeout`.
 #[derive(Debug)]
 pub struct Order {
     hold_ns: u64,
@@ -117,7 +124,8 @@ impl Order {
         self.next.map(|next| (next % u64::from(MODULUS)) as u16)
     }
 
-    /// Whether a member is in use. One that is not shows nothing more: nobody waits for what it may still have, but for its replay.
+    /// Whether a member is in use. One that is not shows nothing more: nobody waits for what it may
+    /// still have, but for its replay.
     pub fn set_live(&mut self, now: Instant, member: MemberId, is_live: bool) {
         let Some(found) = self.members.get_mut(usize::from(member.0)) else { return };
         if found.is_live && !is_live {
@@ -130,7 +138,8 @@ impl Order {
         found.is_live = is_live;
     }
 
-    /// The peer began anew: what waits goes on, in order, and the next number is whichever comes first.
+    /// The peer began anew: what waits goes on, in order, and the next number is whichever comes
+    /// first.
     pub fn restart(&mut self, pool: &mut Pool, now: Instant) {
         while self.release_next(pool, now) {}
         self.next = None;
@@ -172,7 +181,8 @@ impl Order {
     pub fn mark(&mut self, pool: &mut Pool, now: Instant, member: MemberId, below: u16) {
         let Some(next) = self.next else { return };
         if let (Some(found), full) = (self.members.get_mut(usize::from(member.0)), expand(next, below % MODULUS)) {
-            // A mark moves no more than the window: a forged one does not let the bond wait for what is far ahead.
+            // A mark moves no more than the window: a forged one does not let the bond wait for
+            // what is far ahead.
             found.passed = found.passed.max(full.min(next + u64::from(WINDOW)));
         }
         self.advance(pool, now);
@@ -202,7 +212,8 @@ impl Order {
         self.ready.clear(pool) + self.places.iter_mut().map(|place| place.frames.clear(pool)).sum::<u32>()
     }
 
-    /// Members are first-in first-out: behind a frame nothing earlier comes. Others with its number may, where it is shared.
+    /// Members are first-in first-out: behind a frame nothing earlier comes. Others with its number
+    /// may, where it is shared.
     fn show(&mut self, member: MemberId, full: u64, is_shared: bool) {
         if let Some(found) = self.members.get_mut(usize::from(member.0)) {
             found.passed = found.passed.max(full + u64::from(!is_shared));
@@ -295,7 +306,8 @@ impl Order {
         self.members.get(usize::from(member)).is_none_or(|member| member.passed > number)
     }
 
-    /// Whether every live member has shown a later number. With a replay to come, that says nothing.
+    /// Whether every live member has shown a later number. With a replay to come, that says
+    /// nothing.
     fn is_lost(&self, now: Instant, next: u64) -> bool {
         now >= self.replay_until
             && !self.waiting.is_empty()

@@ -251,8 +251,8 @@ mod random {
     }
 
     proptest! {
-        /// Whatever happens to members, no frame is lost to the pool, none leaves by a member that may not send, and none
-        /// waits longer than it may.
+        /// Whatever happens to members, no frame is lost to the pool, none leaves by a member that
+        /// may not send, and none waits longer than it may.
         #[test]
         fn nothing_is_lost(mode_ in 0..4usize, steps in proptest::collection::vec(step(), 1..120)) {
             let settings = mode(Mode::ALL[mode_].1);

@@ -1,14 +1,17 @@
 //! Accounts: whose frames wait in memory, and who may let one more wait.
 //!
-//! Half of each class of buffers is promised: each owner has a share of it that is his alone, whatever others hold. The rest is common: who
-//! holds more than his share may have as much of the common part as he leaves free (dynamic thresholds, Choudhury and Hahne 1998), so those
-//! who come later find some, and who holds the most is refused first. Within what an owner may have, his queues share by the same rule.
+//! Half of each class of buffers is promised: each owner has a share of it that is his alone,
+//! whatever others hold. The rest is common: who holds more than his share may have as much of the
+//! common part as he leaves free (dynamic thresholds, Choudhury and Hahne 1998), so those who come
+//! later find some, and who holds the most is refused first. Within what an owner may have, his
+//! queues share by the same rule.
 //!
-//! A queue ([`super::Fifo`]) has an owner and charges each frame to him. An owner may be part of another: what he holds beyond his own share is
-//! charged to that one. So an endpoint with a guarantee has what belongs to it, and borrows as its tenant.
+//! A queue ([`super::Fifo`]) has an owner and charges each frame to him. An owner may be part of
+//! another: what he holds beyond his own share is charged to that one. So an endpoint with a
+//! guarantee has what belongs to it, and borrows as its tenant.
 //!
-//! All of it is counted in buffers of a class, since a class can be used up alone. What lies in no queue (what is being read or sent) is
-//! counted for nobody: it makes the common part smaller.
+//! All of it is counted in buffers of a class, since a class can be used up alone. What lies in no
+//! queue (what is being read or sent) is counted for nobody: it makes the common part smaller.
 
 use super::{Class, Counts, Pool, PoolLimits};
 
@@ -53,8 +56,8 @@ impl Part {
     }
 }
 
-/// Buffers of a class that no queue may take, so that ports can always read: 16 (a burst of long frames), or a sixteenth where there are many;
-/// never more than half.
+/// Buffers of a class that no queue may take, so that ports can always read: 16 (a burst of long
+/// frames), or a sixteenth where there are many; never more than half.
 fn reserve(most: u32) -> u32 {
     (most / 16).max(16.min(most / 2))
 }
@@ -138,7 +141,8 @@ impl Accounts {
         self.version = self.version.wrapping_add(1).max(1);
     }
 
-    /// Adds to what is left of an account, and takes what is no more beyond its share off its parent.
+    /// Adds to what is left of an account, and takes what is no more beyond its share off its
+    /// parent.
     fn shift(&mut self, owner: Owner, class: Class, by: i32) {
         let (mut at, mut by) = (owner, by);
         while by != 0
@@ -156,7 +160,8 @@ impl Accounts {
 /// What decides whether one more frame may wait in a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
-    /// What is left of the owner's share, and of that of whom it is part of; `None` where there is none.
+    /// What is left of the owner's share, and of that of whom it is part of; `None` where there is
+    /// none.
     own: Option<i32>,
     whole: Option<i32>,
     owed: i32,
@@ -205,14 +210,16 @@ fn is_plenty(free: u32, most: u32) -> bool {
 }
 
 impl Pool {
-    /// Goes up when all shares are to be set anew ([`Pool::set_part`]): the pool is another, has other bounds, or another number of holders.
+    /// Goes up when all shares are to be set anew ([`Pool::set_part`]): the pool is another, has
+    /// other bounds, or another number of holders.
     #[inline]
     #[must_use]
     pub fn version(&self) -> u32 {
         self.accounts.version
     }
 
-    /// One more, or one fewer, divides among its own accounts what is promised. All of these have the same part of it.
+    /// One more, or one fewer, divides among its own accounts what is promised. All of these have
+    /// the same part of it.
     pub fn set_holder(&mut self, holds: bool) {
         let holders = &mut self.accounts.holders;
         *holders = if holds { *holders + 1 } else { holders.saturating_sub(1) };
@@ -271,7 +278,8 @@ impl Pool {
         Class::ALL.map(|class| share[class as usize].saturating_add_signed(-left[class as usize])).into()
     }
 
-    /// Whether a queue of `owner` that holds `held` bytes of memory may have one more frame, in a buffer of this class.
+    /// Whether a queue of `owner` that holds `held` bytes of memory may have one more frame, in a
+    /// buffer of this class.
     #[inline]
     #[must_use]
     pub fn may_wait(&self, owner: Owner, class: Class, held: u64) -> bool {

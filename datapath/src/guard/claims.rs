@@ -12,8 +12,8 @@ pub enum Kind {
     Binding,
     /// The same, by who says to be a router.
     RouterBinding,
-    /// It is asked whether anybody has it, by who is about to use it: an owner who has just come gives it up for that (RFC 4862, section 5.4;
-    /// RFC 5227, section 2.1.1).
+    /// It is asked whether anybody has it, by who is about to use it: an owner who has just come
+    /// gives it up for that (RFC 4862, section 5.4; RFC 5227, section 2.1.1).
     Probe,
 }
 

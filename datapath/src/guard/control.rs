@@ -1,9 +1,12 @@
-//! What only infrastructure says: control protocols of bridges and switches, and what routers say to hosts and to each other. An endpoint
-//! says it where it is allowed to: a guest that speaks one of these protocols takes part in the network it is connected to.
+//! What only infrastructure says: control protocols of bridges and switches, and what routers say
+//! to hosts and to each other. An endpoint says it where it is allowed to: a guest that speaks one
+//! of these protocols takes part in the network it is connected to.
 //!
-//! Bridges and switches: everything for the group addresses that IEEE 802.1 and Cisco have reserved for it (spanning trees, GARP and MRP,
-//! connectivity faults, CDP, VTP, DTP, UDLD, PAgP, PVST+), and the same protocols under any other address, by their EtherType or LLC. Routers: by
-//! the protocol's number, by the type of the message, and those over UDP by their port where they go to a group.
+//! Bridges and switches: everything for the group addresses that IEEE 802.1 and Cisco have reserved
+//! for it (spanning trees, GARP and MRP, connectivity faults, CDP, VTP, DTP, UDLD, PAgP, PVST+),
+//! and the same protocols under any other address, by their EtherType or LLC. Routers: by the
+//! protocol's number, by the type of the message, and those over UDP by their port where they go to
+//! a group.
 
 use super::Allow;
 use crate::verdict::Reason;
@@ -17,7 +20,8 @@ pub(super) mod igmp {
     pub const V3_REPORT: u8 = 0x22;
 }
 
-/// EtherTypes of control protocols (IEEE Registration Authority). MAC control is never forwarded at all.
+/// EtherTypes of control protocols (IEEE Registration Authority). MAC control is never forwarded at
+/// all.
 const ETHERTYPES: [u16; 9] = [
     0x22f4, // intermediate systems of TRILL (RFC 6325)
     0x8809, // slow protocols: LACP, OAM (IEEE 802.3, annex 57A)
@@ -32,8 +36,9 @@ const ETHERTYPES: [u16; 9] = [
 /// LLC addresses of spanning trees and GARP, and of OSI routing (IS-IS).
 const LLC: [u8; 2] = [0x42, 0xfe];
 const SNAP: u8 = 0xaa;
-/// Organizations of SNAP: Ethernet itself (RFC 1042), the same over bridges that had to tell it apart (IEEE 802.1H), and IEEE 802.1, under which whole frames
-/// are carried. What is checked could hide there.
+/// Organizations of SNAP: Ethernet itself (RFC 1042), the same over bridges that had to tell it
+/// apart (IEEE 802.1H), and IEEE 802.1, under which whole frames are carried. What is checked could
+/// hide there.
 const ENCAPSULATIONS: [[u8; 3]; 3] = [[0, 0, 0], [0, 0, 0xf8], [0, 0x80, 0xc2]];
 const CISCO: [u8; 3] = [0, 0, 0x0c];
 
@@ -42,7 +47,8 @@ const ROUTERS_PORTS: [u16; 5] = [520, 521, 1985, 2029, 3222];
 /// The first byte of IPv4 addresses that are no single host's.
 const NO_UNICAST: u8 = 224;
 
-/// Whether an endpoint that is allowed so much may send the frame, as far as bridges and switches are concerned.
+/// Whether an endpoint that is allowed so much may send the frame, as far as bridges and switches
+/// are concerned.
 #[inline]
 pub(super) fn check(bytes: &[u8], layout: &Layout, allow: Allow) -> Result<(), Reason> {
     let to = destination(bytes);

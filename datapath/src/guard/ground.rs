@@ -1,5 +1,5 @@
-//! On what ground the guard lets a frame through or refuses it, for people who ask. [`super::check`] decides; this only says by which of
-//! the declared addresses.
+//! On what ground the guard lets a frame through or refuses it, for people who ask.
+//! [`super::check`] decides; this only says by which of the declared addresses.
 
 use super::Identity;
 use crate::verdict::Reason;
@@ -43,7 +43,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What the guard finds of a frame from the endpoint with this identity, of which it gives this verdict; the frame was parsed.
+    /// What the guard finds of a frame from the endpoint with this identity, of which it gives this
+    /// verdict; the frame was parsed.
     #[must_use]
     pub fn of(bytes: &[u8], layout: &Layout, identity: &Identity, trunk: bool, verdict: Result<(), Reason>) -> Finding {
         let address = match layout.l3 {

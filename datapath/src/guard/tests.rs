@@ -317,7 +317,8 @@ fn routers_and_servers_are_allowed_to_be() {
     assert_all(&allow(strict(), true, false), &[(for_another, ND)]);
 }
 
-/// By the addresses that are reserved for them, by EtherType and by LLC; a permission lets each pass but what no switch forwards.
+/// By the addresses that are reserved for them, by EtherType and by LLC; a permission lets each
+/// pass but what no switch forwards.
 #[test]
 fn control_protocols_are_allowed_to_be() {
     let llc = |to: Mac, body: &[u8]| eth(OWN, to).ethertype(body.len() as u16).payload(body.to_vec());
@@ -417,7 +418,8 @@ fn a_moved_machine_announces_itself_by_reverse_arp() {
     }
 }
 
-/// A trunk in the untagged network leaves it with its tags: none of them leads into another tenant's VLAN.
+/// A trunk in the untagged network leaves it with its tags: none of them leads into another
+/// tenant's VLAN.
 #[test]
 fn a_trunk_does_not_tag_into_others_vlans() {
     let tag = |kind: u16, vlan: u16| [kind.to_be_bytes(), vlan.to_be_bytes()].concat();

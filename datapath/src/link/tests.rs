@@ -229,7 +229,8 @@ fn a_train_loses_single_segments_on_the_wire() {
     }
     let losses = link.stats(Side::A).losses;
     assert_eq!(bytes, (10_000 - losses) * 1000, "what was not lost arrived");
-    // 1000 expected, standard deviation 30; and 0.9^10 of the trains come through whole: 349, standard deviation 15.
+    // 1000 expected, standard deviation 30; and 0.9^10 of the trains come through whole: 349,
+    // standard deviation 15.
     assert!((850..1150).contains(&losses) && (274..424).contains(&whole), "{losses} lost, {whole} whole");
     assert_eq!(pool.in_use(), 0);
 }

@@ -37,7 +37,8 @@ fn overlay() -> Overlay {
     }
 }
 
-/// What the tables say of a tenant: its hosts, the tunnel to each address, and whether each host has it.
+/// What the tables say of a tenant: its hosts, the tunnel to each address, and whether each host
+/// has it.
 type Answer = (Vec<IpAddr>, Vec<Option<Tunnel>>, Vec<bool>);
 
 /// What the tables say of everything that could be asked.
@@ -135,7 +136,8 @@ fn hosts_and_addresses_have_bounds() {
     tunnels.change(&remote(0)).expect("it is there already");
 }
 
-/// All hosts for others, with the addresses at them moving: where one table has no room for both, the old go first.
+/// All hosts for others, with the addresses at them moving: where one table has no room for both,
+/// the old go first.
 #[test]
 fn full_tables_change_step_by_step() {
     let full = |from: usize| {
@@ -180,7 +182,8 @@ fn any_overlay() -> impl Strategy<Value = Overlay> {
 }
 
 proptest! {
-    /// However it came to be so: the tables of an overlay that changed say what those of a new one say.
+    /// However it came to be so: the tables of an overlay that changed say what those of a new one
+    /// say.
     #[test]
     fn changed_is_as_good_as_new(overlays in prop::collection::vec(any_overlay(), 1..5)) {
         let mut changed = tunnels(&Overlay::default());

@@ -1,4 +1,5 @@
-//! One pair that is limited: its queue, and when it may send again; and what the pairs of one endpoint share.
+//! One pair that is limited: its queue, and when it may send again; and what the pairs of one
+//! endpoint share.
 
 use super::{NONE, PairStats, Toward};
 use crate::program::EndpointId;
@@ -7,19 +8,23 @@ use crate::sched::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use crate::sched::tree::{QUANTUM_MAX, QUANTUM_MIN};
 use crate::units::{Instant, Rate};
 
-/// What may wait for a limit: ten times CoDel's target, so that the bursts of some connections fit. More would only be older when it leaves.
+/// What may wait for a limit: ten times CoDel's target, so that the bursts of some connections fit.
+/// More would only be older when it leaves.
 const QUEUE_NS: u64 = 50_000_000;
 /// The least bound of such a queue in wire bytes: an offloaded frame, and one more.
 const QUEUE_LEAST: u64 = 2 * QUANTUM_MAX as u64;
-/// Memory that all pairs of an endpoint may take together, as a multiple of its queue's bound: one pair is bounded by its lane (four times
-/// that), many share.
+/// Memory that all pairs of an endpoint may take together, as a multiple of its queue's bound: one
+/// pair is bounded by its lane (four times that), many share.
 const MEMORY: u64 = 8;
-/// Wire time, at its rate, of the longest frame that a pair sends at once. Others wait behind it at the receiver: where a quarter of the link
-/// is sent in frames of 250 us, 5 ms of another's arrivals are at times short by more than a hundredth. What each frame costs speaks for long
-/// ones: with 100 us, two segments at a quarter of 1 Gbit/s, the lab's two processors had no time left (`lab/run gatekeeper-fig5`, RX).
+/// Wire time, at its rate, of the longest frame that a pair sends at once. Others wait behind it at
+/// the receiver: where a quarter of the link is sent in frames of 250 us, 5 ms of another's
+/// arrivals are at times short by more than a hundredth. What each frame costs speaks for long
+/// ones: with 100 us, two segments at a quarter of 1 Gbit/s, the lab's two processors had no time
+/// left (`lab/run gatekeeper-fig5`, RX).
 const FRAME_NS: u64 = 200_000;
-/// Lateness of the loop that is made good: of a busy machine's one round in thirty is later than 100 us, and a pair that lost that would get
-/// some per cent less than its rate. What is sent at once at most is a thousandth of a second's worth, while the link to the receiver was idle.
+/// Lateness of the loop that is made good: of a busy machine's one round in thirty is later than
+/// 100 us, and a pair that lost that would get some per cent less than its rate. What is sent at
+/// once at most is a thousandth of a second's worth, while the link to the receiver was idle.
 const CATCH_UP: Tag = 1_000_000 << TAG_BITS;
 
 /// Where a pair is.
@@ -50,8 +55,8 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// A limit that begins somewhere within the time of its first frame: those of many hosts begin together, with the same rate, and would
-    /// send in step for ever.
+    /// A limit that begins somewhere within the time of its first frame: those of many hosts begin
+    /// together, with the same rate, and would send in step for ever.
     pub fn new(now: Instant, from: EndpointId, to: Toward, rate: Rate, queue_bytes: u32) -> Pair {
         let (pace, longest) = (Pace::of(rate), longest(rate));
         let mut pair = Pair {
@@ -69,8 +74,9 @@ impl Pair {
         pair
     }
 
-    /// Lets the first frame go when this part of its time, of 256, is over; and where some have gone before, the next one as if the first had: a little
-    /// sooner or later than it would, by half a frame at most. Who owes nothing does not wait.
+    /// Lets the first frame go when this part of its time, of 256, is over; and where some have
+    /// gone before, the next one as if the first had: a little sooner or later than it would, by
+    /// half a frame at most. Who owes nothing does not wait.
     pub fn take_turn(&mut self, now: Instant, phase: u8) {
         let (now, cost) = (tag(now), self.pace.cost(self.longest));
         // At a rate at which a frame takes no time there are no turns.
@@ -92,7 +98,8 @@ impl Pair {
         }
     }
 
-    /// Changes the rate. What is owed is owed in bytes, so it takes as long as it does at the new one.
+    /// Changes the rate. What is owed is owed in bytes, so it takes as long as it does at the new
+    /// one.
     pub fn set_rate(&mut self, now: Instant, rate: Rate) {
         let (before, pace) = (self.pace, Pace::of(rate));
         let owed = self.free_at.saturating_sub(tag(now));
@@ -102,8 +109,9 @@ impl Pair {
         (self.rate, self.pace, self.longest) = (rate, pace, longest(rate));
     }
 
-    /// Something wants to be sent. What the endpoint's own queue held when the limit was set may have taken the first frame's turn; the next is
-    /// a frame later, or all that were late would begin together after all.
+    /// Something wants to be sent. What the endpoint's own queue held when the limit was set may
+    /// have taken the first frame's turn; the next is a frame later, or all that were late would
+    /// begin together after all.
     pub fn begin(&mut self, now: Instant) {
         let (late, cost) = (tag(now).saturating_sub(self.free_at), self.pace.cost(self.longest));
         if !std::mem::replace(&mut self.begun, true) && (1..cost).contains(&late) {
@@ -127,7 +135,8 @@ impl Pair {
         instant(self.free_at).since(now)
     }
 
-    /// Continues where another had to wait for `wait_ns`. Nobody can owe more than one frame of the longest kind.
+    /// Continues where another had to wait for `wait_ns`. Nobody can owe more than one frame of the
+    /// longest kind.
     pub fn restore(&mut self, now: Instant, wait_ns: u64) {
         let most = self.pace.cost(QUANTUM_MAX) >> TAG_BITS;
         self.begun = true;
@@ -139,7 +148,8 @@ impl Pair {
     }
 }
 
-/// A part of `whole` that another moment makes another: the moment's nanoseconds, multiplied as in Fibonacci hashing (Knuth, vol. 3, 6.4).
+/// A part of `whole` that another moment makes another: the moment's nanoseconds, multiplied as in
+/// Fibonacci hashing (Knuth, vol. 3, 6.4).
 fn share_of(now: Instant, whole: Tag) -> Tag {
     let part = now.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
     whole / (1 << 16) * part
@@ -163,8 +173,9 @@ pub(super) struct Sender {
 impl Sender {
     pub const FREE: Sender = Sender { pairs: 0, everyone: NONE, queue_bytes: 0, memory: 0 };
 
-    /// Whether a queue that holds `has` may not take `more` bytes of memory: it may have as much as is left free (dynamic thresholds, Choudhury
-    /// and Hahne 1998), so that one destination that is overwhelmed leaves room for the others.
+    /// Whether a queue that holds `has` may not take `more` bytes of memory: it may have as much as
+    /// is left free (dynamic thresholds, Choudhury and Hahne 1998), so that one destination that is
+    /// overwhelmed leaves room for the others.
     pub fn is_crowded(&self, has: u64, more: u32) -> bool {
         let left = (MEMORY * u64::from(self.queue_bytes)).saturating_sub(self.memory);
         self.memory > 0 && has + u64::from(more) > left

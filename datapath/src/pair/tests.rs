@@ -49,8 +49,9 @@ fn what_is_owed_is_owed_in_bytes() {
     assert_eq!(pair.wait_ns(now), 80_000 * 1_000_000, "no more than the longest frame takes");
 }
 
-/// Limits that many hosts begin together, with the same rate, are not in step, though each finds frames of its endpoint on their way that keep
-/// its first frame from coming for longer than some would have waited.
+/// Limits that many hosts begin together, with the same rate, are not in step, though each finds
+/// frames of its endpoint on their way that keep its first frame from coming for longer than some
+/// would have waited.
 #[test]
 fn limits_that_begin_together_are_spread_over_a_frame() {
     let begun = |n: u64| Instant(1_000_000_000 + 7_001 * n);
@@ -72,8 +73,9 @@ fn limits_that_begin_together_are_spread_over_a_frame() {
     assert_eq!(idle.wait_ns(later), 0, "who was silent does not wait");
 }
 
-/// Fifteen hosts are told of the same limit, each another phase, and find their first frames at different times: they send one after the other, and
-/// again after the rate was changed and the word of it took up to 100 us longer to some.
+/// Fifteen hosts are told of the same limit, each another phase, and find their first frames at
+/// different times: they send one after the other, and again after the rate was changed and the
+/// word of it took up to 100 us longer to some.
 #[test]
 fn who_is_told_its_turn_keeps_it() {
     let (start, cost) = (Instant(1_000_000_000), Rate(16_000_000).time_ns(QUANTUM_MIN));

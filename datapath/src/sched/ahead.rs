@@ -1,14 +1,18 @@
-//! Ahead: what of an endpoint's frames goes before its others. So that the congestion agents of hosts hear each other when the link is full, and
-//! when the host fills it itself, their datagrams do not stand in line with the host's other traffic, and are neither marked nor dropped with it.
+//! Ahead: what of an endpoint's frames goes before its others. So that the congestion agents of
+//! hosts hear each other when the link is full, and when the host fills it itself, their datagrams
+//! do not stand in line with the host's other traffic, and are neither marked nor dropped with it.
 //!
-//! Only endpoints whose program says so have it ([`crate::program::Talk`]): the host's own. Whatever looks like agents' datagrams elsewhere is traffic
-//! like any other. It is bounded: what goes ahead keeps to a rate, and what is more waits with the rest. All of it is the endpoint's own traffic,
-//! within its guarantee, limit and weight.
+//! Only endpoints whose program says so have it ([`crate::program::Talk`]): the host's own.
+//! Whatever looks like agents' datagrams elsewhere is traffic like any other. It is bounded: what
+//! goes ahead keeps to a rate, and what is more waits with the rest. All of it is the endpoint's
+//! own traffic, within its guarantee, limit and weight.
 //!
-//! It is also nobody's contention: what agents say because a tenant fills the link would otherwise be the second tenant on it, and the first one
-//! would have to leave the headroom for as long as they speak.
+//! It is also nobody's contention: what agents say because a tenant fills the link would otherwise
+//! be the second tenant on it, and the first one would have to leave the headroom for as long as
+//! they speak.
 //!
-//! What goes ahead stands in the endpoint's lane, before the rest and in its own order; here it is known how many that are.
+//! What goes ahead stands in the endpoint's lane, before the rest and in its own order; here it is
+//! known how many that are.
 
 use super::tag::{Pace, Tag, tag};
 use crate::frame::{Frame, Pool};
@@ -17,11 +21,13 @@ use crate::units::{Direction, Instant};
 use crate::wire::{L3, L4, Layout, be16};
 use std::net::IpAddr;
 
-/// What may go ahead at once, in bytes: thirty datagrams of the longest kind, or hundreds as agents mostly send them.
+/// What may go ahead at once, in bytes: thirty datagrams of the longest kind, or hundreds as agents
+/// mostly send them.
 const BURST: u32 = 40_000;
 /// Frames that may stand before the rest: the way past them is walked for each that comes.
 const MOST: u32 = 64;
-/// The longest frame that goes ahead, in wire bytes: one packet of a 1500-byte MTU. Whoever sends larger ones is no agent.
+/// The longest frame that goes ahead, in wire bytes: one packet of a 1500-byte MTU. Whoever sends
+/// larger ones is no agent.
 const LONGEST: u32 = 1542;
 
 /// What goes ahead at the few endpoints that have it, by their numbers.

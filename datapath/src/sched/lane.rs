@@ -1,9 +1,10 @@
 //! A lane: the queue of one endpoint in one direction, with a bound and active management.
 //!
-//! Frames wait in order. Where the queue's delay stands (CoDel), the sender is told: ECT frames are marked, others lose one segment off the
-//! tail of an offloaded frame, or themselves if they are a single segment. A frame that does not fit is trimmed to what fits, since a
-//! queue of single frames would have lost only those. An endpoint that keeps its lane full for long does not react to any of this:
-//! [`Lane::is_stuck`] lets the shell stop reading from it.
+//! Frames wait in order. Where the queue's delay stands (CoDel), the sender is told: ECT frames are
+//! marked, others lose one segment off the tail of an offloaded frame, or themselves if they are a
+//! single segment. A frame that does not fit is trimmed to what fits, since a queue of single
+//! frames would have lost only those. An endpoint that keeps its lane full for long does not react
+//! to any of this: [`Lane::is_stuck`] lets the shell stop reading from it.
 
 use super::losses::Losses;
 use crate::aqm::codel::{Codel, TARGET_NS};
@@ -16,21 +17,25 @@ use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::Mac;
 
-/// Most segments that leave at once: a port that cannot cut gets them one by one, at some 2 us each, and who is next waits for all. With an MTU
-/// of 1500, 64 KiB are 45.
+/// Most segments that leave at once: a port that cannot cut gets them one by one, at some 2 us
+/// each, and who is next waits for all. With an MTU of 1500, 64 KiB are 45.
 const MOST_SEGMENTS: u32 = 64;
 /// Wire bytes of a frame that may have more.
 const MAY_BE_MANY: u32 = MOST_SEGMENTS * (segment::MIN_FRAME + segment::WIRE_OVERHEAD);
-/// How long a lane must have been full before its sender is paused, in [`ticks`]: 50 ms, far longer than any congestion control needs to react.
+/// How long a lane must have been full before its sender is paused, in [`ticks`]: 50 ms, far longer
+/// than any congestion control needs to react.
 const STUCK_TICKS: u32 = 48;
-/// No more than so much left behind, for no longer than so, is no standing queue: four connections need it so that each has the four segments
-/// under way by which one that is lost shows without a time-out (RFC 5681). Above 40 Mbit/s it is less than CoDel's target.
+/// No more than so much left behind, for no longer than so, is no standing queue: four connections
+/// need it so that each has the four segments under way by which one that is lost shows without a
+/// time-out (RFC 5681). Above 40 Mbit/s it is less than CoDel's target.
 const FEW_BYTES: u64 = 16 * 1538;
 const FEW_NS: u64 = 4 * TARGET_NS;
-/// How many times a queue's bound its buffers may take where they are small: a minimal frame uses little of one.
+/// How many times a queue's bound its buffers may take where they are small: a minimal frame uses
+/// little of one.
 const MEMORY_SMALL: u64 = 2;
-/// The same for longer ones, which the shortest frame that needs a medium buffer, or a large one, fills to an eighth or a quarter. With
-/// twice the bound a queue at 2 Gbit/s held a millisecond, and one connection lost its share (`lab/run fs-vde`).
+/// The same for longer ones, which the shortest frame that needs a medium buffer, or a large one,
+/// fills to an eighth or a quarter. With twice the bound a queue at 2 Gbit/s held a millisecond,
+/// and one connection lost its share (`lab/run fs-vde`).
 const MEMORY_LONG: u64 = 4;
 
 /// How much of a frame a lane takes.
@@ -55,7 +60,8 @@ pub struct Served {
     pub full: Option<u8>,
 }
 
-/// The queue of one endpoint in one direction. What every frame touches comes first, in two cache lines.
+/// The queue of one endpoint in one direction. What every frame touches comes first, in two cache
+/// lines.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lane {
@@ -122,7 +128,8 @@ impl Lane {
         self.fifo.is_empty()
     }
 
-    /// Wire bytes of the first frame, as far as `max_frame` lets it go at once; zero where nothing waits.
+    /// Wire bytes of the first frame, as far as `max_frame` lets it go at once; zero where nothing
+    /// waits.
     #[must_use]
     pub fn head(&self, pool: &Pool, max_frame: u32) -> u32 {
         self.fifo.front(pool).map_or(0, |meta| meta.wire_bytes.min(max_frame))
@@ -215,7 +222,8 @@ impl Lane {
         }
     }
 
-    /// Counts what a discipline did meanwhile; of the frames that it took from, so many were lost whole.
+    /// Counts what a discipline did meanwhile; of the frames that it took from, so many were lost
+    /// whole.
     fn count_signals(&mut self, before: &AqmStats, after: &AqmStats, whole: u64) {
         self.marks += after.marks - before.marks;
         self.trims += (after.dropped.total() - before.dropped.total()).saturating_sub(whole);
@@ -245,14 +253,16 @@ impl Lane {
         self.fifo.insert(pool, before, frame);
     }
 
-    /// Takes the first frame, which has nothing to do with the queue behind it: its management is not asked.
+    /// Takes the first frame, which has nothing to do with the queue behind it: its management is
+    /// not asked.
     pub fn dequeue_ahead(&mut self, pool: &mut Pool, now: Instant) -> Option<Served> {
         let frame = self.fifo.pop(pool)?;
         Some(self.count_served(pool, now, frame))
     }
 
-    /// How much of a frame fits that takes `wire` bytes on the wire and a buffer of this class. `may_wait` says whether there is one for one more
-    /// frame of an owner's in a queue that holds so many bytes of memory ([`Pool::may_wait`]).
+    /// How much of a frame fits that takes `wire` bytes on the wire and a buffer of this class.
+    /// `may_wait` says whether there is one for one more frame of an owner's in a queue that holds
+    /// so many bytes of memory ([`Pool::may_wait`]).
     #[inline]
     #[must_use]
     pub fn admit(
@@ -285,8 +295,9 @@ impl Lane {
         self.bound
     }
 
-    /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment). Counts it as served, and how long it waited.
-    /// `None` where nothing is left, which the queue's management may have caused just now. What that takes away is told to `losses`.
+    /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment).
+    /// Counts it as served, and how long it waited. `None` where nothing is left, which the queue's
+    /// management may have caused just now. What that takes away is told to `losses`.
     pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, max_frame: u32, losses: &mut Losses) -> Option<Served> {
         loop {
             let mut frame = self.fifo.pop(pool)?;
@@ -409,7 +420,8 @@ impl Lane {
         }
     }
 
-    /// The first part of `frame`; the rest goes back to the front. Where there is no buffer for the part, the frame goes whole.
+    /// The first part of `frame`; the rest goes back to the front. Where there is no buffer for the
+    /// part, the frame goes whole.
     fn cut(&mut self, pool: &mut Pool, frame: Frame, max_frame: u32) -> Frame {
         let queued = pool.meta(&frame).queued;
         let (first, rest) = segment::split_at_most(pool, frame, max_frame, MOST_SEGMENTS);
@@ -421,8 +433,9 @@ impl Lane {
         first
     }
 
-    /// Tells the sender. What goes on of the frame; `None` where the only way was to drop it. Of what can be marked that is what is marked, one segment
-    /// for each signal, and the rest goes back to the front.
+    /// Tells the sender. What goes on of the frame; `None` where the only way was to drop it. Of
+    /// what can be marked that is what is marked, one segment for each signal, and the rest goes
+    /// back to the front.
     #[cold]
     fn signal(&mut self, pool: &mut Pool, frame: Frame, signals: u32, losses: &mut Losses) -> Option<Frame> {
         if segment::is_capable(pool.bytes(&frame), &pool.meta(&frame).layout) {
@@ -468,7 +481,8 @@ impl Lost<'_> {
     }
 }
 
-/// A moment in units of 2^20 ns, about a millisecond, in half the bits; they come again after 50 days.
+/// A moment in units of 2^20 ns, about a millisecond, in half the bits; they come again after 50
+/// days.
 fn ticks(now: Instant) -> u32 {
     (now.0 >> 20) as u32
 }
@@ -487,8 +501,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// How many of the frames that went into a lane at once its management took, where one leaves each `every_ns` and another comes. They have
-    /// `len` bytes, take `wire` on the wire, and are TCP segments with these flags, or UDP.
+    /// How many of the frames that went into a lane at once its management took, where one leaves
+    /// each `every_ns` and another comes. They have `len` bytes, take `wire` on the wire, and are
+    /// TCP segments with these flags, or UDP.
     fn taken(waiting: u32, every_ns: u64, (len, wire): (usize, u32), flags: Option<u8>) -> u64 {
         let mut pool = Pool::new(PoolLimits { small: 1000, medium: 1000, large: 20 });
         let (mut lane, mut losses) = (Lane::new(1 << 24), Losses::default());

@@ -1,8 +1,10 @@
-//! One level of the tree: children that share what their parent gets, guarantees first, then by weight.
+//! One level of the tree: children that share what their parent gets, guarantees first, then by
+//! weight.
 //!
-//! Two orders over the same children. `real` serves guarantees: a child is in it with start and finish tags in link time, and is
-//! eligible once its start tag has come. `share` divides the rest by weight in virtual time. Bytes served by guarantee are not charged to
-//! the share order, nor the other way round, so a child gets `f + w * lambda` as in the fluid model.
+//! Two orders over the same children. `real` serves guarantees: a child is in it with start and
+//! finish tags in link time, and is eligible once its start tag has come. `share` divides the rest
+//! by weight in virtual time. Bytes served by guarantee are not charged to the share order, nor the
+//! other way round, so a child gets `f + w * lambda` as in the fluid model.
 
 use super::order::{Order, Weight};
 use super::tag::Tag;
@@ -131,7 +133,8 @@ impl Level {
         let (served, other) =
             if pick.by_guarantee { (&mut self.real, &mut self.share) } else { (&mut self.share, &mut self.real) };
         served.charge(child, len, next);
-        // The other order gave nothing, but has a new head, or a child less. Children without a guarantee are not in `real`.
+        // The other order gave nothing, but has a new head, or a child less. Children without a
+        // guarantee are not in `real`.
         other.charge(child, 0, next);
         if next.is_none() {
             self.active -= 1;

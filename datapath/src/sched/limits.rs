@@ -1,16 +1,19 @@
 //! Limits: when a tenant or an endpoint may send again.
 //!
-//! A limit counts everything that its owner sends in one direction, to the uplink and to neighbours on the same switch alike. These
-//! are two trees (planes), so the limits lie beside them and both trees charge the same ones. A limit is one tag: the time at which
-//! what was sent so far has been paid for. Lateness is made good by [`catch_up`].
+//! A limit counts everything that its owner sends in one direction, to the uplink and to neighbours
+//! on the same switch alike. These are two trees (planes), so the limits lie beside them and both
+//! trees charge the same ones. A limit is one tag: the time at which what was sent so far has been
+//! paid for. Lateness is made good by [`catch_up`].
 
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::tree::QUANTUM_MAX;
 use crate::units::Instant;
 
-/// Lateness that a limit makes good: what a loop that sleeps, or reads a burst of four offloaded frames, is late.
+/// Lateness that a limit makes good: what a loop that sleeps, or reads a burst of four offloaded
+/// frames, is late.
 const CATCH_UP: Tag = 100_000 << TAG_BITS;
-/// The same in wire bytes, where that is more (below 1 Gbit/s): some frames, so that each of them does not need a wake-up of its own.
+/// The same in wire bytes, where that is more (below 1 Gbit/s): some frames, so that each of them
+/// does not need a wake-up of its own.
 const CATCH_UP_BYTES: u32 = 12_500;
 
 /// The lateness that is made good at `pace`, in time: also what may be sent at once after idling.
@@ -58,7 +61,8 @@ impl Limit {
         if self.is_limited() { instant(self.free_at).since(now) } else { 0 }
     }
 
-    /// Continues where another limit had to wait for `wait_ns`. Nobody can owe more than one frame of the longest kind.
+    /// Continues where another limit had to wait for `wait_ns`. Nobody can owe more than one frame
+    /// of the longest kind.
     pub fn restore(&mut self, now: Instant, wait_ns: u64) {
         let most = self.pace.cost(QUANTUM_MAX) >> TAG_BITS;
         if self.pace.is_limited() {
@@ -72,8 +76,9 @@ impl Limit {
         self.pace.is_limited()
     }
 
-    /// If it must wait at `now`: until when. Where both planes wait, the one that was served last lets the other go first by waiting
-    /// `turn` longer, so that neither starves; the tag sees to it that no rate is lost.
+    /// If it must wait at `now`: until when. Where both planes wait, the one that was served last
+    /// lets the other go first by waiting `turn` longer, so that neither starves; the tag sees to
+    /// it that no rate is lost.
     pub fn wait(&mut self, plane: Plane, now: Tag, turn: Tag) -> Option<Tag> {
         let p = plane as usize;
         if self.free_at <= now {

@@ -1,8 +1,9 @@
 //! What a lane loses, with whose it was: full queues, trims, and what active management drops.
 //!
-//! A lane counts what it lost; who sent it matters only to those who watch arrivals, and they ask for it here, right after each frame that
-//! went in or out. So the list stays as short as what one frame can cost, and all of it was lost by the lane that this frame went through: no
-//! lane is emptied by its management, so none is passed over that had lost anything.
+//! A lane counts what it lost; who sent it matters only to those who watch arrivals, and they ask
+//! for it here, right after each frame that went in or out. So the list stays as short as what one
+//! frame can cost, and all of it was lost by the lane that this frame went through: no lane is
+//! emptied by its management, so none is passed over that had lost anything.
 
 use crate::wire::Mac;
 use std::collections::VecDeque;

@@ -1,8 +1,10 @@
 //! The scheduler: who may send, in what order, and when.
 //!
-//! For each direction there are two trees over the same tenants and endpoints: one for the uplink, paced at its rate, and one for frames
-//! between endpoints of this switch, which only limits hold back. Both charge the same limits, so no path goes round one.
-//! The promise is the fluid model of guarantee, limit and weight at two levels; `SPECIFICATION.md` states how near to it each order is.
+//! For each direction there are two trees over the same tenants and endpoints: one for the uplink,
+//! paced at its rate, and one for frames between endpoints of this switch, which only limits hold
+//! back. Both charge the same limits, so no path goes round one. The promise is the fluid model of
+//! guarantee, limit and weight at two levels; `SPECIFICATION.md` states how near to it each order
+//! is.
 
 pub mod ahead;
 pub mod lane;
@@ -164,7 +166,8 @@ impl Scheduler {
         self.wire.clear_endpoint(pool, &mut self.limits, id)
     }
 
-    /// Whether frames between this endpoint and its neighbours must queue. Where nothing limits them they need not.
+    /// Whether frames between this endpoint and its neighbours must queue. Where nothing limits
+    /// them they need not.
     #[must_use]
     pub fn is_limited(&self, endpoint: EndpointId) -> bool {
         self.limited[endpoint.0 as usize]
@@ -227,7 +230,8 @@ impl Scheduler {
         }
     }
 
-    /// For how long after `now` the limits of an endpoint and of its tenant let nothing go, in nanoseconds.
+    /// For how long after `now` the limits of an endpoint and of its tenant let nothing go, in
+    /// nanoseconds.
     #[must_use]
     pub fn wait_ns(&self, endpoint: EndpointId, tenant: TenantId, now: Instant) -> u64 {
         let (endpoints, tenants) = (&self.limits.endpoints, &self.limits.tenants);
@@ -240,8 +244,9 @@ impl Scheduler {
         self.wire.frames() + self.local.frames()
     }
 
-    /// Its lane has been full for so long that reading on would only move the drop from the port's ring to here. Never where something goes before the
-    /// rest, which would wait in that ring with it.
+    /// Its lane has been full for so long that reading on would only move the drop from the port's
+    /// ring to here. Never where something goes before the rest, which would wait in that ring with
+    /// it.
     #[must_use]
     pub fn is_stuck(&self, endpoint: EndpointId, now: Instant) -> bool {
         let is_stuck = self.wire.lane(endpoint).is_stuck(now) || self.local.lane(endpoint).is_stuck(now);
@@ -263,8 +268,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether what an endpoint exchanges with neighbours is queued: something limits it, or something is queued already that it must not
-    /// overtake.
+    /// Whether what an endpoint exchanges with neighbours is queued: something limits it, or
+    /// something is queued already that it must not overtake.
     fn must_queue(&self, endpoint: EndpointId, tenant: TenantId) -> bool {
         self.limits.endpoints[endpoint.0 as usize].is_limited()
             || self.limits.tenants[tenant.0 as usize].is_limited()
@@ -272,8 +277,9 @@ impl Scheduler {
     }
 }
 
-/// What ingress may pass on at once, where nothing queues behind the switch: on a busy machine one round of a loop in thirty is later than
-/// 100 us, and what that costs comes off guarantees that leave no room (of 735 Mbit/s 3 %).
+/// What ingress may pass on at once, where nothing queues behind the switch: on a busy machine one
+/// round of a loop in thirty is later than 100 us, and what that costs comes off guarantees that
+/// leave no room (of 735 Mbit/s 3 %).
 const INGRESS_BURST_NS: u64 = 1_000_000;
 
 fn capacity(uplink: Option<&Uplink>, direction: Direction) -> Option<Capacity> {

@@ -1,7 +1,8 @@
 //! Tags: points in link time, in 1/256 ns, and how much of it a byte takes at a rate.
 //!
-//! Whole nanoseconds would be off by 5 % for an 84-byte frame at 40 Gbit/s; in 1/256 ns the rounding of one frame is below 0.03 %
-//! at 400 Gbit/s. A u64 of them lasts 2.2 years from the shell's epoch; comparisons wrap.
+//! Whole nanoseconds would be off by 5 % for an 84-byte frame at 40 Gbit/s; in 1/256 ns the
+//! rounding of one frame is below 0.03 % at 400 Gbit/s. A u64 of them lasts 2.2 years from the
+//! shell's epoch; comparisons wrap.
 
 use crate::units::{Instant, Rate};
 
@@ -23,7 +24,8 @@ pub const fn instant(tag: Tag) -> Instant {
     Instant((tag >> TAG_BITS) + (tag & ((1 << TAG_BITS) - 1) != 0) as u64)
 }
 
-/// The inverse of a rate: tag units a byte, with 20 fractional bits (exact to 1e-6 at 400 Gbit/s; 64 KiB at 1 kbit/s still fits).
+/// The inverse of a rate: tag units a byte, with 20 fractional bits (exact to 1e-6 at 400 Gbit/s;
+/// 64 KiB at 1 kbit/s still fits).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pace(u64);
 

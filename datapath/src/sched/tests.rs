@@ -18,7 +18,8 @@ fn share(guarantee: u64, limit: u64, weight: u32) -> Share {
     Share { guarantee: Rate(guarantee * MBIT), limit, weight }
 }
 
-/// One scheduler with its uplink, fed so that every endpoint with a frame length always has something to send.
+/// One scheduler with its uplink, fed so that every endpoint with a frame length always has
+/// something to send.
 struct Rig {
     scheduler: Scheduler,
     pool: Pool,
@@ -90,7 +91,8 @@ impl Rig {
         self.scheduler.enqueue(&mut self.pool, self.now, self.plane, id, frame).expect("room");
     }
 
-    /// Runs for `ns`, looking at the scheduler when it wants to be looked at, but no more often than every `step` ns.
+    /// Runs for `ns`, looking at the scheduler when it wants to be looked at, but no more often
+    /// than every `step` ns.
     fn run(&mut self, ns: u64, step: u64) {
         let end = self.now.plus_ns(ns);
         for endpoint in 0..self.lengths.len() {
@@ -113,7 +115,8 @@ impl Rig {
         }
     }
 
-    /// Measures `ns`, and compares with ideal rates in Mbit/s: within 0.1 % of the total or `slack` bytes.
+    /// Measures `ns`, and compares with ideal rates in Mbit/s: within 0.1 % of the total or `slack`
+    /// bytes.
     fn expect(&mut self, ns: u64, ideal: &[f64], slack: f64) {
         self.run(SECOND / 10, 1);
         self.sent.fill(0);
@@ -132,7 +135,8 @@ impl Rig {
 const EXACT: [OrderKind; 2] = [OrderKind::Fair, OrderKind::Wf2q];
 const TWO_FRAMES: f64 = 2.0 * 12_500.0;
 
-/// What endpoints of 600 and 400 Mbit/s get of a full link in a second, in Mbit/s, where the loop comes by every `step` ns.
+/// What endpoints of 600 and 400 Mbit/s get of a full link in a second, in Mbit/s, where the loop
+/// comes by every `step` ns.
 fn of_a_late_loop(direction: Direction, burst_ns: u64, step: u64) -> u64 {
     let mut rig = Rig::new(
         OrderKind::Fair,
@@ -185,7 +189,8 @@ fn guarantees_come_first_and_do_not_count_against_the_weight() {
             1000,
             &[(share(600, 0, 1), &[share(200, 0, 1), share(100, 0, 1)]), (share(0, 0, 3), &[share(0, 0, 1)])],
         );
-        // 600 for the first, then 400 by weights 1:3, so 700 and 300; inside: 200 and 100, the other 400 in halves.
+        // 600 for the first, then 400 by weights 1:3, so 700 and 300; inside: 200 and 100, the
+        // other 400 in halves.
         rig.expect(SECOND, &[400.0, 300.0, 300.0], TWO_FRAMES);
         // What an idle endpoint does not use of its guarantee is lent inside its tenant first.
         rig.lengths[0].clear();

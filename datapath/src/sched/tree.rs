@@ -1,12 +1,13 @@
 //! The scheduler of one direction: tenant, endpoint, lane.
 //!
-//! Each node with children is a [`Level`], which serves guarantees first and divides the rest by weight. The root is paced at the link's
-//! rate. A node over its limit leaves its level for the timing wheel. All tags are in *link time*: the clock of a link that is busy
-//! advances with what it sends, not with the wall, so that guarantees shrink in proportion when the link (or the worker's CPU) is
-//! slower than configured, and a stall is nobody's credit.
+//! Each node with children is a [`Level`], which serves guarantees first and divides the rest by
+//! weight. The root is paced at the link's rate. A node over its limit leaves its level for the
+//! timing wheel. All tags are in *link time*: the clock of a link that is busy advances with what
+//! it sends, not with the wall, so that guarantees shrink in proportion when the link (or the
+//! worker's CPU) is slower than configured, and a stall is nobody's credit.
 //!
-//! Literature: H-FSC (Stoica, Zhang, Ng 1997) for the two criteria, WF2Q+ and QFQ for the orders, hClock (2013) for guarantee, limit and
-//! share in a hierarchy.
+//! Literature: H-FSC (Stoica, Zhang, Ng 1997) for the two criteria, WF2Q+ and QFQ for the orders,
+//! hClock (2013) for guarantee, limit and share in a hierarchy.
 
 mod node;
 
@@ -28,17 +29,20 @@ use crate::units::{Direction, Instant, Rate};
 use crate::verdict::Reason;
 use node::{NOBODY, Node, Tenant};
 
-/// Wire time that one frame may take before it is split: what a neighbour's frame has to wait at most. With a quarter of it, 1 Gbit/s between two
-/// hosts took half a processor more, and a neighbour's ping was little sooner: that is a matter of the orders' slots.
+/// Wire time that one frame may take before it is split: what a neighbour's frame has to wait at
+/// most. With a quarter of it, 1 Gbit/s between two hosts took half a processor more, and a
+/// neighbour's ping was little sooner: that is a matter of the orders' slots.
 const QUANTUM_NS: u64 = 100_000;
 /// The least that is not split: a frame of a 1500-byte MTU with a VLAN tag, preamble, FCS and gap.
 pub(crate) const QUANTUM_MIN: u64 = 1542;
-/// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes), headers included.
+/// The most that a frame can take: 64 KiB in segments of the smallest usual size (536 bytes),
+/// headers included.
 pub(crate) const QUANTUM_MAX: u32 = 80_000;
 /// The least burst of a link, in frames of the shortest kind that is not split.
 const BURST_FRAMES: u64 = 4;
-/// How long headroom is held back after two tenants were served in turn. A tenant within its guarantee never queues here, and is in
-/// need of the headroom all the same: what it misses is dropped in the network before.
+/// How long headroom is held back after two tenants were served in turn. A tenant within its
+/// guarantee never queues here, and is in need of the headroom all the same: what it misses is
+/// dropped in the network before.
 const CONTENDED_NS: u64 = 100_000_000;
 /// How much longer a plane waits to let the other go first: two slots of the wheel.
 const TURN: Tag = (2 * 8192) << TAG_BITS;
@@ -67,7 +71,8 @@ pub struct Leaf {
     pub aqm: Option<Discipline>,
 }
 
-/// Who waits on the wheel. Endpoints and tenants have every second number each, so that both may become more.
+/// Who waits on the wheel. Endpoints and tenants have every second number each, so that both may
+/// become more.
 #[derive(Clone, Copy)]
 enum WheelNode {
     Endpoint(u32),
@@ -99,7 +104,8 @@ pub struct Tree {
     shares: Vec<Share>,
     /// By endpoint, likewise.
     unmet: Vec<Unmet>,
-    /// By endpoint up to the last that has one, likewise: the discipline of its queue, where [`Node::has_aqm`].
+    /// By endpoint up to the last that has one, likewise: the discipline of its queue, where
+    /// [`Node::has_aqm`].
     aqms: Vec<Option<Box<Aqm>>>,
     /// What disciplines throw their dice with.
     seed: u64,
@@ -131,7 +137,8 @@ fn quantum(rate: Rate) -> u32 {
 }
 
 impl Tree {
-    /// A tree without tenants; without `capacity` only limits hold it back. `seed` is of disciplines' dice.
+    /// A tree without tenants; without `capacity` only limits hold it back. `seed` is of
+    /// disciplines' dice.
     #[must_use]
     pub fn new(plane: Plane, kind: OrderKind, capacity: Option<Capacity>, seed: u64) -> Self {
         let max_frame = capacity.map_or(QUANTUM_MAX, |c| quantum(c.rate));
@@ -171,8 +178,8 @@ impl Tree {
         self.wheel.reserve(2 * endpoints);
     }
 
-    /// Changes the link's rate, or takes the link away. Takes time in proportion to the endpoints: bounds are in units of the longest
-    /// frame, which is a matter of the rate.
+    /// Changes the link's rate, or takes the link away. Takes time in proportion to the endpoints:
+    /// bounds are in units of the longest frame, which is a matter of the rate.
     pub fn set_capacity(&mut self, capacity: Option<Capacity>) {
         self.capacity = capacity;
         let contended = |c: Capacity| c.rate.less_ppm(c.headroom_ppm);
@@ -265,7 +272,8 @@ impl Tree {
         self.aheads.get(endpoint.0)
     }
 
-    /// Makes an endpoint's slot vacant; returns how many of its frames were freed. What its tenant has counted stays.
+    /// Makes an endpoint's slot vacant; returns how many of its frames were freed. What its tenant
+    /// has counted stays.
     pub fn remove_endpoint(&mut self, pool: &mut Pool, limits: &mut Limits, endpoint: EndpointId) -> u32 {
         let freed = self.clear_endpoint(pool, limits, endpoint);
         let Some(node) = self.nodes.get_mut(endpoint.0 as usize).filter(|node| node.tenant != NOBODY) else { return 0 };
@@ -313,7 +321,8 @@ impl Tree {
         self.unmet[endpoint.0 as usize].restore(counted.unmet_ns);
     }
 
-    /// Counts on from a tenant's counters in another tree; those of its endpoints that are there were restored before.
+    /// Counts on from a tenant's counters in another tree; those of its endpoints that are there
+    /// were restored before.
     pub fn restore_tenant(&mut self, tenant: TenantId, counted: &LaneStats) {
         let of_lanes = self.tenant_stats(tenant);
         let Some(node) = self.tenants.get_mut(tenant.0 as usize) else { return };
@@ -380,7 +389,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is. How long it waited is counted in `sojourns`.
+    /// The next frame that the link, the limits and the shares let go at `now`, and whose it is.
+    /// How long it waited is counted in `sojourns`.
     pub fn dequeue(
         &mut self,
         pool: &mut Pool,
@@ -480,7 +490,8 @@ impl Tree {
         &self.nodes[endpoint.0 as usize].lane
     }
 
-    /// Charges the frames of an endpoint to another account. Takes time in proportion to what waits.
+    /// Charges the frames of an endpoint to another account. Takes time in proportion to what
+    /// waits.
     pub fn set_owner(&mut self, pool: &mut Pool, endpoint: EndpointId, owner: Owner) {
         self.nodes[endpoint.0 as usize].lane.set_owner(pool, owner);
     }
@@ -513,7 +524,8 @@ impl Tree {
         sum
     }
 
-    /// As [`Tree::tenant_stats`], without what the queues of its endpoints have counted ([`LaneStats::add_queue`]).
+    /// As [`Tree::tenant_stats`], without what the queues of its endpoints have counted
+    /// ([`LaneStats::add_queue`]).
     #[must_use]
     pub fn tenant_own_stats(&self, tenant: TenantId) -> LaneStats {
         let Some(node) = self.tenants.get(tenant.0 as usize) else { return LaneStats::default() };

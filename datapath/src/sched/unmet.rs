@@ -1,25 +1,31 @@
-//! Unmet time: for how long a node of the tree wanted more than it got, and got less than its guarantee.
+//! Unmet time: for how long a node of the tree wanted more than it got, and got less than its
+//! guarantee.
 //!
-//! The promise (`SPECIFICATION.md`) gives a node that wants more than its floor at least its floor, `min(guarantee, limit)`. It *wants* while
-//! frames of it wait. So a stretch of time is looked at that begins when frames begin to wait, or where the last one ended, and in which they wait
-//! throughout; if none waits any more, it is forgotten. It is *short* where it brought less than 98 % of the floor, by more than
-//! [`SLACK_FRAMES`], which the orders may be off by rightly; then all of it is unmet time. Where it is neither short nor
-//! met, it is looked at again when it is twice as long. Time is the wall's and not the link's, in which guarantees always hold: here it
-//! shows that the link, the worker or the machine is slower than promised.
+//! The promise (`SPECIFICATION.md`) gives a node that wants more than its floor at least its floor,
+//! `min(guarantee, limit)`. It *wants* while frames of it wait. So a stretch of time is looked at
+//! that begins when frames begin to wait, or where the last one ended, and in which they wait
+//! throughout; if none waits any more, it is forgotten. It is *short* where it brought less than 98
+//! % of the floor, by more than [`SLACK_FRAMES`], which the orders may be off by rightly; then all
+//! of it is unmet time. Where it is neither short nor met, it is looked at again when it is twice
+//! as long. Time is the wall's and not the link's, in which guarantees always hold: here it shows
+//! that the link, the worker or the machine is slower than promised.
 //!
-//! The datapath does it because only it knows whether frames waited throughout; a frame costs a comparison, and a division comes every 0.1 s.
+//! The datapath does it because only it knows whether frames waited throughout; a frame costs a
+//! comparison, and a division comes every 0.1 s.
 
 use crate::program::Share;
 use crate::stats::count_on;
 use crate::units::{Instant, Rate};
 
-/// The shortest stretch that is looked at, as a power of two of nanoseconds: 0.13 s, many round trips and many times the stalls of a machine.
+/// The shortest stretch that is looked at, as a power of two of nanoseconds: 0.13 s, many round
+/// trips and many times the stalls of a machine.
 const SHORTEST: u8 = 27;
 /// A stretch is at least as long as so many maximum frames take at the floor.
 const FRAMES: u64 = 16;
 /// How often a stretch doubles before it counts as met.
 const DOUBLINGS: u8 = 4;
-/// What the orders may be off by, in maximum frames: `fair` by 2.5 ahead at the beginning of a stretch and 3.5 behind at its end (`order/fair.rs`).
+/// What the orders may be off by, in maximum frames: `fair` by 2.5 ahead at the beginning of a
+/// stretch and 3.5 behind at its end (`order/fair.rs`).
 const SLACK_FRAMES: u64 = 6;
 /// The part of the floor that may be missing: 1/50.
 const TOLERANCE: u64 = 50;
@@ -39,7 +45,8 @@ impl Stretch {
     /// None yet.
     pub(super) const NONE: Stretch = Stretch { due: Instant(u64::MAX), served: 0 };
 
-    /// Frames begin to wait, or a new stretch follows. It will be looked at when it is 2^`span` ns long.
+    /// Frames begin to wait, or a new stretch follows. It will be looked at when it is 2^`span` ns
+    /// long.
     #[inline]
     pub(super) fn begin(&mut self, now: Instant, served: u64, span: u8) {
         *self = Stretch { due: Instant(now.0.wrapping_add(1 << (span & NEVER))), served };
@@ -75,7 +82,8 @@ pub(super) struct Unmet {
 }
 
 impl Unmet {
-    /// Changes the floor and the longest frame; the stretch was closed before. Returns the span of the first look.
+    /// Changes the floor and the longest frame; the stretch was closed before. Returns the span of
+    /// the first look.
     pub(super) fn set(&mut self, share: &Share, max_frame: u32) -> u8 {
         (self.floor, self.max_frame) = (share.guarantee.min(share.limit), max_frame);
         self.first_span()
@@ -88,8 +96,9 @@ impl Unmet {
         }
     }
 
-    /// Looks at a stretch that is due, before the frame is counted that is served now: so it finds what [`Unmet::at`] said just before, and
-    /// unmet time never falls. Returns the span of the next look, at this stretch or at the one that begins.
+    /// Looks at a stretch that is due, before the frame is counted that is served now: so it finds
+    /// what [`Unmet::at`] said just before, and unmet time never falls. Returns the span of the
+    /// next look, at this stretch or at the one that begins.
     pub(super) fn look(&mut self, stretch: &mut Stretch, now: Instant, served: u64, span: u8) -> u8 {
         let first = self.first_span();
         match self.find(stretch, now, served, span) {

@@ -1,9 +1,10 @@
 //! The timing wheel: nodes that wait until their limit lets them send again.
 //!
-//! One ring of [`SLOTS`] slots of 8.192 us (33 ms in all), with a two-level bitmap, so that adding, removing and finding the next due node
-//! take constant time (Varghese and Lauck 1987; find-first-set as in Eiffel, 2019). Who waits longer than the ring sits in its last
-//! slot and is put back by the caller when it turns out not to be due. Due times are rounded up to a slot; since rates are
-//! kept by tags and not by wake-up times, this costs latency but no rate.
+//! One ring of [`SLOTS`] slots of 8.192 us (33 ms in all), with a two-level bitmap, so that adding,
+//! removing and finding the next due node take constant time (Varghese and Lauck 1987;
+//! find-first-set as in Eiffel, 2019). Who waits longer than the ring sits in its last slot and is
+//! put back by the caller when it turns out not to be due. Due times are rounded up to a slot;
+//! since rates are kept by tags and not by wake-up times, this costs latency but no rate.
 
 use crate::units::Instant;
 

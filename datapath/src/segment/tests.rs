@@ -1,4 +1,5 @@
-//! Cutting is checked byte for byte against `wire::build`, which makes each part from scratch, checksum included.
+//! Cutting is checked byte for byte against `wire::build`, which makes each part from scratch,
+//! checksum included.
 
 use super::*;
 use crate::frame::{Out, PoolLimits};
@@ -40,7 +41,8 @@ impl Whole {
         self.payload.len().div_ceil(self.size.into()) as u32
     }
 
-    /// `count` segments of it from number `first` on, as the sender's stack would have made these alone.
+    /// `count` segments of it from number `first` on, as the sender's stack would have made these
+    /// alone.
     fn part(&self, first: u32, count: u32) -> Build<'_> {
         let size = usize::from(self.size);
         let from = first as usize * size;

@@ -1,7 +1,9 @@
-//! What the switch says itself in the name of a service: who has its address (ARP, RFC 826; neighbour discovery, RFC 4861), that it is there
-//! (echo), and that nobody listens at a port (RST, RFC 9293, section 3.5.2; port unreachable, RFC 792 and RFC 4443).
+//! What the switch says itself in the name of a service: who has its address (ARP, RFC 826;
+//! neighbour discovery, RFC 4861), that it is there (echo), and that nobody listens at a port (RST,
+//! RFC 9293, section 3.5.2; port unreachable, RFC 792 and RFC 4443).
 //!
-//! An answer is written over the question, in its buffer: whoever asks pays, and nothing is allocated.
+//! An answer is written over the question, in its buffer: whoever asks pays, and nothing is
+//! allocated.
 
 use super::ServiceId;
 use crate::checksum;
@@ -10,7 +12,8 @@ use crate::offload::Offload;
 use crate::units::Instant;
 use crate::wire::{Icmp, L3, L4, Layout, Mac, Tcp, be16, icmpv6, protocol, put16, put32, tcp_flags};
 
-/// Answers a second that a service gives to clients outside: they do not wait in a queue, so that they may not be many.
+/// Answers a second that a service gives to clients outside: they do not wait in a queue, so that
+/// they may not be many.
 const PER_SECOND: u64 = 1000;
 /// How many of them at once, as time.
 const SAVED_NS: u64 = 100_000_000;
@@ -71,7 +74,8 @@ impl Answer {
         }
     }
 
-    /// Writes the answer over its question; `mac` is the service's. False where there is none to be given.
+    /// Writes the answer over its question; `mac` is the service's. False where there is none to be
+    /// given.
     #[must_use]
     pub fn write(&self, pool: &mut Pool, frame: &Frame, mac: Mac) -> bool {
         let layout = pool.meta(frame).layout;
@@ -201,7 +205,8 @@ fn unreachable(pool: &mut Pool, frame: &Frame, layout: &Layout) -> bool {
     true
 }
 
-/// The IP header of an answer to the packet whose header lies there, and the checksum at `at` behind it.
+/// The IP header of an answer to the packet whose header lies there, and the checksum at `at`
+/// behind it.
 fn finish(bytes: &mut [u8], version: L3, l3: usize, number: u8, at: usize) {
     if version != L3::Ipv4 {
         swap(bytes, l3 + 8, 16);

@@ -1,7 +1,8 @@
 //! Policies: which backend a new connection gets.
 //!
-//! A policy is a pure function of what is known of the backends, of the connection's two candidates and of a seeded generator, in integers.
-//! The switch asks it, and so does whatever else balances by the same rules; neither clock nor table is needed.
+//! A policy is a pure function of what is known of the backends, of the connection's two candidates
+//! and of a seeded generator, in integers. The switch asks it, and so does whatever else balances
+//! by the same rules; neither clock nor table is needed.
 
 /// Backends of a service at most: a connection's entry has one byte for its number.
 pub const MOST_BACKENDS: usize = 255;
@@ -19,13 +20,16 @@ pub enum Policy {
     Random,
     /// In turn, from the first on; smooth where weights differ.
     RoundRobin,
-    /// The least load average that was reported last, the first on ties. Reports never expire: as published.
+    /// The least load average that was reported last, the first on ties. Reports never expire: as
+    /// published.
     Loadavg,
-    /// The same with what was sent there since the report added, old reports ignored, and ties broken by chance (Dahlin 2000).
+    /// The same with what was sent there since the report added, old reports ignored, and ties
+    /// broken by chance (Dahlin 2000).
     LoadavgCorrected,
     /// The least in flight for its weight, by chance on ties.
     LeastInflight,
-    /// Of the connection's two candidates the one with less in flight for its weight (Mitzenmacher 2001).
+    /// Of the connection's two candidates the one with less in flight for its weight (Mitzenmacher
+    /// 2001).
     #[default]
     P2c,
     /// The connection's first candidate (Maglev 2016).
@@ -84,7 +88,8 @@ impl Load {
         u64::from(self.busy) * BUSY + u64::from(self.idle)
     }
 
-    /// Whether it has less in flight than another, as shortest expected delay has it: with the new connection, over the weight.
+    /// Whether it has less in flight than another, as shortest expected delay has it: with the new
+    /// connection, over the weight.
     fn compare(&self, other: &Load) -> std::cmp::Ordering {
         let of = |one: &Load, other: &Load| (one.in_flight() + BUSY) * u64::from(other.weight);
         of(self, other).cmp(&of(other, self))
@@ -131,13 +136,15 @@ impl Chooser {
         Chooser { dice: Dice::new(seed), credits: vec![0; MOST_BACKENDS] }
     }
 
-    /// A backend's number has another owner: it starts without credit, and so do the others, so that turns begin at the first.
+    /// A backend's number has another owner: it starts without credit, and so do the others, so
+    /// that turns begin at the first.
     pub fn renew(&mut self) {
         self.credits.fill(0);
     }
 
-    /// The backend for a new connection: its number in `loads`. `candidates` are those that the connection's hash names, the first one first.
-    /// Where a policy's choice takes none, the next one by the candidates does; `None` where no backend takes any.
+    /// The backend for a new connection: its number in `loads`. `candidates` are those that the
+    /// connection's hash names, the first one first. Where a policy's choice takes none, the next
+    /// one by the candidates does; `None` where no backend takes any.
     pub fn choose(&mut self, policy: Policy, loads: &[Load], candidates: [usize; 2]) -> Option<usize> {
         let eligible = |at: usize| loads.get(at).is_some_and(Load::is_eligible);
         match policy {
@@ -167,7 +174,8 @@ impl Chooser {
         None
     }
 
-    /// Smooth weighted round-robin: everyone is credited its weight, the greatest credit is taken, and pays all of it.
+    /// Smooth weighted round-robin: everyone is credited its weight, the greatest credit is taken,
+    /// and pays all of it.
     fn in_turn(&mut self, loads: &[Load]) -> Option<usize> {
         let mut taken: Option<usize> = None;
         let mut sum = 0;

@@ -1,9 +1,11 @@
 //! Connections: which backend has a client's flow, and what state it is in.
 //!
-//! One entry for both directions, 64 bytes in [`Table`] and 16 in its index, IPv4 and IPv6 alike. An entry belongs to a tenant: half of the
-//! table is shared out evenly among tenants that have services, the other half is taken by whoever comes first. Within a tenant, connections
-//! that no backend has answered may take a quarter, and where there is no room, those go that are worth least, the oldest first; a connection
-//! that was open within the last minute is not evicted by others of its tenant, and by those of another tenant nothing is.
+//! One entry for both directions, 64 bytes in [`Table`] and 16 in its index, IPv4 and IPv6 alike.
+//! An entry belongs to a tenant: half of the table is shared out evenly among tenants that have
+//! services, the other half is taken by whoever comes first. Within a tenant, connections that no
+//! backend has answered may take a quarter, and where there is no room, those go that are worth
+//! least, the oldest first; a connection that was open within the last minute is not evicted by
+//! others of its tenant, and by those of another tenant nothing is.
 
 use crate::fdb::Keyed;
 use crate::table::{Id, Table};
@@ -22,11 +24,13 @@ const SECOND: u64 = 1_000_000_000;
 const HALF_OPEN_PART: u32 = 4;
 /// An open connection that was idle for so long may be evicted, in nanoseconds.
 const EVICTABLE_NS: u64 = 60 * SECOND;
-/// How exact it is known when an entry was seen last: so a frame of a busy connection moves it in no list.
+/// How exact it is known when an entry was seen last: so a frame of a busy connection moves it in
+/// no list.
 const SEEN_NS: u64 = SECOND;
 /// Entries forgotten for their age when one is added, of each class: as many as come, and one more.
 const FORGET: usize = 2;
-/// The furthest that a FIN may lie ahead of what the other side has acknowledged, in bytes: the largest window (RFC 7323).
+/// The furthest that a FIN may lie ahead of what the other side has acknowledged, in bytes: the
+/// largest window (RFC 7323).
 const WINDOW: u32 = 1 << 30;
 
 /// A flow of a client to a service: 20 bytes.
@@ -109,7 +113,8 @@ impl State {
 /// What is known of a connection: 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The backend's number in its service, and whose number it was then: a number that was given to another is not the old one.
+    /// The backend's number in its service, and whose number it was then: a number that was given
+    /// to another is not the old one.
     pub backend: u8,
     /// See `backend`.
     pub generation: u8,
@@ -183,7 +188,8 @@ impl Entry {
     /// The client sends a segment.
     pub fn client_sends(&mut self, segment: &Segment) {
         if segment.has(flags::RST) {
-            // What is not exactly what the other side expects changes nothing here (RFC 5961, section 3).
+            // What is not exactly what the other side expects changes nothing here (RFC 5961,
+            // section 3).
             if segment.sequence == self.server_ack || self.state == State::Asked {
                 self.close();
             }
@@ -253,7 +259,8 @@ impl Entry {
         }
     }
 
-    /// Takes it up without having seen its start: after a restart, or where there was no room for it.
+    /// Takes it up without having seen its start: after a restart, or where there was no room for
+    /// it.
     pub fn adopt(&mut self) {
         self.state = State::Open;
         self.bits = self.bits & HAIRPIN | BUSY | ANSWERED;
@@ -271,7 +278,8 @@ impl Entry {
         }
     }
 
-    /// Payload after a FIN of the other side is none after its own: one who has not finished is still sending.
+    /// Payload after a FIN of the other side is none after its own: one who has not finished is
+    /// still sending.
     fn reopen(&mut self, fin: u8) {
         if self.state == State::Closing && self.bits & fin == 0 {
             self.state = State::Open;

@@ -1,4 +1,5 @@
-//! What is to be done with a frame: a reply to be translated back, a connection that is known or new, a question to be answered.
+//! What is to be done with a frame: a reply to be translated back, a connection that is known or
+//! new, a question to be answered.
 
 use super::answer::Answer;
 use super::connections::{Key, Segment, State};
@@ -45,7 +46,8 @@ pub struct Known {
 }
 
 impl Services {
-    /// What is to be done with a frame that `from` sent, or that came from outside. Changes nothing.
+    /// What is to be done with a frame that `from` sent, or that came from outside. Changes
+    /// nothing.
     #[must_use]
     pub fn decide(&self, network: Network, from: Option<EndpointId>, bytes: &[u8], layout: &Layout) -> Decision {
         let spoofed = |of_endpoint: Reason| Decision::Drop(if from.is_some() { of_endpoint } else { Reason::Loop });
@@ -206,7 +208,8 @@ impl Services {
         }
     }
 
-    /// An error from a client's side quotes what the service had sent to it; one from a backend's side what the backend had got from a client.
+    /// An error from a client's side quotes what the service had sent to it; one from a backend's
+    /// side what the backend had got from a client.
     fn decide_error(&self, (by, to): (Option<&Role>, Option<&Role>), quoted: &Quoted) -> Decision {
         if let Some(to) = to.filter(|role| role.mac.is_some()) {
             let (number, (_, port)) = (quoted.protocol, quoted.source);

@@ -1,4 +1,5 @@
-//! Fragments: only the first of a packet shows its ports, so what was done with it is done with those that follow (RFC 791; RFC 8200, 4.5).
+//! Fragments: only the first of a packet shows its ports, so what was done with it is done with
+//! those that follow (RFC 791; RFC 8200, 4.5).
 
 use super::octets;
 use super::translate::{End, set_end, set_mac};
@@ -33,7 +34,8 @@ impl FragmentKey {
                 let at = usize::from(layout.l3_offset);
                 u32::from(be16(bytes, at + ipv4::ID)) << 8 | u32::from(bytes[at + 9])
             }
-            // The fragment header is the last before what is fragmented, unless more of the chain follows in the first fragment.
+            // The fragment header is the last before what is fragmented, unless more of the chain
+            // follows in the first fragment.
             _ => be32(bytes, usize::from(layout.l4_offset) - FRAGMENT_HEADER + 4),
         };
         FragmentKey { network: network.0, source: octets(from), destination: octets(to), identification }
@@ -88,7 +90,8 @@ impl Fragments {
         self.table.get(id).copied()
     }
 
-    /// Remembers what was done with the first fragment of a packet. Each owner has its part of the table.
+    /// Remembers what was done with the first fragment of a packet. Each owner has its part of the
+    /// table.
     pub(super) fn insert(&mut self, now: Instant, owner: u32, key: FragmentKey, change: Change) {
         if let Some(id) = self.table.find(&key) {
             self.table.remove(id);

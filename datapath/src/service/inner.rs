@@ -1,5 +1,6 @@
-//! ICMP errors (RFC 792, RFC 4443): the packet that they quote says whose connection they are about, and is translated with them, so that path
-//! MTU discovery and "port unreachable" work through a service (RFC 5508; RFC 7690).
+//! ICMP errors (RFC 792, RFC 4443): the packet that they quote says whose connection they are
+//! about, and is translated with them, so that path MTU discovery and "port unreachable" work
+//! through a service (RFC 5508; RFC 7690).
 
 use super::translate::{End, replace};
 use crate::checksum;
@@ -34,7 +35,8 @@ pub struct Quoted {
 }
 
 impl Quoted {
-    /// The packet that a frame quotes, where the frame is an error about a packet of TCP or UDP that shows its ports.
+    /// The packet that a frame quotes, where the frame is an error about a packet of TCP or UDP
+    /// that shows its ports.
     #[must_use]
     pub fn of(bytes: &[u8], layout: &Layout) -> Option<Quoted> {
         let message = usize::from(layout.l4_offset);
@@ -57,7 +59,8 @@ impl Quoted {
         })
     }
 
-    /// Sets one end of the quoted packet, and corrects its checksums as far as they are quoted, and the error's own.
+    /// Sets one end of the quoted packet, and corrects its checksums as far as they are quoted, and
+    /// the error's own.
     pub fn set_end(
         &self,
         bytes: &mut [u8],
@@ -103,7 +106,8 @@ fn quoted_v4(packet: &[u8]) -> Option<(u8, usize, IpAddr, IpAddr)> {
     (h[0] >> 4 == 4 && header >= IPV4 && is_first).then(|| (h[9], header, address(12), address(16)))
 }
 
-/// The same; a packet with extension headers is left alone, as it has no ports where they are looked for.
+/// The same; a packet with extension headers is left alone, as it has no ports where they are
+/// looked for.
 fn quoted_v6(packet: &[u8]) -> Option<(u8, usize, IpAddr, IpAddr)> {
     let h: &[u8; IPV6] = packet.first_chunk()?;
     let address = |at: usize| {
@@ -131,7 +135,8 @@ mod tests {
         }
     }
 
-    /// An error from a router about a packet from `a` to `b`, of which `keep` bytes of transport header and payload are quoted.
+    /// An error from a router about a packet from `a` to `b`, of which `keep` bytes of transport
+    /// header and payload are quoted.
     fn error(version: u8, tcp: bool, a: (u8, u16), b: (u8, u16), keep: usize) -> Build<'static> {
         let packet = eth(MACS[0], MACS[1]).ip(ip(version, a.0), ip(version, b.0));
         let packet = if tcp {

@@ -1,7 +1,9 @@
-//! The lookup tables that name a connection's candidates without knowing the connection (Maglev, Eisenbud et al. 2016, section 3.4).
+//! The lookup tables that name a connection's candidates without knowing the connection (Maglev,
+//! Eisenbud et al. 2016, section 3.4).
 //!
-//! Each backend has a permutation of the places under a secret key and takes places in turn, as often as its weight says, until none is left.
-//! A backend that comes or goes moves little beyond its own places. A second table names another backend at each place.
+//! Each backend has a permutation of the places under a secret key and takes places in turn, as
+//! often as its weight says, until none is left. A backend that comes or goes moves little beyond
+//! its own places. A second table names another backend at each place.
 
 use std::hash::BuildHasher;
 
@@ -49,7 +51,8 @@ impl Lookup {
         Lookup { places: places.collect() }
     }
 
-    /// The candidates of a connection with this hash; the same one twice where there is one only, `None` where there is none.
+    /// The candidates of a connection with this hash; the same one twice where there is one only,
+    /// `None` where there is none.
     #[must_use]
     #[inline]
     pub fn candidates(&self, hash: u64) -> Option<[u8; 2]> {
@@ -60,7 +63,8 @@ impl Lookup {
         self.places.get((((hash >> 32) * self.places.len() as u64) >> 32) as usize).copied()
     }
 
-    /// Places of the first table: how many backends share them, and how, is for tests and for what is shown.
+    /// Places of the first table: how many backends share them, and how, is for tests and for what
+    /// is shown.
     #[must_use]
     pub fn places(&self) -> &[[u8; 2]] {
         &self.places

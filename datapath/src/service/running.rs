@@ -1,4 +1,5 @@
-//! A service while it runs: its backends by number, what is counted of them, and what its policy is told.
+//! A service while it runs: its backends by number, what is counted of them, and what its policy is
+//! told.
 
 use super::answer::Budget;
 use super::choose::{self, Chooser, Load, MOST_BACKENDS, Report};
@@ -83,7 +84,8 @@ impl Running {
         }
     }
 
-    /// Takes over what the operator says. Who stays keeps its number; who comes gets one that is free, under another generation.
+    /// Takes over what the operator says. Who stays keeps its number; who comes gets one that is
+    /// free, under another generation.
     pub(super) fn change(&mut self, service: Service, network: Network, keyed: &Keyed) {
         for server in &mut self.servers {
             let stays = |old: &Backend| service.backends.iter().find(|new| new.is(old)).cloned();
@@ -131,7 +133,8 @@ impl Running {
         self.lookup.candidates(hash).unwrap_or_default().map(usize::from)
     }
 
-    /// What the policy is to know. A backend gets its own connection only where there is no other, and one outside none from outside.
+    /// What the policy is to know. A backend gets its own connection only where there is no other,
+    /// and one outside none from outside.
     pub(super) fn fill(&self, loads: &mut [Load], now: Instant, like: IpAddr, client: [u8; 16], outside: bool) {
         let fits = |backend: &Backend| backend.ip(like).is_some() && !(outside && backend.endpoint.is_none());
         let is_client = |backend: &Backend| backend.ip(like).map(octets) == Some(client);

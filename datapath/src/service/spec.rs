@@ -9,9 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ServiceId(pub u32);
 
-/// Fronts (address, protocol and port) of a switch at most: a connection's key has two bytes for them.
+/// Fronts (address, protocol and port) of a switch at most: a connection's key has two bytes for
+/// them.
 pub const MOST_FRONTS: usize = 65_535;
-/// Fronts that may have one backend's address and port as their target: so many lookups a frame of the backend takes at most.
+/// Fronts that may have one backend's address and port as their target: so many lookups a frame of
+/// the backend takes at most.
 pub const MOST_FRONTS_OF_TARGET: usize = 8;
 
 /// What becomes of a new connection when no backend is up.

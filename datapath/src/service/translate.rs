@@ -1,6 +1,8 @@
-//! Translation: another address and port at one end of a packet, and its checksums corrected (RFC 1624), in place.
+//! Translation: another address and port at one end of a packet, and its checksums corrected (RFC
+//! 1624), in place.
 //!
-//! No length changes, so an offloaded frame of 64 KiB takes one rewriting like any other; options and extension headers stay as they are.
+//! No length changes, so an offloaded frame of 64 KiB takes one rewriting like any other; options
+//! and extension headers stay as they are.
 
 use crate::checksum;
 use crate::offload::Offload;
@@ -17,7 +19,8 @@ pub enum End {
 }
 
 impl End {
-    /// Where its address lies behind the start of an IPv4 header, and behind that of an IPv6 header.
+    /// Where its address lies behind the start of an IPv4 header, and behind that of an IPv6
+    /// header.
     pub(super) const fn offsets(self) -> (usize, usize) {
         match self {
             End::Source => (12, 8),
@@ -44,7 +47,8 @@ pub fn set_mac(bytes: &mut [u8], end: End, mac: Mac) {
     bytes[at..at + 6].copy_from_slice(&mac.0);
 }
 
-/// Sets an end's IP address and, where the frame shows ports, its port. `address` must be of the packet's IP version, or nothing happens.
+/// Sets an end's IP address and, where the frame shows ports, its port. `address` must be of the
+/// packet's IP version, or nothing happens.
 pub fn set_end(bytes: &mut [u8], layout: &Layout, offload: &Offload, end: End, (address, port): (IpAddr, u16)) {
     let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
     let (v4, v6) = end.offsets();

@@ -1,12 +1,15 @@
 //! Backlogs: what frames are yet to be made into, at the expense of who sent them.
 //!
-//! One frame may become thousands: segments for a port that cannot cut, a copy for each member of a network. These are not made at once, or all
-//! others would wait for them, but one at a time ([`Switch::work`]), when it is the turn of whose they are: an endpoint, or the uplink for what is
-//! copied to a network from outside. Where a frame is one piece, nothing waits. What an endpoint sends to neighbours afterwards waits behind
-//! its backlog, so nothing is overtaken; what the schedulers let go for the uplink, or from it for one endpoint, is no part of this, and of that
+//! One frame may become thousands: segments for a port that cannot cut, a copy for each member of a
+//! network. These are not made at once, or all others would wait for them, but one at a time
+//! ([`Switch::work`]), when it is the turn of whose they are: an endpoint, or the uplink for what
+//! is copied to a network from outside. Where a frame is one piece, nothing waits. What an endpoint
+//! sends to neighbours afterwards waits behind its backlog, so nothing is overtaken; what the
+//! schedulers let go for the uplink, or from it for one endpoint, is no part of this, and of that
 //! at most 64 segments leave together (`sched/lane.rs`).
 //!
-//! Who has a backlog should not be read on: its port's ring is what tells it to slow down. So a backlog is short: what one turn has read.
+//! Who has a backlog should not be read on: its port's ring is what tells it to slow down. So a
+//! backlog is short: what one turn has read.
 
 use super::{OUT, Role, Switch};
 use crate::fdb::Network;
@@ -19,7 +22,8 @@ use crate::units::Instant;
 use crate::verdict::Reason;
 use std::collections::VecDeque;
 
-/// Frames that may wait to be made into others, of one endpoint, or for one network from outside: more than are read at a turn.
+/// Frames that may wait to be made into others, of one endpoint, or for one network from outside:
+/// more than are read at a turn.
 const MOST: u32 = 64;
 
 /// The backlogs of one switch.
@@ -28,7 +32,8 @@ pub(super) struct Backlogs {
     endpoints: Vec<Backlog>,
     /// Endpoints that have got one, and nobody has asked since.
     woken: VecDeque<EndpointId>,
-    /// By network, what is copied to it from outside; the untagged one, whose number is the largest, is the first.
+    /// By network, what is copied to it from outside; the untagged one, whose number is the
+    /// largest, is the first.
     storms: Vec<Backlog>,
     /// Networks that have one, in turn.
     stormy: VecDeque<Network>,
@@ -36,14 +41,15 @@ pub(super) struct Backlogs {
     uplink_woke: bool,
 }
 
-/// What one owner's frames are yet to be made into. They wait in one queue, also what is being cut or copied, so that all of it is charged to
-/// its owner's share of the frame memory.
+/// What one owner's frames are yet to be made into. They wait in one queue, also what is being cut
+/// or copied, so that all of it is charged to its owner's share of the frame memory.
 #[derive(Debug, Default)]
 struct Backlog {
     waiting: Fifo,
     /// The first frame is what is left to be cut for this endpoint's port.
     cut_for: Option<EndpointId>,
-    /// The first frame, or the one behind what is cut, is being copied: members with smaller numbers have had theirs.
+    /// The first frame, or the one behind what is cut, is being copied: members with smaller
+    /// numbers have had theirs.
     copied_to: Option<u32>,
     /// It is among [`Backlogs::woken`].
     is_listed: bool,
@@ -63,7 +69,8 @@ impl Backlog {
         self.waiting.clear(pool)
     }
 
-    /// Whether one more frame may wait: there is room for it, and in its owner's part of the memory.
+    /// Whether one more frame may wait: there is room for it, and in its owner's part of the
+    /// memory.
     fn takes(&self, pool: &Pool, frame: &Frame) -> bool {
         let Backlog { waiting, .. } = self;
         waiting.frames() < MOST && pool.may_wait(waiting.owner(), pool.class(frame), waiting.truesize())
@@ -164,7 +171,8 @@ impl Backlogs {
 }
 
 impl Switch {
-    /// Whether frames of who is at `port` are yet to be made into others: then it should have turns to [work](Switch::work), and not be read.
+    /// Whether frames of who is at `port` are yet to be made into others: then it should have turns
+    /// to [work](Switch::work), and not be read.
     #[must_use]
     pub fn has_work(&self, port: PortId) -> bool {
         match self.role(port) {
@@ -199,8 +207,8 @@ impl Switch {
         }
     }
 
-    /// Makes one segment or copy of what who is at `port` has to send; `tx_due` hands it out. Of how many bytes it was; `None` where there is
-    /// nothing to do.
+    /// Makes one segment or copy of what who is at `port` has to send; `tx_due` hands it out. Of
+    /// how many bytes it was; `None` where there is nothing to do.
     pub fn work(&mut self, pool: &mut Pool, now: Instant, port: PortId) -> Option<usize> {
         match self.role(port) {
             Role::Endpoint(endpoint) => self.work_for(pool, now, endpoint),

@@ -1,17 +1,23 @@
 //! Changes while the switch runs: one slot or the uplink at a time, between two frames.
 //!
-//! A change looks first whether it fits what there is, and does nothing where it does not. Then every stage follows: what it keeps for a slot
-//! is added, changed or taken away, and nothing of the others is touched. So a change takes time in proportion to what belongs to its own
-//! slot (frames queued there, addresses learned there; for a tenant, its endpoints) and to nothing else, but for the uplink's,
-//! which concerns every queue.
+//! A change looks first whether it fits what there is, and does nothing where it does not. Then
+//! every stage follows: what it keeps for a slot is added, changed or taken away, and nothing of
+//! the others is touched. So a change takes time in proportion to what belongs to its own slot
+//! (frames queued there, addresses learned there; for a tenant, its endpoints) and to nothing else,
+//! but for the uplink's, which concerns every queue.
 //!
-//! A slot may have another owner at once. What may still carry the number of the one before, and where that is dealt with:
-//! - frames in its queues, those before a pair limit included, and in its backlog: freed here, as [`Reason::Removed`], and so are frames
-//!   that left the queues for its port, and what was to be copied to its network from outside;
-//! - frames in a neighbour's queue or backlog that were sent to it: `Gone` tells them by when they were queued, and they are dropped then;
-//! - learned addresses, lists of members, limits that wait, pair limits, arrivals, events: taken out here.
+//! A slot may have another owner at once. What may still carry the number of the one before, and
+//! where that is dealt with:
+//! - frames in its queues, those before a pair limit included, and in its backlog: freed here, as
+//!   [`Reason::Removed`], and so are frames that left the queues for its port, and what was to be
+//!   copied to its network from outside;
+//! - frames in a neighbour's queue or backlog that were sent to it: `Gone` tells them by when they
+//!   were queued, and they are dropped then;
+//! - learned addresses, lists of members, limits that wait, pair limits, arrivals, events: taken
+//!   out here.
 //!
-//! An endpoint that is only changed keeps its pair limits, and so does one whose uplink comes and goes: whoever set them lifts them.
+//! An endpoint that is only changed keeps its pair limits, and so does one whose uplink comes and
+//! goes: whoever set them lifts them.
 
 use super::{Event, Role, Switch, Tally};
 use crate::fdb::{Network, network_of};
@@ -225,7 +231,8 @@ impl Switch {
         Ok(())
     }
 
-    /// What a tenant says, and the directory, to be outside of its network; its owner before is still in the program.
+    /// What a tenant says, and the directory, to be outside of its network; its owner before is
+    /// still in the program.
     fn set_outside(&mut self, id: TenantId, tenant: Option<&Tenant>) {
         let before = self.program.tenants.get(id.0);
         let network = |tenant: &Tenant| network_of(id, tenant.attachment);
@@ -426,8 +433,8 @@ impl Switch {
         self.forward.attach_untagged(self.untagged > 0 && self.program.uplink.is_some());
     }
 
-    /// Who had port `before` has `after`. What waits to leave by the old port is freed: the port may be another's next. So is what
-    /// the uplink was to have of who was there.
+    /// Who had port `before` has `after`. What waits to leave by the old port is freed: the port
+    /// may be another's next. So is what the uplink was to have of who was there.
     pub(super) fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
         if let Some(port) = before {
             self.roles[port.0 as usize] = Role::Nothing;
@@ -453,7 +460,8 @@ impl Switch {
     }
 }
 
-/// When the last owner of an endpoint's slot was removed: what was queued for that number until then was for it.
+/// When the last owner of an endpoint's slot was removed: what was queued for that number until
+/// then was for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gone(Option<Instant>);
 
@@ -465,8 +473,8 @@ impl Gone {
         Gone(Some(now))
     }
 
-    /// Whether what was queued at `queued` was for an owner who is gone. What a new owner is sent in the nanosecond of the change is taken
-    /// for the old one's.
+    /// Whether what was queued at `queued` was for an owner who is gone. What a new owner is sent
+    /// in the nanosecond of the change is taken for the old one's.
     pub(super) fn had(self, queued: Instant) -> bool {
         self.0.is_some_and(|gone| queued <= gone)
     }

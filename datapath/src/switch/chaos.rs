@@ -1,4 +1,5 @@
-//! For tests: small switches to change, and one under random changes and traffic whose owners are all known.
+//! For tests: small switches to change, and one under random changes and traffic whose owners are
+//! all known.
 
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
@@ -493,14 +494,16 @@ impl Chaos {
         assert_eq!(tag, None, "a tag came through");
         let group = bytes[0] & 1 == 1;
         assert!(group || self.learned.contains(&owner) || bytes[..6] == mac(owner.0).0, "for another owner");
-        // What is copied from outside has its turns, and what is for one endpoint does not wait for it.
+        // What is copied from outside has its turns, and what is for one endpoint does not wait for
+        // it.
         if !from_outside || (!group && !self.learned.contains(&owner)) {
             let last = self.seen.insert((from, owner), number);
             assert!(last.is_none_or(|last| last < number), "overtaken");
         }
     }
 
-    /// What changed any number of times is as good as new: each frame goes where it goes through a new switch.
+    /// What changed any number of times is as good as new: each frame goes where it goes through a
+    /// new switch.
     pub fn compare(mut self) {
         self.lift_all();
         self.rig.run(60_000_000_000);

@@ -1,9 +1,9 @@
-//! Control frames: what the switch takes aside for the protocols beside it ([`crate::protocol`]), and what
-//! those send. Neither waits in a queue with other frames: what is said about a link must not wait behind what
-//! is on it. Both are bounded.
+//! Control frames: what the switch takes aside for the protocols beside it ([`crate::protocol`]),
+//! and what those send. Neither waits in a queue with other frames: what is said about a link must
+//! not wait behind what is on it. Both are bounded.
 //!
-//! Taken aside is what comes from the uplink for a reserved group address (IEEE 802.1Q, table 8-1), which
-//! no bridge forwards: link aggregation and its markers are among it.
+//! Taken aside is what comes from the uplink for a reserved group address (IEEE 802.1Q, table 8-1),
+//! which no bridge forwards: link aggregation and its markers are among it.
 
 use super::{OUT, Role, Switch};
 use crate::frame::{Frame, Out, Pool};
@@ -56,8 +56,8 @@ impl Control {
 }
 
 impl Switch {
-    /// Says whether frames from the uplink for reserved addresses are for protocols beside the switch. Where
-    /// they are not, they are dropped as `reserved`.
+    /// Says whether frames from the uplink for reserved addresses are for protocols beside the
+    /// switch. Where they are not, they are dropped as `reserved`.
     pub fn listen(&mut self, pool: &mut Pool, is_heard: bool) {
         self.control.is_heard = is_heard;
         if is_heard {
@@ -74,8 +74,8 @@ impl Switch {
         !self.control.waiting.is_empty()
     }
 
-    /// The next frame that was taken aside, and the port by which it came. Whoever takes it frees it, or gives it
-    /// back to [`Switch::refuse_control`].
+    /// The next frame that was taken aside, and the port by which it came. Whoever takes it frees
+    /// it, or gives it back to [`Switch::refuse_control`].
     pub fn poll_control(&mut self) -> Option<(PortId, Frame)> {
         self.control.waiting.pop_front()
     }
@@ -86,8 +86,8 @@ impl Switch {
         self.uplink_drops.add(Reason::Reserved, 1);
     }
 
-    /// A protocol's frame leaves by a port, past all queues, charged to who is at that port. What is dropped is counted
-    /// for the uplink.
+    /// A protocol's frame leaves by a port, past all queues, charged to who is at that port. What
+    /// is dropped is counted for the uplink.
     pub fn send_control(&mut self, pool: &mut Pool, port: PortId, frame: Frame) {
         let features = self.program.ports.get(port.0).filter(|_| self.role(port) != Role::Nothing).copied();
         let checked = match features {

@@ -50,7 +50,8 @@ impl Switch {
         &self.vcc
     }
 
-    /// The disciplines of an endpoint's queues over the uplink, where they are others than the lanes' own.
+    /// The disciplines of an endpoint's queues over the uplink, where they are others than the
+    /// lanes' own.
     #[must_use]
     pub fn endpoint_queues(&self, endpoint: EndpointId) -> Both<Option<QueueState>> {
         Both {
@@ -69,8 +70,9 @@ impl Switch {
         stats
     }
 
-    /// As [`Switch::tenant_stats`], without what the queues of its endpoints have counted: with [`LaneStats::add_queue`] of each of them
-    /// it is the same. So who reads all endpoints need not have their queues read twice, and can do it a part at a time.
+    /// As [`Switch::tenant_stats`], without what the queues of its endpoints have counted: with
+    /// [`LaneStats::add_queue`] of each of them it is the same. So who reads all endpoints need not
+    /// have their queues read twice, and can do it a part at a time.
     #[must_use]
     pub fn tenant_own_stats(&self, tenant: TenantId) -> Both<LaneStats> {
         self.tenant_stats_by(tenant, |scheduler| scheduler.tree(Plane::Wire).tenant_own_stats(tenant))
@@ -108,7 +110,8 @@ impl Switch {
         self.fdb.learned()
     }
 
-    /// Addresses learned behind an endpoint: how many, and those not forgotten among the `most` that were learned last.
+    /// Addresses learned behind an endpoint: how many, and those not forgotten among the `most`
+    /// that were learned last.
     pub fn learned_by(
         &self,
         now: Instant,
@@ -119,7 +122,8 @@ impl Switch {
         (self.fdb.count_by(endpoint), newest.map(|(vlan, mac, left_ns)| Learned { mac, vlan, left_ns }))
     }
 
-    /// Frames that the switch holds: it looks at every queue, so this is for tests and the simulator.
+    /// Frames that the switch holds: it looks at every queue, so this is for tests and the
+    /// simulator.
     #[must_use]
     pub fn frames(&self) -> usize {
         self.pairs.frames()

@@ -1,7 +1,8 @@
 //! What the switch would do with a frame, stage by stage, without doing it.
 //!
-//! Every decision is asked of the same function that decides for real frames, or of its twin that changes nothing (`would_learn`,
-//! `would_take`, `admit`). The fuzz target `switch` explains each frame before it is received, and compares.
+//! Every decision is asked of the same function that decides for real frames, or of its twin that
+//! changes nothing (`would_learn`, `would_take`, `admit`). The fuzz target `switch` explains each
+//! frame before it is received, and compares.
 
 use super::look::longest_of;
 use super::route::{Away, Flood, Inside, Route, Seen};
@@ -110,7 +111,8 @@ impl Traveller<'_> {
 }
 
 impl Switch {
-    /// What `rx` would do with `frame` if it arrived at `port` now, and what would become of it then. Nothing is changed, and the frame stays.
+    /// What `rx` would do with `frame` if it arrived at `port` now, and what would become of it
+    /// then. Nothing is changed, and the frame stays.
     #[must_use]
     pub fn explain(&self, pool: &Pool, now: Instant, port: PortId, frame: &Frame) -> Journey {
         let role = self.role(port);
@@ -414,7 +416,8 @@ impl Switch {
         }
     }
 
-    /// At the receiver: its lane or the policer, then its port. What is lost here is not `rx`'s verdict: the sender was right to send.
+    /// At the receiver: its lane or the policer, then its port. What is lost here is not `rx`'s
+    /// verdict: the sender was right to send.
     fn explain_arrival(&self, now: Instant, to: EndpointId, plane: Plane, seen: &Traveller<'_>, steps: &mut Vec<Step>) {
         match &self.policer {
             Some(policer) if plane == Plane::Wire => {
@@ -448,7 +451,8 @@ impl Switch {
         steps: &mut Vec<Step>,
     ) {
         let Some(&features) = self.program.ports.get(port.0) else { return };
-        // A tag put on does not count either: it is the switch's own. One that stays counts as taken off here.
+        // A tag put on does not count either: it is the switch's own. One that stays counts as
+        // taken off here.
         let longest = match tag {
             Some(_) if seen.layout.vlan.is_some() => seen.longest_segment() + vlan::TAG as u32,
             _ => seen.longest_segment(),

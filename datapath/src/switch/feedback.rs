@@ -1,4 +1,5 @@
-//! What congestion agents ask of the switch: to be told what arrives from the uplink, and to hold back what goes to it, pair by pair.
+//! What congestion agents ask of the switch: to be told what arrives from the uplink, and to hold
+//! back what goes to it, pair by pair.
 //!
 //! Both cost nothing where no agent runs: see [`crate::pair`] and [`crate::arrivals`].
 
@@ -15,10 +16,12 @@ use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 
 impl Switch {
-    /// Limits what endpoint `from` sends over the uplink toward `to` to `rate`, in wire bits a second and no less than [`Rate::MIN`]; another
-    /// rate takes effect at once. `None` lifts the limit, if there is one: what waits for it goes on to the egress queue now, in its order. A frame
-    /// toward a limited address meets that limit first and then the one toward everyone. Limits go with their endpoint, and nothing
-    /// else ends them: whoever sets one sees to it that it is lifted.
+    /// Limits what endpoint `from` sends over the uplink toward `to` to `rate`, in wire bits a
+    /// second and no less than [`Rate::MIN`]; another rate takes effect at once. `None` lifts the
+    /// limit, if there is one: what waits for it goes on to the egress queue now, in its order. A
+    /// frame toward a limited address meets that limit first and then the one toward everyone.
+    /// Limits go with their endpoint, and nothing else ends them: whoever sets one sees to it that
+    /// it is lifted.
     ///
     /// # Errors
     /// The slot is vacant, the address is a group's, or there are too many pairs; nothing was done.
@@ -44,13 +47,15 @@ impl Switch {
         Ok(())
     }
 
-    /// What is sent under a limit takes its turn after so much of the time of a frame, of 256: whoever limits several senders to one receiver gives
-    /// each another. Without effect where there is no such limit, or nothing waits for it that was there before.
+    /// What is sent under a limit takes its turn after so much of the time of a frame, of 256:
+    /// whoever limits several senders to one receiver gives each another. Without effect where
+    /// there is no such limit, or nothing waits for it that was there before.
     pub fn take_turn(&mut self, now: Instant, from: EndpointId, to: Toward, phase: u8) {
         self.pairs.take_turn(now, from, to, phase);
     }
 
-    /// The limits of an endpoint, by address, the one toward everyone last: their rates, and what each has counted since it was set.
+    /// The limits of an endpoint, by address, the one toward everyone last: their rates, and what
+    /// each has counted since it was set.
     pub fn pairs(&self, from: EndpointId) -> impl Iterator<Item = PairStats> + '_ {
         self.pairs.of(from)
     }
@@ -69,8 +74,9 @@ impl Switch {
         }
     }
 
-    /// What arrived from the uplink since the last call, by endpoint and source and by endpoint, and what of it was dropped or trimmed
-    /// before it was delivered; only what is not zero. Both lists are emptied first. Nothing where arrivals are not watched.
+    /// What arrived from the uplink since the last call, by endpoint and source and by endpoint,
+    /// and what of it was dropped or trimmed before it was delivered; only what is not zero. Both
+    /// lists are emptied first. Nothing where arrivals are not watched.
     pub fn take_arrivals(&mut self, arrivals: &mut Vec<Arrival>, queues: &mut Vec<QueueSample>) {
         let tree = self.ingress.tree(Plane::Wire);
         self.arrivals.take(arrivals, queues, |endpoint| tree.lane(endpoint).backlog());
@@ -112,7 +118,8 @@ impl Switch {
         }
     }
 
-    /// A frame that a pair's limit lets go, on its way: to the limit toward everyone, if that comes next, or into the sender's egress lane.
+    /// A frame that a pair's limit lets go, on its way: to the limit toward everyone, if that comes
+    /// next, or into the sender's egress lane.
     pub(super) fn let_go(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, limit: Toward, frame: Frame) {
         let went = match self.pairs.hold_on(pool, now, from, limit, frame) {
             Ok(Some(frame)) => self.egress.enqueue(pool, now, Plane::Wire, from, frame),

@@ -1,5 +1,5 @@
-//! Whose budgets a flooded frame is taken from: its endpoint's and its tenant's, or, from the uplink, its network's. All have enough, or
-//! nothing is taken.
+//! Whose budgets a flooded frame is taken from: its endpoint's and its tenant's, or, from the
+//! uplink, its network's. All have enough, or nothing is taken.
 
 use super::Switch;
 use crate::fdb::Network;
@@ -11,7 +11,8 @@ use crate::units::Instant;
 use crate::wire::{Icmp, L3, L4, Layout, icmpv6};
 
 impl Switch {
-    /// Whether a frame of an endpoint may be copied so many times; if so, it is charged to the endpoint and its tenant.
+    /// Whether a frame of an endpoint may be copied so many times; if so, it is charged to the
+    /// endpoint and its tenant.
     pub(super) fn take_flood(
         &mut self,
         pool: &Pool,
@@ -27,7 +28,8 @@ impl Switch {
         may
     }
 
-    /// A frame of an endpoint is copied so many times, at the expense of the endpoint and its tenant.
+    /// A frame of an endpoint is copied so many times, at the expense of the endpoint and its
+    /// tenant.
     pub(super) fn charge_flood(&mut self, pool: &Pool, now: Instant, from: EndpointId, copies: usize, frame: &Frame) {
         let flooded = flooded(pool, frame, copies);
         if let Some(tenant) = self.tenant_of(from) {

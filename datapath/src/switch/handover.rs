@@ -1,9 +1,11 @@
 //! Handover: what a switch knows beside its program, for the switch that goes on after it.
 //!
-//! After a planned restart addresses need not be learned again, counters go on, and nobody has a burst that a limit or a budget had already
-//! refused. What waits in queues is not handed over: the shell lets it drain. A [`State`] is plain data under a version; how it is
-//! written down, and which name stands for which number, is the shell's business. Importing trusts nothing: what does not fit the program that
-//! runs is left out and counted, and no value, however wrong, does more than a full budget or an empty one would.
+//! After a planned restart addresses need not be learned again, counters go on, and nobody has a
+//! burst that a limit or a budget had already refused. What waits in queues is not handed over: the
+//! shell lets it drain. A [`State`] is plain data under a version; how it is written down, and
+//! which name stands for which number, is the shell's business. Importing trusts nothing: what does
+//! not fit the program that runs is left out and counted, and no value, however wrong, does more
+//! than a full budget or an empty one would.
 
 use super::Switch;
 use crate::fdb::Network;
@@ -21,7 +23,8 @@ use core::net::IpAddr;
 use std::error::Error;
 use std::fmt;
 
-/// What one switch hands to the next. A number in it is a slot of the program that ran, or that is to run.
+/// What one switch hands to the next. A number in it is a slot of the program that ran, or that is
+/// to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
     /// [`State::VERSION`] of who exported it.
@@ -149,7 +152,8 @@ impl fmt::Display for OtherVersion {
 impl Error for OtherVersion {}
 
 impl Switch {
-    /// What the next switch should know. Takes time in proportion to the endpoints and learned addresses.
+    /// What the next switch should know. Takes time in proportion to the endpoints and learned
+    /// addresses.
     #[must_use]
     pub fn export(&self, now: Instant) -> State {
         let (egress, ingress) = (self.egress.limits(), self.ingress.limits());
@@ -224,8 +228,9 @@ impl Switch {
         })
     }
 
-    /// Goes on where another switch exported `state`, `away_ns` ago. For a new switch, before its first frame; on one that has counted
-    /// already, counters are added. Pair limits hold on: whoever would have lifted them finds them with [`Switch::pairs`].
+    /// Goes on where another switch exported `state`, `away_ns` ago. For a new switch, before its
+    /// first frame; on one that has counted already, counters are added. Pair limits hold on:
+    /// whoever would have lifted them finds them with [`Switch::pairs`].
     ///
     /// # Errors
     /// The state has another version; nothing was imported.

@@ -1,4 +1,5 @@
-//! What the switch reads off a frame: its headers once, when it enters, and then what the stages ask.
+//! What the switch reads off a frame: its headers once, when it enters, and then what the stages
+//! ask.
 
 use crate::frame::{Frame, Pool};
 use crate::offload::{Gso, Offload};

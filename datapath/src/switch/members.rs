@@ -1,5 +1,5 @@
-//! The members of an uplink that has several ports: frames out by the one that the bond chooses, in from those that may be
-//! received from, and the rate of the link that they make.
+//! The members of an uplink that has several ports: frames out by the one that the bond chooses, in
+//! from those that may be received from, and the rate of the link that they make.
 //!
 //! While a frame waits at its member, `Meta::out` says which endpoint sent it.
 
@@ -36,8 +36,9 @@ impl Switch {
         })
     }
 
-    /// What the uplink carries now: what its members do, where it has several, and no more than it is configured for. As configured
-    /// while no member may send, so that frames are dropped by their reason, and do not wait for one.
+    /// What the uplink carries now: what its members do, where it has several, and no more than it
+    /// is configured for. As configured while no member may send, so that frames are dropped by
+    /// their reason, and do not wait for one.
     #[must_use]
     pub fn uplink_rate(&self) -> Option<Both<Rate>> {
         let whole = self.program.uplink.as_ref()?.rate();
@@ -72,7 +73,8 @@ impl Switch {
         }
     }
 
-    /// The uplink is another, and its members have their roles: who stays, by its port, keeps its state and what waits for it.
+    /// The uplink is another, and its members have their roles: who stays, by its port, keeps its
+    /// state and what waits for it.
     pub(super) fn change_bond(&mut self, pool: &mut Pool, now: Instant, before: Option<&Uplink>) {
         let uplink = self.program.uplink.as_ref();
         let Some((settings, uplink)) = uplink.and_then(|uplink| Some((uplink.bond?, uplink))) else {

@@ -1,8 +1,10 @@
-//! Whose part of the frame memory is how large: what is promised of it (`frame/accounts.rs`) is divided as the link would be if everyone wanted all of
-//! it. A tenant has its guarantee and its part of the rest by weight, up to its limit; of that, an endpoint with a guarantee has an account of
-//! its own.
+//! Whose part of the frame memory is how large: what is promised of it (`frame/accounts.rs`) is
+//! divided as the link would be if everyone wanted all of it. A tenant has its guarantee and its
+//! part of the rest by weight, up to its limit; of that, an endpoint with a guarantee has an
+//! account of its own.
 //!
-//! One change of a tenant changes the parts of all, so they are set anew some at a time, as frames go on ([`Switch::settle_memory`]).
+//! One change of a tenant changes the parts of all, so they are set anew some at a time, as frames
+//! go on ([`Switch::settle_memory`]).
 
 use super::Switch;
 use crate::fdb::Network;
@@ -38,7 +40,8 @@ pub(super) struct Memory {
     /// Accounts of endpoints that have a guarantee.
     endpoints: Vec<Option<Owner>>,
     sums: Both<Sums>,
-    /// Where setting parts anew goes on: tenants, then endpoints; and how many are still to be looked at.
+    /// Where setting parts anew goes on: tenants, then endpoints; and how many are still to be
+    /// looked at.
     place: usize,
     left: usize,
     /// For which version of the pool all is set; zero where it is not.
@@ -105,7 +108,8 @@ fn has_guarantee(endpoint: &Endpoint) -> bool {
 }
 
 impl Switch {
-    /// Gives some more of the tenants and endpoints their part of the memory, where not all have it yet.
+    /// Gives some more of the tenants and endpoints their part of the memory, where not all have it
+    /// yet.
     #[inline]
     pub(super) fn settle_memory(&mut self, pool: &mut Pool) {
         if self.memory.settled != pool.version() {
@@ -113,7 +117,8 @@ impl Switch {
         }
     }
 
-    /// An endpoint has come, or has another share: its tenant's part and its own are other ones, and nobody else's.
+    /// An endpoint has come, or has another share: its tenant's part and its own are other ones,
+    /// and nobody else's.
     pub(super) fn settle_change(&mut self, pool: &mut Pool, id: EndpointId, tenant: TenantId) {
         if self.memory.holds {
             self.settle_tenant(pool, tenant);
@@ -236,21 +241,23 @@ impl Switch {
         Part::of(guarantee, self.whole(direction))
     }
 
-    /// What there is to divide: what the link carries, or what was promised, where that is more; nothing without a link.
+    /// What there is to divide: what the link carries, or what was promised, where that is more;
+    /// nothing without a link.
     fn whole(&self, direction: Direction) -> u64 {
         let Some(uplink) = &self.program.uplink else { return 0 };
         uplink.rate().get(direction).0.max(self.memory.sums.get(direction).guarantee)
     }
 
-    /// What waits of a tenant's frames, and its share of what is promised, but for what its endpoints have by themselves
-    /// ([`Switch::endpoint_memory`]).
+    /// What waits of a tenant's frames, and its share of what is promised, but for what its
+    /// endpoints have by themselves ([`Switch::endpoint_memory`]).
     #[must_use]
     pub fn tenant_own_memory(&self, pool: &Pool, tenant: TenantId) -> MemoryStats {
         let Some(member) = self.memory.tenants.get(tenant.0 as usize) else { return MemoryStats::default() };
         MemoryStats { held: pool.held(member.owner).bytes(), share: pool.share(member.owner).bytes() }
     }
 
-    /// What waits of the frames of an endpoint that has a guarantee, within its own share; what is beyond is its tenant's.
+    /// What waits of the frames of an endpoint that has a guarantee, within its own share; what is
+    /// beyond is its tenant's.
     #[must_use]
     pub fn endpoint_memory(&self, pool: &Pool, endpoint: EndpointId) -> MemoryStats {
         let Some(owner) = self.memory.endpoints.get(endpoint.0 as usize).copied().flatten() else {

@@ -1,5 +1,6 @@
-//! The stage that says where a frame goes: written once. What decides (`route`, `route_inside`) changes nothing and is all
-//! that [`Switch::explain`] asks; what acts on it (`follow`, `follow_inside`) decides nothing.
+//! The stage that says where a frame goes: written once. What decides (`route`, `route_inside`)
+//! changes nothing and is all that [`Switch::explain`] asks; what acts on it (`follow`,
+//! `follow_inside`) decides nothing.
 
 use super::floods::asks;
 use super::look::{destination, drop_for, longest_of};
@@ -22,7 +23,8 @@ pub(super) enum Route {
     Drop(Reason),
     /// To this neighbour.
     Neighbour(EndpointId),
-    /// By the uplink. `alone` where neighbours would get copies if the sender's flood budget were not used up.
+    /// By the uplink. `alone` where neighbours would get copies if the sender's flood budget were
+    /// not used up.
     Wire { alone: bool },
     /// Through a tunnel to this host.
     Host(PeerId),
@@ -65,7 +67,8 @@ pub(super) enum Inside {
     Drop(Reason),
     /// To this endpoint.
     Endpoint(EndpointId),
-    /// Copied to so many, of everyone or of those whose addresses are learned; so many frames may be at once.
+    /// Copied to so many, of everyone or of those whose addresses are learned; so many frames may
+    /// be at once.
     Copies { everyone: bool, receivers: u32, left: u64 },
 }
 
@@ -125,8 +128,8 @@ impl Switch {
         self.may_enter(tenant, peer, seen.layout.vlan).map_or_else(Route::Drop, |()| Route::Host(peer))
     }
 
-    /// To everyone in the network, or wherever an unknown address may be. Outside is one place: what may be there is sent
-    /// there without a budget, which is for the copies to neighbours.
+    /// To everyone in the network, or wherever an unknown address may be. Outside is one place:
+    /// what may be there is sent there without a budget, which is for the copies to neighbours.
     fn route_flood(&self, now: Instant, from: EndpointId, everyone: bool, seen: Seen<'_>) -> Route {
         let network = self.forward.network(from);
         let others = self.forward.others(network, everyone, from) as u32;
@@ -175,7 +178,8 @@ impl Switch {
         }
     }
 
-    /// Makes the copies of a flood. What one of several dies of is counted by itself; the others still go.
+    /// Makes the copies of a flood. What one of several dies of is counted by itself; the others
+    /// still go.
     fn flood(
         &mut self,
         pool: &mut Pool,
@@ -228,8 +232,8 @@ impl Switch {
         result
     }
 
-    /// To the uplink: tagged, and into the sender's egress lane, or where the limit toward its destination lets it
-    /// wait first.
+    /// To the uplink: tagged, and into the sender's egress lane, or where the limit toward its
+    /// destination lets it wait first.
     fn send_wire(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: Frame) -> Result<(), Reason> {
         if let Some(vlan) = self.tag_of(from) {
             if !vlan::push(pool, &frame, vlan) {

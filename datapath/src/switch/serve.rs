@@ -1,4 +1,5 @@
-//! Services in the switch: what the stage ([`crate::service`]) decides is done here, and what it says is shown.
+//! Services in the switch: what the stage ([`crate::service`]) decides is done here, and what it
+//! says is shown.
 
 use super::look::{drop_for, look};
 use super::{OUT, Switch};
@@ -73,7 +74,8 @@ impl Switch {
         Ok(Served::On(frame, may_return))
     }
 
-    /// What has a tag from inside is another network's, behind a trunk; and through tunnels services are not reached yet.
+    /// What has a tag from inside is another network's, behind a trunk; and through tunnels
+    /// services are not reached yet.
     pub(super) fn is_served_elsewhere(&self, network: Network, from: Option<EndpointId>, layout: &Layout) -> bool {
         match from {
             Some(_) => layout.vlan.is_some(),
@@ -202,7 +204,8 @@ impl Switch {
         self.services.table()
     }
 
-    /// A server reports its load, times [`crate::service::choose::LOAD_ONE`]; `backend` is its number.
+    /// A server reports its load, times [`crate::service::choose::LOAD_ONE`]; `backend` is its
+    /// number.
     pub fn report_load(&mut self, now: Instant, service: ServiceId, backend: usize, load: u64) {
         self.services.report(now, service, backend, load);
     }

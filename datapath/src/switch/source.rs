@@ -1,5 +1,5 @@
-//! May this frame be sent by whom it is from? From an endpoint: guard, learning, and what it claims beyond its own list. From outside: nothing of
-//! what somebody here has.
+//! May this frame be sent by whom it is from? From an endpoint: guard, learning, and what it claims
+//! beyond its own list. From outside: nothing of what somebody here has.
 
 use super::look::source;
 use super::{Event, Switch};
@@ -47,7 +47,8 @@ impl Switch {
         self.note_source(now, from, bytes, &meta.layout, &source)
     }
 
-    /// Whether an endpoint may send a frame, but for what the table of addresses says when it is learned.
+    /// Whether an endpoint may send a frame, but for what the table of addresses says when it is
+    /// learned.
     #[inline]
     pub(super) fn judge_source(
         &self,

@@ -25,7 +25,8 @@ fn ip(n: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, n)
 }
 
-/// A switch in a test: tenants by their attachment, endpoints by their tenant and number of their declared address (0 for none).
+/// A switch in a test: tenants by their attachment, endpoints by their tenant and number of their
+/// declared address (0 for none).
 struct Rig {
     switch: Switch,
     pool: Pool,

@@ -1,13 +1,16 @@
 //! Tunnels: how a tenant that is on other hosts too gets out of this one, and in.
 //!
-//! Out: forward finds the host -> egress queue, where the frame counts with a tunnel's headers around each of its segments -> cut into
-//! segments -> headers put around each -> uplink. The headers come last, so a frame that is queued is the endpoint's own: limits toward
-//! its destination, marks and trims are as for any other, and where it is sent is looked up again when it goes. In: the headers come off
-//! first, and what was inside goes the way of every frame from the uplink. Where the port can cut TCP in a tunnel, a frame of TCP goes whole,
-//! with one set of outer headers; where it can cut UDP, the segments of others go as trains (`train.rs`).
+//! Out: forward finds the host -> egress queue, where the frame counts with a tunnel's headers
+//! around each of its segments -> cut into segments -> headers put around each -> uplink. The
+//! headers come last, so a frame that is queued is the endpoint's own: limits toward its
+//! destination, marks and trims are as for any other, and where it is sent is looked up again when
+//! it goes. In: the headers come off first, and what was inside goes the way of every frame from
+//! the uplink. Where the port can cut TCP in a tunnel, a frame of TCP goes whole, with one set of
+//! outer headers; where it can cut UDP, the segments of others go as trains (`train.rs`).
 //!
-//! What is too long with the headers around it, for the uplink or for the way to a host as a router on it has said, is dropped under a name of
-//! its own, and the sender told, if it wants to be (`wire/too_big.rs`).
+//! What is too long with the headers around it, for the uplink or for the way to a host as a router
+//! on it has said, is dropped under a name of its own, and the sender told, if it wants to be
+//! (`wire/too_big.rs`).
 
 use super::look::{count_wire_bytes, drop_for, longest_segment, look, segments, source};
 use super::{OUT, Switch};
@@ -67,7 +70,8 @@ impl Switch {
         self.enqueue_wire(pool, now, from, frame)
     }
 
-    /// Whether there is a tunnel for a frame with this tag. In a tunnel, frames have none (RFC 7348, section 6.1).
+    /// Whether there is a tunnel for a frame with this tag. In a tunnel, frames have none (RFC
+    /// 7348, section 6.1).
     pub(super) fn may_enter(&self, tenant: TenantId, peer: PeerId, vlan: Option<u16>) -> Result<(), Reason> {
         if vlan.is_some() {
             return Err(Reason::BadVlan);
@@ -75,7 +79,8 @@ impl Switch {
         self.tunnels.to(tenant, peer).map(drop).ok_or(Reason::NoRoute)
     }
 
-    /// The longest frame in bytes, Ethernet header included, that fits through the uplink with a tunnel's headers.
+    /// The longest frame in bytes, Ethernet header included, that fits through the uplink with a
+    /// tunnel's headers.
     pub(super) fn longest_out(&self) -> u32 {
         let port = self.program.uplink.as_ref().and_then(|uplink| self.program.ports.get(uplink.port().0));
         port.map_or(0, |features| features.max_frame).saturating_sub(self.tunnels.outer() as u32)
@@ -88,7 +93,8 @@ impl Switch {
         most.min((u32::from(mtu) + ETHERNET_HEADER as u32).saturating_sub(self.tunnels.outer() as u32))
     }
 
-    /// A frame from the uplink, which goes its way in any case, may be a router's word that the way to a host is narrow.
+    /// A frame from the uplink, which goes its way in any case, may be a router's word that the way
+    /// to a host is narrow.
     pub(super) fn hear_path(&mut self, pool: &Pool, now: Instant, frame: &Frame) {
         let layout = &pool.meta(frame).layout;
         if let Some(local) = self.tunnels.local()
@@ -99,13 +105,14 @@ impl Switch {
         }
     }
 
-    /// The hosts to which the way is narrower than the uplink, and how long packets to them may be, as routers have said.
+    /// The hosts to which the way is narrower than the uplink, and how long packets to them may be,
+    /// as routers have said.
     pub fn narrow_paths(&self, now: Instant) -> impl Iterator<Item = (IpAddr, u16)> + '_ {
         self.tunnels.narrow_paths(now)
     }
 
-    /// Tells the sender of a frame how long its packets may be. Such answers are taken from its flood budget, so that they are no flood
-    /// themselves.
+    /// Tells the sender of a frame how long its packets may be. Such answers are taken from its
+    /// flood budget, so that they are no flood themselves.
     pub(super) fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame, longest: u32) {
         let Ok(mtu) = u16::try_from(longest.saturating_sub(ETHERNET_HEADER as u32)) else { return };
         if !self.take_flood(pool, now, from, 1, frame) {
@@ -118,7 +125,8 @@ impl Switch {
         }
     }
 
-    /// To the uplink: whole, in trains or cut into segments, with a tunnel's headers. Drops are counted for `endpoint`.
+    /// To the uplink: whole, in trains or cut into segments, with a tunnel's headers. Drops are
+    /// counted for `endpoint`.
     pub(super) fn emit_tunnel(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
         let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
         let Out::Host(peer) = pool.meta(&frame).out() else { return pool.free(frame) };
@@ -192,7 +200,8 @@ impl Switch {
         pool.free(frame);
     }
 
-    /// A frame from the uplink that is for this host's end of the tunnels: out of its headers, and on.
+    /// A frame from the uplink that is for this host's end of the tunnels: out of its headers, and
+    /// on.
     pub(super) fn rx_tunnel(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         if vxlan::is_train(pool.bytes(&frame), &pool.meta(&frame).offload) {
             return self.rx_train(pool, now, frame);
@@ -210,7 +219,8 @@ impl Switch {
         let (all, mut first) = (segments(pool, &frame), 0);
         while first < all {
             let (count, opened) = train::uncouple(pool, &frame, first);
-            // Of many, some may have arrived: what is lost of them is counted, and no verdict on all.
+            // Of many, some may have arrived: what is lost of them is counted, and no verdict on
+            // all.
             if let Err(reason) = opened.and_then(|(received, inner)| self.rx_inner(pool, now, &received, inner)) {
                 self.uplink_drops.add(reason, u64::from(count));
             }
@@ -243,7 +253,8 @@ impl Switch {
         Ok(network)
     }
 
-    /// Whether what came from a host may come from there: the addresses of another's endpoints are at that one.
+    /// Whether what came from a host may come from there: the addresses of another's endpoints are
+    /// at that one.
     pub(super) fn check_host(&self, network: Network, received: &Received, bytes: &[u8]) -> Result<(), Reason> {
         let at = self.tunnels.find(tenant_of(network), source(bytes)).and_then(|peer| self.tunnels.address(peer));
         if at.is_some_and(|at| at != received.from) { Err(Reason::UnknownVtep) } else { Ok(()) }

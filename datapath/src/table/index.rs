@@ -1,8 +1,8 @@
 //! The index of a table: from a hash to the places of entries.
 //!
-//! A bucket is a cache line with twelve places, each with one byte of the hash and the number of an entry. An entry that finds its bucket full
-//! goes to another, in steps that its hash determines, and each bucket that it went past counts it: a search ends at a bucket that nobody
-//! went past.
+//! A bucket is a cache line with twelve places, each with one byte of the hash and the number of an
+//! entry. An entry that finds its bucket full goes to another, in steps that its hash determines,
+//! and each bucket that it went past counts it: a search ends at a bucket that nobody went past.
 
 /// Places of a bucket.
 const PLACES: usize = 12;

@@ -211,7 +211,8 @@ fn trains_are_no_longer_than_linux_takes() {
     assert_eq!(most(&Meta::default(), &TUNNEL), 0);
 }
 
-/// TCP with timestamps over either IP version, from the least that Linux keeps for headers to the most.
+/// TCP with timestamps over either IP version, from the least that Linux keeps for headers to the
+/// most.
 #[test]
 fn what_a_guest_offloads_fits_one_train() {
     for (tunnel, mtu) in [(TUNNEL, 1450), (TUNNEL_V6, 1430), (TUNNEL, 8950), (TUNNEL, 65_000)] {

@@ -6,10 +6,12 @@ const SHIFT: u32 = 10;
 const STEP: u32 = 6;
 /// The least estimate, in its fixed point: it must be able to rise again.
 const LEAST: u64 = 8;
-/// Frames of at least this many bytes on average tell what a byte costs, shorter ones what a frame costs.
+/// Frames of at least this many bytes on average tell what a byte costs, shorter ones what a frame
+/// costs.
 const LONG: u64 = 8192;
 
-/// What handling frames costs: so much a frame and so much a byte, learned from measurements as they come.
+/// What handling frames costs: so much a frame and so much a byte, learned from measurements as
+/// they come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     frame: u64,
@@ -29,8 +31,9 @@ impl Cost {
         (frames * self.frame + bytes * self.byte) >> SHIFT
     }
 
-    /// `frames` with `bytes` in all took `ns`. The estimate follows the median: it moves by the same small step whichever way a
-    /// measurement lies, so that the few during which the worker was interrupted, however long, count no more than others.
+    /// `frames` with `bytes` in all took `ns`. The estimate follows the median: it moves by the
+    /// same small step whichever way a measurement lies, so that the few during which the worker
+    /// was interrupted, however long, count no more than others.
     pub fn learn(&mut self, frames: u64, bytes: u64, ns: u64) {
         if frames == 0 {
             return;

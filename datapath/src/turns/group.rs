@@ -1,9 +1,11 @@
-//! One group: who is next of those below it, by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
+//! One group: who is next of those below it, by start-time fair queueing (Goyal, Vin and Cheng,
+//! SIGCOMM 1996).
 //!
-//! A *tag* counts what a member has had, in time by its weight. The member with the least tag of those that have something to do is next, and that
-//! tag is the group's clock. Whoever wakes starts at the later of its own tag and the clock: so idle time is never banked, what was owed
-//! is still owed, and nobody who comes waits until others have made up for what they are behind.
-//! Of equal tags, one that woke comes before one that was served since.
+//! A *tag* counts what a member has had, in time by its weight. The member with the least tag of
+//! those that have something to do is next, and that tag is the group's clock. Whoever wakes starts
+//! at the later of its own tag and the clock: so idle time is never banked, what was owed is still
+//! owed, and nobody who comes waits until others have made up for what they are behind. Of equal
+//! tags, one that woke comes before one that was served since.
 
 /// Fractional bits of a tag: 1 us at the largest weight is 1000 units.
 const BITS: u32 = 16;

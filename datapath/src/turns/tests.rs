@@ -118,7 +118,8 @@ fn what_somebody_caused_is_charged_whether_it_has_a_turn_or_not() {
     let groups = [1, 1].map(|weight| bed.turns.add_group(Turns::ROOT, weight));
     let [cheap, dear] = groups.map(|group| bed.leaf(group, 1, 5_000));
     let quiet = bed.turns.add_leaf(groups[1], 1);
-    // Each read of `dear` is followed by 100 us of copies, and what never has a turn itself costs as much: its tenant pays.
+    // Each read of `dear` is followed by 100 us of copies, and what never has a turn itself costs
+    // as much: its tenant pays.
     let mut paid = 0;
     for _ in 0..20_000 {
         if bed.serve() == dear {

@@ -1,10 +1,10 @@
 //! The table of connections: one entry for each connection of each endpoint.
 //!
 //! Strangers choose its keys, so it is bounded, keyed and aged ([`crate::table`]), and shared: an
-//! endpoint has at most a quarter of the entries and [`HALF_OPEN_MOST`] that are not open, its tenant
-//! at most half. Room is made from an endpoint's own entries: those that linger after their end, are
-//! half-open for too long, or idle. Never is an open connection that lives forgotten; a new one
-//! that finds no room is left untouched, and counted.
+//! endpoint has at most a quarter of the entries and [`HALF_OPEN_MOST`] that are not open, its
+//! tenant at most half. Room is made from an endpoint's own entries: those that linger after their
+//! end, are half-open for too long, or idle. Never is an open connection that lives forgotten; a
+//! new one that finds no room is left untouched, and counted.
 
 use super::connection::{Connection, Treatment};
 use crate::fdb::Keyed;

@@ -156,7 +156,8 @@ mod tests {
         connection
     }
 
-    /// The peer acknowledges all that is in flight, `marked` of it marked, and the guest sends `flight`.
+    /// The peer acknowledges all that is in flight, `marked` of it marked, and the guest sends
+    /// `flight`.
     fn round(connection: &mut Connection, policy: &Policy, flight: u32, marked: u32) {
         let acked = connection.flight();
         connection.una = connection.nxt;

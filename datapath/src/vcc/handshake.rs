@@ -50,8 +50,8 @@ pub fn ask_again(connection: &mut Connection, policy: &Policy) -> Edit {
     }
     let asked = if policy.mode == Mode::EchoPublished { codes::ASK_CLASSIC } else { codes::ASK_ACCURATE };
     connection.asked.0 = asked;
-    // A server that knows only RFC 3168 refuses its flags on a SYN that is ECN-capable, unless AE is
-    // set, which says that the sender knows what it does.
+    // A server that knows only RFC 3168 refuses its flags on a SYN that is ECN-capable, unless AE
+    // is set, which says that the sender knows what it does.
     let capable = policy.marks_all() && asked == codes::ASK_ACCURATE;
     Edit { codes: Some(asked), ecn: capable.then_some(ecn::ECT0), ..Edit::NONE }
 }

@@ -1,5 +1,5 @@
-//! Segments of a connection that is open: what they are made to say, what they tell, and what a guest
-//! is shown of them.
+//! Segments of a connection that is open: what they are made to say, what they tell, and what a
+//! guest is shown of them.
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
@@ -11,8 +11,8 @@ use crate::wire::tcp_flags;
 const BARE_MOST: u8 = 3;
 /// How far the counter may advance in one acknowledgement, so that it is never taken for less.
 const ACE_STEP_MOST: u32 = 6;
-/// How much longer than a round trip a guest may take to heed its first lowered window, in us: frames wait
-/// in its port's ring.
+/// How much longer than a round trip a guest may take to heed its first lowered window, in us:
+/// frames wait in its port's ring.
 const GRACE_US: u32 = 5_000;
 /// Microseconds.
 const US: u64 = 1_000;
@@ -86,8 +86,8 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     }
 }
 
-/// How many of a frame's segments lie beyond what the guest was told it may send, of an endpoint that is
-/// held to it. Retransmissions are none, and nor is what was allowed when it was told.
+/// How many of a frame's segments lie beyond what the guest was told it may send, of an endpoint
+/// that is held to it. Retransmissions are none, and nor is what was allowed when it was told.
 pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, segment: &Segment, size: u16) -> u32 {
     let is_armed = policy.polices && connection.is_translated() && connection.is(bit::ENGAGED);
     if !is_armed || segment.payload == 0 || before((now.0 / US) as u32, connection.armed_at) {
@@ -238,7 +238,8 @@ fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
             let shown = segment.codes;
             if connection.is(bit::FIRST_IN) {
                 connection.set(bit::FIRST_IN, false);
-                // Only what acknowledges the SYN-ACK alone says it so; later the same bits are the counter.
+                // Only what acknowledges the SYN-ACK alone says it so; later the same bits are the
+                // counter.
                 let is_first = acked <= 1 && segment.seq == connection.first[1].wrapping_add(1);
                 if let Some(said) = codes::said_of(shown).filter(|_| is_first) {
                     if said == ecn::NOT {

@@ -381,8 +381,8 @@ fn a_policed_super_frame_loses_the_segments_beyond_the_window() {
 /// A step of a generated connection.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A side sends so many segments of new data; one bit each says whether the network marks it, one
-    /// whether it loses it.
+    /// A side sends so many segments of new data; one bit each says whether the network marks it,
+    /// one whether it loses it.
     Data { from: usize, segments: u8, marks: u8, losses: u8 },
     /// A side sends its oldest data again.
     Again { from: usize, marked: bool },
@@ -468,7 +468,8 @@ proptest! {
                         prop_assert_eq!((seen.ecn, seen.codes), (0, 0));
                     }
                     if ecn == ecn::CE && connection.is_translated() { marks[to] += 1; }
-                    // What it acknowledged within the window is acknowledged, for the switch as for the guest.
+                    // What it acknowledged within the window is acknowledged, for the switch as for
+                    // the guest.
                     let guest = &mut guests[to];
                     if flags & ACK != 0 && flags & tcp_flags::RST == 0 && !before(ack, guest.una) && !before(guest.nxt, ack) {
                         guest.una = ack;
@@ -517,7 +518,8 @@ fn pass_on(
         guest.una = seen.ack;
         let told = seen.ack.wrapping_add(u32::from(seen.window) << 7);
         let receiver = seen.ack.wrapping_add(u32::from(wire.window) << 7);
-        // What the switch takes away is only what the guest has not sent, nor been told to be its own.
+        // What the switch takes away is only what the guest has not sent, nor been told to be its
+        // own.
         if seen.window != wire.window && was.is(bit::ENGAGED) {
             prop_assert!(!advances || !before(told, guest.nxt), "before what was sent");
             prop_assert!(!before(told, connection::earlier(guest.told, receiver)), "the edge moved left");

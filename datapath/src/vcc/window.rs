@@ -51,8 +51,8 @@ pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, 
 }
 
 /// As the published code has it: the window alone counts, the edge may move left, and what is
-/// rounded down gets one more. (There it is also cut to 16 bits, and may be above the receiver's own
-/// window; neither is reproduced, since both break connections.)
+/// rounded down gets one more. (There it is also cut to 16 bits, and may be above the receiver's
+/// own window; neither is reproduced, since both break connections.)
 fn published(connection: &mut Connection, ack: u32, field: u16) -> Option<u16> {
     let told = (connection.window >> connection.scales[1]).saturating_add(1).min(u32::from(field)) as u16;
     connection.edge = later(connection.edge, connection.receiver_edge(ack, told));

@@ -1,8 +1,10 @@
 //! Builds frames from their fields, for tests and for the simulator's hosts.
 //!
-//! A [`Build`] starts with [`eth`] (or with a whole message such as [`arp_request`]), is given its layers one after the other, and ends
-//! with [`Build::bytes`], [`Build::write`] or [`Build::frame`]. Lengths and checksums come out right; a test that wants them wrong
-//! changes the bytes. Checksums are worked out here by the letter of RFC 1071, apart from `checksum`, which is tested against this.
+//! A [`Build`] starts with [`eth`] (or with a whole message such as [`arp_request`]), is given its
+//! layers one after the other, and ends with [`Build::bytes`], [`Build::write`] or
+//! [`Build::frame`]. Lengths and checksums come out right; a test that wants them wrong changes the
+//! bytes. Checksums are worked out here by the letter of RFC 1071, apart from `checksum`, which is
+//! tested against this.
 
 mod messages;
 
@@ -138,8 +140,8 @@ impl<'a> Build<'a> {
         self
     }
 
-    /// An IPv6 extension header of this number behind those there are; `body` is the header without its first byte
-    /// (next header): its length in units of 8 bytes less one, then the rest.
+    /// An IPv6 extension header of this number behind those there are; `body` is the header without
+    /// its first byte (next header): its length in units of 8 bytes less one, then the rest.
     #[must_use]
     pub fn extension(mut self, number: u8, body: &[u8]) -> Self {
         match &mut self.network {
@@ -149,7 +151,8 @@ impl<'a> Build<'a> {
         self
     }
 
-    /// Makes the packet a fragment whose data lie at `offset` (in bytes, a multiple of 8) of the whole.
+    /// Makes the packet a fragment whose data lie at `offset` (in bytes, a multiple of 8) of the
+    /// whole.
     #[must_use]
     pub fn fragment(mut self, offset: u16, more: bool) -> Self {
         match &mut self.network {
@@ -238,8 +241,8 @@ impl<'a> Build<'a> {
         self
     }
 
-    /// Leaves the cutting into segments of `size` payload bytes to others, and the checksum too. A payload of at most one segment is
-    /// left as it is.
+    /// Leaves the cutting into segments of `size` payload bytes to others, and the checksum too. A
+    /// payload of at most one segment is left as it is.
     #[must_use]
     pub fn gso(mut self, size: u16) -> Self {
         self.gso_size = size;

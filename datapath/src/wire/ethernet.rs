@@ -1,7 +1,7 @@
 //! Ethernet (IEEE 802.3-2018, clause 3) with one 802.1Q tag (IEEE 802.1Q-2018, clause 9).
 //!
-//! A tag behind a tag (QinQ) and a service tag (0x88a8) are left alone: the frame's network layer is then `Other`, and its EtherType is
-//! that of the tag that was not looked behind.
+//! A tag behind a tag (QinQ) and a service tag (0x88a8) are left alone: the frame's network layer
+//! is then `Other`, and its EtherType is that of the tag that was not looked behind.
 
 use super::{Layout, Mac, be16, header};
 use crate::verdict::Reason;

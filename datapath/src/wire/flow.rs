@@ -1,8 +1,10 @@
 //! The flow key: which flow a frame belongs to.
 //!
-//! A flow is one conversation of two hosts: protocol, both addresses and both ports of TCP or UDP over IPv4 or IPv6, or the identifier of an ICMP
-//! echo (RFC 792, RFC 4443). A fragment has none, since only the first of its packet shows the ports (RFC 6438, section 3), and neither
-//! has anything else. The key is made from the [`Layout`] that was found when the frame entered; nothing is parsed again.
+//! A flow is one conversation of two hosts: protocol, both addresses and both ports of TCP or UDP
+//! over IPv4 or IPv6, or the identifier of an ICMP echo (RFC 792, RFC 4443). A fragment has none,
+//! since only the first of its packet shows the ports (RFC 6438, section 3), and neither has
+//! anything else. The key is made from the [`Layout`] that was found when the frame entered;
+//! nothing is parsed again.
 
 use super::{Icmp, Ipv4, Ipv6, L3, L4, Layout, be16, protocol};
 use core::net::{IpAddr, Ipv6Addr};
@@ -15,7 +17,8 @@ const ECHO_V6: [u8; 2] = [128, 129];
 /// Where an echo's identifier lies.
 const ECHO_IDENTIFIER: usize = 4;
 
-/// Protocol, addresses and ports of a flow, in the direction of the frame that it was taken from: 40 bytes.
+/// Protocol, addresses and ports of a flow, in the direction of the frame that it was taken from:
+/// 40 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowKey {
     /// Addresses, IPv4 ones mapped into IPv6 (RFC 4291, section 2.5.5.2).
@@ -28,7 +31,8 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The flow of a frame; `None` where it belongs to none: a fragment, no IP, or a protocol without ports.
+    /// The flow of a frame; `None` where it belongs to none: a fragment, no IP, or a protocol
+    /// without ports.
     #[must_use]
     #[inline]
     pub fn of(bytes: &[u8], layout: &Layout) -> Option<FlowKey> {
@@ -93,7 +97,8 @@ impl Hash for FlowKey {
     }
 }
 
-/// Protocol number and ports. An echo has its identifier as both ports, so that the answer's key is the reverse of the question's.
+/// Protocol number and ports. An echo has its identifier as both ports, so that the answer's key is
+/// the reverse of the question's.
 #[inline]
 fn ports(bytes: &[u8], layout: &Layout) -> Option<(u8, u16, u16)> {
     let at = usize::from(layout.l4_offset);

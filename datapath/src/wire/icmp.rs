@@ -1,4 +1,5 @@
-//! ICMP (RFC 792), ICMPv6 (RFC 4443) and the options of neighbour discovery (RFC 4861, section 4.6).
+//! ICMP (RFC 792), ICMPv6 (RFC 4443) and the options of neighbour discovery (RFC 4861, section
+//! 4.6).
 
 use super::{L4, Layout, Mac, header, ipv6};
 use core::net::Ipv6Addr;
@@ -44,7 +45,8 @@ pub mod icmpv6 {
 pub struct Icmp<'a>(&'a [u8]);
 
 impl<'a> Icmp<'a> {
-    /// The message of a frame that has one of ICMP or ICMPv6 (see `layout.l4`), to the packet's end. At least 8 bytes.
+    /// The message of a frame that has one of ICMP or ICMPv6 (see `layout.l4`), to the packet's
+    /// end. At least 8 bytes.
     #[must_use]
     #[inline]
     pub fn of(bytes: &'a [u8], layout: &Layout) -> Option<Self> {
@@ -73,7 +75,8 @@ impl<'a> Icmp<'a> {
         self.0[4]
     }
 
-    /// The target address of a neighbour solicitation, neighbour advertisement or redirect. `None` where it is cut off.
+    /// The target address of a neighbour solicitation, neighbour advertisement or redirect. `None`
+    /// where it is cut off.
     #[must_use]
     pub fn nd_target(self) -> Option<Ipv6Addr> {
         header::<16>(self.0, 8).map(|octets| ipv6::address(octets, 0))
@@ -104,7 +107,8 @@ pub enum NdOption {
     Other(u8),
 }
 
-/// The options of a neighbour-discovery message, in order. An item is an error, and the last, where the options are cut off.
+/// The options of a neighbour-discovery message, in order. An item is an error, and the last, where
+/// the options are cut off.
 #[derive(Clone, Debug)]
 pub struct NdOptions<'a>(Option<&'a [u8]>);
 

@@ -1,7 +1,8 @@
 //! IPv6 (RFC 8200): header, chain of extension headers, fragments.
 //!
-//! The chain is walked as a receiver would, so that nothing can hide behind it: at most [`MAX_EXTENSIONS`] headers, hop-by-hop options
-//! only in the first place, one fragment header, and a first fragment must hold the chain up to and with the transport header (RFC 7112).
+//! The chain is walked as a receiver would, so that nothing can hide behind it: at most
+//! [`MAX_EXTENSIONS`] headers, hop-by-hop options only in the first place, one fragment header, and
+//! a first fragment must hold the chain up to and with the transport header (RFC 7112).
 
 use super::{L3, Layout, be16, header, protocol, transport};
 use crate::verdict::Reason;
@@ -12,7 +13,8 @@ const LEN: usize = 40;
 /// Offset of the payload length.
 pub(crate) const PAYLOAD_LEN: usize = 4;
 
-/// RFC 8200 (4.1) wants each extension header at most once and destination options twice, which makes seven.
+/// RFC 8200 (4.1) wants each extension header at most once and destination options twice, which
+/// makes seven.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// An IPv6 header without its extension headers.
@@ -86,7 +88,8 @@ pub(super) fn locate(bytes: &[u8], layout: &mut Layout) -> Result<(), Reason> {
     transport::locate(bytes, layout, next)
 }
 
-/// The extension headers that IANA lists but ESP, behind which nothing can be read. Some receivers skip those that they do not know.
+/// The extension headers that IANA lists but ESP, behind which nothing can be read. Some receivers
+/// skip those that they do not know.
 const fn is_extension(next: u8) -> bool {
     use protocol::{
         AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, HOST_IDENTITY, MOBILITY, ROUTING, SHIM6,
@@ -97,7 +100,8 @@ const fn is_extension(next: u8) -> bool {
     )
 }
 
-/// The number of what follows the extension headers of a packet that was parsed, or in a later fragment of what its first has there.
+/// The number of what follows the extension headers of a packet that was parsed, or in a later
+/// fragment of what its first has there.
 pub(crate) fn upper(bytes: &[u8], layout: &Layout) -> u8 {
     let at = usize::from(layout.l3_offset);
     let Some(h) = header::<LEN>(bytes, at) else { return protocol::NO_NEXT_HEADER };
@@ -108,7 +112,8 @@ pub(crate) fn upper(bytes: &[u8], layout: &Layout) -> u8 {
     }
 }
 
-/// Follows the extension headers from `layout.l4_offset`, which it moves behind them; returns the number of what follows.
+/// Follows the extension headers from `layout.l4_offset`, which it moves behind them; returns the
+/// number of what follows.
 fn walk(packet: &[u8], layout: &mut Layout, mut next: u8) -> Result<u8, Reason> {
     let first = usize::from(layout.l4_offset);
     let mut at = first;

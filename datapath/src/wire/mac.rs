@@ -1,4 +1,5 @@
-//! Ethernet addresses (IEEE 802-2014, clause 8), read and written as six pairs of hexadecimal digits.
+//! Ethernet addresses (IEEE 802-2014, clause 8), read and written as six pairs of hexadecimal
+//! digits.
 
 use core::fmt;
 use core::str::FromStr;
@@ -23,7 +24,8 @@ impl Mac {
         self.0 == [0; 6]
     }
 
-    /// Whether this is one of 01-80-C2-00-00-00 to -0F, which bridges never forward (IEEE 802.1Q-2018, table 8-1).
+    /// Whether this is one of 01-80-C2-00-00-00 to -0F, which bridges never forward (IEEE
+    /// 802.1Q-2018, table 8-1).
     #[must_use]
     pub fn is_reserved(self) -> bool {
         self.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && self.0[5] < 0x10

@@ -1,10 +1,12 @@
 //! Wire formats: where the headers of a frame lie, and what is in them.
 //!
-//! [`parse`] walks the headers once when a frame enters and keeps only offsets, in [`Layout`]; whatever needs a field later takes a
-//! borrowed view of that header ([`Ipv4::of`], [`Tcp::of`], ...), which costs one bounds check. A header whose lengths contradict
-//! each other or the frame is [`Reason::Malformed`]; a protocol that the switch does not know is simply `Other`.
+//! [`parse`] walks the headers once when a frame enters and keeps only offsets, in [`Layout`];
+//! whatever needs a field later takes a borrowed view of that header ([`Ipv4::of`], [`Tcp::of`],
+//! ...), which costs one bounds check. A header whose lengths contradict each other or the frame is
+//! [`Reason::Malformed`]; a protocol that the switch does not know is simply `Other`.
 //!
-//! Each file opens with the documents it follows. [`build`] makes frames, for tests and for the simulator.
+//! Each file opens with the documents it follows. [`build`] makes frames, for tests and for the
+//! simulator.
 
 mod arp;
 pub mod build;
@@ -65,7 +67,8 @@ pub enum L4 {
 pub struct Layout {
     /// The outermost 802.1Q tag's VLAN id.
     pub vlan: Option<u16>,
-    /// EtherType behind the outermost tag (of a second tag, where there is one); below 0x600 the length of an LLC frame.
+    /// EtherType behind the outermost tag (of a second tag, where there is one); below 0x600 the
+    /// length of an LLC frame.
     pub ethertype: u16,
     /// Network layer.
     pub l3: L3,
@@ -77,11 +80,13 @@ pub struct Layout {
     pub later_fragment: bool,
     /// First byte behind the Ethernet header and its tag.
     pub l3_offset: u16,
-    /// First byte behind the IP header, its options and extension headers, whatever follows there; 0 where the frame is not IP.
+    /// First byte behind the IP header, its options and extension headers, whatever follows there;
+    /// 0 where the frame is not IP.
     pub l4_offset: u16,
     /// First byte behind the transport header for TCP and UDP; 0 otherwise.
     pub payload_offset: u16,
-    /// First byte behind the network packet (padding of short frames excluded); the frame's length where unknown.
+    /// First byte behind the network packet (padding of short frames excluded); the frame's length
+    /// where unknown.
     pub end: u32,
 }
 
@@ -92,7 +97,8 @@ impl Layout {
         usize::from(self.payload_offset)
     }
 
-    /// Moves every offset by `by` bytes, which were put before the network header or taken away there.
+    /// Moves every offset by `by` bytes, which were put before the network header or taken away
+    /// there.
     pub(crate) fn shift(&mut self, by: i16) {
         for offset in [&mut self.l3_offset, &mut self.l4_offset, &mut self.payload_offset] {
             if *offset != 0 {
@@ -106,7 +112,8 @@ impl Layout {
 /// Finds the headers of a frame.
 ///
 /// # Errors
-/// [`Reason::Malformed`] where a header that the switch knows is cut off, or its lengths contradict each other or the frame's.
+/// [`Reason::Malformed`] where a header that the switch knows is cut off, or its lengths contradict
+/// each other or the frame's.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Layout, Reason> {
     let mut layout = ethernet::locate(bytes)?;

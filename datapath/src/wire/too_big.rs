@@ -1,10 +1,12 @@
-//! The answer to a packet that is too long for what lies ahead: ICMP's "fragmentation needed" (RFC 792, RFC 1191) and ICMPv6's "packet
-//! too big" (RFC 4443, section 3.2). [`answer`] gives it, [`told`] reads what a router says of a tunnel's datagrams.
+//! The answer to a packet that is too long for what lies ahead: ICMP's "fragmentation needed" (RFC
+//! 792, RFC 1191) and ICMPv6's "packet too big" (RFC 4443, section 3.2). [`answer`] gives it,
+//! [`told`] reads what a router says of a tunnel's datagrams.
 //!
-//! A switch has no address to speak with, so the answer comes from whom the packet was for, as Linux's bridges and tunnels have it: hosts
-//! look at the packet that is quoted, not at who quotes it. Nobody is answered who said that he does not want to know: by leaving IPv4's
-//! don't-fragment flag away, by a group as source or destination, or with a packet that is an ICMP error itself (RFC 1122, section
-//! 3.2.2).
+//! A switch has no address to speak with, so the answer comes from whom the packet was for, as
+//! Linux's bridges and tunnels have it: hosts look at the packet that is quoted, not at who quotes
+//! it. Nobody is answered who said that he does not want to know: by leaving IPv4's don't-fragment
+//! flag away, by a group as source or destination, or with a packet that is an ICMP error itself
+//! (RFC 1122, section 3.2.2).
 
 use super::{ETHERNET_HEADER, Icmp, L3, L4, Layout, Mac, be16, be32, ethertype, protocol, put16, put32, vxlan};
 use crate::checksum;
@@ -15,7 +17,8 @@ use core::net::IpAddr;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const ICMP: usize = 8;
-/// The longest answers: what every IPv4 host takes (RFC 1812, section 4.3.2.3), and IPv6's least MTU.
+/// The longest answers: what every IPv4 host takes (RFC 1812, section 4.3.2.3), and IPv6's least
+/// MTU.
 const MOST_V4: usize = 576;
 const MOST_V6: usize = 1280;
 /// "Destination unreachable" and its code "fragmentation needed".
@@ -26,12 +29,14 @@ const TOO_BIG: u8 = 2;
 const TTL: u8 = 64;
 /// IPv4's flag.
 const DONT_FRAGMENT: u8 = 0x40;
-/// ICMP messages that are questions or answers to them, not errors: echo, timestamp, information and address mask (RFC 792, RFC 950).
+/// ICMP messages that are questions or answers to them, not errors: echo, timestamp, information
+/// and address mask (RFC 792, RFC 950).
 const NO_ERRORS: [u8; 8] = [0, 8, 13, 14, 15, 16, 17, 18];
 /// The first type of ICMPv6 that is no error.
 const FIRST_NO_ERROR: u8 = 128;
 
-/// The answer to `frame`, whose packets may have at most `mtu` bytes. `None` where there is none to be given, or no buffer for it.
+/// The answer to `frame`, whose packets may have at most `mtu` bytes. `None` where there is none to
+/// be given, or no buffer for it.
 pub fn answer(pool: &mut Pool, frame: &Frame, mtu: u16) -> Option<Frame> {
     let (bytes, layout) = (pool.bytes(frame), pool.meta(frame).layout);
     let (l3, end) = (usize::from(layout.l3_offset), layout.end as usize);
@@ -97,9 +102,10 @@ fn write_v6(out: &mut [u8], ends: &[u8], mtu: u16) {
     put16(icmp, 2, sum);
 }
 
-/// What a router says to the end of tunnels at `local`, an address and its interface's, of a datagram that had left there and was too long for the
-/// way: where it was to go, and the longest packet that passes. `None`: the frame, whose layout was parsed, is something else, is damaged, or cannot
-/// be true (RFC 5927, section 7): what is quoted is not longer than that.
+/// What a router says to the end of tunnels at `local`, an address and its interface's, of a
+/// datagram that had left there and was too long for the way: where it was to go, and the longest
+/// packet that passes. `None`: the frame, whose layout was parsed, is something else, is damaged,
+/// or cannot be true (RFC 5927, section 7): what is quoted is not longer than that.
 #[must_use]
 pub fn told(bytes: &[u8], layout: &Layout, local: (IpAddr, Mac)) -> Option<(IpAddr, u16)> {
     let (l3, icmp) = (usize::from(layout.l3_offset), bytes.get(layout.l4_offset.into()..layout.end as usize)?);

@@ -183,8 +183,8 @@ pub(super) fn locate(bytes: &[u8], layout: &mut Layout, number: u8) -> Result<()
             layout.payload_offset = payload as u16;
             Ok(())
         }
-        // RFC 791 lets IPv4 cut a TCP header in two; for IPv6, RFC 7112 forbids it. All others fit into the shortest fragment: what is wrong with
-        // them is meant to hide what they are.
+        // RFC 791 lets IPv4 cut a TCP header in two; for IPv6, RFC 7112 forbids it. All others fit
+        // into the shortest fragment: what is wrong with them is meant to hide what they are.
         None if layout.fragment && layout.l3 == L3::Ipv4 && number == protocol::TCP => Ok(()),
         None => Err(Reason::Malformed),
     }
@@ -198,8 +198,8 @@ fn tcp(segment: &[u8]) -> Option<usize> {
     (len >= TCP_LEN && len <= segment.len()).then_some(len)
 }
 
-/// Length of the UDP header at the front of `segment`. Bytes behind the datagram are no error (RFC 9868), missing ones are, unless
-/// they come in later fragments.
+/// Length of the UDP header at the front of `segment`. Bytes behind the datagram are no error (RFC
+/// 9868), missing ones are, unless they come in later fragments.
 #[inline]
 fn udp(segment: &[u8], fragment: bool) -> Option<usize> {
     let h: &[u8; UDP_LEN] = segment.first_chunk()?;

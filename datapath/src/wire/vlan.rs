@@ -1,6 +1,7 @@
 //! Putting an 802.1Q tag on a frame and taking it off, inside the frame's headroom.
 //!
-//! Layout and offload metadata move along. `Meta::wire_bytes` does not: whoever counts the frame afterwards works it out again.
+//! Layout and offload metadata move along. `Meta::wire_bytes` does not: whoever counts the frame
+//! afterwards works it out again.
 
 use super::{be16, ethertype, parse, put16};
 use crate::frame::{Frame, Meta, Pool};
@@ -12,8 +13,8 @@ pub const MOST: u16 = 0x0fff;
 /// Both addresses: what lies before the tag.
 const ADDRESSES: usize = 12;
 
-/// Puts a tag with `tci` (priority, drop eligibility and VLAN id, as on the wire) before the tags that the frame may have. False, and
-/// nothing changed, where there is no headroom left.
+/// Puts a tag with `tci` (priority, drop eligibility and VLAN id, as on the wire) before the tags
+/// that the frame may have. False, and nothing changed, where there is no headroom left.
 #[must_use = "the frame may be as it was"]
 pub fn push(pool: &mut Pool, frame: &Frame, tci: u16) -> bool {
     if !pool.push_front(frame, TAG) {
@@ -28,8 +29,9 @@ pub fn push(pool: &mut Pool, frame: &Frame, tci: u16) -> bool {
     true
 }
 
-/// Takes the outermost tag off; returns its `tci`. `None`, and nothing changed, where the frame has none. What lies behind a second
-/// tag is then known, where it was not before; if it is malformed it stays unknown.
+/// Takes the outermost tag off; returns its `tci`. `None`, and nothing changed, where the frame has
+/// none. What lies behind a second tag is then known, where it was not before; if it is malformed
+/// it stays unknown.
 pub fn pop(pool: &mut Pool, frame: &Frame) -> Option<u16> {
     pool.meta(frame).layout.vlan?;
     let (bytes, meta) = pool.parts_mut(frame);

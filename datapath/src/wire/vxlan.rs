@@ -1,16 +1,21 @@
-//! VXLAN (RFC 7348): a tenant's frame inside UDP over IPv4 or IPv6, from the tunnel endpoint (VTEP) of one host to another's.
+//! VXLAN (RFC 7348): a tenant's frame inside UDP over IPv4 or IPv6, from the tunnel endpoint (VTEP)
+//! of one host to another's.
 //!
-//! [`push`] puts the outer headers into a frame's headroom, [`pop`] takes them off. Outside, a frame has don't-fragment (a VTEP may not
-//! fragment, section 4.3), a time to live of [`TTL`], and no priority but the default: a guest is not to choose how the network between
-//! hosts treats it. The outer ECN field is the inner one's, and a mark that the frame met on its way is carried over to the inner header
-//! (RFC 6040, section 4, normal mode). The source port is made of the inner flow, so that the network spreads flows over its paths and
-//! keeps each in order; over IPv6 the flow label is made of it, for routers that look at that (RFC 6438).
+//! [`push`] puts the outer headers into a frame's headroom, [`pop`] takes them off. Outside, a
+//! frame has don't-fragment (a VTEP may not fragment, section 4.3), a time to live of [`TTL`], and
+//! no priority but the default: a guest is not to choose how the network between hosts treats it.
+//! The outer ECN field is the inner one's, and a mark that the frame met on its way is carried over
+//! to the inner header (RFC 6040, section 4, normal mode). The source port is made of the inner
+//! flow, so that the network spreads flows over its paths and keeps each in order; over IPv6 the
+//! flow label is made of it, for routers that look at that (RFC 6438).
 //!
-//! Over IPv4 there is no UDP checksum (what is inside has its own; section 4.1 wants zero). Over IPv6, whose header has none either,
-//! there is one: RFC 6935 lets tunnels do without, but receivers must be told to take that, and Linux's vxlan device does only with
-//! `udp6zerocsumrx`. It costs no pass over the data: a checksum inside that is left to the device makes what is summed known
-//! ([`seal`]), and where there is none the device is left this one. Datagrams without one are taken: their addresses are checked,
-//! as RFC 6936 (section 5) asks, since both must be known ends.
+//! Over IPv4 there is no UDP checksum (what is inside has its own; section 4.1 wants zero). Over
+//! IPv6, whose header has none either, there is one: RFC 6935 lets tunnels do without, but
+//! receivers must be told to take that, and Linux's vxlan device does only with `udp6zerocsumrx`.
+//! It costs no pass over the data: a checksum inside that is left to the device makes what is
+//! summed known ([`seal`]), and where there is none the device is left this one. Datagrams without
+//! one are taken: their addresses are checked, as RFC 6936 (section 5) asks, since both must be
+//! known ends.
 
 use super::{
     ETHERNET_HEADER, FlowKey, L3, L4, Layout, Mac, be16, be32, ethertype, ipv4, ipv6, parse, protocol, put16, put32,
@@ -42,7 +47,8 @@ pub const OUTER_V6: usize = ETHERNET_HEADER + IPV6 + UDP + VXLAN;
 pub const TTL: u8 = 64;
 /// The flag that says that the identifier counts.
 const HAS_VNI: u8 = 0x08;
-/// The ephemeral ports, from which RFC 7348 has the source port come: the first, and how many there are.
+/// The ephemeral ports, from which RFC 7348 has the source port come: the first, and how many there
+/// are.
 const EPHEMERAL: (u16, u16) = (49_152, 16_384);
 /// IPv4's flags and fragment offset: don't fragment; more fragments or an offset.
 const DONT_FRAGMENT: u16 = 0x4000;
@@ -53,7 +59,8 @@ const FRAGMENT: u16 = 0x3fff;
 pub struct Tunnel {
     /// Addresses of the host that sends: its own on the underlay, and its interface's.
     pub from: (IpAddr, Mac),
-    /// Addresses of the host that receives, of the same family, and of the next hop on the way there.
+    /// Addresses of the host that receives, of the same family, and of the next hop on the way
+    /// there.
     pub to: (IpAddr, Mac),
     /// The tenant's network.
     pub vni: u32,
@@ -81,15 +88,16 @@ pub(crate) const fn datagram(address: &IpAddr) -> usize {
     outer(address) - VXLAN
 }
 
-/// Whether a frame of `len` bytes that is still to be cut may have one set of outer headers, from which those of each segment are made. Over
-/// IPv6 they would need a checksum each.
+/// Whether a frame of `len` bytes that is still to be cut may have one set of outer headers, from
+/// which those of each segment are made. Over IPv6 they would need a checksum each.
 #[must_use]
 pub(crate) const fn may_go_whole(len: usize, tunnel: &Tunnel) -> bool {
     tunnel.to.0.is_ipv4() && len + OUTER_V4 - ETHERNET_HEADER <= u16::MAX as usize
 }
 
-/// Puts the outer headers before a frame of one segment, or one that [`may_go_whole`], whose layout must be known. The layout is then theirs.
-/// `csum`: the device can finish one checksum. False, and nothing changed, where there is no headroom left or no IP packet could be so long.
+/// Puts the outer headers before a frame of one segment, or one that [`may_go_whole`], whose layout
+/// must be known. The layout is then theirs. `csum`: the device can finish one checksum. False, and
+/// nothing changed, where there is no headroom left or no IP packet could be so long.
 #[must_use = "the frame may be as it was"]
 pub fn push(pool: &mut Pool, frame: &Frame, tunnel: &Tunnel, source_port: u16, csum: bool) -> bool {
     let (inner, outer) = (pool.len(frame), outer(&tunnel.to.0));
@@ -110,9 +118,10 @@ pub fn push(pool: &mut Pool, frame: &Frame, tunnel: &Tunnel, source_port: u16, c
     true
 }
 
-/// Gives a datagram over IPv6 its checksum. A checksum inside that the device finishes makes all behind its start add up to the complement
-/// of what its field holds now (Linux calls this local checksum offload), so the outer one follows from the headers alone. Where it starts
-/// or lies at an odd byte, which no protocol of ours does, it is finished here.
+/// Gives a datagram over IPv6 its checksum. A checksum inside that the device finishes makes all
+/// behind its start add up to the complement of what its field holds now (Linux calls this local
+/// checksum offload), so the outer one follows from the headers alone. Where it starts or lies at
+/// an odd byte, which no protocol of ours does, it is finished here.
 fn seal(bytes: &mut [u8], offload: &mut Offload, csum: bool) {
     const L4: usize = ETHERNET_HEADER + IPV6;
     const FIELD: usize = L4 + transport::UDP_CHECKSUM;
@@ -138,7 +147,8 @@ fn seal(bytes: &mut [u8], offload: &mut Offload, csum: bool) {
     put16(bytes, FIELD, if sum == 0 { 0xffff } else { sum });
 }
 
-/// Writes the outer headers up to the datagram's payload, for a frame of `len` bytes in all. There is no UDP checksum yet.
+/// Writes the outer headers up to the datagram's payload, for a frame of `len` bytes in all. There
+/// is no UDP checksum yet.
 pub(crate) fn write_packet(outer: &mut [u8], tunnel: &Tunnel, len: usize, ecn: u8, source_port: u16) {
     let l4 = datagram(&tunnel.to.0) - UDP;
     outer[..l4 + UDP].fill(0);
@@ -202,8 +212,9 @@ pub(crate) fn packet_layout(address: &IpAddr, len: usize) -> Layout {
     }
 }
 
-/// Whether a frame is a VXLAN datagram for the VTEP with these addresses; over IPv4 the first fragment of one included, over IPv6 without
-/// those that have extension headers, which are the host's. It may be anything else, and of any length.
+/// Whether a frame is a VXLAN datagram for the VTEP with these addresses; over IPv4 the first
+/// fragment of one included, over IPv6 without those that have extension headers, which are the
+/// host's. It may be anything else, and of any length.
 #[must_use]
 #[inline]
 pub fn is_for(bytes: &[u8], address: IpAddr, mac: Mac) -> bool {
@@ -238,14 +249,17 @@ pub fn is_train(bytes: &[u8], offload: &Offload) -> bool {
     offload.gso == Gso::Udp && usize::from(offload.csum_start) == ETHERNET_HEADER + header
 }
 
-/// Where the inner frame lies in a frame that [`is_for`] the VTEP, and its offload metadata; and what the outer headers say.
+/// Where the inner frame lies in a frame that [`is_for`] the VTEP, and its offload metadata; and
+/// what the outer headers say.
 ///
-/// The metadata that came with the whole are the inner frame's own where they speak of its checksum: Linux hands over a
-/// segmentation-offloaded frame in its tunnel so. An outer checksum that is yet to be finished is of no interest. A finished one is not
-/// looked at: section 4.1 leaves that to the receiver, and what is inside has its own.
+/// The metadata that came with the whole are the inner frame's own where they speak of its
+/// checksum: Linux hands over a segmentation-offloaded frame in its tunnel so. An outer checksum
+/// that is yet to be finished is of no interest. A finished one is not looked at: section 4.1
+/// leaves that to the receiver, and what is inside has its own.
 ///
 /// # Errors
-/// [`Reason::Malformed`] where the outer headers contradict themselves, are a fragment's or are not VXLAN's; [`Reason::BadOffload`].
+/// [`Reason::Malformed`] where the outer headers contradict themselves, are a fragment's or are not
+/// VXLAN's; [`Reason::BadOffload`].
 pub fn open(bytes: &[u8], offload: &Offload) -> Result<(Received, core::ops::Range<usize>, Offload), Reason> {
     let layout = parse(bytes)?;
     let (from, ecn) = open_packet(bytes, &layout)?;
@@ -290,13 +304,15 @@ fn v6(octets: &[u8]) -> IpAddr {
     IpAddr::V6(octets.try_into().map_or(Ipv6Addr::UNSPECIFIED, |octets: [u8; 16]| octets.into()))
 }
 
-/// The network of a datagram with this payload; `None` where that is too short for a frame, or not VXLAN.
+/// The network of a datagram with this payload; `None` where that is too short for a frame, or not
+/// VXLAN.
 pub(crate) fn network(payload: &[u8]) -> Option<u32> {
     let sound = payload.len() >= VXLAN + ETHERNET_HEADER && payload[0] & HAS_VNI != 0;
     sound.then(|| be32(payload, 4) >> 8)
 }
 
-/// Takes the outer headers off a frame that [`is_for`] the VTEP: see [`open`]. Its layout is not known then.
+/// Takes the outer headers off a frame that [`is_for`] the VTEP: see [`open`]. Its layout is not
+/// known then.
 ///
 /// # Errors
 /// Those of [`open`]; nothing was changed.
@@ -362,8 +378,8 @@ pub(crate) fn ecn(bytes: &[u8], layout: &Layout) -> u8 {
     }
 }
 
-/// The outer source port: the same for all packets of a flow ([`FlowKey`]), hashed under a secret key. What belongs to
-/// no flow, fragments of one packet among it, goes by its addresses.
+/// The outer source port: the same for all packets of a flow ([`FlowKey`]), hashed under a secret
+/// key. What belongs to no flow, fragments of one packet among it, goes by its addresses.
 #[must_use]
 pub fn source_port(keyed: &impl BuildHasher, bytes: &[u8], layout: &Layout) -> u16 {
     let l3 = usize::from(layout.l3_offset);
@@ -384,7 +400,8 @@ pub(super) fn are_ports(source: u16, destination: u16) -> bool {
     source >= EPHEMERAL.0 && destination == PORT
 }
 
-/// One step of a multiplicative hash (Knuth, TAOCP 6.4: the golden ratio). Who finds flows that collide harms his own.
+/// One step of a multiplicative hash (Knuth, TAOCP 6.4: the golden ratio). Who finds flows that
+/// collide harms his own.
 fn mix(hash: u64, word: u32) -> u64 {
     ((hash ^ hash >> 29) ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

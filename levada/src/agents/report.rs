@@ -40,8 +40,8 @@ pub struct AgentReport {
     pub ignored: u64,
     /// Notifications, with the controller `gatekeeper`.
     pub notified: u64,
-    /// Datagrams, and pairs in them, that were refused: of strangers, no messages, old ones, too many, for endpoints that the speaker does not have or that
-    /// are not here.
+    /// Datagrams, and pairs in them, that were refused: of strangers, no messages, old ones, too
+    /// many, for endpoints that the speaker does not have or that are not here.
     pub refused: u64,
     /// Limits for which there was no room.
     pub full: u64,
@@ -64,7 +64,8 @@ pub struct LimitReport {
     pub arriving_bps: u64,
     /// What all senders together may send to that endpoint.
     pub share_bps: u64,
-    /// `limit`: its host was told, and does not hold it back. `unreachable`: there is nobody to tell. `null`: it keeps to the limit.
+    /// `limit`: its host was told, and does not hold it back. `unreachable`: there is nobody to
+    /// tell. `null`: it keeps to the limit.
     pub ignores: Option<String>,
 }
 

@@ -25,8 +25,8 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Makes a socket at `path`, in the place of one that a process has left that is gone; with `replaces`, also of one on which a process
-    /// listens.
+    /// Makes a socket at `path`, in the place of one that a process has left that is gone; with
+    /// `replaces`, also of one on which a process listens.
     ///
     /// # Errors
     /// Why not, and what helps.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// Longest message, in bytes.
 const MESSAGE_BYTES: u32 = 64 << 20;
 
-/// What the two processes say to each other. A key that is missing has its default, one that is unknown is ignored.
+/// What the two processes say to each other. A key that is missing has its default, one that is
+/// unknown is ignored.
 #[derive(Serialize, Deserialize, PartialEq, Debug)]
 #[serde(tag = "message", rename_all = "kebab-case")]
 pub enum Message {

@@ -1,6 +1,6 @@
-//! Ears: a thread for each network namespace that tunnels leave by, and one for each that taken interfaces are in, which has
-//! upkeep look again as soon as the kernel says that something there has changed. Without them, it would be seen by the
-//! look that there is each second anyway.
+//! Ears: a thread for each network namespace that tunnels leave by, and one for each that taken
+//! interfaces are in, which has upkeep look again as soon as the kernel says that something there
+//! has changed. Without them, it would be seen by the look that there is each second anyway.
 
 use crate::privileges::{Duty, confine};
 use ports::neighbours::{Changes, Subject};
@@ -12,9 +12,11 @@ use std::time::Duration;
 
 /// How long a change is waited for until it is looked whether anybody still wants to know.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After a change, those that follow within this time are told as one: neighbours come and go by the hundred.
+/// After a change, those that follow within this time are told as one: neighbours come and go by
+/// the hundred.
 const REST: Duration = Duration::from_millis(250);
-/// The same for links: a cable that is pulled and put back is two changes, and who bonds links wants each soon.
+/// The same for links: a cable that is pulled and put back is two changes, and who bonds links
+/// wants each soon.
 const LINK_REST: Duration = Duration::from_millis(1);
 
 /// An ear in a namespace, for as long as it is kept.

@@ -39,13 +39,15 @@ pub struct TunnelsReport {
     pub mtu: u64,
     /// How offloaded frames of TCP leave in a tunnel.
     pub tcp: Carried,
-    /// Endpoints whose devices take longer ones, which are answered with "too big", or dropped (`path-mtu`).
+    /// Endpoints whose devices take longer ones, which are answered with "too big", or dropped
+    /// (`path-mtu`).
     pub too_long: Vec<String>,
     /// The tenants that are on other hosts too.
     pub networks: Vec<NetworkReport>,
     /// The other ends.
     pub hosts: Vec<HostReport>,
-    /// What is known of other hosts and that no tunnel leads to, since there is no room or its end is of the other IP version: the first of it, by name.
+    /// What is known of other hosts and that no tunnel leads to, since there is no room or its end
+    /// is of the other IP version: the first of it, by name.
     pub left_out: Vec<String>,
     /// How many that are.
     pub left_outs: u64,
@@ -81,11 +83,13 @@ pub struct HostReport {
     pub host: String,
     /// Address of its end.
     pub vtep: String,
-    /// Address of the next hop on the way there; `null`: not known, and frames for it are dropped (`no-route`).
+    /// Address of the next hop on the way there; `null`: not known, and frames for it are dropped
+    /// (`no-route`).
     pub next_hop: Option<String>,
     /// Why it is not known.
     pub error: Option<String>,
-    /// The longest packet in bytes that reaches it through a tunnel, where that is less than `mtu`: a router on the way has said so within the last ten minutes.
+    /// The longest packet in bytes that reaches it through a tunnel, where that is less than `mtu`:
+    /// a router on the way has said so within the last ten minutes.
     pub path_mtu: Option<u64>,
     /// Tenants of this switch that it has.
     pub tenants: Vec<String>,

@@ -1,8 +1,8 @@
-//! Looking: what many ask for is made once for all who wait, and not so often that those who look take a
-//! processor from those who send.
+//! Looking: what many ask for is made once for all who wait, and not so often that those who look
+//! take a processor from those who send.
 //!
-//! An answer is never older than its question. Who asks while one is being made waits for the next, with all
-//! others who do.
+//! An answer is never older than its question. Who asks while one is being made waits for the next,
+//! with all others who do.
 
 use super::routes::Answer;
 use crate::pace::Pace;

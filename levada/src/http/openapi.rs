@@ -1,5 +1,6 @@
-//! The OpenAPI description (3.1) of what is served: `GET /v1/openapi.json`. Schemas come from the types of the answers and from `control::schema`;
-//! the tests compare paths with `routes` and real answers with the schemas.
+//! The OpenAPI description (3.1) of what is served: `GET /v1/openapi.json`. Schemas come from the
+//! types of the answers and from `control::schema`; the tests compare paths with `routes` and real
+//! answers with the schemas.
 
 use super::routes::BODY_BYTES;
 use crate::agents::report::AgentsReply;

@@ -23,8 +23,8 @@ pub const BODY_BYTES: usize = 64 << 20;
 const TRACE_BYTES: usize = 256 << 10;
 /// Memory for all bodies together, in KiB: for the longest one, and for short ones beside it.
 pub const BODIES_KIB: usize = (BODY_BYTES >> 10) + 8192;
-/// Most values in a body: what is read takes several times the memory of its text where values are short.
-/// Actions have up to some twenty.
+/// Most values in a body: what is read takes several times the memory of its text where values are
+/// short. Actions have up to some twenty.
 const MOST_VALUES: usize = 2_000_000;
 /// Most actions of a request.
 pub const MOST_ACTIONS: usize = 200_000;
@@ -158,7 +158,8 @@ fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
         .map_err(|fault| Fault::Wrong(format!("the body is not valid: {fault}; GET /v1/openapi.json has its schema")))
 }
 
-/// What is sent with POST: `POST /v1/actions`, and `POST /v1/trace`, which changes nothing but shows what everybody sends and to whom.
+/// What is sent with POST: `POST /v1/actions`, and `POST /v1/trace`, which changes nothing but
+/// shows what everybody sends and to whom.
 async fn read(house: &House, rights: Rights, request: Request<Incoming>, most: usize) -> Result<Read, Answer> {
     if rights != Rights::Change {
         return Err(error(StatusCode::FORBIDDEN, "only root and the daemon's user may change or trace anything"));

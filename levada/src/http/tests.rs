@@ -1,4 +1,5 @@
-//! The server on a socket in a temporary directory, without a worker behind it; with one it is tested in `levada/tests/daemon/management.rs`.
+//! The server on a socket in a temporary directory, without a worker behind it; with one it is
+//! tested in `levada/tests/daemon/management.rs`.
 
 use super::routes::ROUTES;
 use super::*;

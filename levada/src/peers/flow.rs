@@ -1,7 +1,9 @@
-//! How connections between hosts behave: QUIC (RFC 9000) with datagrams alone (RFC 9221), TLS 1.3 (RFC 9001) with certificates on both sides.
+//! How connections between hosts behave: QUIC (RFC 9000) with datagrams alone (RFC 9221), TLS 1.3
+//! (RFC 9001) with certificates on both sides.
 //!
-//! Nothing is resumed and nothing is said early (no 0-RTT, no tickets): every connection proves both certificates anew, and what was captured of another says
-//! nothing. At rest nothing is sent: there is no keep-alive.
+//! Nothing is resumed and nothing is said early (no 0-RTT, no tickets): every connection proves
+//! both certificates anew, and what was captured of another says nothing. At rest nothing is sent:
+//! there is no keep-alive.
 
 use crate::pki::credentials::{Credentials, provider, verifier};
 use quinn::congestion::{Controller, ControllerFactory};
@@ -18,16 +20,19 @@ use std::time::{Duration, Instant};
 
 /// Longest datagram between agents, in bytes.
 pub const MAX_DATAGRAM: usize = 1200;
-/// UDP payload of our packets, in bytes: [`MAX_DATAGRAM`], and 38 of QUIC (1 flags, 8 connection id, 4 number, 9 frame, 16 seal: what quinn counts
-/// at most). It is not searched for and not lowered: with IPv6 that makes packets of 1288 bytes, which every Ethernet carries.
+/// UDP payload of our packets, in bytes: [`MAX_DATAGRAM`], and 38 of QUIC (1 flags, 8 connection
+/// id, 4 number, 9 frame, 16 seal: what quinn counts at most). It is not searched for and not
+/// lowered: with IPv6 that makes packets of 1288 bytes, which every Ethernet carries.
 const PAYLOAD: u16 = 1240;
-/// For so long a connection is kept at rest: a minute. It costs some ten KiB of memory and no packet; a new one costs two round trips and about
-/// two milliseconds of computing at both ends.
+/// For so long a connection is kept at rest: a minute. It costs some ten KiB of memory and no
+/// packet; a new one costs two round trips and about two milliseconds of computing at both ends.
 pub const REST: Duration = Duration::from_secs(60);
-/// The round trip expected before one was measured: above what a data centre has, so that nothing is repeated for nothing, and low enough that a lost
-/// packet of a handshake is repeated within 60 ms.
+/// The round trip expected before one was measured: above what a data centre has, so that nothing
+/// is repeated for nothing, and low enough that a lost packet of a handshake is repeated within 60
+/// ms.
 const EXPECTED_RTT: Duration = Duration::from_millis(20);
-/// Datagrams that wait in QUIC, in bytes, in each direction: those of some 100 ms at [`super::rate::RATE`] and full length.
+/// Datagrams that wait in QUIC, in bytes, in each direction: those of some 100 ms at
+/// [`super::rate::RATE`] and full length.
 pub const BUFFER: usize = 128 << 10;
 /// Bytes that may be on their way.
 const WINDOW: u64 = 4 << 20;
@@ -40,10 +45,11 @@ const ATTEMPTS: usize = 256;
 
 /// A congestion controller that never holds anything back.
 ///
-/// What we send *is* congestion control, of far more than itself: feedback that waited because the network is full would let it stay full. It is
-/// bounded all the same: by the agents, who send a few datagrams in each interval, and by the bucket of each host (`rate`), at most 1 % of a
-/// link of 1 Gbit/s. So the window is fixed, and no loss changes it. It is what that bucket lets through in 3.5 s; a host that has
-/// acknowledged nothing for so long is taken for dead before (`line`).
+/// What we send *is* congestion control, of far more than itself: feedback that waited because the
+/// network is full would let it stay full. It is bounded all the same: by the agents, who send a
+/// few datagrams in each interval, and by the bucket of each host (`rate`), at most 1 % of a link
+/// of 1 Gbit/s. So the window is fixed, and no loss changes it. It is what that bucket lets through
+/// in 3.5 s; a host that has acknowledged nothing for so long is taken for dead before (`line`).
 #[derive(Clone, Debug)]
 struct Unhurried;
 
@@ -149,8 +155,9 @@ fn resolver(credentials: &Credentials) -> Arc<SingleCertAndKey> {
 
 /// What the socket knows of connections that it does not know.
 ///
-/// A daemon that was killed has forgotten its connections, and the others do not know that. With keys that come from the host's own, the next one
-/// recognises what was meant for the last one, and says so (a stateless reset, RFC 9000 section 10.3): they connect anew at once.
+/// A daemon that was killed has forgotten its connections, and the others do not know that. With
+/// keys that come from the host's own, the next one recognises what was meant for the last one, and
+/// says so (a stateless reset, RFC 9000 section 10.3): they connect anew at once.
 pub fn endpoint(credentials: &Credentials) -> Result<EndpointConfig, String> {
     let derived = |what: &[u8]| hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &credentials.secret), what);
     let mut config =

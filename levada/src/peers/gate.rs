@@ -1,8 +1,10 @@
 //! The gate: who may connect to this host.
 //!
-//! Who cannot show that packets reach him where he says he is costs one small packet and no memory (address validation by Retry, RFC 9000 section
-//! 8.1.2). Who can must show a certificate of the cluster, which costs a signature: so attempts have a bucket for each member's address, and one for all
-//! other addresses together, and few may be under way at a time. In the end he must be a member, and has one connection.
+//! Who cannot show that packets reach him where he says he is costs one small packet and no memory
+//! (address validation by Retry, RFC 9000 section 8.1.2). Who can must show a certificate of the
+//! cluster, which costs a signature: so attempts have a bucket for each member's address, and one
+//! for all other addresses together, and few may be under way at a time. In the end he must be a
+//! member, and has one connection.
 
 use super::line::shown;
 use super::rate::{BURST, Bucket, RATE};
@@ -22,8 +24,8 @@ const UNDER_WAY: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Attempts a second and at once from the address of a member; a host that comes back makes one.
 const KNOWN: (u32, u32) = (10, 20);
-/// Attempts a second and at once from all other addresses together. A member whose packets come from another address than it has in the list is one
-/// of these.
+/// Attempts a second and at once from all other addresses together. A member whose packets come
+/// from another address than it has in the list is one of these.
 const UNKNOWN: (u32, u32) = (20, 20);
 /// Answers a second to those who have not shown where they are, and at once. More get none.
 const RETRIES: (u32, u32) = (2000, 500);
@@ -163,7 +165,8 @@ async fn host_visitor(status: &Status, hear: &Hear, inside: &Mutex<Inside>, conn
             connection.close(NOT_A_MEMBER, b"");
             return status.refused(Refusal::Stranger);
         };
-        // What it had before, it has lost or does not need any more: it opens the next one only then.
+        // What it had before, it has lost or does not need any more: it opens the next one only
+        // then.
         let visitor = Visitor { connection: connection.clone(), not_after };
         if let Some(old) = inside.visitors.insert(name.clone(), visitor) {
             old.connection.close(REPLACED, b"");

@@ -1,10 +1,12 @@
-//! The line to one host: what we have to say to it. It is opened when there is something to say, and closes when there was nothing for a minute.
+//! The line to one host: what we have to say to it. It is opened when there is something to say,
+//! and closes when there was nothing for a minute.
 //!
-//! Each host speaks on the connections that it has opened itself, and listens on those of others. So there is never a question which of two connections
-//! counts, and a host that was restarted says so by opening one.
+//! Each host speaks on the connections that it has opened itself, and listens on those of others.
+//! So there is never a question which of two connections counts, and a host that was restarted says
+//! so by opening one.
 //!
-//! Feedback is worth something while it is fresh. What waits for longer than [`FRESH`] because the connection is not there yet is not sent any
-//! more, and of what is too much the oldest goes first.
+//! Feedback is worth something while it is fresh. What waits for longer than [`FRESH`] because the
+//! connection is not there yet is not sent any more, and of what is too much the oldest goes first.
 
 use super::flow::MAX_DATAGRAM;
 use super::rate::{BURST, Bucket, RATE};
@@ -24,22 +26,27 @@ use tokio::time::{sleep, sleep_until};
 
 /// Datagrams that wait for a connection.
 const WAITING: usize = 64;
-/// How long a datagram may wait for one: an agent's lease is 240 ms or more, and it says again what matters.
+/// How long a datagram may wait for one: an agent's lease is 240 ms or more, and it says again what
+/// matters.
 const FRESH: Duration = Duration::from_millis(200);
 /// How long connecting may take.
 const DIAL: Duration = Duration::from_secs(3);
-/// After how long another attempt begins beside the first; each further one waits twice as long: four are under way in the end. A port of the network that
-/// a flood fills has hardly ever room for the long packets of a handshake, and QUIC tries each of them again after 60, 120, 240 ms and so on: six times
-/// in [`DIAL`], where four attempts have twenty tries, most of them early. A host that is only slow goes on with the first.
+/// After how long another attempt begins beside the first; each further one waits twice as long:
+/// four are under way in the end. A port of the network that a flood fills has hardly ever room for
+/// the long packets of a handshake, and QUIC tries each of them again after 60, 120, 240 ms and so
+/// on: six times in [`DIAL`], where four attempts have twenty tries, most of them early. A host
+/// that is only slow goes on with the first.
 const FIRST_GAP: Duration = Duration::from_millis(200);
-/// A host that says nothing for so long, not even that something has arrived, is taken for dead. QUIC asks again after some 30, 60, 120, 240, 480
-/// and 960 ms; that all of that is lost where 30 % are, in both directions, happens once in fifty times, and costs a handshake.
+/// A host that says nothing for so long, not even that something has arrived, is taken for dead.
+/// QUIC asks again after some 30, 60, 120, 240, 480 and 960 ms; that all of that is lost where 30 %
+/// are, in both directions, happens once in fifty times, and costs a handshake.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long nothing is tried after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause. A host that comes back is heard of before, if it has something to say itself.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A connection that ends sooner counts as one that did not come about: the other side may have refused us only after that.
+/// A connection that ends sooner counts as one that did not come about: the other side may have
+/// refused us only after that.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The line to one host.
@@ -205,7 +212,8 @@ impl Line {
         }
     }
 
-    /// Tries nothing for a while, unless the host shows that it is there. What is to be said meanwhile is not said.
+    /// Tries nothing for a while, unless the host shows that it is there. What is to be said
+    /// meanwhile is not said.
     async fn hold_off(&mut self, pause: Duration) {
         let over = sleep(spread(pause));
         let mut over = pin!(over);

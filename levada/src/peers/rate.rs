@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Datagrams a second to or from one host, in the long run. An agent sends a host some ten a second in steady state, and some hundreds when
-/// a crowd of senders begins.
+/// Datagrams a second to or from one host, in the long run. An agent sends a host some ten a second
+/// in steady state, and some hundreds when a crowd of senders begins.
 pub const RATE: u32 = 1000;
 /// Datagrams to or from one host at once.
 pub const BURST: u32 = 256;
@@ -13,7 +13,8 @@ pub const BURST: u32 = 256;
 pub struct Bucket {
     per_second: u32,
     burst: Duration,
-    /// When it was or will be full, were it asked for nothing more (the virtual scheduling form of the generic cell rate algorithm, ITU-T I.371).
+    /// When it was or will be full, were it asked for nothing more (the virtual scheduling form of
+    /// the generic cell rate algorithm, ITU-T I.371).
     full_at: Instant,
 }
 

@@ -1,5 +1,6 @@
-//! The socket on which a host listens. It is kept apart from who reads it, so that it can pass from one process to the next while it stays bound: what
-//! arrives in between waits in it, and nobody is told that there is no such port.
+//! The socket on which a host listens. It is kept apart from who reads it, so that it can pass from
+//! one process to the next while it stays bound: what arrives in between waits in it, and nobody is
+//! told that there is no such port.
 //!
 //! What a descriptor is open on is asked of the kernel, as for devices (`ports::Survey`).
 
@@ -35,7 +36,8 @@ impl Socket {
         self.lock().as_ref()?.try_clone().ok().map(OwnedFd::from)
     }
 
-    /// A descriptor of the socket at `at`: of the one that there is, if it is that; else it is made, and the other is closed.
+    /// A descriptor of the socket at `at`: of the one that there is, if it is that; else it is
+    /// made, and the other is closed.
     ///
     /// # Errors
     /// The address cannot be had.

@@ -1,5 +1,5 @@
-//! What is known of the connections with other hosts, for `levada show cluster` and metrics. The thread of `peers` writes it, the desk reads it; the worker has
-//! nothing to do with it.
+//! What is known of the connections with other hosts, for `levada show cluster` and metrics. The
+//! thread of `peers` writes it, the desk reads it; the worker has nothing to do with it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,8 @@ use time::OffsetDateTime;
 /// Why nobody gets in, and what for was refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Refusal {
-    /// No certificate, or one that no authority of the cluster vouches for, or one that has expired.
+    /// No certificate, or one that no authority of the cluster vouches for, or one that has
+    /// expired.
     Unproven,
     /// A certificate of the cluster, but none of the hosts that are members of it.
     Stranger,

@@ -1,6 +1,7 @@
 //! Hosts of a cluster on loopback, what goes on between them, and who is kept out.
 //!
-//! Each has an address of its own below 127.0.0.0/8 and a port that the kernel chooses, so that tests do not meet.
+//! Each has an address of its own below 127.0.0.0/8 and a port that the kernel chooses, so that
+//! tests do not meet.
 
 mod strangers;
 mod wire;
@@ -268,7 +269,8 @@ fn what_is_said_while_one_process_goes_and_the_next_comes_is_heard_by_that() {
         let settings = b.settings.clone();
         b.peers.hand_over();
         until("the connection has ended", || a.status("b").outgoing.is_none());
-        // Nobody reads the socket now, and nothing is lost. It waits as long as a connection may take, at most.
+        // Nobody reads the socket now, and nothing is lost. It waits as long as a connection may
+        // take, at most.
         a.peers.voice().send("b", b"in between".to_vec());
         std::thread::sleep(Duration::from_millis(20));
         b = Host::on(Socket::among(&mut lent), settings);
@@ -313,7 +315,8 @@ fn who_does_not_answer_is_asked_by_more_attempts_than_one_and_a_bounded_number()
     let (mut attempts, mut buffer) = (BTreeSet::new(), [0; 2048]);
     until("it is given up", || {
         while let Ok(length) = silent.recv(&mut buffer) {
-            // Flags, version, and what the client calls the server until that has said its own name (RFC 9000, section 17.2.2).
+            // Flags, version, and what the client calls the server until that has said its own name
+            // (RFC 9000, section 17.2.2).
             attempts.insert(buffer[6..length.min(6 + usize::from(buffer[5]))].to_vec());
         }
         a.status("b").error.is_some()

@@ -1,8 +1,11 @@
-//! The cluster's authority: it says which key belongs to which host, by certificates (X.509, RFC 5280).
+//! The cluster's authority: it says which key belongs to which host, by certificates (X.509, RFC
+//! 5280).
 //!
-//! Its key is on one host only, in `authority.pem`, and is needed for nothing but signing. It changes without a moment in which two hosts do not trust
-//! each other: the old key signs the new one as well (RFC 4210, section 4.4 calls that "new with old"), each certificate goes with that one, and those
-//! who have been asked again trust both. So the hosts can follow in any order, and when all have, the old one is forgotten.
+//! Its key is on one host only, in `authority.pem`, and is needed for nothing but signing. It
+//! changes without a moment in which two hosts do not trust each other: the old key signs the new
+//! one as well (RFC 4210, section 4.4 calls that "new with old"), each certificate goes with that
+//! one, and those who have been asked again trust both. So the hosts can follow in any order, and
+//! when all have, the old one is forgotten.
 
 use super::credentials::{AUTHORITY, Credentials, HOST, Parsed, TRUST, pem_of, read_private, write_private};
 use rcgen::{
@@ -13,7 +16,8 @@ use rustls::pki_types::CertificateDer;
 use std::path::Path;
 use time::{Duration, OffsetDateTime};
 
-/// How long a host's certificate is good: an operator who renews in the spring has time until the next.
+/// How long a host's certificate is good: an operator who renews in the spring has time until the
+/// next.
 const HOST_LIFE: Duration = Duration::days(365);
 /// How long an authority is good.
 const AUTHORITY_LIFE: Duration = Duration::days(3650);
@@ -138,7 +142,8 @@ pub fn request(host: &str) -> Result<(KeyPair, String), String> {
     Ok((key, request))
 }
 
-/// Puts what a host has got into `directory`. The authorities first: those of before are among them until all hosts have the new one.
+/// Puts what a host has got into `directory`. The authorities first: those of before are among them
+/// until all hosts have the new one.
 pub fn settle(directory: &Path, key_pem: &str, answer: &Answer) -> Result<Credentials, String> {
     let credentials = Credentials::of(key_pem, answer.chain.clone(), answer.trust.clone())?;
     write_private(&directory.join(TRUST), &pem_of(&answer.trust))?;
@@ -146,7 +151,8 @@ pub fn settle(directory: &Path, key_pem: &str, answer: &Answer) -> Result<Creden
     Ok(credentials)
 }
 
-/// Ed25519 (RFC 8410): small certificates, so that a handshake fits in few packets, and no choice of curve or hash to get wrong.
+/// Ed25519 (RFC 8410): small certificates, so that a handshake fits in few packets, and no choice
+/// of curve or hash to get wrong.
 fn new_key() -> Result<KeyPair, String> {
     KeyPair::generate_for(&PKCS_ED25519).map_err(wrong)
 }

@@ -1,4 +1,5 @@
-//! What a host proves itself with, and by whom others must be vouched for: the files in the directory of `[cluster]`.
+//! What a host proves itself with, and by whom others must be vouched for: the files in the
+//! directory of `[cluster]`.
 //!
 //! | file | mode | on | what |
 //! |---|---|---|---|
@@ -7,8 +8,8 @@
 //! | `authority.pem` | 0600 | one host | the authority's private key and certificates |
 //! | `request.pem` | 0600 | a host that waits | the private key for which a certificate was asked |
 //!
-//! A file is replaced whole, by another that takes its name, so that nobody ever reads half of one; key and certificate are one file, so that they
-//! always fit.
+//! A file is replaced whole, by another that takes its name, so that nobody ever reads half of one;
+//! key and certificate are one file, so that they always fit.
 
 use control::config::DEFAULT_DIRECTORY;
 use rustls::pki_types::pem::{Error as Damage, PemObject as _};
@@ -126,7 +127,8 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Those made of a private key (PEM), and of the answer to a request: the certificates that go with the key, and the authorities.
+    /// Those made of a private key (PEM), and of the answer to a request: the certificates that go
+    /// with the key, and the authorities.
     pub fn of(
         key_pem: &str,
         chain: Vec<CertificateDer<'static>>,
@@ -197,7 +199,8 @@ pub fn option(directory: &Path) -> String {
     if directory == Path::new(DEFAULT_DIRECTORY) { String::new() } else { format!(" -d {}", directory.display()) }
 }
 
-/// The cryptography of all connections: ring's, given by name, so that no other can be picked up by chance.
+/// The cryptography of all connections: ring's, given by name, so that no other can be picked up by
+/// chance.
 pub fn provider() -> Arc<crypto::CryptoProvider> {
     Arc::new(crypto::ring::default_provider())
 }

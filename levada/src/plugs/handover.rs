@@ -1,9 +1,10 @@
 //! How VDE directories and the clients in them change hands: see `handover`.
 //!
-//! The directories, their locks and the sockets that listen are lent while the old process still serves them. When it has stopped, it hands
-//! over each client's stream and data socket, and [`Papers`] that say which is which. A client sees nothing of it: its stream stays open
-//! and its frames wait in the data socket. Who connects meanwhile waits in the listening socket; only who has connected just before and not
-//! asked for a plug yet is sent away.
+//! The directories, their locks and the sockets that listen are lent while the old process still
+//! serves them. When it has stopped, it hands over each client's stream and data socket, and
+//! [`Papers`] that say which is which. A client sees nothing of it: its stream stays open and its
+//! frames wait in the data socket. Who connects meanwhile waits in the listening socket; only who
+//! has connected just before and not asked for a plug yet is sent away.
 
 use super::papers::{ClientPaper, DirectoryPaper, Papers};
 use super::{Board, Client, PATIENCE, Place, Plugs};
@@ -16,11 +17,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 
-/// What another process goes on with: which directories and clients there are, and the clients' descriptors.
+/// What another process goes on with: which directories and clients there are, and the clients'
+/// descriptors.
 pub type Inventory = (Papers, Vec<OwnedFd>);
 
 impl Plugs {
-    /// Second descriptors of the directories and of what listens in them, as far as the process has any left.
+    /// Second descriptors of the directories and of what listens in them, as far as the process has
+    /// any left.
     #[must_use]
     pub fn lend(&self) -> Vec<OwnedFd> {
         let board = self.board();
@@ -28,8 +31,9 @@ impl Plugs {
         lent.filter_map(|fd| fd.try_clone_to_owned().ok()).collect()
     }
 
-    /// Stops serving clients, and says which there are, with second descriptors of theirs. What they do meanwhile waits.
-    /// The thread that serves them does it: who has asked is plugged in still, and it alone has the rights for that.
+    /// Stops serving clients, and says which there are, with second descriptors of theirs. What
+    /// they do meanwhile waits. The thread that serves them does it: who has asked is plugged in
+    /// still, and it alone has the rights for that.
     #[must_use]
     pub fn freeze(&self) -> Inventory {
         let (reply, answer) = sync_channel(1);
@@ -47,7 +51,8 @@ impl Plugs {
         self.board().is_frozen = false;
     }
 
-    /// Forgets the directories at these paths, which another process has taken over, with all their clients.
+    /// Forgets the directories at these paths, which another process has taken over, with all their
+    /// clients.
     pub fn leave(&self, paths: &[PathBuf]) {
         let mut board = self.board();
         // What is to be known of directories is the other process's affair now.
@@ -69,8 +74,8 @@ impl Plugs {
         inherited.map(|place| place.directory.path().to_owned()).collect()
     }
 
-    /// Takes over the inherited directories, which nobody else serves any more, and those of the clients whose plug there still is. To be
-    /// called when the plugs are joined.
+    /// Takes over the inherited directories, which nobody else serves any more, and those of the
+    /// clients whose plug there still is. To be called when the plugs are joined.
     pub fn take_over(&self, papers: &Papers, descriptors: Vec<OwnedFd>) {
         let mut board = self.board();
         let mut failures = Vec::new();

@@ -1,4 +1,5 @@
-//! Plugs with clients that speak the protocol, and without a worker: the orders to it are looked at.
+//! Plugs with clients that speak the protocol, and without a worker: the orders to it are looked
+//! at.
 
 use super::*;
 use crate::worker::Wake;

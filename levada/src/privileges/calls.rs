@@ -1,9 +1,9 @@
-//! Which system calls threads may make, as lists that add up ([`super::Duty`]). What is in none of them fails
-//! with EPERM.
+//! Which system calls threads may make, as lists that add up ([`super::Duty`]). What is in none of
+//! them fails with EPERM.
 //!
-//! Nothing here starts a program, follows or looks into a process, mounts, changes users, loads a module or
-//! touches the clock. Among what only the threads with capabilities have (`DEVICES`) are setns(2), ioctl(2),
-//! bpf(2), and sockets of any kind.
+//! Nothing here starts a program, follows or looks into a process, mounts, changes users, loads a
+//! module or touches the clock. Among what only the threads with capabilities have (`DEVICES`) are
+//! setns(2), ioctl(2), bpf(2), and sockets of any kind.
 
 use libc::c_long;
 use ports::seccomp::Rule::{Always, Where};
@@ -14,8 +14,8 @@ const WHOLE: u32 = u32::MAX;
 
 /// Memory that is no program.
 const DATA: &[Check] = &[Check { argument: 2, mask: libc::PROT_EXEC as u32, values: &[0] }];
-/// A thread of this process, in its namespaces. (A process of its own would need a program to be of use;
-/// clone3(2) is answered by ENOSYS.)
+/// A thread of this process, in its namespaces. (A process of its own would need a program to be of
+/// use; clone3(2) is answered by ENOSYS.)
 const THREAD: &[Check] = &[Check {
     argument: 0,
     mask: (libc::CLONE_THREAD
@@ -28,16 +28,16 @@ const THREAD: &[Check] = &[Check {
         | libc::CLONE_NEWCGROUP) as u32,
     values: &[libc::CLONE_THREAD as u32],
 }];
-/// `PR_SET_VMA` (linux/prctl.h): names for memory, which a newer malloc gives; the `libc` crate may have no
-/// name for it.
+/// `PR_SET_VMA` (linux/prctl.h): names for memory, which a newer malloc gives; the `libc` crate may
+/// have no name for it.
 const PR_SET_VMA: u32 = 0x5356_4d41;
 /// Names of threads and of memory; more it takes to start.
 const NAMES: &[Check] =
     &[Check { argument: 0, mask: WHOLE, values: &[libc::PR_SET_NAME as u32, libc::PR_GET_NAME as u32, PR_SET_VMA] }];
 /// Its own place in the scheduler: without a capability, one further behind.
 const SELF: &[Check] = &[Check { argument: 0, mask: WHOLE, values: &[0] }];
-/// Not to wait, and not to be inherited by programs: what the standard library asks by ioctl(2); and how much
-/// there is to be read.
+/// Not to wait, and not to be inherited by programs: what the standard library asks by ioctl(2);
+/// and how much there is to be read.
 const DESCRIPTORS: &[Check] =
     &[Check { argument: 1, mask: WHOLE, values: &[libc::FIONBIO as u32, libc::FIOCLEX as u32, libc::FIONREAD as u32] }];
 
@@ -114,14 +114,15 @@ pub const RUNTIME: &[Rule] = &[
     Always(libc::SYS_seccomp),
 ];
 
-/// How long to wait for a client: `SO_RCVTIMEO` and `SO_SNDTIMEO`, and no other option of any socket.
+/// How long to wait for a client: `SO_RCVTIMEO` and `SO_SNDTIMEO`, and no other option of any
+/// socket.
 const TIMES: &[Check] = &[
     Check { argument: 1, mask: WHOLE, values: &[libc::SOL_SOCKET as u32] },
     Check { argument: 2, mask: WHOLE, values: &[libc::SO_RCVTIMEO as u32, libc::SO_SNDTIMEO as u32] },
 ];
-/// `BPF_MAP_LOOKUP_ELEM` and `BPF_MAP_UPDATE_ELEM`: what shortcuts have taken is counted in a map, and one
-/// says whether they are on. They take no capability (Linux 5.19); what does (programs, links, new maps) is
-/// not among them.
+/// `BPF_MAP_LOOKUP_ELEM` and `BPF_MAP_UPDATE_ELEM`: what shortcuts have taken is counted in a map,
+/// and one says whether they are on. They take no capability (Linux 5.19); what does (programs,
+/// links, new maps) is not among them.
 const MAPS: &[Check] = &[Check { argument: 0, mask: WHOLE, values: &[1, 2] }];
 
 /// Answering those who connect.
@@ -232,10 +233,12 @@ pub const PLUGS: &[Rule] = &[
     Always(libc::SYS_statx),
 ];
 
-/// Calling guests of virtual machines: adding to an eventfd, which an asynchronous operation does without waiting.
+/// Calling guests of virtual machines: adding to an eventfd, which an asynchronous operation does
+/// without waiting.
 pub const CALLING: &[Rule] = &[Always(libc::SYS_io_submit), Always(libc::SYS_io_getevents)];
 
-/// What sessions of virtual machines take besides: what kind of descriptor it is that was sent, and putting one in another's place.
+/// What sessions of virtual machines take besides: what kind of descriptor it is that was sent, and
+/// putting one in another's place.
 pub const MACHINES: &[Rule] = &[
     Always(libc::SYS_readlinkat),
     #[cfg(target_arch = "x86_64")]
@@ -243,7 +246,8 @@ pub const MACHINES: &[Rule] = &[
     Always(libc::SYS_dup3),
 ];
 
-/// With which a C library may rename; the `libc` crate has no name for it where it has 38, its number on newer machines.
+/// With which a C library may rename; the `libc` crate has no name for it where it has 38, its
+/// number on newer machines.
 #[cfg(target_arch = "x86_64")]
 const RENAMEAT: c_long = libc::SYS_renameat;
 /// See above.

@@ -1,10 +1,13 @@
-//! The book: what a store has said, what this host is to say in it, and what follows from both. It does no I/O; `etcd` carries what it wants written.
+//! The book: what a store has said, what this host is to say in it, and what follows from both. It
+//! does no I/O; `etcd` carries what it wants written.
 //!
-//! - **An endpoint is where its key says.** Who has one in its configuration writes the key if nobody has; a key is changed and deleted only
-//!   as it was seen, by compare-and-swap. Of two hosts that claim one endpoint the first has it; the other is told, and has it as soon as the first lets
-//!   it go, or is away.
-//! - **Away is who has no `alive` key**: its daemon has ended, or has not reached the store for as long as its lease lasts. What is known of such a host stays
-//!   known: it may well be forwarding frames. Only a host that has the same endpoint in its own configuration takes it over.
+//! - **An endpoint is where its key says.** Who has one in its configuration writes the key if
+//!   nobody has; a key is changed and deleted only as it was seen, by compare-and-swap. Of two
+//!   hosts that claim one endpoint the first has it; the other is told, and has it as soon as the
+//!   first lets it go, or is away.
+//! - **Away is who has no `alive` key**: its daemon has ended, or has not reached the store for as
+//!   long as its lease lasts. What is known of such a host stays known: it may well be forwarding
+//!   frames. Only a host that has the same endpoint in its own configuration takes it over.
 //! - **What is wrong is refused by name**, and the rest is used.
 
 use super::entry::{Entry, Key};
@@ -16,8 +19,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Most endpoints that are kept: three times 1000 hosts with 20 each.
 pub const MOST_ENDPOINTS: usize = 1 << 16;
-/// Most other entries, of which a host has two. Apart from the endpoints, as these come first when everything is read: too many of them must not
-/// hide hosts.
+/// Most other entries, of which a host has two. Apart from the endpoints, as these come first when
+/// everything is read: too many of them must not hide hosts.
 pub const MOST_HOST_ENTRIES: usize = 1 << 13;
 /// Most refusals that are said; more are counted.
 pub const MOST_SAID: usize = 32;
@@ -144,7 +147,8 @@ impl Book {
         self.revision = self.revision.max(revision);
     }
 
-    /// A key has this value, written at a revision under a lease; it has been there since another revision, or this one.
+    /// A key has this value, written at a revision under a lease; it has been there since another
+    /// revision, or this one.
     pub fn put(&mut self, path: &str, value: &[u8], (since, revision): (i64, i64), lease: i64) {
         let key = match Key::read(&self.prefix, path) {
             Ok(key) => key,
@@ -216,7 +220,8 @@ impl Book {
         }
     }
 
-    /// What is to be written next, until nothing is. What became of it is to be told by [`Book::put`] and [`Book::delete`] first.
+    /// What is to be written next, until nothing is. What became of it is to be told by
+    /// [`Book::put`] and [`Book::delete`] first.
     pub fn next_write(&self) -> Option<Write> {
         if self.rival().is_some() || self.own.host.is_empty() {
             return None;

@@ -6,8 +6,8 @@
 //! | `/v1/host/HOST` | `address`: where its agents listen; `vtep`: its end of tunnels, if it has one | its daemon |
 //! | `/v1/endpoint/TENANT/MAC` | `host` that has it, `name`, `ip` | who has it; one key for each address, so it is in one place |
 //!
-//! Whatever stands there was perhaps written by hand or by a program that is wrong: it is read strictly, but for keys that a later program may have added
-//! to a value.
+//! Whatever stands there was perhaps written by hand or by a program that is wrong: it is read
+//! strictly, but for keys that a later program may have added to a value.
 
 use control::names;
 use datapath::wire::Mac;

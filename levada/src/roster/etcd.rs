@@ -1,12 +1,15 @@
-//! An etcd as the store: every host writes there who it is and what it has, and reads what the others have.
+//! An etcd as the store: every host writes there who it is and what it has, and reads what the
+//! others have.
 //!
-//! One thread beside all others has a *session* with one member of the etcd at a time: it reads everything, then watches from that revision on, keeps a
-//! lease, and writes what the `book` wants, each key only if it is as it was seen. Where the session ends, whatever the reason, the next one is with
-//! the next member, reads everything anew (so that a revision that was compacted away meanwhile is no case of its own), and reconciles. Until then what
-//! was known is true: nobody waits for an etcd.
+//! One thread beside all others has a *session* with one member of the etcd at a time: it reads
+//! everything, then watches from that revision on, keeps a lease, and writes what the `book` wants,
+//! each key only if it is as it was seen. Where the session ends, whatever the reason, the next one
+//! is with the next member, reads everything anew (so that a revision that was compacted away
+//! meanwhile is no case of its own), and reconciles. Until then what was known is true: nobody
+//! waits for an etcd.
 //!
-//! The lease is asked for again every third of its time. Who does not get it in time has a member that is dead, slow or without a leader: all of them
-//! end the session.
+//! The lease is asked for again every third of its time. Who does not get it in time has a member
+//! that is dead, slow or without a leader: all of them end the session.
 
 use super::book::{Book, If, Outcome, Own, Write};
 use super::entry::root;
@@ -27,7 +30,8 @@ use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 use tokio_rustls::TlsConnector;
 
-/// For how long a host counts as there after it was last heard of by the etcd. Longer than all waits below together.
+/// For how long a host counts as there after it was last heard of by the etcd. Longer than all
+/// waits below together.
 const TTL_S: i64 = 15;
 /// How often it is heard of.
 const KEEP: Duration = Duration::from_secs(TTL_S as u64 / 3);
@@ -60,7 +64,8 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 impl Etcd {
-    /// Begins, in a thread of its own. `changed` is called whenever there is something new; it may not block.
+    /// Begins, in a thread of its own. `changed` is called whenever there is something new; it may
+    /// not block.
     ///
     /// # Errors
     /// The system has no thread or descriptor left. Everything else is tried again and again.
@@ -211,7 +216,8 @@ impl Session {
                 },
                 event = events.next() => self.hear(&event?)?,
                 _ = keeping.tick() => if !keep(&mut gateway, self.lease).await? {
-                    // It has run out, perhaps while this machine slept: with another all is as before.
+                    // It has run out, perhaps while this machine slept: with another all is as
+                    // before.
                     self.borrow(&mut gateway).await?;
                 },
             }
@@ -356,7 +362,8 @@ pub async fn read(gateway: &mut Gateway, prefix: &str, own: Own, lease: i64) -> 
     Ok(book)
 }
 
-/// Writes something, and tells the book what became of it. False: somebody was first, and it is otherwise now.
+/// Writes something, and tells the book what became of it. False: somebody was first, and it is
+/// otherwise now.
 pub async fn write(
     gateway: &mut Gateway,
     prefix: &str,

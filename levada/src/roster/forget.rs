@@ -1,7 +1,9 @@
-//! Forgetting: what a host that is lost for good has left in the store is taken out, by an operator's command on any host (`levada cluster forget`).
+//! Forgetting: what a host that is lost for good has left in the store is taken out, by an
+//! operator's command on any host (`levada cluster forget`).
 //!
-//! It is what the host itself would do if it were told to leave ([`super::book`]), under one more condition: that its daemon is not there. The store holds
-//! each write to that, so a host that comes back in the very moment keeps what it has.
+//! It is what the host itself would do if it were told to leave ([`super::book`]), under one more
+//! condition: that its daemon is not there. The store holds each write to that, so a host that
+//! comes back in the very moment keeps what it has.
 
 use super::book::{If, Own};
 use super::entry::Key;
@@ -12,7 +14,8 @@ use control::config::{Etcd, EtcdUrl};
 /// Takes out everything of a host that is not there; the keys that are gone.
 ///
 /// # Errors
-/// Why not, in words: the host is there, or nobody of the etcd can be used. What is gone by then stays gone.
+/// Why not, in words: the host is there, or nobody of the etcd can be used. What is gone by then
+/// stays gone.
 pub fn forget(config: &Etcd, host: &str) -> Result<Vec<String>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot begin: {error}"))?;

@@ -1,5 +1,5 @@
-//! An etcd's JSON gateway (etcd documentation, "gRPC gateway"; etcd 3.4 and later): its calls over HTTP/1.1, with or without TLS. Keys and values are
-//! base64, numbers of 64 bits are text.
+//! An etcd's JSON gateway (etcd documentation, "gRPC gateway"; etcd 3.4 and later): its calls over
+//! HTTP/1.1, with or without TLS. Keys and values are base64, numbers of 64 bits are text.
 //!
 //! Every call has a time-out, every answer a bound.
 
@@ -25,9 +25,11 @@ use tokio_rustls::TlsConnector;
 
 /// How long a connection may take to come about: names, TCP and TLS.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How long an answer may take: etcd itself gives up after 7 s by default, which is longer than a lease should wait.
+/// How long an answer may take: etcd itself gives up after 7 s by default, which is longer than a
+/// lease should wait.
 const CALL: Duration = Duration::from_secs(3);
-/// Longest answer, in bytes, and longest line of a watch: a page of entries of the largest size is 6 MiB.
+/// Longest answer, in bytes, and longest line of a watch: a page of entries of the largest size is
+/// 6 MiB.
 const MOST_ANSWER: usize = 16 << 20;
 
 /// A connection to a member of an etcd.

@@ -1,4 +1,5 @@
-//! `levada show agents`: whom the agents of this daemon limit, by whom its own senders are limited, and who does not keep to it.
+//! `levada show agents`: whom the agents of this daemon limit, by whom its own senders are limited,
+//! and who does not keep to it.
 
 use super::columns;
 use crate::agents::report::{AgentReport, AgentsReply};

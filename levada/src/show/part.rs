@@ -1,5 +1,5 @@
-//! Parts of the report: what `levada show tenants` and the like print. As JSON, each is a list under the part's name, its items with the names of what
-//! they are in.
+//! Parts of the report: what `levada show tenants` and the like print. As JSON, each is a list
+//! under the part's name, its items with the names of what they are in.
 
 use super::{bytes, reasons, state};
 use crate::cli::What;
@@ -95,7 +95,8 @@ fn switch_rows(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// One direction of something with a share: of an endpoint, how long its frames waited too, and what it exchanged with neighbours.
+/// One direction of something with a share: of an endpoint, how long its frames waited too, and
+/// what it exchanged with neighbours.
 type Direction<'a> = (&'a SharedReport, Option<(&'a SojournReport, &'a LaneReport)>);
 
 fn share_rows<'a>(head: &str, shares: impl Iterator<Item = (String, [Direction<'a>; 2])>) -> Vec<Row> {

@@ -1,4 +1,5 @@
-//! The second step of a change: the list of edits that turns what the worker runs into what a plan says.
+//! The second step of a change: the list of edits that turns what the worker runs into what a plan
+//! says.
 
 use super::Site;
 use super::device::{Held, Kind, Place};
@@ -85,8 +86,8 @@ impl Site {
         switches.map(|id| Edit::Agent(id as usize, posts.remove(&id).map(Box::new))).collect()
     }
 
-    /// Gives each bond its policy: the switch has its members by then, and the worker their devices. Where there is and was none,
-    /// nothing is to be said.
+    /// Gives each bond its policy: the switch has its members by then, and the worker their
+    /// devices. Where there is and was none, nothing is to be said.
     fn bonds(&self, plan: &Plan) -> Vec<Edit> {
         let post = |switch: &SwitchPlan| {
             let bond = switch.bond.as_ref()?;

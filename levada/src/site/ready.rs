@@ -1,4 +1,5 @@
-//! The first step of a change: everything that a plan needs is opened and set up, while nothing else is touched; or all is as it was.
+//! The first step of a change: everything that a plan needs is opened and set up, while nothing
+//! else is touched; or all is as it was.
 
 use super::device::{Held, Key, Kind, Want, Wanted, wanted};
 use super::{PATIENCE, Site};
@@ -35,7 +36,8 @@ pub struct Ready {
 
 /// How a device that stays was set up otherwise.
 pub enum Altered {
-    /// Its number, as it was and as it is, its name, and a descriptor; none where it is lost, and will return as it is to be.
+    /// Its number, as it was and as it is, its name, and a descriptor; none where it is lost, and
+    /// will return as it is to be.
     Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: Option<OwnedFd> },
     /// A plug, as it was.
     Plug(PlugId, VdePlan),
@@ -44,8 +46,8 @@ pub enum Altered {
 }
 
 impl Site {
-    /// Opens what is new and sets up what changes. VDE directories that others keep from being opened are
-    /// dealt with as `otherwise` says.
+    /// Opens what is new and sets up what changes. VDE directories that others keep from being
+    /// opened are dealt with as `otherwise` says.
     pub(super) fn prepare(
         &self,
         plan: &Plan,
@@ -170,7 +172,8 @@ impl Site {
         Ok(())
     }
 
-    /// Closes the plugs that were opened and sets up devices as they were. Other devices are closed when they are dropped.
+    /// Closes the plugs that were opened and sets up devices as they were. Other devices are closed
+    /// when they are dropped.
     pub(super) fn undo(&self, ready: &Ready) {
         for fresh in &ready.fresh {
             match ready.devices.get(fresh.number) {

@@ -1,5 +1,6 @@
-//! The terminal of `levada top`: a screen of its own (ECMA-48, xterm's alternate screen), and keys that come at once and are not shown
-//! (termios(3)). However `top` ends, short of being killed, the terminal is as it was.
+//! The terminal of `levada top`: a screen of its own (ECMA-48, xterm's alternate screen), and keys
+//! that come at once and are not shown (termios(3)). However `top` ends, short of being killed, the
+//! terminal is as it was.
 
 use crate::os::Signals;
 use crate::{Failure, print};
@@ -8,7 +9,8 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 use std::io::{stdin, stdout};
 use std::time::Duration;
 
-/// Lines of a terminal that does not say its size: DEC's VT100, and the smallest that this is made for.
+/// Lines of a terminal that does not say its size: DEC's VT100, and the smallest that this is made
+/// for.
 pub(super) const LINES: u16 = 24;
 /// See [`LINES`].
 pub(super) const COLUMNS: u16 = 80;

@@ -1,5 +1,5 @@
-//! Traced frames as a capture file: pcapng (draft-ietf-opsawg-pcapng), which Wireshark, tshark and tcpdump read. What became of a frame and why
-//! is its comment.
+//! Traced frames as a capture file: pcapng (draft-ietf-opsawg-pcapng), which Wireshark, tshark and
+//! tcpdump read. What became of a frame and why is its comment.
 
 use super::Traced;
 use std::fmt::Write as _;
@@ -19,10 +19,12 @@ const RESOLUTION: u16 = 9;
 const NANOSECONDS: u8 = 9;
 /// Longest comment, in bytes: its length has 16 bits.
 const COMMENT_BYTES: usize = 60_000;
-/// Bytes of a frame that are kept: headers, and all of a frame of a 1500-byte MTU. Offloaded ones are cut.
+/// Bytes of a frame that are kept: headers, and all of a frame of a 1500-byte MTU. Offloaded ones
+/// are cut.
 pub const SNAP_BYTES: usize = 2048;
 
-/// Writes those of `frames` that have bytes. `epoch_unix_ns` is when their clock was zero. Says how many.
+/// Writes those of `frames` that have bytes. `epoch_unix_ns` is when their clock was zero. Says how
+/// many.
 ///
 /// # Errors
 /// `out` takes no more.

@@ -12,7 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The longest payload that is built: what fits into an IP packet behind the longest headers.
 const MOST_PAYLOAD: u32 = 65_535 - 60 - 60;
-/// The source address of a described frame from the uplink, where none is given: a locally administered one that nobody has declared.
+/// The source address of a described frame from the uplink, where none is given: a locally
+/// administered one that nobody has declared.
 const STRANGER: Mac = Mac([0x02, 0, 0, 0, 0xff, 0xfe]);
 
 /// A frame, described.
@@ -30,7 +31,8 @@ pub struct Described {
     /// Its destination: a MAC address, or the path of an endpoint that has declared one.
     #[serde(default)]
     pub to: Option<String>,
-    /// What is in it: `tcp`, `udp` or `icmp` and two addresses (with ports: `10.0.0.1:1000`), or `arp` and two addresses.
+    /// What is in it: `tcp`, `udp` or `icmp` and two addresses (with ports: `10.0.0.1:1000`), or
+    /// `arp` and two addresses.
     #[serde(default)]
     pub what: Vec<String>,
     /// Bytes of payload.

@@ -1,8 +1,10 @@
-//! The congestion agents of the worker's switches: one for each switch that a cluster has as a host.
+//! The congestion agents of the worker's switches: one for each switch that a cluster has as a
+//! host.
 //!
-//! A round asks an agent only where something has arrived since its last sample, or when its time has come; so a daemon at rest sleeps. What
-//! agents of switches in this daemon say to each other is handed over at once; what is for other daemons goes to `peers`, which does not
-//! make the worker wait.
+//! A round asks an agent only where something has arrived since its last sample, or when its time
+//! has come; so a daemon at rest sleeps. What agents of switches in this daemon say to each other
+//! is handed over at once; what is for other daemons goes to `peers`, which does not make the
+//! worker wait.
 
 use super::Worker;
 use crate::peers::Voice;
@@ -119,7 +121,8 @@ impl Worker {
         self.mail.voice = voice;
     }
 
-    /// Puts an agent at a switch, tells the one that is there what is so now, or takes it away with all its limits.
+    /// Puts an agent at a switch, tells the one that is there what is so now, or takes it away with
+    /// all its limits.
     pub(super) fn appoint(&mut self, index: usize, post: Option<Box<Post>>) -> Option<Box<Station>> {
         let now = self.outside.now;
         let unit = &mut self.units[index];

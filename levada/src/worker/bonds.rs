@@ -1,7 +1,8 @@
-//! The policies of the worker's bonds: what links do comes in, which members carry frames goes out to the switch.
+//! The policies of the worker's bonds: what links do comes in, which members carry frames goes out
+//! to the switch.
 //!
-//! A policy is asked only when a link has changed or its time has come. After a failover, what is behind the bond is announced over the
-//! member that is active now, some frames a round.
+//! A policy is asked only when a link has changed or its time has come. After a failover, what is
+//! behind the bond is announced over the member that is active now, some frames a round.
 
 use super::{Chore, Way, Worker};
 use crate::announce;
@@ -12,7 +13,8 @@ use datapath::units::Instant;
 
 /// Announcements in a round: some 20 us of the worker's time.
 const ANNOUNCED: usize = 16;
-/// Between one notice and the next, in nanoseconds: Linux's `peer_notif_delay` is `miimon` where nothing is said, whose default this is.
+/// Between one notice and the next, in nanoseconds: Linux's `peer_notif_delay` is `miimon` where
+/// nothing is said, whose default this is.
 const NOTICE_NS: u64 = control::bond::DEFAULT_MIIMON_NS;
 
 /// What a bond is to be.
@@ -68,7 +70,8 @@ impl Bonded {
 }
 
 impl Worker {
-    /// Gives a switch's bond its policy, or another, or takes it away. What is known of links stays known.
+    /// Gives a switch's bond its policy, or another, or takes it away. What is known of links stays
+    /// known.
     pub(super) fn bond(&mut self, index: usize, post: Option<Box<BondPost>>) {
         let now = self.outside.now;
         let Some(unit) = self.units.get_mut(index) else { return };
@@ -152,7 +155,8 @@ impl Worker {
         }
     }
 
-    /// Announces some of the addresses behind a bond, as if their owners did: reverse ARP from the endpoint's own port.
+    /// Announces some of the addresses behind a bond, as if their owners did: reverse ARP from the
+    /// endpoint's own port.
     fn announce_behind(&mut self, index: usize, now: Instant) {
         let unit = &mut self.units[index];
         let Some(notice) = unit.bond.as_mut().and_then(|bond| bond.notice.as_mut()) else { return };

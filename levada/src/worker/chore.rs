@@ -28,8 +28,8 @@ pub enum Chore {
         plan: Arc<Plan>,
         /// Numbers of those that are to be forgotten.
         gone: Vec<usize>,
-        /// New ones: their numbers, how they are opened again, and second handles on them; and such as are to be opened otherwise from now on,
-        /// without a handle.
+        /// New ones: their numbers, how they are opened again, and second handles on them; and such
+        /// as are to be opened otherwise from now on, without a handle.
         new: Vec<(usize, Reopen, Option<AnyPort>)>,
         /// Told when it is done.
         done: SyncSender<()>,
@@ -82,7 +82,8 @@ impl Worker {
         }
     }
 
-    /// Hands a chore to upkeep that must not be lost: where its queue is full, it is tried again later.
+    /// Hands a chore to upkeep that must not be lost: where its queue is full, it is tried again
+    /// later.
     pub(super) fn hand_over(&mut self, chore: Chore) {
         if let Err(TrySendError::Full(chore)) = self.chores.try_send(chore) {
             self.waiting.push(chore);

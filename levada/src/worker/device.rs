@@ -4,13 +4,14 @@ use datapath::program::PortId;
 use datapath::turns::{Cost, Spent};
 use ports::AnyPort;
 
-/// What is read at the first guess, in nanoseconds: a system call and the switch's own work (design: 1.7 to 2.8 us a small frame
-/// with both ways, a 64 KiB copy at 10 to 20 GB/s).
+/// What is read at the first guess, in nanoseconds: a system call and the switch's own work
+/// (design: 1.7 to 2.8 us a small frame with both ways, a 64 KiB copy at 10 to 20 GB/s).
 const READ: Cost = Cost::new(1_200, 80);
 /// What writing costs at the first guess: the receiver's network stack runs in the call.
 const WRITE: Cost = Cost::new(1_800, 100);
 
-/// What making a segment or a copy costs at the first guess: the switch's work, and a pass over the bytes.
+/// What making a segment or a copy costs at the first guess: the switch's work, and a pass over the
+/// bytes.
 const MAKE: Cost = Cost::new(200, 80);
 
 /// What this worker has measured that frames cost.

@@ -1,8 +1,8 @@
-//! Edits: what changes at the worker while it runs. They come as one list in one order and are done one after the other, a bounded time
-//! of each round, while frames go on.
+//! Edits: what changes at the worker while it runs. They come as one list in one order and are done
+//! one after the other, a bounded time of each round, while frames go on.
 //!
-//! Who makes the list has opened every device and made every switch in it before, and gets back what is no longer needed, so that
-//! the worker opens, closes, makes and frees nothing large.
+//! Who makes the list has opened every device and made every switch in it before, and gets back
+//! what is no longer needed, so that the worker opens, closes, makes and frees nothing large.
 
 use super::agents::Station;
 use super::bonds::BondPost;
@@ -22,7 +22,8 @@ pub enum Edit {
     Spin(bool),
     /// Other bounds of the frame memory.
     Memory(PoolLimits),
-    /// A switch is put in place of another, with nothing behind its ports: an empty one where a switch is taken away.
+    /// A switch is put in place of another, with nothing behind its ports: an empty one where a
+    /// switch is taken away.
     Switch(usize, Box<Switch>),
     /// A link is put in place between two ports, or taken away with what is on it.
     Cable(usize, Option<Box<Cable>>),
@@ -71,7 +72,8 @@ pub struct Edits {
 pub struct Edited {
     /// What is no longer needed.
     pub rest: Vec<Rest>,
-    /// The first thing that could not be done: a fault of who made the list. Everything else was done.
+    /// The first thing that could not be done: a fault of who made the list. Everything else was
+    /// done.
     pub failed: Option<String>,
 }
 
@@ -197,8 +199,8 @@ impl Worker {
         cable.map(|cable| Rest::Edit(Box::new(Edit::Cable(index, Some(cable)))))
     }
 
-    /// Whoever has this number's part of the time keeps it: parts are given before devices are opened, and
-    /// stay with a number whose device is made anew.
+    /// Whoever has this number's part of the time keeps it: parts are given before devices are
+    /// opened, and stay with a number whose device is made anew.
     fn put_device(&mut self, index: usize, mut device: Box<Device>) -> Result<Option<Rest>, String> {
         self.room_for(index);
         let before = self.clear_device(index);

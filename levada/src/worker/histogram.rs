@@ -1,7 +1,9 @@
-//! A histogram of durations with a bounded relative error, cheap enough to be fed at every turn of the loop.
+//! A histogram of durations with a bounded relative error, cheap enough to be fed at every turn of
+//! the loop.
 //!
-//! Buckets are log-linear: each power of two of nanoseconds is cut into eight, so that a percentile is at most an eighth too high (the idea
-//! of HdrHistogram). Counts never age; who wants a window takes the difference of two.
+//! Buckets are log-linear: each power of two of nanoseconds is cut into eight, so that a percentile
+//! is at most an eighth too high (the idea of HdrHistogram). Counts never age; who wants a window
+//! takes the difference of two.
 
 /// Buckets in each power of two, as a power of two.
 const FINE: u32 = 3;
@@ -35,7 +37,8 @@ impl Histogram {
         self.max
     }
 
-    /// The duration that `part` of a thousand durations do not exceed (rounded up to a bucket's end); 0 where there are none.
+    /// The duration that `part` of a thousand durations do not exceed (rounded up to a bucket's
+    /// end); 0 where there are none.
     #[must_use]
     pub fn permille(&self, part: u64) -> u64 {
         let total: u64 = self.counts.iter().sum();
@@ -55,7 +58,8 @@ impl Histogram {
     }
 }
 
-/// Below 2^FINE each nanosecond has its bucket; above, the first FINE bits behind the leading one choose it.
+/// Below 2^FINE each nanosecond has its bucket; above, the first FINE bits behind the leading one
+/// choose it.
 fn bucket(ns: u64) -> usize {
     let ns = ns.min((1 << (TOP + 1)) - 1);
     if ns < 1 << FINE {

@@ -8,10 +8,12 @@ use ports::Inherited;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::SyncSender;
 
-/// How long the old worker goes on sending what it holds before the new one starts, in nanoseconds: a queue under CoDel is about that long.
+/// How long the old worker goes on sending what it holds before the new one starts, in nanoseconds:
+/// a queue under CoDel is about that long.
 const DRAIN_NS: u64 = 5_000_000;
 
-/// How long what is held after a handover may still be sent, in nanoseconds: beyond it nobody waits for it any more.
+/// How long what is held after a handover may still be sent, in nanoseconds: beyond it nobody waits
+/// for it any more.
 const FINISH_NS: u64 = 200_000_000;
 
 /// Which devices' descriptors are wanted.
@@ -33,7 +35,8 @@ impl Worker {
         let ports = devices.skip(skip).take(take).filter_map(|(number, device)| Some((number, device.port.as_ref()?)));
         let ports = ports.filter(|(_, port)| which != Lent::MayWait || port.may_wait());
         let lent = ports.flat_map(|(number, port)| port.lent().into_iter().map(move |fd| (number, port, fd)));
-        // Out of descriptors: the new process opens what it does not get, and says so where it cannot.
+        // Out of descriptors: the new process opens what it does not get, and says so where it
+        // cannot.
         let lend = |(number, port, fd): (_, &AnyPort, BorrowedFd<'_>)| {
             Some((
                 number,
@@ -43,7 +46,8 @@ impl Worker {
         lent.filter_map(lend).collect()
     }
 
-    /// Goes on where another worker's switch number `switch` stood `away_ns` ago. To be called before [`Worker::run`].
+    /// Goes on where another worker's switch number `switch` stood `away_ns` ago. To be called
+    /// before [`Worker::run`].
     ///
     /// # Errors
     /// The state is of another version of the switch.
@@ -54,7 +58,8 @@ impl Worker {
         Ok(imported)
     }
 
-    /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it. True: end.
+    /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it.
+    /// True: end.
     pub(super) fn give_way(&mut self, reply: &SyncSender<Vec<State>>) -> bool {
         self.drain(DRAIN_NS);
         let now = self.outside.look();
@@ -78,7 +83,8 @@ impl Worker {
         }
     }
 
-    /// Makes a piece of what each port's frames are yet to be made into: nothing is read, so nobody's turn is longer than another's.
+    /// Makes a piece of what each port's frames are yet to be made into: nothing is read, so
+    /// nobody's turn is longer than another's.
     fn make_all(&mut self) {
         for unit in &mut self.units {
             for port in (0..unit.ways.len() as u32).map(PortId) {

@@ -1,7 +1,7 @@
 //! Orders: what other threads want of the worker, which it does between two rounds.
 //!
-//! None may take long: what does is done a part at a time, in as many orders ([`Order::Learned`]) or in as many rounds ([`Order::Snapshot`],
-//! [`Order::Edit`]).
+//! None may take long: what does is done a part at a time, in as many orders ([`Order::Learned`])
+//! or in as many rounds ([`Order::Snapshot`], [`Order::Edit`]).
 
 use super::agents::Reported;
 use super::edit::Edits;
@@ -98,7 +98,8 @@ pub enum Order {
         /// How.
         why: String,
     },
-    /// A device that was lost, or was yet to come, is open; or its port is to be replaced by another.
+    /// A device that was lost, or was yet to come, is open; or its port is to be replaced by
+    /// another.
     Restore {
         /// Its number.
         device: usize,
@@ -112,7 +113,8 @@ pub enum Order {
         /// How.
         link: LinkState,
     },
-    /// Send a device's port back, and have none until [`Order::Restore`]: it is about to be another.
+    /// Send a device's port back, and have none until [`Order::Restore`]: it is about to be
+    /// another.
     Take {
         /// Its number.
         device: usize,

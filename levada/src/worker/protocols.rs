@@ -1,8 +1,9 @@
-//! The protocols of the worker's switches: state machines that exchange control frames and change their switch.
+//! The protocols of the worker's switches: state machines that exchange control frames and change
+//! their switch.
 //!
-//! A round asks them all, once; each says cheaply that it has nothing to do, and when it will, so a daemon at rest
-//! sleeps. The congestion agent is one (`agents.rs`), which also has mail from other hosts; what is between them is
-//! carried before their commands are done.
+//! A round asks them all, once; each says cheaply that it has nothing to do, and when it will, so a
+//! daemon at rest sleeps. The congestion agent is one (`agents.rs`), which also has mail from other
+//! hosts; what is between them is carried before their commands are done.
 
 use super::Worker;
 use datapath::protocol::{Protocol, obey};

@@ -1,9 +1,11 @@
 //! Seats: who shares the worker's time, and for what it is charged.
 //!
-//! The tree of [`Turns`] has a leaf for what the worker does for itself (changes, numbers for who looks), which has a part of one in twenty however
-//! much there is to do, and a group for each switch. In that, the uplink's device is a leaf with half: through its one ring comes
-//! what is for all, so whoever of them is promised something needs it read. The other half is the tenants', by their shares of the link
-//! (`control/src/time.rs`), and in each tenant its ports', devices and ends of links alike.
+//! The tree of [`Turns`] has a leaf for what the worker does for itself (changes, numbers for who
+//! looks), which has a part of one in twenty however much there is to do, and a group for each
+//! switch. In that, the uplink's device is a leaf with half: through its one ring comes what is for
+//! all, so whoever of them is promised something needs it read. The other half is the tenants', by
+//! their shares of the link (`control/src/time.rs`), and in each tenant its ports', devices and
+//! ends of links alike.
 
 use super::Way;
 use datapath::link::Side;

@@ -1,8 +1,9 @@
 //! Shortage: who wanted more of the processor than there was.
 //!
-//! Once a second the worker looks whether it had time left. Where it had not, a tenant was *short* if there was hardly a moment at which nothing of it
-//! waited to be read or copied, while others had the processor. That is not the link's doing, and of nobody's guarantee on it: so
-//! it is counted apart, and said as what it is, with who used the time.
+//! Once a second the worker looks whether it had time left. Where it had not, a tenant was *short*
+//! if there was hardly a moment at which nothing of it waited to be read or copied, while others
+//! had the processor. That is not the link's doing, and of nobody's guarantee on it: so it is
+//! counted apart, and said as what it is, with who used the time.
 
 use super::{Chore, Worker};
 use datapath::program::TenantId;
@@ -11,7 +12,8 @@ use datapath::units::Instant;
 
 /// The worker had no time left if it was busy for so many thousandths.
 const BUSY: u64 = 900;
-/// Something of a tenant waited nearly always if it used or waited for so many thousandths of what all used,
+/// Something of a tenant waited nearly always if it used or waited for so many thousandths of what
+/// all used,
 const NEARLY_ALWAYS: u64 = 900;
 /// and of these it waited for so many.
 const WAITED: u64 = 50;

@@ -1,5 +1,6 @@
-//! What the worker shows of itself: plain numbers, copied between two rounds. Of many endpoints a part is copied in each round, so that no
-//! frame waits for all of them; up to a hundred or so are copied in one round, and so at one moment.
+//! What the worker shows of itself: plain numbers, copied between two rounds. Of many endpoints a
+//! part is copied in each round, so that no frame waits for all of them; up to a hundred or so are
+//! copied in one round, and so at one moment.
 
 use super::device::Use;
 use super::{Cable, Effort, Unit, Way, Worker};
@@ -20,7 +21,8 @@ use std::sync::mpsc::SyncSender;
 
 /// How long copying may take in a round, in nanoseconds: as edits.
 const ROUND_NS: u64 = 50_000;
-/// How many numbers of a kind are copied between two looks at the clock: of endpoints that nobody has looked at lately, some 10 us.
+/// How many numbers of a kind are copied between two looks at the clock: of endpoints that nobody
+/// has looked at lately, some 10 us.
 const STEP: usize = 8;
 
 /// All counters of a daemon at one moment.
@@ -36,7 +38,8 @@ pub struct Snapshot {
     pub own: Spent,
     /// Processor time of the worker's thread.
     pub cpu_ns: u64,
-    /// What the worker has measured a frame to cost in nanoseconds, read and written: 64 bytes, and 64 KiB.
+    /// What the worker has measured a frame to cost in nanoseconds, read and written: 64 bytes, and
+    /// 64 KiB.
     pub cost_ns: [u64; 2],
     /// Frames in memory.
     pub frames_in_use: usize,
@@ -75,7 +78,8 @@ pub struct SwitchNumbers {
     pub learned: usize,
     /// Endpoints whose queues have a discipline of their own.
     pub queues: Vec<(u32, Both<Option<QueueState>>)>,
-    /// Hosts to which the way is narrower than the uplink, and the longest packets to them in bytes, as routers have said.
+    /// Hosts to which the way is narrower than the uplink, and the longest packets to them in
+    /// bytes, as routers have said.
     pub narrow_paths: Vec<(IpAddr, u16)>,
 }
 

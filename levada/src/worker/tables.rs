@@ -1,10 +1,12 @@
-//! Learned addresses, copied a part at a time between two rounds, so that no frame waits for a whole table.
+//! Learned addresses, copied a part at a time between two rounds, so that no frame waits for a
+//! whole table.
 
 use super::Worker;
 use datapath::program::EndpointId;
 use datapath::switch::Learned;
 
-/// Addresses of one endpoint that are told at most, of those that it learned last: one with a flood of them takes no more.
+/// Addresses of one endpoint that are told at most, of those that it learned last: one with a flood
+/// of them takes no more.
 const ENDPOINT_ADDRESSES: usize = 256;
 /// Addresses after which a part ends: some ten microseconds.
 const PART_ADDRESSES: usize = 512;

@@ -1,4 +1,5 @@
-//! The worker with ports in memory: orders, losses, and that a flood does not keep a neighbour waiting.
+//! The worker with ports in memory: orders, losses, and that a flood does not keep a neighbour
+//! waiting.
 
 use super::*;
 use datapath::frame::PoolLimits;
@@ -14,7 +15,8 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Wall};
 
-/// A worker that runs, with one switch and an endpoint at each of its pairs, whose other ends these are.
+/// A worker that runs, with one switch and an endpoint at each of its pairs, whose other ends these
+/// are.
 struct Bed {
     thread: JoinHandle<()>,
     inbox: SyncSender<Order>,
@@ -262,14 +264,15 @@ fn learned_addresses_are_told_in_parts() {
     bed.stop();
 }
 
-/// So many frames of so many bytes, one after the other, each of which a port without offloads gets in pieces of `size`.
+/// So many frames of so many bytes, one after the other, each of which a port without offloads gets
+/// in pieces of `size`.
 fn offloaded(from: u8, to: Mac, payload: usize, size: u16, pool: &mut Pool) -> Option<Frame> {
     let ip = |n| std::net::Ipv4Addr::new(10, 0, 0, n);
     build::eth(mac(from), to).ipv4(ip(from), ip(200)).tcp(1, 2, 0).payload(vec![1; payload]).gso(size).frame(pool)
 }
 
-/// A worker that is driven by hand, whose switch has endpoints of two tenants: 0 and 1, whose port cannot cut, of the first; 2 and 3 of the
-/// second. Nobody empties what is sent to 1 and 3.
+/// A worker that is driven by hand, whose switch has endpoints of two tenants: 0 and 1, whose port
+/// cannot cut, of the first; 2 and 3 of the second. Nobody empties what is sent to 1 and 3.
 fn by_hand() -> (Worker, Vec<PairPort>, Receiver<Chore>) {
     let mut program = program(4);
     program.tenants.push(Tenant::default());
@@ -340,7 +343,8 @@ fn a_frame_of_thousands_of_segments_delays_a_neighbour_by_a_turn_and_is_charged_
     }
     // How many there are in a turn, the machine's speed says.
     assert!(frames > 100, "the segments go on meanwhile: {frames}");
-    // Ports without a descriptor are asked in each round, and pay for that alone, as the victim's neighbour does.
+    // Ports without a descriptor are asked in each round, and pay for that alone, as the victim's
+    // neighbour does.
     let [sender, receiver, asked] = [0, 1, 3].map(|port| worker.seats.spent(Way::Device(port)).used_ns);
     assert!(receiver < asked + sender / 2, "segments are their sender's: {sender}, {receiver} and {asked}");
 }

@@ -1,5 +1,6 @@
-//! Traces: while one is armed, the worker explains each frame before the switch gets it, and hands over those that its filter means. It
-//! ends by itself: after a number of frames, after a time, or when nobody listens any more. Nothing is explained while none is armed.
+//! Traces: while one is armed, the worker explains each frame before the switch gets it, and hands
+//! over those that its filter means. It ends by itself: after a number of frames, after a time, or
+//! when nobody listens any more. Nothing is explained while none is armed.
 
 use control::filter::Filter;
 use datapath::frame::{Frame, Pool};

@@ -1,8 +1,9 @@
 //! What the worker waits on: its ports, and a bell for other threads to ring.
 //!
-//! Ports are watched edge-triggered (epoll(7)): the worker is told once that frames have come, and keeps in mind itself which ports have some
-//! left. So a wait costs what is new, not what is busy. Waits are timed to the nanosecond (epoll_pwait2(2), Linux 5.11;
-//! rustix calls it only with its feature `linux_5_11`, and rounds up to milliseconds without).
+//! Ports are watched edge-triggered (epoll(7)): the worker is told once that frames have come, and
+//! keeps in mind itself which ports have some left. So a wait costs what is new, not what is busy.
+//! Waits are timed to the nanosecond (epoll_pwait2(2), Linux 5.11; rustix calls it only with its
+//! feature `linux_5_11`, and rounds up to milliseconds without).
 
 use datapath::units::Instant;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -63,8 +64,8 @@ impl Wake {
         Ok(())
     }
 
-    /// Waits until something happens, or for `timeout_ns` (`None`: for ever). Calls `ready` for each device that may have frames; says
-    /// whether the bell was rung.
+    /// Waits until something happens, or for `timeout_ns` (`None`: for ever). Calls `ready` for
+    /// each device that may have frames; says whether the bell was rung.
     pub fn wait(&self, timeout_ns: Option<u64>, mut ready: impl FnMut(usize)) -> bool {
         let timeout = timeout_ns.map(|ns| Timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
@@ -87,8 +88,9 @@ impl Wake {
     }
 }
 
-/// The worker's clock: nanoseconds since it was made (CLOCK_MONOTONIC). It is read for every frame that is written, hence not by way of the
-/// standard library, which checks more than is needed here.
+/// The worker's clock: nanoseconds since it was made (CLOCK_MONOTONIC). It is read for every frame
+/// that is written, hence not by way of the standard library, which checks more than is needed
+/// here.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(u64);
 

@@ -1,4 +1,5 @@
-//! Congestion agents of a running daemon whose switches are the hosts: a flood from one host is held there for the sake of another's guarantee.
+//! Congestion agents of a running daemon whose switches are the hosts: a flood from one host is
+//! held there for the sake of another's guarantee.
 
 use crate::testbed::{Bed, soon, turn};
 use serde_json::Value;

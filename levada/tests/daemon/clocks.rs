@@ -1,5 +1,5 @@
-//! A daemon is killed and started again where all clocks are an hour behind, and an hour ahead: the others heed what its agent says, guarantees
-//! return, and nothing stays limited.
+//! A daemon is killed and started again where all clocks are an hour behind, and an hour ahead: the
+//! others heed what its agent says, guarantees return, and nothing stays limited.
 
 use crate::fabric::{BLUE, Flood, Host, RED, THREE, has_its_guarantee, hosts, is_held, narrow, nobody_is_limited};
 use crate::testbed::{Daemon, soon, turn};
@@ -10,11 +10,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const HOUR: i64 = 3600;
-/// After how long one whose clock was set back is heard again (`agent/src/post.rs`), and how much longer it may take on a busy machine.
+/// After how long one whose clock was set back is heard again (`agent/src/post.rs`), and how much
+/// longer it may take on a busy machine.
 const HEARD_AFTER: Duration = Duration::from_secs(4);
 const BUSY: Duration = Duration::from_secs(6);
 
-/// What is linked before the C library's own, for a wall clock that is wrong: no namespace has one of its own.
+/// What is linked before the C library's own, for a wall clock that is wrong: no namespace has one
+/// of its own.
 const WALL_CLOCK: &str = "#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n\
     int clock_gettime(clockid_t id, struct timespec *at) {\n\
         int failed = syscall(SYS_clock_gettime, id, at);\n\

@@ -1,5 +1,6 @@
-//! What the simulator believes that a worker's operations cost, beside what a live one measures: the kernel's part is measured without a
-//! worker, the switch's is its instructions at the speed of here and now.
+//! What the simulator believes that a worker's operations cost, beside what a live one measures:
+//! the kernel's part is measured without a worker, the switch's is its instructions at the speed of
+//! here and now.
 
 use crate::testbed::{Bed, Daemon, turn};
 use datapath::frame::{Frame, Pool, PoolLimits};
@@ -43,11 +44,13 @@ const C_MAC: Mac = Mac([2, 0, 0, 0, 0, 3]);
 const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 const BEHIND_MAC: Mac = Mac([2, 0, 0, 0, 0, 4]);
 const UDP_PORT: u16 = 9;
-/// Payloads of datagrams, and the headers before them. Levada says what frames of 60 bytes and of 64 KiB cost.
+/// Payloads of datagrams, and the headers before them. Levada says what frames of 60 bytes and of
+/// 64 KiB cost.
 const PAYLOADS: [usize; 2] = [18, 60_000];
 const HEADERS: usize = 42;
 const SAID: [u64; 2] = [60, 65_536];
-/// Most rounds, and those after which it may be enough. A machine that others use is given several chances to be the same for both for a while.
+/// Most rounds, and those after which it may be enough. A machine that others use is given several
+/// chances to be the same for both for a while.
 const ROUNDS: (usize, usize) = (15, 3);
 /// What the simulator may be wrong by.
 const WRONG: f64 = 0.2;
@@ -96,7 +99,8 @@ impl Bare {
     fn costs_ns(&mut self, payload: usize) -> [f64; 2] {
         let frame = build::eth(BEHIND_MAC, C_MAC).ipv4(BEHIND, C).udp(1, UDP_PORT).payload(vec![0; payload]);
         let bytes = frame.bytes();
-        // As few at a time as a worker finds that keeps up; it asks for more, and is told that there are none.
+        // As few at a time as a worker finds that keeps up; it asks for more, and is told that
+        // there are none.
         let (burst, asked) = (4, 32);
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for _ in 0..200 {
@@ -127,7 +131,8 @@ fn cost(ns: [f64; 2]) -> Cost {
     Cost { each_ps: ((ns[0] - byte_ns * short) * 1e3) as u64, byte_ps: (byte_ns * 1e3) as u64 }
 }
 
-/// What a frame costs as the worker has measured it, and as the simulator would have it, in nanoseconds.
+/// What a frame costs as the worker has measured it, and as the simulator would have it, in
+/// nanoseconds.
 fn compare(daemon: &Daemon, bare: &mut Bare) -> [(f64, f64); 2] {
     let [short, long] = PAYLOADS.map(|payload| bare.costs_ns(payload));
     let costs = Costs::at(instruction_ns(), cost([short[0], long[0]]), cost([short[1], long[1]]));
@@ -139,7 +144,8 @@ fn compare(daemon: &Daemon, bare: &mut Bare) -> [(f64, f64); 2] {
     })
 }
 
-/// Sends datagrams of both lengths from a to b until it is told to stop, in bursts as they come from applications.
+/// Sends datagrams of both lengths from a to b until it is told to stop, in bursts as they come
+/// from applications.
 fn load(bed: &Bed, stop: &AtomicBool) -> io::Result<()> {
     let socket = bed.space("a").run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,5 @@
-//! What agents say arrives late and out of order: guarantees hold under a flood, and limits end after it.
+//! What agents say arrives late and out of order: guarantees hold under a flood, and limits end
+//! after it.
 
 use crate::fabric::{
     Again, BLUE, Flood, Host, RED, THREE, has_its_guarantee, hosts, is_held, narrow, nobody_is_limited,
@@ -17,7 +18,8 @@ const LATE: Duration = Duration::from_millis(10);
 /// Most datagrams that are under way.
 const MOST: usize = 4096;
 
-/// What a host says to another goes through an address of its own, where it is held back for a time that is drawn anew for each datagram.
+/// What a host says to another goes through an address of its own, where it is held back for a time
+/// that is drawn anew for each datagram.
 struct Relay {
     /// How many came by, and how many of them were overtaken by a later one.
     passed: Arc<AtomicU64>,

@@ -1,5 +1,5 @@
-//! Hosts around a fabric, with a daemon each, whose agents trust each other by certificates and speak over the network between them; and floods from
-//! one to another.
+//! Hosts around a fabric, with a daemon each, whose agents trust each other by certificates and
+//! speak over the network between them; and floods from one to another.
 
 use crate::testbed::{Bed, Daemon, soon};
 use serde_json::Value;
@@ -129,7 +129,8 @@ impl Host {
             && other["error_ago_ns"].as_u64().is_some_and(|ago| u128::from(ago) < since.elapsed().as_nanos())
     }
 
-    /// From now on, nothing that this host itself says reaches the other; what its endpoints say does.
+    /// From now on, nothing that this host itself says reaches the other; what its endpoints say
+    /// does.
     pub fn cut_off(&self, from: u8) {
         self.bed.ip("host", &format!("route add blackhole 192.0.2.{from}/32")).unwrap();
     }
@@ -139,7 +140,8 @@ impl Host {
     }
 }
 
-/// Hosts at a bridge, with certificates. The bridge is in the first's namespace `fabric`, and port `pN` leads to host N.
+/// Hosts at a bridge, with certificates. The bridge is in the first's namespace `fabric`, and port
+/// `pN` leads to host N.
 pub fn hosts<const N: usize>(places: &[Place]) -> [Host; N] {
     let hosts: [Host; N] = std::array::from_fn(|n| Host::new(n as u8 + 1, N as u8, places));
     let fabric = &hosts[0].bed;
@@ -159,7 +161,8 @@ pub fn hosts<const N: usize>(places: &[Place]) -> [Host; N] {
     hosts
 }
 
-/// The network's ports toward these hosts are as fast as their uplinks and hold 64 KiB; what is more is lost there.
+/// The network's ports toward these hosts are as fast as their uplinks and hold 64 KiB; what is
+/// more is lost there.
 pub fn narrow(hosts: &[Host], numbers: &[u8]) {
     for number in numbers {
         let queue = format!("qdisc add dev p{number} root tbf rate 20mbit burst 16k limit 64k");
@@ -216,7 +219,8 @@ impl Flood {
         let count = Arc::clone(&sent);
         let (mut begin, mut turns) = (Instant::now(), 0);
         let thread = Again::new(move || {
-            // By the clock, so that a busy machine makes it uneven and not slower; who was late for too long begins anew.
+            // By the clock, so that a busy machine makes it uneven and not slower; who was late for
+            // too long begins anew.
             let due = begin.elapsed().as_millis() as u32;
             if due - turns > LATE_MS {
                 (begin, turns) = (Instant::now(), 0);
@@ -294,7 +298,8 @@ pub fn nobody_is_limited(host: &Host) -> bool {
     host.agent()["limited"].as_array().is_some_and(Vec::is_empty)
 }
 
-/// Until red of the first host has in some second nearly all that the second host's sends, which is less than what it was promised.
+/// Until red of the first host has in some second nearly all that the second host's sends, which is
+/// less than what it was promised.
 pub fn has_its_guarantee(daemons: &[Daemon]) {
     let frames = |daemon: &Daemon, name: &str, direction: &str| {
         daemon.endpoint(name)[direction]["frames"].as_u64().unwrap_or_default()

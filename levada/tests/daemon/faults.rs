@@ -162,7 +162,8 @@ fn frames_lost_in_a_device_before_they_are_read_are_counted() {
     assert_eq!(drops, SENT - RING);
 }
 
-/// A network namespace without a name, as containers have them: that of a process, which ends when this is dropped.
+/// A network namespace without a name, as containers have them: that of a process, which ends when
+/// this is dropped.
 struct Contained(Child);
 
 impl Contained {
@@ -275,7 +276,8 @@ fn remains(bed: &Bed) -> [bool; 2] {
 fn what_a_watchdogs_signal_leaves_is_removed_by_the_next_start_and_by_clean() {
     let Some(_turn) = turn("what_a_watchdogs_signal_leaves_is_removed_by_the_next_start_and_by_clean") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
-    // First the one that systemd sends when the watchdog has waited long enough (WatchdogSignal=), then the one after that.
+    // First the one that systemd sends when the watchdog has waited long enough (WatchdogSignal=),
+    // then the one after that.
     for signal in [Signal::ABORT, Signal::KILL] {
         let die = || {
             let mut daemon = vde::start(&bed, vde::THREE);

@@ -1,4 +1,5 @@
-//! Agents on a flat network, without VLANs and tunnels, on a line that loses what is too much: a flood from another host is held there.
+//! Agents on a flat network, without VLANs and tunnels, on a line that loses what is too much: a
+//! flood from another host is held there.
 
 use crate::fabric::{BLUE, Flood, Host, RED, THREE, has_its_guarantee, hosts, is_held, narrow, nobody_is_limited};
 use crate::testbed::{soon, turn};

@@ -1,5 +1,6 @@
-//! Three hosts with a daemon each: what becomes of guarantees and limits when a daemon is killed, when two hosts cannot hear each other, when the
-//! receiver goes, and on a network that loses and doubles what they say while somebody else sends them garbage.
+//! Three hosts with a daemon each: what becomes of guarantees and limits when a daemon is killed,
+//! when two hosts cannot hear each other, when the receiver goes, and on a network that loses and
+//! doubles what they say while somebody else sends them garbage.
 
 use crate::fabric::{
     Again, BLUE, Flood, Host, RED, THREE, has_its_guarantee, hosts, is_held, mac, nobody_is_limited, said,
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant};
 const LOST: [u8; 2] = [1, 2];
 const DOUBLED: u8 = 3;
 
-/// The network loses three in ten of what agents say, and brings what is left twice. Which are lost is told by a byte of what is encrypted, and so
-/// by chance, as the kernel may have no action that drops.
+/// The network loses three in ten of what agents say, and brings what is left twice. Which are lost
+/// is told by a byte of what is encrypted, and so by chance, as the kernel may have no action that
+/// drops.
 fn distort(hosts: &[Host; 3]) {
     let tc = |arguments: &str| hosts[0].bed.tool("tc", "fabric", arguments).unwrap();
     hosts[0].bed.ip("fabric", "link add nowhere type bridge").unwrap();
@@ -37,7 +39,8 @@ fn distort(hosts: &[Host; 3]) {
     }
 }
 
-/// What tc counts of agents' datagrams at the ports: those that were lost, and those that were doubled.
+/// What tc counts of agents' datagrams at the ports: those that were lost, and those that were
+/// doubled.
 fn distorted(hosts: &[Host; 3]) -> (u64, u64) {
     let of = |prio: u8| {
         let count = |port: u8| {
@@ -52,7 +55,8 @@ fn distorted(hosts: &[Host; 3]) -> (u64, u64) {
     (LOST.map(of).iter().sum(), of(DOUBLED))
 }
 
-/// Datagrams of all lengths that mean nothing, one in each millisecond, from an address of the network itself to two of the agents.
+/// Datagrams of all lengths that mean nothing, one in each millisecond, from an address of the
+/// network itself to two of the agents.
 fn garbage(fabric: &Host) -> Again {
     fabric.bed.ip("fabric", "address add 192.0.2.9/24 dev br0").unwrap();
     let socket = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
@@ -95,7 +99,8 @@ fn guarantees_return_and_limits_end_when_daemons_die_and_hosts_are_cut_off() {
     soon("the flood is held by the new process", || is_held(&hosts[0], &hosts[2]));
     has_its_guarantee(&daemons);
 
-    // The two do not hear each other: the limit ends, and red keeps what it was promised all the same, by the receiver's own schedule.
+    // The two do not hear each other: the limit ends, and red keeps what it was promised all the
+    // same, by the receiver's own schedule.
     let cut = Instant::now();
     hosts[0].cut_off(3);
     hosts[2].cut_off(1);
@@ -107,7 +112,8 @@ fn guarantees_return_and_limits_end_when_daemons_die_and_hosts_are_cut_off() {
     soon("the flood is held again", || is_held(&hosts[0], &hosts[2]));
     has_its_guarantee(&daemons);
 
-    // The endpoint that the flood goes to leaves: what was asked for its sake ends, though the flood goes on.
+    // The endpoint that the flood goes to leaves: what was asked for its sake ends, though the
+    // flood goes on.
     let output = hosts[0].bed.run(&["del", "endpoint", "s1/blue/blue1"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     soon("nobody is limited for what is gone", || nobody_is_limited(&hosts[2]));
@@ -144,7 +150,8 @@ fn guarantees_hold_while_messages_are_lost_and_doubled_and_garbage_arrives() {
     assert!(lost > 10 && doubled > 10, "{lost} lost, {doubled} doubled: the network was in order");
 }
 
-/// What the first host's agent says of the flood that comes from the third: its host, and in what way it keeps to no limit.
+/// What the first host's agent says of the flood that comes from the third: its host, and in what
+/// way it keeps to no limit.
 fn named(hosts: &[Host; 3]) -> Option<(Value, Value)> {
     let limits = hosts[0].agent()["limits"].clone();
     let of_flood = limits.as_array()?.iter().find(|limit| limit["from"] == mac(BLUE, 3).as_str())?.clone();
@@ -155,7 +162,8 @@ fn named(hosts: &[Host; 3]) -> Option<(Value, Value)> {
 fn who_keeps_to_no_limit_is_named_and_takes_nothing_from_others() {
     let Some(_turn) = turn("who_keeps_to_no_limit_is_named_and_takes_nothing_from_others") else { return };
     let mut hosts: [Host; 3] = hosts(&THREE);
-    // The third host is a member, as the first one knows, but has no agent, so nobody holds what it sends.
+    // The third host is a member, as the first one knows, but has no agent, so nobody holds what it
+    // sends.
     let whole = hosts[2].text.clone();
     hosts[2].text = whole.split_once("[cluster]").unwrap().0.to_owned();
     let mut daemons = [0, 1, 2].map(|n: usize| hosts[n].start());

@@ -1,5 +1,5 @@
-//! `packet://` and `host://`: an operator's session over an interface that the switch takes, and guarantees behind it.
-//! A veth is the NIC, its other end a remote host on the wire.
+//! `packet://` and `host://`: an operator's session over an interface that the switch takes, and
+//! guarantees behind it. A veth is the NIC, its other end a remote host on the wire.
 
 use crate::testbed::{Bed, Daemon, soon, turn};
 use ports::packet::{Hooks, hooks, probe};
@@ -92,7 +92,8 @@ pub fn hooks_of(bed: &Bed) -> Hooks {
     bed.space("host").run(|| hooks(index)).unwrap().unwrap()
 }
 
-/// The interface is as it was: no program, no device of ours, not promiscuous, and its owner's address.
+/// The interface is as it was: no program, no device of ours, not promiscuous, and its owner's
+/// address.
 pub fn assert_given_back(bed: &Bed) {
     assert_eq!(hooks_of(bed), Hooks { ingress: 0, egress: 0 });
     let links = bed.ip("host", "-d link show").unwrap();
@@ -112,7 +113,8 @@ fn end(daemon: &mut Daemon, signal: Signal) {
     daemon.end(signal);
 }
 
-/// A session as an operator has it: a few bytes to the host and back every 20 ms, over one connection and as datagrams.
+/// A session as an operator has it: a few bytes to the host and back every 20 ms, over one
+/// connection and as datagrams.
 pub struct Session {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -203,7 +205,8 @@ impl Session {
         Session { stop, threads, tcp, udp }
     }
 
-    /// Waits until both were answered `count` times more, and tells the longest gaps since the last step.
+    /// Waits until both were answered `count` times more, and tells the longest gaps since the last
+    /// step.
     pub fn step(&self, what: &str, count: u64) -> [Duration; 2] {
         let counts = || [&self.tcp, &self.udp].map(|gaps| gaps.count.load(Ordering::Relaxed));
         let before = counts();
@@ -295,7 +298,8 @@ fn endpoints_and_the_host_have_their_guarantees_behind_a_taken_interface() {
     }
     let bed = bed();
     let daemon = bed.start(TAKEN);
-    // Of 40 Mbit/s 36 are promised; the rest is shared by the two tenants alike, and alike again by the endpoints of one.
+    // Of 40 Mbit/s 36 are promised; the rest is shared by the two tenants alike, and alike again by
+    // the endpoints of one.
     let expected = [("host", 8.0 + 2.0), ("a", 20.0 + 1.0), ("b", 8.0 + 1.0)];
     let stop = Arc::new(AtomicBool::new(false));
     let mut senders = Vec::new();
@@ -322,7 +326,8 @@ fn endpoints_and_the_host_have_their_guarantees_behind_a_taken_interface() {
         datagrams.map(|count| (count * WIRE * 8) as f64 / seconds / 1e6)
     };
     window(Duration::from_secs(1));
-    // Where others have the machine a window may show their doings; a switch that shares wrongly does so in each.
+    // Where others have the machine a window may show their doings; a switch that shares wrongly
+    // does so in each.
     let right = |got: &[f64; 3]| expected.iter().zip(got).all(|((_, right), got)| (got / right - 1.0).abs() < 0.05);
     let mut seen = Vec::new();
     while !seen.last().is_some_and(right) && seen.len() < 10 {

@@ -1,5 +1,6 @@
-//! A member of the cluster that lies: its agent asks for next to nothing, for an endpoint that it has and for one that another host has. The first
-//! is heeded, and concerns nobody else; the second is counted, shown, and nothing more.
+//! A member of the cluster that lies: its agent asks for next to nothing, for an endpoint that it
+//! has and for one that another host has. The first is heeded, and concerns nobody else; the second
+//! is counted, shown, and nothing more.
 
 use crate::fabric::{Arrivals, Flood, Host, Place, RED, hosts, limited, mac};
 use crate::testbed::{soon, turn};
@@ -21,7 +22,8 @@ fn a_member_that_lies_holds_back_only_what_is_sent_to_itself() {
     let Some(_turn) = turn("a_member_that_lies_holds_back_only_what_is_sent_to_itself") else { return };
     let mut hosts: [Host; 3] = hosts(&PLACES);
     let (honest, stolen) = (mac(RED, 1), mac(RED, 3));
-    // It has a link of next to nothing, says that the first host's endpoint is its own, and knows of no other place where that is.
+    // It has a link of next to nothing, says that the first host's endpoint is its own, and knows
+    // of no other place where that is.
     let liar = &mut hosts[2];
     liar.bed.add("claimed");
     let claim = format!(
@@ -31,7 +33,8 @@ fn a_member_that_lies_holds_back_only_what_is_sent_to_itself() {
     assert!(liar.text.contains(&known));
     liar.text = liar.text.replace(&known, "").replace("guarantee = \"14 Mbit/s\"\n", "");
     liar.text = liar.text.replace("20 Mbit/s", "500 kbit/s").replace("[cluster]\n", &format!("{claim}[cluster]\n"));
-    // The network keeps to the truth of where the endpoint is, and gives the liar a copy of all that goes there.
+    // The network keeps to the truth of where the endpoint is, and gives the liar a copy of all
+    // that goes there.
     let fabric = &hosts[0].bed;
     fabric.tool("bridge", "fabric", &format!("fdb replace {honest} dev p1 master static sticky")).unwrap();
     fabric.tool("tc", "fabric", "qdisc add dev p2 clsact").unwrap();

@@ -1,5 +1,6 @@
-//! Lines that change: interfaces whose owner gives them another MTU, address or speed while the switch uses them, and such as are taken
-//! and given back while it runs. Who has nothing to do with them loses nothing.
+//! Lines that change: interfaces whose owner gives them another MTU, address or speed while the
+//! switch uses them, and such as are taken and given back while it runs. Who has nothing to do with
+//! them loses nothing.
 
 use crate::interfaces::{B, NIC, REMOTE, TAKEN, assert_given_back, bed, hooks_of, ping, plug_in};
 use crate::management::Stream;

@@ -1,4 +1,5 @@
-//! The daemon in real network namespaces. Needs root and `/dev/net/tun`; says so and skips where it has not.
+//! The daemon in real network namespaces. Needs root and `/dev/net/tun`; says so and skips where it
+//! has not.
 
 mod agents;
 mod clocks;

@@ -1,4 +1,5 @@
-//! Changes of a running daemon: what does not change loses nothing, what is refused changes nothing, and who may ask.
+//! Changes of a running daemon: what does not change loses nothing, what is refused changes
+//! nothing, and who may ask.
 
 use crate::testbed::{Bed, Daemon, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
@@ -43,7 +44,8 @@ impl Stream {
                 loop {
                     match sink.recv(&mut bytes) {
                         Ok(_) => numbers.push(u64::from_le_bytes(bytes)),
-                        // A process that was stopped and goes on is interrupted (signal(7)), and a machine may stand still.
+                        // A process that was stopped and goes on is interrupted (signal(7)), and a
+                        // machine may stand still.
                         Err(_) if !stop.load(Ordering::Relaxed) => {}
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
                         Err(_) => return numbers,
@@ -423,7 +425,8 @@ fn others_may_look_if_they_are_in_the_group_and_change_nothing() {
     assert_eq!(revision(&bed), 1);
 }
 
-/// Links added at once, each with an endpoint at both ends: as many endpoints as taps would take half a minute to make.
+/// Links added at once, each with an endpoint at both ends: as many endpoints as taps would take
+/// half a minute to make.
 const MANY: usize = 500;
 
 /// The duration that 99 of 100 do not exceed, of those counted in `after` and not in `before`.
@@ -481,7 +484,8 @@ fn a_thousand_endpoints_come_and_go_and_a_stream_loses_nothing() {
     let lag = |from: &Value, to: &Value| p99(&from["loop_lag_buckets"], &to["loop_lag_buckets"]);
     let round = |from: &Value, to: &Value| p99(&from["round_buckets"], &to["round_buckets"]);
     let sent = stream.end();
-    // Shown with --nocapture: how late the loop was depends on the machine, whether frames were lost does not.
+    // Shown with --nocapture: how late the loop was depends on the machine, whether frames were
+    // lost does not.
     println!(
         "{} endpoints added: lag p99 {} us, round p99 {} us; removed: {} us, {} us; {sent} datagrams, none lost",
         2 * (MANY - 1),

@@ -1,5 +1,6 @@
-//! Two daemons on hosts of their own that know each other only by an etcd, which is on one of them: their tenants are joined by tunnels, and
-//! their agents speak over the same network. The etcd goes away and returns, and a daemon is killed. Needs Debian's `etcd-server` besides.
+//! Two daemons on hosts of their own that know each other only by an etcd, which is on one of them:
+//! their tenants are joined by tunnels, and their agents speak over the same network. The etcd goes
+//! away and returns, and a daemon is killed. Needs Debian's `etcd-server` besides.
 
 use crate::agents::Flood;
 use crate::privileges::assert_confined;
@@ -48,7 +49,8 @@ pub fn etcd(bed: &Bed, space: &str, address: &str, test: &str) -> Option<Etcd> {
     }
 }
 
-/// The host of `tunnels.rs`, which knows nobody by its file. The host's own traffic, which the store and the agents need, has its share.
+/// The host of `tunnels.rs`, which knows nobody by its file. The host's own traffic, which the
+/// store and the agents need, has its share.
 fn unacquainted(bed: &Bed, number: u8) -> String {
     let text = host(&number.to_string(), "0");
     let (text, _) = text.split_once("[[cluster.member]]").unwrap();
@@ -155,7 +157,8 @@ fn hosts_that_know_each_other_by_an_etcd_have_tunnels_and_hold_floods() {
     let Some(_store) = etcd(&one, "host", "192.0.2.1", TEST) else { return };
     soon("the store is there again", || is_store_there(&one) == Some(true) && is_store_there(&two) == Some(true));
 
-    // Who holds the flood is killed: the next process has its part from the store, and the tunnels and the limit with it.
+    // Who holds the flood is killed: the next process has its part from the store, and the tunnels
+    // and the limit with it.
     assert!(!second.end(Signal::KILL).success());
     second = start(&two, &texts[1], false);
     soon("the way is known to the next process", || knows_the_way(&two));

@@ -1,5 +1,6 @@
-//! An endpoint moves between two hosts while it receives a stream that is promised to it and others flood both hosts: its address, its guarantee
-//! and its limits follow. The hosts know each other by an etcd. Needs Debian's `etcd-server` besides.
+//! An endpoint moves between two hosts while it receives a stream that is promised to it and others
+//! flood both hosts: its address, its guarantee and its limits follow. The hosts know each other by
+//! an etcd. Needs Debian's `etcd-server` besides.
 
 use crate::fabric::{Arrivals, BLUE, Flood, Host, Place, RED, hosts, limited, mac, narrow, nobody_is_limited};
 use crate::members::etcd;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 /// Red's first endpoint is the one that moves.
 const PLACES: [Place; 6] = [(RED, 1), (RED, 2), (BLUE, 1), (BLUE, 2), (RED, 3), (BLUE, 4)];
 const STORE: &str = "192.0.2.9";
-/// How long a window is, and how many datagrams in it are 95 % of what is promised: 14 Mbit/s, 1470 bytes each on the wire.
+/// How long a window is, and how many datagrams in it are 95 % of what is promised: 14 Mbit/s, 1470
+/// bytes each on the wire.
 const WINDOW: Duration = Duration::from_millis(50);
 const ENOUGH: u64 = 14_000_000 / 8 / 20 * 95 / 100 / 1470;
 /// Within which time all follows, in two of three moves.
@@ -43,7 +45,8 @@ fn has_red1(host: &Host) -> bool {
     report.to_string().contains("\"red1\"")
 }
 
-/// Whether red's limit is asked for by host `there` and no longer by `gone`, and blue's flood is held toward the one and freed toward the other.
+/// Whether red's limit is asked for by host `there` and no longer by `gone`, and blue's flood is
+/// held toward the one and freed toward the other.
 fn limits_are(hosts: &[Host; 4], there: &Host, gone: &Host) -> bool {
     let (stream, flood) = (limited(&hosts[2]), limited(&hosts[3]));
     let asked_by = |limit: &Value, host: &Host| limit["host"] == format!("h{}", host.number);

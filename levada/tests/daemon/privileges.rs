@@ -1,5 +1,5 @@
-//! What each thread of a running daemon may do, as the kernel says it: capabilities(7) and seccomp(2) in
-//! /proc.
+//! What each thread of a running daemon may do, as the kernel says it: capabilities(7) and
+//! seccomp(2) in /proc.
 
 use crate::interfaces::{B, TAKEN, bed};
 use crate::testbed::{Bed, Daemon, soon, turn};
@@ -29,8 +29,8 @@ const DEVICES: u64 = NET_ADMIN | NET_RAW | SYS_ADMIN | PERFMON | BPF | DAC_OVERR
 /// What no thread has is gone for the process.
 const BOUNDS: u64 = DEVICES | CHOWN | SYS_NICE;
 
-/// By the thread's name: its capabilities, and how many filters its calls pass: one that all have, and for
-/// those without devices their own.
+/// By the thread's name: its capabilities, and how many filters its calls pass: one that all have,
+/// and for those without devices their own.
 const EXPECTED: [(&str, u64, u32); 20] = [
     ("levada", DAC_OVERRIDE, 1),
     ("levada-changes", DEVICES | CHOWN, 1),
@@ -138,7 +138,8 @@ fn each_thread_may_do_what_it_is_there_for() {
         daemon.log()
     );
     assert_confined(&daemon);
-    // All kinds of ports are used, and the control socket, for looking and for a change that opens a device.
+    // All kinds of ports are used, and the control socket, for looking and for a change that opens
+    // a device.
     let _echo = bed.echo("b", B);
     assert_eq!(bed.ask("a", B, 3), 3);
     let plugged = plug_in(&bed);

@@ -1,4 +1,5 @@
-//! Restarts under load: a connection survives with its data whole, and a takeover that fails leaves the old process at work.
+//! Restarts under load: a connection survives with its data whole, and a takeover that fails leaves
+//! the old process at work.
 
 use crate::interfaces::{REMOTE, Session, TAKEN, hooks_of};
 use crate::testbed::{Bed, Daemon, soon, turn};
@@ -18,7 +19,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 7008;
-/// Bytes written at a time; a few milliseconds apart, so that a transfer lasts as long as a test needs it.
+/// Bytes written at a time; a few milliseconds apart, so that a transfer lasts as long as a test
+/// needs it.
 const PIECE: usize = 64 << 10;
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -35,7 +37,8 @@ pub struct Transfer {
     receiver: JoinHandle<(u64, u64)>,
 }
 
-/// Bytes that differ from place to place, and a sum that notices any that is missing, changed or out of place (FNV-1a).
+/// Bytes that differ from place to place, and a sum that notices any that is missing, changed or
+/// out of place (FNV-1a).
 fn fold(sum: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
@@ -325,7 +328,8 @@ fn a_takeover_of_a_vde_directory_keeps_its_clients_plugged_in() {
 
 /// What `a` may send: a frame of 9000 bytes takes 3.6 s, of which a second may have been saved up.
 const TRICKLE: &str = "20 kbit/s";
-/// When such a frame is paid for at the earliest, less what the clocks differ by. A new burst would come at once.
+/// When such a frame is paid for at the earliest, less what the clocks differ by. A new burst would
+/// come at once.
 const PAID: Duration = Duration::from_millis(2300);
 
 #[test]
@@ -491,7 +495,8 @@ fn of_two_takeovers_at_once_at_most_one_succeeds_at_a_time() {
     let mut two: Vec<_> = (0..2).map(|_| bed.levada(&arguments).stderr(Stdio::null()).spawn().unwrap()).collect();
     assert!(old.wait().success());
     transfer.goes_on();
-    // Either the second is refused, or it comes later and takes over from the first, which then ends well.
+    // Either the second is refused, or it comes later and takes over from the first, which then
+    // ends well.
     let mut running = Vec::new();
     soon("one of them runs", || {
         running = two.iter_mut().map(|child| child.try_wait().unwrap().is_none()).collect::<Vec<_>>();
@@ -641,7 +646,8 @@ fn a_service_manager_is_told_and_keeps_the_devices() {
         let line = status.lines().find(|line| line.starts_with(key)).unwrap();
         u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap()
     };
-    // CHOWN, DAC_OVERRIDE, NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE, PERFMON, BPF (linux/capability.h).
+    // CHOWN, DAC_OVERRIDE, NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE, PERFMON, BPF
+    // (linux/capability.h).
     let kept = [0, 1, 12, 13, 21, 23, 38, 39].iter().fold(0, |set, bit| set | 1u64 << bit);
     for set in ["CapEff", "CapPrm", "CapBnd"] {
         assert_eq!(rights(set) & !kept, 0, "{set}");

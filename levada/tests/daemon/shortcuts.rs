@@ -1,5 +1,5 @@
-//! Shortcuts: frames between two `packet://` endpoints that the kernel takes past the switch. Each end of a veth is made by the test; the near
-//! ones are all in one namespace.
+//! Shortcuts: frames between two `packet://` endpoints that the kernel takes past the switch. Each
+//! end of a veth is made by the test; the near ones are all in one namespace.
 
 use crate::testbed::{Bed, Daemon, soon, turn};
 use datapath::frame::{Pool, PoolLimits};
@@ -99,7 +99,8 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// Numbered datagrams from `a` to `b`, in bursts, until it is ended: then none may be lost, and none come twice.
+/// Numbered datagrams from `a` to `b`, in bursts, until it is ended: then none may be lost, and
+/// none come twice.
 struct Stream {
     stop: Arc<AtomicBool>,
     sender: std::thread::JoinHandle<u64>,

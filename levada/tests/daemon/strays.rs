@@ -1,5 +1,5 @@
-//! TAP devices that somebody else has moved into a container, renamed or set down: they stay the daemon's,
-//! wherever they are.
+//! TAP devices that somebody else has moved into a container, renamed or set down: they stay the
+//! daemon's, wherever they are.
 
 use crate::restart::{Datagrams, Manager};
 use crate::testbed::{Bed, Daemon, soon, turn};
@@ -11,8 +11,8 @@ use std::process::{Child, Command};
 /// How many takeovers a device lives through.
 const TAKEOVERS: usize = 20;
 
-/// A switch whose endpoint `a` has a device that is to be moved; `OF-A` is what more there is of it. Rings
-/// have room for a slow machine.
+/// A switch whose endpoint `a` has a device that is to be moved; `OF-A` is what more there is of
+/// it. Rings have room for a slow machine.
 const TEXT: &str = r#"
 [daemon]
 name = "NAME"
@@ -45,8 +45,8 @@ fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Moves `a`'s device from where it was made (`None`: the daemon's own namespace) into a namespace, renames
-/// it and sets it up there, as a container's manager does.
+/// Moves `a`'s device from where it was made (`None`: the daemon's own namespace) into a namespace,
+/// renames it and sets it up there, as a container's manager does.
 fn move_away(bed: &Bed, from: Option<&str>, to: &str) {
     let name = bed.name("").trim_end_matches('-').to_owned();
     let words = format!("link set dev {name} netns {} name eth0", bed.name(to));
@@ -150,8 +150,8 @@ fn changes_and_looks_follow_a_tap_wherever_it_is() {
     let link = || bed.ip("a", "link show dev eth0").unwrap();
     assert!(link().contains("mtu 1400") && link().contains("qlen 77"), "{}", link());
     assert!(bed.ip("a", "address show dev eth0").unwrap().contains("10.7.9.9/32"));
-    // Set down by who has it: a takeover leaves it so, and brings to the file's words what is the device's
-    // own.
+    // Set down by who has it: a takeover leaves it so, and brings to the file's words what is the
+    // device's own.
     bed.ip("a", "link set dev eth0 down").unwrap();
     soon("it is shown", || daemon.endpoint("a")["state"] == "down");
     let next = bed.take_over(&text);
@@ -176,7 +176,8 @@ fn changes_and_looks_follow_a_tap_wherever_it_is() {
     assert!(bed.ip("home", &format!("address show dev {name}")).unwrap().contains("10.7.0.1/24"));
     assert_eq!(bed.ask("home", B, 3), 3);
     drop(echo);
-    // Where the configuration has the namespace that somebody moved it to, it is taken over from there, too.
+    // Where the configuration has the namespace that somebody moved it to, it is taken over from
+    // there, too.
     move_away(&bed, Some("home"), "a");
     let first = index(&bed, "a");
     let other = text.replace("NS-home", "NS-a").replace("tap://NAME", "tap://eth0");

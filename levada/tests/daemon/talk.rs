@@ -1,5 +1,6 @@
-//! What the agents of hosts say to each other passes when the link is full of what a guest and the host itself send, and when the host's own queue is
-//! full of what arrives. The test speaks in place of the agents, at their address and port.
+//! What the agents of hosts say to each other passes when the link is full of what a guest and the
+//! host itself send, and when the host's own queue is full of what arrives. The test speaks in
+//! place of the agents, at their address and port.
 
 use crate::testbed::{Bed, PATIENCE, turn};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -8,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A host whose interface is taken; nobody has given its endpoint a guarantee, and the guest has nearly all of the link.
+/// A host whose interface is taken; nobody has given its endpoint a guarantee, and the guest has
+/// nearly all of the link.
 const HOST: &str = r#"
 [daemon]
 name = "NAME"
@@ -49,7 +51,8 @@ const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const AGENTS: u16 = 7370;
 const OTHER: u16 = 7369;
-/// Messages of one look, and between two of them: 70 kbit/s, a third of what the agents may use of this link.
+/// Messages of one look, and between two of them: 70 kbit/s, a third of what the agents may use of
+/// this link.
 const MESSAGES: u8 = 100;
 const BETWEEN: Duration = Duration::from_millis(20);
 

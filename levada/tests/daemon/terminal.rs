@@ -27,7 +27,8 @@ impl Pty {
     fn new(lines: u16, columns: u16) -> Pty {
         let (mut near, mut far) = (0, 0);
         let nothing = std::ptr::null_mut();
-        // SAFETY: openpty writes two descriptors to the addresses given, and takes null for a name, modes and a size that nobody asks for.
+        // SAFETY: openpty writes two descriptors to the addresses given, and takes null for a name,
+        // modes and a size that nobody asks for.
         let made = unsafe { libc::openpty(&raw mut near, &raw mut far, nothing, nothing.cast(), nothing.cast()) };
         assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
         // SAFETY: the call above has just made them, and nobody else has them.

@@ -1,4 +1,5 @@
-//! Namespaces, a running daemon, and datagrams between endpoints. Everything made here is gone when its guard is dropped, also in a panic.
+//! Namespaces, a running daemon, and datagrams between endpoints. Everything made here is gone when
+//! its guard is dropped, also in a panic.
 
 use ports::netns::Netns;
 use rustix::process::Signal;
@@ -21,7 +22,8 @@ const ECHO_PORT: u16 = 7007;
 /// Held by the test that runs: one at a time, so that they do not take each other's processor.
 pub type Turn = MutexGuard<'static, ()>;
 
-/// Waits for the test's turn. `None` where devices and namespaces cannot be made: says that `test` is skipped, and why.
+/// Waits for the test's turn. `None` where devices and namespaces cannot be made: says that `test`
+/// is skipped, and why.
 pub fn turn(test: &str) -> Option<Turn> {
     static TURN: Mutex<()> = Mutex::new(());
     let why = if !rustix::process::geteuid().is_root() {
@@ -175,7 +177,8 @@ impl Bed {
         Echo(Some(stop), Some(thread))
     }
 
-    /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back within a second each.
+    /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back within
+    /// a second each.
     pub fn ask(&self, space: &str, to: Ipv4Addr, count: usize) -> usize {
         let socket = self.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();

@@ -175,7 +175,8 @@ fn hosts_meet_over_links_and_tenants_stay_apart() {
     let uplink = &report["switches"][0]["uplink"];
     assert_eq!(uplink["egress"]["rate_bps"], 80_000_000u64, "the link is slower than the uplink");
     assert_eq!(uplink["egress"]["met"], true);
-    // An offloaded frame on the link would not be told from a tagged one by its length, so only the least is certain.
+    // An offloaded frame on the link would not be told from a tagged one by its length, so only the
+    // least is certain.
     assert!(uplink["egress"]["wire_bytes"].as_u64().unwrap() >= 20 * 84, "{uplink}");
     assert!(report["links"][0]["a"]["frames"].as_u64().unwrap() >= 21);
     assert!(report["links"][1]["b"]["frames"].as_u64().unwrap() >= 21);
@@ -215,8 +216,8 @@ fn it_runs_without_root_in_namespaces_of_its_own() {
         space = bed.name("b"),
         file = file.display(),
     );
-    // Root of a user namespace has no privilege outside it, whoever made it. That it is root here as well only opens /dev/net/tun where
-    // the system keeps that to root.
+    // Root of a user namespace has no privilege outside it, whoever made it. That it is root here
+    // as well only opens /dev/net/tun where the system keeps that to root.
     let mut command = std::process::Command::new("unshare");
     command.args(["-Urmn", "sh", "-c", &script, env!("CARGO_BIN_EXE_levada")]);
     let output = command.env("LEVADA_RUN_DIR", bed.directory.join("run")).output().unwrap();

@@ -1,4 +1,5 @@
-//! Tenants on two hosts, joined by tunnels over a network between them: two daemons, and a daemon and Linux's vxlan device.
+//! Tenants on two hosts, joined by tunnels over a network between them: two daemons, and a daemon
+//! and Linux's vxlan device.
 
 use crate::restart::Transfer;
 use crate::testbed::{Bed, Daemon, soon, turn};
@@ -296,7 +297,8 @@ fn a_connection_in_a_tunnel_survives_takeovers() {
     }
     transfer.goes_on();
     transfer.end();
-    // What came while one went and the other came was kept, or lost on the way to it; none of it was strange to a process.
+    // What came while one went and the other came was kept, or lost on the way to it; none of it
+    // was strange to a process.
     for daemon in [&first, &second] {
         assert_eq!(drops(daemon, "unknown-vtep") + drops(daemon, "bad-vni") + drops(daemon, "malformed"), 0);
     }

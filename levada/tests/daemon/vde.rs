@@ -1,4 +1,5 @@
-//! VDE directories with the programs of vde2, which are used as they are; and with clients that die, lie or shout.
+//! VDE directories with the programs of vde2, which are used as they are; and with clients that
+//! die, lie or shout.
 
 use crate::testbed::{Bed, Daemon, Turn, soon, turn};
 use crate::traffic::{A, B};
@@ -52,7 +53,8 @@ impl Drop for Running {
     }
 }
 
-/// Endpoints a (plug 1), b (plug 2) and c (plug 3) of one directory; `EXTRA-x` stands for further keys.
+/// Endpoints a (plug 1), b (plug 2) and c (plug 3) of one directory; `EXTRA-x` stands for further
+/// keys.
 pub const THREE: &str = r#"
 [daemon]
 name = "NAME"
@@ -277,7 +279,8 @@ fn what_a_group_member_leaves_in_a_directory_costs_its_ports_only() {
     let y = Ipv4Addr::new(10, 8, 0, 2);
     let ctl = directory(&bed).join("ctl");
     let oops = directory(&bed).join("oops");
-    // A file beside what is left after an end and after a kill, and one in the place of the control socket.
+    // A file beside what is left after an end and after a kill, and one in the place of the control
+    // socket.
     for (signal, file) in [(Signal::TERM, &oops), (Signal::KILL, &oops), (Signal::TERM, &ctl)] {
         let mut daemon = start(&bed, &text);
         if *file == oops {

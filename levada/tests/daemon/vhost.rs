@@ -1,4 +1,5 @@
-//! Virtual machines by vhost-user, played by a front end in memory; and front ends that die, lie or shout.
+//! Virtual machines by vhost-user, played by a front end in memory; and front ends that die, lie or
+//! shout.
 
 use crate::testbed::{Bed, Daemon, soon, turn};
 use ports::vhost::feature;

@@ -1,13 +1,17 @@
-//! UDP traffic for the lab, faster than a system call for each datagram. Both ends stop by themselves and print one JSON object.
+//! UDP traffic for the lab, faster than a system call for each datagram. Both ends stop by
+//! themselves and print one JSON object.
 //!
 //!     blast send --to ADDR:PORT [--from ADDR] --length BYTES [--gso SEGMENT] --rate BIT/S|max --seconds N [--flows N] [--row MS]
 //!     blast sink --port P --seconds N [--on ADDR] [--row MS]
 //!
-//! `send` sends messages of `--length` bytes of UDP payload. With `--gso` each message goes out as datagrams of SEGMENT bytes that the
-//! kernel treats as one frame for as long as it can (UDP_SEGMENT, udp(7)). `--rate` counts payload (`k`, `M` and `G` may follow the number);
-//! flows differ in their source port and take turns. `sink` counts what arrives, and `send` what went out, in rows of 100 ms, or of `--row`, from its
-//! start. Both say when that was (`began_ns`, since 1970), so that what two of them saw can be compared. Datagrams of 16 bytes or more say when they
-//! were sent, so that `sink` also tells what of each of the sender's rows has arrived (`sent`), however late.
+//! `send` sends messages of `--length` bytes of UDP payload. With `--gso` each message goes out as
+//! datagrams of SEGMENT bytes that the kernel treats as one frame for as long as it can
+//! (UDP_SEGMENT, udp(7)). `--rate` counts payload (`k`, `M` and `G` may follow the number); flows
+//! differ in their source port and take turns. `sink` counts what arrives, and `send` what went
+//! out, in rows of 100 ms, or of `--row`, from its start. Both say when that was (`began_ns`, since
+//! 1970), so that what two of them saw can be compared. Datagrams of 16 bytes or more say when they
+//! were sent, so that `sink` also tells what of each of the sender's rows has arrived (`sent`),
+//! however late.
 
 mod receive;
 mod transmit;
@@ -51,7 +55,8 @@ struct Sinking {
     row: Duration,
 }
 
-/// How a datagram begins that says in the next 8 bytes how many nanoseconds after its sender's start it was sent.
+/// How a datagram begins that says in the next 8 bytes how many nanoseconds after its sender's
+/// start it was sent.
 const STAMP: [u8; 8] = *b"levblast";
 /// Bytes of both.
 const STAMP_BYTES: usize = 16;

@@ -1,4 +1,5 @@
-//! Counting what arrives. The kernel may hand over datagrams of one flow joined to one message (UDP_GRO, udp(7)) and says then how long each is.
+//! Counting what arrives. The kernel may hand over datagrams of one flow joined to one message
+//! (UDP_GRO, udp(7)) and says then how long each is.
 
 use std::io;
 use std::mem::zeroed;
@@ -14,7 +15,8 @@ const BATCH: usize = 64;
 const MESSAGE_BYTES: usize = 1 << 16;
 /// Room for the one control message that is asked for: a header of 16 bytes and an int.
 const CONTROL_BYTES: usize = 64;
-/// How long a call waits for a first message: a fraction of a usual row. What comes is put in the row of the time when it came.
+/// How long a call waits for a first message: a fraction of a usual row. What comes is put in the
+/// row of the time when it came.
 const WAIT: Duration = Duration::from_millis(20);
 /// Bytes that the socket may hold: 50 ms of 100 000 small datagrams, each charged at about 1 KiB.
 const SOCKET_BYTES: libc::c_int = 8 << 20;
@@ -95,7 +97,8 @@ fn set(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value: libc:
 fn socket_drops(socket: &UdpSocket) -> io::Result<u32> {
     let mut numbers = [0u32; 9];
     let mut bytes = size_of_val(&numbers) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes, which is the array's size; the socket is open.
+    // SAFETY: the kernel writes at most `bytes` bytes, which is the array's size; the socket is
+    // open.
     let got = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -141,8 +144,9 @@ impl Batch {
             header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
             self.headers.push(header);
         }
-        // SAFETY: each of the BATCH headers points to one iovec and to data and control bytes of the sizes they say, which outlive the
-        // call and which nothing else touches during it; there is no time-out to point to.
+        // SAFETY: each of the BATCH headers points to one iovec and to data and control bytes of
+        // the sizes they say, which outlive the call and which nothing else touches during it;
+        // there is no time-out to point to.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

@@ -14,9 +14,11 @@ use crate::{LONGEST_MESSAGE, STAMP, STAMP_BYTES, Sending, wall_ns};
 
 /// Messages in one system call at most.
 const BATCH: usize = 64;
-/// Time that a batch may stand for: short against the 100 ms rows of the sink, long against a system call.
+/// Time that a batch may stand for: short against the 100 ms rows of the sink, long against a
+/// system call.
 const BATCH_TIME: Duration = Duration::from_micros(200);
-/// Time behind schedule that is made good; more, after a stall, is forgone rather than sent as a burst.
+/// Time behind schedule that is made good; more, after a stall, is forgone rather than sent as a
+/// burst.
 const MOST_BEHIND: Duration = Duration::from_millis(10);
 /// A socket that takes nothing for so long does not keep the tool from ending.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);

@@ -1,9 +1,11 @@
-//! Programs of a few instructions each, held at their hooks by links: bpf(2), `linux/bpf.h`, and Documentation/bpf/ on TCX (Linux 6.6).
+//! Programs of a few instructions each, held at their hooks by links: bpf(2), `linux/bpf.h`, and
+//! Documentation/bpf/ on TCX (Linux 6.6).
 //!
-//! They are assembled by hand and loaded by plain system calls: nothing needs a compiler on the user's machine, and a library for some
-//! instructions would be larger than what it replaces. The three that make an interface the switch's alone are here; those of shortcuts are
-//! in `shortcut/`, and that of tunnels in `tunnel.rs`. A link is a descriptor: when its last copy is closed, be it by kill -9, the kernel
-//! takes the program off its hook.
+//! They are assembled by hand and loaded by plain system calls: nothing needs a compiler on the
+//! user's machine, and a library for some instructions would be larger than what it replaces. The
+//! three that make an interface the switch's alone are here; those of shortcuts are in `shortcut/`,
+//! and that of tunnels in `tunnel.rs`. A link is a descriptor: when its last copy is closed, be it
+//! by kill -9, the kernel takes the program off its hook.
 
 use std::ffi::{c_int, c_long};
 use std::io;
@@ -74,7 +76,8 @@ pub(super) const fn set(to: u8, value: i32) -> Instruction {
     op(MOVE, to, 0, 0, value)
 }
 
-/// At the interface's ingress: what carries our mark goes on, without it; all else is dropped. The packet socket has read it before.
+/// At the interface's ingress: what carries our mark goes on, without it; all else is dropped. The
+/// packet socket has read it before.
 fn only_marked() -> Vec<Instruction> {
     vec![
         op(LOAD_WORD, 2, 1, SKB_MARK, 0),
@@ -93,7 +96,8 @@ fn redirect_to(to: i32) -> Vec<Instruction> {
     vec![set(1, to), set(2, 0), op(CALL, 0, 0, 0, REDIRECT), op(EXIT, 0, 0, 0, 0)]
 }
 
-/// At the ingress of the host's device: what the switch writes into it enters the host through the interface `to`, with our mark.
+/// At the ingress of the host's device: what the switch writes into it enters the host through the
+/// interface `to`, with our mark.
 fn mark_and_enter(to: i32) -> Vec<Instruction> {
     let mut program = vec![set(2, MARK as i32), op(STORE_WORD, 1, 2, SKB_MARK, 0)];
     program.extend([set(1, to), set(2, TO_INGRESS), op(CALL, 0, 0, 0, REDIRECT), op(EXIT, 0, 0, 0, 0)]);
@@ -105,17 +109,19 @@ fn mark_and_enter(to: i32) -> Vec<Instruction> {
 pub(super) struct Links([OwnedFd; 3]);
 
 impl Links {
-    /// Attaches the programs, in the calling thread's namespace: from then on the host reaches `interface` through `device` only. The way
-    /// out comes before the way in is closed.
+    /// Attaches the programs, in the calling thread's namespace: from then on the host reaches
+    /// `interface` through `device` only. The way out comes before the way in is closed.
     pub fn attach(interface: i32, device: i32) -> io::Result<Links> {
         let enter = link(&mark_and_enter(interface), device, Hook::Ingress, 0)?;
         let leave = link(&redirect_to(device), interface, Hook::Egress, 0)?;
-        // Others' programs at this hook are for the host, so they see only what the switch lets through.
+        // Others' programs at this hook are for the host, so they see only what the switch lets
+        // through.
         let guard = link(&only_marked(), interface, Hook::Ingress, BEFORE)?;
         Ok(Links([guard, leave, enter]))
     }
 
-    /// Those of an earlier process, which are among what is at the hooks; `None` where one is missing.
+    /// Those of an earlier process, which are among what is at the hooks; `None` where one is
+    /// missing.
     pub fn inherit(at: &AtHooks, survey: &Survey) -> Option<Links> {
         let [guard, leave, enter] = &at.0;
         Some(Links([survey.link(guard)?, survey.link(leave)?, survey.link(enter)?]))
@@ -126,7 +132,8 @@ impl Links {
         self.0.iter().map(AsFd::as_fd)
     }
 
-    /// Whether all are still at their hooks: a link whose interface was deleted stays open, attached to nothing.
+    /// Whether all are still at their hooks: a link whose interface was deleted stays open,
+    /// attached to nothing.
     pub fn hold(&self) -> bool {
         self.0.iter().all(holds)
     }
@@ -213,9 +220,11 @@ struct Query {
 }
 
 /// # Safety
-/// `T` must be the layout of `command`'s attributes, and what it points to must be valid for what the command does with it.
+/// `T` must be the layout of `command`'s attributes, and what it points to must be valid for what
+/// the command does with it.
 pub(super) unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> io::Result<c_long> {
-    // SAFETY: the kernel reads and writes at most size_of::<T>() bytes of the attributes; the rest is the caller's promise.
+    // SAFETY: the kernel reads and writes at most size_of::<T>() bytes of the attributes; the rest
+    // is the caller's promise.
     let result = unsafe {
         let at: *mut T = attributes;
         libc::syscall(libc::SYS_bpf, command, at, mem::size_of::<T>())
@@ -232,7 +241,8 @@ pub(super) unsafe fn bpf_fd<T>(command: c_int, attributes: &mut T) -> io::Result
 
 /// Hands a program to the kernel, which looks through it.
 pub(super) fn load(program: &[Instruction], kind: Kind) -> io::Result<OwnedFd> {
-    // No helper that is used is kept to programs under the GPL, so this project's own licence can be told.
+    // No helper that is used is kept to programs under the GPL, so this project's own licence can
+    // be told.
     let licence = c"Apache-2.0";
     let mut load = Load {
         kind: kind as u32,
@@ -246,7 +256,8 @@ pub(super) fn load(program: &[Instruction], kind: Kind) -> io::Result<OwnedFd> {
         flags: 0,
         name: *b"levada\0\0\0\0\0\0\0\0\0\0",
     };
-    // SAFETY: `Load` is BPF_PROG_LOAD's layout; program and licence outlive the call, and the kernel only reads them.
+    // SAFETY: `Load` is BPF_PROG_LOAD's layout; program and licence outlive the call, and the
+    // kernel only reads them.
     unsafe { bpf_fd(BPF_PROG_LOAD, &mut load) }
 }
 
@@ -254,7 +265,8 @@ fn link(program: &[Instruction], interface: i32, hook: Hook, flags: u32) -> io::
     attach(&load(program, Kind::SchedCls)?, interface, hook, flags)
 }
 
-/// Attaches a program that is loaded, in the calling thread's namespace. The link holds the program.
+/// Attaches a program that is loaded, in the calling thread's namespace. The link holds the
+/// program.
 pub(super) fn attach(program: &OwnedFd, interface: i32, hook: Hook, flags: u32) -> io::Result<OwnedFd> {
     let mut create = Create {
         program: program.as_raw_fd() as u32,
@@ -287,12 +299,14 @@ fn inspect(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     let at: *mut LinkInfo = &mut info;
     let len = mem::size_of::<LinkInfo>() as u32;
     let mut get = GetInfo { fd: link.as_raw_fd() as u32, len, info: at as u64 };
-    // SAFETY: `GetInfo` is the command's layout; the kernel writes at most `len` bytes into `info`, which outlives the call.
+    // SAFETY: `GetInfo` is the command's layout; the kernel writes at most `len` bytes into `info`,
+    // which outlives the call.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut get) }?;
     Ok(info)
 }
 
-/// The ids of the links at a hook of the interface with this index, in the calling thread's namespace.
+/// The ids of the links at a hook of the interface with this index, in the calling thread's
+/// namespace.
 fn links_at(interface: u32, hook: Hook) -> io::Result<Vec<u32>> {
     // The kernel tells of links only to who asks for programs too.
     let (mut programs, mut links) = ([0u32; MOST_PROGRAMS], [0u32; MOST_PROGRAMS]);
@@ -304,7 +318,8 @@ fn links_at(interface: u32, hook: Hook) -> io::Result<Vec<u32>> {
         links: links.as_mut_ptr() as u64,
         ..Query::default()
     };
-    // SAFETY: `Query` is BPF_PROG_QUERY's layout to its end; it points to two arrays of `count` numbers, which outlive the call.
+    // SAFETY: `Query` is BPF_PROG_QUERY's layout to its end; it points to two arrays of `count`
+    // numbers, which outlive the call.
     unsafe { bpf(BPF_PROG_QUERY, &mut query) }?;
     // A program that is there without a link has the id 0.
     Ok(links.into_iter().take(query.count as usize).filter(|id| *id != 0).collect())
@@ -319,14 +334,16 @@ pub struct Hooks {
     pub egress: u32,
 }
 
-/// Asks for the programs at the hooks of the interface with this index, in the calling thread's namespace.
+/// Asks for the programs at the hooks of the interface with this index, in the calling thread's
+/// namespace.
 ///
 /// # Errors
 /// There is no such interface, the kernel is older than 6.6, or the process may not ask.
 pub fn hooks(interface: u32) -> io::Result<Hooks> {
     let count = |hook: Hook| -> io::Result<u32> {
         let mut query = Query { interface, hook: hook as u32, ..Query::default() };
-        // SAFETY: `Query` is BPF_PROG_QUERY's layout to its end; it points to nothing, so that the kernel only counts.
+        // SAFETY: `Query` is BPF_PROG_QUERY's layout to its end; it points to nothing, so that the
+        // kernel only counts.
         unsafe { bpf(BPF_PROG_QUERY, &mut query) }?;
         Ok(query.count)
     };

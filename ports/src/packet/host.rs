@@ -1,7 +1,8 @@
-//! `host://NAME`: the host's own traffic over an interface that the switch has taken, as a port of the switch.
+//! `host://NAME`: the host's own traffic over an interface that the switch has taken, as a port of
+//! the switch.
 //!
-//! The port is a TAP device, and three programs bend the host's ways through it (`bpf.rs`). The interface keeps its name, addresses and
-//! routes, and the host's programs notice nothing:
+//! The port is a TAP device, and three programs bend the host's ways through it (`bpf.rs`). The
+//! interface keeps its name, addresses and routes, and the host's programs notice nothing:
 //!
 //! | at | a frame | goes |
 //! |---|---|---|
@@ -9,9 +10,11 @@
 //! | the interface's egress | that the host sends | to the TAP, where the switch reads it |
 //! | the TAP's ingress | that the switch writes for the host | into the interface's ingress, marked, where it passes |
 //!
-//! What the switch itself sends over the interface passes by its egress hook, or through a program before (`tunnel.rs`). The programs are held by descriptors and the TAP is not
-//! persistent: when the process ends, however it ends, the host uses the interface as before. When only the TAP goes, reading it says
-//! so, and closing the port takes the programs away, so that the host is cut off for a moment at most.
+//! What the switch itself sends over the interface passes by its egress hook, or through a program
+//! before (`tunnel.rs`). The programs are held by descriptors and the TAP is not persistent: when
+//! the process ends, however it ends, the host uses the interface as before. When only the TAP
+//! goes, reading it says so, and closing the port takes the programs away, so that the host is cut
+//! off for a moment at most.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -72,7 +75,8 @@ pub fn probe() -> Result<(), String> {
 }
 
 impl Host {
-    /// Bends the host's traffic over the interface through the new port. Open the interface itself before.
+    /// Bends the host's traffic over the interface through the new port. Open the interface itself
+    /// before.
     ///
     /// # Errors
     /// See [`OpenError`]. What was changed is undone.
@@ -80,8 +84,8 @@ impl Host {
         Host::open_among(options, &Survey::default())
     }
 
-    /// As [`Host::open`]. Where the `survey` has what an earlier process did so with, the port goes on with that: at no time does the host
-    /// go another way.
+    /// As [`Host::open`]. Where the `survey` has what an earlier process did so with, the port goes
+    /// on with that: at no time does the host go another way.
     ///
     /// # Errors
     /// As [`Host::open`].
@@ -104,7 +108,8 @@ impl Host {
         Ok(Host { links: Arc::new(links), tap, place, pinned, link })
     }
 
-    /// Whether it was inherited and is still as another process left it: [`Host::settle`] is to be called when that process has ended.
+    /// Whether it was inherited and is still as another process left it: [`Host::settle`] is to be
+    /// called when that process has ended.
     #[must_use]
     pub fn is_adopted(&self) -> bool {
         self.tap.is_adopted()

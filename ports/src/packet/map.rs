@@ -1,7 +1,8 @@
 //! Maps: what BPF programs share with each other and with this process (bpf(2), `linux/bpf.h`).
 //!
-//! Keys and values are bytes in the machine's order, of a length that is fixed when the map is made. A map of a kind that is kept for each
-//! processor has as many values under a key as processors are possible: a program sees that of the one it runs on.
+//! Keys and values are bytes in the machine's order, of a length that is fixed when the map is
+//! made. A map of a kind that is kept for each processor has as many values under a key as
+//! processors are possible: a program sees that of the one it runs on.
 
 use std::ffi::c_int;
 use std::fs;
@@ -63,7 +64,8 @@ struct Entry {
 }
 
 impl Map {
-    /// A map for `most` entries of so many bytes; those of values are a multiple of 8 where there is one for each processor.
+    /// A map for `most` entries of so many bytes; those of values are a multiple of 8 where there
+    /// is one for each processor.
     pub fn new(kind: Kind, key: usize, value: usize, most: u32) -> io::Result<Map> {
         let is_hash = matches!(kind, Kind::Hash | Kind::PerCpuHash);
         let copies = if matches!(kind, Kind::PerCpuHash | Kind::PerCpuArray) { possible_processors()? } else { 1 };
@@ -130,13 +132,15 @@ impl Map {
             value: if values.is_empty() { 0 } else { values.as_mut_ptr() as u64 },
             flags: 0,
         };
-        // SAFETY: `Entry` is the commands' layout. The kernel reads as many bytes of the key as the map was made with, which are checked
-        // above, and reads or writes a value for each possible processor, for which the callers have room.
+        // SAFETY: `Entry` is the commands' layout. The kernel reads as many bytes of the key as the
+        // map was made with, which are checked above, and reads or writes a value for each possible
+        // processor, for which the callers have room.
         unsafe { bpf(command, &mut entry) }.map(drop)
     }
 }
 
-/// As many processors as there can ever be, or more: what the kernel writes when it is asked for the values of all.
+/// As many processors as there can ever be, or more: what the kernel writes when it is asked for
+/// the values of all.
 fn possible_processors() -> io::Result<usize> {
     let text = fs::read_to_string(POSSIBLE)?;
     let wrong = || io::Error::other(format!("{POSSIBLE} says {text:?}"));

@@ -1,16 +1,19 @@
-//! `packet://NAME`: an interface that exists, a NIC or a veth, as a port. `host://NAME`: the host's own traffic over it.
+//! `packet://NAME`: an interface that exists, a NIC or a veth, as a port. `host://NAME`: the host's
+//! own traffic over it.
 //!
-//! Frames are read and written through an AF_PACKET socket (packet(7)) behind a virtio header ([`crate::vnet`]), so that offloaded frames
-//! cross whole in both directions. A frame is read with recvmsg(2) straight into a buffer of the pool: the kernel queues references, so it
-//! is copied once. (A ring shared with the kernel, PACKET_RX_RING, is slower even where frames are sent straight from it:
-//! `docs/decisions/016-no-ring-shared-with-the-kernel.md` has the figures.) Sending passes the host's
-//! queueing discipline
-//! (PACKET_QDISC_BYPASS), but for what the switch has put into tunnels (`tunnel.rs`); what the host itself sends is not read back
+//! Frames are read and written through an AF_PACKET socket (packet(7)) behind a virtio header
+//! ([`crate::vnet`]), so that offloaded frames cross whole in both directions. A frame is read with
+//! recvmsg(2) straight into a buffer of the pool: the kernel queues references, so it is copied
+//! once. (A ring shared with the kernel, PACKET_RX_RING, is slower even where frames are sent
+//! straight from it: `docs/decisions/016-no-ring-shared-with-the-kernel.md` has the figures.)
+//! Sending passes the host's queueing discipline (PACKET_QDISC_BYPASS), but for what the switch has
+//! put into tunnels (`tunnel.rs`); what the host itself sends is not read back
 //! (PACKET_IGNORE_OUTGOING).
 //!
-//! *Shared*: the host goes on using the interface past the switch, and frames to the interface's own address are left to it.
-//! *Exclusive*: all of the host's traffic passes the switch as well, through [`Host`]; `host.rs` says how. The interface's addresses,
-//! routes and name stay as they are in both, and the kernel undoes everything when the process dies.
+//! *Shared*: the host goes on using the interface past the switch, and frames to the interface's
+//! own address are left to it. *Exclusive*: all of the host's traffic passes the switch as well,
+//! through [`Host`]; `host.rs` says how. The interface's addresses, routes and name stay as they
+//! are in both, and the kernel undoes everything when the process dies.
 
 mod bpf;
 mod host;
@@ -44,9 +47,11 @@ pub use host::{Host, HostOptions, probe};
 pub use shortcut::{Shortcuts, Way, takes};
 pub(crate) use socket::socket_on;
 
-/// Kernel memory of the longest frame, headers and bookkeeping included, in bytes: what `room` counts in.
+/// Kernel memory of the longest frame, headers and bookkeeping included, in bytes: what `room`
+/// counts in.
 const LONGEST_FRAME_MEMORY: usize = 68 << 10;
-/// Frames of 64 KiB that may wait where nothing is said: 17 MiB. Of 1500 bytes about 7000 have room.
+/// Frames of 64 KiB that may wait where nothing is said: 17 MiB. Of 1500 bytes about 7000 have
+/// room.
 pub const DEFAULT_ROOM: u32 = 256;
 /// Memory of frames that the device has taken and not sent yet, in bytes.
 const SEND_ROOM: usize = 16 << 20;
@@ -67,7 +72,8 @@ pub struct PacketOptions {
     pub netns: Option<Netns>,
     /// Frames of 64 KiB that may wait to be read; `None` for [`DEFAULT_ROOM`].
     pub room: Option<u32>,
-    /// Whether the host's traffic passes the switch too. If not, frames to the interface's own address are left to the host.
+    /// Whether the host's traffic passes the switch too. If not, frames to the interface's own
+    /// address are left to the host.
     pub is_exclusive: bool,
 }
 
@@ -165,7 +171,8 @@ struct Drops {
 }
 
 impl Packet {
-    /// Begins to use an interface. Its own configuration stays, but for large receive offload, which is set off.
+    /// Begins to use an interface. Its own configuration stays, but for large receive offload,
+    /// which is set off.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -173,8 +180,8 @@ impl Packet {
         Packet::open_among(options, &Survey::default())
     }
 
-    /// As [`Packet::open`]. Where the `survey` has an earlier process's socket on the interface, the port goes on with that: no frame comes
-    /// twice, and none is missing.
+    /// As [`Packet::open`]. Where the `survey` has an earlier process's socket on the interface,
+    /// the port goes on with that: no frame comes twice, and none is missing.
     ///
     /// # Errors
     /// As [`Packet::open`].
@@ -204,7 +211,8 @@ impl Packet {
         })
     }
 
-    /// Whether it was inherited and is still as another process left it: [`Packet::settle`] is to be called when that process has ended.
+    /// Whether it was inherited and is still as another process left it: [`Packet::settle`] is to
+    /// be called when that process has ended.
     #[must_use]
     pub fn is_adopted(&self) -> bool {
         self.is_adopted
@@ -241,7 +249,8 @@ impl Packet {
         let Some(frame) = pool.alloc(MAX_FRAME).or_else(|| pool.alloc(SMALL - HEADROOM)) else {
             return Ok(None);
         };
-        // In one piece with its header, which is taken off again: cheaper for the kernel than a vector of two.
+        // In one piece with its header, which is taken off again: cheaper for the kernel than a
+        // vector of two.
         pool.push_front(&frame, HEADER_BYTES);
         let read = match socket::read(self.socket.as_fd(), pool.bytes_mut(&frame)) {
             Ok(read) if !read.is_cut => read,
@@ -249,7 +258,8 @@ impl Packet {
                 pool.free(frame);
                 return match failed.err() {
                     Some(Errno::AGAIN | Errno::INTR) => Ok(None),
-                    // Longer than the buffer, or segmented in a way that the header has no word for: it is consumed.
+                    // Longer than the buffer, or segmented in a way that the header has no word
+                    // for: it is consumed.
                     None | Some(Errno::INVAL) => {
                         self.drops.cut.fetch_add(1, Ordering::Relaxed);
                         Ok(Some(None))
@@ -273,7 +283,8 @@ impl Packet {
     }
 
     fn diagnose(&self, errno: Errno) -> PortError {
-        // The socket says ENETDOWN once, both when the interface is set down and when it is deleted.
+        // The socket says ENETDOWN once, both when the interface is set down and when it is
+        // deleted.
         if socket::is_bound(self.socket.as_fd()) { PortError::Io(errno.into()) } else { self.deleted() }
     }
 
@@ -342,7 +353,8 @@ fn within<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, 
     }
 }
 
-/// What has become of an interface: an error where it is to be opened anew, `None` where the kernel is busy. It may have another name by now.
+/// What has become of an interface: an error where it is to be opened anew, `None` where the kernel
+/// is busy. It may have another name by now.
 fn inspect(place: &Place, pinned: Option<Identity>, index: i32) -> Result<Option<Link>, PortError> {
     let gone = |how: String| Err(PortError::Gone(format!("{place}: {how}")));
     if place.netns.as_ref().is_some_and(|netns| netns.identity().ok() != pinned) {

@@ -1,29 +1,35 @@
-//! Shortcuts: frames between two interfaces of one tenant that the switch would only copy from the one to the other, taken straight there by
-//! the kernel.
+//! Shortcuts: frames between two interfaces of one tenant that the switch would only copy from the
+//! one to the other, taken straight there by the kernel.
 //!
-//! Where no limit can hold a frame back, a neighbour gets it as soon as it is read, so all that reading it does is to judge it and to copy
-//! it twice. Two BPF programs (Linux 6.6) do the judging instead, for frames of which nothing is to be said but that they are the endpoint's
-//! own:
+//! Where no limit can hold a frame back, a neighbour gets it as soon as it is read, so all that
+//! reading it does is to judge it and to copy it twice. Two BPF programs (Linux 6.6) do the judging
+//! instead, for frames of which nothing is to be said but that they are the endpoint's own:
 //!
 //! | program | at | does |
 //! |---|---|---|
 //! | the filter | the interface's packet socket | judges the frame; takes none but those below. Of one that it takes it writes to the *slot* of this processor where it goes, and has it ignored by the socket |
 //! | the taker | the interface's ingress hook (TCX), which comes next | counts the frame that the slot tells of, empties the slot, and sends the frame out of the neighbour's interface |
 //!
-//! *Taken* is a frame with a declared Ethernet source, for a declared address of an interface that receives, not tagged, IPv4 without options
-//! or IPv6 without extension headers, whole, from an address that the endpoint may use to one of a single host, with TCP or with UDP that is no DHCP and in one
-//! segment, not longer than the receiver's interface takes, and sent by a socket of IP on this machine ([`takes`] says the same in
-//! Rust). Everything else is read by the socket as ever: it is judged, counted and dropped by name in the switch.
+//! *Taken* is a frame with a declared Ethernet source, for a declared address of an interface that
+//! receives, not tagged, IPv4 without options or IPv6 without extension headers, whole, from an
+//! address that the endpoint may use to one of a single host, with TCP or with UDP that is no DHCP
+//! and in one segment, not longer than the receiver's interface takes, and sent by a socket of IP
+//! on this machine ([`takes`] says the same in Rust). Everything else is read by the socket as
+//! ever: it is judged, counted and dropped by name in the switch.
 //!
-//! **One judge, so that nothing is lost or doubled.** Whether a frame is read or taken is decided once, by the filter; the taker does as the
-//! slot says. The two run for one frame one after the other on one processor, with no other frame in between, and the taker empties the
-//! slot. So filters, receivers and the switch that suspends all shortcuts may change at any moment: each frame meets the old or the new
-//! state, and goes one way. What must hold is that the taker is there before a filter that relies on it, and stays until the socket is
-//! closed; a process that ends has both closed by the kernel. A frame may overtake those read before it when a shortcut is put
-//! in; none is lost then either. On kernels where programs can be preempted (PREEMPT_RT) there are no shortcuts.
+//! **One judge, so that nothing is lost or doubled.** Whether a frame is read or taken is decided
+//! once, by the filter; the taker does as the slot says. The two run for one frame one after the
+//! other on one processor, with no other frame in between, and the taker empties the slot. So
+//! filters, receivers and the switch that suspends all shortcuts may change at any moment: each
+//! frame meets the old or the new state, and goes one way. What must hold is that the taker is
+//! there before a filter that relies on it, and stays until the socket is closed; a process that
+//! ends has both closed by the kernel. A frame may overtake those read before it when a shortcut is
+//! put in; none is lost then either. On kernels where programs can be preempted (PREEMPT_RT) there
+//! are no shortcuts.
 //!
-//! Who sends and who receives is told apart ([`Way`]), because limits are. Receivers are in one map for all, by switch, tenant, namespace
-//! and address; each sender has a filter of its own, with its addresses in it.
+//! Who sends and who receives is told apart ([`Way`]), because limits are. Receivers are in one map
+//! for all, by switch, tenant, namespace and address; each sender has a filter of its own, with its
+//! addresses in it.
 
 mod code;
 mod judge;
@@ -60,7 +66,8 @@ const REALTIME: &str = "/sys/kernel/realtime";
 pub(super) struct Maps {
     /// For each processor: where the frame goes that the filter has just taken.
     slot: Map,
-    /// By [`Maps::receiver`]: the interface, the longest frame it takes, and the number it counts under.
+    /// By [`Maps::receiver`]: the interface, the longest frame it takes, and the number it counts
+    /// under.
     receivers: Map,
     /// By number: what was taken.
     counts: Map,
@@ -178,7 +185,8 @@ impl Shortcuts {
         self.members.get(&number).map(|member| &member.way)
     }
 
-    /// Whether a frame from one interface for another would be taken, where a socket of IP sends it.
+    /// Whether a frame from one interface for another would be taken, where a socket of IP sends
+    /// it.
     #[must_use]
     pub fn leads(&self, from: u32, to: u32, bytes: &[u8], offload: &Offload) -> bool {
         let (Some(from), Some(to)) = (self.members.get(&from), self.members.get(&to)) else { return false };
@@ -186,7 +194,8 @@ impl Shortcuts {
         may && takes(bytes, offload, &from.way.identity).is_some_and(|longest| longest <= to.way.max_frame)
     }
 
-    /// A second descriptor of a port's socket; `None` where it has no shortcuts, or no more can be open.
+    /// A second descriptor of a port's socket; `None` where it has no shortcuts, or no more can be
+    /// open.
     #[must_use]
     pub fn descriptor(&self, number: u32) -> Option<OwnedFd> {
         self.members.get(&number)?.socket.try_clone().ok()
@@ -245,7 +254,8 @@ impl Shortcuts {
         macs.try_for_each(|&mac| self.maps.receivers.set(&Maps::receiver(member.scope, mac), &value))
     }
 
-    /// Takes an interface out: what it sends, and what is for it, is read by the sockets from now on.
+    /// Takes an interface out: what it sends, and what is for it, is read by the sockets from now
+    /// on.
     ///
     /// # Errors
     /// What the kernel refused: the interface may have been deleted.
@@ -264,7 +274,8 @@ impl Shortcuts {
         done
     }
 
-    /// What was taken since the last call, from and for each interface, until `tell` says that it has been told.
+    /// What was taken since the last call, from and for each interface, until `tell` says that it
+    /// has been told.
     pub fn tell(&mut self, tell: impl FnOnce(Vec<(u32, Both<Traffic>)>) -> bool) {
         let (mut news, mut all) = (Vec::new(), Vec::new());
         for (&number, before) in &self.told {

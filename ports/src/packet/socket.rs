@@ -1,4 +1,5 @@
-//! What is asked of an AF_PACKET socket: packet(7), `linux/if_packet.h`, `linux/filter.h`, `linux/ethtool.h`.
+//! What is asked of an AF_PACKET socket: packet(7), `linux/if_packet.h`, `linux/filter.h`,
+//! `linux/ethtool.h`.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -12,7 +13,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::netns::Identity;
 use datapath::offload::OffloadSupport;
 
-/// The mark on frames that the host's port puts into the interface's ingress: "Lvda". The socket does not read them.
+/// The mark on frames that the host's port puts into the interface's ingress: "Lvda". The socket
+/// does not read them.
 pub(super) const MARK: u32 = 0x4c76_6461;
 
 /// Do not show what others send over the interface (Linux 4.20; not in the libc crate).
@@ -30,7 +32,8 @@ const ETH_FLAG_LRO: u32 = 1 << 15;
 /// `ETHTOOL_GSET`, and the words of `struct ethtool_cmd`.
 const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_CMD_WORDS: usize = 11;
-/// `ETHTOOL_GSSET_INFO`, `ETHTOOL_GSTRINGS`, `ETHTOOL_GFEATURES`: how many features the kernel knows, their names, which ones are on.
+/// `ETHTOOL_GSSET_INFO`, `ETHTOOL_GSTRINGS`, `ETHTOOL_GFEATURES`: how many features the kernel
+/// knows, their names, which ones are on.
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
@@ -38,14 +41,16 @@ const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETH_SS_FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN` in words.
 const NAME_WORDS: usize = 8;
-/// Features in a block of `struct ethtool_gfeatures`, the words of a block, and the word that says which ones are on.
+/// Features in a block of `struct ethtool_gfeatures`, the words of a block, and the word that says
+/// which ones are on.
 const BLOCK: usize = 32;
 const BLOCK_WORDS: usize = 4;
 const ACTIVE: usize = 2;
 /// `SPEED_UNKNOWN`.
 const SPEED_UNKNOWN: u32 = u32::MAX;
 
-/// The code of classic BPF instructions (bpf(4), `linux/bpf_common.h`): load a word or half word at a constant, jump if equal, return.
+/// The code of classic BPF instructions (bpf(4), `linux/bpf_common.h`): load a word or half word at
+/// a constant, jump if equal, return.
 const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
 const JUMP_EQUAL: u16 = 0x15;
@@ -64,7 +69,8 @@ fn step<T>(name: &'static str, result: io::Result<T>) -> Result<T, Refusal> {
 }
 
 fn set<T>(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the kernel reads size_of::<T>() bytes of `value`; callers give plain structs of numbers in the option's layout.
+    // SAFETY: the kernel reads size_of::<T>() bytes of `value`; callers give plain structs of
+    // numbers in the option's layout.
     let done = unsafe {
         let at: *const T = value;
         libc::setsockopt(socket.as_raw_fd(), level, name, at.cast::<c_void>(), mem::size_of::<T>() as libc::socklen_t)
@@ -90,8 +96,8 @@ pub(super) fn open(leave: Option<[u8; 6]>) -> Result<OwnedFd, Refusal> {
     Ok(socket)
 }
 
-/// A socket in the calling thread's namespace that only sends, by the interface with this index and through the host's queues and programs; what it sends
-/// has a mark.
+/// A socket in the calling thread's namespace that only sends, by the interface with this index and
+/// through the host's queues and programs; what it sends has a mark.
 pub(super) fn open_to_send(index: i32, mark: u32) -> Result<OwnedFd, Refusal> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = step(
@@ -132,13 +138,14 @@ pub(super) fn attach_filter(socket: BorrowedFd<'_>, leave: Option<[u8; 6]>) -> i
 /// `SO_ATTACH_BPF` (`asm-generic/socket.h`; not on all architectures in the libc crate).
 const SO_ATTACH_BPF: c_int = 50;
 
-/// Lets a loaded program say which frames are read, in place of the filter that is there: each frame meets the one or the other.
+/// Lets a loaded program say which frames are read, in place of the filter that is there: each
+/// frame meets the one or the other.
 pub(super) fn attach_program(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_ATTACH_BPF, &program.as_raw_fd())
 }
 
-/// Bounds the memory of frames that wait to be read, in bytes of the kernel's accounting. False: without the right, the kernel's limit
-/// (net.core.rmem_max) is all it got.
+/// Bounds the memory of frames that wait to be read, in bytes of the kernel's accounting. False:
+/// without the right, the kernel's limit (net.core.rmem_max) is all it got.
 pub(super) fn set_room(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<bool> {
     // The kernel doubles what it is given (socket(7)).
     let half = c_int::try_from(bytes / 2).unwrap_or(c_int::MAX);
@@ -187,10 +194,12 @@ fn bind_to(socket: BorrowedFd<'_>, index: i32, protocol: u16) -> io::Result<()> 
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `SIOCGSKNS`: a descriptor of the namespace that a socket belongs to (Linux 4.9; `linux/sockios.h`).
+/// `SIOCGSKNS`: a descriptor of the namespace that a socket belongs to (Linux 4.9;
+/// `linux/sockios.h`).
 const SIOCGSKNS: libc::Ioctl = 0x894c;
 
-/// The index of the interface that a packet socket is bound to, and its namespace; `None` where it is none, or bound to none.
+/// The index of the interface that a packet socket is bound to, and its namespace; `None` where it
+/// is none, or bound to none.
 pub(crate) fn socket_on(fd: BorrowedFd<'_>) -> Option<(i32, Identity)> {
     let netns = namespace_of(fd)?;
     Some((bound_to(fd)?, Identity::of(&netns).ok()?))
@@ -207,7 +216,8 @@ pub(super) fn namespace_of(fd: BorrowedFd<'_>) -> Option<File> {
     Some(unsafe { File::from_raw_fd(netns) })
 }
 
-/// Whether the interface that the socket was bound to is still there. Takes none of the kernel's locks.
+/// Whether the interface that the socket was bound to is still there. Takes none of the kernel's
+/// locks.
 pub(super) fn is_bound(socket: BorrowedFd<'_>) -> bool {
     bound_to(socket).is_some()
 }
@@ -269,7 +279,8 @@ pub(super) fn read(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Read, Errn
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = control.0.len() as _;
-    // SAFETY: `message` names one part (IoSliceMut is an iovec in layout) and a control buffer, which outlive the call.
+    // SAFETY: `message` names one part (IoSliceMut is an iovec in layout) and a control buffer,
+    // which outlive the call.
     let read = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, 0) };
     if read < 0 {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
@@ -288,7 +299,8 @@ fn tag(message: &libc::msghdr) -> Option<(u16, u16)> {
     if !is_auxdata || (control.cmsg_len as usize) < needed {
         return None;
     }
-    // SAFETY: the message is at least as long as header and `data` (checked above), and CMSG_DATA points behind its header.
+    // SAFETY: the message is at least as long as header and `data` (checked above), and CMSG_DATA
+    // points behind its header.
     unsafe { std::ptr::copy_nonoverlapping(libc::CMSG_DATA(control), data.as_mut_ptr(), data.len()) };
     let status = u32::from_ne_bytes([data[0], data[1], data[2], data[3]]);
     let tci = u16::from_ne_bytes([data[16], data[17]]);
@@ -297,7 +309,8 @@ fn tag(message: &libc::msghdr) -> Option<(u16, u16)> {
     has(TP_STATUS_VLAN_VALID).then_some((if has(TP_STATUS_VLAN_TPID_VALID) { tpid } else { TPID_8021Q }, tci))
 }
 
-/// Sets large receive offload off: its frames cannot be cut again as they were sent. An interface without it is left.
+/// Sets large receive offload off: its frames cannot be cut again as they were sent. An interface
+/// without it is left.
 pub(super) fn set_lro_off(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let mut value = [ETHTOOL_GFLAGS, 0];
     match ethtool(socket, name, &mut value) {
@@ -311,8 +324,8 @@ pub(super) fn set_lro_off(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> 
     ethtool(socket, name, &mut [ETHTOOL_SFLAGS, value[1] & !ETH_FLAG_LRO])
 }
 
-/// What the interface can be handed. The kernel would cut what its device does not, but not past the host's queues: there it drops
-/// such a frame. Partial checksums it completes.
+/// What the interface can be handed. The kernel would cut what its device does not, but not past
+/// the host's queues: there it drops such a frame. Partial checksums it completes.
 pub(super) fn offload(socket: BorrowedFd<'_>, name: &str) -> OffloadSupport {
     let active = active_features(socket, name).unwrap_or_default();
     let has = |feature: &str| active.iter().any(|active| active == feature);
@@ -328,7 +341,8 @@ pub(super) fn offload(socket: BorrowedFd<'_>, name: &str) -> OffloadSupport {
 
 /// The names of the features that are on. What numbers they have is the kernel's affair.
 fn active_features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
-    // struct ethtool_sset_info: command, padding, the sets as bits of 64, then a count for each of them.
+    // struct ethtool_sset_info: command, padding, the sets as bits of 64, then a count for each of
+    // them.
     let mut info = [ETHTOOL_GSSET_INFO, 0, 0, 0, 0];
     for (word, half) in info[2..4].iter_mut().zip((1u64 << ETH_SS_FEATURES).to_ne_bytes().chunks_exact(4)) {
         *word = u32::from_ne_bytes([half[0], half[1], half[2], half[3]]);
@@ -363,7 +377,8 @@ pub(super) fn bits_per_second(socket: BorrowedFd<'_>, name: &str) -> Option<u64>
     (speed != 0 && speed != SPEED_UNKNOWN).then(|| u64::from(speed) * 1_000_000)
 }
 
-/// `value` is what the command in its first word reads or writes: a `struct ethtool_value` or another one as long as the command has it.
+/// `value` is what the command in its first word reads or writes: a `struct ethtool_value` or
+/// another one as long as the command has it.
 fn ethtool(socket: BorrowedFd<'_>, name: &str, value: &mut [u32]) -> io::Result<()> {
     // SAFETY: all bytes zero is a valid ifreq, a struct of numbers and a null pointer.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
@@ -372,8 +387,8 @@ fn ethtool(socket: BorrowedFd<'_>, name: &str, value: &mut [u32]) -> io::Result<
         *to = from as _;
     }
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    // SAFETY: SIOCETHTOOL reads `request`, and reads and writes the words that it points to: as many as the struct of
-    // the command has.
+    // SAFETY: SIOCETHTOOL reads `request`, and reads and writes the words that it points to: as
+    // many as the struct of the command has.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,17 +1,23 @@
 //! Frames that the switch has put into tunnels over IPv4, with TCP inside that is still to be cut.
 //!
-//! A packet socket has no word for these: its header names a segmentation and where the checksum starts, and nothing around it
-//! (VIRTIO_NET_HDR_GSO_UDP_TUNNEL is refused, on Linux 6.18 too). So they are handed over as frames of TCP whose checksum starts far inside,
-//! which the kernel believes, and a program at the interface's egress says what they are: it takes the outer headers off and puts them on again,
-//! by bpf_skb_adjust_room, which is told that they are UDP over IPv4 with Ethernet inside. From there on such a frame is like one of Linux's own
-//! vxlan device: what is next on its way takes it whole, or the device cuts it, or the kernel does. No byte of the payload is touched.
+//! A packet socket has no word for these: its header names a segmentation and where the checksum
+//! starts, and nothing around it (VIRTIO_NET_HDR_GSO_UDP_TUNNEL is refused, on Linux 6.18 too). So
+//! they are handed over as frames of TCP whose checksum starts far inside, which the kernel
+//! believes, and a program at the interface's egress says what they are: it takes the outer headers
+//! off and puts them on again, by bpf_skb_adjust_room, which is told that they are UDP over IPv4
+//! with Ethernet inside. From there on such a frame is like one of Linux's own vxlan device: what
+//! is next on its way takes it whole, or the device cuts it, or the kernel does. No byte of the
+//! payload is touched.
 //!
-//! Programs are met only by what does not go past the interface's queueing discipline, so there is a socket of its own for it. All
-//! that is in a tunnel goes that way, so that a flow stays in order; the socket's mark tells it from what the host sends, and the program
-//! says that no other is to see it, as none sees what goes past. Without the program the kernel refuses such a frame: it is lost, and no other is sent in its place.
+//! Programs are met only by what does not go past the interface's queueing discipline, so there is
+//! a socket of its own for it. All that is in a tunnel goes that way, so that a flow stays in
+//! order; the socket's mark tells it from what the host sends, and the program says that no other
+//! is to see it, as none sees what goes past. Without the program the kernel refuses such a frame:
+//! it is lost, and no other is sent in its place.
 //!
-//! The program is attached when the first frame goes into a tunnel (by whoever asks for drops: it takes the kernel's lock on devices), and
-//! held by a link, which dies with the process. A process that goes on after another attaches its own.
+//! The program is attached when the first frame goes into a tunnel (by whoever asks for drops: it
+//! takes the kernel's lock on devices), and held by a link, which dies with the process. A process
+//! that goes on after another attaches its own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -48,7 +54,8 @@ struct Way {
 }
 
 impl Tunnels {
-    /// The socket for frames in tunnels. `None` where there is none yet, which is then seen to, or none to be had.
+    /// The socket for frames in tunnels. `None` where there is none yet, which is then seen to, or
+    /// none to be had.
     pub fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self.way.get() {
             Some(Ok(way)) if !self.is_lost.load(Ordering::Relaxed) => Some(way.socket.as_fd()),
@@ -71,7 +78,8 @@ impl Tunnels {
             let is_gone = way.as_ref().is_ok_and(|way| !bpf::holds(&way.link));
             self.is_lost.fetch_or(is_gone, Ordering::Relaxed);
         } else if self.is_wanted.load(Ordering::Relaxed)
-            // Where the namespace cannot be entered, the interface is as good as gone, which others see.
+            // Where the namespace cannot be entered, the interface is as good as gone, which others
+            // see.
             && let Ok(way) = within(place, || Way::open(index))
         {
             let _ = self.way.set(way);
@@ -100,8 +108,8 @@ impl Way {
     }
 }
 
-/// Operations beside those of `bpf.rs`, of the same standard: a half word loaded, a register copied, a number added to one, a jump if
-/// unequal, and 64 bits of constant in two instructions.
+/// Operations beside those of `bpf.rs`, of the same standard: a half word loaded, a register
+/// copied, a number added to one, a jump if unequal, and 64 bits of constant in two instructions.
 const LOAD_HALF: u8 = 0x69;
 const COPY: u8 = 0xbf;
 const ADD: u8 = 0x07;
@@ -111,8 +119,9 @@ const SET_64: u8 = 0x18;
 const SKB_GSO_SIZE: i16 = 176;
 /// `TCX_PASS`: it is sent, and no other program sees it.
 const PASS: i32 = 0;
-/// Numbers of the helpers `bpf_skb_store_bytes(skb, offset, from, len, flags)`, `bpf_skb_load_bytes(skb, offset, to, len)` and
-/// `bpf_skb_adjust_room(skb, difference, mode, flags)`.
+/// Numbers of the helpers `bpf_skb_store_bytes(skb, offset, from, len, flags)`,
+/// `bpf_skb_load_bytes(skb, offset, to, len)` and `bpf_skb_adjust_room(skb, difference, mode,
+/// flags)`.
 const STORE_BYTES: i32 = 9;
 const LOAD_BYTES: i32 = 26;
 const ADJUST_ROOM: i32 = 50;
@@ -123,8 +132,9 @@ const FIXED_SIZE: u64 = 1;
 /// `BPF_F_ADJ_ROOM_ENCAP_L3_IPV4`, `_L4_UDP`, `_L2_ETH`, and `BPF_F_ADJ_ROOM_ENCAP_L2(14)`.
 const TUNNEL: u64 = 1 << 1 | 1 << 4 | 1 << 6 | (ETHERNET as u64) << 56;
 
-/// What it does with a frame. The outer headers but Ethernet's, and the inner Ethernet header, lie behind the outer Ethernet header; they are kept on
-/// the stack meanwhile. A train has a UDP checksum, and what goes whole has none.
+/// What it does with a frame. The outer headers but Ethernet's, and the inner Ethernet header, lie
+/// behind the outer Ethernet header; they are kept on the stack meanwhile. A train has a UDP
+/// checksum, and what goes whole has none.
 fn program() -> Vec<Instruction> {
     const LEN: i32 = OUTER_V4 as i32;
     /// Of the stack, a multiple of 8 bytes below its end (register 10).

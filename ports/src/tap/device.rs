@@ -1,15 +1,18 @@
 //! Making TAP devices, finding them again, and removing them.
 //!
-//! Levada's devices carry a tag in their alias (`ip link` shows it): `levada:INSTANCE:ENDPOINT`. A device without it is never touched. Where
-//! Levada took IPv6 from a device, the tag says so, so that whoever takes the device up later knows that it may give it back.
+//! Levada's devices carry a tag in their alias (`ip link` shows it): `levada:INSTANCE:ENDPOINT`. A
+//! device without it is never touched. Where Levada took IPv6 from a device, the tag says so, so
+//! that whoever takes the device up later knows that it may give it back.
 //!
-//! A new device for another namespace is made in our own under a passing name and then moved, tagged. The other way, opening `/dev/net/tun`
-//! inside that namespace, would let our descriptor keep the namespace alive: deleting it would then neither end the device nor tell us.
-//! Taking up a persistent device that sits in another namespace leaves no choice, so there the namespace's name is watched instead.
+//! A new device for another namespace is made in our own under a passing name and then moved,
+//! tagged. The other way, opening `/dev/net/tun` inside that namespace, would let our descriptor
+//! keep the namespace alive: deleting it would then neither end the device nor tell us. Taking up a
+//! persistent device that sits in another namespace leaves no choice, so there the namespace's name
+//! is watched instead.
 //!
-//! Whoever has administered a device away from where it should be (`whereabouts.rs`) has it: what belongs to
-//! the device follows the options there too, what belongs to the place (addresses, IPv6, up or down) is left
-//! to him.
+//! Whoever has administered a device away from where it should be (`whereabouts.rs`) has it: what
+//! belongs to the device follows the options there too, what belongs to the place (addresses, IPv6,
+//! up or down) is left to him.
 
 use std::error::Error;
 use std::fmt;
@@ -39,13 +42,15 @@ const LONGEST_NAME: usize = 15;
 pub struct TapOptions {
     /// Name of the interface, at most 15 bytes.
     pub name: String,
-    /// The namespace to put it in; `None` leaves a new one in ours, and an existing one where its owner moved it.
+    /// The namespace to put it in; `None` leaves a new one in ours, and an existing one where its
+    /// owner moved it.
     pub netns: Option<Netns>,
     /// Its MAC address; `None` leaves the kernel's choice.
     pub mac: Option<Mac>,
     /// Its MTU in bytes, up to 65521; `None` leaves it (1500 for a new device).
     pub mtu: Option<u32>,
-    /// Longest packet that its kernel is to offload, in bytes; `None` leaves it (65536 for a new device). A device that cannot be told goes on as it is.
+    /// Longest packet that its kernel is to offload, in bytes; `None` leaves it (65536 for a new
+    /// device). A device that cannot be told goes on as it is.
     pub longest_offload: Option<u32>,
     /// Addresses with their prefix lengths. None is ever taken away.
     pub addresses: Vec<(IpAddr, u8)>,
@@ -249,7 +254,8 @@ fn within<T: Send>(
     }
 }
 
-/// Looks for a device of ours: by name where it should be, and where it is to be persistent also by its tag wherever it may be by now.
+/// Looks for a device of ours: by name where it should be, and where it is to be persistent also by
+/// its tag wherever it may be by now.
 fn find(
     options: &TapOptions,
     survey: &Survey,
@@ -274,8 +280,8 @@ fn find(
     let mut all = devices.iter().filter(|(_, link)| Tag::parse(&link.alias).as_ref() == Some(&options.tag));
     let Some(one) = all.next() else { return Ok(None) };
     let Some(other) = all.next() else { return Ok(Some(one.clone())) };
-    // Whoever has a namespace gives devices there any alias: taking the wrong one would put him into
-    // another's network.
+    // Whoever has a namespace gives devices there any alias: taking the wrong one would put him
+    // into another's network.
     let text = |(netns, link): &(Option<Netns>, Link)| match netns {
         None => link.name.escape_debug().to_string(),
         Some(netns) => format!("{} in {netns}", link.name.escape_debug()),
@@ -291,7 +297,8 @@ fn find(
     Ok(None)
 }
 
-/// The device that a descriptor is attached to, and the namespace that is in; `None` where it is no TAP device's, or the device is gone.
+/// The device that a descriptor is attached to, and the namespace that is in; `None` where it is no
+/// TAP device's, or the device is gone.
 pub(crate) fn attached_to(fd: BorrowedFd<'_>) -> Option<(String, Identity)> {
     let name = ioctl::name(fd).ok()?;
     Some((name, Identity::of(&ioctl::netns(fd).ok()?).ok()?))
@@ -302,7 +309,8 @@ pub(crate) fn is_attached(fd: BorrowedFd<'_>) -> bool {
     ioctl::name(fd).is_ok()
 }
 
-/// Goes on with a device that another process may still be reading: nothing of it is changed. See [`settle`].
+/// Goes on with a device that another process may still be reading: nothing of it is changed. See
+/// [`settle`].
 fn adopt(options: &TapOptions, fd: OwnedFd) -> Result<Device, OpenError> {
     // Asking for it again changes nothing, and tells what there is.
     let udp_segmentation =
@@ -384,7 +392,8 @@ fn take_up(
                 options.name,
                 link.name.escape_debug()
             ));
-            // The descriptor keeps the namespace it was opened in alive, not the one the device is in now.
+            // The descriptor keeps the namespace it was opened in alive, not the one the device is
+            // in now.
             Ok(Attached { fd, name: options.name.clone(), pinned: None })
         }
         _ => Ok(Attached { fd, name: link.name.clone(), pinned }),
@@ -426,9 +435,9 @@ fn move_to(options: &TapOptions, from: Option<&Netns>, index: i32, target: &Netn
     })
 }
 
-/// Sets up an open device, of which `tap` is a descriptor, otherwise than it was by `old`, wherever it is;
-/// addresses are added, none is taken away, except that the kernel takes those of IPv6 where that is not
-/// wanted any more. A device that is not where it should be gets what is new only.
+/// Sets up an open device, of which `tap` is a descriptor, otherwise than it was by `old`, wherever
+/// it is; addresses are added, none is taken away, except that the kernel takes those of IPv6 where
+/// that is not wanted any more. A device that is not where it should be gets what is new only.
 ///
 /// # Errors
 /// See [`OpenError`]: the device is not there, or the kernel refused.
@@ -474,19 +483,22 @@ fn configure(options: &TapOptions, netlink: &mut Netlink, link: &Link, extent: E
     let failed = |step| move |error| kernel(options, step, error);
     let name = &link.name;
     let without_ipv6 = if extent.ipv6 { options.without_ipv6 } else { link.alias.ends_with(WITHOUT_IPV6) };
-    // Before the tag says that it has IPv6, and below, after the tag says that it has none: so a death in between leaves no lie.
+    // Before the tag says that it has IPv6, and below, after the tag says that it has none: so a
+    // death in between leaves no lie.
     if !without_ipv6 && link.alias.ends_with(WITHOUT_IPV6) {
         disable_ipv6(name, false).map_err(failed("enabling IPv6"))?;
     }
     if options.persistent {
-        // While no process has it, it has no carrier. The endpoint is to keep its neighbours meanwhile (ip-sysctl.rst; Linux 5.16): asking
-        // for them again took 1.4 s where the first request was lost. Older kernels, and those without IPv6, have no such files.
+        // While no process has it, it has no carrier. The endpoint is to keep its neighbours
+        // meanwhile (ip-sysctl.rst; Linux 5.16): asking for them again took 1.4 s where the first
+        // request was lost. Older kernels, and those without IPv6, have no such files.
         for file in [format!("ipv4/conf/{name}/arp_evict_nocarrier"), format!("ipv6/conf/{name}/ndisc_evict_nocarrier")]
         {
             let _ = fs::write(format!("/proc/sys/net/{file}"), "0");
         }
     }
-    // What is so already is left alone: setting a MAC address again would make the endpoint's kernel forget its neighbours.
+    // What is so already is left alone: setting a MAC address again would make the endpoint's
+    // kernel forget its neighbours.
     let tag = format!("{}{}", options.tag, if without_ipv6 { WITHOUT_IPV6 } else { "" });
     let change = Change {
         alias: Some(&*tag).filter(|tag| *tag != link.alias),
@@ -526,8 +538,9 @@ pub struct Removed {
     pub endpoint: String,
 }
 
-/// Deletes the devices that an instance made, in our own namespace, in all named ones, and in `more` (where the daemon knows to have put
-/// some). Devices of others stay. A daemon of this instance that still runs loses them.
+/// Deletes the devices that an instance made, in our own namespace, in all named ones, and in
+/// `more` (where the daemon knows to have put some). Devices of others stay. A daemon of this
+/// instance that still runs loses them.
 ///
 /// # Errors
 /// The kernel refused: the process is not root, for example.

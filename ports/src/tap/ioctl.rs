@@ -55,21 +55,25 @@ impl InterfaceRequest {
     }
 }
 
-/// Opens the clone device. What is attached to it afterwards is looked up in the calling thread's namespace.
+/// Opens the clone device. What is attached to it afterwards is looked up in the calling thread's
+/// namespace.
 pub(super) fn open() -> Result<OwnedFd, Errno> {
     rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Makes a TAP device (`new`; `%d` in its name becomes a number) or attaches to one that exists. Returns its name.
+/// Makes a TAP device (`new`; `%d` in its name becomes a number) or attaches to one that exists.
+/// Returns its name.
 pub(super) fn attach(tap: BorrowedFd<'_>, name: &str, new: bool) -> Result<String, Errno> {
     let exclusive = if new { IFF_TUN_EXCL } else { 0 };
     let mut request = InterfaceRequest::new(name, IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | exclusive)?;
-    // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which InterfaceRequest is in layout and size.
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which InterfaceRequest is in layout
+    // and size.
     unsafe { ioctl(tap, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }?;
     Ok(request.name())
 }
 
-/// The name of the device, which its owner may have changed. Fails with EBADFD where it was deleted.
+/// The name of the device, which its owner may have changed. Fails with EBADFD where it was
+/// deleted.
 pub(super) fn name(tap: BorrowedFd<'_>) -> Result<String, Errno> {
     let mut request = InterfaceRequest::new("", 0)?;
     // SAFETY: TUNGETIFF writes one `struct ifreq`, which InterfaceRequest is in layout and size.
@@ -100,8 +104,8 @@ pub(super) fn set_header_bytes(tap: BorrowedFd<'_>, bytes: usize) -> Result<(), 
     unsafe { ioctl(tap, Setter::<TUNSETVNETHDRSZ, c_int>::new(bytes as c_int)) }
 }
 
-/// Tells the kernel to give us frames whose checksums and segmentation are still to be done. Returns whether UDP segmentation is
-/// among it, which came with Linux 6.2.
+/// Tells the kernel to give us frames whose checksums and segmentation are still to be done.
+/// Returns whether UDP segmentation is among it, which came with Linux 6.2.
 pub(super) fn set_offload(tap: BorrowedFd<'_>) -> Result<bool, Errno> {
     let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
     let set = |flags| {

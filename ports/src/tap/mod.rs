@@ -1,14 +1,18 @@
-//! `tap://NAME`: a kernel TAP device, the port for containers: the device is moved into their namespace.
+//! `tap://NAME`: a kernel TAP device, the port for containers: the device is moved into their
+//! namespace.
 //!
-//! Every frame is read and written behind a virtio header ([`crate::vnet`]), so that the endpoint's kernel leaves segmentation and
-//! checksums to whoever needs them done: frames of up to 64 KiB cross the switch whole. Reading goes straight into a buffer of the pool. The
-//! write call runs the receiver's network stack and returns when the frame is in its socket or dropped there: there is no queue to fill.
+//! Every frame is read and written behind a virtio header ([`crate::vnet`]), so that the endpoint's
+//! kernel leaves segmentation and checksums to whoever needs them done: frames of up to 64 KiB
+//! cross the switch whole. Reading goes straight into a buffer of the pool. The write call runs the
+//! receiver's network stack and returns when the frame is in its socket or dropped there: there is
+//! no queue to fill.
 //!
-//! What the endpoint sends waits in the device's ring (`txqueuelen` frames), which drops when it is full; a TAP therefore cannot pause its
-//! senders, and [`Port::drops_before_us`] reports what was lost there.
+//! What the endpoint sends waits in the device's ring (`txqueuelen` frames), which drops when it is
+//! full; a TAP therefore cannot pause its senders, and [`Port::drops_before_us`] reports what was
+//! lost there.
 //!
-//! How devices are made, found again and removed is in `device.rs`; where one is that somebody has moved, in
-//! `whereabouts.rs`.
+//! How devices are made, found again and removed is in `device.rs`; where one is that somebody has
+//! moved, in `whereabouts.rs`.
 
 mod device;
 mod ioctl;
@@ -50,13 +54,15 @@ pub struct Tap {
     /// See [`Port::whereabouts`].
     whereabouts: Option<Whereabouts>,
     features: Features,
-    /// Set where the descriptor itself keeps the namespace alive: its deletion then shows only in its name.
+    /// Set where the descriptor itself keeps the namespace alive: its deletion then shows only in
+    /// its name.
     pinned: Option<(Netns, Identity)>,
     /// The id of the namespace the device was last seen in.
     seen_in: Option<(Identity, i32)>,
     /// The device's drops when it was opened, and when last asked.
     drops: Drops,
-    /// Frames cut because only a small buffer was left; counted by the handle that reads, told by the one that is asked.
+    /// Frames cut because only a small buffer was left; counted by the handle that reads, told by
+    /// the one that is asked.
     cut: Arc<AtomicU64>,
     adopted: bool,
     notes: Vec<String>,
@@ -69,7 +75,8 @@ struct Drops {
 }
 
 impl Tap {
-    /// Opens a device: makes it, or takes it up again where it is Levada's and persistent. It is then in its namespace, configured and up.
+    /// Opens a device: makes it, or takes it up again where it is Levada's and persistent. It is
+    /// then in its namespace, configured and up.
     ///
     /// # Errors
     /// See [`OpenError`]. What was made is gone again; what existed before stays.
@@ -112,7 +119,8 @@ impl Tap {
         &self.name
     }
 
-    /// Whether it was inherited and is still as another process left it: [`Tap::settle`] is to be called when that process has ended.
+    /// Whether it was inherited and is still as another process left it: [`Tap::settle`] is to be
+    /// called when that process has ended.
     #[must_use]
     pub fn is_adopted(&self) -> bool {
         self.adopted
@@ -124,9 +132,9 @@ impl Tap {
         &self.notes
     }
 
-    /// Brings an adopted device, of which `tap` is a descriptor, to what the options say, but for whether it
-    /// is up. Where somebody has moved it from the namespace that the options name, what belongs to that is
-    /// left as it is, and the answer says so.
+    /// Brings an adopted device, of which `tap` is a descriptor, to what the options say, but for
+    /// whether it is up. Where somebody has moved it from the namespace that the options name, what
+    /// belongs to that is left as it is, and the answer says so.
     ///
     /// # Errors
     /// See [`OpenError`]. It goes on as it is.
@@ -168,7 +176,8 @@ impl Tap {
             return Ok(None);
         };
         let room = pool.len(&frame);
-        // In one piece with its header, which is taken off again: a vector of two would cost the kernel a tenth of a short frame's time.
+        // In one piece with its header, which is taken off again: a vector of two would cost the
+        // kernel a tenth of a short frame's time.
         pool.push_front(&frame, HEADER_BYTES);
         let read = match rustix::io::read(&self.fd, pool.bytes_mut(&frame)) {
             Ok(read) => read,
@@ -195,8 +204,9 @@ impl Tap {
         Ok(Some(pool.compact(frame)))
     }
 
-    /// An error of a read call: that of a deleted device (tun_chr_read_iter), or of this one frame. Asking the kernel for more would wait
-    /// for its lock on network devices, which is taken while devices are deleted.
+    /// An error of a read call: that of a deleted device (tun_chr_read_iter), or of this one frame.
+    /// Asking the kernel for more would wait for its lock on network devices, which is taken while
+    /// devices are deleted.
     fn diagnose(&self, errno: Errno) -> PortError {
         match errno {
             Errno::BADFD => self.gone("the device, or the namespace it was in, was deleted"),
@@ -208,8 +218,8 @@ impl Tap {
         PortError::Gone(format!("tap {}: {how}", self.name))
     }
 
-    /// What the device could not put into its ring since it was made, wherever it is by now. Takes note of
-    /// where that is.
+    /// What the device could not put into its ring since it was made, wherever it is by now. Takes
+    /// note of where that is.
     fn kernel_drops(&mut self) -> io::Result<u64> {
         let Spot { netns, identity, name } = Spot::of(self.fd.as_fd())?;
         let own = Identity::own()?;
@@ -231,8 +241,8 @@ impl Tap {
 
     fn note(&mut self, link: &Link, netns: Identity, own: Identity) {
         if self.home != Some(netns) {
-            // A namespace that was made anew under its name is another; one that may not be looked at is what
-            // it was.
+            // A namespace that was made anew under its name is another; one that may not be looked
+            // at is what it was.
             let home = self.wanted.1.as_ref().map_or(Some(own), |netns| netns.identity().ok());
             self.home = home.or(self.home);
         }

@@ -1,8 +1,8 @@
 //! Where a TAP device is by now.
 //!
-//! Whoever may administer the network moves a device to another namespace, renames it, or sets it down; a
-//! container's manager does all three. The descriptor goes on being that of the device, so the device is
-//! asked for by it, and by nothing else: its name may be another's by now.
+//! Whoever may administer the network moves a device to another namespace, renames it, or sets it
+//! down; a container's manager does all three. The descriptor goes on being that of the device, so
+//! the device is asked for by it, and by nothing else: its name may be another's by now.
 
 use std::fs::File;
 use std::io;
@@ -12,8 +12,8 @@ use super::ioctl;
 use crate::netns::{Identity, run_in};
 use crate::rtnl::{Link, Netlink, Which};
 
-/// How often a device is looked for: between asking where it is and looking there, it may be moved or
-/// renamed.
+/// How often a device is looked for: between asking where it is and looking there, it may be moved
+/// or renamed.
 const LOOKS: u32 = 8;
 
 /// Where a device is and what it is like there.
@@ -48,7 +48,8 @@ impl Spot {
     }
 }
 
-/// Runs `work` in the namespace that the device is in, with what the kernel says of the device there.
+/// Runs `work` in the namespace that the device is in, with what the kernel says of the device
+/// there.
 pub(super) fn visit<T: Send>(
     tap: BorrowedFd<'_>,
     work: impl FnOnce(&mut Netlink, &Link, Identity) -> T + Send,

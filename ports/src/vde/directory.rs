@@ -1,13 +1,17 @@
-//! A VDE control directory: making it, taking it over from a switch that was killed, plugging clients in, and removing it.
+//! A VDE control directory: making it, taking it over from a switch that was killed, plugging
+//! clients in, and removing it.
 //!
-//! Who holds the lock on the directory (flock(2)) is its switch, and the kernel gives the lock back at any death of the process. vde_switch takes
-//! no lock, so whether one runs is asked by connecting to its socket.
+//! Who holds the lock on the directory (flock(2)) is its switch, and the kernel gives the lock back
+//! at any death of the process. vde_switch takes no lock, so whether one runs is asked by
+//! connecting to its socket.
 //!
-//! **A client says where its socket is, and may lie.** Frames must not go to somebody else's socket because a client has named it
-//! (`/dev/log`, say), the less so as this may run as root. So a client's socket lies directly in the directory, or in one of the three where
-//! libvdeplug puts it otherwise; it is opened without following a link, and must be a socket that belongs to the user at the other end of the
-//! stream (SO_PEERCRED, unix(7)); and what is connected to is what was looked at (through `/proc/self/fd`), whatever the path means by then. Abstract
-//! addresses, which the old transport of User-mode Linux has, have no owner to check and are refused.
+//! **A client says where its socket is, and may lie.** Frames must not go to somebody else's socket
+//! because a client has named it (`/dev/log`, say), the less so as this may run as root. So a
+//! client's socket lies directly in the directory, or in one of the three where libvdeplug puts it
+//! otherwise; it is opened without following a link, and must be a socket that belongs to the user
+//! at the other end of the stream (SO_PEERCRED, unix(7)); and what is connected to is what was
+//! looked at (through `/proc/self/fd`), whatever the path means by then. Abstract addresses, which
+//! the old transport of User-mode Linux has, have no owner to check and are refused.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -29,24 +33,28 @@ use crate::survey::Survey;
 
 /// The control socket, in the directory.
 pub(super) const CTL: &str = "ctl";
-/// Where libvdeplug binds a client's socket that it cannot bind in the directory (`fallback_dirname`), and what `/var/run` is a link to.
+/// Where libvdeplug binds a client's socket that it cannot bind in the directory
+/// (`fallback_dirname`), and what `/var/run` is a link to.
 const FALLBACKS: [&str; 4] = ["/var/run", "/run", "/var/tmp", "/tmp"];
 /// The longest path of a Unix socket, in bytes (unix(7)).
 const LONGEST_SOCKET: usize = 107;
-/// The longest name of a client's socket in the directory, with its slash: seven digits of a process id, five that count.
+/// The longest name of a client's socket in the directory, with its slash: seven digits of a
+/// process id, five that count.
 const LONGEST_CLIENT: usize = "/.4194304-00000".len();
 /// Who may plug in where nothing is said: the owner, as with vde_switch.
 const DEFAULT_MODE: u32 = 0o600;
-/// Set on the directory whatever its mode: what is made in it gets its group, as with vde_switch; and nobody deletes what is another's.
+/// Set on the directory whatever its mode: what is made in it gets its group, as with vde_switch;
+/// and nobody deletes what is another's.
 const DIRECTORY_BITS: u32 = 0o3000;
-/// Names tried for a data socket, in order and then at random: who may plug in may have made any of the
-/// first.
+/// Names tried for a data socket, in order and then at random: who may plug in may have made any of
+/// the first.
 const NAMES_TRIED: usize = 16;
 /// Steps that a name in the directory can make fail.
 const LISTENING: &str = "listening on its socket `ctl`";
 pub(super) const ASKING: &str = "connecting to its socket `ctl`";
-/// How much may wait in the kernel for a client, in bytes of the kernel's memory for it: some 450 full frames, 5 ms at 1 Gbit/s. The kernel's default
-/// of 208 KiB is 92 frames (2304 bytes each), which a client that waits 0.4 ms for a processor overflows at 2 Gbit/s.
+/// How much may wait in the kernel for a client, in bytes of the kernel's memory for it: some 450
+/// full frames, 5 ms at 1 Gbit/s. The kernel's default of 208 KiB is 92 frames (2304 bytes each),
+/// which a client that waits 0.4 ms for a processor overflows at 2 Gbit/s.
 const SEND_BYTES: usize = 1 << 20;
 
 /// How a directory is to be.
@@ -54,7 +62,8 @@ const SEND_BYTES: usize = 1 << 20;
 pub struct DirectoryOptions {
     /// Where: absolute.
     pub path: PathBuf,
-    /// The permission bits of the control socket; the directory's follow from them. `None`: the owner only.
+    /// The permission bits of the control socket; the directory's follow from them. `None`: the
+    /// owner only.
     pub mode: Option<u32>,
     /// Its group, by name or number; `None` leaves the process's.
     pub group: Option<String>,
@@ -129,8 +138,8 @@ impl std::error::Error for OpenError {
 }
 
 impl OpenError {
-    /// Whether somebody can have brought it about who may do no more than plug in: a name or a lock in the
-    /// directory is enough.
+    /// Whether somebody can have brought it about who may do no more than plug in: a name or a lock
+    /// in the directory is enough.
     #[must_use]
     pub fn is_of_others(&self) -> bool {
         match self {
@@ -167,7 +176,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// An open directory. Dropping it removes the sockets that it made, and the directory where it made that too.
+/// An open directory. Dropping it removes the sockets that it made, and the directory where it made
+/// that too.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -200,7 +210,8 @@ pub struct Plugged {
 }
 
 impl Plugged {
-    /// A client that an earlier process plugged in: its data socket, and where that and the client's own are bound.
+    /// A client that an earlier process plugged in: its data socket, and where that and the
+    /// client's own are bound.
     #[must_use]
     pub fn inherit(data: OwnedFd, path: PathBuf, client: PathBuf) -> Plugged {
         Plugged { data, path, client }
@@ -252,8 +263,8 @@ impl Directory {
         Directory { path, handle, listener, mode, group, ours, next: 0, leftovers, unread: None, is_theirs: false }
     }
 
-    /// The directory that an earlier process opened, where the `survey` has it: as it is, and that process's until
-    /// [`Directory::take`].
+    /// The directory that an earlier process opened, where the `survey` has it: as it is, and that
+    /// process's until [`Directory::take`].
     #[must_use]
     pub fn inherit(path: &Path, survey: &Survey) -> Option<Directory> {
         let path = fs::canonicalize(path).ok()?;
@@ -263,7 +274,8 @@ impl Directory {
         Some(directory)
     }
 
-    /// From now on it is this process's. `made`: it is to be removed in the end ([`Directory::is_made`] of the earlier one).
+    /// From now on it is this process's. `made`: it is to be removed in the end
+    /// ([`Directory::is_made`] of the earlier one).
     ///
     /// # Errors
     /// As [`Directory::change`]; it is taken all the same.
@@ -313,7 +325,8 @@ impl Directory {
     fn permit(&self, path: &Path, mode: u32) -> io::Result<()> {
         let give = |group| rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW);
         let Some(group) = self.group else { return fs::set_permissions(path, Permissions::from_mode(mode)) };
-        // Who is not in the group, and has not CAP_FSETID, would lose the setgid bit without a word (chmod(2)): so the group comes last.
+        // Who is not in the group, and has not CAP_FSETID, would lose the setgid bit without a word
+        // (chmod(2)): so the group comes last.
         give(rustix::process::getegid())?;
         fs::set_permissions(path, Permissions::from_mode(mode))?;
         Ok(give(group)?)
@@ -331,7 +344,8 @@ impl Directory {
         self.listener.as_fd()
     }
 
-    /// A client that has connected, and who it is; its stream does not block. `None` where none waits.
+    /// A client that has connected, and who it is; its stream does not block. `None` where none
+    /// waits.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -379,7 +393,8 @@ impl Directory {
         }
     }
 
-    /// Opens the socket at `path` for nothing but being connected to, if it is one of a client that is `user`.
+    /// Opens the socket at `path` for nothing but being connected to, if it is one of a client that
+    /// is `user`.
     fn look_at(&self, path: &Path, user: Uid) -> Result<OwnedFd, Refusal> {
         let there = |error: Errno| Refusal::NotThere(path.to_owned(), error.into());
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -403,7 +418,8 @@ impl Directory {
         }
     }
 
-    /// Binds a data socket of plug number `plug` under a name that is free: `003.17`, as vde_switch calls them.
+    /// Binds a data socket of plug number `plug` under a name that is free: `003.17`, as vde_switch
+    /// calls them.
     fn bind(&mut self, data: &OwnedFd, plug: u32) -> io::Result<PathBuf> {
         /// Names are used again after so many; then they are still short.
         const NAMES: u32 = 100_000;
@@ -423,7 +439,8 @@ impl Directory {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    /// Lets the client, and no other user, connect to its data socket. (Another could not either: the socket is connected to the client's.)
+    /// Lets the client, and no other user, connect to its data socket. (Another could not either:
+    /// the socket is connected to the client's.)
     fn admit(&self, path: &Path, peer: &UCred) -> io::Result<()> {
         if rustix::process::geteuid() == peer.uid {
             fs::set_permissions(path, Permissions::from_mode(0o600))
@@ -444,7 +461,8 @@ impl Directory {
         }
     }
 
-    /// Removes what clients that died have left in the directory. To be called some time after they left, when they have closed all they had.
+    /// Removes what clients that died have left in the directory. To be called some time after they
+    /// left, when they have closed all they had.
     pub fn sweep(&mut self) {
         for path in self.leftovers.drain(..) {
             remove_dead(&path);

@@ -1,7 +1,7 @@
 //! What a switch that was killed, and its clients, left in a VDE directory.
 //!
-//! Whoever may plug in may make names there: a hundred thousand of them, a file, a socket that somebody
-//! listens on. So what is read at once is bounded, and nothing here waits for anybody.
+//! Whoever may plug in may make names there: a hundred thousand of them, a file, a socket that
+//! somebody listens on. So what is read at once is bounded, and nothing here waits for anybody.
 
 use std::fs::{self, ReadDir};
 use std::io;
@@ -52,9 +52,9 @@ pub(super) fn lock(path: &Path) -> Result<OwnedFd, OpenError> {
     }
 }
 
-/// Removes what a switch that was killed, and its clients, left in `path`. True: there was one. Where there
-/// are very many names, those that are still to be looked at come back; that something is no socket is then
-/// noticed only of the first.
+/// Removes what a switch that was killed, and its clients, left in `path`. True: there was one.
+/// Where there are very many names, those that are still to be looked at come back; that something
+/// is no socket is then noticed only of the first.
 pub(super) fn clear(path: &Path) -> Result<(bool, Option<Names>), OpenError> {
     let failed = |error| OpenError::Kernel(path.to_owned(), "reading it", error);
     let mut names = Names(fs::read_dir(path).map_err(failed)?);
@@ -101,12 +101,13 @@ fn is_left(path: &Path) -> Result<bool, OpenError> {
     }
 }
 
-/// Removes what a switch that was killed left at `path`: its sockets, and the directory, at most `most`
-/// names. `made`: the switch was about to make the directory, so that it is one's own without a socket, too.
-/// False: nothing was left there, or another switch has it open now.
+/// Removes what a switch that was killed left at `path`: its sockets, and the directory, at most
+/// `most` names. `made`: the switch was about to make the directory, so that it is one's own
+/// without a socket, too. False: nothing was left there, or another switch has it open now.
 ///
 /// # Errors
-/// [`OpenError`]: the directory is still there; where it holds what is not Levada's, without all that is.
+/// [`OpenError`]: the directory is still there; where it holds what is not Levada's, without all
+/// that is.
 pub fn remove_left(path: &Path, made: bool, most: usize) -> Result<bool, OpenError> {
     let handle = match lock(path) {
         Ok(handle) => handle,

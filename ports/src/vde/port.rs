@@ -1,11 +1,15 @@
 //! The frames of a plug: one client's datagram socket, or those of all clients of a hub.
 //!
-//! What a client sends waits in its socket, as many bytes as its own send buffer holds, and then the client itself waits: nothing is lost before the switch
-//! reads it. What the switch sends waits in ours, and where a client does not read, its frames are dropped: the switch never waits for it.
+//! What a client sends waits in its socket, as many bytes as its own send buffer holds, and then
+//! the client itself waits: nothing is lost before the switch reads it. What the switch sends waits
+//! in ours, and where a client does not read, its frames are dropped: the switch never waits for
+//! it.
 //!
-//! What is longer than the plug takes becomes a frame without bytes, which the switch counts as malformed, as it does what is too short.
+//! What is longer than the plug takes becomes a frame without bytes, which the switch counts as
+//! malformed, as it does what is too short.
 //!
-//! The clients of a hub hear everything: what the switch sends, and what one of them sends to whomever. To the switch they are one endpoint.
+//! The clients of a hub hear everything: what the switch sends, and what one of them sends to
+//! whomever. To the switch they are one endpoint.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -32,14 +36,16 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Frames that one client of a hub has missed, because it did not read, and others or the switch have had.
+    /// Frames that one client of a hub has missed, because it did not read, and others or the
+    /// switch have had.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-/// The clients of a plug as a port. Which they are does not change: for another client there is another port.
+/// The clients of a plug as a port. Which they are does not change: for another client there is
+/// another port.
 #[derive(Debug)]
 pub struct VdePort {
     clients: Vec<OwnedFd>,

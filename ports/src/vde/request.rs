@@ -1,4 +1,5 @@
-//! The request of a VDE client and the switch's answer: 122 bytes in the machine's own byte order, and a description of up to 128 more.
+//! The request of a VDE client and the switch's answer: 122 bytes in the machine's own byte order,
+//! and a description of up to 128 more.
 //!
 //! ```text
 //! offset  bytes  what
@@ -9,7 +10,8 @@
 //!    122  0-128  description, without a zero at its end
 //! ```
 //!
-//! Nothing says how long the description is: it is what came with the same write. The answer is another `struct sockaddr_un`.
+//! Nothing says how long the description is: it is what came with the same write. The answer is
+//! another `struct sockaddr_un`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -87,7 +89,8 @@ impl fmt::Display for Fault {
 }
 
 impl Request {
-    /// Reads what a client has sent so far; `None` where more must come first. Fails as early as it can.
+    /// Reads what a client has sent so far; `None` where more must come first. Fails as early as it
+    /// can.
     ///
     /// # Errors
     /// [`Fault`]: no more bytes will make it a request.

@@ -1,4 +1,5 @@
-//! Directories and plugs with clients that speak the protocol as libvdeplug does, and with such as lie.
+//! Directories and plugs with clients that speak the protocol as libvdeplug does, and with such as
+//! lie.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;

@@ -1,9 +1,11 @@
 //! Calling a guest: adding one to an eventfd that somebody else has, too.
 //!
-//! write(2) is no way for that. A descriptor's O_NONBLOCK belongs to what it is open on, so whoever sent it may take the flag away at any
-//! moment, fill the counter, and keep who writes waiting for ever: the worker, and with it everybody. The kernel has one way to add to an eventfd that
-//! waits in no case: the notice of a completed asynchronous operation (`IOCB_FLAG_RESFD`, io_submit(2), `linux/aio_abi.h`). So reading nothing from /dev/null is
-//! submitted, which is done at once. It costs three times what write(2) does, once a burst.
+//! write(2) is no way for that. A descriptor's O_NONBLOCK belongs to what it is open on, so whoever
+//! sent it may take the flag away at any moment, fill the counter, and keep who writes waiting for
+//! ever: the worker, and with it everybody. The kernel has one way to add to an eventfd that waits
+//! in no case: the notice of a completed asynchronous operation (`IOCB_FLAG_RESFD`, io_submit(2),
+//! `linux/aio_abi.h`). So reading nothing from /dev/null is submitted, which is done at once. It
+//! costs three times what write(2) does, once a burst.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +20,8 @@ const FORGET: u32 = 32;
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// `struct iocb` (`linux/aio_abi.h`); the two words of the second line change places on big-endian machines, and are zero here.
+/// `struct iocb` (`linux/aio_abi.h`); the two words of the second line change places on big-endian
+/// machines, and are zero here.
 #[repr(C)]
 #[derive(Default)]
 struct Operation {
@@ -50,7 +53,8 @@ struct Context {
 
 static CONTEXT: OnceLock<Option<Context>> = OnceLock::new();
 
-/// Makes what [`call`] needs. To be called by a thread that may; where it is not called, or the kernel has no such operations, [`call`] writes.
+/// Makes what [`call`] needs. To be called by a thread that may; where it is not called, or the
+/// kernel has no such operations, [`call`] writes.
 pub fn prepare() {
     CONTEXT.get_or_init(|| Context::new().ok());
 }
@@ -86,7 +90,8 @@ impl Context {
             ..Operation::default()
         };
         let list = [&raw mut operation];
-        // SAFETY: the list has one operation, which reads no bytes to nowhere, and which the kernel has copied when the call returns.
+        // SAFETY: the list has one operation, which reads no bytes to nowhere, and which the kernel
+        // has copied when the call returns.
         let submit = || unsafe { libc::syscall(libc::SYS_io_submit, self.id, 1 as libc::c_long, list.as_ptr()) };
         let full = submit() < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
         if full || self.done.fetch_add(1, Ordering::Relaxed) % FORGET == FORGET - 1 {

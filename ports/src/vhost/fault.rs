@@ -1,8 +1,9 @@
 //! SIGBUS: a front end cut its memory's file short, or the host has no page for it.
 //!
-//! Whoever touches such a page would be ended by the kernel, and with it all other tenants' ports. A signal handler puts empty memory
-//! over the whole mapping that was touched, marks it, and lets the instruction be done again; the session ends as soon as it sees the
-//! mark. At every other address all is as it was without the handler.
+//! Whoever touches such a page would be ended by the kernel, and with it all other tenants' ports.
+//! A signal handler puts empty memory over the whole mapping that was touched, marks it, and lets
+//! the instruction be done again; the session ends as soon as it sees the mark. At every other
+//! address all is as it was without the handler.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -73,7 +74,8 @@ impl Drop for Watch {
 }
 
 fn install() {
-    // SAFETY: a zeroed sigaction is a valid one; both pointers are to such, and the handler does only what a signal handler may.
+    // SAFETY: a zeroed sigaction is a valid one; both pointers are to such, and the handler does
+    // only what a signal handler may.
     unsafe {
         let before = Box::into_raw(Box::new(std::mem::zeroed::<libc::sigaction>()));
         let mut ours = std::mem::zeroed::<libc::sigaction>();
@@ -87,7 +89,8 @@ fn install() {
 
 /// The handler. It allocates nothing and takes no lock.
 extern "C" fn on_bus_error(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo; for SIGBUS it has an address.
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo; for SIGBUS it has an
+    // address.
     let address = unsafe { (*info).si_addr() } as usize;
     for slot in &SLOTS {
         let (bytes, start) = (slot.bytes.load(Ordering::Acquire), slot.start.load(Ordering::Relaxed));
@@ -95,7 +98,8 @@ extern "C" fn on_bus_error(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void)
             continue;
         }
         slot.is_lost.store(true, Ordering::Relaxed);
-        // SAFETY: the range is a mapping of ours that its owner has not given back; mmap(2) is a plain system call.
+        // SAFETY: the range is a mapping of ours that its owner has not given back; mmap(2) is a
+        // plain system call.
         let mapped = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
             libc::mmap(start as *mut c_void, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)

@@ -1,5 +1,5 @@
-//! A front end and the driver of its guest, in memory: what a virtual machine does to a session, without a machine. For tests, fuzzing and
-//! measurements of what is built on sessions.
+//! A front end and the driver of its guest, in memory: what a virtual machine does to a session,
+//! without a machine. For tests, fuzzing and measurements of what is built on sessions.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -146,7 +146,8 @@ impl FrontEnd {
         Ok(all)
     }
 
-    /// Says all of that over a socket, each ring from where the device last used it, and returns when it was understood.
+    /// Says all of that over a socket, each ring from where the device last used it, and returns
+    /// when it was understood.
     ///
     /// # Errors
     /// The other side has closed, or answers something else.
@@ -215,7 +216,8 @@ impl FrontEnd {
         if self.features & (feature::VERSION_1 | feature::MRG_RXBUF) != 0 { 12 } else { 10 }
     }
 
-    /// Makes a chain of buffers with so many bytes available, which the device reads or writes. False: there are not as many.
+    /// Makes a chain of buffers with so many bytes available, which the device reads or writes.
+    /// False: there are not as many.
     fn make_available(&mut self, ring: usize, bytes: usize, is_writable: bool, content: &[u8]) -> bool {
         let count = bytes.div_ceil(BUFFER_BYTES).max(1);
         let driver = &mut self.drivers[ring];
@@ -249,7 +251,8 @@ impl FrontEnd {
         true
     }
 
-    /// Tells the device of what was made available since the last call, where it wants to know. True: it did.
+    /// Tells the device of what was made available since the last call, where it wants to know.
+    /// True: it did.
     pub fn kick(&mut self, ring: usize) -> bool {
         fence(Ordering::SeqCst);
         let [_, _, used] = self.parts(ring);
@@ -308,7 +311,8 @@ impl FrontEnd {
         Some(bytes)
     }
 
-    /// A frame that came by a pair, with its header; several chains are joined where the header says so.
+    /// A frame that came by a pair, with its header; several chains are joined where the header
+    /// says so.
     pub fn receive(&mut self, pair: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let ring = 2 * pair;
         let mut bytes = self.take(ring)?;

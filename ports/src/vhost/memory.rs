@@ -1,7 +1,8 @@
 //! The memory that a machine shares: regions, and copies from and to them.
 //!
-//! The guest and its front end write there at any moment. So there is never a Rust reference into it: bytes are copied by raw pointers, once,
-//! and judged afterwards; single words are read and written as volatile ones or as atomics.
+//! The guest and its front end write there at any moment. So there is never a Rust reference into
+//! it: bytes are copied by raw pointers, once, and judged afterwards; single words are read and
+//! written as volatile ones or as atomics.
 
 use std::fmt;
 use std::io;
@@ -75,7 +76,8 @@ struct Mapping {
     watch: Option<Watch>,
 }
 
-// SAFETY: it is memory that other processes write to in any case; what is done to it here is safe from any thread.
+// SAFETY: it is memory that other processes write to in any case; what is done to it here is safe
+// from any thread.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -84,7 +86,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // Before another mapping may be there.
         self.watch = None;
-        // SAFETY: this is what mmap gave, and nobody has a pointer into it any more: rings hold the memory that they point into.
+        // SAFETY: this is what mmap gave, and nobody has a pointer into it any more: rings hold the
+        // memory that they point into.
         unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
     }
 }
@@ -206,7 +209,8 @@ impl Memory {
         self.place(address, bytes, |region| region.guest)
     }
 
-    /// The place of `bytes` bytes at a front end's address, all in one region, at a multiple of `align`.
+    /// The place of `bytes` bytes at a front end's address, all in one region, at a multiple of
+    /// `align`.
     pub(super) fn at_user(&self, address: u64, bytes: u64, align: usize) -> Option<NonNull<u8>> {
         self.place(address, bytes, |region| region.user).filter(|place| place.as_ptr().align_offset(align) == 0)
     }
@@ -220,8 +224,8 @@ impl Memory {
         })
     }
 
-    /// Calls `copy` with each piece of the memory at a guest's address and its place in the buffer: a copy may go on in the next region
-    /// where that adjoins. False: some of it is nowhere.
+    /// Calls `copy` with each piece of the memory at a guest's address and its place in the buffer:
+    /// a copy may go on in the next region where that adjoins. False: some of it is nowhere.
     fn pieces(&self, mut address: u64, bytes: usize, mut copy: impl FnMut(NonNull<u8>, usize, usize)) -> bool {
         let mut done = 0;
         while done < bytes {
@@ -240,11 +244,13 @@ impl Memory {
         true
     }
 
-    /// Copies from a guest's address. False: some of it is nowhere, and what is in `into` means nothing.
+    /// Copies from a guest's address. False: some of it is nowhere, and what is in `into` means
+    /// nothing.
     #[must_use]
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let (to, bytes) = (into.as_mut_ptr(), into.len());
-        // SAFETY: `from` has so many bytes, and so has `into` from there on; they are different memory.
+        // SAFETY: `from` has so many bytes, and so has `into` from there on; they are different
+        // memory.
         self.pieces(address, bytes, |from, at, piece| unsafe {
             std::ptr::copy_nonoverlapping(from.as_ptr(), to.add(at), piece);
         })
@@ -253,7 +259,8 @@ impl Memory {
     /// Copies to a guest's address. False: some of it is nowhere.
     #[must_use]
     pub fn write(&self, address: u64, from: &[u8]) -> bool {
-        // SAFETY: `to` has so many bytes, and so has `from` from there on; they are different memory.
+        // SAFETY: `to` has so many bytes, and so has `from` from there on; they are different
+        // memory.
         self.pieces(address, from.len(), |to, at, piece| unsafe {
             std::ptr::copy_nonoverlapping(from.as_ptr().add(at), to.as_ptr(), piece);
         })

@@ -1,14 +1,16 @@
-//! The wire format of vhost-user requests: QEMU, `docs/interop/vhost-user.rst`, sections "Message Specification" and
-//! "Front-end message types".
+//! The wire format of vhost-user requests: QEMU, `docs/interop/vhost-user.rst`, sections "Message
+//! Specification" and "Front-end message types".
 //!
-//! A message is a header of three 32-bit words (request, flags, size of the payload) and a payload, in the byte order of the
-//! machine. Descriptors come beside the first byte. Parsing is pure: bytes in, a [`Request`] or a [`Fault`] out.
+//! A message is a header of three 32-bit words (request, flags, size of the payload) and a payload,
+//! in the byte order of the machine. Descriptors come beside the first byte. Parsing is pure: bytes
+//! in, a [`Request`] or a [`Fault`] out.
 
 use std::fmt;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 12;
-/// Longest payload that is read, in bytes. The longest that is known, a table of [`MOST_REGIONS`] regions, has 1032.
+/// Longest payload that is read, in bytes. The longest that is known, a table of [`MOST_REGIONS`]
+/// regions, has 1032.
 pub const MOST_PAYLOAD: usize = 2048;
 /// Regions of memory at most, as GET_MAX_MEM_SLOTS tells. QEMU has 2 to 4 without pluggable memory.
 pub const MOST_REGIONS: usize = 32;

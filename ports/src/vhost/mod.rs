@@ -1,6 +1,7 @@
-//! `vhost-user://SOCKET`: the network card of a virtual machine, whose rings lie in memory that the machine shares. Frames are copied between
-//! them and the pool; there is no device on the host and no system call for a frame. The protocol is QEMU's
-//! (`docs/interop/vhost-user.rst`), the rings are virtio's (version 1.2, sections 2.7 and 5.1).
+//! `vhost-user://SOCKET`: the network card of a virtual machine, whose rings lie in memory that the
+//! machine shares. Frames are copied between them and the pool; there is no device on the host and
+//! no system call for a frame. The protocol is QEMU's (`docs/interop/vhost-user.rst`), the rings
+//! are virtio's (version 1.2, sections 2.7 and 5.1).
 //!
 //! | noun | meaning |
 //! |---|---|
@@ -20,8 +21,10 @@
 //! | `port.rs` | the [`Port`](crate::Port) |
 //! | `front_end.rs` | a front end and a guest in memory, for tests |
 //!
-//! Who connects to whom, and who watches the sockets, is whoever uses this module; nothing here waits. (Crates were looked at: `virtio-queue` publishes each
-//! chain by itself, so that a guest may see a merged frame by halves, and `vhost` reads a message to its end, so that half of one stops who reads.)
+//! Who connects to whom, and who watches the sockets, is whoever uses this module; nothing here
+//! waits. (Crates were looked at: `virtio-queue` publishes each chain by itself, so that a guest
+//! may see a merged frame by halves, and `vhost` reads a message to its end, so that half of one
+//! stops who reads.)
 
 mod call;
 mod fault;

@@ -1,8 +1,9 @@
 //! The frames of a machine: its rings as a [`Port`].
 //!
-//! What a guest sends is copied from its memory into the pool, and given back to it at once; a guest whose port is not read waits. What it is
-//! sent lies in its memory when [`Port::tx`] returns, and it is told of a burst together. No system call is made for a frame; for a burst there may be one, where
-//! the guest wants to be called.
+//! What a guest sends is copied from its memory into the pool, and given back to it at once; a
+//! guest whose port is not read waits. What it is sent lies in its memory when [`Port::tx`]
+//! returns, and it is told of a burst together. No system call is made for a frame; for a burst
+//! there may be one, where the guest wants to be called.
 
 use std::collections::hash_map::RandomState;
 use std::io;
@@ -19,8 +20,9 @@ use crate::{BURST_BYTES, Features, Port, PortError, Refused, Unsent};
 
 /// Bytes of the header with `num_buffers` (virtio 1.2, section 5.1.6).
 pub const LONG_HEADER_BYTES: usize = 12;
-/// Descriptors read at a turn at most: a guest may cut a frame into pieces of a byte, and its turn is charged by frames and bytes. Full turns of frames of Linux have 32
-/// of 1 or 2 each, or 5 of 19.
+/// Descriptors read at a turn at most: a guest may cut a frame into pieces of a byte, and its turn
+/// is charged by frames and bytes. Full turns of frames of Linux have 32 of 1 or 2 each, or 5 of
+/// 19.
 const DESCRIPTORS: usize = 256;
 /// The least that a frame has: an Ethernet header.
 const LEAST_FRAME: usize = 14;
@@ -45,7 +47,8 @@ pub struct Pair {
     pub to_guest: Option<Ring>,
 }
 
-/// The rings of a machine as a port. Which they are does not change: for others there is another port.
+/// The rings of a machine as a port. Which they are does not change: for others there is another
+/// port.
 #[derive(Debug)]
 pub struct VhostPort {
     pairs: Vec<Pair>,
@@ -216,7 +219,8 @@ fn put(ring: &Ring, piece: &Piece, header: &[u8], bytes: &[u8], done: usize) -> 
     written
 }
 
-/// Copies a frame out of a chain. `None`: the pool has no buffer. What is no frame becomes one without bytes, which the switch counts as malformed.
+/// Copies a frame out of a chain. `None`: the pool has no buffer. What is no frame becomes one
+/// without bytes, which the switch counts as malformed.
 fn read(ring: &Ring, chain: Chain, pieces: &[Piece], form: &Form, pool: &mut Pool) -> Option<Frame> {
     let length = usize::try_from(chain.bytes).ok().and_then(|bytes| bytes.checked_sub(form.header_bytes));
     let length = length.filter(|length| chain.is_sound && (LEAST_FRAME..=MAX_FRAME).contains(length));

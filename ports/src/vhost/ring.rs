@@ -6,11 +6,12 @@
 //! | available | flags, index, a word for each entry, then `used_event` | guest |
 //! | used | flags, index, 8 for each entry (id, length), then `avail_event` | us |
 //!
-//! A guest may write anything at any time. Each word is read once, into a copy that is judged and used. What cannot be made sense of as a ring
-//! breaks it ([`Broken`]): nothing more is read or written until its driver sets it up anew.
+//! A guest may write anything at any time. Each word is read once, into a copy that is judged and
+//! used. What cannot be made sense of as a ring breaks it ([`Broken`]): nothing more is read or
+//! written until its driver sets it up anew.
 //!
-//! Chains are used in the order in which they were made available, and at once; the guest sees them when [`Ring::publish`] says so, those of a
-//! burst together.
+//! Chains are used in the order in which they were made available, and at once; the guest sees them
+//! when [`Ring::publish`] says so, those of a burst together.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -24,7 +25,8 @@ use super::message::Place;
 
 /// The longest ring (virtio 1.2, section 2.7).
 pub const MOST_ENTRIES: u32 = 32_768;
-/// Descriptors that one chain may have, in an indirect table too: as many as QEMU takes (`VIRTQUEUE_MAX_SIZE`). Linux sends at most 19.
+/// Descriptors that one chain may have, in an indirect table too: as many as QEMU takes
+/// (`VIRTQUEUE_MAX_SIZE`). Linux sends at most 19.
 pub const MOST_DESCRIPTORS: usize = 1024;
 
 const DESCRIPTOR_BYTES: usize = 16;
@@ -176,7 +178,8 @@ impl Ring {
             published: 0,
             is_quiet: false,
         };
-        // What was used is what the guest has seen as used, also where the process before this one was killed.
+        // What was used is what the guest has seen as used, also where the process before this one
+        // was killed.
         ring.use_next = ring.load(ring.used, 2, Ordering::Acquire);
         ring.published = ring.use_next;
         ring.is_quiet = ring.load(ring.used, 0, Ordering::Relaxed) & NO_NOTICE != 0;
@@ -185,7 +188,8 @@ impl Ring {
 
     /// A word of a part of the ring, of which `at` is within it.
     fn word(&self, part: NonNull<u8>, at: usize) -> &AtomicU16 {
-        // SAFETY: the part was checked to hold `entries` entries and two words; it is aligned, and mapped for as long as `self` is.
+        // SAFETY: the part was checked to hold `entries` entries and two words; it is aligned, and
+        // mapped for as long as `self` is.
         unsafe { AtomicU16::from_ptr(part.as_ptr().add(at).cast()) }
     }
 
@@ -232,8 +236,8 @@ impl Ring {
         self.kept.broken.store(broken as u8, Ordering::Relaxed);
     }
 
-    /// Takes the next chain; its pieces are appended to `pieces`. With `writable`, they are for us to write to, else to read. `None`: there is none,
-    /// or the ring is broken.
+    /// Takes the next chain; its pieces are appended to `pieces`. With `writable`, they are for us
+    /// to write to, else to read. `None`: there is none, or the ring is broken.
     pub fn take(&mut self, writable: bool, pieces: &mut Vec<Piece>) -> Option<Chain> {
         if !self.is_whole() || self.waiting() == 0 {
             return None;
@@ -293,11 +297,12 @@ impl Ring {
         }
     }
 
-    /// Gives a chain back, of which `written` bytes were written to. The guest knows it from [`Ring::publish`] on.
+    /// Gives a chain back, of which `written` bytes were written to. The guest knows it from
+    /// [`Ring::publish`] on.
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         let at = 4 + 8 * self.slot(self.use_next);
-        // SAFETY: the part was checked to hold `entries` entries; it is mapped for as long as `self` is. The guest may read it meanwhile, and then
-        // reads what it was not told to.
+        // SAFETY: the part was checked to hold `entries` entries; it is mapped for as long as
+        // `self` is. The guest may read it meanwhile, and then reads what it was not told to.
         unsafe {
             let entry = self.used.as_ptr().add(at).cast::<u32>();
             entry.write_volatile(u32::from(chain.head).to_le());
@@ -306,7 +311,8 @@ impl Ring {
         self.use_next = self.use_next.wrapping_add(1);
     }
 
-    /// Lets the guest know what was used since the last call, and calls it where it wants to be. False: nothing was used.
+    /// Lets the guest know what was used since the last call, and calls it where it wants to be.
+    /// False: nothing was used.
     pub fn publish(&mut self) -> bool {
         let (from, to) = (self.published, self.use_next);
         if from == to {
@@ -319,7 +325,8 @@ impl Ring {
         fence(Ordering::SeqCst);
         let wants = if self.event_idx {
             let event = self.load(self.available, 4 + 2 * usize::from(self.entries), Ordering::Relaxed);
-            // `vring_need_event` (virtio 1.2, section 2.7.7.1): whether the index went past the event.
+            // `vring_need_event` (virtio 1.2, section 2.7.7.1): whether the index went past the
+            // event.
             to.wrapping_sub(event).wrapping_sub(1) < to.wrapping_sub(from)
         } else {
             self.load(self.available, 0, Ordering::Relaxed) & NO_NOTICE == 0
@@ -339,7 +346,8 @@ impl Ring {
         }
     }
 
-    /// Asks for a notice of what is made available from now on. True: some is already, and there may be no notice of it.
+    /// Asks for a notice of what is made available from now on. True: some is already, and there
+    /// may be no notice of it.
     pub fn listen(&mut self) -> bool {
         if self.event_idx {
             self.store(self.used, 4 + 8 * usize::from(self.entries), self.next, Ordering::Relaxed);
@@ -347,7 +355,8 @@ impl Ring {
             self.store(self.used, 0, 0, Ordering::Relaxed);
             self.is_quiet = false;
         }
-        // The guest looks at this after it has made something available; we look at that after this.
+        // The guest looks at this after it has made something available; we look at that after
+        // this.
         fence(Ordering::SeqCst);
         self.is_whole() && self.waiting() > 0
     }
@@ -364,8 +373,8 @@ struct Descriptor {
 impl Descriptor {
     /// Reads descriptor number `at` of a table that has one more at least.
     fn read(table: NonNull<u8>, at: usize) -> Descriptor {
-        // SAFETY: the table is mapped that far. It may change meanwhile: then it is some mixture, which is judged like any other. An indirect table
-        // may lie at any address.
+        // SAFETY: the table is mapped that far. It may change meanwhile: then it is some mixture,
+        // which is judged like any other. An indirect table may lie at any address.
         let bytes =
             unsafe { table.as_ptr().add(at * DESCRIPTOR_BYTES).cast::<[u8; DESCRIPTOR_BYTES]>().read_volatile() };
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);

@@ -1,8 +1,9 @@
 //! A session: what one front end has said, from its first message to the end of its connection.
 //!
-//! It has no socket. [`Session::handle`] takes a message and gives the answer; [`Session::port`] makes the port of the rings that run. While such a
-//! port is in use, the messages of which [`Session::must_rest`] says so wait until it is dropped: they say how rings and memory are, and where a ring
-//! goes on ([`super::ring::Kept`]).
+//! It has no socket. [`Session::handle`] takes a message and gives the answer; [`Session::port`]
+//! makes the port of the rings that run. While such a port is in use, the messages of which
+//! [`Session::must_rest`] says so wait until it is dropped: they say how rings and memory are, and
+//! where a ring goes on ([`super::ring::Kept`]).
 
 use std::fmt;
 use std::io;
@@ -185,7 +186,8 @@ struct Described {
     kept: Arc<Kept>,
     /// There while it runs.
     kick: Option<OwnedFd>,
-    /// Where the guest is called: one descriptor for the whole session, of which what it is changes, so that a port need not rest for that.
+    /// Where the guest is called: one descriptor for the whole session, of which what it is
+    /// changes, so that a port need not rest for that.
     call: Arc<OwnedFd>,
     error: Option<OwnedFd>,
     is_enabled: bool,
@@ -417,7 +419,8 @@ impl Session {
         Form { features, is_mergeable, header_bytes }
     }
 
-    /// A port of the rings that run; `None` where there is none. It must be dropped before the next is made.
+    /// A port of the rings that run; `None` where there is none. It must be dropped before the next
+    /// is made.
     ///
     /// # Errors
     /// [`Fault`]: the session is to be ended.
@@ -471,7 +474,8 @@ impl Session {
         self.memory.is_lost()
     }
 
-    /// Whether rings run in which the guest, by what can be seen here, has never put anything: its memory is not the one that is shared.
+    /// Whether rings run in which the guest, by what can be seen here, has never put anything: its
+    /// memory is not the one that is shared.
     #[must_use]
     pub fn looks_unshared(&self) -> bool {
         let runs = |number: u32| self.run(number, &self.rings[number as usize]).ok().flatten();

@@ -1,7 +1,8 @@
 //! Messages out of a stream, with the descriptors that come beside them.
 //!
-//! Nothing is waited for: a message of which half has come stays until the rest does. All descriptors that came are closed at the latest with the
-//! message, or with the stream (CVE-2022-0669 was one that kept them).
+//! Nothing is waited for: a message of which half has come stays until the rest does. All
+//! descriptors that came are closed at the latest with the message, or with the stream
+//! (CVE-2022-0669 was one that kept them).
 
 use std::io;
 use std::mem::MaybeUninit;

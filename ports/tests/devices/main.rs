@@ -1,4 +1,5 @@
-//! TAP devices and interfaces that exist, in real network namespaces. Needs root and `/dev/net/tun`; says so and skips where it has not.
+//! TAP devices and interfaces that exist, in real network namespaces. Needs root and
+//! `/dev/net/tun`; says so and skips where it has not.
 
 mod life;
 mod neighbours;

@@ -6,7 +6,8 @@ use ports::neighbours::{Changes, Hop, Subject, look};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Longer than the kernel goes on about one thing: of an address, its route, and groups that are joined.
+/// Longer than the kernel goes on about one thing: of an address, its route, and groups that are
+/// joined.
 const QUIET: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,4 +1,5 @@
-//! Shortcuts between two interfaces that are taken: real sockets send, and a loop stands for the switch.
+//! Shortcuts between two interfaces that are taken: real sockets send, and a loop stands for the
+//! switch.
 
 use crate::packet::{ONE, TWO, Wires};
 use crate::testbed::{Forwarder, turn};
@@ -86,7 +87,8 @@ fn tcp_and_udp_take_it_in_both_ip_versions_and_are_counted() {
     });
     let [(1, one), (2, two)] = told[..] else { panic!("{told:?}") };
     assert_eq!((one.egress, one.ingress), (two.ingress, two.egress), "what the one sends is for the other");
-    // Both bulks in each of two versions; what they cost in headers is less than a tenth, and acknowledgements go both ways.
+    // Both bulks in each of two versions; what they cost in headers is less than a tenth, and
+    // acknowledgements go both ways.
     let bytes = 2 * BULK_BYTES as u64;
     for traffic in [one.egress, one.ingress] {
         assert!((bytes..bytes + bytes / 10).contains(&traffic.bytes), "{traffic:?}");
@@ -154,7 +156,8 @@ fn it_comes_and_goes_while_a_stream_runs_and_nothing_is_lost_or_doubled() {
                 continue;
             }
             std::thread::sleep(Duration::from_millis(1));
-            // The receiver's socket holds some hundred, and on a busy machine the receiver does not run for longer than that takes.
+            // The receiver's socket holds some hundred, and on a busy machine the receiver does not
+            // run for longer than that takes.
             let until = Instant::now() + Duration::from_millis(100);
             while number.saturating_sub(arrived.load(Relaxed)) > 100 && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,5 @@
-//! Namespaces, devices and a forwarding loop for tests. Everything made here is gone when its guard is dropped, also in a panic.
+//! Namespaces, devices and a forwarding loop for tests. Everything made here is gone when its guard
+//! is dropped, also in a panic.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -22,11 +23,13 @@ const REQUIRE: &str = "LEVADA_REQUIRE_NAMESPACES";
 /// Long enough for a slow machine; what has not happened by then is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Held by the test that runs. One at a time: a command that another test starts holds copies of all descriptors for the moment before it
-/// drops them, and a device is not gone before the last of them is.
+/// Held by the test that runs. One at a time: a command that another test starts holds copies of
+/// all descriptors for the moment before it drops them, and a device is not gone before the last of
+/// them is.
 pub type Turn = MutexGuard<'static, ()>;
 
-/// Waits for the test's turn. `None` where devices and namespaces cannot be made: says on standard error that `test` is skipped, and why.
+/// Waits for the test's turn. `None` where devices and namespaces cannot be made: says on standard
+/// error that `test` is skipped, and why.
 pub fn turn(test: &str) -> Option<Turn> {
     static TURN: Mutex<()> = Mutex::new(());
     let why = if !rustix::process::geteuid().is_root() {

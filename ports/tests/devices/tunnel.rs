@@ -1,4 +1,5 @@
-//! A switch's tunnels against Linux's vxlan device: a guest on a TAP here, a host of the same tenant there, TCP with all offloads in both directions.
+//! A switch's tunnels against Linux's vxlan device: a guest on a TAP here, a host of the same
+//! tenant there, TCP with all offloads in both directions.
 
 use crate::testbed::{AnyPort, Space, options, turn};
 use crate::traffic::bulk;
@@ -30,7 +31,8 @@ use std::time::Instant as Clock;
 const VNI: u32 = 5001;
 const GUEST: Mac = Mac([2, 0, 0, 0, 9, 1]);
 const REMOTE: Mac = Mac([2, 0, 0, 0, 9, 2]);
-/// The switch's end, whose address is not the interface's own (of a shared interface, frames to that are the host's), and the other host.
+/// The switch's end, whose address is not the interface's own (of a shared interface, frames to
+/// that are the host's), and the other host.
 const HERE: Mac = Mac([2, 0, 0, 0, 8, 1]);
 const THERE: Mac = Mac([2, 0, 0, 0, 8, 2]);
 /// Their addresses on the network between them.
@@ -135,7 +137,8 @@ fn run(mut ports: Vec<AnyPort>, ends: Ends, stop: &AtomicBool) -> Counted {
     }
 }
 
-/// A guest, a switch whose uplink is an interface of its own namespace, and another host with Linux's vxlan device.
+/// A guest, a switch whose uplink is an interface of its own namespace, and another host with
+/// Linux's vxlan device.
 struct Hosts {
     guest: Space,
     there: Space,
@@ -144,7 +147,8 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// `device` is what the vxlan device is told beside its addresses, which are `ends`, and `mtu` the guest's.
+    /// `device` is what the vxlan device is told beside its addresses, which are `ends`, and `mtu`
+    /// the guest's.
     fn new(ends: Ends, device: &str, mtu: u32) -> Hosts {
         let (guest, here, there) = (Space::new(), Space::new(), Space::new());
         let (one, other) = ends;
@@ -263,7 +267,8 @@ fn looked_at(pool: &mut Pool, case: &Case) -> Frame {
     frame
 }
 
-/// A tunnel's frame but for what the kernel numbers: the outer packets, whose header's checksum must be right.
+/// A tunnel's frame but for what the kernel numbers: the outer packets, whose header's checksum
+/// must be right.
 fn but_for_its_number(mut bytes: Vec<u8>) -> Vec<u8> {
     assert_eq!(checksum::sum(&bytes[14..34]), 0xffff, "the outer header's checksum");
     bytes[18..20].fill(0);

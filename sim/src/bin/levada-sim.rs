@@ -1,4 +1,5 @@
-//! Runs scenarios and prints their tables: `levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]`.
+//! Runs scenarios and prints their tables: `levada-sim [SCENARIO] [--seed N] [--seconds S]
+//! [--json]`.
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -1,6 +1,7 @@
 //! Work: what a switch does again and again, so that it can be counted and timed.
 //!
-//! `levada-sim work KIND OPERATIONS` does it, under callgrind say: the difference of two runs is what the operations between them take.
+//! `levada-sim work KIND OPERATIONS` does it, under callgrind say: the difference of two runs is
+//! what the operations between them take.
 
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;

@@ -1,4 +1,5 @@
-//! Attacks: a tenant with a promise on a switch whose worker has to earn its time, under each attack and under each two of them.
+//! Attacks: a tenant with a promise on a switch whose worker has to earn its time, under each
+//! attack and under each two of them.
 
 use datapath::program::EndpointId;
 use datapath::units::Instant;
@@ -22,9 +23,11 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// What is left out of each cell: by then queues are as full as an attack makes them.
 const WARM_UP_NS: u64 = 500_000_000;
-/// Percent of its pace that the victim's connection must have, and of those who ask for it that must be answered.
+/// Percent of its pace that the victim's connection must have, and of those who ask for it that
+/// must be answered.
 const LEAST: f64 = 99.0;
-/// What the slowest of a hundred pings may take: so many times what it takes when all is quiet, or so many ms more, the larger.
+/// What the slowest of a hundred pings may take: so many times what it takes when all is quiet, or
+/// so many ms more, the larger.
 const PING_TIMES: f64 = 3.0;
 const PING_MORE_MS: f64 = 1.0;
 

@@ -1,4 +1,5 @@
-//! Convergence: hosts begin to blast datagrams at line rate at a machine where a victim has a guarantee. How long until it has it again?
+//! Convergence: hosts begin to blast datagrams at line rate at a machine where a victim has a
+//! guarantee. How long until it has it again?
 
 use agent::Settings;
 use agent::settings::ControllerKind;
@@ -24,15 +25,18 @@ pub const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Promised to the victim and to the blast's receiver: three quarters and one quarter of what a headroom of 5 % leaves of 1 Gbit/s.
+/// Promised to the victim and to the blast's receiver: three quarters and one quarter of what a
+/// headroom of 5 % leaves of 1 Gbit/s.
 pub const PROMISED: [Rate; 2] = [Rate(712_500_000), Rate(237_500_000)];
 /// How many blast.
 const SENDERS: [usize; 3] = [1, 4, 15];
-/// The blast begins so long after the victim, or up to [`PHASE_NS`] later: samples must not be in step with it.
+/// The blast begins so long after the victim, or up to [`PHASE_NS`] later: samples must not be in
+/// step with it.
 const QUIET_NS: u64 = 30_000_000;
 /// A sample of the slower controller.
 const PHASE_NS: u64 = 10_000_000;
-/// The other senders begin up to so long after the first: machines are not in step to the nanosecond.
+/// The other senders begin up to so long after the first: machines are not in step to the
+/// nanosecond.
 const APART_NS: u64 = 200_000;
 /// Before that a TCP victim has so long to grow.
 const GROW_NS: u64 = 500_000_000;
@@ -226,8 +230,8 @@ fn wire_bytes() -> u32 {
     packet::wire_bytes(UDP_HEADERS, payload, payload)
 }
 
-/// Machine 0 has both receivers, machine 1 the victim's sender, each one more a sender of the blast.
-/// The network of a blast.
+/// Machine 0 has both receivers, machine 1 the victim's sender, each one more a sender of the
+/// blast. The network of a blast.
 #[must_use]
 pub fn rack(senders: usize, agents: Option<Settings>) -> Rack {
     let mut machines =

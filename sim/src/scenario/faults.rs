@@ -1,7 +1,9 @@
-//! Faults: a blast while agents' messages are lost, doubled, overtaken, replayed and cut off, agents are killed, clocks jump and loops lag.
+//! Faults: a blast while agents' messages are lost, doubled, overtaken, replayed and cut off,
+//! agents are killed, clocks jump and loops lag.
 //!
-//! Faults end before the blast does, so that a test can ask when the guarantee is back; then the blast ends, for half of the seeds
-//! together with all mail, and a test can ask when nobody is throttled any more.
+//! Faults end before the blast does, so that a test can ask when the guarantee is back; then the
+//! blast ends, for half of the seeds together with all mail, and a test can ask when nobody is
+//! throttled any more.
 
 use agent::Settings;
 use agent::settings::ControllerKind;
@@ -47,7 +49,8 @@ const LOOK_NS: u64 = 5_000_000;
 const SEEDS: u64 = 20;
 /// In all of them, messages are lost so often, in millionths.
 const LOSS_PPM: u32 = 300_000;
-/// The longest that the victim may need after the faults, and the longest that a limit may outlive the blast, in milliseconds.
+/// The longest that the victim may need after the faults, and the longest that a limit may outlive
+/// the blast, in milliseconds.
 const BACK_MS: f64 = 50.0;
 const RELEASED_MS: f64 = 1_000.0;
 

@@ -1,6 +1,7 @@
-//! Figure 5 of the Gatekeeper paper, its receiving half: two machines send to a third, where tenant A is promised three quarters and B
-//! one. Beside it what the figure does not show: short connections that never leave slow start, idle bandwidth, what becomes of a
-//! throttled sender's traffic to other receivers, and of it all where the switches' loops stall, as on busy machines.
+//! Figure 5 of the Gatekeeper paper, its receiving half: two machines send to a third, where tenant
+//! A is promised three quarters and B one. Beside it what the figure does not show: short
+//! connections that never leave slow start, idle bandwidth, what becomes of a throttled sender's
+//! traffic to other receivers, and of it all where the switches' loops stall, as on busy machines.
 
 use agent::Settings;
 use agent::settings::ControllerKind;
@@ -25,7 +26,8 @@ pub const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Promised to A and to B on the receiving machine: as published; and with `rate` all that there is beside its headroom, as in the live experiment.
+/// Promised to A and to B on the receiving machine: as published; and with `rate` all that there is
+/// beside its headroom, as in the live experiment.
 const PUBLISHED: [Rate; 2] = [Rate(645_000_000), Rate(215_000_000)];
 const ALL: [Rate; 2] = [Rate(735_000_000), Rate(245_000_000)];
 /// Datagrams handed over at once.
@@ -33,20 +35,22 @@ const TRAIN: u32 = 20;
 const FRAME: u32 = 1514;
 /// What a flood offers: more than its link takes.
 const FLOOD: Rate = Rate(1_050_000_000);
-/// A swarm: so many connections at a time, each of so many bytes, the next as soon as one is done. 20 segments are two round trips.
+/// A swarm: so many connections at a time, each of so many bytes, the next as soon as one is done.
+/// 20 segments are two round trips.
 const SWARM: usize = 64;
 const SWARM_BYTES: u64 = 20 * 1448;
-/// The throttled sender's traffic to another receiver, and what it then sends to the contended one: together less than its link.
+/// The throttled sender's traffic to another receiver, and what it then sends to the contended one:
+/// together less than its link.
 const ASIDE: Rate = Rate(200_000_000);
 const FLOOD_BESIDE: Rate = Rate(700_000_000);
 /// What is left out at the start of each cell.
 const WARM_UP_NS: u64 = 400_000_000;
-/// Where loops stall: how long after the last one at the same machine the next stall comes, and how long it is, both drawn evenly from this.
-/// All of them together are 5 % of the time.
+/// Where loops stall: how long after the last one at the same machine the next stall comes, and how
+/// long it is, both drawn evenly from this. All of them together are 5 % of the time.
 const STALL_AFTER_NS: (u64, u64) = (1_000_000, 21_000_000);
 const STALL_NS: (u64, u64) = (50_000, 1_000_000);
-/// Percent of its guarantee that a victim must get, of the link that must be used when the other is idle, and of what is offered that must
-/// reach other receivers.
+/// Percent of its guarantee that a victim must get, of the link that must be used when the other is
+/// idle, and of what is offered that must reach other receivers.
 const VICTIM_LEAST: f64 = 99.5;
 const IDLE_LEAST: f64 = 99.0;
 const ASIDE_LEAST: f64 = 99.0;
@@ -131,7 +135,8 @@ fn row(
     Ok(())
 }
 
-/// One tenant is silent: what the other gets, of what it gets without agents or guarantees in its way, which is the link.
+/// One tenant is silent: what the other gets, of what it gets without agents or guarantees in its
+/// way, which is the link.
 fn idle(table: &mut Table, options: &Options, (name, settings): Named) -> Result<(), Violation> {
     for load in [Load::Tcp(1), Load::Udp] {
         let got = measure(options, settings, [Load::None, load], false)?[1];
@@ -145,7 +150,8 @@ fn idle(table: &mut Table, options: &Options, (name, settings): Named) -> Result
     Ok(())
 }
 
-/// B floods the contended receiver, and from the same endpoint sends to another: how much of that arrives?
+/// B floods the contended receiver, and from the same endpoint sends to another: how much of that
+/// arrives?
 fn aside(table: &mut Table, options: &Options, (name, settings): Named) -> Result<(), Violation> {
     let rack = rack(settings);
     let udp = |rate| Traffic::udp(rate, FRAME);

@@ -1,4 +1,5 @@
-//! FS-VDE's two published tables (Cha, Yoo, Hong, 2012): two clients with weights 1:2 whose flow counts are the other way round.
+//! FS-VDE's two published tables (Cha, Yoo, Hong, 2012): two clients with weights 1:2 whose flow
+//! counts are the other way round.
 
 use datapath::program::{IngressMode, OrderKind, Share};
 use datapath::units::{Direction, Rate};

@@ -1,4 +1,5 @@
-//! Isolation: a victim with one connection beside an aggressor (figure 5 of the Gatekeeper paper, in both directions).
+//! Isolation: a victim with one connection beside an aggressor (figure 5 of the Gatekeeper paper,
+//! in both directions).
 
 use datapath::program::Share;
 use datapath::units::{Direction, Rate};
@@ -22,13 +23,15 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 const RATE: Rate = Rate(Rate::GBIT);
-/// Promised to the victim and to the aggressor, in parts of a thousand of the link: 75 % and 25 % of what headroom leaves.
+/// Promised to the victim and to the aggressor, in parts of a thousand of the link: 75 % and 25 %
+/// of what headroom leaves.
 const PROMISED: [u64; 2] = [735, 245];
 /// Between two pings of the victim's.
 const PING_NS: u64 = 5_000_000;
 /// What a flood sends, in parts of the link.
 const FLOOD: u64 = 2;
-/// Datagrams of a flood are handed over as the kernel's segmentation offload does: this many at once.
+/// Datagrams of a flood are handed over as the kernel's segmentation offload does: this many at
+/// once.
 const TRAIN: u32 = 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -63,7 +63,8 @@ impl Measured {
         mbps(self.payload[flow], self.ns)
     }
 
-    /// How far the endpoint furthest from the ideal is from it, where all endpoints that sent anything wanted everything.
+    /// How far the endpoint furthest from the ideal is from it, where all endpoints that sent
+    /// anything wanted everything.
     #[must_use]
     pub fn worst(&self, site: &Site, direction: Direction) -> Deviation {
         let total: u64 = self.wire_bytes.iter().flatten().sum();

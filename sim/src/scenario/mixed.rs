@@ -1,12 +1,16 @@
-//! Balancing, mixed sizes: the policies of services before servers that share their time, against queueing theory.
+//! Balancing, mixed sizes: the policies of services before servers that share their time, against
+//! queueing theory.
 //!
-//! Connections come at random (Poisson) and are served by processor sharing; means are in units of the mean size. The policies are the
-//! datapath's own (`datapath/src/service/choose.rs`), asked as the switch asks them: with what is in flight at each server. Sizes are exponential, or mixed
-//! of a few large and many small ones with a squared coefficient of variation of 10 (hyperexponential, balanced means).
+//! Connections come at random (Poisson) and are served by processor sharing; means are in units of
+//! the mean size. The policies are the datapath's own (`datapath/src/service/choose.rs`), asked as
+//! the switch asks them: with what is in flight at each server. Sizes are exponential, or mixed of
+//! a few large and many small ones with a squared coefficient of variation of 10 (hyperexponential,
+//! balanced means).
 //!
-//! Theory, for exponential sizes: random splits are M/M/1 each, 1/(1-r). Round-robin gives each server Erlang arrivals: 1/(1-s) with
-//! s = (Nr/(Nr+1-s))^N (Kleinrock 1975, section 6.4; the mean of processor sharing is that of a queue for exponential sizes).
-//! Least-inflight is near M/M/N, which bounds it from below.
+//! Theory, for exponential sizes: random splits are M/M/1 each, 1/(1-r). Round-robin gives each
+//! server Erlang arrivals: 1/(1-s) with s = (Nr/(Nr+1-s))^N (Kleinrock 1975, section 6.4; the mean
+//! of processor sharing is that of a queue for exponential sizes). Least-inflight is near M/M/N,
+//! which bounds it from below.
 
 use datapath::service::choose::{Chooser, LOAD_ONE, Load, Policy, Report};
 use std::cmp::Reverse;
@@ -34,7 +38,8 @@ const SERVERS: [usize; 3] = [2, 3, 10];
 const LOADS: [f64; 3] = [0.7, 0.9, 0.95];
 /// How far a simulated mean may be from theory, in percent.
 const NEAR: f64 = 3.0;
-/// At this load, what is won against round-robin with mixed sizes, in percent: by least-inflight and by p2c.
+/// At this load, what is won against round-robin with mixed sizes, in percent: by least-inflight
+/// and by p2c.
 const JUDGED: f64 = 0.9;
 const WON: [(usize, f64, f64); 3] = [(2, 35.0, 30.0), (3, 45.0, 35.0), (10, 65.0, 40.0)];
 /// How old reports get, in mean sizes.
@@ -61,7 +66,8 @@ impl Sizes {
         match self {
             Sizes::Exponential => exponential(random),
             Sizes::Mixed => {
-                // Half of the work is in the larger ones: p = (1 + sqrt(9/11)) / 2, means 1/2p and 1/2(1-p).
+                // Half of the work is in the larger ones: p = (1 + sqrt(9/11)) / 2, means 1/2p and
+                // 1/2(1-p).
                 const SMALL_PPM: u32 = 952_267;
                 let small = random.happens_ppm(SMALL_PPM);
                 let part = f64::from(SMALL_PPM) / 1e6;
@@ -185,7 +191,8 @@ struct Setup {
 struct Server {
     /// Work that each connection has had which is there since the beginning.
     had: f64,
-    /// The work at which each ends, as bits, which are in the order of the numbers as none is negative; and when it came.
+    /// The work at which each ends, as bits, which are in the order of the numbers as none is
+    /// negative; and when it came.
     ends: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
@@ -270,8 +277,8 @@ fn exponential(random: &mut Random) -> f64 {
     -logarithm(((random.word() >> 11) + 1) as f64 / (1u64 << 53) as f64)
 }
 
-/// The natural logarithm, by arithmetic that is the same on every machine, which that of a system's library is not: of x = m 2^e, by the series of
-/// the inverse hyperbolic tangent.
+/// The natural logarithm, by arithmetic that is the same on every machine, which that of a system's
+/// library is not: of x = m 2^e, by the series of the inverse hyperbolic tangent.
 fn logarithm(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = (bits >> 52) as i64 - 1023;

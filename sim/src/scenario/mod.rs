@@ -1,7 +1,7 @@
 //! Scenarios: networks that answer one question each, with a table.
 //!
-//! A scenario is a function from [`Options`] to a [`Table`]. What it prints is committed under `sim/snapshots`, so that a change of behaviour
-//! is a diff to review.
+//! A scenario is a function from [`Options`] to a [`Table`]. What it prints is committed under
+//! `sim/snapshots`, so that a change of behaviour is a diff to review.
 
 pub mod attacks;
 pub mod convergence;

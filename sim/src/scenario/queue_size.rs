@@ -1,8 +1,10 @@
-//! Queue size: the Gatekeeper paper's study of its ingress queue, 256 TCP connections that start together from 1 to 16 senders.
+//! Queue size: the Gatekeeper paper's study of its ingress queue, 256 TCP connections that start
+//! together from 1 to 16 senders.
 //!
-//! The published queue is a plain one of so many packets, drained at 95 % of the link: here a link of that rate and queue behind the
-//! network's. Levada's is managed by CoDel, bounded in bytes, and drained at 98 % while another tenant is active, which here sends
-//! a trickle. The paper chose the smallest queue that keeps drops below 20 Mbit/s, half of its headroom.
+//! The published queue is a plain one of so many packets, drained at 95 % of the link: here a link
+//! of that rate and queue behind the network's. Levada's is managed by CoDel, bounded in bytes, and
+//! drained at 98 % while another tenant is active, which here sends a trickle. The paper chose the
+//! smallest queue that keeps drops below 20 Mbit/s, half of its headroom.
 
 use agent::Settings;
 use datapath::link::{LinkConfig, Side};
@@ -128,7 +130,8 @@ fn published(options: &Options, senders: usize, packets: u32) -> Result<Outcome,
         queue_bytes: packets * PACKET,
         ..LinkConfig::default()
     };
-    // Host and link 0 receive. A sender's own queue is its stack's, which does not drop what it sends.
+    // Host and link 0 receive. A sender's own queue is its stack's, which does not drop what it
+    // sends.
     let own = LinkConfig { queue_bytes: 1 << 30, ..link };
     let mut topology = Topology { seed: options.seed, hosts: vec![host; 1 + senders], ..Topology::default() };
     topology.links = vec![link];

@@ -1,7 +1,8 @@
-//! Scale: a thousand hosts with twenty endpoints each. Does what an agent keeps and says depend on how many hosts there are?
+//! Scale: a thousand hosts with twenty endpoints each. Does what an agent keeps and says depend on
+//! how many hosts there are?
 //!
-//! Traffic is a fluid here ([`crate::crowd`]); the agents and their mail are the real ones. One host in ten is wanted three times of what its
-//! link has, by hundreds of senders on as many hosts.
+//! Traffic is a fluid here ([`crate::crowd`]); the agents and their mail are the real ones. One
+//! host in ten is wanted three times of what its link has, by hundreds of senders on as many hosts.
 
 use agent::Settings;
 use datapath::units::Rate;
@@ -23,8 +24,8 @@ pub const SCENARIO: Scenario = Scenario {
 const HOSTS: [usize; 2] = [100, 1000];
 const ENDPOINTS: usize = 20;
 const RATE: Rate = Rate(10 * Rate::GBIT);
-/// Control traffic, in percent of the link; how far a share may be from the fluid model's; how much more an agent of many hosts may keep than
-/// one of few, in percent.
+/// Control traffic, in percent of the link; how far a share may be from the fluid model's; how much
+/// more an agent of many hosts may keep than one of few, in percent.
 const CONTROL_MOST: f64 = 0.1;
 const SHARE_MOST: f64 = 1.0;
 const STATE_MOST: f64 = 110.0;

@@ -23,7 +23,8 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 const RATE: Rate = Rate(100_000_000);
-/// How much wider the network is than the uplink on ingress: else its queue decides who gets what, not Levada.
+/// How much wider the network is than the uplink on ingress: else its queue decides who gets what,
+/// not Levada.
 const WIDE: u64 = 4;
 /// What each datagram source offers, in tenths of the link.
 const OFFERED: u64 = 9;

@@ -1,4 +1,5 @@
-//! Speed: how much faster than the wall clock the simulator runs. It measures the machine, so it has no snapshot.
+//! Speed: how much faster than the wall clock the simulator runs. It measures the machine, so it
+//! has no snapshot.
 
 use datapath::units::{Direction, Rate};
 
@@ -91,8 +92,8 @@ pub fn measure(options: &Options, rate: Rate, nic: Nic) -> Result<Speed, Violati
     })
 }
 
-/// The time this thread spent on a CPU, where the kernel says it (Linux's schedstat), else the wall clock: other work on the machine is
-/// not the simulator's.
+/// The time this thread spent on a CPU, where the kernel says it (Linux's schedstat), else the wall
+/// clock: other work on the machine is not the simulator's.
 struct Clock {
     wall: std::time::Instant,
     cpu_ns: Option<u64>,

@@ -1,4 +1,5 @@
-//! Throughput over buffer and loss: can the simulator's TCP be trusted to fill a link, and does it fill one behind Levada?
+//! Throughput over buffer and loss: can the simulator's TCP be trusted to fill a link, and does it
+//! fill one behind Levada?
 
 use datapath::link::{LinkConfig, Side};
 use datapath::units::{Direction, Instant, Rate};
@@ -106,7 +107,8 @@ fn behind_levada(options: &Options, algorithm: Algorithm, buffer: u32) -> Result
     Ok(Throughput { percent: percent(measured.payload[0], options.seconds), resent: resent(&measured.world) })
 }
 
-/// Of what the link carries in payload. (Behind Levada there is a tag of four bytes on the link besides.)
+/// Of what the link carries in payload. (Behind Levada there is a tag of four bytes on the link
+/// besides.)
 fn percent(bytes: u64, seconds: u64) -> f64 {
     let mss = f64::from(Nic::PLAIN.mss());
     let full = RATE.0 as f64 / 1e6 * mss / (mss + TCP_HEADERS as f64 + 24.0);

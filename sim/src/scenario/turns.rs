@@ -1,4 +1,5 @@
-//! Turns: tenants that all want more of the worker than there is, each in a way of its own, and what each has of it.
+//! Turns: tenants that all want more of the worker than there is, each in a way of its own, and
+//! what each has of it.
 
 use datapath::offload::OffloadSupport;
 use datapath::program::{PortFeatures, PortId, Share};

@@ -1,7 +1,8 @@
 //! Watching: what reached an endpoint, in steps short enough to see when a guarantee is back.
 //!
-//! A *window* is 5 ms, one begins with every step. It is *kept* where it brings what is guaranteed, but for the larger of 1 % and two full
-//! frames: what is not divisible cannot be exact. A guarantee is *back* with the first window from which on all are kept for [`STAYS_NS`].
+//! A *window* is 5 ms, one begins with every step. It is *kept* where it brings what is guaranteed,
+//! but for the larger of 1 % and two full frames: what is not divisible cannot be exact. A
+//! guarantee is *back* with the first window from which on all are kept for [`STAYS_NS`].
 
 use datapath::units::{Instant, Rate};
 
@@ -12,7 +13,8 @@ use crate::world::{Violation, World};
 pub const STEP_NS: u64 = 250_000;
 /// The window in which a guarantee is judged.
 pub const WINDOW_NS: u64 = 5_000_000;
-/// Part of the guarantee that may be missing in a window, in percent, and in wire bytes: two full frames with a VLAN tag.
+/// Part of the guarantee that may be missing in a window, in percent, and in wire bytes: two full
+/// frames with a VLAN tag.
 const MISSING: f64 = 1.0;
 const MISSING_BYTES: f64 = 2.0 * 1542.0;
 /// For so long it must stay.
@@ -58,7 +60,8 @@ impl Watch {
         self.bytes.iter().zip(self.bytes.iter().skip(WINDOW)).map(|(a, b)| (b - a) as f64 >= enough).collect()
     }
 
-    /// When the guarantee was back, in milliseconds since the watch began. None: it never was, as far as was watched.
+    /// When the guarantee was back, in milliseconds since the watch began. None: it never was, as
+    /// far as was watched.
     #[must_use]
     pub fn back_ms(&self) -> Option<f64> {
         let windows = self.windows();
@@ -96,7 +99,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// A watch of an endpoint promised 800 Mbit/s (25 000 bytes a step) that got these percentages of it, step by step.
+    /// A watch of an endpoint promised 800 Mbit/s (25 000 bytes a step) that got these percentages
+    /// of it, step by step.
     fn watch(percents: &[u64]) -> Watch {
         let mut bytes = vec![0];
         percents.iter().for_each(|percent| bytes.push(bytes[bytes.len() - 1] + 25_000 * percent / 100));

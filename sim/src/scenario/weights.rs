@@ -1,4 +1,5 @@
-//! Weights up to 1000:1, guarantees and limits, at two levels: each endpoint's share of the measured total against the fluid model.
+//! Weights up to 1000:1, guarantees and limits, at two levels: each endpoint's share of the
+//! measured total against the fluid model.
 
 use datapath::program::{OrderKind, Share};
 use datapath::units::{Direction, Rate};
@@ -21,7 +22,8 @@ pub const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// How much wider the network is than the uplink where endpoints receive UDP: else its queue decides who gets what, not Levada.
+/// How much wider the network is than the uplink where endpoints receive UDP: else its queue
+/// decides who gets what, not Levada.
 const WIDE: u64 = 8;
 const MBIT: u64 = 1_000_000;
 const ORDERS: [(&str, OrderKind); 2] = [("fair", OrderKind::Fair), ("wf2q", OrderKind::Wf2q)];

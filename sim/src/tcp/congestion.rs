@@ -1,8 +1,9 @@
 //! Congestion control: how many segments may be in flight.
 //!
-//! NewReno (RFC 5681, RFC 6582) and CUBIC (RFC 9438, with fast convergence and the Reno-friendly region; slow start without HyStart).
-//! Windows are real numbers of segments. Only the four operations that IEEE 754 defines to the last bit are used, so that a run is
-//! the same everywhere: the cube root is a Newton iteration.
+//! NewReno (RFC 5681, RFC 6582) and CUBIC (RFC 9438, with fast convergence and the Reno-friendly
+//! region; slow start without HyStart). Windows are real numbers of segments. Only the four
+//! operations that IEEE 754 defines to the last bit are used, so that a run is the same everywhere:
+//! the cube root is a Newton iteration.
 
 use datapath::units::Instant;
 
@@ -16,7 +17,8 @@ const MIN_THRESHOLD: f64 = 2.0;
 const CUBIC_C: f64 = 0.4;
 /// What CUBIC keeps of the window at a loss (RFC 9438 section 4.6).
 const CUBIC_BETA: f64 = 0.7;
-/// Growth of the Reno-friendly estimate, segments a round trip: 3 (1 - beta) / (1 + beta) (RFC 9438 section 4.3).
+/// Growth of the Reno-friendly estimate, segments a round trip: 3 (1 - beta) / (1 + beta) (RFC 9438
+/// section 4.3).
 const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
 /// DCTCP's estimation gain (RFC 8257 section 4.2).
 const DCTCP_GAIN: f64 = 1.0 / 16.0;
@@ -31,7 +33,8 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
-    /// RFC 8257, as Linux has it: NewReno but for marks, of which the fraction counts; all its packets are ECN-capable.
+    /// RFC 8257, as Linux has it: NewReno but for marks, of which the fraction counts; all its
+    /// packets are ECN-capable.
     Dctcp,
 }
 
@@ -56,7 +59,8 @@ pub struct Congestion {
     epoch: Option<Epoch>,
     /// CUBIC's window before the last reduction.
     w_max: f64,
-    /// DCTCP's estimate of the marked fraction: one until it is known (Linux's `dctcp_alpha_on_init`).
+    /// DCTCP's estimate of the marked fraction: one until it is known (Linux's
+    /// `dctcp_alpha_on_init`).
     alpha: f64,
 }
 
@@ -119,7 +123,8 @@ impl Congestion {
         }
     }
 
-    /// Of what was acknowledged in a round trip, this fraction was marked (RFC 8257 section 3.3, with g = 1/16).
+    /// Of what was acknowledged in a round trip, this fraction was marked (RFC 8257 section 3.3,
+    /// with g = 1/16).
     pub fn on_round(&mut self, marked: f64) {
         self.alpha += (marked - self.alpha) * DCTCP_GAIN;
     }
@@ -141,7 +146,8 @@ impl Congestion {
             Algorithm::NewReno | Algorithm::Dctcp => RENO_BETA,
             Algorithm::Cubic => CUBIC_BETA,
         };
-        // Fast convergence (RFC 9438 section 4.7): a flow that lost before it was back leaves room for new ones.
+        // Fast convergence (RFC 9438 section 4.7): a flow that lost before it was back leaves room
+        // for new ones.
         self.w_max = if self.window < self.w_max { self.window * (1.0 + beta) / 2.0 } else { self.window };
         self.threshold = (self.window * beta).max(MIN_THRESHOLD);
         self.epoch = None;

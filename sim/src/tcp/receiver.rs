@@ -1,11 +1,13 @@
-//! The receiving half of a connection: reassembly, and when to acknowledge (RFC 9293, RFC 2018, RFC 3168).
+//! The receiving half of a connection: reassembly, and when to acknowledge (RFC 9293, RFC 2018, RFC
+//! 3168).
 
 use datapath::units::Instant;
 
 use super::seq::Blocks;
 use crate::random::Random;
 
-/// Acknowledgements before delays begin, so that slow start is not held up (as Linux's quick acknowledgements).
+/// Acknowledgements before delays begin, so that slow start is not held up (as Linux's quick
+/// acknowledgements).
 const QUICK_ACKS: u32 = 16;
 /// Recent places of arrival that are remembered, to report the ranges around them first.
 const RECENT: usize = 6;
@@ -17,8 +19,9 @@ pub struct AckPolicy {
     pub every: u32,
     /// The longest it waits for more, in nanoseconds.
     pub delay_ns: u64,
-    /// How long it gathers segments into one acknowledgement, as receive offload does, in nanoseconds: half of it to one and a half times,
-    /// at random, since without jitter flows fall into step with each other (Floyd and Jacobson, 1991).
+    /// How long it gathers segments into one acknowledgement, as receive offload does, in
+    /// nanoseconds: half of it to one and a half times, at random, since without jitter flows fall
+    /// into step with each other (Floyd and Jacobson, 1991).
     pub gather_ns: u64,
 }
 
@@ -55,7 +58,8 @@ pub struct Receiver {
     at_once: bool,
     deadline: Option<Instant>,
     duplicates: u64,
-    /// DCTCP's echo (RFC 8257 section 3.2): whether the segments that an acknowledgement is for were marked. Otherwise RFC 3168's.
+    /// DCTCP's echo (RFC 8257 section 3.2): whether the segments that an acknowledgement is for
+    /// were marked. Otherwise RFC 3168's.
     exact: bool,
     /// What was to be said before the marking changed.
     earlier: Option<Reply>,

@@ -1,13 +1,15 @@
 //! The sending half of a connection.
 //!
-//! Loss detection is by selective acknowledgement (RFC 6675) in the order of transmission, as RACK does it (RFC 8985): a segment is
-//! lost when enough that was sent after it has arrived, so that lost retransmissions are found too. A tail loss probe (RFC 8985 section
-//! 7) spares most timeouts. Proportional rate reduction paces recovery (RFC 9937; under heavy loss the rule of its predecessor, RFC
-//! 6937, sends two segments for each that arrives, and a slow managed queue then drops every second one for ever). The timer
-//! follows RFC 6298 with Linux's floor.
-//! Super-frames are sized as Linux sizes them: a millisecond of the pacing rate, and larger on short paths.
+//! Loss detection is by selective acknowledgement (RFC 6675) in the order of transmission, as RACK
+//! does it (RFC 8985): a segment is lost when enough that was sent after it has arrived, so that
+//! lost retransmissions are found too. A tail loss probe (RFC 8985 section 7) spares most timeouts.
+//! Proportional rate reduction paces recovery (RFC 9937; under heavy loss the rule of its
+//! predecessor, RFC 6937, sends two segments for each that arrives, and a slow managed queue then
+//! drops every second one for ever). The timer follows RFC 6298 with Linux's floor. Super-frames
+//! are sized as Linux sizes them: a millisecond of the pacing rate, and larger on short paths.
 //!
-//! Call `on_syn_ack`, `on_ack` and `on_timer` with what happened, then `poll_send` until it gives `None`, and come back at `deadline`.
+//! Call `on_syn_ack`, `on_ack` and `on_timer` with what happened, then `poll_send` until it gives
+//! `None`, and come back at `deadline`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -23,11 +25,14 @@ use crate::packet::flag;
 const DUP_THRESHOLD: u32 = 3;
 /// What a tail loss probe waits beyond two round trips (two timer ticks of Linux at 1000 Hz).
 const PROBE_SLACK_NS: u64 = 2_000_000;
-/// The same with one segment in flight, whose acknowledgement may be delayed (RFC 8985 section 7.2).
+/// The same with one segment in flight, whose acknowledgement may be delayed (RFC 8985 section
+/// 7.2).
 const PROBE_DELAYED_ACK_NS: u64 = 200_000_000;
-/// A super-frame holds the bytes of this part of a second at the pacing rate: Linux's pacing shift of 10.
+/// A super-frame holds the bytes of this part of a second at the pacing rate: Linux's pacing shift
+/// of 10.
 const PACING_PARTS: u64 = 1024;
-/// Round trips below 2^19 ns (half a millisecond) allow the longest super-frames: Linux's `tcp_tso_rtt_log` of 9, in microseconds.
+/// Round trips below 2^19 ns (half a millisecond) allow the longest super-frames: Linux's
+/// `tcp_tso_rtt_log` of 9, in microseconds.
 const SHORT_RTT_SHIFT: u32 = 19;
 /// Segments that an application which has a pace writes at a time: almost 64 KiB.
 const WRITE_SEGMENTS: u64 = 44;
@@ -66,7 +71,8 @@ enum State {
     /// Losses or an echo shrink the window (RFC 9937), until `point` is acknowledged.
     Reducing {
         point: u64,
-        /// It was an echo: the receiver goes on with it until CWR arrives, with what is sent behind `point`.
+        /// It was an echo: the receiver goes on with it until CWR arrives, with what is sent behind
+        /// `point`.
         echo: bool,
         flight: u32,
         delivered: u64,
@@ -105,7 +111,8 @@ pub struct Sender {
     /// The latest transmission known to have arrived, plus one.
     newest: u64,
     seen_blocks: [(u64, u64); MAX_BLOCKS],
-    /// DCTCP: segments acknowledged and marked since the round trip began, which ends when this is acknowledged.
+    /// DCTCP: segments acknowledged and marked since the round trip began, which ends when this is
+    /// acknowledged.
     round: (u64, u64),
     round_end: u64,
     syn_sent: Option<Instant>,
@@ -368,7 +375,8 @@ impl Sender {
         if !segment.again {
             news.rtt_from = news.rtt_from.max(Some(segment.sent));
         } else if now.since(segment.sent) < self.rtt.min_ns() {
-            // Too early for the retransmission: the first one arrived after all, and says nothing about what was sent since.
+            // Too early for the retransmission: the first one arrived after all, and says nothing
+            // about what was sent since.
             return;
         }
         self.newest = self.newest.max(segment.order + 1);
@@ -424,7 +432,8 @@ impl Sender {
         self.config.ecn && self.config.algorithm == Algorithm::Dctcp
     }
 
-    /// DCTCP: so many segments were acknowledged, by an acknowledgement that says whether they were marked.
+    /// DCTCP: so many segments were acknowledged, by an acknowledgement that says whether they were
+    /// marked.
     fn count_marks(&mut self, delivered: u32, marked: bool) {
         self.round.0 += u64::from(delivered);
         self.round.1 += if marked { u64::from(delivered) } else { 0 };
@@ -454,7 +463,8 @@ impl Sender {
         }
     }
 
-    /// `safe` says that the acknowledgement advanced and told of no further loss: only then may recovery send more than was delivered.
+    /// `safe` says that the acknowledgement advanced and told of no further loss: only then may
+    /// recovery send more than was delivered.
     fn adjust_window(&mut self, now: Instant, before: u32, newly: u32, safe: bool) {
         let threshold = self.congestion.threshold();
         let pipe = f64::from(self.in_flight);
@@ -473,7 +483,8 @@ impl Sender {
         }
     }
 
-    /// Whether the window, not the application or the peer, holds the sender back (as Linux's `tcp_is_cwnd_limited`).
+    /// Whether the window, not the application or the peer, holds the sender back (as Linux's
+    /// `tcp_is_cwnd_limited`).
     fn in_full_use(&self, flight: u32) -> bool {
         if self.congestion.slow_start() {
             self.congestion.window() < 2.0 * f64::from(flight)

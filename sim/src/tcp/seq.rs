@@ -32,7 +32,8 @@ impl<T: Copy + Default> Blocks<T> {
     }
 }
 
-/// The position nearest to `near` that has `wire` as its sequence number in a stream that starts at `base`.
+/// The position nearest to `near` that has `wire` as its sequence number in a stream that starts at
+/// `base`.
 #[must_use]
 pub fn unwrap(wire: u32, base: u32, near: u64) -> u64 {
     let low = wire.wrapping_sub(base);

@@ -1,7 +1,8 @@
 use super::*;
 use crate::wire::parse;
 
-/// Frames of all kinds with their hashes by each policy, from a reference in another language (`lab/bond_hash.py`).
+/// Frames of all kinds with their hashes by each policy, from a reference in another language
+/// (`lab/bond_hash.py`).
 const VECTORS: &str = include_str!("vectors.txt");
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -24,7 +25,8 @@ fn hashes_are_those_of_the_reference() {
     assert!(compared > 1000, "only {compared} hashes");
 }
 
-/// The example of the kernel's document for the even-ports pattern: the lowest bit is dropped by layer3+4 only.
+/// The example of the kernel's document for the even-ports pattern: the lowest bit is dropped by
+/// layer3+4 only.
 #[test]
 fn both_directions_of_a_connection_have_one_hash() {
     use crate::wire::Mac;

@@ -157,8 +157,8 @@ mod random {
     use proptest::prelude::*;
 
     proptest! {
-        /// Frames over members that are first-in first-out, with any skew below `hold`: all leave, in order, once, none late, and what
-        /// is lost holds nobody longer than `hold`.
+        /// Frames over members that are first-in first-out, with any skew below `hold`: all leave,
+        /// in order, once, none late, and what is lost holds nobody longer than `hold`.
         #[test]
         fn order_is_restored(members in 1..5u8, start in 0..MODULUS,
                              travels in proptest::collection::vec((0..5u8, 0..1_500_000u32, 0..40u8), 1..400)) {
@@ -204,7 +204,8 @@ mod random {
                 poll(&mut w, now, &mut out);
             }
             let stats = w.order.stats();
-            // First-in first-out may delay a frame by more than `hold`; then it is late, and still leaves.
+            // First-in first-out may delay a frame by more than `hold`; then it is late, and still
+            // leaves.
             if stats.late == 0 {
                 prop_assert_eq!(&out, &sent);
             } else {
@@ -216,7 +217,8 @@ mod random {
             prop_assert_eq!(w.pool.in_use(), 0);
         }
 
-        /// Whatever numbers, marks and changes come: no frame is lost to the pool, what waits is bounded, and all of it leaves in time.
+        /// Whatever numbers, marks and changes come: no frame is lost to the pool, what waits is
+        /// bounded, and all of it leaves in time.
         #[test]
         fn anything_may_come(steps in proptest::collection::vec((0..10u8, 0..17u8, any::<u16>(), any::<bool>(), 0..3_000_000u32), 1..600)) {
             let mut w = world(4);

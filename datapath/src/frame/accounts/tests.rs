@@ -36,7 +36,8 @@ impl Bed {
         Bed { pool, owners, queues }
     }
 
-    /// A frame for a queue, if it may wait there; whether it does. `None` where there is no buffer of the class.
+    /// A frame for a queue, if it may wait there; whether it does. `None` where there is no buffer
+    /// of the class.
     fn push(&mut self, queue: usize, class: Class) -> Option<bool> {
         let frame = self.pool.alloc(LENGTHS[class as usize])?;
         if self.pool.class(&frame) != class {
@@ -77,7 +78,8 @@ impl Bed {
         i64::from(self.pool.share(self.owners[owner]).of(class))
     }
 
-    /// By class, what an owner is charged: his queues, and what those hold beyond their shares that are part of him.
+    /// By class, what an owner is charged: his queues, and what those hold beyond their shares that
+    /// are part of him.
     fn charged(&self, owner: usize, class: Class) -> i64 {
         let parts = (0..PARTS.len()).filter(|&part| PARTS[part].0 == Some(owner));
         let over = parts.map(|part| (self.waits(part)[class as usize] - self.share(part, class)).max(0));
@@ -110,7 +112,8 @@ proptest! {
                 0 => bed.pop(queue),
                 _ => {
                     let (owner, class) = (queue / 3, Class::ALL[class]);
-                    // An owner that is a part, or whose parts are within their shares, and this is the first of its queues.
+                    // An owner that is a part, or whose parts are within their shares, and this is
+                    // the first of its queues.
                     let within = bed.charged(owner, class) < bed.share(owner, class);
                     let sure = within && (PARTS[owner].0.is_some() || bed.queues[queue].is_empty());
                     let went = bed.push(queue, class);

@@ -1,45 +1,63 @@
-//! `fair`, the default order: a constant number of steps for any number of children, within a proven distance of the ideal.
+//! `fair`, the default order: a constant number of steps for any number of children, within a
+//! proven distance of the ideal.
 //!
-//! It is QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling With Tight Guarantees", IEEE/ACM ToN 2013), with slots narrower than a
-//! frame. With L the level's longest frame and w a child's weight, children whose `L / 4 w` rounds up to the same power of two s form a *group*. A
-//! group has a ring of *slots* of width s; a child is filed by its start tag S in the slot `floor(S / s)`, first in, first out, so nothing is ever
-//! sorted. The group's own tags are those of its first slot: `S_g = slot x s` and `F_g = S_g + 5 s`. Among the groups with `S_g <= V`
-//! (eligible) the one with the smallest `F_g` is served. Groups differ by powers of two, so weights of 65535:1 need 17 of them, and rates
-//! of 1 kbit/s to 400 Gbit/s need 30; a level allocates the groups that its weights use. Finding the next slot is one find-first-set.
+//! It is QFQ (Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling With Tight
+//! Guarantees", IEEE/ACM ToN 2013), with slots narrower than a frame. With L the level's longest
+//! frame and w a child's weight, children whose `L / 4 w` rounds up to the same power of two s form
+//! a *group*. A group has a ring of *slots* of width s; a child is filed by its start tag S in the
+//! slot `floor(S / s)`, first in, first out, so nothing is ever sorted. The group's own tags are
+//! those of its first slot: `S_g = slot x s` and `F_g = S_g + 5 s`. Among the groups with `S_g <=
+//! V` (eligible) the one with the smallest `F_g` is served. Groups differ by powers of two, so
+//! weights of 65535:1 need 17 of them, and rates of 1 kbit/s to 400 Gbit/s need 30; a level
+//! allocates the groups that its weights use. Finding the next slot is one find-first-set.
 //!
-//! QFQ finds the group to serve with four bitmaps (ready or blocked, eligible or not) whose upkeep relies on the theorem below. Here the
-//! choice is kept until a group's tags change or another group becomes eligible, and then made anew from the tags of the busy groups:
-//! at most 17 (30) pairs, and nothing to go wrong when a rate changes, a clock jumps or a level has promised too much.
+//! QFQ finds the group to serve with four bitmaps (ready or blocked, eligible or not) whose upkeep
+//! relies on the theorem below. Here the choice is kept until a group's tags change or another
+//! group becomes eligible, and then made anew from the tags of the busy groups: at most 17 (30)
+//! pairs, and nothing to go wrong when a rate changes, a clock jumps or a level has promised too
+//! much.
 //!
-//! QFQ's slots are as wide as the longest frame, so who comes into one waits for up to a frame of each that is in those before it. With slots of a
-//! quarter of that who comes waits for less, though frames are as long: what counts for a neighbour's delay is the slot. The price is a longer ring.
+//! QFQ's slots are as wide as the longest frame, so who comes into one waits for up to a frame of
+//! each that is in those before it. With slots of a quarter of that who comes waits for less,
+//! though frames are as long: what counts for a neighbour's delay is the slot. The price is a
+//! longer ring.
 //!
 //! # What is proven
-//! Let V advance as in [`super::tag`], W be the sum of the backlogged weights, and the set of backlogged children be stable.
-//! 1. *Ahead*: a child is served only if `S_g <= V`, so `S < V + s`, and then pays at most `L / w <= 4 s`: `S < V + 5 s` at all times.
-//! 2. *Behind*: `V <= F_g + L / W` for every busy group. Let t0 be the last time a group j with `F_j > F_g` was served. Every group whose
-//!    F was at most `F_g` was then not eligible, so all its tags were later than V(t0). Since t0 only such groups were served, and each
-//!    service ended at `S < S_slot + 5 s <= F_g`: together at most `W x (F_g - V(t0))` bytes, which moves V to at most `F_g`; j's own
-//!    frame adds `L / W`. Hence `S >= S_g >= V - 5 s - L / W`.
+//! Let V advance as in [`super::tag`], W be the sum of the backlogged weights, and the set of
+//! backlogged children be stable.
+//! 1. *Ahead*: a child is served only if `S_g <= V`, so `S < V + s`, and then pays at most `L / w
+//!    <= 4 s`: `S < V + 5 s` at all times.
+//! 2. *Behind*: `V <= F_g + L / W` for every busy group. Let t0 be the last time a group j with
+//!    `F_j > F_g` was served. Every group whose F was at most `F_g` was then not eligible, so all
+//!    its tags were later than V(t0). Since t0 only such groups were served, and each service ended
+//!    at `S < S_slot + 5 s <= F_g`: together at most `W x (F_g - V(t0))` bytes, which moves V to at
+//!    most `F_g`; j's own frame adds `L / W`. Hence `S >= S_g >= V - 5 s - L / W`.
 //!
-//! In bytes (`4 w s` is L where `L / 4 w` is a power of two, below 2 L otherwise): a child is less than `5 w s < 2.5 L` ahead and at most
-//! `5 w s + L w / W < 3.5 L` behind its ideal share, in every interval since it became backlogged; never more than the sum of both between
-//! any two moments. Real orders: the same with the guarantees' sum at most the link's rate C, `L / C` for `L / W`, and a further frame
-//! that others may have on the wire. "Early" is thus bounded by `5 w s` as well: a child may receive up to that much at once.
+//! In bytes (`4 w s` is L where `L / 4 w` is a power of two, below 2 L otherwise): a child is less
+//! than `5 w s < 2.5 L` ahead and at most `5 w s + L w / W < 3.5 L` behind its ideal share, in
+//! every interval since it became backlogged; never more than the sum of both between any two
+//! moments. Real orders: the same with the guarantees' sum at most the link's rate C, `L / C` for
+//! `L / W`, and a further frame that others may have on the wire. "Early" is thus bounded by `5 w
+//! s` as well: a child may receive up to that much at once.
 //!
-//! A child charged with more than L is filed in the last slot its group has and moved on from there until its true slot is reached.
+//! A child charged with more than L is filed in the last slot its group has and moved on from there
+//! until its true slot is reached.
 
 use super::tag::{Clock, Tag, Weight, later};
 
 /// Slots that the longest frame of a group's lightest child takes.
 const PARTS: u32 = 4;
-/// Slots of a group. The theorem needs 16 (start tags from `V - 9 s` to below `V + 5 s`, and two for rounding).
+/// Slots of a group. The theorem needs 16 (start tags from `V - 9 s` to below `V + 5 s`, and two
+/// for rounding).
 const SLOTS: u32 = 32;
-/// The furthest slot in which a child is filed, from the group's first: it leaves room for the first to move back.
+/// The furthest slot in which a child is filed, from the group's first: it leaves room for the
+/// first to move back.
 const FARTHEST: u32 = SLOTS - PARTS - 4;
-/// Children filed too early that one `peek` moves on; more of them and the next is served early, which its tag remembers.
+/// Children filed too early that one `peek` moves on; more of them and the next is served early,
+/// which its tag remembers.
 const MOVED_ON_A_PEEK: u32 = 4;
-/// A real order forgives a debt of more than this many slots: the theorem allows nine, and a frame of others.
+/// A real order forgives a debt of more than this many slots: the theorem allows nine, and a frame
+/// of others.
 const FORGIVEN_SLOTS: u32 = 3 * PARTS + 1;
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -87,7 +105,8 @@ impl Group {
         tag >> self.width_bits << self.width_bits
     }
 
-    /// Slots from the first busy one to the next that is busy (0: the first itself). Needs a busy slot.
+    /// Slots from the first busy one to the next that is busy (0: the first itself). Needs a busy
+    /// slot.
     fn to_next_busy(&self) -> u32 {
         self.busy.rotate_right(self.slot_of(self.first)).trailing_zeros()
     }
@@ -97,7 +116,8 @@ impl Group {
         SLOTS - 1 - self.busy.rotate_right(self.slot_of(self.first)).leading_zeros()
     }
 
-    /// The slot in which a child starting at `start` is to be filed; moves the group's first slot where it is that one.
+    /// The slot in which a child starting at `start` is to be filed; moves the group's first slot
+    /// where it is that one.
     fn admit(&mut self, start: u64) -> u32 {
         let floor = self.floor(start);
         let slots = (floor.wrapping_sub(self.first) as i64) >> self.width_bits;
@@ -121,8 +141,8 @@ impl Group {
         self.slot_of(self.first)
     }
 
-    /// Files a child at the end of its slot, or before all others in it; whether the group's tags changed. What is proven knows slots
-    /// only, so the order within one is free.
+    /// Files a child at the end of its slot, or before all others in it; whether the group's tags
+    /// changed. What is proven knows slots only, so the order within one is free.
     fn push(&mut self, children: &mut [Child], child: u32, before: bool) -> bool {
         let (first, idle) = (self.first, self.busy == 0);
         let slot = self.admit(children[child as usize].tag.start);
@@ -195,7 +215,8 @@ pub(super) struct Fair {
     groups: Vec<Group>,
     /// Index into `groups` by `width_bits`.
     group_of: [u8; 64],
-    /// The group to serve while V is from `choice_from` on and before `choice_until`, unless a group's tags changed since.
+    /// The group to serve while V is from `choice_from` on and before `choice_until`, unless a
+    /// group's tags changed since.
     choice: u8,
     choice_from: u64,
     choice_until: u64,
@@ -261,7 +282,8 @@ impl Fair {
         {
             self.clock.join(&mut c.tag);
             self.active += 1;
-            // Who comes without a debt goes first in its slot: what sends little, a ping say, would else wait for a frame of everyone.
+            // Who comes without a debt goes first in its slot: what sends little, a ping say, would
+            // else wait for a frame of everyone.
             let fresh = c.tag.start == self.clock.v();
             self.link(child, fresh);
         }
@@ -315,7 +337,8 @@ impl Fair {
         Some(self.first()?.0)
     }
 
-    /// The group to serve: the last choice for as long as no group's tags change and no other group becomes eligible.
+    /// The group to serve: the last choice for as long as no group's tags change and no other group
+    /// becomes eligible.
     fn next_group(&mut self) -> u8 {
         let v = self.clock.v();
         if self.stale || later(self.choice_from, v) || !later(self.choice_until, v) {
@@ -324,8 +347,8 @@ impl Fair {
         self.choice
     }
 
-    /// Chooses the eligible group with the smallest finish tag. A share order always has an eligible group; should rounding hide it,
-    /// the earliest will do.
+    /// Chooses the eligible group with the smallest finish tag. A share order always has an
+    /// eligible group; should rounding hide it, the earliest will do.
     #[inline(never)]
     fn choose(&mut self, v: u64) {
         let (mut best, mut best_finish) = (NO_GROUP, i64::MAX);
@@ -387,7 +410,8 @@ impl Fair {
         }
     }
 
-    /// Files a child that was served where its new start tag belongs: behind the others, where the slot is the same.
+    /// Files a child that was served where its new start tag belongs: behind the others, where the
+    /// slot is the same.
     fn refile(&mut self, child: u32) {
         let tag = &self.children[child as usize].tag;
         let group = &mut self.groups[tag.place[0] as usize];
@@ -408,7 +432,8 @@ impl Fair {
         }
     }
 
-    /// Makes the slots anew for frames of up to `max_frame` bytes, and files everyone where the tag belongs now.
+    /// Makes the slots anew for frames of up to `max_frame` bytes, and files everyone where the tag
+    /// belongs now.
     pub fn set_max_frame(&mut self, max_frame: u32) {
         if max_frame == self.max_frame {
             return;
@@ -439,7 +464,8 @@ impl Fair {
         &mut self.clock
     }
 
-    /// Every list is whole, every busy bit tells the truth, and the clock's sums are those of the children.
+    /// Every list is whole, every busy bit tells the truth, and the clock's sums are those of the
+    /// children.
     #[cfg(test)]
     pub fn check(&self) {
         let mut listed = 0;

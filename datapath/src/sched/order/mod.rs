@@ -1,12 +1,14 @@
 //! Orders: which of the backlogged children of one level of the tree is next.
 //!
-//! A level knows its children by dense indices `0..n` and tells its order when one becomes backlogged, leaves, or was served. The same
-//! orders serve both trees of the scheduler: a *share* order divides what there is by integer weights, in virtual time, and always has
-//! someone to serve while anyone is backlogged; a *real* order honours rates, in link time, and has someone only when a start tag has
-//! come. The module `tag` explains the clocks; `fair`, `wf2q` and `vtrr` say what each order promises.
+//! A level knows its children by dense indices `0..n` and tells its order when one becomes
+//! backlogged, leaves, or was served. The same orders serve both trees of the scheduler: a *share*
+//! order divides what there is by integer weights, in virtual time, and always has someone to serve
+//! while anyone is backlogged; a *real* order honours rates, in link time, and has someone only
+//! when a start tag has come. The module `tag` explains the clocks; `fair`, `wf2q` and `vtrr` say
+//! what each order promises.
 //!
-//! Nothing here allocates but [`Order::set_weight`] and [`Order::set_max_frame`], and nothing panics on a child that is unknown, idle or backlogged already: such a
-//! call does nothing.
+//! Nothing here allocates but [`Order::set_weight`] and [`Order::set_max_frame`], and nothing
+//! panics on a child that is unknown, idle or backlogged already: such a call does nothing.
 
 mod fair;
 mod tag;
@@ -22,7 +24,8 @@ pub use tag::{MAX_CHARGE, MAX_WEIGHT, Weight, link_time};
 use vtrr::Vtrr;
 use wf2q::Wf2q;
 
-/// Longest frame that an order is built for, in bytes: slots of the slowest rate still fit a tag 2^12 times.
+/// Longest frame that an order is built for, in bytes: slots of the slowest rate still fit a tag
+/// 2^12 times.
 const MAX_FRAME_BYTES: u32 = 1 << 20;
 
 /// One level's order, of the kind that was configured.
@@ -48,8 +51,9 @@ macro_rules! each {
 }
 
 impl Order {
-    /// An order in virtual time, by weights. `max_frame_bytes` is the longest frame on the wire, after splitting: the unit of every
-    /// bound. Longer ones are charged in full, but the bounds then do not hold.
+    /// An order in virtual time, by weights. `max_frame_bytes` is the longest frame on the wire,
+    /// after splitting: the unit of every bound. Longer ones are charged in full, but the bounds
+    /// then do not hold.
     #[must_use]
     pub fn share(kind: OrderKind, max_frame_bytes: u32) -> Self {
         let (clock, max_frame) = (Clock::of_service(), max_frame_bytes.clamp(1, MAX_FRAME_BYTES));
@@ -61,7 +65,8 @@ impl Order {
         })
     }
 
-    /// An order in link time, by rates. The round robins have no notion of time: `fair` stands in for them.
+    /// An order in link time, by rates. The round robins have no notion of time: `fair` stands in
+    /// for them.
     #[must_use]
     pub fn real(kind: OrderKind, max_frame_bytes: u32) -> Self {
         let (clock, max_frame) = (Clock::of_link(), max_frame_bytes.clamp(1, MAX_FRAME_BYTES));
@@ -71,14 +76,15 @@ impl Order {
         })
     }
 
-    /// Gives a child its weight or rate, or another one; legal while it is backlogged. Whatever the child is ahead or behind by stays the
-    /// same in bytes. Allocates.
+    /// Gives a child its weight or rate, or another one; legal while it is backlogged. Whatever the
+    /// child is ahead or behind by stays the same in bytes. Allocates.
     pub fn set_weight(&mut self, child: u32, weight: Weight) {
         each!(self, it => it.set_weight(child, weight));
     }
 
-    /// A child became backlogged; its head frame has `len` wire bytes. It starts at the later of its own finish tag and V, so it returns
-    /// from idleness without credit and without forgetting a debt. `v` is the link time now; share orders ignore it.
+    /// A child became backlogged; its head frame has `len` wire bytes. It starts at the later of
+    /// its own finish tag and V, so it returns from idleness without credit and without forgetting
+    /// a debt. `v` is the link time now; share orders ignore it.
     #[inline]
     pub fn activate(&mut self, child: u32, len: u32, v: u64) {
         match &mut self.0 {
@@ -88,7 +94,8 @@ impl Order {
         }
     }
 
-    /// A child leaves: its limit is reached, or another tree emptied its queue. It keeps its finish tag.
+    /// A child leaves: its limit is reached, or another tree emptied its queue. It keeps its finish
+    /// tag.
     #[inline]
     pub fn deactivate(&mut self, child: u32) {
         each!(self, it => it.deactivate(child));
@@ -122,8 +129,8 @@ impl Order {
         }
     }
 
-    /// The child to serve next. A share order ignores `v` and has one unless it is empty; a real order has one when a start tag has come
-    /// by `v`, the link time now.
+    /// The child to serve next. A share order ignores `v` and has one unless it is empty; a real
+    /// order has one when a start tag has come by `v`, the link time now.
     #[inline]
     pub fn peek(&mut self, v: u64) -> Option<u32> {
         match &mut self.0 {
@@ -133,8 +140,9 @@ impl Order {
         }
     }
 
-    /// A child was served `len` wire bytes, whatever had been announced; `next` is the length of its new head frame, `None` if its queue
-    /// is empty. With `len` 0 it only has a new head (another tree served the old one). `len` counts up to [`MAX_CHARGE`].
+    /// A child was served `len` wire bytes, whatever had been announced; `next` is the length of
+    /// its new head frame, `None` if its queue is empty. With `len` 0 it only has a new head
+    /// (another tree served the old one). `len` counts up to [`MAX_CHARGE`].
     #[inline]
     pub fn charge(&mut self, child: u32, len: u32, next: Option<u32>) {
         match &mut self.0 {
@@ -144,12 +152,14 @@ impl Order {
         }
     }
 
-    /// Forgets a child, backlogged or not: what has its index next starts without its debts. Keeps the memory.
+    /// Forgets a child, backlogged or not: what has its index next starts without its debts. Keeps
+    /// the memory.
     pub fn forget(&mut self, child: u32) {
         each!(self, it => it.forget(child));
     }
 
-    /// Changes the longest frame, which every bound is in units of. Takes time in proportion to the children.
+    /// Changes the longest frame, which every bound is in units of. Takes time in proportion to the
+    /// children.
     pub fn set_max_frame(&mut self, max_frame_bytes: u32) {
         let max_frame = max_frame_bytes.clamp(1, MAX_FRAME_BYTES);
         each!(self, it => it.set_max_frame(max_frame));

@@ -1,38 +1,50 @@
-//! Tags and clocks: how much service a child has had, on the scale on which the children of a level are compared.
+//! Tags and clocks: how much service a child has had, on the scale on which the children of a level
+//! are compared.
 //!
-//! A *tag* counts a child's service in time: one byte costs `1 / weight`. The clock V says how far the level has come, and whoever
-//! becomes backlogged starts at the later of its own tag and V, so that idle time is never banked. There are two clocks:
+//! A *tag* counts a child's service in time: one byte costs `1 / weight`. The clock V says how far
+//! the level has come, and whoever becomes backlogged starts at the later of its own tag and V, so
+//! that idle time is never banked. There are two clocks:
 //!
-//! - **virtual** (share orders). V follows the service given: it is kept at the mean of the backlogged children's tags, weighted by their
-//!   weights, and never goes back. This is the zero sum of lags of EEVDF (Stoica and Abdel-Wahab 1995). While the set of backlogged
-//!   children is stable V grows by `bytes / sum of weights`, as WF2Q+ wants it; when children come and go it stays tied to those who are
-//!   there. (Adding `bytes / sum` without regard to who left lets V run away from a child that stays; dividing by the weights of idle
-//!   children too makes heavy children wait for light ones.) It follows that some backlogged child always has its tag at or before V,
-//!   so WF2Q+'s jump to the smallest start tag is implied.
-//!   What a child that leaves was ahead counts again when it returns before V has come that far. Only many children that take turns can
-//!   make use of it: together they may get more than the fluid would give them, yet one that stays keeps at least its part by the
-//!   weights of all.
-//! - **link time** (real orders). V comes from outside. It may stand still or jump; it slips back where the children cannot be
-//!   served as fast as promised, so that a debt stays bounded and whoever is new does not wait for it to be paid.
+//! - **virtual** (share orders). V follows the service given: it is kept at the mean of the
+//!   backlogged children's tags, weighted by their weights, and never goes back. This is the zero
+//!   sum of lags of EEVDF (Stoica and Abdel-Wahab 1995). While the set of backlogged children is
+//!   stable V grows by `bytes / sum of weights`, as WF2Q+ wants it; when children come and go it
+//!   stays tied to those who are there. (Adding `bytes / sum` without regard to who left lets V run
+//!   away from a child that stays; dividing by the weights of idle children too makes heavy
+//!   children wait for light ones.) It follows that some backlogged child always has its tag at or
+//!   before V, so WF2Q+'s jump to the smallest start tag is implied. What a child that leaves was
+//!   ahead counts again when it returns before V has come that far. Only many children that take
+//!   turns can make use of it: together they may get more than the fluid would give them, yet one
+//!   that stays keeps at least its part by the weights of all.
+//! - **link time** (real orders). V comes from outside. It may stand still or jump; it slips back
+//!   where the children cannot be served as fast as promised, so that a debt stays bounded and
+//!   whoever is new does not wait for it to be paid.
 //!
-//! Tags are `u64`, compared by wrapping differences, and 16 bits more (the *era*) while a child is idle: a share order that serves a
-//! single child of weight 1 at 400 Gbit/s wraps a tag every 1.6 hours, and an era would alias after six years of that.
+//! Tags are `u64`, compared by wrapping differences, and 16 bits more (the *era*) while a child is
+//! idle: a share order that serves a single child of weight 1 at 400 Gbit/s wraps a tag every 1.6
+//! hours, and an era would alias after six years of that.
 
 use crate::units::{Instant, Rate};
 
-/// Tag units that a byte costs a child of weight 1, as a power of two: the largest weight, 65535, still pays one unit a byte.
+/// Tag units that a byte costs a child of weight 1, as a power of two: the largest weight, 65535,
+/// still pays one unit a byte.
 pub(super) const SHARE_UNIT_BITS: u32 = 16;
-/// Real tags are link time in 1/256 ns: a `u64` then spans 2.2 years, and 84 bytes at 400 Gbit/s are 430 units.
+/// Real tags are link time in 1/256 ns: a `u64` then spans 2.2 years, and 84 bytes at 400 Gbit/s
+/// are 430 units.
 const LINK_TIME_BITS: u32 = 8;
-/// Bits of a cost, and of a tag, below one unit. With them a cost is exact to 0.0008 % for any weight and to 0.0002 % for any rate.
+/// Bits of a cost, and of a tag, below one unit. With them a cost is exact to 0.0008 % for any
+/// weight and to 0.0002 % for any rate.
 const FRACTION_BITS: u32 = 16;
 /// The largest weight; a record keeps it in 16 bits.
 pub const MAX_WEIGHT: u32 = 65_535;
-/// Longest length that one charge can carry, in bytes. It keeps every product of length and cost within 64 bits of tag.
+/// Longest length that one charge can carry, in bytes. It keeps every product of length and cost
+/// within 64 bits of tag.
 pub const MAX_CHARGE: u32 = (1 << 24) - 1;
-/// A debt below this much link time is never forgiven: the loop may sleep or be held up that long in normal operation.
+/// A debt below this much link time is never forgiven: the loop may sleep or be held up that long
+/// in normal operation.
 const FORGIVEN_AFTER: u64 = 1_000_000 << LINK_TIME_BITS;
-/// A V this much in the past is a clock that went back (about 5 hours); further "back" it is a long silence, and V wrapped.
+/// A V this much in the past is a clock that went back (about 5 hours); further "back" it is a long
+/// silence, and V wrapped.
 const MAX_STEP_BACK: u64 = 1 << 52;
 /// No tag leads or lags V by more than this: half of what wrapping differences can tell apart.
 const MAX_LEAD: i128 = 1 << 62;
@@ -97,7 +109,8 @@ pub(super) struct Tag {
     weight: u16,
     /// Bits 64..80 of `start`, valid while the child is idle.
     era: u16,
-    /// Where the child is filed: two bytes for the order's own use, so that a child of `fair` fits in 32.
+    /// Where the child is filed: two bytes for the order's own use, so that a child of `fair` fits
+    /// in 32.
     pub place: [u8; 2],
 }
 
@@ -135,8 +148,9 @@ pub(super) struct Clock {
     /// Whether V follows a clock outside, and its last reading.
     real: bool,
     seen: Option<u64>,
-    /// Share clocks: the sum of `weight x (start - V)` over the backlogged children, and of their weights. The lead of a level of a million
-    /// children that all were charged [`MAX_CHARGE`] fits.
+    /// Share clocks: the sum of `weight x (start - V)` over the backlogged children, and of their
+    /// weights. The lead of a level of a million children that all were charged [`MAX_CHARGE`]
+    /// fits.
     lead: i64,
     weight: u64,
 }
@@ -224,7 +238,8 @@ impl Clock {
         }
     }
 
-    /// Gives a child another weight. What it is ahead or (while backlogged) behind by stays the same in bytes.
+    /// Gives a child another weight. What it is ahead or (while backlogged) behind by stays the
+    /// same in bytes.
     pub fn reweigh(&mut self, tag: &mut Tag, to: Weight, backlogged: bool) {
         if !backlogged {
             self.start(tag);
@@ -245,8 +260,9 @@ impl Clock {
         }
     }
 
-    /// Real orders: where a child about to be served lags by more than `slack` units, and by more than normal operation explains, the
-    /// level has less capacity than it promised, or the clock jumped. V slips, for all alike: so guarantees shrink in proportion.
+    /// Real orders: where a child about to be served lags by more than `slack` units, and by more
+    /// than normal operation explains, the level has less capacity than it promised, or the clock
+    /// jumped. V slips, for all alike: so guarantees shrink in proportion.
     pub fn forgive(&mut self, tag: &Tag, slack: u64) {
         let slack = slack.max(FORGIVEN_AFTER);
         let lag = self.ahead(tag).saturating_neg();
@@ -268,7 +284,8 @@ impl Clock {
         }
     }
 
-    /// Moves V up to the mean of the backlogged children's tags; what is less than one unit stays in `lead`.
+    /// Moves V up to the mean of the backlogged children's tags; what is less than one unit stays
+    /// in `lead`.
     fn settle(&mut self) {
         if self.weight == 0 {
             self.lead = 0;

@@ -1,21 +1,26 @@
-//! `vtrr` and `vtrr-bytes`: Virtual-Time Round-Robin (Nieh, Vaill and Zhong, USENIX 2001), which FS-VDE used; here for comparison.
+//! `vtrr` and `vtrr-bytes`: Virtual-Time Round-Robin (Nieh, Vaill and Zhong, USENIX 2001), which
+//! FS-VDE used; here for comparison.
 //!
-//! The children are kept in one list by falling weight. A scheduling *cycle* gives each child as many turns as its weight. After a turn
-//! the next child of the list has its turn if it has more turns left in the cycle than the one just served, or if it is due: its start tag
-//! is before the V that follows one more turn. Otherwise the list starts again from its head. Weights 5, 3, 1 give
-//! 1 2 3 1 2 1 2 1 1. A child whose queue is empty is passed over; one that joins in mid-cycle gets the part of its turns that
-//! the cycle still holds.
+//! The children are kept in one list by falling weight. A scheduling *cycle* gives each child as
+//! many turns as its weight. After a turn the next child of the list has its turn if it has more
+//! turns left in the cycle than the one just served, or if it is due: its start tag is before the V
+//! that follows one more turn. Otherwise the list starts again from its head. Weights 5, 3, 1 give
+//! 1 2 3 1 2 1 2 1 1. A child whose queue is empty is passed over; one that joins in mid-cycle gets
+//! the part of its turns that the cycle still holds.
 //!
-//! `vtrr` counts a frame as one turn, as published, so a child with small frames loses. `vtrr-bytes` counts bytes: a turn lasts until the
-//! longest frame's worth of bytes is used up, and what a frame overdraws is taken from the child's next turn. Neither has a useful bound:
-//! with one weight of 50 and fifty of 1 the heavy child is served in one run at the end of the cycle, 24.5 frames late.
+//! `vtrr` counts a frame as one turn, as published, so a child with small frames loses.
+//! `vtrr-bytes` counts bytes: a turn lasts until the longest frame's worth of bytes is used up, and
+//! what a frame overdraws is taken from the child's next turn. Neither has a useful bound: with one
+//! weight of 50 and fifty of 1 the heavy child is served in one run at the end of the cycle, 24.5
+//! frames late.
 //!
-//! The list is sorted again at the first `peek` after a weight changed. Finding the next child that is backlogged and has turns left is a
-//! walk over words of 64 bits, one a level.
+//! The list is sorted again at the first `peek` after a weight changed. Finding the next child that
+//! is backlogged and has turns left is a walk over words of 64 bits, one a level.
 
 use super::tag::{Clock, Tag, Weight, later};
 
-/// Turns that one `peek` passes over because their child is overdrawn; the next is served overdrawn as it is.
+/// Turns that one `peek` passes over because their child is overdrawn; the next is served overdrawn
+/// as it is.
 const SKIPPED_A_PEEK: u32 = 8;
 
 #[derive(Clone, Debug, Default)]
@@ -209,7 +214,8 @@ impl Vtrr {
         })
     }
 
-    /// The paper's inequality: the child's finish tag is less than its turn's span past the V that follows one more turn.
+    /// The paper's inequality: the child's finish tag is less than its turn's span past the V that
+    /// follows one more turn.
     fn is_due(&self, child: u32) -> bool {
         let turn = (u64::from(self.turn_bytes) << super::tag::SHARE_UNIT_BITS) / self.turns.max(1);
         later(self.clock.v().wrapping_add(turn), self.children[child as usize].tag.start)
@@ -229,7 +235,8 @@ impl Vtrr {
         self.last = Some((c.rank, c.turns));
     }
 
-    /// Every backlogged child gets its turns again; each child's own count follows when it is looked at.
+    /// Every backlogged child gets its turns again; each child's own count follows when it is
+    /// looked at.
     fn start_cycle(&mut self) {
         self.cycle = self.cycle.wrapping_add(1);
         self.due.copy(&self.waiting);

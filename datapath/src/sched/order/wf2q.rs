@@ -1,11 +1,14 @@
-//! `wf2q`, the reference order: WF2Q+ (Bennett and Zhang, "Hierarchical Packet Fair Queueing Algorithms", SIGCOMM 1996) with two heaps.
+//! `wf2q`, the reference order: WF2Q+ (Bennett and Zhang, "Hierarchical Packet Fair Queueing
+//! Algorithms", SIGCOMM 1996) with two heaps.
 //!
-//! Of the children whose start tag is at or before V (eligible) the one with the smallest finish tag is served. Eligible children are in a
-//! heap by finish tag, the others in a heap by start tag; both know where a child is, so that it leaves in O(log n).
+//! Of the children whose start tag is at or before V (eligible) the one with the smallest finish
+//! tag is served. Eligible children are in a heap by finish tag, the others in a heap by start tag;
+//! both know where a child is, so that it leaves in O(log n).
 //!
-//! With L the longest frame, w the child's weight and W the sum of the backlogged weights, a child is at most L ahead of its ideal share
-//! (it starts only if `S <= V`) and at most `L + L w / W` behind (`V <= F + L / W`, by the argument in [`super::fair`] with each
-//! child a group of its own). Measured against the fluid, through random bursts: one frame either way.
+//! With L the longest frame, w the child's weight and W the sum of the backlogged weights, a child
+//! is at most L ahead of its ideal share (it starts only if `S <= V`) and at most `L + L w / W`
+//! behind (`V <= F + L / W`, by the argument in [`super::fair`] with each child a group of its
+//! own). Measured against the fluid, through random bursts: one frame either way.
 
 use super::tag::{Clock, MAX_CHARGE, Tag, Weight, later};
 
@@ -155,7 +158,8 @@ impl Wf2q {
         self.eligible.entries.is_empty() && self.waiting.entries.is_empty()
     }
 
-    /// Unlike `fair`, one call may move many children whose start tags have come: O(log n) each, and each only once a frame.
+    /// Unlike `fair`, one call may move many children whose start tags have come: O(log n) each,
+    /// and each only once a frame.
     pub fn peek(&mut self, v: u64) -> Option<u32> {
         self.clock.observe(v);
         while let Some(child) = self.waiting.first().filter(|&child| self.is_eligible(child)) {
@@ -236,7 +240,8 @@ impl Wf2q {
         &mut self.clock
     }
 
-    /// Both heaps are heaps, every child knows its place, and the clock's sums are those of the children.
+    /// Both heaps are heaps, every child knows its place, and the clock's sums are those of the
+    /// children.
     #[cfg(test)]
     pub fn check(&self) {
         for (place, heap) in [(ELIGIBLE, &self.eligible), (WAITING, &self.waiting)] {

@@ -15,7 +15,8 @@ const DISCIPLINES: [Discipline; 6] = [
     Discipline::Auto,
 ];
 
-/// A TCP frame of one segment of 1000 bytes, with this ECN field; and one without end that comes at once at 100 Mbit/s.
+/// A TCP frame of one segment of 1000 bytes, with this ECN field; and one without end that comes at
+/// once at 100 Mbit/s.
 fn tcp(rig: &mut Rig, ecn: u8) -> Frame {
     let frame = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]))
         .ipv4([10, 0, 0, 1].into(), [10, 0, 0, 2].into())
@@ -29,7 +30,8 @@ fn tcp(rig: &mut Rig, ecn: u8) -> Frame {
     frame
 }
 
-/// What became of two endpoints' frames in a second of 100 Mbit/s: bytes sent by each, and what of the first's was marked and dropped.
+/// What became of two endpoints' frames in a second of 100 Mbit/s: bytes sent by each, and what of
+/// the first's was marked and dropped.
 fn second(discipline: Option<Discipline>, ecn: u8) -> ([u64; 2], u64, u64) {
     let mut rig = Rig::new(OrderKind::Fair, 100, &[(share(0, 0, 1), &[share(0, 0, 1), share(0, 0, 1)])]);
     rig.program.endpoints[0].aqm = discipline;

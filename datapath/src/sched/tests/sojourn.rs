@@ -16,7 +16,8 @@ fn waits_are_counted_by_endpoint_in_both_planes() {
         rig.lengths[0].clear();
         rig.run(SECOND, 1);
     }
-    // At 12 Mbit/s a frame takes 1.025 ms, so the waits of each plane are spread over 0 to 300 ms, but for the few that go at once.
+    // At 12 Mbit/s a frame takes 1.025 ms, so the waits of each plane are spread over 0 to 300 ms,
+    // but for the few that go at once.
     let waited = counts(&rig, 0);
     let upto = |end: u64| {
         let below = |&(bucket, _): &(usize, &u64)| Sojourn::end_ns(bucket).is_some_and(|ends| ends <= end);

@@ -80,7 +80,8 @@ fn a_loop_that_is_too_slow_shows() {
 
 #[test]
 fn who_does_not_want_is_not_short() {
-    // Only the scheduler knows of a limit of the tenant that is below its endpoint's guarantee; `control` refuses it.
+    // Only the scheduler knows of a limit of the tenant that is below its endpoint's guarantee;
+    // `control` refuses it.
     let mut rig =
         Rig::new(OrderKind::Fair, 1000, &[(share(0, 2, 1), &[share(10, 0, 1), share(0, 0, 1), share(1, 1, 1)])]);
     rig.lengths = vec![vec![1538], vec![], vec![]];
@@ -113,7 +114,8 @@ fn one_that_gets_nothing_at_all_shows_while_it_waits() {
     rig.scheduler.set_uplink(Some(&Uplink::new(PortId(0), Both { egress: Rate(1000), ingress: Rate(1000) })));
     rig.expect_unmet(5 * SECOND, 1_000_000, &[0]);
     let so_far = rig.unmet(0);
-    // Read again, it is not more; a guarantee that is taken away ends it, and what was counted stays.
+    // Read again, it is not more; a guarantee that is taken away ends it, and what was counted
+    // stays.
     assert_eq!(rig.unmet(0), so_far);
     rig.set_endpoint(0, share(0, 0, 1));
     assert!(rig.unmet(0) + STRETCH >= so_far && rig.unmet(0) <= so_far);

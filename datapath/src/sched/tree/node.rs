@@ -74,7 +74,8 @@ impl Tenant {
     }
 }
 
-/// An endpoint: three cache lines, since a frame of each of a hundred thousand in turn finds none of them cached.
+/// An endpoint: three cache lines, since a frame of each of a hundred thousand in turn finds none
+/// of them cached.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Node {

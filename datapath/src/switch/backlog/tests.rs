@@ -1,4 +1,5 @@
-//! That nobody waits for what somebody else's frames are made into, and that nothing of it is lost, doubled or overtaken.
+//! That nobody waits for what somebody else's frames are made into, and that nothing of it is lost,
+//! doubled or overtaken.
 
 use crate::offload::OffloadSupport;
 use crate::program::{Attachment, Change, EndpointId, PortFeatures, PortId, Program, TenantId};
@@ -73,7 +74,8 @@ fn pieces_are_charged_to_who_sent_them() {
         *payers.entry((rig.pool.meta(&frame).payer().unwrap().0, port.0)).or_insert(0) += 1;
         rig.pool.free(frame);
     }
-    // The broadcast goes to the uplink and to three neighbours; what comes from outside is the uplink's.
+    // The broadcast goes to the uplink and to three neighbours; what comes from outside is the
+    // uplink's.
     let wanted = [((0, 3), 1), ((1, 4), SEGMENTS), ((2, 0), 1), ((2, 1), 1), ((2, 3), 1), ((2, 4), 1), ((5, 0), 1)];
     assert_eq!(payers.into_iter().collect::<Vec<_>>(), wanted);
 }
@@ -158,7 +160,8 @@ fn storms_from_outside_have_turns_by_network_and_what_is_for_one_does_not_wait()
     assert_eq!(rig.switch.uplink_drops().get(Reason::NoBuffer), 100 - 64, "as many as may wait");
     let ports: Vec<u32> = (0..4).flat_map(|_| turn(&mut rig, 0)).collect();
     assert_eq!(ports, [1, 9, 2, 10], "one network's storm leaves another's whole");
-    // A tenant that is attached otherwise is another network's: what was for the old one is not copied to it.
+    // A tenant that is attached otherwise is another network's: what was for the old one is not
+    // copied to it.
     for n in 0..8 {
         rig.remove(n);
     }

@@ -1,4 +1,5 @@
-//! Changes while frames wait: who must not notice, what must be freed, and what must never reach the next owner of a number.
+//! Changes while frames wait: who must not notice, what must be freed, and what must never reach
+//! the next owner of a number.
 
 use crate::frame::{Pool, PoolLimits};
 use crate::guard::Identity;
@@ -229,7 +230,8 @@ fn without_its_uplink_a_switch_goes_on() {
     assert_eq!(rig.ports(), [0, 1]);
 }
 
-/// A load that keeps every queue of four endpoints busy, and what came out of it: when, where and what.
+/// A load that keeps every queue of four endpoints busy, and what came out of it: when, where and
+/// what.
 fn loaded(switch: Switch, mut meanwhile: impl FnMut(&mut Rig, u32)) -> Vec<(u64, u32, Vec<u8>)> {
     let mut rig = Rig { switch, pool: Pool::new(PoolLimits { small: 20_000, medium: 0, large: 64 }), now: NOW };
     let mut trace = Vec::new();
@@ -273,7 +275,8 @@ fn a_switch_grown_by_changes_is_the_same_as_one_built_at_once() {
     for order in ORDERS {
         let program = busy(order);
         let mut grown = Rig::new(&Program { order, ..Program::default() });
-        // What needs the uplink's rate comes before the uplink does, which is what makes the difference.
+        // What needs the uplink's rate comes before the uplink does, which is what makes the
+        // difference.
         let mut changes = program.changes();
         let uplink = changes.iter().position(|change| matches!(change, Change::Uplink(_))).expect("an uplink");
         let uplink = changes.remove(uplink);

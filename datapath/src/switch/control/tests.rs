@@ -20,7 +20,8 @@ fn slow(mark: u8) -> Build<'static> {
     eth(mac(OUTSIDE), SLOW).ethertype(SLOW_TYPE).payload(vec![mark; 50])
 }
 
-/// Answers each frame of its own by the same port once, a millisecond later; limits an endpoint when a port has no carrier.
+/// Answers each frame of its own by the same port once, a millisecond later; limits an endpoint
+/// when a port has no carrier.
 #[derive(Debug, Default)]
 struct Answers {
     due: Option<(Instant, PortId)>,

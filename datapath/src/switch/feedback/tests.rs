@@ -1,4 +1,5 @@
-//! Pair limits and arrivals through the whole switch: the rate, who is not harmed, what is counted, and what changes do.
+//! Pair limits and arrivals through the whole switch: the rate, who is not harmed, what is counted,
+//! and what changes do.
 
 use super::*;
 use crate::pair::{MOST_OF_ENDPOINT, PairError};
@@ -209,7 +210,8 @@ fn a_flood_of_small_frames_is_held_to_the_rate_and_to_its_memory() {
         let missing = QUANTUM_MIN + 2 * 88;
         assert!(to(&sent, OUTSIDE + n).abs_diff(MBIT / 8) <= missing, "{n}: {}", to(&sent, OUTSIDE + n));
     }
-    // Eight times the queue's 1 MiB, in buffers of 2 KiB; one limited pair alone may have a quarter of it.
+    // Eight times the queue's 1 MiB, in buffers of 2 KiB; one limited pair alone may have a quarter
+    // of it.
     assert!(rig.pool.in_use() <= 4096 + 40, "{} buffers", rig.pool.in_use());
     let mut alone = Rig::new(&program(&[endpoint(0, 0)]));
     limit(&mut alone, toward(OUTSIDE), 400 * MBIT);
@@ -334,8 +336,8 @@ fn from_outside(from: u32, to: Mac, bytes: usize, gso: bool) -> Build<'static> {
     if gso { frame.gso(1000) } else { frame }
 }
 
-/// Frames from three sources for two endpoints over a slow link, some offloaded, some for everyone. By endpoint and source, wire bytes that
-/// were received, and that were delivered.
+/// Frames from three sources for two endpoints over a slow link, some offloaded, some for everyone.
+/// By endpoint and source, wire bytes that were received, and that were delivered.
 #[allow(clippy::type_complexity)]
 fn receive(rig: &mut Rig, told: &mut Told) -> [BTreeMap<(u32, Option<Mac>), u64>; 2] {
     let (mut received, mut delivered) = (BTreeMap::new(), BTreeMap::new());

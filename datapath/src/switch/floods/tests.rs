@@ -1,4 +1,5 @@
-//! Budgets of floods in a whole switch: what copies they let pass, and who does not suffer from whose.
+//! Budgets of floods in a whole switch: what copies they let pass, and who does not suffer from
+//! whose.
 
 use crate::frame::{Pool, PoolLimits};
 use crate::program::{Change, Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId};

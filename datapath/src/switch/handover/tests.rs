@@ -230,9 +230,11 @@ prop_compose! {
 /// What is handed over, of a state: no order, and nothing about what waits.
 fn plain(mut state: State, age_ns: u64) -> State {
     for (_, endpoint) in &mut state.endpoints {
-        // A bucket that was not used since its rate changed holds what the next one, whose rate is right, need not.
+        // A bucket that was not used since its rate changed holds what the next one, whose rate is
+        // right, need not.
         endpoint.tokens = None;
-        // What was learned before addresses lived shorter lives no longer than others behind the next switch.
+        // What was learned before addresses lived shorter lives no longer than others behind the
+        // next switch.
         endpoint.learned.iter_mut().for_each(|learned| learned.left_ns = learned.left_ns.min(age_ns));
         endpoint.learned.retain(|learned| learned.left_ns > 0);
         endpoint.learned.sort_unstable_by_key(|learned| (learned.mac, learned.vlan));
@@ -317,7 +319,8 @@ proptest! {
             prop_assert!(endpoints + tenants + learned + pairs + ignored <= all + state.tenants.len());
             prop_assert!(chaos.rig.switch.learned() <= quota as usize);
         }
-        // Read, counted on, and nobody is silenced: once limits are lifted, all that waits is sent in a minute.
+        // Read, counted on, and nobody is silenced: once limits are lifted, all that waits is sent
+        // in a minute.
         chaos.lift_all();
         let _ = (chaos.rig.switch.uplink_stats(), chaos.rig.switch.export(chaos.rig.now));
         chaos.rig.run(60 * SECOND);

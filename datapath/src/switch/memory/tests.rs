@@ -1,4 +1,5 @@
-//! The frame memory of a switch under those who take all they get: who is within his share finds a buffer, whatever the others hold.
+//! The frame memory of a switch under those who take all they get: who is within his share finds a
+//! buffer, whatever the others hold.
 
 use super::*;
 use crate::frame::Class;
@@ -15,7 +16,8 @@ fn guaranteed(mbit: u64) -> Both<Share> {
     both(Share { guarantee: Rate(mbit * MBIT), ..Share::default() })
 }
 
-/// Blue is promised half of the link, all of it for its first endpoint; red has a limit of 1 Mbit/s and many endpoints.
+/// Blue is promised half of the link, all of it for its first endpoint; red has a limit of 1 Mbit/s
+/// and many endpoints.
 fn two_tenants() -> Program {
     let victims = [0, 1].map(|n| endpoint(n, 0));
     let greedy = (VICTIMS..VICTIMS + GREEDY).map(|n| endpoint(n, 1));

@@ -1,4 +1,5 @@
-//! Two hosts with a tenant each has a part of: what leaves one through a tunnel arrives at the other as it was.
+//! Two hosts with a tenant each has a part of: what leaves one through a tunnel arrives at the
+//! other as it was.
 
 use super::*;
 use crate::offload::{Gso, Offload};
@@ -24,8 +25,9 @@ fn peer(n: u8, tenants: &[u32]) -> Peer {
     Peer { next_hop: Some(nic(n)), tenants: tenants.iter().map(|&t| TenantId(t)).collect() }
 }
 
-/// Host `n` of two: endpoint 0 on port 1 has address 10 `n`, endpoint 1 on port 2 has 10 `n` + 1, both of tenant 0; the host of the other has the same
-/// of its own number. Tenant 1, with endpoint 2 on port 3, is in a VLAN.
+/// Host `n` of two: endpoint 0 on port 1 has address 10 `n`, endpoint 1 on port 2 has 10 `n` + 1,
+/// both of tenant 0; the host of the other has the same of its own number. Tenant 1, with endpoint
+/// 2 on port 3, is in a VLAN.
 fn half(n: u8) -> Program {
     let other = 3 - n;
     let (here, there) = (u32::from(n) * 10, u32::from(other) * 10);
@@ -221,7 +223,8 @@ fn an_offloaded_frame_in_its_tunnel_arrives_whole() {
     assert_eq!(two.switch.endpoint_stats(EndpointId(0)).ingress.traffic.wire_bytes, wire);
 }
 
-/// Where the port cuts TCP in a tunnel, an offloaded frame has one set of outer headers, and what counts is the wire.
+/// Where the port cuts TCP in a tunnel, an offloaded frame has one set of outer headers, and what
+/// counts is the wire.
 #[test]
 fn an_offloaded_frame_goes_whole_where_the_port_cuts_in_tunnels() {
     let (mut half, mut other) = (roomy(1), roomy(2));
@@ -254,7 +257,8 @@ fn an_offloaded_frame_goes_whole_where_the_port_cuts_in_tunnels() {
     }
 }
 
-/// Datagrams, what no IP packet could hold in one piece, and what goes over IPv6 do not go whole; plain frames are what they were.
+/// Datagrams, what no IP packet could hold in one piece, and what goes over IPv6 do not go whole;
+/// plain frames are what they were.
 #[test]
 fn what_may_not_go_whole_goes_as_before() {
     let gso = |half: &Program, build: &Build<'_>| -> Vec<Gso> {
@@ -302,7 +306,8 @@ fn what_is_too_long_does_not_go_whole() {
     assert_eq!((one.run(SECOND), one.drops(0, Reason::PathMtu)), (vec![], 1));
 }
 
-/// Where the port cuts UDP, an offloaded frame is one packet; where nobody cut it on its way, it arrives as it was.
+/// Where the port cuts UDP, an offloaded frame is one packet; where nobody cut it on its way, it
+/// arrives as it was.
 #[test]
 fn an_offloaded_frame_goes_as_a_train_and_arrives_whole() {
     let (mut half, mut other) = (roomy(1), roomy(2));
@@ -645,7 +650,8 @@ fn what_is_no_routers_word_about_a_tunnel_narrows_nothing() {
         let [(0, left)] = &one.run(SECOND)[..] else { panic!("one frame") };
         let said = one.router_says(left, 1400);
         let (to, from, there, ports) = if is_v4 { (16, 12, 16, 20) } else { (24, 8, 24, 40) };
-        // Whom it is said to, by both addresses; the type; who had sent what is quoted, to whom, from which port and to which.
+        // Whom it is said to, by both addresses; the type; who had sent what is quoted, to whom,
+        // from which port and to which.
         let others = [5, l3 + to + 3, l4, quoted + from + 3, quoted + there + 3, quoted + ports, quoted + ports + 3];
         for at in others {
             let mut other = said.clone();

@@ -24,7 +24,8 @@ pub fn arp(
     eth(sender, to).ethertype(ethertype::ARP).payload(body)
 }
 
-/// Who has `target`? With a sender address of 0.0.0.0 a probe, with the target's own an announcement (RFC 5227).
+/// Who has `target`? With a sender address of 0.0.0.0 a probe, with the target's own an
+/// announcement (RFC 5227).
 #[must_use]
 pub fn arp_request(sender: Mac, sender_ip: Ipv4Addr, target: Ipv4Addr) -> Build<'static> {
     arp(Arp::REQUEST, (sender, sender_ip), (Mac::default(), target))
@@ -69,7 +70,8 @@ pub fn link_layer_option(kind: u8, mac: Mac) -> Vec<u8> {
     option
 }
 
-/// Who has `target`? From `::` it is duplicate address detection (RFC 4862), and then without the option.
+/// Who has `target`? From `::` it is duplicate address detection (RFC 4862), and then without the
+/// option.
 #[must_use]
 pub fn neighbour_solicitation(mac: Mac, source: Ipv6Addr, target: Ipv6Addr) -> Build<'static> {
     let [.., a, b, c] = target.octets();

@@ -164,7 +164,8 @@ fn only_vxlan_for_this_very_vtep_is_for_it() {
     let sound = pool.bytes(&frame);
     let is_for = |bytes: &[u8]| is_for(bytes, TUNNEL.to.0, TUNNEL.to.1);
     assert!(is_for(sound));
-    // Where, and what else is there: the destination's address and MAC, EtherType, protocol, port, offset of a later fragment.
+    // Where, and what else is there: the destination's address and MAC, EtherType, protocol, port,
+    // offset of a later fragment.
     for (at, value) in [(33, 9), (5, 9), (13, 6), (23, 6), (37, 0), (21, 1)] {
         let mut other = sound.to_vec();
         other[at] = value;
@@ -202,7 +203,8 @@ fn only_vxlan_over_ipv6_for_this_very_vtep_is_for_it() {
 fn contradictions_are_refused() {
     let (pool, frame) = tunnelled(&v4().udp(1, 2).payload(vec![1; 60]));
     let sound = pool.bytes(&frame);
-    // A flag without which there is no identifier, a wrong checksum, the first of many fragments, a length of a header alone.
+    // A flag without which there is no identifier, a wrong checksum, the first of many fragments, a
+    // length of a header alone.
     for (at, value) in [(42, 0), (24, 1), (20, 0x60), (39, 29)] {
         let mut other = sound.to_vec();
         other[at] = value;
@@ -218,7 +220,8 @@ fn contradictions_are_refused() {
     }
 }
 
-/// Linux hands a segmentation-offloaded frame over in its tunnel: what is to be cut is the inner packet.
+/// Linux hands a segmentation-offloaded frame over in its tunnel: what is to be cut is the inner
+/// packet.
 #[test]
 fn an_offloaded_frame_may_come_in_its_tunnel() {
     let inner = v4().tcp(1, 2, 3).payload(vec![7; 20_000]).gso(1400);

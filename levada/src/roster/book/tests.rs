@@ -1,4 +1,5 @@
-//! Hosts around a store in memory: who has which endpoint, what becomes of entries that are wrong, and what is left when everybody has settled.
+//! Hosts around a store in memory: who has which endpoint, what becomes of entries that are wrong,
+//! and what is left when everybody has settled.
 
 use super::*;
 

@@ -20,7 +20,8 @@ fn mac(port: PortId) -> Mac {
     Mac([2, 0, 0, 0, high, low])
 }
 
-/// A worker that runs only as far as a test lets it, with one switch of so many endpoints of three tenants behind a slow uplink.
+/// A worker that runs only as far as a test lets it, with one switch of so many endpoints of three
+/// tenants behind a slow uplink.
 fn worker(endpoints: u32) -> (Worker, Plan, Receiver<Chore>) {
     let head = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\nport = \"tap://up\"\nrate = \"1 Mbit/s\"\n";
     let tenant = "[[switch.tenant]]\nname = \"t0\"\nvlan = \"untagged\"\n[[switch.tenant.endpoint]]\nname = \"e0\"\nport = \"tap://e0\"\n";

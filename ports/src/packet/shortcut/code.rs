@@ -2,7 +2,8 @@
 
 use crate::packet::bpf::{CALL, EXIT, Instruction, MOVE, op};
 
-/// Operations, of the instruction set's standard (RFC 9669); those that end in `_TO` take a register, the others a constant.
+/// Operations, of the instruction set's standard (RFC 9669); those that end in `_TO` take a
+/// register, the others a constant.
 pub const MOVE_TO: u8 = 0xbf;
 pub const ADD: u8 = 0x07;
 pub const ADD_TO: u8 = 0x0f;
@@ -26,9 +27,11 @@ pub const IF_MORE_TO: u8 = 0x2d;
 /// On the lower 32 bits, so that a constant is not taken for a negative number.
 pub const IF_WORD: u8 = 0x16;
 pub const IF_NOT_WORD: u8 = 0x56;
-/// The first of two instructions whose constants are the lower and the upper half of a number, or stand for a map.
+/// The first of two instructions whose constants are the lower and the upper half of a number, or
+/// stand for a map.
 const LOAD_LONG: u8 = 0x18;
-/// In its source register: the map of this number (`BPF_PSEUDO_MAP_FD`); the first value in it (`BPF_PSEUDO_MAP_VALUE`).
+/// In its source register: the map of this number (`BPF_PSEUDO_MAP_FD`); the first value in it
+/// (`BPF_PSEUDO_MAP_VALUE`).
 const A_MAP: u8 = 1;
 const A_VALUE: u8 = 2;
 

@@ -1,4 +1,5 @@
-//! What the filter decides, in Rust: for people who ask what would become of a frame, and to compare the program with.
+//! What the filter decides, in Rust: for people who ask what would become of a frame, and to
+//! compare the program with.
 
 use std::net::IpAddr;
 
@@ -13,8 +14,8 @@ use super::programs::any_ip;
 const IPV4_HEADERS: u16 = 14 + 20;
 const IPV6_HEADERS: u16 = 14 + 40;
 
-/// Whether a frame of an endpoint with this identity is taken, where a socket of IP has sent it: then how many bytes the longest frame has
-/// that it is on the wire.
+/// Whether a frame of an endpoint with this identity is taken, where a socket of IP has sent it:
+/// then how many bytes the longest frame has that it is on the wire.
 #[must_use]
 pub fn takes(bytes: &[u8], offload: &Offload, identity: &Identity) -> Option<u32> {
     let layout = wire::parse(bytes).ok()?;
@@ -57,7 +58,8 @@ fn is_plain(bytes: &[u8], layout: &Layout, offload: &Offload) -> bool {
     plain && layout.l4_offset == headers
 }
 
-/// From a declared prefix, or nothing is declared: a link-local address of the endpoint's own making is for the switch to judge.
+/// From a declared prefix, or nothing is declared: a link-local address of the endpoint's own
+/// making is for the switch to judge.
 fn is_declared(bytes: &[u8], layout: &Layout, identity: &Identity) -> bool {
     let differs =
         |address: u128, prefix: u128, host_bits: u32| (address ^ prefix).checked_shr(host_bits).unwrap_or(0) != 0;

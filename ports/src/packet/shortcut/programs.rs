@@ -1,7 +1,8 @@
-//! The two programs of a shortcut, assembled. What they do, and why in this order, is at the top of `shortcut.rs`.
+//! The two programs of a shortcut, assembled. What they do, and why in this order, is at the top of
+//! `shortcut.rs`.
 //!
-//! Bytes of the frame are copied to the stack, from where they can be read at any offset that is aligned. `FRAME` is chosen so that
-//! addresses, lengths and ports are.
+//! Bytes of the frame are copied to the stack, from where they can be read at any offset that is
+//! aligned. `FRAME` is chosen so that addresses, lengths and ports are.
 
 use super::code::{
     ADD, ADD_TO, AND, Code, DIVIDE_TO, IF_EQUAL, IF_EQUAL_TO, IF_LESS, IF_MORE, IF_MORE_TO, IF_NOT, IF_NOT_TO,
@@ -26,7 +27,8 @@ const SKB_GSO_SIZE: i16 = 176;
 /// Where `struct bpf_sock` has the address family.
 const SOCK_FAMILY: i16 = 4;
 
-/// Where the frame's first byte lies on the stack, and the most of it that is read: headers of Ethernet, IPv6 and TCP.
+/// Where the frame's first byte lies on the stack, and the most of it that is read: headers of
+/// Ethernet, IPv6 and TCP.
 const FRAME: i16 = -78;
 const _: () = assert!(-FRAME > 14 + 40 + 20 && FRAME.rem_euclid(4) == 2);
 /// The key of a map that counts from 0.
@@ -38,7 +40,8 @@ const SEGMENTS: i16 = -112;
 const LONGEST: i16 = -120;
 const WIRE_BYTES: i16 = -128;
 
-/// The slot: interface and number of the sender, those of the receiver, then what is counted. An interface of 0 is none.
+/// The slot: interface and number of the sender, those of the receiver, then what is counted. An
+/// interface of 0 is none.
 pub const SLOT_BYTES: usize = 40;
 const FROM_INTERFACE: i16 = 0;
 const TO_INTERFACE: i16 = 4;
@@ -59,8 +62,8 @@ const IPV6_GROUP: i32 = 0xff;
 const UDP_LEN: i16 = 8;
 const TCP_LEN: i16 = 20;
 
-/// The program of the packet socket: whether it reads a frame, or the program at the hook takes it. `leave` is the address whose frames are
-/// left to the host.
+/// The program of the packet socket: whether it reads a frame, or the program at the hook takes it.
+/// `leave` is the address whose frames are left to the host.
 pub fn filter(maps: &Maps, sender: &Sender<'_>, leave: Option<[u8; 6]>) -> Vec<Instruction> {
     let mut code = Code::default();
     let (read, ignore) = (code.place(), code.place());
@@ -94,7 +97,8 @@ pub fn filter(maps: &Maps, sender: &Sender<'_>, leave: Option<[u8; 6]>) -> Vec<I
     std::mem::take(code).finish()
 }
 
-/// The program at the interface's hook: takes a frame where the filter said so a moment ago, on this processor.
+/// The program at the interface's hook: takes a frame where the filter said so a moment ago, on
+/// this processor.
 pub fn take(maps: &Maps) -> Vec<Instruction> {
     let mut code = Code::default();
     let next = code.place();
@@ -170,8 +174,8 @@ fn unless_mac(code: &mut Code, at: i16, Mac(mac): Mac, other: Place) {
     }
 }
 
-/// A socket of IP of the sender's own kernel has sent it: not a packet socket, which can ask for a checksum to be finished where there is
-/// none.
+/// A socket of IP of the sender's own kernel has sent it: not a packet socket, which can ask for a
+/// checksum to be finished where there is none.
 fn of_a_socket(code: &mut Code, read: Place) {
     let is = code.place();
     code.load(Size::Long, 1, 6, SKB_SOCKET);
@@ -195,8 +199,9 @@ fn source(code: &mut Code, macs: &[Mac], read: Place) {
     code.here(own);
 }
 
-/// Network and transport layer: TCP, or UDP in one segment, whole and from one of the sender's addresses. Fills in what is computed. The
-/// kernel takes no program with instructions that cannot be reached: none are made for a family of which the sender has no address.
+/// Network and transport layer: TCP, or UDP in one segment, whole and from one of the sender's
+/// addresses. Fills in what is computed. The kernel takes no program with instructions that cannot
+/// be reached: none are made for a family of which the sender has no address.
 fn headers(code: &mut Code, identity: &Identity, read: Place) {
     let (ipv4, ipv6, segmented, plain, sized) = (code.place(), code.place(), code.place(), code.place(), code.place());
     let has = |none_declared: bool| any_ip(identity) || !none_declared;
@@ -232,7 +237,8 @@ fn headers(code: &mut Code, identity: &Identity, read: Place) {
     code.here(sized);
 }
 
-/// Version 4 without options, no fragment. The protocol comes into register 1, the packet's end into register 3.
+/// Version 4 without options, no fragment. The protocol comes into register 1, the packet's end
+/// into register 3.
 fn header_of_ipv4(code: &mut Code, identity: &Identity, read: Place) {
     fetch(code, IP, IP + IPV4_LEN + UDP_LEN, read);
     code.load(Size::Byte, 1, STACK, FRAME + IP);
@@ -265,8 +271,9 @@ fn header_of_ipv6(code: &mut Code, identity: &Identity, read: Place) {
     code.load(Size::Byte, 1, STACK, FRAME + IP + 6);
 }
 
-/// The transport header at `at`: the protocol is in register 1, the packet's end in register 3. TCP goes to `segmented`, with the end of all
-/// headers in register 9, UDP to `plain`, unless it is from the `dhcp` server's port, or to the client's.
+/// The transport header at `at`: the protocol is in register 1, the packet's end in register 3. TCP
+/// goes to `segmented`, with the end of all headers in register 9, UDP to `plain`, unless it is
+/// from the `dhcp` server's port, or to the client's.
 fn transport(code: &mut Code, at: i16, dhcp: [u16; 2], segmented: Place, plain: Place, read: Place) {
     let tcp = code.place();
     // Bytes behind the packet are padding, missing ones are a lie.
@@ -298,7 +305,8 @@ fn transport(code: &mut Code, at: i16, dhcp: [u16; 2], segmented: Place, plain: 
     code.jump(segmented);
 }
 
-/// Of TCP with its length in register 8, its headers' in register 9 and its end in register 3: as `datapath::segment` computes them.
+/// Of TCP with its length in register 8, its headers' in register 9 and its end in register 3: as
+/// `datapath::segment` computes them.
 fn sizes_of_segments(code: &mut Code, plain: Place, read: Place) {
     code.load(Size::Word, 1, 6, SKB_GSO_SIZE);
     code.when(IF_EQUAL, 1, 0, plain);

@@ -1,4 +1,5 @@
-//! The filter against what it should decide, frame by frame, without an interface: the kernel runs it on what it is given.
+//! The filter against what it should decide, frame by frame, without an interface: the kernel runs
+//! it on what it is given.
 
 use super::programs::{self, SLOT_BYTES};
 use super::{Maps, Scope, Sender, takes};
@@ -46,8 +47,8 @@ struct Run {
     padding: u32,
 }
 
-/// What a program says of a frame. It is loaded as one of a hook, because the kernel gives tests of socket filters no Ethernet header; it lets
-/// frames of IP be sent by a socket of IP.
+/// What a program says of a frame. It is loaded as one of a hook, because the kernel gives tests of
+/// socket filters no Ethernet header; it lets frames of IP be sent by a socket of IP.
 fn run(program: &OwnedFd, bytes: &[u8], gso_size: u16) -> u32 {
     let mut context = [0u8; CONTEXT];
     context[GSO_SIZE..GSO_SIZE + 4].copy_from_slice(&u32::from(gso_size).to_ne_bytes());
@@ -60,7 +61,8 @@ fn run(program: &OwnedFd, bytes: &[u8], gso_size: u16) -> u32 {
         context_in: context.as_ptr() as u64,
         ..Run::default()
     };
-    // SAFETY: `Run` is BPF_PROG_TEST_RUN's layout; frame and context are as long as it says, outlive the call, and nothing is written to them.
+    // SAFETY: `Run` is BPF_PROG_TEST_RUN's layout; frame and context are as long as it says,
+    // outlive the call, and nothing is written to them.
     unsafe { bpf::bpf(BPF_PROG_TEST_RUN, &mut run) }.unwrap();
     run.answer
 }

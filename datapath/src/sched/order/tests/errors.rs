@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// How far children got ahead of and behind their ideal share of what was served, in longest frames, all being always backlogged.
+/// How far children got ahead of and behind their ideal share of what was served, in longest
+/// frames, all being always backlogged.
 fn worst_error(kind: OrderKind, weights: &[u32], frames: u32, mut len: impl FnMut(usize) -> u32) -> (f64, f64) {
     let mut order = Order::share(kind, FRAME);
     let mut head: Vec<u32> = (0..weights.len()).map(&mut len).collect();
@@ -46,7 +47,8 @@ fn assert_within(kind: OrderKind, (ahead, behind): (f64, f64), what: &str) {
     }
 }
 
-/// The cases of the project's comparison of orders. The round robins fail where they are known to fail: the table is a finding, too.
+/// The cases of the project's comparison of orders. The round robins fail where they are known to
+/// fail: the table is a finding, too.
 #[test]
 fn orders_err_as_much_as_is_known_of_them() {
     let one_heavy = [vec![50], vec![1; 50]].concat();
@@ -123,7 +125,8 @@ impl Fluid {
     }
 }
 
-/// Random bursts against the fluid: the most that any child got ahead of and behind it, in longest frames.
+/// Random bursts against the fluid: the most that any child got ahead of and behind it, in longest
+/// frames.
 fn against_fluid(kind: OrderKind, weights: &[u32], load: u64, burst: u64, dice: &mut Dice, steps: u32) -> (f64, f64) {
     let n = weights.len();
     let mut order = Order::share(kind, FRAME);

@@ -1,4 +1,5 @@
-//! Rates in link time: met, not exceeded by more than the constant, and sensible where more was promised than there is.
+//! Rates in link time: met, not exceeded by more than the constant, and sensible where more was
+//! promised than there is.
 
 use super::*;
 

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The bytes that each child got of `total`, all being backlogged all the time with frames of its own length.
+/// The bytes that each child got of `total`, all being backlogged all the time with frames of its
+/// own length.
 fn serve(order: &mut Order, lens: &[u32], total: u64) -> Vec<u64> {
     let mut got = vec![0; lens.len()];
     for (child, &len) in lens.iter().enumerate() {
@@ -62,7 +63,8 @@ fn vtrr_gives_the_published_sequence() {
     }
 }
 
-/// Many children that take turns being backlogged cannot push one that stays below its part by all the weights.
+/// Many children that take turns being backlogged cannot push one that stays below its part by all
+/// the weights.
 #[test]
 fn who_stays_backlogged_keeps_its_part_by_all_weights() {
     const OTHERS: u32 = 200;

@@ -1,5 +1,5 @@
-//! What the agents of hosts say to each other, through the whole switch: it passes when its endpoint's own flood fills the link and the queue, it is bounded,
-//! and nobody else can say it.
+//! What the agents of hosts say to each other, through the whole switch: it passes when its
+//! endpoint's own flood fills the link and the queue, it is bounded, and nobody else can say it.
 
 use super::*;
 use crate::program::Talk;
@@ -20,7 +20,8 @@ fn said(from: u32, to: u32) -> Build<'static> {
     eth(mac(from), mac(to)).ipv4(ip(), Ipv4Addr::new(10, 0, 0, 2)).udp(PORT, PORT).payload(vec![0; 100])
 }
 
-/// Sends so many frames of each kind every 100 us for a tenth of a second; how many of `said` left, and how late the last one was.
+/// Sends so many frames of each kind every 100 us for a tenth of a second; how many of `said` left,
+/// and how late the last one was.
 fn flooded(rig: &mut Rig, port: u32, flood: &Build<'_>, said: &Build<'_>, times: u32, out: u32) -> (u32, u64) {
     let (mut left, mut late) = (0, 0);
     let length = said.bytes().len();
@@ -72,12 +73,14 @@ fn what_agents_hear_passes_when_the_hosts_queue_is_full() {
 
 #[test]
 fn nobody_else_goes_ahead_and_nobody_for_long() {
-    // A tenant that speaks from the same address and port waits in its queue like all, and loses like all.
+    // A tenant that speaks from the same address and port waits in its queue like all, and loses
+    // like all.
     let mut rig = rig_of_host();
     let flood = udp(1, OUTSIDE, vec![0; 1458]);
     let (left, late) = flooded(&mut rig, 2, &flood, &said(1, OUTSIDE), 1, 0);
     assert!(left < 100 && late > MS, "{left} of 100, {late} ns");
-    // The host's own are bounded: 100 in a millisecond, 136 Mbit/s, get 10 of them, and the rest waits.
+    // The host's own are bounded: 100 in a millisecond, 136 Mbit/s, get 10 of them, and the rest
+    // waits.
     let mut rig = rig_of_host();
     let (left, _) = flooded(&mut rig, 1, &full(OUTSIDE), &said(0, OUTSIDE), 100, 0);
     let at_rate = 10 * MBIT / 8 / 10 / 170;
@@ -95,7 +98,8 @@ fn limits_of_pairs_do_not_hold_agents_back() {
     assert!(rig.drops(0, Reason::PairLimit) > 1000);
 }
 
-/// The agents' words are no contention: who is alone with them has the whole link, and other agents do not hear of an endpoint that receives.
+/// The agents' words are no contention: who is alone with them has the whole link, and other agents
+/// do not hear of an endpoint that receives.
 #[test]
 fn what_agents_hear_is_no_contention() {
     let rate = Rate(10 * MBIT);
