@@ -23,7 +23,6 @@ mod terminal;
 mod testbed;
 mod traffic;
 mod tunnels;
-mod vcc;
 mod vde;
 mod vhost;
 mod watching;
