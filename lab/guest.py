@@ -154,6 +154,19 @@ class Machine:
         self._heard = ""
         self.process = self.lab.spawn(self.name, *self._command(), stdout=subprocess.PIPE)
 
+    def reboot(self) -> None:
+        """The guest begins anew, in the same QEMU; returns when it is there."""
+        self.begin("reboot -f")
+        self._begun = time.monotonic()
+        self.await_boot()
+
+    def restart(self) -> None:
+        """QEMU is killed and started again; returns when the guest is there."""
+        self.process.popen.kill()
+        self.process.popen.wait()
+        self.start()
+        self.await_boot()
+
     def await_boot(self) -> None:
         """Returns once the guest's shell has said that it is there."""
         self._until(r"levada: ready\n", self._begun + _BOOT_S)

@@ -1,6 +1,7 @@
 //! Checking a configuration for what no single value shows: names and addresses that clash, ports used twice, links with a loose end,
 //! keys that contradict each other, promises that do not fit.
 
+mod bond;
 mod cluster;
 mod interfaces;
 mod memory;
@@ -51,6 +52,7 @@ pub(crate) fn check(config: &Config) -> Vec<Problem> {
     for (i, switch) in config.switches.iter().enumerate() {
         check_switch(&mut findings, switch, &root.key("switch").item(i));
     }
+    bond::check(&mut findings, config);
     ports::check(&mut findings, config);
     interfaces::check(&mut findings, config);
     shares::check(&mut findings, config);

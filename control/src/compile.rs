@@ -10,13 +10,18 @@ use crate::config::{
     Switch, Tenant,
 };
 use crate::names::Locator;
-use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan, VhostPlan};
+use crate::place::Place;
+use crate::plan::{
+    BondPlan, HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan, VhostPlan,
+};
 use datapath::aqm::Discipline;
 use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
 use datapath::offload::OffloadSupport;
-use datapath::program::{self, Attachment, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink};
+use datapath::program::{
+    self, Attachment, Member, MemberId, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink,
+};
 use datapath::train;
 use datapath::units::{Both, Direction, Rate};
 use std::borrow::Cow;
@@ -88,12 +93,19 @@ fn link(link: &crate::config::Link, number: u32) -> LinkConfig {
 fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Option<&SwitchPlan>) -> SwitchPlan {
     let numbers = Numbers::new(switch, before);
     let mut ports = Ports::new(outside, switch);
-    let uplink = switch.uplink.as_ref().zip(numbers.uplink).map(|(uplink, port)| {
-        ports.set(port, &uplink.device, None);
+    let place = Place::root();
+    for ((_, device), &port) in switch.uplink.iter().flat_map(|u| u.devices(&place)).zip(&numbers.uplink) {
+        ports.set(port, device, None);
+    }
+    let bond = switch.uplink.as_ref().and_then(|uplink| uplink.bond.as_ref());
+    let uplink = switch.uplink.as_ref().zip(numbers.uplink.first()).map(|(uplink, &port)| {
+        let one = Uplink::new(port, uplink.rate);
+        let members = bond.map(|bond| members(bond, &numbers.uplink));
         Uplink {
+            members: members.unwrap_or(one.members),
+            bond: bond.map(|bond| bond.settings),
             headroom_ppm: switch.headroom(),
             burst_ns: uplink.burst_ns.unwrap_or(Uplink::BURST_NS),
-            ..Uplink::new(port, uplink.rate)
         }
     });
     let (overlay, underlay) = tunnels::tunnels(config, switch, &numbers.tenants);
@@ -142,9 +154,34 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
         tenants: tenant_names,
         endpoints: names,
         ports: ports.plans,
+        bond: bond.map(bond_plan),
         underlay,
         line: None,
         shortcut: switch.shortcut,
+    }
+}
+
+/// The members of a bond, whose ports are numbered `ports`.
+fn members(bond: &config::Bond, ports: &[PortId]) -> Vec<Member> {
+    let both = |rate| Both { egress: rate, ingress: rate };
+    ports.iter().zip(&bond.members).map(|(&port, member)| Member { port, rate: both(member.rate) }).collect()
+}
+
+fn bond_plan(bond: &config::Bond) -> BondPlan {
+    let names: Vec<String> = bond.members.iter().map(config::BondMember::name).collect();
+    let primary = bond.primary.as_ref().and_then(|primary| names.iter().position(|name| name == primary));
+    BondPlan {
+        policy: crate::bond::Settings {
+            mode: bond.settings.mode,
+            updelay_ns: bond.updelay_ns,
+            downdelay_ns: bond.downdelay_ns,
+            primary: primary.map(|n| MemberId(n as u8)),
+            reselect: bond.reselect,
+            priorities: bond.members.iter().map(|member| member.priority).collect(),
+        },
+        miimon_ns: bond.miimon_ns,
+        notices: bond.notices,
+        names,
     }
 }
 
@@ -161,7 +198,8 @@ fn fitted<'a>(switch: &Switch, tenant: &Tenant, endpoint: &'a Endpoint) -> Cow<'
 
 /// The numbers of what is in a switch, in the order of the configuration.
 struct Numbers {
-    uplink: Option<PortId>,
+    /// Of its members, where the uplink has several.
+    uplink: Vec<PortId>,
     tenants: Vec<u32>,
     /// Each with its port.
     endpoints: Vec<(u32, PortId)>,
@@ -178,21 +216,55 @@ impl Numbers {
             for (id, endpoint) in plan.program.endpoints.iter() {
                 let name = (of_tenant(plan, endpoint.tenant), plan.endpoints[id as usize].clone());
                 endpoints.insert(name.clone(), id);
-                ports.insert(Some(name), endpoint.port.0);
+                ports.insert(Owner::Endpoint(name), endpoint.port.0);
             }
-            ports.extend(plan.program.uplink.iter().map(|uplink| (None, uplink.port().0)));
+            // A port that becomes one of several, or is the one of them that is left, keeps its number.
+            for port in uplink_ports(plan) {
+                let name = plan.ports[port.0 as usize].locator.device_name();
+                ports.insert(Owner::Member(name), port.0);
+            }
+            ports.extend(plan.program.uplink.iter().map(|uplink| (Owner::Uplink, uplink.port().0)));
         }
         let wanted = |t: &Tenant, e: &Endpoint| (t.name.clone(), e.name.clone());
         let names: Vec<_> = switch.tenants.iter().flat_map(|t| t.endpoints.iter().map(move |e| wanted(t, e))).collect();
         let endpoints = number(names.iter().cloned(), &endpoints);
-        let owners = switch.uplink.iter().map(|_| None).chain(names.into_iter().map(Some));
+        let uplink = uplink_owners(switch, before, &ports);
+        let count = uplink.len();
+        let owners = uplink.into_iter().chain(names.into_iter().map(Owner::Endpoint));
         let mut ports = number(owners, &ports).into_iter().map(PortId);
         Numbers {
-            uplink: switch.uplink.as_ref().and_then(|_| ports.next()),
+            uplink: ports.by_ref().take(count).collect(),
             tenants: number(switch.tenants.iter().map(|t| t.name.clone()), &tenants),
             endpoints: endpoints.into_iter().zip(ports).collect(),
         }
     }
+}
+
+/// Whose port it is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    /// The uplink's only one.
+    Uplink,
+    /// A member's of the uplink, by its name.
+    Member(String),
+    /// An endpoint's, by its tenant's name and its own.
+    Endpoint((String, String)),
+}
+
+/// The ports of a plan's uplink.
+fn uplink_ports(plan: &SwitchPlan) -> Vec<PortId> {
+    plan.program.uplink.iter().flat_map(|uplink| &uplink.members).map(|member| member.port).collect()
+}
+
+/// The owners of an uplink's ports, in order.
+fn uplink_owners(switch: &Switch, before: Option<&SwitchPlan>, had: &BTreeMap<Owner, u32>) -> Vec<Owner> {
+    let Some(uplink) = &switch.uplink else { return Vec::new() };
+    if let Some(bond) = &uplink.bond {
+        return bond.members.iter().map(|member| Owner::Member(member.name())).collect();
+    }
+    let was_bond = before.is_some_and(|plan| plan.bond.is_some());
+    let member = uplink.device.locator.as_ref().map(|locator| Owner::Member(locator.device_name()));
+    vec![member.filter(|member| was_bond && had.contains_key(member)).unwrap_or(Owner::Uplink)]
 }
 
 fn uplink_flood(uplink: &config::Uplink) -> FloodLimits {
@@ -298,7 +370,9 @@ impl<'a> Ports<'a> {
     fn new(outside: &'a Outside<'a>, switch: &'a Switch) -> Self {
         let endpoints = switch.tenants.iter().flat_map(|t| &t.endpoints).map(|e| &e.device);
         let (mut modes, mut groups) = (BTreeMap::new(), BTreeMap::new());
-        for device in endpoints.chain(switch.uplink.iter().map(|u| &u.device)) {
+        let place = Place::root();
+        let uplinks: Vec<_> = switch.uplink.iter().flat_map(|u| u.devices(&place)).map(|(_, device)| device).collect();
+        for device in endpoints.chain(uplinks) {
             let Some(Locator::Vde(directory, _)) = &device.locator else { continue };
             modes.extend(device.mode.map(|mode| (directory.as_str(), mode)));
             groups.extend(device.group.as_ref().map(|group| (directory.as_str(), group)));

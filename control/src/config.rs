@@ -2,10 +2,12 @@
 //!
 //! The same types whichever way it came (a file now). Rates are wire bits a second; see `units` for how they are written.
 
+mod bond;
 mod cluster;
 
 pub use crate::names::EtcdUrl;
 use crate::names::{Locator, name};
+use crate::place::Place;
 use datapath::aqm::Discipline;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
@@ -15,6 +17,7 @@ use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
 
+pub use bond::{Bond, BondMember, MAX_BOND_TIME_NS};
 pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, Member, Remote};
 
 /// Ethernet's usual MTU, in bytes (RFC 894).
@@ -134,8 +137,10 @@ impl Default for Switch {
 /// The access link of a switch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Uplink {
-    /// Its port.
+    /// Its port; of a bond, only the MTU.
     pub device: Device,
+    /// Its ports, where it has several.
+    pub bond: Option<Bond>,
     /// What it carries.
     pub rate: Both<Rate>,
     /// What it may be sent at once, in nanoseconds at its egress rate; `None` for the default.
@@ -237,6 +242,15 @@ pub struct Tenant {
     pub vcc: Service,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
+}
+
+impl Uplink {
+    /// The devices of its ports, with the table that each stands in; the uplink's own is `place`.
+    pub(crate) fn devices(&self, place: &Place) -> Vec<(Place, &Device)> {
+        let Some(bond) = &self.bond else { return vec![(place.clone(), &self.device)] };
+        let list = place.key("bond").key("member");
+        bond.members.iter().enumerate().map(|(n, member)| (list.item(n), &member.device)).collect()
+    }
 }
 
 impl Switch {

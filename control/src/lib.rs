@@ -14,6 +14,7 @@
 
 pub mod action;
 pub mod admission;
+pub mod bond;
 mod check;
 mod compile;
 pub mod config;

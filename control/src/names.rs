@@ -133,6 +133,17 @@ pub fn side(side: Side) -> &'static str {
     }
 }
 
+impl Locator {
+    /// What is behind the port, in short: the name of the device or link; of a VDE plug, all of it.
+    #[must_use]
+    pub fn device_name(&self) -> String {
+        match self {
+            Locator::Tap(name) | Locator::Packet(name) | Locator::Host(name) | Locator::Link(name, _) => name.clone(),
+            Locator::Vde(..) | Locator::VhostUser(_) => self.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

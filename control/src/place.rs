@@ -89,6 +89,10 @@ impl Locations {
         for (i, switch) in config.switches.iter().enumerate() {
             let place = root.key("switch").item(i);
             locations.record_name(&place, &switch.name);
+            for (i, member) in switch.uplink.iter().flat_map(|uplink| &uplink.bond).flat_map(|b| &b.members).enumerate()
+            {
+                locations.record_name(&place.key("uplink").key("bond").key("member").item(i), &member.name());
+            }
             for (i, tenant) in switch.tenants.iter().enumerate() {
                 let place = place.key("tenant").item(i);
                 locations.record_name(&place, &tenant.name);

@@ -47,6 +47,9 @@ impl Plan {
     #[must_use]
     pub fn uplink_rate(&self, switch: &SwitchPlan) -> Option<Both<Rate>> {
         let uplink = switch.program.uplink.as_ref()?;
+        if uplink.bond.is_some() {
+            return Some(uplink.rate());
+        }
         let rate = match switch.ports[uplink.port().0 as usize].kind {
             PortKind::Link { link, .. } => self.links[link].1.rate,
             _ => switch.line.unwrap_or(Rate(u64::MAX)),
@@ -88,6 +91,8 @@ pub struct SwitchPlan {
     pub endpoints: Slots<String>,
     /// The ports, by [`datapath::program::PortId`].
     pub ports: Slots<PortPlan>,
+    /// What concerns the uplink's members, where it has several, and not each frame.
+    pub bond: Option<BondPlan>,
     /// What tunnels to other hosts go over, where there are any.
     pub underlay: Option<Underlay>,
     /// What the uplink's interface carries now, where it once carried more. The shell puts it in.
@@ -112,9 +117,32 @@ impl SwitchPlan {
     pub fn owner(&self, port: PortId) -> String {
         match self.program.endpoints.iter().find(|(_, endpoint)| endpoint.port == port) {
             Some((endpoint, _)) => self.endpoint_path(EndpointId(endpoint)),
-            None => format!("{}/uplink", self.name),
+            None => match self.member(port) {
+                Some(member) => format!("{}/uplink/{member}", self.name),
+                None => format!("{}/uplink", self.name),
+            },
         }
     }
+
+    /// The name of the uplink's member at a port.
+    #[must_use]
+    pub fn member(&self, port: PortId) -> Option<&str> {
+        let member = self.program.uplink.as_ref()?.member_at(port)?;
+        self.bond.as_ref()?.names.get(usize::from(member.0)).map(String::as_str)
+    }
+}
+
+/// An uplink of several ports, beside what the program has of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BondPlan {
+    /// Which of them carry frames.
+    pub policy: crate::bond::Settings,
+    /// How often their links are asked, in nanoseconds; 0 for never.
+    pub miimon_ns: u64,
+    /// How often it is announced after a failover where addresses are now.
+    pub notices: u32,
+    /// What they are called, in the order of [`datapath::program::Uplink::members`].
+    pub names: Vec<String>,
 }
 
 /// What the tunnels of a switch go over.

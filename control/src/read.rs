@@ -1,12 +1,13 @@
 //! Reading a configuration from TOML. The format is the struct in `config`, field by field; the keys are the names asked for here.
 
 mod aqm;
+mod bond;
 mod cluster;
 mod table;
 pub(crate) mod thing;
 pub(crate) mod values;
 
-use crate::config::{Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
+use crate::config::{Bond, Config, Daemon, Device, Endpoint, Knobs, Link, Switch, Tenant, Uplink};
 use crate::place::{Locations, Place};
 use crate::problem::Problem;
 use datapath::aqm::Discipline;
@@ -115,9 +116,22 @@ fn switch(r: &mut Reader, mut t: Table<'_>) -> Switch {
 }
 
 fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
-    let device = device(r, &mut t, "\"tap://uplink0\"");
-    let device = Device { mac: r.get(&mut t, "mac", values::mac), ..device };
-    if !t.has("rate") {
+    let bond = r.table(&mut t, "bond").map(|u| bond::bond(r, u));
+    let such_as = (!t.has("bond")).then_some("\"tap://uplink0\"");
+    let device = device(r, &mut t, such_as);
+    let mut device = Device { mac: r.get(&mut t, "mac", values::mac), ..device };
+    if let Some(bond) = &bond {
+        for key in OF_PORTS.iter().filter(|key| t.has(key)) {
+            let problem = Problem::error(
+                t.place.key(*key),
+                format!("`{key}` is a port's, and this uplink is a bond"),
+                "write it at the bond's members, or remove `bond`",
+            );
+            r.problems.extend(problem.located(&r.locations, &r.hidden));
+        }
+        device = Device { mtu: bond.mtu(), ..Device::default() };
+    }
+    if !t.has("rate") && !t.has("bond") {
         r.need(&mut t, "rate", "\"1 Gbit/s\"", values::rate);
     }
     let rate = r.both(&mut t, "rate", values::rate);
@@ -136,17 +150,30 @@ fn uplink(r: &mut Reader, mut t: Table<'_>) -> Uplink {
     let vtep = r.get(&mut t, "vtep", values::vtep);
     let flood_per_second = r.get(&mut t, "flood_per_second", values::count);
     let flood_rate = r.get(&mut t, "flood_rate", values::rate);
-    let rate =
-        datapath::units::Both { egress: rate.egress.unwrap_or_default(), ingress: rate.ingress.unwrap_or_default() };
+    let whole = bond.as_ref().map(Bond::rate).unwrap_or_default();
+    let rate = datapath::units::Both {
+        egress: rate.egress.unwrap_or(whole.egress),
+        ingress: rate.ingress.unwrap_or(whole.ingress),
+    };
     let aqm = aqm::aqm(r, &mut t);
     r.close(t);
-    Uplink { aqm, device, rate, burst_ns, vtep, flood_per_second, flood_rate }
+    Uplink { aqm, device, bond, rate, burst_ns, vtep, flood_per_second, flood_rate }
 }
 
-fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {
+/// Keys of an uplink with one port that a bond's members have.
+const OF_PORTS: [&str; 16] = [
+    "port", "rate", "netns", "address", "mtu", "ring", "ipv6", "persistent", "hub", "mode", "group", "queues", "listen",
+    "offload", "sealed", "mac",
+];
+
+/// `such_as`: the port that must be there might be this.
+fn device(r: &mut Reader, t: &mut Table<'_>, such_as: Option<&str>) -> Device {
     let default = Device::default();
     Device {
-        locator: r.need(t, "port", such_as, values::locator),
+        locator: match such_as {
+            Some(such_as) => r.need(t, "port", such_as, values::locator),
+            None => r.get(t, "port", values::locator),
+        },
         netns: r.get(t, "netns", values::netns),
         mac: None,
         addresses: r.list(t, "address", values::address),
@@ -225,7 +252,7 @@ fn outside(r: &mut Reader, t: &mut Table<'_>) -> Outside {
 fn endpoint(r: &mut Reader, mut t: Table<'_>) -> Endpoint {
     let default = Endpoint::default();
     let name = r.name(&mut t, "\"red1\"");
-    let device = device(r, &mut t, "\"tap://red1\"");
+    let device = device(r, &mut t, Some("\"tap://red1\""));
     let identity = identity(r, &mut t);
     let endpoint = Endpoint {
         name,

@@ -4,9 +4,10 @@
 //! together: the reader knows each key of the table and no other, and refuses what the schema refuses.
 
 use crate::action::Kind;
-use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
+use crate::config::{MAX_BOND_TIME_NS, MAX_MTU, MAX_WEIGHT, MIN_MTU};
 use crate::names::{AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, MAX_QUEUES, ORDERS, RED_PRESETS};
 use agent::settings::MOST_SAMPLES;
+use datapath::bond::{self, HashPolicy, MOST_MEMBERS};
 use datapath::vcc::Mode;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
@@ -37,6 +38,18 @@ enum Form {
     Table(&'static [Key]),
     /// A list of tables of these keys.
     Tables(&'static [Key]),
+    /// A mode of a bond.
+    Mode,
+    /// The names of [`HashPolicy`].
+    HashPolicy,
+    /// What `primary_reselect` may be so far.
+    Reselect,
+    /// A time, or a number of milliseconds.
+    BondTime,
+    /// Any whole number of 32 bits.
+    Whole,
+    /// The members of a bond.
+    Members,
     /// A VLAN id, or "untagged".
     Vlan,
     /// One text of a pattern, or a list of them.
@@ -117,6 +130,7 @@ const DEVICE: &[Key] = &[
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
     ("rate", Form::BothText(RATE), true, "what it carries"),
+    ("bond", Form::Table(BOND), false, "several ports that carry its frames together, instead of `port`"),
     ("burst", Form::Text(TIME), false, "most that is sent at once after a delay of the daemon, as time at its rate"),
     ("vtep", Form::Text(VTEP), false, "this host's end of the tunnels to other hosts"),
     ("flood_per_second", Form::Number(0, 1_000_000), false, "frames a second that are flooded from it in each network"),
@@ -127,6 +141,25 @@ const UPLINK: &[Key] = &[
         false,
         "what queues for it do before they are full, unless tenant or endpoint says otherwise",
     ),
+];
+const BOND: &[Key] = &[
+    ("mode", Form::Mode, true, "how it uses its members, as Linux's bonding driver calls it"),
+    ("xmit_hash_policy", Form::HashPolicy, false, "balance-xor: what the hash is made of"),
+    ("packets_per_slave", Form::Number(0, 65_535), false, "balance-rr: frames in turn; 0: a random member for each"),
+    ("all_slaves_active", Form::Number(0, 1), false, "active-backup: 1 to receive from backups too"),
+    ("miimon", Form::BondTime, false, "how often links are asked, beside the kernel's events"),
+    ("updelay", Form::BondTime, false, "how long a link must be up before its member is used"),
+    ("downdelay", Form::BondTime, false, "how long a link must be down before its member is given up"),
+    ("primary", Form::Text(ANY), false, "active-backup: name of the member that is active whenever it may be"),
+    ("primary_reselect", Form::Reselect, false, "when a better member becomes active"),
+    ("num_grat_arp", Form::Number(0, 255), false, "notices after a failover of where addresses are now"),
+    ("num_unsol_na", Form::Number(0, 255), false, "the same"),
+    ("member", Form::Members, true, "its ports"),
+];
+const BOND_MEMBER: &[Key] = &[
+    ("mac", Form::Text(MAC), false, "address of the device"),
+    ("rate", Form::Text(RATE), true, "what it carries in each direction"),
+    ("prio", Form::Whole, false, "which is preferred as the active member: the most"),
 ];
 const KNOBS: &[Key] = &[
     ("guarantee", Form::BothText(RATE), false, "the rate it gets at least"),
@@ -279,6 +312,17 @@ impl Form {
                 json!({"type": "object", "additionalProperties": false, "properties": all, "required": required})
             }
             Form::Tables(keys) => json!({"type": "array", "items": Form::Table(keys).schema()}),
+            Form::Mode => json!({"enum": bond::Mode::ALL.map(|(name, _)| name)}),
+            Form::HashPolicy => json!({"enum": HashPolicy::ALL.map(|(name, _)| name)}),
+            Form::Reselect => json!({"enum": ["always", "failure"]}),
+            Form::BondTime => json!({"oneOf": [text(TIME), number(0, (MAX_BOND_TIME_NS / 1_000_000) as u32)]}),
+            Form::Whole => json!({"type": "integer", "minimum": i32::MIN, "maximum": i32::MAX}),
+            Form::Members => {
+                let (all, required) = properties_of(DEVICE.iter().chain(BOND_MEMBER));
+                let one =
+                    json!({"type": "object", "additionalProperties": false, "properties": all, "required": required});
+                json!({"type": "array", "items": one, "minItems": 1, "maxItems": MOST_MEMBERS})
+            }
             Form::Vlan => json!({"oneOf": [number(1, 4094), {"const": "untagged"}]}),
             Form::Texts(pattern) => or_list(text(pattern)),
             Form::Words(words) => or_list(json!({"enum": words})),
@@ -291,6 +335,11 @@ impl Form {
 /// The properties of a thing, and which it must have.
 fn properties(kind: Kind) -> (Map<String, Value>, Vec<Value>) {
     properties_of(keys(kind))
+}
+
+/// An uplink has a port and what that carries, or a bond.
+fn port_or_bond() -> Value {
+    json!([{"required": ["port", "rate"], "not": {"required": ["bond"]}}, {"required": ["bond"]}])
 }
 
 fn properties_of(keys: impl Iterator<Item = &'static Key>) -> (Map<String, Value>, Vec<Value>) {
@@ -316,7 +365,12 @@ pub fn thing(kind: Kind, is_set: bool) -> Value {
             *schema = json!({"oneOf": [schema.take(), {"type": "null"}], "description": about});
         }
     }
-    json!({"type": "object", "additionalProperties": false, "properties": all, "required": required})
+    let mut schema = json!({"type": "object", "additionalProperties": false, "properties": all, "required": required});
+    if kind == Kind::Uplink && !is_set {
+        schema["required"] = json!([]);
+        schema["oneOf"] = port_or_bond();
+    }
+    schema
 }
 
 /// The schema of a thing in the file: with its name and what is in it.

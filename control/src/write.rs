@@ -3,8 +3,10 @@
 //! Only what differs from its default is written, so that two configurations that mean the same are written the same. What
 //! is written reads back as what it was; a test of every example and the fuzz target `config` see to that.
 
+use crate::bond::RESELECTS;
 use crate::config::{
-    Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Switch, Tenant, Uplink,
+    Bond, BondMember, Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Switch, Tenant,
+    Uplink,
 };
 use crate::names::{AT, CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, name_of, show_mac};
 use crate::units::{show_percent, show_rate, show_time, write_size};
@@ -194,15 +196,51 @@ pub fn switch(switch: &Switch) -> Keys {
 #[must_use]
 pub fn uplink(uplink: &Uplink) -> Keys {
     let mut w = Writer::default();
-    device(&mut w, &uplink.device);
-    w.put_some("mac", uplink.device.mac, |v| show_mac(v).into());
     let some = Both { egress: Some(uplink.rate.egress), ingress: Some(uplink.rate.ingress) };
-    w.put_both("rate", &some, rate);
+    match &uplink.bond {
+        None => {
+            device(&mut w, &uplink.device);
+            w.put_some("mac", uplink.device.mac, |v| show_mac(v).into());
+            w.put_both("rate", &some, rate);
+        }
+        Some(one) => {
+            w.put("bond", bond(one));
+        }
+    }
     w.put_some("burst", uplink.burst_ns, |v| show_time(v).into());
     w.put_some("vtep", uplink.vtep, |v| v.to_string().into());
     w.put_some("flood_per_second", uplink.flood_per_second, Into::into);
     w.put_some("flood_rate", uplink.flood_rate, rate);
     w.put_some("aqm", uplink.aqm.as_ref(), aqm);
+    w.0
+}
+
+fn bond(bond: &Bond) -> Keys {
+    let (mut w, default) = (Writer::default(), Bond::default());
+    let (settings, usual) = (&bond.settings, &default.settings);
+    w.put("mode", settings.mode.name());
+    w.put_unless_default("xmit_hash_policy", &settings.hash, &usual.hash, |v| v.name().into());
+    let (packets, one) = (settings.packets_per_member, usual.packets_per_member);
+    w.put_unless_default("packets_per_slave", &packets, &one, |&v| v.into());
+    let all = (settings.all_members_active, usual.all_members_active);
+    w.put_unless_default("all_slaves_active", &all.0, &all.1, |&v| u32::from(v).into());
+    let time = |&v: &u64| show_time(v).into();
+    w.put_unless_default("miimon", &bond.miimon_ns, &default.miimon_ns, time);
+    w.put_unless_default("updelay", &bond.updelay_ns, &default.updelay_ns, time);
+    w.put_unless_default("downdelay", &bond.downdelay_ns, &default.downdelay_ns, time);
+    w.put_some("primary", bond.primary.as_deref(), Into::into);
+    w.put_unless_default("primary_reselect", &bond.reselect, &default.reselect, |&v| name_of(&RESELECTS, v).into());
+    w.put_unless_default("num_grat_arp", &bond.notices, &default.notices, |&v| v.into());
+    w.put("member", bond.members.iter().map(|member| bond_member(member).into()).collect::<Vec<Value>>());
+    w.0
+}
+
+fn bond_member(member: &BondMember) -> Keys {
+    let mut w = Writer::default();
+    device(&mut w, &member.device);
+    w.put_some("mac", member.device.mac, |v| show_mac(v).into());
+    w.put("rate", rate(member.rate));
+    w.put_unless_default("prio", &member.priority, &0, |&v| v.into());
     w.0
 }
 

@@ -3,6 +3,7 @@
 
 pub mod aqm;
 pub mod arrivals;
+pub mod bond;
 pub mod checksum;
 pub mod fdb;
 pub mod flood;

@@ -5,6 +5,7 @@
 //! another ([`Slots`]). A [`Change`] concerns one slot, or the uplink. [`Program::changes_from`] finds those between two programs.
 
 use crate::aqm::Discipline;
+use crate::bond::{BondSettings, Mode};
 use crate::fdb::{Network, network_of};
 use crate::flood::FloodLimits;
 use crate::guard::Identity;
@@ -212,6 +213,8 @@ pub struct Member {
 pub struct Uplink {
     /// The ports that carry it, one to [`Uplink::MOST_MEMBERS`].
     pub members: Vec<Member>,
+    /// How several are used. Without it frames leave by the first.
+    pub bond: Option<BondSettings>,
     /// Part of the ingress rate that is held back while tenants contend, in millionths.
     pub headroom_ppm: u32,
     /// What it may be sent at once on egress where the loop was late or nothing waited, in nanoseconds at its rate. Lateness up to that costs no
@@ -228,14 +231,22 @@ impl Uplink {
     /// An uplink of one port, without headroom and with the usual burst.
     #[must_use]
     pub fn new(port: PortId, rate: Both<Rate>) -> Uplink {
-        Uplink { members: vec![Member { port, rate }], headroom_ppm: 0, burst_ns: Uplink::BURST_NS }
+        Uplink { members: vec![Member { port, rate }], bond: None, headroom_ppm: 0, burst_ns: Uplink::BURST_NS }
     }
 
-    /// What it carries, in wire bits a second: its members together.
+    /// What it carries, in wire bits a second, with all members up: what they carry together; the most of one where one is active,
+    /// and the least where all carry the same.
     #[must_use]
     pub fn rate(&self) -> Both<Rate> {
-        let sum = |d: Direction| self.members.iter().fold(0u64, |sum, member| sum.saturating_add(member.rate.get(d).0));
-        Both { egress: Rate(sum(Direction::Egress)), ingress: Rate(sum(Direction::Ingress)) }
+        let of = |d: Direction| {
+            let rates = self.members.iter().map(|member| member.rate.get(d).0);
+            Rate(match self.bond.map(|bond| bond.mode) {
+                None | Some(Mode::BalanceRr | Mode::BalanceXor) => rates.fold(0, u64::saturating_add),
+                Some(Mode::ActiveBackup) => rates.max().unwrap_or(0),
+                Some(Mode::Broadcast) => rates.min().unwrap_or(0),
+            })
+        };
+        Both { egress: of(Direction::Egress), ingress: of(Direction::Ingress) }
     }
 
     /// The same uplink where it carries `rate` in all, of which each member has the part that it had.

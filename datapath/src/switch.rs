@@ -5,6 +5,7 @@
 //! What leaves a queue is fitted to its port: tag, segmentation, checksums.
 
 use crate::arrivals::Arrivals;
+use crate::bond::Bond;
 use crate::fdb::{Fdb, Network};
 use crate::flood::{CopyBudget, FloodBudget};
 use crate::forward::Forward;
@@ -42,11 +43,13 @@ mod feedback;
 mod floods;
 mod handover;
 mod look;
+mod members;
 mod memory;
 mod route;
 mod source;
 mod tunnel;
 
+pub use members::MemberView;
 pub use memory::MemoryStats;
 
 pub use handover::{EndpointState, Held, Imported, Learned, OtherVersion, PairState, SeenOutside, State, TenantState};
@@ -114,6 +117,8 @@ pub struct Switch {
     policer: Option<Policer>,
     /// What frames for neighbours, or for a network from outside, are yet to be made into.
     backlogs: Backlogs,
+    /// Where the uplink has several ports: which of them carries what.
+    bond: Option<Box<Bond>>,
     out: VecDeque<(PortId, Frame)>,
     /// What was taken aside for protocols beside the switch.
     control: Control,
@@ -125,6 +130,8 @@ pub struct Switch {
     vlans: Slots<TenantId>,
     untagged: u32,
     uplink_drops: DropCounters,
+    /// Keys the hash tables.
+    seed: u64,
     events: VecDeque<Event>,
 }
 
@@ -163,6 +170,7 @@ impl Switch {
             uplink_floods: vec![FloodBudget::new(program.uplink_flood)],
             policer: policed.then(|| Policer::new(published)),
             backlogs: Backlogs::default(),
+            bond: None,
             out: VecDeque::with_capacity(OUT),
             control: Control::default(),
             tallies: Vec::new(),
@@ -171,6 +179,7 @@ impl Switch {
             vlans: Slots::default(),
             untagged: 0,
             uplink_drops: DropCounters::default(),
+            seed,
             events: VecDeque::with_capacity(Self::MAX_EVENTS),
             program: empty,
         };
@@ -270,7 +279,13 @@ impl Switch {
                 } else {
                     self.reach_neighbours(pool, now, endpoint, frame);
                 }
+            } else if self.let_member_go(pool, now) {
+                // It is in `out`.
             } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire) {
+                if self.bond.is_some() && pool.meta(&frame).outer == 0 {
+                    self.send_member(pool, now, endpoint, frame);
+                    continue;
+                }
                 let Some(port) = self.program.uplink.as_ref().map(Uplink::port) else { continue };
                 if pool.meta(&frame).outer == 0 {
                     self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
@@ -308,7 +323,9 @@ impl Switch {
         if !self.out.is_empty() {
             return Some(Instant::ZERO);
         }
-        earlier(self.pairs.poll_timeout(), earlier(self.egress.poll_timeout(), self.ingress.poll_timeout()))
+        let queues = earlier(self.egress.poll_timeout(), self.ingress.poll_timeout());
+        let members = self.bond.as_ref().and_then(|bond| bond.poll_timeout());
+        earlier(self.pairs.poll_timeout(), earlier(queues, members))
     }
 
     /// Frees every frame that the switch holds.
@@ -317,6 +334,9 @@ impl Switch {
         self.egress.clear(pool);
         self.ingress.clear(pool);
         self.backlogs.clear(pool);
+        if let Some(bond) = &mut self.bond {
+            bond.clear(pool);
+        }
         while let Some((_, frame)) = self.out.pop_front() {
             pool.free(frame);
         }
@@ -342,7 +362,7 @@ impl Switch {
             return self.rx_tunnel(pool, now, frame);
         }
         let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
-        if let Err(reason) = looked {
+        if let Err(reason) = looked.and_then(|()| self.receive_member(pool, member, &frame)) {
             return self.refuse_transit(pool, member, frame, reason);
         }
         if matches!(pool.meta(&frame).layout.l4, L4::Icmp | L4::Icmpv6) {

@@ -87,6 +87,12 @@ reasons! {
     QueueFull = "queue-full",
     /// The queue toward its destination is full, which a limit on the way there holds back.
     PairLimit = "pair-limit",
+    /// The member of the bond that is to carry it has too much to send already.
+    MemberFull = "member-full",
+    /// A copy of a frame that arrived over another member of the bond.
+    Duplicate = "duplicate",
+    /// It arrived over a member of the bond that is not to be received from now.
+    MemberInactive = "member-inactive",
     /// The queue's active management dropped it (CoDel, RFC 8289), as a signal to the sender.
     Aqm = "aqm",
     /// The ingress policer had no token left.

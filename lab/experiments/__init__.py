@@ -6,6 +6,7 @@ A module has `SUMMARY`, a line, and `run(lab, quick, out) -> Report`, which may 
 
 EXPERIMENTS = {
     "attacks": "lab.experiments.attacks",
+    "bonding": "lab.experiments.bonding",
     "bystander": "lab.experiments.bystander",
     "convergence": "lab.experiments.convergence",
     "convergence-live": "lab.experiments.convergence_live",

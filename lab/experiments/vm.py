@@ -5,6 +5,10 @@ guarantee; another tenant floods the same link with UDP that does not react, in 
 turn. The machines' network cards are vhost-user ports, so this shows that a guest boots, that its
 rings carry offloaded TCP, and that what is promised to it holds. Rates are scaled to what two
 emulated machines carry on two processors beside all else.
+
+Then, with a connection between the guests: the daemon is killed (SIGKILL) and started again, and
+replaced by one that takes over. The longest time in which the receiver got nothing is the gap.
+Last, a guest reboots, and a QEMU is killed and started again; both must be reached afterwards.
 """
 
 from __future__ import annotations
@@ -44,6 +48,25 @@ GOODPUT = 1448 / wire.FULL_BYTES
 #: How much of that it takes is QEMU's affair: an emulated guest sends in fits and starts.
 LEAST_BESIDE = 0.9
 LEAST_ALONE = 1.0
+
+
+#: A connection over a restart: so long in all, and so long before it.
+RESTART_S = 10
+BEFORE_S = 3.0
+#: How finely the receiver's bytes are counted, in seconds.
+ROW_S = 0.1
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A connection over a restart of the daemon."""
+
+    way: str
+    #: From the old daemon's end, or the new one's beginning, until the new one is ready.
+    away_s: float
+    #: The longest time without data, and bytes that came in the last second.
+    gap_s: float
+    last_bytes: float
 
 
 @dataclass(frozen=True)
@@ -89,11 +112,16 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
                 cells.append(_play(switch, sender, floods, SECONDS[quick]))
                 print(f"  {_progress(cells[-1])}", file=sys.stderr)
         drops = dict(_drops(switch) - before)
+        restarts = [_restart(switch, way) for way in ("kill -9", "takeover")]
+        for restart in restarts:
+            print(f"  {restart.way}: gap {restart.gap_s:.1f} s", file=sys.stderr)
+        back = _machines_return(switch)
     report.cells = [asdict(c) | {"valid": c.valid} for c in cells]
     report.parameters["boot_s"] = [m.boot_s for m in vms]
     report.parameters["drops"] = drops
-    report.tables = [cells_table(cells)]
-    report.claims = claims(cells, drops)
+    report.parameters["restarts"] = [asdict(r) for r in restarts]
+    report.tables = [cells_table(cells), restarts_table(restarts)]
+    report.claims = claims(cells, drops) + restart_claims(restarts, back)
     return report
 
 
@@ -139,6 +167,64 @@ def _drops(switch: LevadaVm) -> Counter[str]:
     tenants = [t for s in switch.sample()["switches"] for t in s["tenants"]]
     endpoints = [e for t in tenants for e in t["endpoints"] if e["name"] in switch.machines]
     return sum((Counter(e["drops"]) for e in endpoints), Counter())
+
+
+def _restart(switch: LevadaVm, way: str) -> Restart:
+    """The daemon is killed, or replaced, under a connection from guest to guest."""
+    client = switch.machines["vm0"]
+    server = next(e for e in switch.topology.endpoints if e.name == "vm1")
+    client.begin(
+        f"iperf3 --client {switch.topology.address(server)} --time {RESTART_S}"
+        f" --interval {ROW_S} --json --reverse"
+    )
+    time.sleep(BEFORE_S)
+    begun = time.monotonic()
+    if way == "takeover":
+        switch.take_over()
+    else:
+        switch.kill()
+    away_s = time.monotonic() - begun
+    report = iperf_report(client.end(RESTART_S + 30))
+    rows = [float(row["sum"]["bytes"]) for row in report["intervals"]]
+    return Restart(way, away_s, ROW_S * longest_silence(rows), sum(rows[-round(1 / ROW_S) :]))
+
+
+def longest_silence(rows: Sequence[float]) -> int:
+    """The most rows in a row in which nothing came."""
+    longest = run = 0
+    for row in rows:
+        run = run + 1 if row == 0 else 0
+        longest = max(longest, run)
+    return longest
+
+
+def _machines_return(switch: LevadaVm) -> int:
+    """Of a guest that reboots, and of a QEMU that is killed and started again: how many are reached
+    afterwards."""
+    pinging, returning = switch.machines["vm0"], switch.machines["vm1"]
+    endpoint = next(e for e in switch.topology.endpoints if e.name == "vm1")
+    back = 0
+    for way in (returning.reboot, returning.restart):
+        way()
+        returning.run(f"ip addr add {switch.topology.address(endpoint)}/24 dev eth0")
+        ping = f"ping -c1 -w10 {switch.topology.address(endpoint)} >/dev/null; echo status $?"
+        back += "status 0" in pinging.run(ping)
+    return back
+
+
+def restart_claims(restarts: Sequence[Restart], back: int) -> list[Claim]:
+    """A connection lives through each restart, and machines come back."""
+    alive = sum(r.last_bytes > 0 for r in restarts)
+    return [
+        at_least("connections that live through kill -9 and takeover", alive, "", len(restarts)),
+        at_least("machines reached after a guest's reboot and QEMU's restart", back, "", 2),
+    ]
+
+
+def restarts_table(restarts: Sequence[Restart]) -> str:
+    """What each restart cost a connection."""
+    rows = [[r.way, f"{1000 * r.away_s:.0f}", f"{1000 * r.gap_s:.0f}"] for r in restarts]
+    return table(["restart", "ready after ms", "gap ms"], rows)
 
 
 def claims(cells: Sequence[Cell], drops: dict[str, int]) -> list[Claim]:

@@ -66,7 +66,7 @@ class Bridge(Switch):
 
     def _share(self, host: Host, space: Namespace) -> None:
         """How the host's own scheduling shares its link: here it only holds the rate."""
-        _hold_rate(space, UPLINK, host.link_bps, self.topology.fabric_queue_bytes)
+        hold_rate(space, UPLINK, host.link_bps, self.topology.fabric_queue_bytes)
 
 
 class Htb(Bridge):
@@ -135,10 +135,10 @@ def cable_up(lab: Lab, topology: Topology, spaces: dict[str, Namespace]) -> None
     for host in topology.hosts:
         veth(spaces[host.name], UPLINK, fabric, host.name, topology.mtu)
         fabric.ip(f"link set {host.name} master br0")
-        _hold_rate(fabric, host.name, host.link_bps, topology.fabric_queue_bytes)
+        hold_rate(fabric, host.name, host.link_bps, topology.fabric_queue_bytes)
 
 
-def _hold_rate(space: Namespace, device: str, rate_bps: int, queue_bytes: int) -> None:
+def hold_rate(space: Namespace, device: str, rate_bps: int, queue_bytes: int) -> None:
     """A token bucket: frames longer than the burst would be dropped, so it holds one."""
     space.tc(
         f"qdisc add dev {device} root tbf rate {rate_bps}bit burst {_BURST_BYTES}"

@@ -115,12 +115,7 @@ class Levada(Switch):
             options["headroom"] = f"{self.headroom_percent:g} %"
         parts = [toml_table("[switch]", name=host.name, **options)]
         if uplink is not None:
-            egress = rate_text(host.egress_bps or host.link_bps)
-            ingress = rate_text(host.ingress_bps or host.link_bps)
-            rate = {"egress": egress, "ingress": ingress}
-            burst = None if self.burst_ns is None else f"{self.burst_ns} ns"
-            mtu = self.topology.mtu
-            parts.append(toml_table("switch.uplink", **uplink, rate=rate, burst=burst, mtu=mtu))
+            parts.append(self._uplink_table(host, uplink))
         for tenant in self.topology.tenants_on(host):
             vlan = None if uplink is None else self._vlan(tenant)
             shares = knobs(tenant) if host.isolates else {}
@@ -128,6 +123,14 @@ class Levada(Switch):
             for endpoint in self.topology.of(tenant, host):
                 parts.append(self._endpoint(endpoint, host))
         return "\n".join(parts)
+
+    def _uplink_table(self, host: Host, uplink: dict[str, str]) -> str:
+        """`[switch.uplink]`."""
+        egress = rate_text(host.egress_bps or host.link_bps)
+        ingress = rate_text(host.ingress_bps or host.link_bps)
+        rate = {"egress": egress, "ingress": ingress}
+        burst = None if self.burst_ns is None else f"{self.burst_ns} ns"
+        return toml_table("switch.uplink", **uplink, rate=rate, burst=burst, mtu=self.topology.mtu)
 
     def _vlan(self, tenant: Tenant) -> int | str:
         """What carries a tenant over the uplink."""

@@ -45,6 +45,16 @@ class LevadaVm(Levada):
                 machine.await_boot()
                 machine.run(f"ip addr add {self.topology.address(endpoint)}/24 dev eth0")
 
+    def kill(self) -> None:
+        """The daemon's sudden death; another is ready when this returns."""
+        self.daemon.popen.kill()
+        self.daemon.popen.wait()
+        self.daemon = self._begin()
+
+    def take_over(self) -> None:
+        """Another daemon takes over, and is ready when this returns."""
+        self.daemon = self._begin("--takeover")
+
     def _meet(self) -> None:
         for tenant in self.topology.tenants:
             members = [e for e in self.topology.endpoints if e.tenant == tenant.name]

@@ -9,7 +9,7 @@ use control::plan::PortKind;
 use control::problem::{self, Severity};
 use control::units::{show_count, show_rate};
 use control::{Checked, names};
-use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId};
+use datapath::program::{Attachment, EndpointId, PortId, Share, TenantId, Uplink};
 use datapath::units::{Direction, Rate};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -172,7 +172,7 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
             PromiseSummary { rate_bps: uplink.rate.get(d).0, capacity_bps: capacity.0, promised_bps: promised.0 }
         };
         UplinkSummary {
-            port: plan.ports[compiled.port().0 as usize].locator.to_string(),
+            port: ports(plan, compiled),
             host: host(plan, compiled.port()),
             egress: one(Direction::Egress),
             ingress: one(Direction::Ingress),
@@ -198,6 +198,16 @@ fn switch_summary(plan: &control::plan::SwitchPlan, switch: &Switch) -> SwitchSu
         ingress: name_of(&names::INGRESS_MODES, plan.program.ingress),
         uplink,
         tenants: tenants.collect(),
+    }
+}
+
+/// The uplink's port; of a bond all of them, and how they are used.
+fn ports(plan: &control::plan::SwitchPlan, uplink: &Uplink) -> String {
+    let locator = |port: PortId| plan.ports[port.0 as usize].locator.to_string();
+    let all: Vec<String> = uplink.members.iter().map(|member| locator(member.port)).collect();
+    match &uplink.bond {
+        Some(bond) => format!("{} ({})", all.join(", "), bond.mode.name()),
+        None => all.join(", "),
     }
 }
 

@@ -135,6 +135,8 @@ pub enum What {
     Endpoints,
     /// The ports: locators, states, processor time
     Ports,
+    /// The uplinks with several ports: what each of these carries, and why it does not
+    Bonds,
     /// The links between switches of the daemon
     Links,
     /// The queues with a discipline of their own: marks, drops, what found them full

@@ -122,6 +122,8 @@ impl FrontEnds {
     /// # Errors
     /// The process has no descriptor left.
     pub fn new(log: Log, inbox: SyncSender<Order>, bell: Bell, news: SyncSender<News>) -> io::Result<FrontEnds> {
+        // The thread that serves them may not.
+        ports::vhost::prepare();
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (stop, stir) = (event()?, event()?);

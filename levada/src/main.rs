@@ -3,6 +3,7 @@
 mod agents;
 mod announce;
 mod api;
+mod carriers;
 mod changes;
 mod check;
 mod clean;

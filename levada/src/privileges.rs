@@ -87,13 +87,15 @@ impl Duty {
     fn calls(self) -> Option<&'static [&'static [Rule]]> {
         match self {
             Duty::Main | Duty::Changes | Duty::Upkeep => None,
-            Duty::Passing => Some(&[calls::RUNTIME]),
+            Duty::Passing => Some(&[calls::RUNTIME, calls::CALLING]),
             Duty::Looking => Some(&[calls::RUNTIME, calls::READING]),
             Duty::Serving => Some(&[calls::RUNTIME, calls::SERVING]),
             Duty::Peers => Some(&[calls::RUNTIME, calls::READING, calls::TALKING, calls::UDP]),
             Duty::Store => Some(&[calls::LOADING, calls::RUNTIME, calls::READING, calls::TALKING, calls::INTERNET]),
             Duty::Plugs => Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES]),
-            Duty::Machines => Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES, calls::MACHINES]),
+            Duty::Machines => {
+                Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES, calls::CALLING, calls::MACHINES])
+            }
         }
     }
 }

@@ -3,10 +3,13 @@
 //! Bytes called `wire` count preamble, FCS, gap and padding (`payload + segments x (headers + 24)`, short frames as 84). Counters
 //! run from the daemon's start; times are in nanoseconds.
 
+pub mod bond;
+
 use crate::hops::report::TunnelsReport;
 use crate::shortcut::{Inside, Shortcuts};
 use crate::whereabouts::{DeviceReport, Sights};
 use crate::worker::{Histogram, Snapshot, SwitchNumbers};
+use bond::BondReport;
 use control::admission::Promise;
 use control::names::{self, name_of};
 use control::plan::{Plan, PortKind, SwitchPlan};
@@ -203,6 +206,9 @@ pub struct UplinkReport {
     /// Of an interface that exists: `exclusive`, or `shared` with a host whose own traffic is not scheduled.
     #[serde(default)]
     pub sharing: Option<String>,
+    /// Where it has several ports: how they are used, and each of them. `port` is then the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bond: Option<BondReport>,
     /// To the wire.
     pub egress: UplinkDirection,
     /// From the wire.
@@ -520,6 +526,7 @@ impl Part<'_> {
         };
         let PortState { state, device, .. } = self.port(uplink.port());
         Some(UplinkReport {
+            bond: bond::report(self.plan, self.numbers, |port| self.port(port).state),
             port: self.plan.ports[uplink.port().0 as usize].locator.to_string(),
             state,
             device,

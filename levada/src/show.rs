@@ -1,6 +1,7 @@
 //! `levada show`: asks a running daemon for its report, and prints it, or a part of it, for people or as JSON.
 
 mod agents;
+mod bonds;
 mod cluster;
 mod part;
 pub mod tunnels;
@@ -71,6 +72,9 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     find_processes(devices(&mut report));
     if show.what == What::All {
         return if show.json { json(show, &report) } else { Ok(table(&report)) };
+    }
+    if show.what == What::Bonds {
+        return if show.json { json(show, &bonds::json(&report)) } else { Ok(bonds::text(&report)) };
     }
     let rows = part::rows(&report, show.what);
     if show.json { json(show, &part::json(&report, show.what)) } else { Ok(columns(&rows)) }
@@ -157,6 +161,9 @@ fn switch_table(switch: &SwitchReport) -> String {
         let _ = writeln!(out, "  uplink {} ({state}{sharing}){}", uplink.port, reasons(&uplink.drops));
         for (word, direction) in [("egress", &uplink.egress), ("ingress", &uplink.ingress)] {
             let _ = writeln!(out, "    {word:<8}{}", uplink_line(direction));
+        }
+        if let Some(bond) = &uplink.bond {
+            let _ = writeln!(out, "    {}", bonds::summary(bond));
         }
     }
     let mut rows =

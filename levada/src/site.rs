@@ -338,7 +338,8 @@ fn adapt(port: &mut PortFeatures, recipe: &Recipe, opened: &Features) {
 fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
     for Held { place: (switch, port), slower, .. } in devices.iter().flatten() {
         let switch = plan.switches.get_mut(*switch as u32);
-        if let Some(switch) = switch.filter(|s| s.program.uplink.as_ref().is_some_and(|u| u.member_at(*port).is_some()))
+        if let Some(switch) =
+            switch.filter(|s| s.program.uplink.as_ref().is_some_and(|u| u.bond.is_none() && u.port() == *port))
         {
             switch.line = *slower;
         }

@@ -1,14 +1,17 @@
 //! Upkeep: what the worker has no time for. A thread that asks devices for what they dropped, closes those that are lost, opens them again,
 //! writes the log, and tells when an interface that is somebody else's is not what it was. All of these may wait for the kernel's lock on network devices, which is taken for as long as namespaces are deleted.
 
+use crate::carriers::Watchers;
 use crate::hops::Hops;
 use crate::hops::ears::Ear;
 use crate::log::{Level, Log};
 use crate::recipe::{Recipe, Reopen};
 use crate::whereabouts::Sights;
 use crate::worker::{AnyPort, Bell, Chore, Order, Shortage};
+use control::bond::Command;
 use control::names::show_mac;
 use control::plan::Plan;
+use datapath::bond::MemberId;
 use datapath::offload::OffloadSupport;
 use datapath::program::{EndpointId, TenantId};
 use datapath::switch::Event;
@@ -145,6 +148,8 @@ pub struct Upkeep {
     hops: BTreeMap<u32, Hops>,
     /// By namespace: who is told that something there may have changed.
     ears: BTreeMap<(Subject, Option<String>), Ear>,
+    /// Tells the worker of the links of uplinks' members.
+    watchers: Watchers,
     /// Tells ourselves.
     chores: SyncSender<Chore>,
     /// When they are asked for next, and how long after the last time.
@@ -181,6 +186,7 @@ impl Upkeep {
             lost: Vec::new(),
             hops: BTreeMap::new(),
             ears: BTreeMap::new(),
+            watchers: Watchers::default(),
             chores,
             hops_next: now,
             hops_pause: FIRST_LOOK,
@@ -201,6 +207,7 @@ impl Upkeep {
                     self.begin(device, &why);
                 }
                 Ok(Chore::Event { switch, event }) => self.event(switch, event),
+                Ok(Chore::Bond { switch, command }) => self.bond(switch, command),
                 Ok(Chore::Shortage(shortage)) => self.shortage(&shortage),
                 Ok(Chore::Devices { plan, gone, new, done }) => {
                     self.plan = plan;
@@ -209,6 +216,7 @@ impl Upkeep {
                     (self.hops_next, self.hops_pause) = (Instant::now() + FIRST_LOOK, FIRST_LOOK);
                     self.forget(&gone);
                     new.into_iter().for_each(|(device, reopen, port)| self.attend(device, reopen, port));
+                    self.watch_links();
                     let _ = done.try_send(());
                 }
                 Ok(Chore::Ways) => {
@@ -223,6 +231,29 @@ impl Upkeep {
                 }
             }
         }
+    }
+
+    /// Watches the links of the members of uplinks.
+    fn watch_links(&mut self) {
+        let devices = self.devices.iter().filter_map(|(&device, reopen)| Some((device, reopen.recipe.as_ref()?)));
+        let tell = || (self.inbox.clone(), self.bell.clone());
+        for complaint in self.watchers.follow(&self.plan, devices, tell) {
+            self.log.line(Level::Warning, &complaint);
+        }
+    }
+
+    /// Says what has become of a bond's members.
+    fn bond(&mut self, switch: usize, command: Command) {
+        let Some(plan) = self.plan.switches.get(switch as u32).filter(|_| may_say(&mut self.lines)) else { return };
+        let names = plan.bond.as_ref().map_or(&[][..], |bond| &bond.names);
+        let name = |member: MemberId| names.get(usize::from(member.0)).map_or("?", String::as_str);
+        let text = match command {
+            Command::State(member, state) => format!("{}/uplink/{} is {}", plan.name, name(member), state.name()),
+            Command::Active(Some(member)) => format!("{}/uplink: {} is active", plan.name, name(member)),
+            Command::Active(None) => format!("{}/uplink: no member is active", plan.name),
+            Command::Notify(_) => return,
+        };
+        self.log.line(Level::Info, &text);
     }
 
     fn forget(&mut self, gone: &[usize]) {

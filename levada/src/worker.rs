@@ -9,6 +9,7 @@
 //! hands what may take long (closing and opening devices, log lines) to `upkeep` as a [`Chore`].
 
 mod agents;
+mod bonds;
 mod chore;
 mod device;
 mod edit;
@@ -29,6 +30,8 @@ mod tests;
 
 use agents::{Mail, Station};
 pub use agents::{Post, Reported};
+pub use bonds::BondPost;
+use bonds::Bonded;
 pub use chore::Chore;
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
@@ -98,6 +101,8 @@ pub struct Unit {
     due: Option<Instant>,
     /// Its congestion agent, where it has one.
     station: Option<Box<Station>>,
+    /// The policy of its bond, where its uplink has several ports.
+    bond: Option<Box<Bonded>>,
     /// What else runs beside it.
     protocols: Protocols,
 }
@@ -105,7 +110,7 @@ pub struct Unit {
 impl Unit {
     /// A switch with the ways behind its ports, by [`PortId`].
     pub fn new(switch: Switch, ways: Vec<Option<Way>>) -> Unit {
-        Unit { switch, ways, touched: true, due: None, station: None, protocols: Protocols::default() }
+        Unit { switch, ways, touched: true, due: None, station: None, protocols: Protocols::default(), bond: None }
     }
 }
 
@@ -350,7 +355,8 @@ impl Worker {
         let links = self.outside.cables.iter().flatten().filter_map(|c| c.link.poll_timeout());
         let agents = self.units.iter().filter_map(|u| u.station.as_ref()?.poll_timeout());
         let protocols = self.units.iter().filter_map(|u| u.protocols.poll_timeout());
-        for due in self.units.iter().filter_map(|u| u.due).chain(links).chain(agents).chain(protocols) {
+        let bonds = self.units.iter().filter_map(|u| u.bond.as_ref()?.due());
+        for due in self.units.iter().filter_map(|u| u.due).chain(links).chain(agents).chain(protocols).chain(bonds) {
             wait = wait.min(due.since(now));
         }
         if !self.paused.is_empty() {
@@ -530,6 +536,7 @@ impl Worker {
             self.trace = None;
         }
         self.run_protocols();
+        self.run_bonds();
         if now >= self.events_due {
             self.events_due = now.plus_ns(EVENTS_NS);
             self.report_events();

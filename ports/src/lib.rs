@@ -27,6 +27,7 @@ use datapath::offload::OffloadSupport;
 use datapath::verdict::Reason;
 use datapath::wire::Mac;
 
+pub mod carriers;
 pub mod group;
 pub mod neighbours;
 pub mod netns;

@@ -59,3 +59,35 @@ fn everything_holds_for_the_whole_corpus() {
     let count = rings.map(|entry| vhost::run(&std::fs::read(entry.unwrap().path()).unwrap())).count();
     assert!(count >= 10, "{count}");
 }
+
+/// The same numbers at each run (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+#[test]
+fn everything_holds_for_mutations_of_messages_and_rings() {
+    let entries = std::fs::read_dir(corpus().with_file_name("vhost")).unwrap();
+    let mut seeds: Vec<Vec<u8>> = entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+    seeds.sort();
+    let mut random = Random(0x6c65_7661_6461);
+    for _ in 0..10_000 {
+        let mut input = seeds[random.below(seeds.len())].clone();
+        let other = &seeds[random.below(seeds.len())];
+        if random.below(3) == 0 {
+            input.extend_from_slice(&other[1 + random.below(other.len() - 1)..]);
+        }
+        for _ in 0..random.below(6) {
+            let at = random.below(input.len());
+            input[at] = [0, 1, 0x7f, 0x80, 0xff, random.below(256) as u8][random.below(6)];
+        }
+        vhost::run(&input);
+    }
+}

@@ -11,18 +11,8 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
     for (s, switch) in config.switches.iter().enumerate() {
         let place = Place::root().key("switch").item(s);
         if let Some(uplink) = &switch.uplink {
-            let place = place.key("uplink");
-            check_keys(findings, &uplink.device, &place);
-            if let (Some(Locator::Packet(_) | Locator::Host(_)), Some(_)) = (&uplink.device.locator, uplink.device.mac)
-            {
-                findings.error(place.key("mac"), "an interface that exists has its own address", "remove `mac`");
-            }
-            if let Some(Locator::Host(name)) = &uplink.device.locator {
-                findings.error(
-                    place.key("port"),
-                    "the host is an endpoint, not an uplink",
-                    format!("write port = \"packet://{name}\" here, and host://{name} for an endpoint"),
-                );
+            for (place, device) in uplink.devices(&place.key("uplink")) {
+                check_uplink(findings, device, &place);
             }
         }
         let endpoints = switch.tenants.iter().flat_map(|tenant| &tenant.endpoints);
@@ -37,6 +27,20 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
                 }
             }
         }
+    }
+}
+
+fn check_uplink(findings: &mut Findings, device: &Device, place: &Place) {
+    check_keys(findings, device, place);
+    if let (Some(Locator::Packet(_) | Locator::Host(_)), Some(_)) = (&device.locator, device.mac) {
+        findings.error(place.key("mac"), "an interface that exists has its own address", "remove `mac`");
+    }
+    if let Some(Locator::Host(name)) = &device.locator {
+        findings.error(
+            place.key("port"),
+            "the host is an endpoint, not an uplink",
+            format!("write port = \"packet://{name}\" here, and host://{name} for an endpoint"),
+        );
     }
 }
 

@@ -39,7 +39,8 @@ fn uses(config: &Config) -> Vec<Use<'_>> {
     for (switch, s) in config.switches.iter().enumerate() {
         let place = Place::root().key("switch").item(switch);
         if let Some(uplink) = &s.uplink {
-            uses.push(Use { device: &uplink.device, place: place.key("uplink"), switch, tenant: None });
+            let devices = uplink.devices(&place.key("uplink"));
+            uses.extend(devices.into_iter().map(|(place, device)| Use { device, place, switch, tenant: None }));
         }
         for (t, tenant) in s.tenants.iter().enumerate() {
             let place = place.key("tenant").item(t);

@@ -1,14 +1,16 @@
 //! Values: what each kind of TOML value must look like.
 
+use crate::bond::{MOST_NOTICES, RESELECTS, Reselect};
 use crate::config::{
-    EtcdUrl, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
-    MIN_QUEUE_BYTES,
+    EtcdUrl, MAX_BOND_TIME_NS, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT,
+    MIN_MEMORY_BYTES, MIN_MTU, MIN_QUEUE_BYTES,
 };
 use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, MAX_QUEUES, ORDERS};
 use crate::problem::nearest;
 use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};
 use datapath::aqm::{At, Discipline, Red};
+use datapath::bond::{self, HashPolicy};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::Rate;
@@ -448,6 +450,78 @@ fn socket_address(word: &str) -> Result<SocketAddr, Wrong> {
         return Err(Wrong::new(format!("{} is a group address", address.ip()), such_as));
     }
     Ok(address)
+}
+
+/// A mode of a bond.
+pub(super) fn bond_mode(value: &DeValue<'_>) -> Result<bond::Mode, Wrong> {
+    let word = text(value, "\"balance-rr\"")?;
+    if ["802.3ad", "balance-tlb", "balance-alb"].contains(&word) {
+        let modes: Vec<_> = bond::Mode::ALL.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+        return Err(Wrong::new(
+            format!("mode \"{word}\" is not there yet"),
+            format!("it may be {} so far", modes.join(", ")),
+        ));
+    }
+    choice(value, &bond::Mode::ALL, "mode of a bond")
+}
+
+/// What a bond's hash is made of.
+pub(super) fn hash_policy(value: &DeValue<'_>) -> Result<HashPolicy, Wrong> {
+    choice(value, &HashPolicy::ALL, "hash policy")
+}
+
+/// When another member becomes the active one.
+pub(super) fn reselect(value: &DeValue<'_>) -> Result<Reselect, Wrong> {
+    if value.as_str() == Some("better") {
+        return Err(Wrong::new("the speeds of members are not compared yet", "it may be \"always\" or \"failure\""));
+    }
+    choice(value, &RESELECTS, "way to reselect")
+}
+
+/// Frames that a member sends in turn.
+pub(super) fn packets(value: &DeValue<'_>) -> Result<u16, Wrong> {
+    integer(value, 0, u16::MAX.into()).map(|packets| packets as u16)
+}
+
+/// Notices after a failover.
+pub(super) fn notices(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 0, MOST_NOTICES)
+}
+
+/// A switch of Linux's: 0 or 1.
+pub(super) fn zero_or_one(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    integer(value, 0, 1).map(|number| number == 1)
+}
+
+/// A time of a bond: with its unit, or as in Linux a number of milliseconds.
+pub(super) fn bond_time(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    const NS_PER_MS: u64 = 1_000_000;
+    match value {
+        DeValue::Integer(_) => {
+            integer(value, 0, (MAX_BOND_TIME_NS / NS_PER_MS) as u32).map(|ms| u64::from(ms) * NS_PER_MS)
+        }
+        _ => units::time_ns(text(value, "\"100 ms\"")?, 0, MAX_BOND_TIME_NS),
+    }
+}
+
+/// The name of a bond's member: of its device.
+pub(super) fn member_name(value: &DeValue<'_>) -> Result<String, Wrong> {
+    text(value, "\"eth0\"").map(str::to_owned)
+}
+
+/// The priority of a bond's member.
+pub(super) fn priority(value: &DeValue<'_>) -> Result<i32, Wrong> {
+    let range = "write a whole number, such as 0 or -10, without quotes";
+    let DeValue::Integer(number) = value else {
+        return Err(Wrong::new(format!("this is {}, not a whole number", kind(value)), range));
+    };
+    i32::from_str_radix(number.as_str(), number.radix())
+        .map_err(|_| Wrong::new(format!("{number} is out of range"), range))
+}
+
+/// What is said of a key without effect.
+pub(super) fn not_yet() -> Wrong {
+    Wrong::new("this key has no effect yet", "remove it: what Levada does without it is in docs/howto/bonding.md")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::{OUT, Role, Switch};
 use crate::fdb::Network;
 use crate::frame::{Fifo, Frame, Out, Owner, Pool};
 use crate::owners::slot;
-use crate::program::{EndpointId, PortId};
+use crate::program::{EndpointId, MemberId, PortId};
 use crate::segment;
 use crate::switch::look::{longest_segment, segments};
 use crate::units::Instant;
@@ -169,7 +169,8 @@ impl Switch {
     pub fn has_work(&self, port: PortId) -> bool {
         match self.role(port) {
             Role::Endpoint(endpoint) => !self.backlogs.is_empty(endpoint),
-            Role::Uplink(_) => !self.backlogs.stormy.is_empty(),
+            Role::Uplink(MemberId(0)) => !self.backlogs.stormy.is_empty(),
+            Role::Uplink(_) => false,
             Role::Nothing => false,
         }
     }
@@ -203,7 +204,8 @@ impl Switch {
     pub fn work(&mut self, pool: &mut Pool, now: Instant, port: PortId) -> Option<usize> {
         match self.role(port) {
             Role::Endpoint(endpoint) => self.work_for(pool, now, endpoint),
-            Role::Uplink(_) => self.work_on_storms(pool, now),
+            Role::Uplink(MemberId(0)) => self.work_on_storms(pool, now),
+            Role::Uplink(_) => None,
             Role::Nothing => None,
         }
     }

@@ -36,7 +36,7 @@ impl Switch {
     pub fn change(&mut self, pool: &mut Pool, now: Instant, change: Change) -> Result<(), ChangeError> {
         match change {
             Change::Port(id, features) => self.change_port(id, features),
-            Change::Uplink(uplink) => self.change_uplink(pool, uplink),
+            Change::Uplink(uplink) => self.change_uplink(pool, now, uplink),
             Change::Tenant(id, Some(tenant)) => self.set_tenant(pool, id, tenant),
             Change::Tenant(id, None) => self.remove_tenant(pool, id),
             Change::Endpoint(id, Some(endpoint)) => self.set_endpoint(pool, now, id, endpoint),
@@ -117,20 +117,16 @@ impl Switch {
         Ok(())
     }
 
-    fn change_uplink(&mut self, pool: &mut Pool, uplink: Option<Uplink>) -> Result<(), ChangeError> {
+    fn change_uplink(&mut self, pool: &mut Pool, now: Instant, uplink: Option<Uplink>) -> Result<(), ChangeError> {
         if let Some(uplink) = &uplink {
             self.check_uplink(uplink)?;
         }
         let before = std::mem::replace(&mut self.program.uplink, uplink);
-        let uplink = self.program.uplink.as_ref();
+        let is_there = self.program.uplink.is_some();
         self.memory.unsettle();
-        self.egress.set_uplink(uplink);
-        self.ingress.set_uplink(uplink);
-        if let Some(policer) = &mut self.policer {
-            policer.set_link(uplink.map_or(Rate(0), |uplink| uplink.rate().ingress));
-        }
-        let is_there = uplink.is_some();
         self.move_members(pool, before.as_ref());
+        self.change_bond(pool, now, before.as_ref());
+        self.follow_members();
         if before.is_some() != is_there {
             for (id, tenant) in self.program.tenants.iter() {
                 self.forward.attach(TenantId(id), is_there.then_some(tenant.attachment));
@@ -425,7 +421,7 @@ impl Switch {
 
     /// Who had port `before` has `after`. What waits to leave by the old port is freed: the port may be another's next. So is what
     /// the uplink was to have of who was there.
-    fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
+    pub(super) fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
         if let Some(port) = before {
             self.roles[port.0 as usize] = Role::Nothing;
             let mut freed = self.control.clear(pool, Some(port));

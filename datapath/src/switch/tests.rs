@@ -10,6 +10,7 @@ use crate::wire::build::{self, eth};
 use std::net::Ipv4Addr;
 
 mod connections;
+mod members;
 mod owners;
 
 const UPLINK: PortId = PortId(0);

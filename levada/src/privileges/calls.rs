@@ -232,6 +232,9 @@ pub const PLUGS: &[Rule] = &[
     Always(libc::SYS_statx),
 ];
 
+/// Calling guests of virtual machines: adding to an eventfd, which an asynchronous operation does without waiting.
+pub const CALLING: &[Rule] = &[Always(libc::SYS_io_submit), Always(libc::SYS_io_getevents)];
+
 /// What sessions of virtual machines take besides: what kind of descriptor it is that was sent, and putting one in another's place.
 pub const MACHINES: &[Rule] = &[
     Always(libc::SYS_readlinkat),
@@ -272,6 +275,7 @@ pub const FILES: &[Rule] = &[
 /// What devices, the run directory and VDE directories take.
 const DEVICES: &[Rule] = &[
     Always(libc::SYS_setns),
+    Always(libc::SYS_io_setup),
     Always(libc::SYS_ioctl),
     Always(libc::SYS_bpf),
     Always(libc::SYS_socket),
@@ -307,4 +311,4 @@ const DEVICES: &[Rule] = &[
 ];
 
 /// What any thread may call: the sum of all that one needs.
-pub const ALL: &[&[Rule]] = &[DEVICES, LOADING, RUNTIME, READING, TALKING, FILES, MACHINES];
+pub const ALL: &[&[Rule]] = &[DEVICES, LOADING, RUNTIME, READING, TALKING, FILES, CALLING, MACHINES];

@@ -7,8 +7,8 @@ use crate::agents;
 use crate::front_ends::FrontEndId;
 use crate::plugs::PlugId;
 use crate::recipe::Reopen;
-use crate::worker::{AnyPort, Cable, Claim, Device, Edit, Payer, Way};
-use control::plan::{Plan, PortKind};
+use crate::worker::{AnyPort, BondPost, Cable, Claim, Device, Edit, Payer, Way};
+use control::plan::{Plan, PortKind, SwitchPlan};
 use control::time;
 use datapath::link::Side;
 use datapath::program::{EndpointId, PortId, Program};
@@ -68,6 +68,7 @@ impl Site {
         self.removals(plan, ready, &mut edits)?;
         edits.extend(new_claims(&claims(&self.programs, &before), &claims(programs, &after)));
         edits.extend(self.agents(plan, programs));
+        edits.extend(self.bonds(plan));
         edits.extend((plan.spin != self.plan.spin).then_some(Edit::Spin(plan.spin)));
         edits.extend((plan.pool != self.plan.pool).then_some(Edit::Memory(plan.pool)));
         Ok(edits)
@@ -82,6 +83,18 @@ impl Site {
         let gone = self.plan.switches.iter().filter(|(id, _)| plan.switches.get(*id).is_none());
         let switches = gone.chain(plan.switches.iter()).map(|(id, _)| id);
         switches.map(|id| Edit::Agent(id as usize, posts.remove(&id).map(Box::new))).collect()
+    }
+
+    /// Gives each bond its policy: the switch has its members by then, and the worker their devices. Where there is and was none,
+    /// nothing is to be said.
+    fn bonds(&self, plan: &Plan) -> Vec<Edit> {
+        let post = |switch: &SwitchPlan| {
+            let bond = switch.bond.as_ref()?;
+            Some(Box::new(BondPost { settings: bond.policy.clone(), notices: bond.notices }))
+        };
+        let had = |id: u32| self.plan.switches.get(id).is_some_and(|switch| switch.bond.is_some());
+        let switches = plan.switches.iter().filter(|(id, switch)| switch.bond.is_some() || had(*id));
+        switches.map(|(id, switch)| Edit::Bond(id as usize, post(switch))).collect()
     }
 
     /// Takes away what `plan` has no more.
@@ -176,9 +189,8 @@ fn claims(programs: &BTreeMap<u32, Program>, ways: &BTreeMap<Place, Way>) -> BTr
             let (of_tenant, of_endpoint) = (shares.tenants[&endpoint.tenant], shares.endpoints[&EndpointId(id)]);
             claim(endpoint.port, Payer::Tenant(endpoint.tenant.0), of_tenant, of_endpoint);
         }
-        if let Some(uplink) = &program.uplink {
-            claim(uplink.port(), Payer::Uplink, time::ALL, time::ALL);
-        }
+        let members = program.uplink.iter().flat_map(|uplink| &uplink.members);
+        members.for_each(|member| claim(member.port, Payer::Uplink, time::ALL, time::ALL));
     }
     claims
 }

@@ -2,6 +2,7 @@
 
 use super::{AnyPort, Shortage, Worker};
 use crate::recipe::Reopen;
+use control::bond::Command;
 use control::plan::Plan;
 use datapath::switch::Event;
 use std::sync::Arc;
@@ -40,6 +41,13 @@ pub enum Chore {
         /// What.
         event: Event,
     },
+    /// A bond's members have changed.
+    Bond {
+        /// The number of its switch.
+        switch: usize,
+        /// How.
+        command: Command,
+    },
     /// Tenants want more of the processor than there is.
     Shortage(Box<Shortage>),
     /// The ways of tunnels may have changed.
@@ -70,6 +78,7 @@ impl Worker {
         self.paused.retain(|&paused| paused != index);
         if let Some(port) = self.outside.devices[index].lose() {
             self.hand_over(Chore::Lost { device: index, port, why });
+            self.open_member(index, false);
         }
     }
 

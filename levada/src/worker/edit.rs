@@ -5,6 +5,7 @@
 //! the worker opens, closes, makes and frees nothing large.
 
 use super::agents::Station;
+use super::bonds::BondPost;
 use super::{AnyPort, Cable, Claim, Device, Post, Unit, Way, Worker, ends_of};
 use datapath::frame::PoolLimits;
 use datapath::link::{Link, LinkConfig, Side};
@@ -39,6 +40,8 @@ pub enum Edit {
     Claims(Vec<(Way, Claim)>),
     /// A switch changes.
     Change(usize, Change),
+    /// The policy of a switch's bond: put in place, changed, or taken away.
+    Bond(usize, Option<Box<BondPost>>),
     /// A switch's congestion agent is put in place, knows other things now, or is taken away.
     Agent(usize, Option<Box<Post>>),
 }
@@ -154,6 +157,7 @@ impl Worker {
                 (device.switch, device.id) = (switch, port);
             }
             Edit::Claims(claims) => claims.into_iter().for_each(|(way, claim)| self.seats.claim(way, claim)),
+            Edit::Bond(index, post) => self.bond(index, post),
             Edit::Agent(index, post) => return Ok(self.appoint(index, post).map(Rest::Agent)),
             Edit::Change(index, change) => {
                 let unit = &mut self.units[index];
@@ -209,6 +213,7 @@ impl Worker {
         }
         self.seats.wake(Way::Device(index));
         std::mem::swap(&mut self.outside.devices[index], &mut device);
+        self.open_member(index, true);
         Ok(before.map(Rest::Port))
     }
 

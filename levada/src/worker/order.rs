@@ -11,6 +11,7 @@ use super::trace::{Armed, Trace};
 use super::vcc::VccPart;
 use super::{AnyPort, Chore, Lent, Way, Worker};
 use crate::peers::Voice;
+use control::bond::LinkState;
 use datapath::journey::Journey;
 use datapath::offload::Offload;
 use datapath::program::PortId;
@@ -71,6 +72,13 @@ pub enum Order {
         device: usize,
         /// The port.
         port: AnyPort,
+    },
+    /// The link of a member of an uplink is so now.
+    Link {
+        /// The device's number.
+        device: usize,
+        /// How.
+        link: LinkState,
     },
     /// Send a device's port back, and have none until [`Order::Restore`]: it is about to be another.
     Take {
@@ -177,6 +185,7 @@ impl Worker {
             Order::Passed(all) => self.count_past(&all),
             Order::Gone { device, why } => self.lose(device, why),
             Order::Restore { device, port } => self.restore(device, port),
+            Order::Link { device, link } => self.hear_of_link(device, link),
             Order::Take { device, reply } => {
                 self.paused.retain(|&paused| paused != device);
                 let _ = reply.try_send(self.outside.devices[device].rest());
@@ -257,6 +266,7 @@ impl Worker {
             return;
         }
         self.outside.devices[index].restore(port);
+        self.open_member(index, true);
         self.seats.wake(Way::Device(index));
     }
 }

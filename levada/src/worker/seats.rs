@@ -68,6 +68,7 @@ struct Groups {
     switch: Seat,
     tenants: Seat,
     by_tenant: Vec<Option<Seat>>,
+    /// A group of the ports of the uplink, where it has any.
     uplink: Option<Seat>,
 }
 
@@ -106,10 +107,8 @@ impl Seats {
         self.leave(way);
         let seat = match payer {
             Payer::Uplink => {
-                let group = self.groups(switch).switch;
-                let seat = self.turns.add_leaf(group, HALF);
-                self.groups(switch).uplink = Some(seat);
-                seat
+                let group = self.uplink(switch);
+                self.turns.add_leaf(group, weight)
             }
             Payer::Tenant(tenant) => {
                 let group = self.tenant(switch, tenant);
@@ -137,7 +136,13 @@ impl Seats {
         self.set_task(seat, None);
         self.turns.remove(seat);
         match payer {
-            Payer::Uplink => self.groups(switch).uplink = None,
+            Payer::Uplink => {
+                let group = self.uplink(switch);
+                if !self.turns.has_members(group) {
+                    self.turns.remove(group);
+                    self.groups(switch).uplink = None;
+                }
+            }
             Payer::Tenant(tenant) => {
                 let group = self.tenant(switch, tenant);
                 if !self.turns.has_members(group) {
@@ -250,6 +255,17 @@ impl Seats {
         self.switches[switch].get_or_insert_with(|| {
             let switch = turns.add_group(Turns::ROOT, SWITCH);
             Groups { switch, tenants: turns.add_group(switch, HALF), by_tenant: Vec::new(), uplink: None }
+        })
+    }
+
+    /// The group of a switch's uplink: its ports, mostly one, have half together.
+    fn uplink(&mut self, switch: usize) -> Seat {
+        let groups = self.groups(switch);
+        let (known, whole) = (groups.uplink, groups.switch);
+        known.unwrap_or_else(|| {
+            let seat = self.turns.add_group(whole, HALF);
+            self.groups(switch).uplink = Some(seat);
+            seat
         })
     }
 

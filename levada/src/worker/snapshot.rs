@@ -9,9 +9,9 @@ use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
 use datapath::stats::{EndpointStats, LaneStats};
-use datapath::switch::MemoryStats;
+use datapath::switch::{MemberView, MemoryStats};
 use datapath::turns::Spent;
-use datapath::units::{Both, Instant};
+use datapath::units::{Both, Instant, Rate};
 use datapath::verdict::DropCounters;
 use rustix::time::{ClockId, clock_gettime};
 use std::net::IpAddr;
@@ -65,6 +65,10 @@ pub struct SwitchNumbers {
     pub memory: Vec<MemoryStats>,
     /// The uplink.
     pub uplink: Both<LaneStats>,
+    /// What the uplink carries now.
+    pub uplink_rate: Option<Both<Rate>>,
+    /// Its members, where it has several.
+    pub members: Vec<MemberView>,
     /// Drops that belong to no endpoint.
     pub uplink_drops: DropCounters,
     /// Addresses learned.
@@ -113,6 +117,7 @@ impl Snapshot {
             numbers.time.reserve(switch.program.tenants.len());
             numbers.memory.reserve(switch.program.tenants.len());
             numbers.endpoints.reserve(switch.program.endpoints.len());
+            numbers.members.reserve(switch.program.uplink.as_ref().map_or(0, |uplink| uplink.members.len()));
             numbers.queues.reserve(switch.program.endpoints.values().filter(|e| e.aqm.is_some()).count());
         }
         self.devices.clear();
@@ -130,6 +135,7 @@ impl SwitchNumbers {
         self.time.clear();
         self.memory.clear();
         self.narrow_paths.clear();
+        self.members.clear();
         self.queues.clear();
         self.uplink = Both::default();
     }
@@ -270,6 +276,8 @@ impl Worker {
             numbers.clear();
             numbers.uplink_time = self.seats.uplink_spent(index);
             numbers.uplink_drops.clone_from(switch.uplink_drops());
+            numbers.uplink_rate = switch.uplink_rate();
+            numbers.members.extend(switch.members());
             numbers.learned = switch.learned();
             numbers.narrow_paths.extend(switch.narrow_paths(into.now));
         }

@@ -16,12 +16,14 @@
 //! | `session.rs` | what requests do; makes the port of the rings that run |
 //! | `memory.rs`, `fault.rs` | the machine's memory, and what is done where the front end takes it away |
 //! | `ring.rs` | the split ring |
+//! | `call.rs` | how a guest is called |
 //! | `port.rs` | the [`Port`](crate::Port) |
 //! | `front_end.rs` | a front end and a guest in memory, for tests |
 //!
 //! Who connects to whom, and who watches the sockets, is whoever uses this module; nothing here waits. (Crates were looked at: `virtio-queue` publishes each
 //! chain by itself, so that a guest may see a merged frame by halves, and `vhost` reads a message to its end, so that half of one stops who reads.)
 
+mod call;
 mod fault;
 pub mod front_end;
 mod memory;
@@ -31,6 +33,7 @@ mod ring;
 mod session;
 mod stream;
 
+pub use call::prepare;
 pub use memory::MemoryError;
 pub use port::{Form, VhostPort};
 pub use ring::Broken;

@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering, fence};
 
+use super::call;
 use super::memory::Memory;
 use super::message::Place;
 
@@ -324,8 +325,7 @@ impl Ring {
             self.load(self.available, 0, Ordering::Relaxed) & NO_NOTICE == 0
         };
         if wants {
-            // Full, it has been written to before; and a front end that took it away gets none.
-            let _ = rustix::io::write(&*self.call, &1u64.to_ne_bytes());
+            call::call(&*self.call);
         }
         true
     }

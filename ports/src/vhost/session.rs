@@ -13,6 +13,7 @@ use datapath::frame::MAX_FRAME;
 use datapath::offload::OffloadSupport;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::call;
 use super::memory::{Memory, MemoryError};
 use super::message::{self, Header, MOST_REGIONS, Place, Region, Request};
 use super::port::{Form, LONG_HEADER_BYTES, Pair, VhostPort};
@@ -221,6 +222,7 @@ impl Session {
     /// # Errors
     /// The process has no descriptor left.
     pub fn new(offer: Offer) -> Result<Session, Fault> {
+        call::prepare();
         let pairs = offer.pairs.clamp(1, MOST_PAIRS);
         let rings = (0..2 * pairs).map(|_| Described::new()).collect::<Result<_, _>>()?;
         let memory = Memory::default();
@@ -457,7 +459,7 @@ impl Session {
             ring.is_told = true;
             all.push((number, broken));
             if let Some(error) = &ring.error {
-                let _ = rustix::io::write(error, &1u64.to_ne_bytes());
+                call::call(error);
             }
         }
         all

@@ -1,0 +1,251 @@
+//! The policy of a bond: which of its members carry frames, and which is the active one.
+//!
+//! What links do comes in as events, what the switch is to do goes out as commands; there is no clock and no I/O here. Names,
+//! defaults and meanings are those of Linux `Documentation/networking/bonding.rst`. A link that comes up is used after `updelay`,
+//! one that goes down is given up after `downdelay`; both count anew at each change, and `updelay` is skipped while no member
+//! is up.
+
+use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode};
+use datapath::units::Instant;
+use std::collections::VecDeque;
+
+/// How often the links of members are asked where nothing is said, in nanoseconds. Linux has 0, no monitoring, and warns of it;
+/// its document recommends 100 ms.
+pub const DEFAULT_MIIMON_NS: u64 = 100_000_000;
+/// Notices after a failover where nothing is said.
+pub const DEFAULT_NOTICES: u32 = 1;
+/// Most notices after a failover, and most membership queries.
+pub const MOST_NOTICES: u32 = 255;
+
+/// When another member becomes the active one although that is up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Reselect {
+    /// `always`: when a better one comes up.
+    #[default]
+    Always,
+    /// `better`: when one comes up that is better and faster, or as fast and full duplex where the active one is not.
+    Better,
+    /// `failure`: never.
+    Failure,
+}
+
+/// How `primary_reselect` is written.
+pub const RESELECTS: [(&str, Reselect); 3] =
+    [("always", Reselect::Always), ("better", Reselect::Better), ("failure", Reselect::Failure)];
+
+/// What a policy is like.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// How the bond uses its members.
+    pub mode: Mode,
+    /// How long a link must be up before its member is used, in nanoseconds.
+    pub updelay_ns: u64,
+    /// How long a link must be down before its member is given up, in nanoseconds.
+    pub downdelay_ns: u64,
+    /// The member that is the active one whenever it may be.
+    pub primary: Option<MemberId>,
+    /// When another becomes the active one although that is up.
+    pub reselect: Reselect,
+    /// By member: of those that are up, the one with the most is the active one; the first in the configuration where several have it.
+    pub priorities: Vec<i32>,
+}
+
+/// What is known of a member's link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LinkState {
+    /// Whether it has a carrier.
+    pub is_up: bool,
+    /// Its speed in Mbit/s; 0 where unknown.
+    pub mbit: u32,
+    /// Whether both ends may send at once.
+    pub is_full_duplex: bool,
+}
+
+/// What the switch is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// A member has this state now.
+    State(MemberId, MemberState),
+    /// This is the active member now.
+    Active(Option<MemberId>),
+    /// Addresses behind the bond are at this member now: those outside are to be told.
+    Notify(MemberId),
+}
+
+/// The policy of one bond: events in by `set_link` and `set_settings`, commands out by `poll` until it gives `None`; come back at
+/// `poll_timeout`.
+#[derive(Debug)]
+pub struct Policy {
+    settings: Settings,
+    members: Vec<Member>,
+    active: Option<MemberId>,
+    /// At most one for each member and what follows from it: it is emptied after each call.
+    commands: VecDeque<Command>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Member {
+    link: LinkState,
+    is_used: bool,
+    /// When it will be used, or given up.
+    turns: Option<Instant>,
+    /// Since when it is as it is.
+    since: Instant,
+}
+
+impl Policy {
+    /// The policy of a bond whose members have these states in the switch, of whose links nothing is known.
+    #[must_use]
+    pub fn new(settings: Settings, states: &[MemberState], active: Option<MemberId>) -> Policy {
+        let member = |&state: &MemberState| Member { is_used: state == MemberState::Distributing, ..Member::default() };
+        let members = states.iter().take(MOST_MEMBERS).map(member).collect();
+        Policy { settings, members, active, commands: VecDeque::new() }
+    }
+
+    /// What it is like.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The active member.
+    #[must_use]
+    pub fn active(&self) -> Option<MemberId> {
+        self.active
+    }
+
+    /// Since when a member is used, or not.
+    #[must_use]
+    pub fn since(&self, member: MemberId) -> Option<Instant> {
+        self.members.get(usize::from(member.0)).map(|member| member.since)
+    }
+
+    /// The operator changed it. A primary that is new, and up, becomes the active member at once.
+    pub fn set_settings(&mut self, settings: Settings) {
+        let is_new = settings.primary != self.settings.primary;
+        self.settings = settings;
+        match self.settings.primary.filter(|&primary| is_new && self.is_used(primary)) {
+            Some(primary) if self.settings.mode == Mode::ActiveBackup => self.become_active(Some(primary)),
+            _ => self.reselect(),
+        }
+    }
+
+    /// The operator chose the active member; it stays so until it fails or another is preferred. Nothing where it is not up.
+    pub fn set_active(&mut self, member: MemberId) {
+        if self.is_used(member) {
+            self.become_active(Some(member));
+        }
+    }
+
+    /// What a member's link is like now.
+    pub fn set_link(&mut self, now: Instant, member: MemberId, link: LinkState) {
+        let none_is_up = !self.members.iter().any(|member| member.is_used);
+        let settings = &self.settings;
+        let Some(one) = self.members.get_mut(usize::from(member.0)) else { return };
+        one.link = link;
+        if link.is_up == one.is_used {
+            // It was down for less than `downdelay`, or up for less than `updelay`.
+            one.turns = None;
+            return;
+        }
+        let delay_ns = match link.is_up {
+            true if none_is_up => 0,
+            true => settings.updelay_ns,
+            false => settings.downdelay_ns,
+        };
+        // What has begun goes on: only a change begins anew.
+        one.turns = one.turns.or(Some(now.plus_ns(delay_ns)));
+        self.advance(now);
+    }
+
+    /// The next command. Members whose time has come change first.
+    pub fn poll(&mut self, now: Instant) -> Option<Command> {
+        self.advance(now);
+        self.commands.pop_front()
+    }
+
+    /// When `poll` will have something to do, if nothing happens before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.commands.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        self.members.iter().filter_map(|member| member.turns).min()
+    }
+
+    fn is_used(&self, member: MemberId) -> bool {
+        self.members.get(usize::from(member.0)).is_some_and(|member| member.is_used)
+    }
+
+    fn advance(&mut self, now: Instant) {
+        let mut has_changed = false;
+        for (index, member) in self.members.iter_mut().enumerate() {
+            if member.turns.is_none_or(|turns| turns > now) {
+                continue;
+            }
+            (member.turns, member.is_used, member.since) = (None, member.link.is_up, now);
+            has_changed = true;
+            let (id, state) =
+                (MemberId(index as u8), if member.is_used { MemberState::Distributing } else { MemberState::Down });
+            self.commands.push_back(Command::State(id, state));
+        }
+        if has_changed {
+            self.reselect();
+        }
+    }
+
+    /// Chooses the active member.
+    fn reselect(&mut self) {
+        if self.settings.mode != Mode::ActiveBackup {
+            return;
+        }
+        let best = self.best();
+        let next = match self.active.filter(|&active| self.is_used(active)) {
+            None => best,
+            Some(active) if self.is_preferred(active, best) => best,
+            Some(active) => Some(active),
+        };
+        self.become_active(next);
+    }
+
+    fn become_active(&mut self, next: Option<MemberId>) {
+        if next == self.active {
+            return;
+        }
+        self.active = next;
+        self.commands.push_back(Command::Active(next));
+        self.commands.extend(next.map(Command::Notify));
+    }
+
+    /// The primary where it is up, else the one with the most priority, the first of several.
+    fn best(&self) -> Option<MemberId> {
+        let used = (0..self.members.len() as u8).map(MemberId).filter(|&member| self.is_used(member));
+        let rank = |member: &MemberId| {
+            let priority = self.settings.priorities.get(usize::from(member.0)).copied().unwrap_or_default();
+            (self.settings.primary == Some(*member), priority, std::cmp::Reverse(*member))
+        };
+        used.max_by_key(rank)
+    }
+
+    /// Whether `best` takes over from an active member that is up.
+    fn is_preferred(&self, active: MemberId, best: Option<MemberId>) -> bool {
+        let Some(best) = best.filter(|&best| best != active) else { return false };
+        // Order in the file is no reason to change: only a primary or a higher priority is better.
+        let priority =
+            |member: MemberId| self.settings.priorities.get(usize::from(member.0)).copied().unwrap_or_default();
+        let is_better = self.settings.primary == Some(best) || priority(best) > priority(active);
+        let link = |member: MemberId| self.members[usize::from(member.0)].link;
+        let (new, old) = (link(best), link(active));
+        is_better
+            && match self.settings.reselect {
+                Reselect::Always => true,
+                Reselect::Better => {
+                    new.mbit > old.mbit || new.mbit == old.mbit && new.is_full_duplex && !old.is_full_duplex
+                }
+                Reselect::Failure => false,
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests;

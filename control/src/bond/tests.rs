@@ -1,0 +1,129 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+const UP: LinkState = LinkState { is_up: true, mbit: 1000, is_full_duplex: true };
+const DOWN: LinkState = LinkState { is_up: false, mbit: 1000, is_full_duplex: true };
+
+fn at(ms: u64) -> Instant {
+    Instant(ms * MS)
+}
+
+fn backup(settings: Settings) -> Settings {
+    Settings { mode: Mode::ActiveBackup, ..settings }
+}
+
+/// A policy of members that are down.
+fn new(settings: Settings, members: usize) -> Policy {
+    Policy::new(settings, &vec![MemberState::Down; members], None)
+}
+
+/// All commands at `now`, as text.
+fn told(policy: &mut Policy, now: Instant) -> Vec<String> {
+    std::iter::from_fn(|| policy.poll(now))
+        .map(|command| match command {
+            Command::State(member, state) => format!("{} {}", member.0, state.name()),
+            Command::Active(Some(member)) => format!("active {}", member.0),
+            Command::Active(None) => "active none".to_owned(),
+            Command::Notify(member) => format!("notify {}", member.0),
+        })
+        .collect()
+}
+
+fn link(policy: &mut Policy, ms: u64, member: u8, state: LinkState) -> Vec<String> {
+    policy.set_link(at(ms), MemberId(member), state);
+    told(policy, at(ms))
+}
+
+#[test]
+fn members_follow_their_links_and_without_active_backup_none_is_active() {
+    let mut policy = new(Settings::default(), 2);
+    assert_eq!(link(&mut policy, 1, 0, UP), ["0 distributing"]);
+    assert_eq!(link(&mut policy, 2, 1, UP), ["1 distributing"]);
+    assert_eq!(link(&mut policy, 3, 1, UP), [""; 0], "nothing changed");
+    assert_eq!(link(&mut policy, 4, 0, DOWN), ["0 down"]);
+    assert_eq!(link(&mut policy, 5, 7, DOWN), [""; 0], "there is no such member");
+    assert_eq!(policy.active(), None);
+    assert_eq!(policy.poll_timeout(), None);
+}
+
+#[test]
+fn the_first_to_come_up_is_active_until_it_fails() {
+    let mut policy = new(backup(Settings::default()), 3);
+    assert_eq!(link(&mut policy, 1, 1, UP), ["1 distributing", "active 1", "notify 1"]);
+    assert_eq!(link(&mut policy, 2, 0, UP), ["0 distributing"]);
+    assert_eq!(link(&mut policy, 3, 2, UP), ["2 distributing"]);
+    assert_eq!(link(&mut policy, 4, 1, DOWN), ["1 down", "active 0", "notify 0"]);
+    assert_eq!(link(&mut policy, 5, 1, UP), ["1 distributing"]);
+    assert_eq!(link(&mut policy, 6, 0, DOWN), ["0 down", "active 1", "notify 1"]);
+    assert_eq!(link(&mut policy, 7, 2, DOWN), ["2 down"]);
+    assert_eq!(link(&mut policy, 8, 1, DOWN), ["1 down", "active none"]);
+}
+
+#[test]
+fn delays_count_anew_at_each_change_and_none_waits_to_be_the_only_one() {
+    let settings = Settings { updelay_ns: 100 * MS, downdelay_ns: 50 * MS, ..Settings::default() };
+    let mut policy = new(settings, 2);
+    assert_eq!(link(&mut policy, 0, 0, UP), ["0 distributing"], "no member was up");
+    assert_eq!(link(&mut policy, 10, 1, UP), [""; 0]);
+    assert_eq!(policy.poll_timeout(), Some(at(110)));
+    assert_eq!(link(&mut policy, 60, 1, UP), [""; 0], "asked again: it goes on counting");
+    assert_eq!(link(&mut policy, 70, 1, DOWN), [""; 0]);
+    assert_eq!(policy.poll_timeout(), None);
+    assert_eq!(link(&mut policy, 80, 1, UP), [""; 0]);
+    assert_eq!(told(&mut policy, at(179)), [""; 0]);
+    assert_eq!(told(&mut policy, at(180)), ["1 distributing"]);
+    assert_eq!(link(&mut policy, 200, 0, DOWN), [""; 0]);
+    assert_eq!(link(&mut policy, 240, 0, UP), [""; 0], "down for less than downdelay");
+    assert_eq!(told(&mut policy, at(300)), [""; 0]);
+    assert_eq!(link(&mut policy, 400, 0, DOWN), [""; 0]);
+    assert_eq!(told(&mut policy, at(450)), ["0 down"]);
+}
+
+#[test]
+fn a_primary_takes_over_as_reselect_says() {
+    let slow = LinkState { mbit: 100, ..UP };
+    let half = LinkState { is_full_duplex: false, ..UP };
+    for (reselect, active, primary, takes_over) in [
+        (Reselect::Always, UP, slow, true),
+        (Reselect::Better, UP, UP, false),
+        (Reselect::Better, slow, UP, true),
+        (Reselect::Better, half, UP, true),
+        (Reselect::Better, UP, half, false),
+        (Reselect::Failure, slow, UP, false),
+    ] {
+        let settings = backup(Settings { primary: Some(MemberId(1)), reselect, ..Settings::default() });
+        let mut policy = new(settings, 2);
+        assert_eq!(link(&mut policy, 1, 0, active), ["0 distributing", "active 0", "notify 0"]);
+        let mut wanted = vec!["1 distributing"];
+        wanted.extend(takes_over.then_some(["active 1", "notify 1"]).into_iter().flatten());
+        assert_eq!(link(&mut policy, 2, 1, primary), wanted, "{reselect:?} {active:?} {primary:?}");
+        assert_eq!(
+            link(&mut policy, 3, 0, DOWN).last().map(String::as_str),
+            Some(if takes_over { "0 down" } else { "notify 1" })
+        );
+    }
+}
+
+#[test]
+fn priorities_choose_among_those_that_are_up() {
+    let settings = backup(Settings { priorities: vec![0, -5, 9, 9], ..Settings::default() });
+    let mut policy = new(settings, 4);
+    assert_eq!(link(&mut policy, 1, 1, UP).last().map(String::as_str), Some("notify 1"));
+    assert_eq!(link(&mut policy, 2, 3, UP), ["3 distributing", "active 3", "notify 3"]);
+    assert_eq!(link(&mut policy, 3, 2, UP), ["2 distributing"], "as good as the active one");
+    assert_eq!(link(&mut policy, 4, 3, DOWN), ["3 down", "active 2", "notify 2"]);
+}
+
+#[test]
+fn the_operator_chooses() {
+    let mut policy = new(backup(Settings::default()), 2);
+    link(&mut policy, 1, 0, UP);
+    policy.set_active(MemberId(1));
+    assert_eq!(told(&mut policy, at(2)), [""; 0], "it is down");
+    link(&mut policy, 3, 1, UP);
+    policy.set_active(MemberId(1));
+    assert_eq!(told(&mut policy, at(4)), ["active 1", "notify 1"]);
+    let settings = Settings { primary: Some(MemberId(0)), reselect: Reselect::Failure, ..policy.settings().clone() };
+    policy.set_settings(settings);
+    assert_eq!(told(&mut policy, at(5)), ["active 0", "notify 0"], "a primary that is named becomes active at once");
+}

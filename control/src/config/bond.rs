@@ -1,0 +1,86 @@
+//! The uplink as a bond: several ports that carry its frames together.
+
+use super::Device;
+use crate::bond::{DEFAULT_MIIMON_NS, DEFAULT_NOTICES, Reselect};
+use crate::names::Locator;
+use datapath::bond::BondSettings;
+use datapath::units::{Both, Rate};
+
+/// Longest `miimon`, `updelay` and `downdelay`, in nanoseconds: an hour.
+pub const MAX_BOND_TIME_NS: u64 = 3_600_000_000_000;
+
+/// What an uplink is instead of one port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bond {
+    /// What concerns each frame.
+    pub settings: BondSettings,
+    /// How often members' links are asked, beside the kernel's events; 0 for never.
+    pub miimon_ns: u64,
+    /// How long a link must be up before its member is used.
+    pub updelay_ns: u64,
+    /// How long a link must be down before its member is given up.
+    pub downdelay_ns: u64,
+    /// Name of the member that is active whenever it may be.
+    pub primary: Option<String>,
+    /// When another becomes active although the active one is up.
+    pub reselect: Reselect,
+    /// How often it is announced after a failover where addresses are now.
+    pub notices: u32,
+    /// Its ports.
+    pub members: Vec<BondMember>,
+}
+
+impl Default for Bond {
+    fn default() -> Self {
+        Bond {
+            settings: BondSettings::default(),
+            miimon_ns: DEFAULT_MIIMON_NS,
+            updelay_ns: 0,
+            downdelay_ns: 0,
+            primary: None,
+            reselect: Reselect::default(),
+            notices: DEFAULT_NOTICES,
+            members: Vec::new(),
+        }
+    }
+}
+
+/// A port of a bond.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BondMember {
+    /// Its port.
+    pub device: Device,
+    /// What it carries in each direction.
+    pub rate: Rate,
+    /// Which is preferred as the active member: the most.
+    pub priority: i32,
+}
+
+impl BondMember {
+    /// What it is called: as its device or link is.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.device.locator.as_ref().map(Locator::device_name).unwrap_or_default()
+    }
+}
+
+impl Bond {
+    /// What the members carry together, as the mode uses them, with all of them up.
+    #[must_use]
+    pub fn rate(&self) -> Both<Rate> {
+        use datapath::bond::Mode;
+        let rates = self.members.iter().map(|member| member.rate.0);
+        let rate = Rate(match self.settings.mode {
+            Mode::BalanceRr | Mode::BalanceXor => rates.fold(0, u64::saturating_add),
+            Mode::ActiveBackup => rates.max().unwrap_or(0),
+            Mode::Broadcast => rates.min().unwrap_or(0),
+        });
+        Both { egress: rate, ingress: rate }
+    }
+
+    /// Longest packet in bytes that every member takes.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.members.iter().map(|member| member.device.mtu).min().unwrap_or(super::DEFAULT_MTU)
+    }
+}

@@ -1,0 +1,111 @@
+//! Reading `[switch.uplink.bond]` and its members. Keys and words are those of Linux's bonding driver.
+
+use super::table::{Reader, Table};
+use super::values;
+use crate::config::{Bond, BondMember, Device};
+use crate::problem::Problem;
+use datapath::bond::{BondSettings, MOST_MEMBERS};
+
+/// Keys of Linux and of ours that there is no code for yet: to be silent about them would be to promise what they say.
+const NOT_YET: [&str; 32] = [
+    "ad_actor_port_prio",
+    "ad_actor_sys_prio",
+    "ad_actor_system",
+    "ad_select",
+    "ad_user_port_key",
+    "arp_all_targets",
+    "arp_interval",
+    "arp_ip_target",
+    "arp_missed_max",
+    "arp_source",
+    "arp_validate",
+    "broadcast_neighbor",
+    "coupled_control",
+    "damping",
+    "ethertype",
+    "fail_over_mac",
+    "hold",
+    "lacp_active",
+    "lacp_rate",
+    "lacp_strict",
+    "lp_interval",
+    "min_links",
+    "ns_ip6_target",
+    "order",
+    "peer_notif_delay",
+    "rebalance",
+    "replay",
+    "resend_igmp",
+    "rtag",
+    "secret_file",
+    "silence",
+    "tlb_dynamic_lb",
+];
+
+pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
+    let default = Bond::default();
+    not_yet(r, &mut t, &NOT_YET);
+    let mode = r.need(&mut t, "mode", "\"balance-rr\"", values::bond_mode).unwrap_or_default();
+    let settings = BondSettings {
+        mode,
+        hash: r.get(&mut t, "xmit_hash_policy", values::hash_policy).unwrap_or_default(),
+        packets_per_member: r.get(&mut t, "packets_per_slave", values::packets).unwrap_or(1),
+        all_members_active: r.get(&mut t, "all_slaves_active", values::zero_or_one).unwrap_or(false),
+    };
+    // Two names of one thing in Linux.
+    let notices = r.get(&mut t, "num_grat_arp", values::notices);
+    let notices = r.get(&mut t, "num_unsol_na", values::notices).or(notices).unwrap_or(default.notices);
+    let bond = Bond {
+        settings,
+        miimon_ns: r.get(&mut t, "miimon", values::bond_time).unwrap_or(default.miimon_ns),
+        updelay_ns: r.get(&mut t, "updelay", values::bond_time).unwrap_or(0),
+        downdelay_ns: r.get(&mut t, "downdelay", values::bond_time).unwrap_or(0),
+        primary: r.get(&mut t, "primary", values::member_name),
+        reselect: r.get(&mut t, "primary_reselect", values::reselect).unwrap_or_default(),
+        notices,
+        members: r.tables(&mut t, "member").into_iter().map(|u| member(r, u)).collect(),
+    };
+    if bond.members.is_empty() && !t.has("member") {
+        let problem = Problem::error(
+            t.place.key("member"),
+            "the bond has no members",
+            "add [[switch.uplink.bond.member]] with port = \"packet://eth0\" and its rate",
+        );
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
+    }
+    if bond.members.len() > MOST_MEMBERS {
+        let problem = Problem::error(
+            t.place.key("member").item(MOST_MEMBERS),
+            format!("a bond has at most {MOST_MEMBERS} members"),
+            "remove some",
+        );
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
+    }
+    r.close(t);
+    bond
+}
+
+fn member(r: &mut Reader, mut t: Table<'_>) -> BondMember {
+    not_yet(r, &mut t, &["ad_actor_port_prio"]);
+    let device = super::device(r, &mut t, Some("\"packet://eth0\""));
+    let member = BondMember {
+        device: Device { mac: r.get(&mut t, "mac", values::mac), ..device },
+        rate: r.need(&mut t, "rate", "\"1 Gbit/s\"", values::rate).unwrap_or_default(),
+        priority: r.get(&mut t, "prio", values::priority).unwrap_or_default(),
+    };
+    if member.device.locator.is_some() {
+        r.locations.record_name(&t.place, &member.name());
+    }
+    r.close(t);
+    member
+}
+
+/// Refuses keys that have no effect yet.
+fn not_yet(r: &mut Reader, t: &mut Table<'_>, keys: &[&'static str]) {
+    for key in keys {
+        if !t.has(key) {
+            continue;
+        }
+        r.get(t, key, |_| Err::<(), _>(values::not_yet()));
+    }
+}

@@ -1,0 +1,433 @@
+//! Bond: an uplink of several ports, its members, that carry its frames together.
+//!
+//! Here is what concerns each frame: which member sends it ([`Mode`], [`HashPolicy`]), when (each member is paced at its own rate),
+//! and what is received from which. Who is up, and who is active, is decided elsewhere and arrives as [`Bond::set_state`] and
+//! [`Bond::set_active`]. Names and meanings are those of Linux `Documentation/networking/bonding.rst`.
+//!
+//! A frame passes `send`, waits at its member where that is busy, and leaves by `poll`. A member that fails gives what waits to the
+//! others, in order. Frames wait at most [`MOST_WAIT_NS`]; more are dropped, so that a member's queue is bounded in time and bytes.
+
+mod hash;
+mod member;
+pub mod order;
+
+pub use crate::program::MemberId;
+pub use hash::HashPolicy;
+pub use member::{MemberCounts, MemberState};
+
+use crate::frame::{Fifo, Frame, Pool};
+use crate::program::Uplink;
+use crate::units::{Instant, Rate};
+use crate::verdict::Reason;
+use crate::wire::{Icmp, Ipv4, L4, destination, icmpv6, protocol};
+use member::Member;
+
+/// Most members of a bond.
+pub const MOST_MEMBERS: usize = Uplink::MOST_MEMBERS;
+/// Longest time that a frame may wait for its member, in nanoseconds: what two members may differ by in modes that balance by hash,
+/// without a queue that delays others by more than the egress queues' own target.
+pub const MOST_WAIT_NS: u64 = 5_000_000;
+
+/// How a bond uses its members.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Mode {
+    /// `balance-rr`: in turn.
+    #[default]
+    BalanceRr,
+    /// `active-backup`: the active member.
+    ActiveBackup,
+    /// `balance-xor`: by a hash of the frame.
+    BalanceXor,
+    /// `broadcast`: all members.
+    Broadcast,
+}
+
+impl Mode {
+    /// Each with the name that Linux gives it.
+    pub const ALL: [(&'static str, Mode); 4] = [
+        ("balance-rr", Mode::BalanceRr),
+        ("active-backup", Mode::ActiveBackup),
+        ("balance-xor", Mode::BalanceXor),
+        ("broadcast", Mode::Broadcast),
+    ];
+
+    /// The name that Linux gives it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Mode::ALL[self as usize].0
+    }
+}
+
+/// What a bond is like.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BondSettings {
+    /// How it uses its members.
+    pub mode: Mode,
+    /// What the hash is made of, in modes that balance by one.
+    pub hash: HashPolicy,
+    /// `balance-rr`: frames that a member sends before it is the next one's turn; 0: a random member for each frame.
+    pub packets_per_member: u16,
+    /// `active-backup`: whether frames that arrive over other members are received too.
+    pub all_members_active: bool,
+}
+
+impl Default for BondSettings {
+    fn default() -> Self {
+        BondSettings {
+            mode: Mode::default(),
+            hash: HashPolicy::default(),
+            packets_per_member: 1,
+            all_members_active: false,
+        }
+    }
+}
+
+/// A bond: frames in by `send`, changes by `set_...`, frames out by `poll` until it gives `None`; come back at `poll_timeout`.
+#[derive(Debug)]
+pub struct Bond {
+    settings: BondSettings,
+    members: Vec<Member>,
+    /// The distributing members in configured order.
+    senders: Senders,
+    active: Option<MemberId>,
+    turn: Turn,
+}
+
+/// Members that may send, in configured order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Senders {
+    members: [u8; MOST_MEMBERS],
+    count: u8,
+}
+
+impl Senders {
+    /// The one for this hash.
+    #[inline]
+    fn by_hash(&self, hash: u32) -> Option<usize> {
+        (self.count > 0).then(|| usize::from(self.members[(hash % u32::from(self.count)) as usize]))
+    }
+
+    fn all(&self) -> &[u8] {
+        &self.members[..usize::from(self.count)]
+    }
+}
+
+/// Round robin: whose turn it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    /// Counts turns; the sender is this modulo the count of senders.
+    at: u32,
+    /// Frames that this turn has left.
+    left: u16,
+    /// Splitmix64's state, for turns at random.
+    random: u64,
+}
+
+impl Turn {
+    #[inline]
+    fn next(&mut self, packets: u16) -> u32 {
+        if packets == 0 {
+            self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            return ((z ^ (z >> 27)) >> 32) as u32;
+        }
+        if self.left == 0 {
+            self.at = self.at.wrapping_add(1);
+            self.left = packets;
+        }
+        self.left -= 1;
+        self.at
+    }
+}
+
+impl Bond {
+    /// A bond of members with these rates, all of them down. `seed` is that of turns at random.
+    #[must_use]
+    pub fn new(settings: BondSettings, rates: &[Rate], seed: u64) -> Bond {
+        let members = rates.iter().take(MOST_MEMBERS).map(|&rate| Member::new(rate)).collect();
+        let turn = Turn { at: u32::MAX, left: 0, random: seed };
+        Bond { settings, members, senders: Senders::default(), active: None, turn }
+    }
+
+    /// What it is like.
+    #[must_use]
+    pub fn settings(&self) -> &BondSettings {
+        &self.settings
+    }
+
+    /// Its members, in configured order.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The state of a member; `Down` for one that is not there.
+    #[must_use]
+    pub fn state(&self, member: MemberId) -> MemberState {
+        self.members.get(usize::from(member.0)).map_or(MemberState::Down, Member::state)
+    }
+
+    /// What a member has carried.
+    #[must_use]
+    pub fn counts(&self, member: MemberId) -> MemberCounts {
+        self.members.get(usize::from(member.0)).map(Member::counts).unwrap_or_default()
+    }
+
+    /// The active member.
+    #[must_use]
+    pub fn active(&self) -> Option<MemberId> {
+        self.active
+    }
+
+    /// What the bond carries now, in wire bits a second: the sum of the distributing members' rates; of the active one alone in
+    /// `active-backup`, of the slowest in `broadcast`. Zero without any.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        let rates = self.senders.all().iter().map(|&member| self.members[usize::from(member)].rate().0);
+        Rate(match self.settings.mode {
+            Mode::BalanceRr | Mode::BalanceXor => rates.fold(0, u64::saturating_add),
+            Mode::ActiveBackup => self.active_sender().map_or(0, |member| self.members[member].rate().0),
+            Mode::Broadcast => rates.min().unwrap_or(0),
+        })
+    }
+
+    /// Changes what it is like. What waits stays where it is.
+    pub fn set_settings(&mut self, settings: BondSettings) {
+        self.settings = settings;
+        self.turn.left = self.turn.left.min(settings.packets_per_member);
+    }
+
+    /// Takes other members, each with its rate and with which one it was before; one that is new is down. What waits at those that
+    /// go is sent by the others. Returns how many frames were freed.
+    pub fn set_members(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        settings: BondSettings,
+        rates: &[Rate],
+        was: &[Option<MemberId>],
+    ) -> u32 {
+        self.set_settings(settings);
+        let mut before: Vec<_> = std::mem::take(&mut self.members).into_iter().map(Some).collect();
+        for (&rate, was) in rates.iter().zip(was).take(MOST_MEMBERS) {
+            let old = was.and_then(|was| before.get_mut(usize::from(was.0))?.take());
+            let mut member = old.unwrap_or_else(|| Member::new(rate));
+            member.set_rate(rate);
+            self.members.push(member);
+        }
+        let place = |old: MemberId| was.iter().position(|&was| was == Some(old)).map(|n| MemberId(n as u8));
+        self.active = self.active.and_then(place);
+        self.find_senders();
+        let gone = before.into_iter().flatten();
+        gone.map(|mut member| self.send_again(pool, now, member.take_waiting(), self.settings.mode == Mode::Broadcast))
+            .sum()
+    }
+
+    /// Changes what a member carries.
+    pub fn set_rate(&mut self, member: MemberId, rate: Rate) {
+        if let Some(member) = self.members.get_mut(usize::from(member.0)) {
+            member.set_rate(rate);
+        }
+    }
+
+    /// Changes a member's state. What waits at a member that distributes no more is sent by the others, in order; frames that
+    /// nobody can send are freed, and their number returned.
+    pub fn set_state(&mut self, pool: &mut Pool, now: Instant, member: MemberId, state: MemberState) -> u32 {
+        let index = usize::from(member.0);
+        let Some(found) = self.members.get_mut(index) else { return 0 };
+        found.set_state(now, state);
+        self.find_senders();
+        if state == MemberState::Distributing {
+            return 0;
+        }
+        let is_copy = self.settings.mode == Mode::Broadcast;
+        self.move_waiting(pool, now, index, is_copy)
+    }
+
+    /// Changes the active member. In `active-backup` what waits at the one before is sent by this one.
+    pub fn set_active(&mut self, pool: &mut Pool, now: Instant, active: Option<MemberId>) -> u32 {
+        let before = std::mem::replace(&mut self.active, active);
+        match before {
+            Some(before) if before != active.unwrap_or(before) && self.settings.mode == Mode::ActiveBackup => {
+                self.move_waiting(pool, now, usize::from(before.0), false)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes what waits at a member and lets the bond choose again. Copies have gone by the other members already.
+    fn move_waiting(&mut self, pool: &mut Pool, now: Instant, index: usize, is_copy: bool) -> u32 {
+        let Some(member) = self.members.get_mut(index) else { return 0 };
+        let waiting = member.take_waiting();
+        self.send_again(pool, now, waiting, is_copy)
+    }
+
+    fn send_again(&mut self, pool: &mut Pool, now: Instant, mut waiting: Fifo, is_copy: bool) -> u32 {
+        if is_copy {
+            waiting.clear(pool);
+        }
+        let mut freed = 0;
+        while let Some(frame) = waiting.pop(pool) {
+            if let Err(frame) = self.send_one(pool, now, frame) {
+                pool.free(frame);
+                freed += 1;
+            }
+        }
+        freed
+    }
+
+    fn find_senders(&mut self) {
+        let mut senders = Senders::default();
+        for (index, member) in self.members.iter().enumerate() {
+            if member.state() == MemberState::Distributing {
+                senders.members[usize::from(senders.count)] = index as u8;
+                senders.count += 1;
+            }
+        }
+        self.senders = senders;
+    }
+
+    /// A frame is to leave. Its layout and wire bytes must be known.
+    ///
+    /// # Errors
+    /// [`Reason::PortDown`] where no member may send, [`Reason::MemberFull`] where the frame's has too much to send already; the frame
+    /// is then freed.
+    pub fn send(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        if self.senders.count == 0 {
+            pool.free(frame);
+            return Err(Reason::PortDown);
+        }
+        if self.settings.mode == Mode::Broadcast {
+            return self.send_copies(pool, now, frame);
+        }
+        self.send_one(pool, now, frame).map_err(|frame| {
+            pool.free(frame);
+            Reason::MemberFull
+        })
+    }
+
+    fn send_one(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Frame> {
+        match self.choose(pool, &frame) {
+            Some(index) => self.members[index].push(pool, now, frame),
+            None => Err(frame),
+        }
+    }
+
+    /// Every member gets a copy. One that is full, or for which there is no buffer, goes without, which is counted there.
+    fn send_copies(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        let senders = self.senders;
+        let Some((&last, others)) = senders.all().split_last() else {
+            pool.free(frame);
+            return Err(Reason::PortDown);
+        };
+        let mut sent = 0;
+        for &index in others {
+            let member = &mut self.members[usize::from(index)];
+            let Some(copy) = pool.duplicate(&frame) else {
+                member.count_drop();
+                continue;
+            };
+            match member.push(pool, now, copy) {
+                Ok(()) => sent += 1,
+                Err(copy) => pool.free(copy),
+            }
+        }
+        match self.members[usize::from(last)].push(pool, now, frame) {
+            Ok(()) => Ok(()),
+            Err(frame) => {
+                pool.free(frame);
+                if sent > 0 { Ok(()) } else { Err(Reason::MemberFull) }
+            }
+        }
+    }
+
+    /// The member that sends a frame; of `broadcast`, one of them.
+    #[inline]
+    fn choose(&mut self, pool: &Pool, frame: &Frame) -> Option<usize> {
+        match self.settings.mode {
+            Mode::BalanceRr if is_membership(pool, frame) => self.active_sender(),
+            Mode::BalanceRr => self.senders.by_hash(self.turn.next(self.settings.packets_per_member)),
+            Mode::BalanceXor => {
+                let hash = self.settings.hash.hash(pool.bytes(frame), &pool.meta(frame).layout);
+                self.senders.by_hash(hash)
+            }
+            Mode::ActiveBackup => self.active_sender(),
+            Mode::Broadcast => self.senders.by_hash(0),
+        }
+    }
+
+    /// The active member, where it distributes; in modes that know none, the first that does.
+    fn active_sender(&self) -> Option<usize> {
+        let active = self.active.map(|member| usize::from(member.0));
+        match self.settings.mode {
+            Mode::ActiveBackup => active
+                .filter(|&at| self.members.get(at).is_some_and(|member| member.state() == MemberState::Distributing)),
+            _ => self.senders.by_hash(0),
+        }
+    }
+
+    /// Whether what arrives over a member is received.
+    ///
+    /// # Errors
+    /// [`Reason::MemberInactive`] where it is not.
+    #[inline]
+    pub fn receive(&mut self, pool: &Pool, member: MemberId, frame: &Frame) -> Result<(), Reason> {
+        let Some(found) = self.members.get_mut(usize::from(member.0)) else { return Err(Reason::MemberInactive) };
+        let is_backup = self.settings.mode == Mode::ActiveBackup
+            && !self.settings.all_members_active
+            && self.active != Some(member);
+        if found.state().receives() && !is_backup {
+            found.count_received(pool, frame);
+            Ok(())
+        } else {
+            Err(Reason::MemberInactive)
+        }
+    }
+
+    /// The next frame whose time has come, and the member that sends it.
+    pub fn poll(&mut self, pool: &mut Pool, now: Instant) -> Option<(MemberId, Frame)> {
+        for &index in self.senders.all() {
+            if let Some(frame) = self.members[usize::from(index)].pop(pool, now) {
+                return Some((MemberId(index), frame));
+            }
+        }
+        None
+    }
+
+    /// When `poll` will have something to do, if nothing is sent before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.senders.all().iter().filter_map(|&index| self.members[usize::from(index)].due()).min()
+    }
+
+    /// Frames that wait.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.members.iter().map(Member::waiting).sum()
+    }
+
+    /// Frees every frame; returns how many there were.
+    pub fn clear(&mut self, pool: &mut Pool) -> u32 {
+        self.members.iter_mut().map(|member| member.take_waiting().clear(pool)).sum()
+    }
+}
+
+/// Whether a frame is a message of IGMP or MLD: in `balance-rr` they leave by one member, so that a switch outside sees the groups in one
+/// place (the bonding document's `resend_igmp`).
+#[inline]
+fn is_membership(pool: &Pool, frame: &Frame) -> bool {
+    let (bytes, layout) = (pool.bytes(frame), &pool.meta(frame).layout);
+    if !destination(bytes).is_group() {
+        return false;
+    }
+    match layout.l4 {
+        L4::Other => Ipv4::of(bytes, layout).is_some_and(|ip| ip.protocol() == protocol::IGMP),
+        L4::Icmpv6 => Icmp::of(bytes, layout).is_some_and(|icmp| {
+            matches!(icmp.kind(), icmpv6::MLD_QUERY | icmpv6::MLD_REPORT | icmpv6::MLD_DONE | icmpv6::MLDV2_REPORT)
+        }),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! A member of a bond: its state, and the frames that wait until its wire is free.
+//!
+//! The wire is a clock: `free_at` says when what was given to the member will have left at its rate. A frame leaves when its turn on
+//! that wire has come, up to [`BURST_NS`] early, so that a worker that is late loses no rate.
+
+use super::MOST_WAIT_NS;
+use crate::frame::{Fifo, Frame, Pool};
+use crate::program::Uplink;
+use crate::segment::segments;
+use crate::stats::Traffic;
+use crate::units::{Both, Instant, Rate};
+
+/// What a member may be sent ahead of its wire, in nanoseconds; see [`Uplink::BURST_NS`].
+const BURST_NS: u64 = Uplink::BURST_NS;
+/// Bits of the fraction of a nanosecond in which a byte's time is kept: at [`Rate::MIN`] and 64 KiB the product has 56 bits.
+const FRACTION: u32 = 16;
+
+/// What a member may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MemberState {
+    /// Nothing: its link is down.
+    #[default]
+    Down,
+    /// Nothing now: its link is up.
+    Standby,
+    /// To be received from.
+    Collecting,
+    /// To be received from, and sent to.
+    Distributing,
+}
+
+impl MemberState {
+    /// Whether it is received from.
+    #[must_use]
+    pub fn receives(self) -> bool {
+        matches!(self, MemberState::Collecting | MemberState::Distributing)
+    }
+
+    /// As `show` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            MemberState::Down => "down",
+            MemberState::Standby => "standby",
+            MemberState::Collecting => "collecting",
+            MemberState::Distributing => "distributing",
+        }
+    }
+}
+
+/// What a member has carried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemberCounts {
+    /// Frames and wire bytes, sent and received.
+    pub traffic: Both<Traffic>,
+    /// Frames that it was to send and had no room for.
+    pub full: u64,
+    /// How often it ceased to distribute.
+    pub failures: u32,
+    /// Wire bytes that wait for it.
+    pub waiting_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    rate: Rate,
+    state: MemberState,
+    /// What a byte takes, in nanoseconds with [`FRACTION`] bits of fraction.
+    byte_time: u64,
+    free_at: Instant,
+    /// `Meta::queued` of what waits says when its turn on the wire comes.
+    waiting: Fifo,
+    /// When the first that waits leaves.
+    due: Option<Instant>,
+    counts: MemberCounts,
+}
+
+impl Member {
+    pub fn new(rate: Rate) -> Member {
+        Member {
+            rate,
+            state: MemberState::Down,
+            byte_time: byte_time(rate),
+            free_at: Instant::ZERO,
+            waiting: Fifo::default(),
+            due: None,
+            counts: MemberCounts::default(),
+        }
+    }
+
+    pub fn state(&self) -> MemberState {
+        self.state
+    }
+
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    pub fn counts(&self) -> MemberCounts {
+        MemberCounts { waiting_bytes: self.waiting.wire_bytes(), ..self.counts }
+    }
+
+    pub fn waiting(&self) -> u32 {
+        self.waiting.frames()
+    }
+
+    pub fn set_rate(&mut self, rate: Rate) {
+        (self.rate, self.byte_time) = (rate, byte_time(rate));
+    }
+
+    /// One that comes back begins with an idle wire.
+    pub fn set_state(&mut self, now: Instant, state: MemberState) {
+        let (was, is) = (self.state == MemberState::Distributing, state == MemberState::Distributing);
+        self.counts.failures += u32::from(was && !is);
+        if is && !was {
+            self.free_at = now;
+        }
+        self.state = state;
+    }
+
+    /// What waits; the member has nothing more to send.
+    pub fn take_waiting(&mut self) -> Fifo {
+        self.due = None;
+        std::mem::take(&mut self.waiting)
+    }
+
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    pub fn count_drop(&mut self) {
+        self.counts.full += 1;
+    }
+
+    pub fn count_received(&mut self, pool: &Pool, frame: &Frame) {
+        count(pool, frame, &mut self.counts.traffic.ingress);
+    }
+
+    /// Lets a frame wait for its turn; gives it back where it would wait too long.
+    pub fn push(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Frame> {
+        let start = self.free_at.max(now);
+        if start.since(now) > MOST_WAIT_NS {
+            self.counts.full += 1;
+            return Err(frame);
+        }
+        let meta = pool.meta_mut(&frame);
+        meta.queued = start;
+        self.free_at = start.plus_ns((u64::from(meta.wire_bytes) * self.byte_time) >> FRACTION);
+        self.waiting.push(pool, frame);
+        self.due = self.due.or(Some(leaves_at(start)));
+        Ok(())
+    }
+
+    /// The first frame, where its turn has come.
+    pub fn pop(&mut self, pool: &mut Pool, now: Instant) -> Option<Frame> {
+        if self.due? > now {
+            return None;
+        }
+        let frame = self.waiting.pop(pool)?;
+        self.due = self.waiting.front(pool).map(|meta| leaves_at(meta.queued));
+        count(pool, &frame, &mut self.counts.traffic.egress);
+        Some(frame)
+    }
+}
+
+/// A frame leaves before its turn on the wire, by as much as a worker may be late.
+fn leaves_at(turn: Instant) -> Instant {
+    Instant(turn.0.saturating_sub(BURST_NS))
+}
+
+fn count(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {
+    let meta = pool.meta(frame);
+    traffic.add(segments(&meta.layout, &meta.offload), pool.len(frame), meta.wire_bytes);
+}
+
+/// A byte's time on the wire: 8 s over the rate.
+fn byte_time(rate: Rate) -> u64 {
+    (8_000_000_000u64 << FRACTION) / rate.0.max(Rate::MIN.0)
+}

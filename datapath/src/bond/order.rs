@@ -1,0 +1,363 @@
+//! Order restored: frames that a peer has numbered and sent over several members leave here in the order of their numbers.
+//!
+//! A member is first-in first-out, so what it shows tells what it no longer can: number e is **lost as soon as every live member has
+//! shown a later one** (the rule of RFC 1990, section 4.1, for fragments over several links), and nobody waits for a timer. Else a
+//! frame waits at most `hold`. Numbers are counted modulo [`MODULUS`], and compared by serial arithmetic.
+//!
+//! A number may be shared by consecutive frames that went over one member ("many"); it is complete when that member shows a later
+//! one. A frame whose number has passed is late: it goes on, counted, since whatever it carries can bear that better than its loss.
+//! A number that was seen already is a duplicate, which is how the copies of `broadcast` are taken out.
+
+use super::{MOST_MEMBERS, MemberId};
+use crate::frame::{Fifo, Frame, Pool};
+use crate::units::Instant;
+use crate::verdict::Reason;
+use std::collections::VecDeque;
+
+/// Numbers go from 0 to this less one: as many as there are VLAN ids that a bridge may not take for its own (1 to 4094).
+pub const MODULUS: u16 = 4094;
+/// Numbers that may be waited for at a time. A member that is later than that by its skew is taken for one that loses.
+pub const WINDOW: u16 = 1024;
+/// Bytes of buffers that may wait.
+pub const MOST_BYTES: u64 = 4 << 20;
+/// Longest time that a frame waits for an earlier one where no member tells that it is lost, in nanoseconds: above the skew of
+/// members, which is what one frame takes and a turn of a worker, and below what a TCP sender takes for a loss.
+pub const DEFAULT_HOLD_NS: u64 = 2_000_000;
+/// How long a member that shows nothing while others do is waited for, in nanoseconds: a peer notices within `silence` (10 ms), and
+/// sends again what went that way.
+pub const REPLAY_NS: u64 = 15_000_000;
+
+/// What was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OrderStats {
+    /// Frames that came with a number.
+    pub received: u64,
+    /// Of these, those that waited for an earlier one.
+    pub held: u64,
+    /// Those whose number had passed.
+    pub late: u64,
+    /// Those whose number was seen already.
+    pub duplicates: u64,
+    /// Numbers that were given up.
+    pub lost: u64,
+    /// Longest time that a frame was held, in nanoseconds.
+    pub hold_max_ns: u64,
+}
+
+/// A number as a frame shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Number {
+    /// Less than [`MODULUS`].
+    pub value: u16,
+    /// Whether other frames may have it too.
+    pub is_shared: bool,
+}
+
+/// Restores order: `rx`, `mark`, `set_live` and `restart` in, frames out by `poll` until it gives `None`; come back at `poll_timeout`.
+#[derive(Debug)]
+pub struct Order {
+    hold_ns: u64,
+    /// The number that is next, counted on from the first; `None` before it.
+    next: Option<u64>,
+    /// By number modulo [`WINDOW`]: what waits, or has passed.
+    places: Vec<Place>,
+    /// What may go on.
+    ready: Fifo,
+    /// When the first frame of each number that waits came, in the order in which they came.
+    waiting: VecDeque<(Instant, u64)>,
+    waiting_bytes: u64,
+    members: [Member; MOST_MEMBERS],
+    /// Until then what went over a member that died may come again by another.
+    replay_until: Instant,
+    stats: OrderStats,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// Whose place it is now.
+    number: u64,
+    frames: Fifo,
+    /// It was seen, by this member; and whether others may follow there.
+    seen: Option<(u8, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Member {
+    is_live: bool,
+    /// Numbers below this come over this member no more.
+    passed: u64,
+}
+
+impl Order {
+    /// With nothing seen yet.
+    #[must_use]
+    pub fn new(hold_ns: u64) -> Order {
+        Order {
+            hold_ns,
+            next: None,
+            places: (0..WINDOW).map(|_| Place::default()).collect(),
+            ready: Fifo::default(),
+            waiting: VecDeque::with_capacity(usize::from(WINDOW) * 2),
+            waiting_bytes: 0,
+            members: [Member::default(); MOST_MEMBERS],
+            replay_until: Instant::ZERO,
+            stats: OrderStats::default(),
+        }
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> OrderStats {
+        self.stats
+    }
+
+    /// The number that is next; `None` before any was seen.
+    #[must_use]
+    pub fn next(&self) -> Option<u16> {
+        self.next.map(|next| (next % u64::from(MODULUS)) as u16)
+    }
+
+    /// Whether a member is in use. One that is not shows nothing more: nobody waits for what it may still have, but for its replay.
+    pub fn set_live(&mut self, now: Instant, member: MemberId, is_live: bool) {
+        let Some(found) = self.members.get_mut(usize::from(member.0)) else { return };
+        if found.is_live && !is_live {
+            self.replay_until = now.plus_ns(REPLAY_NS);
+        }
+        if is_live && !found.is_live {
+            // What it carried before tells nothing of what it will.
+            found.passed = 0;
+        }
+        found.is_live = is_live;
+    }
+
+    /// The peer began anew: what waits goes on, in order, and the next number is whichever comes first.
+    pub fn restart(&mut self, pool: &mut Pool, now: Instant) {
+        while self.release_next(pool, now) {}
+        self.next = None;
+        for member in &mut self.members {
+            member.passed = 0;
+        }
+        for place in &mut self.places {
+            *place = Place::default();
+        }
+        self.waiting.clear();
+    }
+
+    /// A frame came over a member with this number, which was taken off it.
+    ///
+    /// # Errors
+    /// [`Reason::Duplicate`]: it was seen already; the frame is freed.
+    pub fn rx(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        number: Number,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        self.stats.received += 1;
+        let next = *self.next.get_or_insert(u64::from(MODULUS) + u64::from(number.value));
+        let full = expand(next, number.value);
+        self.show(member, full, number.is_shared);
+        let result = if full < next {
+            self.late(pool, member, full, number.is_shared, frame)
+        } else {
+            self.keep(pool, now, member, full, number.is_shared, frame)
+        };
+        self.advance(pool, now);
+        result
+    }
+
+    /// A member shows that numbers below this do not come over it any more.
+    pub fn mark(&mut self, pool: &mut Pool, now: Instant, member: MemberId, below: u16) {
+        let Some(next) = self.next else { return };
+        if let (Some(found), full) = (self.members.get_mut(usize::from(member.0)), expand(next, below % MODULUS)) {
+            // A mark moves no more than the window: a forged one does not let the bond wait for what is far ahead.
+            found.passed = found.passed.max(full.min(next + u64::from(WINDOW)));
+        }
+        self.advance(pool, now);
+    }
+
+    /// The next frame in order.
+    pub fn poll(&mut self, pool: &mut Pool, now: Instant) -> Option<Frame> {
+        if self.ready.is_empty() && self.poll_timeout().is_some_and(|due| due <= now) {
+            self.advance(pool, now);
+        }
+        self.ready.pop(pool)
+    }
+
+    /// When `poll` will have something to do, if nothing comes before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.ready.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        self.waiting.front().map(|&(since, _)| since.plus_ns(self.hold_ns).max(self.replay_until))
+    }
+
+    /// Frees every frame; returns how many there were.
+    pub fn clear(&mut self, pool: &mut Pool) -> u32 {
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        self.ready.clear(pool) + self.places.iter_mut().map(|place| place.frames.clear(pool)).sum::<u32>()
+    }
+
+    /// Members are first-in first-out: behind a frame nothing earlier comes. Others with its number may, where it is shared.
+    fn show(&mut self, member: MemberId, full: u64, is_shared: bool) {
+        if let Some(found) = self.members.get_mut(usize::from(member.0)) {
+            found.passed = found.passed.max(full + u64::from(!is_shared));
+        }
+    }
+
+    /// A frame whose number has passed.
+    fn late(
+        &mut self,
+        pool: &mut Pool,
+        member: MemberId,
+        full: u64,
+        is_shared: bool,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
+        if place.number == full
+            && let Some((by, was_shared)) = place.seen
+            && !(was_shared && by == member.0)
+        {
+            return self.drop_duplicate(pool, frame);
+        }
+        if place.number == full {
+            place.seen = Some((member.0, is_shared));
+        }
+        self.stats.late += 1;
+        self.ready.push(pool, frame);
+        Ok(())
+    }
+
+    fn drop_duplicate(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Reason> {
+        self.stats.duplicates += 1;
+        pool.free(frame);
+        Err(Reason::Duplicate)
+    }
+
+    /// Puts a frame in its place. What is a window or more before it goes on first, or is given up.
+    fn keep(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        full: u64,
+        is_shared: bool,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        while self.next.is_some_and(|next| full - next >= u64::from(WINDOW)) {
+            self.pass(pool, now);
+        }
+        let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
+        if place.number != full {
+            debug_assert!(place.frames.is_empty());
+            (place.number, place.seen) = (full, None);
+        }
+        match place.seen {
+            Some((by, true)) if by == member.0 => {}
+            Some(_) => return self.drop_duplicate(pool, frame),
+            None => self.waiting.push_back((now, full)),
+        }
+        place.seen = Some((member.0, is_shared));
+        self.waiting_bytes += u64::from(pool.truesize(&frame));
+        pool.meta_mut(&frame).queued = now;
+        place.frames.push(pool, frame);
+        self.stats.held += u64::from(self.next != Some(full));
+        Ok(())
+    }
+
+    /// Lets go what is next, as far as it is there or does not come any more.
+    fn advance(&mut self, pool: &mut Pool, now: Instant) {
+        while let Some(next) = self.next {
+            self.forget_passed(next);
+            let place = &self.places[(next % u64::from(WINDOW)) as usize];
+            let seen = place.seen.filter(|_| place.number == next);
+            let is_done = match seen {
+                Some((_, false)) => true,
+                Some((by, true)) => {
+                    self.release(pool, now, next);
+                    self.has_passed(by, next) || self.has_expired(now)
+                }
+                None => self.is_lost(now, next) || self.has_expired(now) || self.waiting_bytes > MOST_BYTES,
+            };
+            if !is_done {
+                break;
+            }
+            self.pass(pool, now);
+        }
+    }
+
+    fn has_passed(&self, member: u8, number: u64) -> bool {
+        self.members.get(usize::from(member)).is_none_or(|member| member.passed > number)
+    }
+
+    /// Whether every live member has shown a later number. With a replay to come, that says nothing.
+    fn is_lost(&self, now: Instant, next: u64) -> bool {
+        now >= self.replay_until
+            && !self.waiting.is_empty()
+            && self.members.iter().filter(|member| member.is_live).all(|member| member.passed > next)
+    }
+
+    /// Whether what waits longest has waited long enough.
+    fn has_expired(&self, now: Instant) -> bool {
+        self.waiting.front().is_some_and(|&(since, _)| now >= since.plus_ns(self.hold_ns).max(self.replay_until))
+    }
+
+    fn forget_passed(&mut self, next: u64) {
+        while self.waiting.front().is_some_and(|&(_, number)| number < next) {
+            self.waiting.pop_front();
+        }
+        if self.waiting.len() >= usize::from(WINDOW) * 2 {
+            self.waiting.retain(|&(_, number)| number >= next);
+        }
+    }
+
+    /// Goes on behind the next number, with its frames or without.
+    fn pass(&mut self, pool: &mut Pool, now: Instant) {
+        let Some(next) = self.next else { return };
+        let place = &mut self.places[(next % u64::from(WINDOW)) as usize];
+        if place.number != next {
+            (place.number, place.seen) = (next, None);
+        }
+        self.stats.lost += u64::from(place.seen.is_none());
+        self.release(pool, now, next);
+        self.next = Some(next + 1);
+        self.forget_passed(next + 1);
+    }
+
+    fn release(&mut self, pool: &mut Pool, now: Instant, number: u64) {
+        let place = &mut self.places[(number % u64::from(WINDOW)) as usize];
+        while place.number == number
+            && let Some(frame) = place.frames.pop(pool)
+        {
+            self.waiting_bytes -= u64::from(pool.truesize(&frame));
+            self.stats.hold_max_ns = self.stats.hold_max_ns.max(now.since(pool.meta(&frame).queued));
+            self.ready.push(pool, frame);
+        }
+    }
+
+    /// The next number that waits goes on, with all before it given up. False where none waits.
+    fn release_next(&mut self, pool: &mut Pool, now: Instant) -> bool {
+        let Some(&next) = self.next.as_ref() else { return false };
+        self.forget_passed(next);
+        if self.waiting.is_empty() {
+            return false;
+        }
+        self.pass(pool, now);
+        true
+    }
+}
+
+/// The number nearest to `next` that is shown as `value`.
+fn expand(next: u64, value: u16) -> u64 {
+    let (modulus, value) = (u64::from(MODULUS), u64::from(value % MODULUS));
+    let ahead = (value + modulus - next % modulus) % modulus;
+    if ahead < modulus / 2 { next + ahead } else { (next + ahead).saturating_sub(modulus) }
+}
+
+#[cfg(test)]
+mod tests;

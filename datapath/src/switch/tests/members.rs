@@ -1,0 +1,131 @@
+//! An uplink of several ports.
+
+use super::*;
+use crate::bond::{BondSettings, MemberState, Mode};
+use crate::program::{Change, ChangeError, Member};
+
+const GBIT: Rate = Rate(Rate::GBIT);
+/// Ports of the members: the uplink's own, and those behind the endpoints'.
+const PORTS: [u32; 3] = [0, 3, 4];
+
+fn uplink(mode: Mode, ports: &[u32]) -> Uplink {
+    let rate = Both { egress: GBIT, ingress: GBIT };
+    let members = ports.iter().map(|&port| Member { port: PortId(port), rate }).collect();
+    let bond = Some(BondSettings { mode, ..BondSettings::default() });
+    Uplink { members, bond, ..Uplink::new(UPLINK, rate) }
+}
+
+/// Two endpoints, and an uplink of these ports.
+fn rig(mode: Mode, ports: &[u32]) -> Rig {
+    Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
+        program.ports = vec![PortFeatures::default(); 6].into();
+        program.uplink = Some(uplink(mode, ports));
+    })
+}
+
+impl Rig {
+    fn set_member(&mut self, member: u8, state: MemberState) {
+        self.switch.set_member_state(&mut self.pool, self.now, MemberId(member), state);
+    }
+
+    fn all_up(mut self) -> Rig {
+        (0..PORTS.len() as u8).for_each(|member| self.set_member(member, MemberState::Distributing));
+        self
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), ChangeError> {
+        self.switch.change(&mut self.pool, self.now, change)
+    }
+}
+
+#[test]
+fn frames_leave_by_the_members_in_turn_and_come_by_any() {
+    let mut rig = rig(Mode::BalanceRr, &PORTS).all_up();
+    let out: Vec<u32> = (0..6).flat_map(|_| rig.send(1, &udp(1, 9)).1).collect();
+    assert_eq!(out, [0, 3, 4, 0, 3, 4]);
+    for port in PORTS {
+        assert_eq!(rig.send(port, &udp(9, 2).vlan(10)), (FORWARDED, vec![2]));
+    }
+    let carried: Vec<_> = rig.switch.members().map(|m| m.counts.traffic).collect();
+    assert!(carried.iter().all(|traffic| (traffic.egress.frames, traffic.ingress.frames) == (2, 1)), "{carried:?}");
+}
+
+#[test]
+fn a_backup_is_neither_sent_to_nor_received_from() {
+    let mut rig = rig(Mode::ActiveBackup, &PORTS).all_up();
+    assert_eq!(rig.send(1, &udp(1, 9)), (FORWARDED, vec![]), "nobody is active yet");
+    assert_eq!(rig.drops(0), [(Reason::MemberFull, 1)]);
+    rig.switch.set_active_member(&mut rig.pool, rig.now, Some(MemberId(1)));
+    assert_eq!(rig.send(1, &udp(1, 9)), (FORWARDED, vec![3]));
+    assert_eq!(rig.send(3, &udp(9, 2).vlan(10)), (FORWARDED, vec![2]));
+    assert_eq!(rig.send(0, &udp(9, 2).vlan(10)), (dropped(Reason::MemberInactive), vec![]));
+}
+
+#[test]
+fn without_a_member_frames_are_dropped_by_their_reason() {
+    let mut rig = rig(Mode::BalanceRr, &PORTS);
+    assert_eq!(rig.send(1, &udp(1, 9)), (FORWARDED, vec![]));
+    assert_eq!(rig.drops(0), [(Reason::PortDown, 1)]);
+    assert_eq!(rig.send(0, &udp(9, 2).vlan(10)), (dropped(Reason::MemberInactive), vec![]));
+}
+
+#[test]
+fn the_links_rate_follows_its_members() {
+    let mut rig = rig(Mode::BalanceRr, &PORTS).all_up();
+    let rate = |rig: &Rig| rig.switch.uplink_rate().expect("there is an uplink").egress;
+    assert_eq!(rate(&rig), Rate(3 * GBIT.0));
+    rig.set_member(1, MemberState::Down);
+    assert_eq!(rate(&rig), Rate(2 * GBIT.0));
+    // What is offered for 10 ms at three times the rate of two members leaves at their rate.
+    let mut left = 0u64;
+    for step in 0..1000 {
+        rig.now = NOW.plus_ns(step * 10_000);
+        for _ in 0..4 {
+            let frame = udp(1, 9).payload(vec![0; 1400]).frame(&mut rig.pool).expect("room");
+            rig.switch.rx(&mut rig.pool, rig.now, PortId(1), frame);
+        }
+        while let Some((port, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+            assert!(port != PortId(3));
+            left += u64::from(rig.pool.meta(&frame).wire_bytes);
+            rig.pool.free(frame);
+        }
+    }
+    let wanted = Rate(2 * GBIT.0).bytes_in(10_000_000);
+    let burst = Rate(2 * GBIT.0).bytes_in(400_000);
+    assert!(left > wanted * 95 / 100 && left <= wanted + burst, "{left} of {wanted} bytes");
+    rig.switch.clear(&mut rig.pool);
+    assert_eq!(rig.pool.in_use(), 0);
+}
+
+#[test]
+fn members_come_and_go_while_frames_pass() {
+    let mut rig = rig(Mode::BalanceRr, &PORTS).all_up();
+    rig.change(Change::Uplink(Some(uplink(Mode::BalanceRr, &[0, 4, 5])))).expect("it fits");
+    let states: Vec<_> = rig.switch.members().map(|m| (m.port.0, m.state)).collect();
+    use MemberState::{Distributing, Down};
+    assert_eq!(states, [(0, Distributing), (4, Distributing), (5, Down)], "who stays keeps its state");
+    assert_eq!(rig.send(3, &udp(9, 2).vlan(10)), (dropped(Reason::Unknown), vec![]), "3 is no member any more");
+    let out: Vec<u32> = (0..4).flat_map(|_| rig.send(1, &udp(1, 9)).1).collect();
+    assert!(out.iter().all(|port| [0, 4].contains(port)) && out.len() == 4, "{out:?}");
+    let rate = Both { egress: GBIT, ingress: GBIT };
+    rig.change(Change::Uplink(Some(Uplink::new(UPLINK, rate)))).expect("it fits");
+    assert_eq!(rig.send(1, &udp(1, 9)), (FORWARDED, vec![0]), "one port, that of the uplink");
+    assert_eq!(rig.send(0, &udp(9, 2).vlan(10)), (FORWARDED, vec![2]));
+    assert!(rig.switch.members().next().is_none());
+}
+
+#[test]
+fn members_that_do_not_fit_are_refused() {
+    let mut rig = rig(Mode::BalanceRr, &[0, 3]);
+    let many: Vec<u32> = (0..17).collect();
+    for (ports, why) in [
+        (vec![], ChangeError::BadMembers(0)),
+        (many, ChangeError::BadMembers(17)),
+        (vec![0, 0], ChangeError::PortInUse(PortId(0))),
+        (vec![0, 1], ChangeError::PortInUse(PortId(1))),
+        (vec![0, 9], ChangeError::UnknownPort(PortId(9))),
+    ] {
+        assert_eq!(rig.change(Change::Uplink(Some(uplink(Mode::BalanceRr, &ports)))), Err(why), "{ports:?}");
+    }
+    assert_eq!(rig.change(Change::Port(PortId(3), None)), Err(ChangeError::PortInUse(PortId(3))));
+}

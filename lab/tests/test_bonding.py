@@ -1,0 +1,47 @@
+"""NetPIPE's file, and what the bonding experiment makes of curves and a pulled cable."""
+
+from __future__ import annotations
+
+from lab import netpipe
+from lab.experiments import bonding
+from lab.experiments.bonding import Curve, Pulled
+from lab.netpipe import Point
+
+FILE = """\
+       1 0.414371   0.00001841
+ 1048576 92.701319   0.08629866
+ 8388608 91.547234   0.69909267
+"""
+
+
+def curve(links: int, mbit: float) -> Curve:
+    return Curve(links, [Point(1 << 20, mbit * 1e6, 0.1), Point(8 << 20, mbit * 1e6, 0.8)])
+
+
+def test_netpipes_mbit_is_a_power_of_two() -> None:
+    points = netpipe.parse(FILE)
+    assert [p.nbytes for p in points] == [1, 1 << 20, 8 << 20]
+    assert points[1].bps == 92.701319 * (1 << 20)
+    assert netpipe.best(points) == points[1].bps
+    assert netpipe.plateau(points) == points[1].bps
+
+
+def test_the_published_figure_is_all_that_two_links_carry() -> None:
+    assert 100 < bonding.PUBLISHED_PERCENT < 100.5
+
+
+def test_a_connection_is_judged_by_both_links() -> None:
+    pulled = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=3, failures=2)
+    good = [curve(1, 90), curve(2, 178)]
+    claims = bonding.claims(good, pulled)
+    assert [c.holds for c in claims] == [True] * 4
+    assert round(claims[0].value or 0, 1) == 98.9
+    assert not bonding.claims([curve(1, 90), curve(2, 170)], pulled)[0].holds
+    broken = Pulled(gap_ms=300.0, broken=1, sent=6000, lost=3, failures=1)
+    assert [c.holds for c in bonding.claims(good, broken)] == [True, False, False, False]
+
+
+def test_tables_name_what_is_not_claimed() -> None:
+    pulled = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=3, failures=2)
+    text = bonding.summary_table([curve(1, 90), curve(2, 178)], {1: 96e6, 2: 190e6}, pulled)
+    assert "not yet" in text and "98.9 % of both" in text

@@ -1,0 +1,165 @@
+//! Carriers of the members of uplinks: a thread for each network namespace that has such, which tells the worker as soon as the kernel says
+//! that a link has changed, and asks for all of them as often as `miimon` says besides.
+
+use crate::privileges::{Duty, confine};
+use crate::recipe::Recipe;
+use crate::worker::{Bell, Order};
+use control::bond::LinkState;
+use control::plan::{Plan, PortKind};
+use ports::carriers::Carriers;
+use ports::netns::Netns;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+/// How long a change is waited for where links are not asked by the clock, until it is looked whether anybody still wants to know.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Members of a namespace: the worker's number of each device, and the interface's name.
+type Links = Vec<(usize, String)>;
+
+/// The watchers of all namespaces.
+#[derive(Default)]
+pub struct Watchers(BTreeMap<Option<String>, Watcher>);
+
+struct Watcher {
+    links: Links,
+    patience: Duration,
+    is_polled: bool,
+    /// The thread ends when this is gone.
+    _wanted: Arc<()>,
+}
+
+impl Watchers {
+    /// Watches the members that `plan` has, whose devices are known by their recipes. Those whose links are watched already are left.
+    /// What cannot be watched is said.
+    pub fn follow<'a>(
+        &mut self,
+        plan: &Plan,
+        devices: impl Iterator<Item = (usize, &'a Recipe)>,
+        tell: impl Fn() -> (SyncSender<Order>, Bell),
+    ) -> Vec<String> {
+        let mut wanted = wanted(plan, devices);
+        self.0.retain(|place, watcher| {
+            let is_same = wanted.get(place).is_some_and(|(links, miimon)| {
+                *links == watcher.links && (patience(*miimon), *miimon > 0) == (watcher.patience, watcher.is_polled)
+            });
+            if is_same {
+                wanted.remove(place);
+            }
+            is_same
+        });
+        let mut complaints = Vec::new();
+        for (place, (links, miimon_ns)) in wanted {
+            match watch(place.as_deref(), &links, miimon_ns, tell()) {
+                Ok(watcher) => drop(self.0.insert(place, watcher)),
+                Err(error) => {
+                    let names: Vec<&str> = links.iter().map(|(_, name)| name.as_str()).collect();
+                    complaints.push(format!("the links of {} are not watched: {error}", names.join(", ")));
+                }
+            }
+        }
+        complaints
+    }
+}
+
+fn patience(miimon_ns: u64) -> Duration {
+    if miimon_ns == 0 { PATIENCE } else { Duration::from_nanos(miimon_ns).min(PATIENCE) }
+}
+
+/// By namespace: the members' devices, and the least `miimon` of their bonds.
+fn wanted<'a>(
+    plan: &Plan,
+    devices: impl Iterator<Item = (usize, &'a Recipe)>,
+) -> BTreeMap<Option<String>, (Links, u64)> {
+    let mut miimon: BTreeMap<(Option<String>, String), u64> = BTreeMap::new();
+    for switch in plan.switches.values() {
+        let (Some(bond), Some(uplink)) = (&switch.bond, &switch.program.uplink) else { continue };
+        for member in &uplink.members {
+            let place = match &switch.ports[member.port.0 as usize].kind {
+                PortKind::Tap(tap) => (tap.netns.clone(), tap.name.clone()),
+                PortKind::Packet(packet) => (packet.netns.clone(), packet.name.clone()),
+                PortKind::Host(_) | PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) => continue,
+            };
+            miimon.insert(place, bond.miimon_ns);
+        }
+    }
+    let mut wanted: BTreeMap<Option<String>, (Links, u64)> = BTreeMap::new();
+    for (device, recipe) in devices {
+        let (netns, name) = match recipe {
+            Recipe::Tap(options) => (&options.netns, &options.name),
+            Recipe::Packet(options, _) => (&options.netns, &options.name),
+            Recipe::Host(_) => continue,
+        };
+        let is_place = |place: &Option<String>| place.as_deref().map(|name| Netns::new(name).path().to_owned());
+        let found = miimon.iter().find(|((place, wanted), _)| {
+            wanted == name && is_place(place) == netns.as_ref().map(|netns| netns.path().to_owned())
+        });
+        let Some(((place, _), &miimon_ns)) = found else { continue };
+        let (links, least) = wanted.entry(place.clone()).or_insert((Vec::new(), miimon_ns));
+        links.push((device, name.clone()));
+        *least = match (*least, miimon_ns) {
+            (0, ns) | (ns, 0) => ns,
+            (one, other) => one.min(other),
+        };
+    }
+    wanted
+}
+
+fn watch(
+    place: Option<&str>,
+    links: &Links,
+    miimon_ns: u64,
+    (inbox, bell): (SyncSender<Order>, Bell),
+) -> io::Result<Watcher> {
+    let carriers = Carriers::open(place.map(Netns::new).as_ref())?;
+    let wanted = Arc::new(());
+    let is_wanted = Arc::downgrade(&wanted);
+    let (links, patience, is_polled) = (links.clone(), patience(miimon_ns), miimon_ns > 0);
+    let mine = links.clone();
+    thread::Builder::new().name("levada-links".to_owned()).spawn(move || {
+        listen(carriers, &mine, patience, is_polled, &is_wanted, |device, link| {
+            let is_there = inbox.send(Order::Link { device, link }).is_ok();
+            bell.ring();
+            is_there
+        });
+    })?;
+    Ok(Watcher { links, patience, is_polled, _wanted: wanted })
+}
+
+/// Tells of each link once, and then of each change.
+fn listen(
+    mut carriers: Carriers,
+    links: &Links,
+    patience: Duration,
+    is_polled: bool,
+    is_wanted: &Weak<()>,
+    tell: impl Fn(usize, LinkState) -> bool,
+) {
+    if confine(Duty::Looking).is_err() {
+        return;
+    }
+    let mut told: BTreeMap<usize, bool> = BTreeMap::new();
+    let mut is_due = true;
+    while is_wanted.strong_count() > 0 {
+        for (device, name) in links.iter().filter(|_| is_due) {
+            let Ok(is_up) = carriers.has_carrier(name) else { continue };
+            if told.insert(*device, is_up) != Some(is_up)
+                && !tell(*device, LinkState { is_up, mbit: 0, is_full_duplex: true })
+            {
+                return;
+            }
+        }
+        is_due = match carriers.wait(patience) {
+            Ok(has_changed) => has_changed || is_polled,
+            // The namespace is gone, and all its links with it.
+            Err(_) => {
+                links.iter().all(|(device, _)| tell(*device, LinkState::default()));
+                return;
+            }
+        };
+    }
+}

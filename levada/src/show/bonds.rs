@@ -1,0 +1,65 @@
+//! `levada show bonds`: the members of uplinks.
+
+use super::{bytes, columns};
+use crate::report::Report;
+use crate::report::bond::BondReport;
+use control::units::show_rate;
+use datapath::units::Rate;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A line for the switch that has it.
+pub fn summary(bond: &BondReport) -> String {
+    let sending = bond.members.iter().filter(|member| member.state == "distributing").count();
+    let active = bond.active.as_ref().map_or_else(String::new, |active| format!(", {active} active"));
+    format!("bond    {}, {sending} of {} members may send{active}", bond.mode, bond.members.len())
+}
+
+/// All bonds, as text.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    for (switch, bond) in bonds(report) {
+        let _ = writeln!(out, "{switch}/uplink  {}", bond.mode);
+        let rates = [bond.rate_bps, bond.configured_bps].map(|bps| show_rate(Rate(bps)));
+        let _ = writeln!(out, "  carries {} of {}", rates[0], rates[1]);
+        if let Some(policy) = &bond.xmit_hash_policy {
+            let _ = writeln!(out, "  xmit_hash_policy {policy}");
+        }
+        if bond.mode == "active-backup" {
+            let _ = writeln!(out, "  active {}", bond.active.as_deref().unwrap_or("none"));
+        }
+        let BondReport { miimon_ms, updelay_ms, downdelay_ms, .. } = bond;
+        let _ = writeln!(out, "  miimon {miimon_ms} ms, updelay {updelay_ms} ms, downdelay {downdelay_ms} ms");
+        let head = ["  member", "port", "state", "rate", "failures", "sent", "received", "waits", "full"];
+        let mut rows = vec![head.map(str::to_owned)];
+        for member in &bond.members {
+            rows.push([
+                format!("  {}", member.name),
+                member.port.clone(),
+                if member.device == "up" { member.state.clone() } else { format!("{} (no device)", member.state) },
+                show_rate(Rate(member.rate_bps)),
+                member.failures.to_string(),
+                bytes(member.sent.wire_bytes),
+                bytes(member.received.wire_bytes),
+                bytes(member.waiting_bytes),
+                member.full.to_string(),
+            ]);
+        }
+        out += &columns(&rows);
+    }
+    if out.is_empty() { "no uplink has several ports\n".to_owned() } else { out }
+}
+
+/// The same as JSON: a list under `bonds`, each with the name of its switch.
+pub fn json(report: &Report) -> Value {
+    let all = bonds(report).map(|(switch, bond)| {
+        let mut value = json!(bond);
+        value["switch"] = switch.into();
+        value
+    });
+    json!({"version": report.version, "bonds": all.collect::<Vec<_>>()})
+}
+
+fn bonds(report: &Report) -> impl Iterator<Item = (&str, &BondReport)> {
+    report.switches.iter().filter_map(|switch| Some((switch.name.as_str(), switch.uplink.as_ref()?.bond.as_ref()?)))
+}

@@ -1,0 +1,194 @@
+//! The policies of the worker's bonds: what links do comes in, which members carry frames goes out to the switch.
+//!
+//! A policy is asked only when a link has changed or its time has come. After a failover, what is behind the bond is announced over the
+//! member that is active now, some frames a round.
+
+use super::{Chore, Way, Worker};
+use crate::announce;
+use control::bond::{Command, LinkState, Policy, Settings};
+use datapath::bond::{MemberId, MemberState};
+use datapath::program::{Attachment, EndpointId, PortId};
+use datapath::units::Instant;
+
+/// Announcements in a round: some 20 us of the worker's time.
+const ANNOUNCED: usize = 16;
+/// Between one notice and the next, in nanoseconds: Linux's `peer_notif_delay` is `miimon` where nothing is said, whose default this is.
+const NOTICE_NS: u64 = control::bond::DEFAULT_MIIMON_NS;
+
+/// What a bond is to be.
+pub struct BondPost {
+    /// Its policy.
+    pub settings: Settings,
+    /// How often addresses are announced after a failover.
+    pub notices: u32,
+}
+
+/// A bond at its switch.
+pub struct Bonded {
+    policy: Policy,
+    /// By member: its port, its link as it was last told, and whether its device is open.
+    members: Vec<Member>,
+    notices: u32,
+    notice: Option<Notice>,
+}
+
+#[derive(Clone, Copy)]
+struct Member {
+    port: PortId,
+    link: LinkState,
+    is_open: bool,
+}
+
+impl Member {
+    fn link(&self) -> LinkState {
+        LinkState { is_up: self.link.is_up && self.is_open, ..self.link }
+    }
+}
+
+/// Notices that are yet to be given.
+#[derive(Clone, Copy)]
+struct Notice {
+    left: u32,
+    next: Instant,
+    /// The endpoint that is announced next.
+    at: u32,
+}
+
+impl Bonded {
+    /// When it is to be looked at, if no link changes before.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let policy = self.policy.poll_timeout();
+        let notice = self.notice.map(|notice| notice.next);
+        policy.into_iter().chain(notice).min()
+    }
+
+    fn place(&self, port: PortId) -> Option<usize> {
+        self.members.iter().position(|member| member.port == port)
+    }
+}
+
+impl Worker {
+    /// Gives a switch's bond its policy, or another, or takes it away. What is known of links stays known.
+    pub(super) fn bond(&mut self, index: usize, post: Option<Box<BondPost>>) {
+        let now = self.outside.now;
+        let Some(unit) = self.units.get_mut(index) else { return };
+        let before = unit.bond.take();
+        let Some(post) = post else { return };
+        let views: Vec<_> = unit.switch.members().collect();
+        let states: Vec<MemberState> = views.iter().map(|view| view.state).collect();
+        let active = views.iter().position(|view| view.is_active).map(|n| MemberId(n as u8));
+        let mut policy = Policy::new(post.settings, &states, active);
+        let mut members = Vec::new();
+        for (n, view) in views.iter().enumerate() {
+            let known = before.as_ref().and_then(|before| Some(before.members[before.place(view.port)?]));
+            let is_open = match unit.ways.get(view.port.0 as usize).copied().flatten() {
+                Some(Way::Device(device)) => self.outside.devices.get(device).is_some_and(|d| d.port.is_some()),
+                // A link of this daemon has no carrier to lose.
+                Some(Way::Link(..)) => true,
+                None => false,
+            };
+            // Until somebody says otherwise, which takes a millisecond: so a restart loses nothing.
+            let unknown = LinkState { is_up: true, mbit: 0, is_full_duplex: true };
+            let member = Member { port: view.port, link: known.map_or(unknown, |known| known.link), is_open };
+            policy.set_link(now, MemberId(n as u8), member.link());
+            members.push(member);
+        }
+        let notice = before.and_then(|before| before.notice);
+        unit.bond = Some(Box::new(Bonded { policy, members, notices: post.notices, notice }));
+    }
+
+    /// The link of a device is so now.
+    pub(super) fn hear_of_link(&mut self, device: usize, link: LinkState) {
+        self.change_member(device, |member| member.link = link);
+    }
+
+    /// A device is open now, or is not.
+    pub(super) fn open_member(&mut self, device: usize, is_open: bool) {
+        self.change_member(device, |member| member.is_open = is_open);
+    }
+
+    fn change_member(&mut self, device: usize, change: impl FnOnce(&mut Member)) {
+        let now = self.outside.now;
+        let Some(device) = self.outside.devices.get(device) else { return };
+        let Some(unit) = self.units.get_mut(device.switch) else { return };
+        let Some(bond) = &mut unit.bond else { return };
+        let Some(place) = bond.place(device.id) else { return };
+        change(&mut bond.members[place]);
+        bond.policy.set_link(now, MemberId(place as u8), bond.members[place].link());
+    }
+
+    /// Lets policies do what is due.
+    pub(super) fn run_bonds(&mut self) {
+        for index in 0..self.units.len() {
+            let now = self.outside.now;
+            let is_due = self.units[index].bond.as_ref().and_then(|bond| bond.due()).is_some_and(|due| due <= now);
+            if is_due {
+                self.run_bond(index, now);
+                self.announce_behind(index, now);
+            }
+        }
+    }
+
+    fn run_bond(&mut self, index: usize, now: Instant) {
+        let mut told = Vec::new();
+        let unit = &mut self.units[index];
+        let Some(bond) = &mut unit.bond else { return };
+        while let Some(command) = bond.policy.poll(now) {
+            unit.touched = true;
+            match command {
+                Command::State(member, state) => {
+                    unit.switch.set_member_state(&mut self.pool, now, member, state);
+                }
+                Command::Active(member) => unit.switch.set_active_member(&mut self.pool, now, member),
+                Command::Notify(_) => {
+                    bond.notice = (bond.notices > 0).then_some(Notice { left: bond.notices, next: now, at: 0 });
+                }
+            }
+            told.push(command);
+        }
+        for command in told {
+            // A full queue of chores has enough to log.
+            let _ = self.chores.try_send(Chore::Bond { switch: index, command });
+        }
+    }
+
+    /// Announces some of the addresses behind a bond, as if their owners did: reverse ARP from the endpoint's own port.
+    fn announce_behind(&mut self, index: usize, now: Instant) {
+        let unit = &mut self.units[index];
+        let Some(notice) = unit.bond.as_mut().and_then(|bond| bond.notice.as_mut()) else { return };
+        if notice.next > now {
+            return;
+        }
+        let mut said = 0;
+        let all = unit.switch.program().endpoints.len() as u32;
+        while notice.at < all && said < ANNOUNCED {
+            let faces = faces(unit.switch.program(), EndpointId(notice.at));
+            notice.at += 1;
+            for (port, mac) in faces {
+                said += 1;
+                if let Some(frame) = self.pool.alloc_from(&announce::frame(mac)) {
+                    unit.switch.rx(&mut self.pool, now, port, frame);
+                    unit.touched = true;
+                }
+            }
+        }
+        if notice.at == all {
+            (notice.left, notice.at, notice.next) = (notice.left - 1, 0, now.plus_ns(NOTICE_NS));
+        }
+        if notice.left == 0
+            && let Some(bond) = &mut unit.bond
+        {
+            bond.notice = None;
+        }
+    }
+}
+
+/// The declared addresses of an endpoint that is reached over the uplink, with its port.
+fn faces(program: &datapath::program::Program, id: EndpointId) -> Vec<(PortId, datapath::wire::Mac)> {
+    let Some(endpoint) = program.endpoints.get(id.0).filter(|endpoint| !endpoint.trunk) else { return Vec::new() };
+    let attachment = program.tenants.get(endpoint.tenant.0).map(|tenant| tenant.attachment);
+    if matches!(attachment, None | Some(Attachment::Isolated | Attachment::Vxlan(_))) {
+        return Vec::new();
+    }
+    endpoint.identity.macs.iter().map(|&mac| (endpoint.port, mac)).collect()
+}
