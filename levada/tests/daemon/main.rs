@@ -24,7 +24,6 @@ mod terminal;
 mod testbed;
 mod traffic;
 mod tunnels;
-mod vcc;
 mod vde;
 mod vhost;
 mod watching;
