@@ -65,7 +65,7 @@ pub enum Command {
     ///
     /// KEY= gives a key its default again. Only the keys that are named change; traffic goes on.
     Set(Edit),
-    /// Tell a running daemon the load average of a service's backend
+    /// Tell a running daemon the load average of a backend
     ///
     /// It is what the policies `loadavg` and `loadavg-corrected` go by: levada load s1/red/web/red2
     /// 0.53

@@ -138,7 +138,7 @@ fn what_is_wrong_gets_its_status() {
         assert!(answer[9..].starts_with("400") && answer.contains(what), "{body}: {answer}");
     }
     for (body, status, what) in [
-        ("", "400", "not what is taken here"),
+        ("", "400", "the body is not valid"),
         ("{\"actions\": [], \"x\": 1}", "400", "unknown field"),
         ("{\"actions\": [], \"revision\": 7}", "409", "revision 1"),
         (add, "422", "it is there already"),
