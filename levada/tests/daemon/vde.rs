@@ -294,7 +294,7 @@ fn what_a_group_member_leaves_in_a_directory_costs_its_ports_only() {
         let mut daemon = start(&bed, &text);
         let log = daemon.log();
         let name = file.file_name().unwrap().to_str().unwrap();
-        let said = log.contains(&socket(&bed)) && log.contains(&format!("{name} is no socket; remove that"));
+        let said = log.contains(&socket(&bed)) && log.contains(&format!("{name} is not a socket; remove it"));
         assert!(said, "{log}");
         let _echo = bed.echo("y", y);
         assert_eq!(bed.ask("x", y, 5), 5, "the other tenant has all that it had");

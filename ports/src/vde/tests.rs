@@ -311,7 +311,7 @@ fn what_is_no_vde_directory_is_not_touched() {
     fs::write(path.join("letter"), "dear").unwrap();
     let before = fs::metadata(&path).unwrap().mode();
     let error = Directory::open(&scratch.options()).unwrap_err();
-    assert!(error.to_string().contains("letter is no socket"), "{error}");
+    assert!(error.to_string().contains("letter is not a socket"), "{error}");
     assert_eq!(fs::metadata(&path).unwrap().mode(), before);
     let options = DirectoryOptions { group: Some("no-such-group".to_owned()), ..scratch.options() };
     fs::remove_file(path.join("letter")).unwrap();
