@@ -187,8 +187,8 @@ mod tests {
             let flight = connection.window;
             round(&mut connection, &policy, flight, flight / 10);
         }
-        let alpha = f64::from(connection.alpha) / 65536.0;
-        assert!((alpha - 0.1).abs() < 0.01, "{alpha}");
+        let thousandths = u64::from(connection.alpha) * 1000 / 65_536;
+        assert!((91..=109).contains(&thousandths), "{thousandths}");
     }
 
     #[test]
