@@ -143,7 +143,7 @@ impl Switch {
             fdb: Fdb::new(program.fdb_age_ns, seed),
             owners: Owners::new(program.fdb_age_ns, seed),
             tunnels: Tunnels::new(seed),
-            pairs: Pairs::new(),
+            pairs: Pairs::new(seed),
             egress: Scheduler::new(&empty, Direction::Egress, seed),
             arrivals: Arrivals::new(seed),
             ingress: Scheduler::new(&empty, Direction::Ingress, seed),

@@ -5,6 +5,7 @@
 //! The promise is the fluid model of guarantee, limit and weight at two levels; `SPECIFICATION.md` states how near to it each order is.
 
 pub mod ahead;
+pub(crate) mod flows;
 pub mod lane;
 pub mod level;
 pub mod limits;

@@ -11,6 +11,7 @@ pub mod fig5;
 pub mod fsvde;
 pub mod isolation;
 pub mod measure;
+pub mod own_traffic;
 pub mod queue_size;
 pub mod scale;
 pub mod sizes;
@@ -61,6 +62,7 @@ pub const ALL: &[Scenario] = &[
     convergence::SCENARIO,
     fig5::SCENARIO,
     faults::SCENARIO,
+    own_traffic::SCENARIO,
     queue_size::SCENARIO,
     scale::SCENARIO,
     attacks::SCENARIO,
