@@ -458,7 +458,8 @@ impl Pairs {
         }
         let flows = (&mut self.flows, pair.longest, 0);
         pair.lane.enqueue(pool, now, frame, flows, &mut self.losses).map_err(named)?;
-        sender.memory += pair.lane.truesize() - before;
+        // A flow that had much may have lost more than came.
+        sender.memory = sender.memory + pair.lane.truesize() - before;
         if pair.state == State::Idle {
             pair.begin(now);
             self.queued += 1;

@@ -401,7 +401,8 @@ impl Lane {
 
     /// It could not take everything at `now`.
     fn fills(&mut self, now: Instant) {
-        if self.full_since == 0 {
+        // Where several flows wait, one that does not react is no reason to read nothing of the others.
+        if self.full_since == 0 && self.spread == NONE {
             self.full_since = ticks(now).max(1);
         }
     }

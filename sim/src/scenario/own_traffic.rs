@@ -29,6 +29,8 @@ const RATE: Rate = Rate(Rate::GBIT);
 /// What the endpoint may send and receive.
 const LIMIT: Rate = Rate(660_000_000);
 const CONNECTIONS: [usize; 3] = [1, 10, 100];
+/// Of the network, so that its queue is not the one that fills.
+const NETWORK: Rate = Rate(10 * Rate::GBIT);
 /// Between two pings.
 const PING_NS: u64 = 2_000_000;
 /// A request, and the pause behind its answer.
@@ -53,7 +55,7 @@ struct Outcome {
 fn run(options: &Options) -> Result<Table, Violation> {
     let mut table = Table {
         config: vec![
-            ("link", format!("{RATE}, round trip 100 us, cubic, offloaded frames")),
+            ("link", format!("{RATE} in a network of {NETWORK}, round trip 100 us, cubic, offloaded frames")),
             ("endpoint", format!("at most {LIMIT}, in each direction")),
             ("requests", format!("a connection of {REQUEST_BYTES} bytes, the next one 5 ms after it")),
         ],
@@ -115,7 +117,7 @@ fn cell(
 ) -> Result<Outcome, Violation> {
     let share = both(Share { limit: LIMIT, ..Share::default() });
     let tenant = TenantSpec { share: both(Share::default()), endpoints: vec![share] };
-    let site = Site { rate: RATE, tenants: vec![tenant], ..Site::default() };
+    let site = Site { rate: RATE, link_rate: Some(NETWORK), tenants: vec![tenant], ..Site::default() };
     let mut topology = site.topology();
     for endpoint in topology.switches.iter_mut().flat_map(|program| program.endpoints.values_mut()) {
         endpoint.aqm = aqm;

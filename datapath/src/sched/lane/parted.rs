@@ -52,7 +52,7 @@ impl Lane {
         let rest = self.fifo.chain_mut().split_off(pool, ahead);
         let wire_bytes = self.fifo.wire_bytes() as u32 - before;
         match flows.spread(rest, wire_bytes, self.flow, self.codel.clone(), quantum) {
-            Some(spread) => self.spread = spread,
+            Some(spread) => (self.spread, self.full_since) = (spread, 0),
             None => self.fifo.chain_mut().append(pool, rest),
         }
     }
