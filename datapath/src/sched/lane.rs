@@ -244,7 +244,8 @@ impl Lane {
         class: Class,
         segments: impl FnOnce() -> u32,
     ) -> Admission {
-        let times = if class == Class::Small { MEMORY_SMALL } else { MEMORY_LONG };
+        // Beside a flow of long frames, what a flow of short ones may have is not used up by those.
+        let times = if class == Class::Small && self.spread == NONE { MEMORY_SMALL } else { MEMORY_LONG };
         let (wire, memory) = (u64::from(wire), u64::from(class.bytes()));
         let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
         if self.fifo.truesize() + memory > times * bound.max(memory) || used >= bound {
