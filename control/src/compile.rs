@@ -10,7 +10,7 @@ use crate::config::{
     Switch, Tenant,
 };
 use crate::names::Locator;
-use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan};
+use crate::plan::{HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan, VhostPlan};
 use datapath::aqm::Discipline;
 use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
@@ -207,6 +207,7 @@ fn tenant(tenant: &Tenant) -> program::Tenant {
         outside: tenant.outside.clone(),
         share: Both { egress: share(Direction::Egress), ingress: share(Direction::Ingress) },
         flood_rate: tenant.flood_rate.unwrap_or_else(|| default_flood_rate(tenant)),
+        vcc: tenant.vcc,
     }
 }
 
@@ -241,7 +242,9 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
 /// The discipline of an endpoint's queues: its own, its tenant's, or that of the uplink where its frames go there.
 fn discipline(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint) -> Option<Discipline> {
     let uplink = switch.uplink.as_ref().filter(|_| tenant.attachment != Attachment::Isolated);
-    let aqm = endpoint.aqm.or(tenant.aqm).or(uplink.and_then(|uplink| uplink.aqm));
+    // Where the switch speaks ECN for guests, a queue that marks tells them most.
+    let default = tenant.vcc.mode.translates().then_some(Discipline::Auto);
+    let aqm = endpoint.aqm.or(tenant.aqm).or(uplink.and_then(|uplink| uplink.aqm)).or(default);
     // CoDel is what a lane does by itself.
     aqm.filter(|&aqm| aqm != Discipline::Codel)
 }
@@ -343,9 +346,19 @@ impl<'a> Ports<'a> {
                 group: self.groups.get(directory.as_str()).map(|&group| group.clone()),
                 mtu: device.mtu,
             }),
+            Locator::VhostUser(socket) => PortKind::VhostUser(VhostPlan {
+                socket: socket.clone(),
+                listen: device.listen,
+                group: device.group.clone(),
+                queues: device.queues,
+                offload: device.offload,
+                sealed: device.sealed,
+                mtu: device.mtu,
+            }),
         };
-        // A datagram to a VDE client is one whole frame.
-        let offload = if matches!(kind, PortKind::Vde(_)) { OffloadSupport::NONE } else { OffloadSupport::ALL };
+        // A datagram to a VDE client is one whole frame; what a guest takes is known when its driver has said it.
+        let is_plain = matches!(kind, PortKind::Vde(_) | PortKind::VhostUser(_));
+        let offload = if is_plain { OffloadSupport::NONE } else { OffloadSupport::ALL };
         self.plans.set(id.0, Some(PortPlan { locator, kind }));
         self.features.set(id.0, Some(PortFeatures { offload, max_frame: device.mtu + ETHERNET_HEADER }));
     }

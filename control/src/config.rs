@@ -10,6 +10,7 @@ use datapath::aqm::Discipline;
 use datapath::guard::Identity;
 use datapath::program::{Attachment, IngressMode, OrderKind, Outside};
 use datapath::units::{Both, Rate};
+use datapath::vcc::Service;
 use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
@@ -172,8 +173,16 @@ pub struct Device {
     pub hub: bool,
     /// Of a VDE directory: the permission bits of its control socket.
     pub mode: Option<u32>,
-    /// Of a VDE directory: its group.
+    /// Of a VDE directory, or of the socket that is made for a virtual machine: its group.
     pub group: Option<String>,
+    /// Of a virtual machine: the pairs of rings that it is offered.
+    pub queues: u32,
+    /// Of a virtual machine: whether the switch makes the socket, and the machine connects to it.
+    pub listen: bool,
+    /// Of a virtual machine: whether it is offered segmentation and checksums.
+    pub offload: bool,
+    /// Of a virtual machine: whether its memory must be a file that cannot be cut short.
+    pub sealed: bool,
 }
 
 impl Default for Device {
@@ -190,6 +199,10 @@ impl Default for Device {
             hub: false,
             mode: None,
             group: None,
+            queues: 1,
+            listen: false,
+            offload: true,
+            sealed: true,
         }
     }
 }
@@ -220,6 +233,8 @@ pub struct Tenant {
     pub aqm: Option<Discipline>,
     /// Copies of what its endpoints flood together; `None` for the default.
     pub flood_rate: Option<Rate>,
+    /// What the switch does for the TCP of its endpoints.
+    pub vcc: Service,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
 }

@@ -41,6 +41,10 @@ pub const MAX_NAME: usize = agent::message::MAX_NAME;
 pub const MAX_VDE_DIRECTORY: usize = 107 - 15;
 /// Largest plug number of a VDE directory: vde_switch's own sockets are named with three digits, and few have more.
 pub const MAX_VDE_PLUG: u32 = 9999;
+/// The longest path of a Unix socket, in bytes (unix(7)).
+pub const MAX_SOCKET: usize = 107;
+/// Pairs of rings that a machine's port may have: `queues`.
+pub const MAX_QUEUES: u32 = 8;
 
 /// How `order` is written.
 pub const ORDERS: [(&str, OrderKind); 4] = [
@@ -116,6 +120,8 @@ pub enum Locator {
     Link(String, Side),
     /// `vde://DIR[N]`: a plug of a VDE control directory, as libvdeplug writes it. `vde://DIR` is plug 1.
     Vde(String, u32),
+    /// `vhost-user://SOCKET`: the socket of a virtual machine's network card.
+    VhostUser(String),
 }
 
 /// How configurations call an end of a link.
@@ -136,14 +142,14 @@ impl fmt::Display for Locator {
             Locator::Link(name, end) => write!(f, "link://{name}/{}", side(*end)),
             Locator::Vde(directory, FIRST_VDE_PLUG) => write!(f, "vde://{directory}"),
             Locator::Vde(directory, plug) => write!(f, "vde://{directory}[{plug}]"),
+            Locator::VhostUser(socket) => write!(f, "vhost-user://{socket}"),
         }
     }
 }
 
 /// Reads a locator.
 pub fn locator(text: &str) -> Result<Locator, Wrong> {
-    const KINDS: &str =
-        "a port is \"tap://NAME\", \"packet://NAME\", \"host://NAME\", \"link://NAME/a\" (or /b) or \"vde:///DIR\"";
+    const KINDS: &str = "a port is \"tap://NAME\", \"packet://NAME\", \"host://NAME\", \"link://NAME/a\" (or /b), \"vde:///DIR\" or \"vhost-user:///SOCKET\"";
     let Some((kind, rest)) = text.split_once("://") else {
         return Err(Wrong::new(format!("\"{text}\" is not a port"), KINDS));
     };
@@ -160,6 +166,7 @@ pub fn locator(text: &str) -> Result<Locator, Wrong> {
             )),
         },
         "vde" => vde_plug(rest),
+        "vhost-user" => vhost_socket(rest),
         _ => Err(Wrong::new(format!("unknown kind of port \"{kind}\""), KINDS)),
     }
 }
@@ -173,9 +180,7 @@ fn vde_plug(text: &str) -> Result<Locator, Wrong> {
         Some((directory, number)) => (directory, vde_number(number)?),
         None => (text, FIRST_VDE_PLUG),
     };
-    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-    let good = |c: char| c.is_ascii_graphic() && !matches!(c, '[' | ']' | '"' | '\\');
-    if !directory.strip_prefix('/').is_some_and(|path| path.split('/').all(plain)) || !directory.chars().all(good) {
+    if !is_plain_path(directory) {
         return Err(Wrong::new(
             format!("\"{directory}\" cannot be a VDE directory"),
             "write an absolute path without \"..\", space or bracket, such as \"vde:///run/vde/red\" or \"vde:///run/vde/red[2]\"",
@@ -188,6 +193,30 @@ fn vde_plug(text: &str) -> Result<Locator, Wrong> {
         ));
     }
     Ok(Locator::Vde(directory.to_owned(), plug))
+}
+
+/// The socket, absolute and plain as a directory of VDE.
+fn vhost_socket(text: &str) -> Result<Locator, Wrong> {
+    if !is_plain_path(text) {
+        return Err(Wrong::new(
+            format!("\"{text}\" cannot be the socket of a virtual machine"),
+            "write an absolute path without \"..\", space or bracket, such as \"vhost-user:///run/vm/vm1.sock\"",
+        ));
+    }
+    if text.len() > MAX_SOCKET {
+        return Err(Wrong::new(
+            format!("the socket \"{text}\" has {} characters", text.len()),
+            format!("Linux takes at most {MAX_SOCKET}"),
+        ));
+    }
+    Ok(Locator::VhostUser(text.to_owned()))
+}
+
+/// Whether a path is absolute and has one way to be written.
+fn is_plain_path(path: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    let good = |c: char| c.is_ascii_graphic() && !matches!(c, '[' | ']' | '"' | '\\');
+    path.strip_prefix('/').is_some_and(|path| path.split('/').all(plain)) && path.chars().all(good)
 }
 
 fn vde_number(text: &str) -> Result<u32, Wrong> {
@@ -334,6 +363,7 @@ mod tests {
             "link://a.b-c/b",
             "vde:///run/vde/red",
             "vde:///r[2]",
+            "vhost-user:///run/vm/vm1.sock",
         ] {
             assert_eq!(locator(text).unwrap().to_string(), text);
         }
@@ -341,7 +371,15 @@ mod tests {
             assert!(locator(text).is_err(), "{text}");
             assert!(locator(&text.replace("tap", "packet")).is_err(), "{text}");
         }
-        for text in ["link://fabric", "link://fabric/c", "link:///a", "vde://x", "link://a/b/a"] {
+        for text in [
+            "link://fabric",
+            "link://fabric/c",
+            "link:///a",
+            "vde://x",
+            "vhost-user://x",
+            "vhost-user:///a/../b",
+            "link://a/b/a",
+        ] {
             assert!(locator(text).is_err(), "{text}");
         }
     }

@@ -192,6 +192,27 @@ pub enum PortKind {
     },
     /// A plug of a VDE directory.
     Vde(VdePlan),
+    /// The network card of a virtual machine.
+    VhostUser(VhostPlan),
+}
+
+/// The network card of a virtual machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VhostPlan {
+    /// The socket, absolute.
+    pub socket: String,
+    /// Whether the socket is made here; else the machine's process makes it.
+    pub listen: bool,
+    /// Group of a socket that is made here; `None` for its owner only.
+    pub group: Option<String>,
+    /// Pairs of rings that are offered.
+    pub queues: u32,
+    /// Whether segmentation and checksums are offered.
+    pub offload: bool,
+    /// Whether memory that could be cut short is refused.
+    pub sealed: bool,
+    /// Longest packet in bytes.
+    pub mtu: u32,
 }
 
 /// A plug of a VDE directory.

@@ -14,6 +14,7 @@ use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Outside;
 use datapath::units::Rate;
+use datapath::vcc::{Mode, Service};
 use std::net::IpAddr;
 use table::{Reader, Table};
 use toml::de::DeTable;
@@ -156,6 +157,10 @@ fn device(r: &mut Reader, t: &mut Table<'_>, such_as: &str) -> Device {
         hub: r.get(t, "hub", values::flag).unwrap_or(default.hub),
         mode: r.get(t, "mode", values::mode),
         group: r.get(t, "group", values::group),
+        queues: r.get(t, "queues", values::queues).unwrap_or(default.queues),
+        listen: r.get(t, "listen", values::flag).unwrap_or(default.listen),
+        offload: r.get(t, "offload", values::flag).unwrap_or(default.offload),
+        sealed: r.get(t, "sealed", values::flag).unwrap_or(default.sealed),
     }
 }
 
@@ -185,10 +190,25 @@ fn tenant(r: &mut Reader, mut t: Table<'_>) -> Tenant {
         knobs: knobs(r, &mut t),
         aqm: aqm::aqm(r, &mut t),
         flood_rate: r.get(&mut t, "flood_rate", values::rate),
+        vcc: vcc(r, &mut t),
         endpoints: r.tables(&mut t, "endpoint").into_iter().map(|u| endpoint(r, u)).collect(),
     };
     r.close(t);
     tenant
+}
+
+fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Service {
+    let mode = r.get(t, "vcc", values::vcc).unwrap_or_default();
+    let polices = r.get(t, "police", values::flag).unwrap_or(false);
+    if polices && !matches!(mode, Mode::Echo | Mode::Dctcp) {
+        let problem = Problem::error(
+            t.place.key("police"),
+            format!("there is no window to hold guests to with `vcc = \"{}\"`", mode.name()),
+            "set `vcc` to \"echo\" or \"dctcp\", or remove `police`",
+        );
+        r.problems.extend(problem.located(&r.locations, &r.hidden));
+    }
+    Service { mode, polices }
 }
 
 fn outside(r: &mut Reader, t: &mut Table<'_>) -> Outside {

@@ -5,8 +5,9 @@
 
 use crate::action::Kind;
 use crate::config::{MAX_MTU, MAX_WEIGHT, MIN_MTU};
-use crate::names::{AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, ORDERS, RED_PRESETS};
+use crate::names::{AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, MAX_QUEUES, ORDERS, RED_PRESETS};
 use agent::settings::MOST_SAMPLES;
+use datapath::vcc::Mode;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use serde_json::{Map, Value, json};
 
@@ -30,6 +31,8 @@ enum Form {
     RedPreset,
     /// The names of [`AT`].
     At,
+    /// The names of [`Mode::ALL`].
+    Vcc,
     /// A table of these keys.
     Table(&'static [Key]),
     /// A list of tables of these keys.
@@ -50,7 +53,7 @@ const RATE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(bit/s|kbit/s|Mbit/s|Gbit/s)\s*$";
 const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB)\s*$";
 const TIME: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|ms|s)\s*$";
 const PERCENT: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
-const PORT: &str = r"^[a-z]+://.+$";
+const PORT: &str = r"^[a-z-]+://.+$";
 const MAC: &str = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$";
 const MAC_OR_IP: &str = "^(([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}|[0-9A-Fa-f:.]+)$";
 const IP: &str = r"^[0-9A-Fa-f:.]+(/[0-9]+)?$";
@@ -69,9 +72,9 @@ const SOCKET: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
 type Key = (&'static str, Form, bool, &'static str);
 
 const DAEMON: &[Key] = &[
-    ("spin", Form::Flag, false, "never sleep: lower latency for one whole core"),
+    ("spin", Form::Flag, false, "the worker never sleeps: lower latency, at the cost of one whole core"),
     ("memory", Form::Text(SIZE), false, "bound of the memory for frames"),
-    ("socket_group", Form::Text(ANY), false, "group whose members may look at everything through the control socket"),
+    ("socket_group", Form::Text(ANY), false, "group whose members may read everything through the control socket"),
 ];
 const SWITCH: &[Key] = &[
     ("order", Form::Order, false, "in which order queues share the uplink"),
@@ -82,25 +85,39 @@ const SWITCH: &[Key] = &[
         "shortcut",
         Form::Flag,
         false,
-        "the kernel takes frames between packet:// endpoints past the switch where nothing holds them back",
+        "the kernel moves frames between packet:// endpoints past the switch where no rule needs the switch",
     ),
 ];
 const DEVICE: &[Key] = &[
-    ("port", Form::Text(PORT), true, "where it is"),
+    ("port", Form::Text(PORT), true, "its locator, such as tap://red1"),
     ("netns", Form::Text(ANY), false, "network namespace of the device: a name below /run/netns or a path"),
     ("address", Form::Texts(ADDRESS), false, "addresses given to the device"),
     ("mtu", Form::Number(MIN_MTU, MAX_MTU), false, "longest packet in bytes"),
     ("ring", Form::Number(1, 1_000_000), false, "frames that the device's ring holds"),
-    ("ipv6", Form::Flag, false, "whether the device may speak IPv6"),
-    ("persistent", Form::Flag, false, "the device survives the daemon and is taken up again"),
-    ("hub", Form::Flag, false, "a VDE plug whose clients share the endpoint and hear each other"),
-    ("mode", Form::Text(MODE), false, "permissions of the VDE directory's control socket: who may plug in"),
-    ("group", Form::Text(ANY), false, "group of the VDE directory, by name or number"),
+    ("ipv6", Form::Flag, false, "whether the device may use IPv6"),
+    ("persistent", Form::Flag, false, "the device survives the daemon, and the next one uses it again"),
+    ("hub", Form::Flag, false, "a VDE plug whose clients share the endpoint and receive each other's frames"),
+    (
+        "mode",
+        Form::Text(MODE),
+        false,
+        "permissions of the VDE directory's control socket, which decide which users may connect",
+    ),
+    (
+        "group",
+        Form::Text(ANY),
+        false,
+        "group of the VDE directory, or of the socket made for a virtual machine, by name or number",
+    ),
+    ("queues", Form::Number(1, MAX_QUEUES), false, "pairs of rings offered to a virtual machine"),
+    ("listen", Form::Flag, false, "the switch makes a virtual machine's socket, and QEMU connects to it"),
+    ("offload", Form::Flag, false, "segmentation and checksum offloads are offered to a virtual machine"),
+    ("sealed", Form::Flag, false, "a virtual machine's memory must be a sealed file, which cannot shrink"),
 ];
 const UPLINK: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
     ("rate", Form::BothText(RATE), true, "what it carries"),
-    ("burst", Form::Text(TIME), false, "what it may be sent at once where the daemon was late, as time at its rate"),
+    ("burst", Form::Text(TIME), false, "most that is sent at once after a delay of the daemon, as time at its rate"),
     ("vtep", Form::Text(VTEP), false, "this host's end of the tunnels to other hosts"),
     ("flood_per_second", Form::Number(0, 1_000_000), false, "frames a second that are flooded from it in each network"),
     ("flood_rate", Form::Text(RATE), false, "copies of these, in each network"),
@@ -112,8 +129,8 @@ const UPLINK: &[Key] = &[
     ),
 ];
 const KNOBS: &[Key] = &[
-    ("guarantee", Form::BothText(RATE), false, "at least"),
-    ("limit", Form::BothText(RATE), false, "at most"),
+    ("guarantee", Form::BothText(RATE), false, "the rate it gets at least"),
+    ("limit", Form::BothText(RATE), false, "the rate it gets at most"),
     ("weight", Form::BothNumber(1, MAX_WEIGHT), false, "share of what is left"),
 ];
 const TENANT: &[Key] = &[
@@ -121,6 +138,8 @@ const TENANT: &[Key] = &[
     ("vni", Form::Number(1, MAX_VNI), false, "VXLAN network identifier, in tunnels to the hosts that have the tenant"),
     ("aqm", Form::Table(AQM), false, "what its endpoints' queues do before they are full"),
     ("flood_rate", Form::Text(RATE), false, "copies of what its endpoints flood together"),
+    ("vcc", Form::Vcc, false, "congestion control that the switch runs for its endpoints' TCP"),
+    ("police", Form::Flag, false, "what they send beyond the window that `vcc` tells them is dropped"),
     (
         "outside",
         Form::Texts(MAC_OR_IP),
@@ -172,38 +191,38 @@ const CLUSTER: &[Key] = &[
         "listen",
         Form::Text(SOCKET),
         false,
-        "UDP address where other hosts reach this one; needed unless all hosts are switches of this daemon",
+        "UDP address at which other hosts reach this one; needed unless all hosts are switches of this daemon",
     ),
     ("directory", Form::Text(PATH), false, "certificate, key and authority: levada cluster init, levada cluster join"),
-    ("controller", Form::Controller, false, "what decides how fast senders on other hosts may send"),
+    ("controller", Form::Controller, false, "algorithm that limits the rates of senders on other hosts"),
     ("sample", Form::Text(TIME), false, "gatekeeper: how often the ingress queues are sampled"),
     ("samples", Form::Number(1, MOST_SAMPLES), false, "gatekeeper: samples over which drops are averaged"),
-    ("drop", Form::Text(PERCENT), false, "gatekeeper: part of the headroom; who drops more has a sender notified"),
+    (
+        "drop",
+        Form::Text(PERCENT),
+        false,
+        "gatekeeper: part of the headroom; an endpoint with more drops has a sender notified",
+    ),
     ("notify", Form::Text(TIME), false, "gatekeeper: least time between two notifications about one endpoint"),
     ("recovery", Form::Text(TIME), false, "gatekeeper: time in which a limit grows from nothing to the whole link"),
-    ("etcd", Form::Table(ETCD), false, "the etcd by which hosts know each other and what endpoints they have"),
+    ("etcd", Form::Table(ETCD), false, "the etcd in which hosts publish themselves and their endpoints"),
 ];
 const ETCD: &[Key] = &[
-    ("endpoints", Form::Texts(URL), true, "its members: whichever answers is used"),
-    ("prefix", Form::Text(PREFIX), false, "what the cluster's keys there begin with"),
+    ("endpoints", Form::Texts(URL), true, "URLs of its members; one that answers is used"),
+    ("prefix", Form::Text(PREFIX), false, "prefix of the cluster's keys in it"),
     (
         "authority",
         Form::Text(PATH),
         false,
-        "file with the certificates of the authorities that vouch for it; for https://",
+        "file with the certificates of the authorities that have signed the etcd's; for https://",
     ),
     ("certificate", Form::Text(PATH), false, "file with this host's certificate for it"),
     ("key", Form::Text(PATH), false, "file with the key of `certificate`"),
-    ("user", Form::Text(ANY), false, "the user that this host is there"),
+    ("user", Form::Text(ANY), false, "the etcd's user for this host"),
     ("password_file", Form::Text(PATH), false, "file with the password of `user`"),
 ];
 const MEMBER: &[Key] = &[
-    (
-        "address",
-        Form::Text(SOCKET),
-        false,
-        "UDP address where its daemon is reached; needed unless it is only an end of tunnels",
-    ),
+    ("address", Form::Text(SOCKET), false, "UDP address of its daemon; needed unless it is only an end of tunnels"),
     ("vtep", Form::Text(VTEP), false, "its end of the tunnels"),
     ("endpoint", Form::Tables(REMOTE), false, "the endpoints it has"),
 ];
@@ -252,6 +271,7 @@ impl Form {
             Form::Ingress => json!({"enum": INGRESS_MODES.map(|(name, _)| name)}),
             Form::Controller => json!({"enum": CONTROLLERS.map(|(name, _)| name)}),
             Form::Discipline => json!({"enum": DISCIPLINES.map(|(name, _)| name)}),
+            Form::Vcc => json!({"enum": Mode::ALL.map(Mode::name)}),
             Form::RedPreset => json!({"enum": RED_PRESETS.map(|(name, _)| name)}),
             Form::At => json!({"enum": AT.map(|(name, _)| name)}),
             Form::Table(keys) => {

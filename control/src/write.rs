@@ -222,6 +222,8 @@ pub fn tenant(tenant: &Tenant) -> Keys {
     knobs(&mut w, &tenant.knobs);
     w.put_some("aqm", tenant.aqm.as_ref(), aqm);
     w.put_some("flood_rate", tenant.flood_rate, rate);
+    w.put_unless_default("vcc", &tenant.vcc.mode, &Default::default(), |mode| mode.name().into());
+    w.put_unless_default("police", &tenant.vcc.polices, &false, |&on| on.into());
     w.0
 }
 
@@ -294,6 +296,10 @@ fn device(w: &mut Writer, device: &Device) {
     w.put_unless_default("hub", &device.hub, &default.hub, |&v| v.into());
     w.put_some("mode", device.mode, |v| format!("{v:04o}").into());
     w.put_some("group", device.group.as_deref(), Into::into);
+    w.put_unless_default("queues", &device.queues, &default.queues, |&v| v.into());
+    w.put_unless_default("listen", &device.listen, &default.listen, |&v| v.into());
+    w.put_unless_default("offload", &device.offload, &default.offload, |&v| v.into());
+    w.put_unless_default("sealed", &device.sealed, &default.sealed, |&v| v.into());
 }
 
 fn identity(w: &mut Writer, identity: &Identity) {

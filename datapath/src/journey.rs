@@ -159,6 +159,8 @@ pub enum Step {
     Train(u32),
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared its source.
     Enter(Result<Option<u16>, Reason>),
+    /// Taken aside for the protocols beside the switch, or too many of such frames wait.
+    Control(Result<(), Reason>),
     /// Where it goes.
     Forward(Mac, Found),
     /// It goes nowhere.
@@ -191,6 +193,7 @@ impl Step {
             Step::Guard(_) | Step::Claim(..) => "guard",
             Step::Learn(..) => "learn",
             Step::Enter(_) => "enter",
+            Step::Control(_) => "control",
             Step::Open(_) | Step::Train(_) => "tunnel",
             Step::Forward(..) | Step::Refuse(_) | Step::Copies(_) | Step::Hosts(_) => "forward",
             Step::Flood(_) | Step::OnlyOutside => "flood",
@@ -209,6 +212,7 @@ impl Step {
             | Step::Claim(_, reason, _)
             | Step::Learn(_, Err(reason), _)
             | Step::Enter(Err(reason))
+            | Step::Control(Err(reason))
             | Step::Open(Err(reason))
             | Step::Refuse(reason)
             | Step::Pair(_, pair::Found { admission: Admission::Refused(reason), .. })
@@ -295,7 +299,10 @@ impl fmt::Display for Words<'_> {
             }
             Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
-            Step::Enter(Err(reason)) | Step::Open(Err(reason)) => write!(f, "refused ({})", reason.name()),
+            Step::Control(Ok(())) => write!(f, "for the protocols of the switch"),
+            Step::Enter(Err(reason)) | Step::Open(Err(reason)) | Step::Control(Err(reason)) => {
+                write!(f, "refused ({})", reason.name())
+            }
             Step::Open(Ok((vni, from))) => write!(f, "out of VXLAN {vni}, from {from}"),
             Step::Train(datagrams) => write!(f, "cut into {datagrams} datagrams, each of which goes its own way"),
             Step::Forward(mac, found) => forward(f, *mac, *found, names),

@@ -13,7 +13,7 @@ use crate::fdb::Keyed;
 use crate::program::{Attachment, ChangeError, Slots, TenantId};
 use crate::units::Instant;
 use crate::wire::vxlan::{self, Tunnel};
-use crate::wire::{ETHERNET_HEADER, Mac};
+use crate::wire::{ETHERNET_HEADER, Layout, Mac};
 use core::net::IpAddr;
 use std::collections::{BTreeMap, HashMap};
 
@@ -180,6 +180,12 @@ impl Tunnels {
     #[must_use]
     pub fn outer(&self) -> usize {
         self.local.map_or(vxlan::OUTER_V4, |local| vxlan::outer(&local.address))
+    }
+
+    /// The outer source port of a frame that goes into a tunnel.
+    #[must_use]
+    pub fn source_port(&self, bytes: &[u8], layout: &Layout) -> u16 {
+        vxlan::source_port(self.remotes.hasher(), bytes, layout)
     }
 
     /// The host that has an address of a tenant.

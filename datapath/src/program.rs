@@ -11,6 +11,7 @@ use crate::guard::Identity;
 use crate::offload::OffloadSupport;
 use crate::overlay::{Overlay, OverlayChange};
 use crate::units::{Both, Direction, Rate};
+use crate::vcc;
 use crate::wire::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -110,12 +111,14 @@ pub struct Tenant {
     pub flood_rate: Rate,
     /// Addresses in its network that are outside, such as a router's: no endpoint claims them that does not list them itself.
     pub outside: Outside,
+    /// What the switch does for the TCP of its endpoints.
+    pub vcc: vcc::Service,
 }
 
 impl Default for Tenant {
     fn default() -> Self {
         let (attachment, share, outside) = (Attachment::default(), Both::default(), Outside::default());
-        Tenant { attachment, share, flood_rate: Rate::UNLIMITED, outside }
+        Tenant { attachment, share, flood_rate: Rate::UNLIMITED, outside, vcc: vcc::Service::default() }
     }
 }
 

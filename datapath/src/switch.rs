@@ -7,7 +7,7 @@
 use crate::arrivals::Arrivals;
 use crate::fdb::{Fdb, Network};
 use crate::flood::{CopyBudget, FloodBudget};
-use crate::forward::{Forward, Outside, Target};
+use crate::forward::Forward;
 use crate::frame::{Frame, Out, Pool, PoolLimits};
 use crate::guard;
 use crate::overlay::Tunnels;
@@ -20,18 +20,22 @@ use crate::sched::{Scheduler, earlier};
 use crate::segment;
 use crate::stats::Traffic;
 use crate::units::{Both, Direction, Instant};
+use crate::vcc::Vcc;
 use crate::verdict::{DropCounters, Reason, Verdict};
 use crate::wire::{L4, Mac, vlan, vxlan};
 use backlog::Backlogs;
 use change::Gone;
+use control::Control;
 use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use memory::Memory;
+use route::Seen;
 use std::collections::VecDeque;
 
 mod backlog;
 mod change;
 #[cfg(test)]
 mod chaos;
+mod control;
 mod counters;
 mod explain;
 mod feedback;
@@ -39,6 +43,7 @@ mod floods;
 mod handover;
 mod look;
 mod memory;
+mod route;
 mod source;
 mod tunnel;
 
@@ -97,6 +102,8 @@ pub struct Switch {
     pairs: Pairs,
     egress: Scheduler,
     arrivals: Arrivals,
+    /// ECN for guests that have none.
+    vcc: Vcc,
     ingress: Scheduler,
     memory: Memory,
     floods: Vec<FloodBudget>,
@@ -108,6 +115,8 @@ pub struct Switch {
     /// What frames for neighbours, or for a network from outside, are yet to be made into.
     backlogs: Backlogs,
     out: VecDeque<(PortId, Frame)>,
+    /// What was taken aside for protocols beside the switch.
+    control: Control,
     tallies: Vec<Tally>,
     /// By endpoint, who had the slot before.
     gone: Vec<Gone>,
@@ -146,6 +155,7 @@ impl Switch {
             pairs: Pairs::new(seed),
             egress: Scheduler::new(&empty, Direction::Egress, seed),
             arrivals: Arrivals::new(seed),
+            vcc: Vcc::new(seed),
             ingress: Scheduler::new(&empty, Direction::Ingress, seed),
             memory: Memory::default(),
             floods: Vec::new(),
@@ -154,6 +164,7 @@ impl Switch {
             policer: policed.then(|| Policer::new(published)),
             backlogs: Backlogs::default(),
             out: VecDeque::with_capacity(OUT),
+            control: Control::default(),
             tallies: Vec::new(),
             gone: Vec::new(),
             counts: Vec::new(),
@@ -268,7 +279,7 @@ impl Switch {
                 }
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Wire) {
                 self.note_losses(endpoint);
-                self.deliver(pool, endpoint, frame);
+                self.deliver(pool, now, endpoint, frame);
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
                 match pool.meta(&frame).out() {
                     Out::From(from) => self.deliver_local(pool, from, endpoint, frame),
@@ -309,6 +320,7 @@ impl Switch {
         while let Some((_, frame)) = self.out.pop_front() {
             pool.free(frame);
         }
+        self.control.clear(pool, None);
         self.leave_memory(pool);
     }
 
@@ -317,59 +329,9 @@ impl Switch {
             pool.free(frame);
             return Err(reason);
         }
-        let network = self.forward.network(from);
-        let (vlan, mac) = (pool.meta(&frame).layout.vlan.unwrap_or(0), destination(pool.bytes(&frame)));
-        match self.forward.target(&self.fdb, now, network, vlan, mac) {
-            Target::Endpoint(to) if to == from => drop_for(pool, frame, Reason::Hairpin),
-            Target::Endpoint(to) => self.send_local(pool, now, from, Out::Endpoint(to), frame),
-            Target::Uplink => self.send_wire(pool, now, from, network, frame),
-            Target::Tunnels => self.send_away(pool, now, from, frame),
-            Target::Nowhere => drop_for(pool, frame, Reason::Unreachable),
-            target => self.flood(pool, now, from, target == Target::Group, frame),
-        }
-    }
-
-    /// To everyone in the network, or wherever an unknown address may be. Outside is one place: what may be there is sent there without a
-    /// budget, which is for the copies to neighbours.
-    fn flood(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        everyone: bool,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        let network = self.forward.network(from);
-        if self.is_tunnelled(network) {
-            return self.flood_away(pool, now, from, everyone, frame);
-        }
-        let copies = self.forward.others(network, everyone, from);
-        let (others, outside) = (copies > 0, self.forward.outside(network).is_some());
-        let perhaps_outside = outside && !everyone;
-        let copies = copies + usize::from(outside);
-        if (perhaps_outside && !others) || !self.take_flood(pool, now, from, copies, &frame) {
-            return if perhaps_outside {
-                self.send_wire(pool, now, from, network, frame)
-            } else {
-                drop_for(pool, frame, Reason::FloodLimit)
-            };
-        }
-        if outside {
-            match pool.duplicate(&frame) {
-                // What the copy dies of is counted by itself; the neighbours still get theirs.
-                Some(copy) => {
-                    if let Err(reason) = self.send_wire(pool, now, from, network, copy) {
-                        self.count_drop(from, reason);
-                    }
-                }
-                None => self.count_drop(from, Reason::NoBuffer),
-            }
-        }
-        if !others {
-            pool.free(frame);
-            return Ok(());
-        }
-        self.send_members(pool, now, from, everyone, frame)
+        let seen = Seen::of(pool, &frame);
+        let route = self.route(now, from, self.target(now, from, seen), seen);
+        self.follow(pool, now, from, route, frame)
     }
 
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
@@ -381,7 +343,7 @@ impl Switch {
         }
         let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
         if let Err(reason) = looked {
-            return drop_for(pool, frame, reason);
+            return self.refuse_transit(pool, member, frame, reason);
         }
         if matches!(pool.meta(&frame).layout.l4, L4::Icmp | L4::Icmpv6) {
             self.hear_path(pool, now, &frame);
@@ -392,55 +354,33 @@ impl Switch {
         self.enter(pool, now, network, frame)
     }
 
+    /// What may not pass from the uplink may be for a protocol of the switch.
+    #[cold]
+    fn refuse_transit(
+        &mut self,
+        pool: &mut Pool,
+        member: MemberId,
+        frame: Frame,
+        reason: Reason,
+    ) -> Result<(), Reason> {
+        match &self.program.uplink {
+            Some(uplink) if reason == Reason::Reserved && self.control.is_heard() => {
+                let port = uplink.port_of(member);
+                self.take_aside(pool, port, frame)
+            }
+            _ => drop_for(pool, frame, reason),
+        }
+    }
+
     /// From outside, into a network.
     fn enter(&mut self, pool: &mut Pool, now: Instant, network: Network, frame: Frame) -> Result<(), Reason> {
         if let Err(reason) = self.see_outside(pool, now, network, &frame) {
             return drop_for(pool, frame, reason);
         }
-        match self.forward.target_inside(&self.fdb, now, network, destination(pool.bytes(&frame))) {
-            Target::Endpoint(to) => {
-                self.arrive(pool, now, to, frame);
-                Ok(())
-            }
-            target @ (Target::Group | Target::Unknown) => {
-                if !self.take_uplink_flood(pool, now, network, target == Target::Group, &frame) {
-                    return drop_for(pool, frame, Reason::FloodLimit);
-                }
-                self.put_off_storm(pool, network, target == Target::Group, frame);
-                Ok(())
-            }
-            Target::Nowhere | Target::Uplink | Target::Tunnels => drop_for(pool, frame, Reason::Unreachable),
-        }
-    }
-
-    /// To the uplink: tagged, and into the sender's egress lane, or where the limit toward its destination lets it wait first.
-    fn send_wire(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        network: Network,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        if let Some(Outside::Vlan(vlan)) = self.forward.outside(network) {
-            if !vlan::push(pool, &frame, vlan) {
-                return drop_for(pool, frame, Reason::NoBuffer);
-            }
-            count_wire_bytes(pool, &frame);
-        }
-        self.enqueue_wire(pool, now, from, frame)
-    }
-
-    /// To everyone of the network who is here, or to those whose addresses are learned.
-    fn send_members(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        everyone: bool,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        self.send_local(pool, now, from, if everyone { Out::Members } else { Out::Learners }, frame)
+        let seen = Seen::of(pool, &frame);
+        let target = self.forward.target_inside(&self.fdb, now, network, destination(seen.bytes));
+        let inside = self.route_inside(now, network, target, seen);
+        self.follow_inside(pool, now, network, inside, frame)
     }
 
     /// To neighbours on this switch: straight, or through the sender's lane where it has a limit.
@@ -515,7 +455,7 @@ impl Switch {
         let (of_endpoint, of_tenant) = policer.passed_mut(to);
         count_traffic(pool, &frame, of_endpoint);
         count_traffic(pool, &frame, of_tenant);
-        self.deliver(pool, to, frame);
+        self.deliver(pool, now, to, frame);
     }
 
     /// Whether a frame from the uplink is what this host's agents hear, as far as that goes before others.
@@ -533,7 +473,7 @@ impl Switch {
     }
 
     /// To an endpoint's port; the uplink's tag comes off, and a tunnel's headers, which are gone already, count no more.
-    fn deliver(&mut self, pool: &mut Pool, to: EndpointId, frame: Frame) {
+    fn deliver(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) {
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return pool.free(frame) };
         let port = endpoint.port;
         if !endpoint.trunk && pool.meta(&frame).layout.vlan.is_some() {
@@ -542,6 +482,9 @@ impl Switch {
         if pool.meta(&frame).outer != 0 {
             pool.meta_mut(&frame).outer = 0;
             count_wire_bytes(pool, &frame);
+        }
+        if self.vcc.concerns(to) {
+            self.vcc.receive(pool, now, to, &frame);
         }
         // The receiver's tenant did not ask for it: charged to that, a flood from outside would take the time of all tenants' turns.
         let member = pool.meta(&frame).member();

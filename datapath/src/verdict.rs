@@ -47,6 +47,8 @@ reasons! {
     RouterAdvertisement = "router-advertisement",
     /// A control protocol of bridges and switches from an endpoint that may not speak one.
     ControlProtocol = "control-protocol",
+    /// From the uplink, for a protocol of the switch, of which more frames wait than it has room for.
+    ControlFull = "control-full",
     /// A VLAN tag from an endpoint, one that no tenant on this uplink has, or from a trunk one that another tenant has.
     BadVlan = "bad-vlan",
     /// From the uplink, with an address that belongs to a local endpoint: a loop, or a spoof.
@@ -79,6 +81,8 @@ reasons! {
     FloodLimit = "flood-limit",
     /// The frame memory is short, and its owner holds more than his share; or a copy of a flooded frame could not be made.
     NoBuffer = "no-buffer",
+    /// Beyond the window that the guest was told, or a fragment of TCP that hides its numbers, from an endpoint that is held to it.
+    VccWindow = "vcc-window",
     /// The queue is full.
     QueueFull = "queue-full",
     /// The queue toward its destination is full, which a limit on the way there holds back.

@@ -11,6 +11,8 @@ mod offload;
 mod parse;
 #[path = "../../fuzz/src/switch.rs"]
 mod switch;
+#[path = "../../fuzz/src/vcc.rs"]
+mod vcc;
 #[path = "../../fuzz/src/vxlan.rs"]
 mod vxlan;
 
@@ -228,10 +230,41 @@ fn vxlan_seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
+/// Handshakes and what follows them, in each mode and from both sides, with marks.
+fn vcc_seeds() -> Vec<(String, Vec<u8>)> {
+    const SYN: u8 = tcp_flags::SYN;
+    const ACK: u8 = tcp_flags::ACK;
+    let options = [2, 4, 5, 0xb4, 1, 3, 3, 7];
+    let step = |what: u8, flags: u8, ecn: u8, numbers: [u8; 2], payload: u16, options: &[u8]| {
+        let [seq, ack] = numbers.map(|number| (0x1000 + u16::from(number)).to_be_bytes());
+        let [high, low] = payload.to_be_bytes();
+        let head = [what, flags, ecn << 3, seq[0], seq[1], ack[0], ack[1], 1, 246, high, low, 0, 1];
+        [&head[..], &[(options.len() / 4) as u8], options].concat()
+    };
+    let mut seeds = Vec::new();
+    for (number, mode) in datapath::vcc::Mode::ALL.iter().enumerate() {
+        for (name, client) in [("client", 0u8), ("server", 1)] {
+            let server = 1 - client;
+            let parts = [
+                step(client, SYN, 0, [0, 0], 0, &options),
+                step(server, SYN | ACK | 0x40, 0, [0, 1], 0, &options),
+                step(client, ACK, 3, [1, 1], 1000, &[]),
+                step(server, ACK | 0x40, 0, [1, 255], 0, &[]),
+                step(client | 4, ACK, 2, [255, 1], 2500, &[]),
+                step(client, tcp_flags::FIN | ACK, 0, [0, 1], 0, &[]),
+                step(server, tcp_flags::RST | ACK, 0, [0, 1], 0, &[]),
+            ];
+            seeds.push((format!("{}-{name}", mode.name()), [vec![number as u8], parts.concat()].concat()));
+        }
+    }
+    seeds
+}
+
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     match target {
         "offload" => offload_seeds(),
         "switch" => switch_seeds(),
+        "vcc" => vcc_seeds(),
         "vxlan" => vxlan_seeds(),
         _ => frames().into_iter().map(|(name, build)| (name.to_owned(), build.bytes())).collect(),
     }
@@ -239,7 +272,7 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn the_seeds_are_what_is_built() {
-    for target in ["parse", "offload", "guard", "switch", "vxlan"] {
+    for target in ["parse", "offload", "guard", "switch", "vcc", "vxlan"] {
         for (name, bytes) in seeds(target) {
             let file = corpus(target).join(&name);
             if std::env::var_os("LEVADA_REGENERATE").is_some() {
@@ -255,11 +288,12 @@ fn the_seeds_are_what_is_built() {
 #[test]
 fn everything_holds_for_the_whole_corpus() {
     type Run = fn(&[u8]);
-    let targets: [(&str, Run); 5] = [
+    let targets: [(&str, Run); 6] = [
         ("parse", parse::run),
         ("offload", offload::run),
         ("guard", guard::run),
         ("switch", switch::run),
+        ("vcc", vcc::run),
         ("vxlan", vxlan::run),
     ];
     for (target, run) in targets {

@@ -13,5 +13,7 @@ pub mod offload;
 pub mod parse;
 pub mod store;
 pub mod switch;
+pub mod vcc;
 pub mod vde;
+pub mod vhost;
 pub mod vxlan;

@@ -257,7 +257,10 @@ fn change(bytes: &mut Bytes<'_>) -> Option<Change> {
             ][usize::from(id >> 6)];
             let outside =
                 Outside { macs: vec![Mac([2, 0, 0, 0, 0, knobs % 16])], ips: vec![[10, 0, 0, knobs % 4].into()] };
-            Change::Tenant(TenantId(u32::from(id % 5)), Some(Tenant { attachment, share, flood_rate: rate, outside }))
+            Change::Tenant(
+                TenantId(u32::from(id % 5)),
+                Some(Tenant { attachment, share, flood_rate: rate, outside, ..Tenant::default() }),
+            )
         }
         3 => {
             let tunnel = id & 0x40 != 0;

@@ -146,7 +146,8 @@ fn goes_through(data: &[u8], offload: Offload, here: IpAddr, there: IpAddr, csum
     let meta = pool.meta_mut(&frame);
     (meta.layout, meta.offload) = (layout, offload);
     let tunnel = Tunnel { from: (there, NIC), to: (here, NIC), vni: 77 };
-    let port = vxlan::source_port(data, &layout);
+    let keyed = std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default();
+    let port = vxlan::source_port(&keyed, data, &layout);
     if vxlan::push(&mut pool, &frame, &tunnel, port, csum) {
         assert_eq!(parse(pool.bytes(&frame)), Ok(pool.meta(&frame).layout));
         assert!(vxlan::is_for(pool.bytes(&frame), here, NIC));

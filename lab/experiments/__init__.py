@@ -20,4 +20,6 @@ EXPERIMENTS = {
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
     "scale": "lab.experiments.scale",
+    "vcc-fig1": "lab.experiments.vcc_fig1",
+    "vm": "lab.experiments.vm",
 }

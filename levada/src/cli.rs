@@ -28,21 +28,23 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon in the foreground until Ctrl-C or SIGTERM
     ///
-    /// "levada: NAME ready" on standard error says that all ports are up. SIGHUP reads the file again and does what differs.
+    /// When all ports are up, the daemon prints "levada: NAME ready" on standard error. On SIGHUP it
+    /// reads the file again and applies the differences.
     Run {
         /// The configuration
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
-        /// Take over from the process that runs the instance: traffic hardly notices
+        /// Take over from the process that runs the instance, without stopping its traffic
         ///
-        /// Devices and learned state pass to the new process, and the old one ends. Where that fails, the old one goes on.
+        /// Devices and learned state pass to the new process, and the old process ends. If the takeover
+        /// fails, the old process continues.
         #[arg(long)]
         takeover: bool,
         /// How the log is written to standard error
         #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
         log: crate::log::Format,
     },
-    /// Read a configuration and say what is wrong with it, or what it promises
+    /// Check a configuration: print its problems, or the guarantees that it gives
     Check {
         /// The configuration
         file: PathBuf,
@@ -67,20 +69,21 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Make a running daemon what a file says, by what differs
+    /// Change the configuration of a running daemon to that of a file
     ///
-    /// What did not change loses no frame. Refused changes change nothing.
+    /// Only the differences are applied; unchanged parts lose no frame. If one change is refused, none
+    /// is made.
     Apply {
         /// The configuration
         file: PathBuf,
         #[command(flatten)]
         how: How,
     },
-    /// Watch who is promised what, who gets it, and who does not
+    /// Watch the guarantees: the rate that each tenant and endpoint is promised, and the rate it gets
     Top(crate::top::Arguments),
-    /// Follow real frames through a running daemon, or say what would happen to one
+    /// Follow frames through a running daemon, or print what would happen to a described frame
     Trace(crate::trace::Arguments),
-    /// Make a cluster of hosts, or join one: keys and certificates by which hosts trust each other
+    /// Make a cluster of hosts, or join one: the keys and certificates of the hosts
     #[command(subcommand)]
     Cluster(crate::cluster::Arguments),
     /// Print the JSON schema of the configuration
@@ -96,7 +99,7 @@ pub enum Command {
         /// The directory
         directory: PathBuf,
     },
-    /// Remove what a daemon left that was killed, and persistent devices
+    /// Remove the files and devices of a daemon that was killed, and persistent devices
     Clean {
         #[command(flatten)]
         instance: Instance,
@@ -114,7 +117,7 @@ pub struct Show {
     /// Print JSON (version 1: keys may be added, none changes its meaning)
     #[arg(long)]
     pub json: bool,
-    /// Show it again every so many seconds, until Ctrl-C
+    /// Print again every SECONDS seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub watch: Option<u64>,
 }
@@ -126,25 +129,27 @@ pub enum What {
     All,
     /// The switches and their uplinks
     Switches,
-    /// The tenants: what they were promised and got
+    /// The tenants: guarantees and traffic
     Tenants,
-    /// The endpoints: what they were promised and got
+    /// The endpoints: guarantees and traffic
     Endpoints,
-    /// The ports: where they are, their state, the worker's time for them
+    /// The ports: locators, states, processor time
     Ports,
     /// The links between switches of the daemon
     Links,
     /// The queues with a discipline of their own: marks, drops, what found them full
     Queues,
-    /// The addresses that are declared and learned, by tenant: whose they are, when they were last seen
+    /// The declared and learned addresses, by tenant: the endpoint and the last use of each
     Tables,
-    /// The other hosts of the cluster: connections, datagrams, certificates, what went wrong
+    /// The other hosts of the cluster: connections, datagrams, certificates, errors
     Cluster,
-    /// The congestion agents: whom they limit, who is limited here, who does not keep to it
+    /// The congestion agents: limits sent to other hosts, limits received, senders that exceed theirs
     Agents,
-    /// The tunnels to other hosts: their ends, their networks, the next hops on the way
+    /// The tunnels to other hosts: ends, networks, next hops
     Tunnels,
-    /// What was dropped, by reason
+    /// Virtual congestion control: connections, marks, windows
+    Vcc,
+    /// The dropped frames, by reason
     Drops,
     /// The configuration that runs now
     Config,
@@ -166,13 +171,13 @@ pub struct Thing {
 pub struct How {
     #[command(flatten)]
     pub instance: Instance,
-    /// Only say what would be done, or why it would be refused
+    /// Change nothing: print what would be done, or why it would be refused
     #[arg(long)]
     pub dry_run: bool,
     /// Print JSON (version 1)
     #[arg(long)]
     pub json: bool,
-    /// Refuse if the configuration is not at this revision any more
+    /// Refuse the change if the configuration is at another revision
     #[arg(long, value_name = "NUMBER")]
     pub revision: Option<u64>,
 }
@@ -206,15 +211,15 @@ impl Edit {
                 .next()
                 .filter(|word| !word.contains('='))
                 .cloned()
-                .ok_or_else(|| format!("the path is missing: write {} before the keys", self.kind.path_form()))?
+                .ok_or_else(|| format!("the path is missing; write {} before the keys", self.kind.path_form()))?
         };
         let mut keys = Keys::new();
         for word in words {
             let Some((key, text)) = word.split_once('=') else {
-                return Err(format!("\"{word}\" is no KEY=VALUE"));
+                return Err(format!("\"{word}\" is not KEY=VALUE; write such as weight=2"));
             };
             if keys.insert(key.to_owned(), value(self.kind, key, text)).is_some() {
-                return Err(format!("the key \"{key}\" is given twice"));
+                return Err(format!("the key \"{key}\" is given twice; remove one"));
             }
         }
         Ok((path, keys))

@@ -54,7 +54,7 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
+            .map_err(|error| Failure::Failed(format!("cannot start the client of the control socket: {error}")))?;
         Ok(Client { name, path, runtime })
     }
 
@@ -79,12 +79,21 @@ impl Client {
         let talk = self.runtime.block_on(async {
             match tokio::time::timeout(PATIENCE, self.talk(method, path, body)).await {
                 Ok(answer) => answer,
-                Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+                Err(_) => Err(format!(
+                    "instance \"{}\" did not answer on {} within {} s; see its log",
+                    self.name,
+                    self.path.display(),
+                    PATIENCE.as_secs()
+                )),
             }
         });
         let (status, answer) = talk.map_err(Failure::Failed)?;
-        let unreadable =
-            |error| Failure::Failed(format!("instance \"{}\" answered what is no answer: {error}", self.name));
+        let unreadable = |error| {
+            Failure::Failed(format!(
+                "instance \"{}\" sent an answer that this version cannot read: {error}; use the version of the daemon",
+                self.name
+            ))
+        };
         if status == StatusCode::OK {
             return serde_json::from_slice(&answer).map_err(unreadable);
         }
@@ -123,12 +132,14 @@ impl Client {
     fn unreachable(&self, error: &std::io::Error) -> String {
         let (name, path) = (&self.name, self.path.display());
         match error.kind() {
-            ErrorKind::NotFound => format!("no instance \"{name}\" runs (there is no {path})"),
+            ErrorKind::NotFound => {
+                format!("instance \"{name}\" does not run: {path} does not exist; start it, or correct --name")
+            }
             ErrorKind::ConnectionRefused => {
-                format!("instance \"{name}\" does not run, but left {path}: levada clean --name {name}")
+                format!("instance \"{name}\" does not run, but {path} exists; run levada clean --name {name}")
             }
             ErrorKind::PermissionDenied => format!(
-                "{path}: {error}; run as root or as the user that runs the daemon, or be in its [daemon] socket_group to look"
+                "{path}: {error}; run as root or as the daemon's user; a member of its [daemon] socket_group may read"
             ),
             _ => format!("{path}: {error}"),
         }
@@ -140,8 +151,8 @@ fn only_instance() -> Result<String, Failure> {
     let mut names = rundir::instances(&base)
         .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", base.display())))?;
     match names.len() {
-        0 => Err(Failure::Failed(format!("no instance runs (there is none in {})", base.display()))),
+        0 => Err(Failure::Failed(format!("no instance runs: {} has none; start one with levada run", base.display()))),
         1 => Ok(names.remove(0)),
-        _ => Err(Failure::Failed(format!("there are several instances; say which: --name {}", names.join(" | ")))),
+        _ => Err(Failure::Failed(format!("several instances run; choose one with --name {}", names.join(" | ")))),
     }
 }

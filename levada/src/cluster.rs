@@ -32,51 +32,53 @@ pub enum Arguments {
         #[arg(long, value_parser = host_name)]
         host: Option<String>,
     },
-    /// Join a cluster, or renew this host's certificate: a new key, which the authority vouches for
+    /// Join a cluster, or renew this host's certificate: a new key, and a certificate from the authority
     ///
-    /// A running daemon takes the new certificate up within a minute. On the host that has the authority, nothing else is needed. Elsewhere, say how it
-    /// is reached with --via; or without, the request is printed, and what `levada cluster sign` answers is given to --certificate.
+    /// A running daemon loads the new certificate within a minute. The host that has the authority
+    /// signs its own request. Another host runs `levada cluster sign` there with --via. Without --via
+    /// the request is printed: pass it to `levada cluster sign`, and the answer to --certificate.
     Join {
         #[command(flatten)]
         place: Place,
         /// Name of this host [default: its certificate's, or the system's]
         #[arg(long, value_parser = host_name)]
         host: Option<String>,
-        /// Shell command that runs `levada cluster sign` where the authority is, such as "ssh host1 levada cluster sign"
+        /// Shell command that runs `levada cluster sign` on the authority's host, such as "ssh host1 levada cluster sign"
         #[arg(long, value_name = "COMMAND")]
         via: Option<String>,
-        /// The answer to the request that was printed before; - for standard input
+        /// File with the answer to an earlier printed request; - for standard input
         #[arg(long, value_name = "FILE", conflicts_with_all = ["via", "host"])]
         certificate: Option<PathBuf>,
     },
-    /// Answer a request on standard input with a certificate on standard output, where the authority is
+    /// Sign a request: read it from standard input, write the certificate to standard output
     Sign {
         #[command(flatten)]
         place: Place,
-        /// Refuse requests of other hosts than this one
+        /// Refuse requests of all hosts but this one
         #[arg(long, value_parser = host_name)]
         host: Option<String>,
     },
-    /// Change the authority: make a new one, which takes over from the old one
+    /// Replace the authority: make a new one, then withdraw the old one
     ///
-    /// Both count until all hosts have joined again, in any order; then --finish forgets the old one, and all hosts join once more.
+    /// Hosts accept both until all hosts have joined again, in any order. Then run it with --finish,
+    /// and let all hosts join once more.
     Rotate {
         #[command(flatten)]
         place: Place,
-        /// Forget the old one
+        /// Withdraw the old authority
         #[arg(long)]
         finish: bool,
     },
-    /// Take what a host that is lost for good has left in the etcd out of it; refused while the host is there
+    /// Delete the etcd entries of a host that is lost for good; refused while the host runs
     Forget {
         /// Name of the lost host
         #[arg(value_parser = host_name)]
         host: String,
-        /// Configuration of this host, which says where the etcd is
+        /// Configuration of this host, with [cluster.etcd]
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Say whose certificate is here, and when what ends
+    /// Show the host's certificate and the authorities, and when each expires
     Status {
         #[command(flatten)]
         place: Place,
@@ -117,7 +119,7 @@ fn init(directory: &Path, host: Option<String>) -> Result<String, String> {
         let file = directory.join(file);
         if file.exists() {
             return Err(format!(
-                "{} is there already: this host is in a cluster; to begin another, remove it or use another --directory",
+                "{} exists: this host is in a cluster already; to begin another, remove the file or choose another --directory",
                 file.display()
             ));
         }
@@ -140,7 +142,7 @@ fn join(directory: &Path, host: Option<String>, via: Option<&str>) -> Result<Str
     let host = name(directory, host)?;
     if directory.join(AUTHORITY).exists() {
         if via.is_some() {
-            return Err(format!("the authority is here ({}): leave --via out", directory.join(AUTHORITY).display()));
+            return Err(format!("this host has the authority ({}); remove --via", directory.join(AUTHORITY).display()));
         }
         return join_here(directory, &host, &Authority::load(directory)?).map(|c| joined(&c, directory) + "\n");
     }
@@ -148,7 +150,7 @@ fn join(directory: &Path, host: Option<String>, via: Option<&str>) -> Result<Str
     let Some(via) = via else {
         credentials::write_private(&directory.join(REQUEST), &key.serialize_pem())?;
         eprintln!(
-            "Give this request to levada cluster sign where the authority is, and what that prints to:\n  levada cluster join{} --certificate FILE",
+            "Pass this request to levada cluster sign on the authority's host. Save its output to FILE, and run here:\n  levada cluster join{} --certificate FILE",
             option(directory)
         );
         return Ok(request);
@@ -163,12 +165,12 @@ fn take(directory: &Path, file: &Path) -> Result<String, String> {
     let waiting = directory.join(REQUEST);
     if !waiting.exists() {
         return Err(format!(
-            "{} is not there: no certificate was asked for from here; levada cluster join does so",
+            "{} does not exist: no request waits for an answer; run levada cluster join to make one",
             waiting.display()
         ));
     }
-    let key =
-        String::from_utf8(credentials::read(&waiting)?).map_err(|_| format!("{} is damaged", waiting.display()))?;
+    let key = String::from_utf8(credentials::read(&waiting)?)
+        .map_err(|_| format!("{} is damaged; run levada cluster join again", waiting.display()))?;
     let text = if file == Path::new("-") {
         read_input()?
     } else {
@@ -186,7 +188,7 @@ fn sign(directory: &Path, only: Option<&str>) -> Result<String, String> {
     let (host, answer) = authority.sign(&read_input()?)?;
     if only.is_some_and(|only| only != host) {
         return Err(format!(
-            "the request is from host \"{host}\", and only \"{}\" is to be signed",
+            "the request is from host \"{host}\", but --host allows only \"{}\"; send that host's request, or change --host",
             only.unwrap_or_default()
         ));
     }
@@ -199,20 +201,22 @@ fn rotate(directory: &Path, finish: bool) -> Result<String, String> {
     let host = name(directory, None)?;
     let next = match (finish, authority.is_changing()) {
         (false, true) => {
-            return Err("a new authority is taking over already: when all hosts have joined again, levada cluster rotate --finish"
+            return Err("the authority is being replaced already; when all hosts have joined again, run levada cluster rotate --finish"
                 .to_owned());
         }
         (true, false) => {
-            return Err("no change of the authority is under way; levada cluster rotate begins one".to_owned());
+            return Err(
+                "the authority is not being replaced; run levada cluster rotate without --finish first".to_owned()
+            );
         }
         (false, false) => {
             authority = authority.successor()?;
-            "A new authority takes over, and the old one counts still. Now let every other host join again (levada cluster join), in\n\
-             any order; when all have, run levada cluster rotate --finish here.\n"
+            "There is a new authority, and the old one is still accepted. Run levada cluster join on every other host, in any order.\n\
+             When all have joined, run levada cluster rotate --finish here.\n"
         }
         (true, true) => {
             authority.finish();
-            "The old authority is forgotten here. Let every other host join once more (levada cluster join), so that it forgets it too.\n"
+            "The old authority is withdrawn here. Run levada cluster join on every other host once more, to withdraw it there too.\n"
         }
     };
     authority.store(directory)?;
@@ -225,20 +229,23 @@ fn forget(host: &str, file: &Path) -> Result<String, Failure> {
     check::complain(&warnings);
     let etcd = checked.config.cluster.and_then(|cluster| cluster.etcd).ok_or_else(|| {
         Failure::Failed(format!(
-            "{} has no [cluster.etcd]: delete the host from the members (levada del member {host}, on each host)",
+            "{} has no [cluster.etcd]; delete the host from the members instead (levada del member {host}, on each host)",
             file.display()
         ))
     })?;
     let gone = roster::forget(&etcd, host).map_err(Failure::Failed)?;
     if gone.is_empty() {
-        return Err(Failure::Failed(format!("the etcd knows nothing of host \"{host}\"")));
+        return Err(Failure::Failed(format!(
+            "the etcd has no entry of host \"{host}\"; check the name, and `prefix` in [cluster.etcd] of {}",
+            file.display()
+        )));
     }
-    Ok(format!("Host \"{host}\" is forgotten. Deleted:\n  {}\n", gone.join("\n  ")))
+    Ok(format!("The entries of host \"{host}\" are deleted:\n  {}\n", gone.join("\n  ")))
 }
 
 fn status(directory: &Path) -> Result<String, String> {
     let host = certified(directory).ok_or_else(|| {
-        format!("{} is not there or not good: levada cluster join makes it", directory.join(HOST).display())
+        format!("{} does not exist or is damaged; run levada cluster join", directory.join(HOST).display())
     })?;
     let credentials = Credentials::load(directory, &host)?;
     let mut text = format!(
@@ -256,8 +263,7 @@ fn status(directory: &Path) -> Result<String, String> {
         text += &format!("  {}, until {}{signed}\n", authority.subject, authority.not_after.date());
     }
     if directory.join(AUTHORITY).exists() {
-        let changing =
-            if Authority::load(directory)?.is_changing() { ", which takes over from an older one" } else { "" };
+        let changing = if Authority::load(directory)?.is_changing() { ", which replaces an older one" } else { "" };
         text += &format!("this host holds the authority{changing}\n");
     }
     if directory.join(REQUEST).exists() {
@@ -270,7 +276,12 @@ fn status(directory: &Path) -> Result<String, String> {
 fn make(directory: &Path) -> Result<(), String> {
     let mut builder = fs::DirBuilder::new();
     let made = builder.recursive(true).mode(0o700).create(directory);
-    made.map_err(|error| format!("cannot make {}: {error}", directory.display()))
+    made.map_err(|error| {
+        format!(
+            "cannot make the directory {}: {error}; run as root, or choose another --directory",
+            directory.display()
+        )
+    })
 }
 
 /// The name of this host: as told, or as its certificate has it, or the system's.
@@ -279,7 +290,8 @@ fn name(directory: &Path, told: Option<String>) -> Result<String, String> {
         return Ok(name);
     }
     let system = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
-    host_name(&system).map_err(|why| format!("the system's name will not do: {why}; give another with --host"))
+    host_name(&system)
+        .map_err(|why| format!("the host name of the system cannot be used: {why}; set another with --host"))
 }
 
 /// Whose certificate is there.
@@ -299,7 +311,11 @@ fn join_here(directory: &Path, host: &str, authority: &Authority) -> Result<Cred
 fn accept(directory: &Path, key: &str, answer: &Answer, host: Option<&str>) -> Result<String, String> {
     let credentials = Credentials::of(key, answer.chain.clone(), answer.trust.clone())?;
     if host.is_some_and(|host| host != credentials.host) {
-        return Err(format!("the answer is for host \"{}\"", credentials.host));
+        return Err(format!(
+            "the certificate is for host \"{}\", not for \"{}\"; sign the request of this host",
+            credentials.host,
+            host.unwrap_or_default()
+        ));
     }
     let trust = directory.join(TRUST);
     if trust.exists() {
@@ -309,8 +325,8 @@ fn accept(directory: &Path, key: &str, answer: &Answer, host: Option<&str>) -> R
         }
         credentials::vouched(&Arc::new(known), &answer.chain).map_err(|why| {
             format!(
-                "the answer is not from the cluster that this host is in ({why}); to change to another, or where the cluster's authority was \
-                 changed without this host, remove {} and join again",
+                "the certificate is not from this host's cluster ({why}); to change to another cluster, or if the authority was \
+                 replaced without this host, remove {} and join again",
                 trust.display()
             )
         })?;
@@ -339,14 +355,16 @@ fn read_answer(text: &str, what: &str) -> Result<Answer, String> {
         list.push(certificate);
     }
     if chain.is_empty() || trust.is_empty() {
-        return Err(format!("{what} has no certificate from levada cluster sign"));
+        return Err(format!(
+            "{what} has no certificate from levada cluster sign; pass the whole output of that command"
+        ));
     }
     Ok(Answer { chain, trust })
 }
 
 /// Runs a shell command with `input`, and returns what it prints.
 fn ask(via: &str, input: &str) -> Result<String, String> {
-    let failed = |error: io::Error| format!("cannot run {via:?}: {error}");
+    let failed = |error: io::Error| format!("--via: cannot run {via:?}: {error}");
     let mut child = Command::new("/bin/sh")
         .args(["-c", via])
         .stdin(Stdio::piped())
@@ -359,9 +377,10 @@ fn ask(via: &str, input: &str) -> Result<String, String> {
     }
     let output = child.wait_with_output().map_err(failed)?;
     if !output.status.success() {
-        return Err(format!("{via:?} has failed ({}); nothing was changed", output.status));
+        return Err(format!("--via: {via:?} failed ({}); nothing was changed", output.status));
     }
-    String::from_utf8(output.stdout).map_err(|_| format!("{via:?} has not printed text"))
+    String::from_utf8(output.stdout)
+        .map_err(|_| format!("--via: {via:?} did not print text; it must run levada cluster sign"))
 }
 
 fn read_input() -> Result<String, String> {

@@ -20,6 +20,7 @@
 use crate::changes::Changes;
 use crate::desk::{self, Desk};
 use crate::ending::{self, Asked};
+use crate::front_ends::FrontEnds;
 use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
 use crate::http;
 use crate::log::{Format, Level, Log};
@@ -216,6 +217,8 @@ struct Running {
     upkeep: JoinHandle<()>,
     plugs: Plugs,
     vde: JoinHandle<()>,
+    front_ends: FrontEnds,
+    machines: JoinHandle<()>,
     inbox: SyncSender<Order>,
     bell: Bell,
     chores: SyncSender<Chore>,
@@ -257,12 +260,18 @@ impl Running {
             desk::group(&config.daemon).map_err(|(what, remedy)| Failure::Failed(format!("{what}: {remedy}")))?;
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), Some(rundir.ledger()));
         let plugs = plugs.map_err(failed("cannot watch VDE clients"))?;
-        let mut site = Site::new(plan, inbox.clone(), bell.clone(), chores.clone(), plugs.clone());
+        let (news, heard) = sync_channel(CHORES);
+        let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news.clone());
+        let front_ends = front_ends.map_err(failed("cannot watch virtual machines"))?;
+        let (mail, ring, errand) = (inbox.clone(), bell.clone(), chores.clone());
+        let mut site = Site::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone());
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
         let sights = site.sights();
+        front_ends.take_over(inheritance.taker.is_some());
         let begun = site.begin(plan.clone(), survey, log).map_err(Failure::Failed)?;
-        let Beginning { edits, chore, plugs: joins, facts, adopted } = begun;
+        let Beginning { edits, chore, plugs: joins, machines, facts, adopted } = begun;
+        front_ends.take_over(false);
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = chores.send(chore);
         let opened = crate::door::Door::open(&rundir.coming(SOCKET), rundir.place(SOCKET), group);
@@ -278,7 +287,6 @@ impl Running {
             let _ = stir.try_send(());
         });
         let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted, socket, changed));
-        let (news, heard) = sync_channel(CHORES);
         let seen = sights.clone();
         let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news, chores.clone(), seen);
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
@@ -332,6 +340,13 @@ impl Running {
         for (plug, device) in joins {
             plugs.join(plug, device);
         }
+        for (machine, device) in machines {
+            front_ends.join(machine, device);
+        }
+        let machines = spawn("levada-vhost", Duty::Machines, log, {
+            let front_ends = front_ends.clone();
+            move || front_ends.run()
+        })?;
         if let Some(Spoils { papers, clients, .. }) = taken {
             plugs.take_over(&papers, clients);
         }
@@ -352,7 +367,21 @@ impl Running {
             left,
         };
         spawn("levada-door", Duty::Serving, log, move || giver.serve(&door))?;
-        Ok(Running { worker, upkeep, plugs, vde, inbox, bell, chores, desk, changes, ended, given })
+        Ok(Running {
+            worker,
+            upkeep,
+            plugs,
+            vde,
+            front_ends,
+            machines,
+            inbox,
+            bell,
+            chores,
+            desk,
+            changes,
+            ended,
+            given,
+        })
     }
 
     /// Waits for a signal to end, for another process to take over, or for the worker to end, which it should not. SIGHUP reads the file
@@ -433,7 +462,9 @@ impl Running {
         let crashed = ended("the worker", self.worker, CLOSING) == Some(false);
         self.desk.leave_others();
         self.plugs.stop();
+        self.front_ends.stop();
         ended("levada-vde", self.vde, STOPPING);
+        ended("levada-vhost", self.machines, STOPPING);
         ending::send(&self.chores, Chore::Stop, STOPPING);
         ended("levada-upkeep", self.upkeep, STOPPING);
         crashed

@@ -3,6 +3,7 @@
 mod agents;
 mod tables;
 mod trace;
+mod vcc;
 
 use crate::announce::{self, Announced};
 use crate::api::{ChangeReply, ChangeRequest, ConfigReply, ProblemReply, VERSION};
@@ -320,6 +321,7 @@ impl Desk {
             differs |= match news {
                 News::Interface(seen) => site.learn(seen),
                 News::Hops(switch, hops) => site.learn_hops(*switch, hops),
+                News::Guest { device, features } => site.learn_guest(*device, *features),
             };
         }
         if differs {
@@ -330,7 +332,7 @@ impl Desk {
         }
         let interfaces = all.iter().filter_map(|news| match news {
             News::Interface(seen) => Some(seen.device),
-            News::Hops(..) => None,
+            News::Hops(..) | News::Guest { .. } => None,
         });
         for device in interfaces.collect::<BTreeSet<_>>() {
             site.renew_shortcut(device, &self.log);

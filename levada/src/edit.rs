@@ -38,14 +38,17 @@ pub fn apply(file: &Path, how: &How) -> Result<(), Failure> {
         .map_err(|problems| Failure::Failed(format!("the daemon's configuration cannot be read: {problems:?}")))?;
     if running.daemon.name != wanted.daemon.name {
         return Err(Failure::Failed(format!(
-            "{} is the configuration of \"{}\", not of \"{name}\": correct [daemon] name, or --name",
+            "{} is the configuration of \"{}\", not of \"{name}\"; correct [daemon] name, or --name",
             file.display(),
             wanted.daemon.name
         )));
     }
     let actions = between(&running, &wanted);
     if how.revision.is_some_and(|revision| revision != reply.revision) {
-        return Err(Failure::Failed(format!("the configuration is at revision {}", reply.revision)));
+        return Err(Failure::Failed(format!(
+            "the configuration is at revision {}; read it again (levada show config), then repeat the command with that --revision",
+            reply.revision
+        )));
     }
     send(&client, actions, Some(reply.revision), how)
 }

@@ -15,6 +15,7 @@ mod desk;
 mod door;
 mod edit;
 mod ending;
+mod front_ends;
 mod handover;
 mod hops;
 mod http;
@@ -40,6 +41,7 @@ mod tables;
 mod top;
 mod trace;
 mod upkeep;
+mod vcc;
 mod whereabouts;
 mod worker;
 

@@ -65,6 +65,8 @@ pub enum Duty {
     Store,
     /// Lets VDE clients in.
     Plugs,
+    /// Speaks with virtual machines' front ends.
+    Machines,
 }
 
 impl Duty {
@@ -75,6 +77,8 @@ impl Duty {
             Duty::Changes => DEVICES.union(OTHERS).union(CapabilitySet::SYS_PTRACE),
             Duty::Upkeep => DEVICES.union(CapabilitySet::SYS_PTRACE),
             Duty::Plugs => OTHERS.union(CapabilitySet::NET_ADMIN),
+            // Sockets that QEMU makes are its user's.
+            Duty::Machines => OTHERS,
             Duty::Passing | Duty::Looking | Duty::Serving | Duty::Peers | Duty::Store => CapabilitySet::empty(),
         }
     }
@@ -89,6 +93,7 @@ impl Duty {
             Duty::Peers => Some(&[calls::RUNTIME, calls::READING, calls::TALKING, calls::UDP]),
             Duty::Store => Some(&[calls::LOADING, calls::RUNTIME, calls::READING, calls::TALKING, calls::INTERNET]),
             Duty::Plugs => Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES]),
+            Duty::Machines => Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES, calls::MACHINES]),
         }
     }
 }
@@ -107,7 +112,7 @@ pub fn looks_at_processes(plan: &Plan) -> bool {
         PortKind::Tap(tap) => tap.netns.clone(),
         PortKind::Packet(packet) => packet.netns.clone(),
         PortKind::Host(host) => host.netns.clone(),
-        PortKind::Link { .. } | PortKind::Vde(_) => None,
+        PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) => None,
     };
     let mut ports = plan.switches.values().flat_map(|switch| switch.ports.values());
     ports.any(|port| netns(&port.kind).is_some_and(|netns| netns.starts_with("/proc/")))
@@ -184,7 +189,7 @@ mod tests {
 
     use Duty::*;
 
-    const DUTIES: [Duty; 9] = [Main, Changes, Upkeep, Passing, Looking, Serving, Peers, Store, Plugs];
+    const DUTIES: [Duty; 10] = [Main, Changes, Upkeep, Passing, Looking, Serving, Peers, Store, Plugs, Machines];
 
     /// Whose calls let a thread do this, whatever its capabilities are.
     fn who(may: fn() -> bool) -> Vec<Duty> {
@@ -239,7 +244,7 @@ mod tests {
         assert_eq!(who(|| OpenOptions::new().write(true).open("/dev/null").is_ok()), makers_and(&[]));
         assert_eq!(who(|| OpenOptions::new().append(true).open("/dev/null").is_ok()), makers_and(&[]));
         assert_eq!(who(|| File::open("/dev/null").is_ok()), makers_and(&[Looking, Peers, Store]));
-        assert_eq!(who(|| passes(std::fs::remove_file("/dev/null/levada"))), makers_and(&[Plugs]));
+        assert_eq!(who(|| passes(std::fs::remove_file("/dev/null/levada"))), makers_and(&[Plugs, Machines]));
         assert_eq!(who(|| passes(std::fs::create_dir("/dev/null/levada"))), makers_and(&[]));
     }
 
@@ -249,8 +254,8 @@ mod tests {
         assert_eq!(who(|| UdpSocket::bind("127.0.0.1:0").is_ok()), makers_and(&[Peers, Store]));
         assert_eq!(who(|| makes(Family::INET, Type::STREAM)), makers_and(&[Store]));
         assert_eq!(who(|| TcpListener::bind("127.0.0.1:0").is_ok()), makers_and(&[]), "nobody listens to strangers");
-        assert_eq!(who(|| UnixDatagram::unbound().is_ok()), makers_and(&[Store, Plugs]));
-        assert_eq!(who(|| passes(UnixStream::connect("/levada/nothing"))), makers_and(&[Store, Plugs]));
+        assert_eq!(who(|| UnixDatagram::unbound().is_ok()), makers_and(&[Store, Plugs, Machines]));
+        assert_eq!(who(|| passes(UnixStream::connect("/levada/nothing"))), makers_and(&[Store, Plugs, Machines]));
         assert_eq!(who(|| makes(Family::INET, Type::RAW)), makers_and(&[]));
         assert_eq!(who(|| makes(Family::INET6, Type::RAW)), makers_and(&[]));
         assert_eq!(who(|| makes(Family::NETLINK, Type::RAW)), makers_and(&[]));

@@ -15,6 +15,7 @@ use crate::report::{
 };
 use crate::seat::ClusterReply;
 use crate::tables::TablesReply;
+use crate::vcc::{self, VccReply};
 use crate::whereabouts::{DeviceReport, find_processes};
 use crate::{Failure, print};
 use control::config::DEFAULT_QUEUE_BYTES;
@@ -49,6 +50,10 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     if show.what == What::Tables {
         let tables: TablesReply = client.get("/v1/tables")?;
         return if show.json { json(show, &tables) } else { Ok(columns(&part::table_rows(&tables))) };
+    }
+    if show.what == What::Vcc {
+        let vcc: VccReply = client.get("/v1/vcc")?;
+        return if show.json { json(show, &vcc) } else { Ok(vcc::text(&vcc)) };
     }
     if show.what == What::Cluster {
         let reply: ClusterReply = client.get("/v1/cluster")?;

@@ -8,6 +8,7 @@ mod device;
 mod edits;
 mod ready;
 
+use crate::front_ends::{FrontEndId, FrontEnds};
 use crate::hops::Hops;
 use crate::hops::report::tunnels;
 use crate::log::{Level, Log};
@@ -48,6 +49,7 @@ pub struct Site {
     bell: Bell,
     chores: SyncSender<Chore>,
     plugs: Plugs,
+    front_ends: FrontEnds,
     shortcuts: Shortcuts,
     sights: Sights,
     /// By number of the switch: the ways of its tunnels.
@@ -64,6 +66,8 @@ pub struct Beginning {
     pub chore: Chore,
     /// Plugs and their devices, to be joined when the worker runs.
     pub plugs: Vec<(PlugId, usize)>,
+    /// The same of virtual machines.
+    pub machines: Vec<(FrontEndId, usize)>,
     /// What reports are made from.
     pub facts: Facts,
     /// To be settled when nobody else has them, with their numbers.
@@ -72,7 +76,14 @@ pub struct Beginning {
 
 impl Site {
     /// A site where nothing of `plan` runs yet, with the worker behind `inbox` and `bell` and upkeep behind `chores`.
-    pub fn new(plan: &Plan, inbox: SyncSender<Order>, bell: Bell, chores: SyncSender<Chore>, plugs: Plugs) -> Site {
+    pub fn new(
+        plan: &Plan,
+        inbox: SyncSender<Order>,
+        bell: Bell,
+        chores: SyncSender<Chore>,
+        plugs: Plugs,
+        front_ends: FrontEnds,
+    ) -> Site {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let life = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
         let (shortcuts, sights) = (Shortcuts::default(), Sights::default());
@@ -84,6 +95,7 @@ impl Site {
             bell,
             chores,
             plugs,
+            front_ends,
             shortcuts,
             sights,
             hops: BTreeMap::new(),
@@ -124,12 +136,13 @@ impl Site {
         self.hops = hops;
         let programs = programs(&plan, &ready, &self.hops);
         let fresh = std::mem::take(&mut ready.fresh);
-        let List { edits, new, plugs } = list(self.edits(&plan, &programs, &ready)?, fresh, &ready.devices);
+        let edits = self.edits(&plan, &programs, &ready)?;
+        let List { edits, new, plugs, machines } = list(edits, fresh, &ready.devices);
         let facts = self.facts(&plan, &programs, &ready.devices);
         let (done, _nobody_waits) = sync_channel(1);
         let chore = Chore::Devices { plan: Arc::new(plan.clone()), gone: Vec::new(), new, done };
         (self.plan, self.programs, self.devices) = (plan, programs, ready.devices);
-        Ok(Beginning { edits, chore, plugs, facts, adopted })
+        Ok(Beginning { edits, chore, plugs, machines, facts, adopted })
     }
 
     /// Becomes what `plan` says, whose numbers follow from those of [`Site::plan`].
@@ -220,6 +233,14 @@ impl Site {
         known.map(|known| known.clone_from(hops)).is_some()
     }
 
+    /// Takes note of what a virtual machine's guest can do. True: the plan, made anew, would have another outcome.
+    pub fn learn_guest(&mut self, device: usize, news: Features) -> bool {
+        let Some(Some(Held { kind: Kind::Machine(_, _, features), .. })) = self.devices.get_mut(device) else {
+            return false;
+        };
+        std::mem::replace(features, news).offload != news.offload
+    }
+
     fn facts(&self, plan: &Plan, programs: &BTreeMap<u32, Program>, devices: &[Option<Held>]) -> Facts {
         let sights = self.sights.clone();
         Facts { tunnels: tunnels(plan, programs, &self.hops), sights, ..facts(plan, devices, &self.shortcuts) }
@@ -247,19 +268,21 @@ impl Site {
         altered: Vec<Altered>,
         devices: &[Option<Held>],
     ) -> Result<(), String> {
-        let List { edits, mut new, plugs } = list(edits, fresh, devices);
+        let List { edits, mut new, plugs, machines } = list(edits, fresh, devices);
         // What was set up otherwise is to be opened again in that way where it is lost.
         new.extend(altered.into_iter().filter_map(|altered| match altered {
             Altered::Device { number, recipes, label, .. } => {
                 let [_, recipe] = *recipes;
                 Some((number, Reopen { recipe: Some(recipe), label }, None))
             }
-            Altered::Plug(..) => None,
+            Altered::Plug(..) | Altered::Machine(..) => None,
         }));
         // From here on nothing can be refused. Plugs that go are closed first, so that no client's port comes to a number that is another's.
         for number in self.gone(devices) {
-            if let Some(Some(Held { kind: Kind::Plug(_, id), .. })) = self.devices.get(number) {
-                self.plugs.close(*id);
+            match self.devices.get(number) {
+                Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
+                Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
+                _ => {}
             }
         }
         let (done, told) = sync_channel(1);
@@ -275,6 +298,9 @@ impl Site {
         for (plug, number) in plugs {
             self.plugs.join(plug, number);
         }
+        for (machine, number) in machines {
+            self.front_ends.join(machine, number);
+        }
         edited.failed.map_or(Ok(()), |why| Err(format!("the change was made but for this, a fault of levada: {why}")))
     }
 }
@@ -289,10 +315,12 @@ fn programs(plan: &Plan, ready: &Ready, hops: &BTreeMap<u32, Hops>) -> BTreeMap<
         }
     }
     for held in ready.devices.iter().flatten() {
-        let Kind::Opened(recipe, features) = &held.kind else { continue };
         let program = programs.get_mut(&(held.place.0 as u32));
-        if let Some(port) = program.and_then(|program| program.ports.get_mut(held.place.1.0)) {
-            adapt(port, recipe, features);
+        let Some(port) = program.and_then(|program| program.ports.get_mut(held.place.1.0)) else { continue };
+        match &held.kind {
+            Kind::Opened(recipe, features) => adapt(port, recipe, features),
+            Kind::Machine(_, _, features) => port.offload = features.offload,
+            Kind::Absent(_) | Kind::Plug(..) => {}
         }
     }
     programs

@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Print JSON (version 1), a line each time
     #[arg(long)]
     pub json: bool,
-    /// Seconds between two looks
+    /// Seconds between two reports
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub interval: u32,
 }

@@ -132,8 +132,8 @@ impl Traced {
     /// The same of a frame that the switch does not get to see.
     #[must_use]
     pub fn past_the_switch(mut self) -> Traced {
-        let text = "the switch does not read it: where a socket of the endpoint sends it, the kernel takes it straight to that port, \
-                    because all of this says yes";
+        let text = "the switch does not read it: all stages permit it, so the kernel moves it straight to that port when a socket \
+                    of the endpoint sends it";
         self.steps.push(TracedStep { stage: "shortcut".to_owned(), text: text.to_owned() });
         self
     }
@@ -168,7 +168,7 @@ pub struct Arguments {
     /// port NUMBER. Without a filter, all frames.
     #[arg(value_name = "WORD")]
     pub words: Vec<String>,
-    /// Say what would happen to a frame from this endpoint (SWITCH/TENANT/ENDPOINT) or uplink (SWITCH/uplink)
+    /// Print what would happen to a frame from this endpoint (SWITCH/TENANT/ENDPOINT) or uplink (SWITCH/uplink)
     #[arg(long, value_name = "PATH", conflicts_with_all = ["count", "seconds"])]
     pub from: Option<String>,
     /// The described frame's destination: a MAC address or an endpoint's path
@@ -195,7 +195,7 @@ pub struct Arguments {
     /// End after so many seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SECONDS)))]
     pub seconds: u32,
-    /// Write the frames to a file too, which Wireshark and tshark read (pcapng): what became of each is its comment
+    /// Write the frames to a pcapng file too, for Wireshark and tshark; the comment of a frame is its trace
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub pcap: Option<PathBuf>,
     #[command(flatten)]
@@ -240,7 +240,7 @@ pub fn trace(arguments: &Arguments) -> Result<(), Failure> {
         print(&(text + "\n"))
     } else {
         let texts: Vec<String> = reply.frames.iter().map(Traced::text).collect();
-        print(&if texts.is_empty() { "no such frame came\n".to_owned() } else { texts.join("\n") })
+        print(&if texts.is_empty() { "no frame matched the filter\n".to_owned() } else { texts.join("\n") })
     };
     saved.and(printed)
 }
@@ -256,6 +256,6 @@ fn save(path: &Path, file: File, reply: &TraceReply) -> Result<(), Failure> {
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let path = path.display();
     Failure::Failed(format!(
-        "cannot write the capture to {path}: {error}; give --pcap a place that has room and may be written"
+        "cannot write the capture to {path}: {error}; choose another FILE for --pcap, with free space and write permission"
     ))
 }

@@ -13,6 +13,7 @@ use datapath::offload::OffloadSupport;
 use datapath::program::{EndpointId, TenantId};
 use datapath::switch::Event;
 use datapath::units::Rate;
+use ports::neighbours::Subject;
 use ports::{Features, Line, PortError, Survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,6 +37,13 @@ pub enum News {
     Interface(Seen),
     /// The ways of the tunnels of a switch, by its number.
     Hops(u32, Hops),
+    /// What the guest of a virtual machine can do, by its driver's word.
+    Guest {
+        /// The device's number.
+        device: usize,
+        /// What it can be handed.
+        features: Features,
+    },
 }
 
 /// What has become of an interface that is somebody else's.
@@ -81,6 +89,9 @@ impl Watched {
         }
         if self.line.mac != before.1.mac {
             texts.push(format!("address {}", self.line.mac.map_or("none".to_owned(), show_mac)));
+        }
+        if let Some(is_up) = self.line.has_carrier.filter(|_| self.line.has_carrier != before.1.has_carrier) {
+            texts.push(if is_up { "a carrier" } else { "no carrier" }.to_owned());
         }
         if self.line.bits_per_second != before.1.bits_per_second {
             let mbit = |bits: Option<u64>| bits.map_or("unknown".to_owned(), |b| format!("{} Mbit/s", b / 1_000_000));
@@ -132,8 +143,8 @@ pub struct Upkeep {
     lost: Vec<Lost>,
     /// By number of the switch: the ways of its tunnels as they were last told.
     hops: BTreeMap<u32, Hops>,
-    /// By namespace: who hears that they may have changed.
-    ears: BTreeMap<Option<String>, Ear>,
+    /// By namespace: who is told that something there may have changed.
+    ears: BTreeMap<(Subject, Option<String>), Ear>,
     /// Tells ourselves.
     chores: SyncSender<Chore>,
     /// When they are asked for next, and how long after the last time.
@@ -204,6 +215,7 @@ impl Upkeep {
                     let soon = Instant::now() + FIRST_LOOK;
                     (self.hops_next, self.hops_pause) = (self.hops_next.min(soon), FIRST_LOOK);
                 }
+                Ok(Chore::Links) => self.ask(|watched| watched.line.has_carrier.is_some()),
                 Ok(Chore::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.retry();
@@ -317,18 +329,26 @@ impl Upkeep {
     }
 
     fn ask_for_drops(&mut self) {
-        if Instant::now() < self.ask {
-            return;
+        if Instant::now() >= self.ask {
+            self.ask(|_| true);
+            self.ask = Instant::now() + ASK;
         }
+    }
+
+    /// Asks devices for what they dropped and what they are like, and tells what is not as it was.
+    fn ask(&mut self, which: impl Fn(&Watched) -> bool) {
         let (mut orders, mut changed) = (Vec::new(), Vec::new());
-        for watched in &mut self.watched {
-            let device = watched.device;
+        for watched in self.watched.iter_mut().filter(|watched| which(watched)) {
+            let (device, had_carrier) = (watched.device, watched.line.has_carrier);
             match watched.port.drops_before_us() {
                 Ok(total) => {
                     let frames = total.saturating_sub(watched.told);
                     orders.extend((frames > 0).then_some(Order::Drops { device, frames }));
                     watched.told = total;
                     changed.extend(watched.changes().map(|how| (device, watched.line, how)));
+                    if let Some(is_up) = watched.line.has_carrier.filter(|_| watched.line.has_carrier != had_carrier) {
+                        orders.push(Order::Carrier { device, is_up });
+                    }
                     watched.port.complaint().iter().for_each(|what| self.log.line(Level::Warning, what));
                 }
                 Err(PortError::Io(_)) => {}
@@ -348,7 +368,6 @@ impl Upkeep {
             self.untold.insert(device);
         }
         self.tell();
-        self.ask = Instant::now() + ASK;
     }
 
     /// Asks for the ways of tunnels, and tells those that are not what they were: each second, and sooner after changes and while an answer is on its way.
@@ -379,16 +398,31 @@ impl Upkeep {
         self.hops_next = Instant::now() + self.hops_pause;
     }
 
-    /// Has an ear in each namespace that tunnels leave by. Where there cannot be one, what changes is seen with the next look.
+    /// Has an ear in each namespace that tunnels leave by, and in each that taken interfaces are in. Where there cannot be one,
+    /// what changes is seen with the next look.
     fn listen(&mut self, plan: &Plan) {
         let places = plan.switches.values().filter_map(|switch| switch.underlay.as_ref()?.interface.as_ref());
-        let places: BTreeSet<_> = places.map(|(_, netns)| netns.clone()).collect();
+        let ways = places.map(|(_, netns)| (Subject::Ways, netns.clone()));
+        let taken = self.devices.values().filter_map(|reopen| match &reopen.recipe {
+            Some(Recipe::Packet(options, _)) => {
+                Some(options.netns.as_ref().map(|netns| netns.path().to_string_lossy().into_owned()))
+            }
+            _ => None,
+        });
+        let places: BTreeSet<_> = ways.chain(taken.map(|netns| (Subject::Links, netns))).collect();
         self.ears.retain(|place, ear| places.contains(place) && !ear.is_deaf());
         for place in places.into_iter().filter(|place| !self.ears.contains_key(place)).collect::<Vec<_>>() {
             let chores = self.chores.clone();
+            let (subject, netns) = &place;
+            let subject = *subject;
             // A full queue is looked at by the second as well.
-            let tell = move || drop(chores.try_send(Chore::Ways));
-            if let Ok(ear) = Ear::open(place.as_deref(), tell) {
+            let tell = move || {
+                drop(chores.try_send(match subject {
+                    Subject::Ways => Chore::Ways,
+                    Subject::Links => Chore::Links,
+                }));
+            };
+            if let Ok(ear) = Ear::open(subject, netns.as_deref(), tell) {
                 self.ears.insert(place, ear);
             }
         }

@@ -15,11 +15,13 @@ mod edit;
 mod histogram;
 mod leave;
 mod order;
+mod protocols;
 mod seats;
 mod shortage;
 mod snapshot;
 mod tables;
 mod trace;
+mod vcc;
 mod wake;
 
 #[cfg(test)]
@@ -31,6 +33,7 @@ pub use chore::Chore;
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
 use datapath::program::PortId;
+use datapath::protocol::{Protocol, Protocols};
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use device::Costs;
@@ -52,6 +55,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 pub use tables::LearnedPart;
 use trace::Armed;
 pub use trace::Trace;
+pub use vcc::{EndpointVcc, VccPart};
 pub use wake::{Bell, Clock, Wake};
 
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
@@ -94,12 +98,14 @@ pub struct Unit {
     due: Option<Instant>,
     /// Its congestion agent, where it has one.
     station: Option<Box<Station>>,
+    /// What else runs beside it.
+    protocols: Protocols,
 }
 
 impl Unit {
     /// A switch with the ways behind its ports, by [`PortId`].
     pub fn new(switch: Switch, ways: Vec<Option<Way>>) -> Unit {
-        Unit { switch, ways, touched: true, due: None, station: None }
+        Unit { switch, ways, touched: true, due: None, station: None, protocols: Protocols::default() }
     }
 }
 
@@ -335,15 +341,16 @@ impl Worker {
             || (self.seats.any_ready() && !self.starved)
             || self.has_edits()
             || self.has_counts()
-            || self.units.iter().any(|u| u.touched)
+            || self.units.iter().any(|u| u.touched || u.switch.has_control())
         {
             return Some(0);
         }
         let now = self.outside.now;
         let mut wait = self.events_due.since(now);
         let links = self.outside.cables.iter().flatten().filter_map(|c| c.link.poll_timeout());
-        let agents = self.units.iter().filter_map(|u| u.station.as_ref()?.due());
-        for due in self.units.iter().filter_map(|u| u.due).chain(links).chain(agents) {
+        let agents = self.units.iter().filter_map(|u| u.station.as_ref()?.poll_timeout());
+        let protocols = self.units.iter().filter_map(|u| u.protocols.poll_timeout());
+        for due in self.units.iter().filter_map(|u| u.due).chain(links).chain(agents).chain(protocols) {
             wait = wait.min(due.since(now));
         }
         if !self.paused.is_empty() {
@@ -522,7 +529,7 @@ impl Worker {
         if self.trace.as_ref().is_some_and(|trace| trace.is_over(now)) {
             self.trace = None;
         }
-        self.run_agents();
+        self.run_protocols();
         if now >= self.events_due {
             self.events_due = now.plus_ns(EVENTS_NS);
             self.report_events();

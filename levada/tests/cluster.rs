@@ -150,23 +150,20 @@ fn requests_and_answers_can_be_carried_by_hand() {
 fn what_cannot_be_done_is_said_with_file_and_remedy() {
     let lab = Lab::new("refused");
     lab.cluster("h1", &["init", "--host", "h1"], b"");
-    assert!(lab.refused("h1", &["init"], b"").contains("authority.pem is there already"));
+    assert!(lab.refused("h1", &["init"], b"").contains("authority.pem exists"));
     assert!(lab.refused("h2", &["sign"], b"").contains("authority.pem is not there"));
     assert!(lab.refused("h2", &["rotate"], b"").contains("authority.pem is not there"));
     assert!(lab.refused("h2", &["status"], b"").contains("levada cluster join"));
-    assert!(lab.refused("h1", &["rotate", "--finish"], b"").contains("no change of the authority"));
+    assert!(lab.refused("h1", &["rotate", "--finish"], b"").contains("is not being replaced"));
     assert!(lab.refused("h1", &["sign"], b"nonsense").contains("no good request"));
     assert!(lab.refused("h2", &["join", "--host", "h2", "--via", "false"], b"").contains("nothing was changed"));
     assert!(lab.refused("h2", &["join", "--host", "h2", "--via", "echo hello"], b"").contains("no certificate"));
-    assert!(lab.refused("h2", &["join", "--certificate", "-"], b"").contains("request.pem is not there"));
+    assert!(lab.refused("h2", &["join", "--certificate", "-"], b"").contains("request.pem does not exist"));
     // Another cluster's answer does not replace this one's.
     lab.join("h2", "h1");
     lab.cluster("x1", &["init", "--host", "x1"], b"");
     let foreign = lab.refused("h2", &["join", "--via", &lab.via("x1")], b"");
-    assert!(
-        foreign.contains("not from the cluster that this host is in") && foreign.contains("trust.pem"),
-        "{foreign}"
-    );
+    assert!(foreign.contains("not from this host's cluster") && foreign.contains("trust.pem"), "{foreign}");
     // A key that others can read is none.
     let authority = lab.directory("h1").join("authority.pem");
     std::fs::set_permissions(&authority, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -180,7 +177,7 @@ fn the_authority_is_changed_host_by_host() {
     lab.cluster("h1", &["init", "--host", "h1"], b"");
     lab.join("h2", "h1");
     assert!(lab.cluster("h1", &["rotate"], b"").contains("--finish"));
-    assert!(lab.refused("h1", &["rotate"], b"").contains("taking over already"));
+    assert!(lab.refused("h1", &["rotate"], b"").contains("being replaced already"));
     // Who signed a host's certificate, of so many that it trusts.
     let signer = |host, count| {
         let status = lab.cluster(host, &["status"], b"");

@@ -312,7 +312,7 @@ fn endpoints_move_between_hosts_that_know_each_other_by_an_etcd() {
         forgotten.status.success() && text.contains("/levada/v1/host/h3") && text.matches("endpoint/red").count() == 2
     );
     lab.until(1, "it is forgotten", |c| has(c, "h3").is_none() && has(c, "h2") == Some(1));
-    assert!(String::from_utf8_lossy(&forget("h3").stderr).contains("knows nothing of host \"h3\""));
+    assert!(String::from_utf8_lossy(&forget("h3").stderr).contains("has no entry of host \"h3\""));
     // Who has no use for the store takes its own along.
     lab.must(&["set", "cluster", "etcd=", "-n", "h1"]);
     until("h1 is gone", || {

@@ -6,10 +6,11 @@
 //!
 //! | driver | locator | what it is |
 //! |---|---|---|
-//! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers and VMs |
+//! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers |
 //! | [`packet::Packet`] | `packet://NAME` | an interface that exists (a NIC, a veth), by AF_PACKET |
 //! | [`packet::Host`] | `host://NAME` | the host's own traffic over such an interface |
 //! | [`vde::VdePort`] | `vde://DIR` | a plug of a VDE switch's control directory, for QEMU and all that knows libvdeplug |
+//! | [`vhost::VhostPort`] | `vhost-user://SOCKET` | the rings of a virtual machine, in memory that it shares |
 //! | [`pcap::PcapInput`], [`pcap::PcapOutput`] | `pcap://FILE` | a capture file, to replay or to write |
 //! | [`pair::pair`] | - | two ports joined in memory, for tests |
 //!
@@ -37,6 +38,7 @@ pub mod seccomp;
 mod survey;
 pub mod tap;
 pub mod vde;
+pub mod vhost;
 pub mod vnet;
 
 pub use survey::{Inherited, Survey};
@@ -61,6 +63,8 @@ pub struct Line {
     pub mac: Option<Mac>,
     /// What it carries, in bit/s, where it knows. Virtual ones may say anything.
     pub bits_per_second: Option<u64>,
+    /// Whether it has a carrier and is up, where it has such a thing.
+    pub has_carrier: Option<bool>,
 }
 
 /// Bytes after which a driver may end a burst before it has as many frames as asked for: what is read is still in the second-level cache

@@ -84,21 +84,34 @@ fn hop(netlink: &mut Netlink, index: i32, from: Option<IpAddr>, to: IpAddr) -> i
     Ok(neighbour.and_then(|neighbour| neighbour.mac).map_or(Hop::Asked(next), |mac| Hop::At(Mac(mac))))
 }
 
-/// Hears that links, addresses, routes or neighbours of a namespace have changed. It keeps the namespace, as all sockets do.
+/// What is to be told of a namespace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Subject {
+    /// Links, addresses, routes and neighbours: what ways depend on.
+    Ways,
+    /// Links alone: carriers, MTUs, addresses of interfaces.
+    Links,
+}
+
+/// Receives that something of a namespace has changed. It keeps the namespace, as all sockets do.
 pub struct Changes {
     news: News,
     place: Option<(Netns, Identity)>,
 }
 
 impl Changes {
-    /// In a namespace, or in that of the calling thread.
+    /// Of what, and in which namespace; `None` for that of the calling thread.
     ///
     /// # Errors
     /// The namespace is not there, or the kernel does not tell.
-    pub fn open(netns: Option<&Netns>) -> io::Result<Changes> {
-        let Some(netns) = netns else { return Ok(Changes { news: News::open()?, place: None }) };
+    pub fn open(subject: Subject, netns: Option<&Netns>) -> io::Result<Changes> {
+        let groups = match subject {
+            Subject::Ways => News::WAYS,
+            Subject::Links => News::LINKS,
+        };
+        let Some(netns) = netns else { return Ok(Changes { news: News::open(groups)?, place: None }) };
         let place = Some((netns.clone(), netns.identity()?));
-        Ok(Changes { news: netns.run(News::open)??, place })
+        Ok(Changes { news: netns.run(|| News::open(groups))??, place })
     }
 
     /// Waits as long as `patience` for something to change. Says whether it did.

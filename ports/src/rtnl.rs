@@ -320,17 +320,21 @@ impl Netlink {
 pub(crate) struct News(OwnedFd);
 
 impl News {
-    /// Hears what changes from now on in the namespace of the calling thread.
-    pub fn open() -> io::Result<News> {
-        const GROUPS: i32 = libc::RTMGRP_LINK
-            | libc::RTMGRP_NEIGH
-            | libc::RTMGRP_IPV4_IFADDR
-            | libc::RTMGRP_IPV4_ROUTE
-            | libc::RTMGRP_IPV6_IFADDR
-            | libc::RTMGRP_IPV6_ROUTE;
+    /// All that ways depend on.
+    pub const WAYS: i32 = libc::RTMGRP_LINK
+        | libc::RTMGRP_NEIGH
+        | libc::RTMGRP_IPV4_IFADDR
+        | libc::RTMGRP_IPV4_ROUTE
+        | libc::RTMGRP_IPV6_IFADDR
+        | libc::RTMGRP_IPV6_ROUTE;
+    /// Links, with their carriers.
+    pub const LINKS: i32 = libc::RTMGRP_LINK;
+
+    /// Receives what changes from now on in the namespace of the calling thread, of these multicast groups.
+    pub fn open(groups: i32) -> io::Result<News> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS as u32))?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups as u32))?;
         Ok(News(socket))
     }
 

@@ -1,10 +1,12 @@
-//! The fuzz corpus of VDE requests, replayed by ordinary tests: its seeds are written down here, and what the fuzz target promises holds for
-//! every file there, crashes that were found and cured included.
+//! The fuzz corpora of VDE requests and of machines' messages and rings, replayed by ordinary tests: the seeds of the first are written down here, and
+//! what the fuzz targets promise holds for every file there, crashes that were found and cured included.
 //!
 //! `LEVADA_REGENERATE=1 cargo test -p ports --test corpus` writes the seeds anew.
 
 #[path = "../../fuzz/src/vde.rs"]
 mod vde;
+#[path = "../../fuzz/src/vhost.rs"]
+mod vhost;
 
 use ports::vde::request::{MAGIC, VERSION, answer};
 use std::path::{Path, PathBuf};
@@ -53,4 +55,7 @@ fn everything_holds_for_the_whole_corpus() {
     for entry in std::fs::read_dir(corpus()).unwrap() {
         vde::run(&std::fs::read(entry.unwrap().path()).unwrap());
     }
+    let rings = std::fs::read_dir(corpus().with_file_name("vhost")).unwrap();
+    let count = rings.map(|entry| vhost::run(&std::fs::read(entry.unwrap().path()).unwrap())).count();
+    assert!(count >= 10, "{count}");
 }

@@ -50,6 +50,10 @@ pub struct FlowStats {
     pub frames_sent: u64,
     /// Frames that could not be made: the pool was empty.
     pub no_buffer: u64,
+    /// TCP segments sent, and those that arrived, by [`packet::Kind`].
+    pub sent_kinds: [u64; 4],
+    /// See there.
+    pub arrived_kinds: [u64; 4],
 }
 
 /// One end of a flow.
@@ -118,10 +122,22 @@ pub struct TcpSource {
     before: SenderStats,
 }
 
+/// What a receiving TCP knows of ECN.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SinkKind {
+    /// Nothing (Linux's `tcp_ecn` of 0).
+    Without,
+    /// RFC 3168, where it is asked (Linux's default).
+    Classic,
+    /// The same with DCTCP's echo, all packets ECN-capable.
+    Dctcp,
+}
+
 /// The state of a receiving TCP.
 #[derive(Debug)]
 pub struct TcpSink {
     policy: AckPolicy,
+    kind: SinkKind,
     random: Random,
     receiver: Receiver,
     /// Sequence number of the peer's first byte, once it has said so.
@@ -167,8 +183,18 @@ impl FlowEnd {
             ));
         }
         self.stats.segments += u64::from(packet.segments());
+        if let Some(tcp) = &packet.tcp {
+            self.stats.arrived_kinds[tcp.kind(packet.payload.len()) as usize] += u64::from(packet.segments());
+        }
+        if let (Role::TcpSink(sink), Some(tcp)) = (&self.role, &packet.tcp)
+            && sink.kind == SinkKind::Without
+            && tcp.flags & flag::SYN == 0
+            && (tcp.flags & (flag::ECE | flag::CWR) != 0 || packet.ecn == Ecn::Marked)
+        {
+            return Err(format!("port {port}: a host without ECN was shown ECE, CWR or CE"));
+        }
         match (&mut self.role, &packet.tcp) {
-            (Role::TcpSource(source), Some(tcp)) => source.rx(now, tcp),
+            (Role::TcpSource(source), Some(tcp)) => source.rx(now, packet, tcp)?,
             (Role::TcpSink(sink), Some(tcp)) => sink.rx(now, packet, tcp, &mut self.stats),
             (Role::UdpSink { answers, waiting }, None) => {
                 self.stats.bytes += packet.payload.len() as u64;
@@ -219,8 +245,8 @@ impl FlowEnd {
             role.end();
         }
         let frame = match role {
-            Role::TcpSource(source) => source.poll_tx(pool, now, envelope, from, until)?,
-            Role::TcpSink(sink) => sink.poll_tx(pool, now, envelope)?,
+            Role::TcpSource(source) => source.poll_tx(pool, now, envelope, (from, until), &mut stats.sent_kinds)?,
+            Role::TcpSink(sink) => sink.poll_tx(pool, now, envelope, &mut stats.sent_kinds)?,
             Role::UdpSource(source) => may_begin.then(|| source.poll_tx(pool, now, envelope)).flatten()?,
             Role::UdpSink { waiting, .. } => {
                 let position = waiting.pop_front()?;
@@ -297,7 +323,11 @@ impl TcpSource {
         }
     }
 
-    fn rx(&mut self, now: Instant, tcp: &Tcp) {
+    fn rx(&mut self, now: Instant, packet: &Packet, tcp: &Tcp) -> Result<(), String> {
+        // A SYN-ACK is judged by its answer below; nothing else may tell of congestion to who did not ask.
+        if !self.config.ecn && (tcp.flags & (flag::ECE | flag::CWR) != 0 || packet.ecn == Ecn::Marked) {
+            return Err("a host without ECN was shown ECE, CWR or CE".into());
+        }
         self.echo_time = tcp.timestamps.0;
         let base = self.base;
         let position = unwrap(tcp.ack, base, self.sender.acknowledged());
@@ -306,7 +336,7 @@ impl TcpSource {
             if tcp.ack == base {
                 self.sender.on_syn_ack(now, tcp.flags & flag::ECE != 0, window);
             }
-            return;
+            return Ok(());
         }
         let mut blocks = Blocks::default();
         for &(left, right) in tcp.sack.as_slice() {
@@ -314,6 +344,7 @@ impl TcpSource {
         }
         let echo = tcp.flags & flag::ECE != 0;
         self.sender.on_ack(now, &Ack { position, blocks, echo, window: window << WINDOW_SCALE });
+        Ok(())
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -337,8 +368,8 @@ impl TcpSource {
         pool: &mut Pool,
         now: Instant,
         envelope: &Envelope,
-        from: Instant,
-        until: Instant,
+        (from, until): (Instant, Instant),
+        kinds: &mut [u64; 4],
     ) -> Option<Option<Frame>> {
         if now < from {
             return None;
@@ -363,7 +394,9 @@ impl TcpSource {
             timestamps: (clock(now), self.echo_time),
             sack: Blocks::default(),
             syn: syn.then_some((envelope.nic.mtu as u16 - 40, WINDOW_SCALE)),
+            again: sent.again,
         };
+        kinds[tcp.kind(sent.bytes as usize) as usize] += u64::from(sent.bytes.div_ceil(self.config.mss).max(1));
         let ecn = if sent.capable { Ecn::Capable } else { Ecn::Not };
         Some(packet::write_tcp(pool, envelope, ecn, &tcp, sent.bytes as usize, seq))
     }
@@ -372,10 +405,11 @@ impl TcpSource {
 impl TcpSink {
     /// A sink that waits for a connection.
     #[must_use]
-    pub fn new(policy: AckPolicy, mut random: Random) -> Self {
+    pub fn new(policy: AckPolicy, kind: SinkKind, mut random: Random) -> Self {
         TcpSink {
             policy,
-            receiver: Receiver::new(policy, random.split()),
+            kind,
+            receiver: receiver(policy, kind, random.split()),
             random,
             base: None,
             syn_ack_due: false,
@@ -391,10 +425,11 @@ impl TcpSink {
             if self.base != Some(base) {
                 stats.completed += u64::from(self.base.is_some());
                 self.before = (self.before.0 + self.receiver.received(), self.before.1 + self.receiver.duplicates());
-                self.receiver = Receiver::new(self.policy, self.random.split());
+                self.receiver = receiver(self.policy, self.kind, self.random.split());
                 self.base = Some(base);
             }
-            self.ecn = tcp.flags & (flag::ECE | flag::CWR) == flag::ECE | flag::CWR;
+            let asked = tcp.flags & (flag::ECE | flag::CWR) == flag::ECE | flag::CWR;
+            self.ecn = asked && self.kind != SinkKind::Without;
             self.syn_ack_due = true;
             self.echo_time = tcp.timestamps.0;
             return;
@@ -410,8 +445,15 @@ impl TcpSink {
         self.receiver.on_data(now, position, packet.payload.len() as u64, packet.segments(), marked, cwr);
     }
 
-    fn poll_tx(&mut self, pool: &mut Pool, now: Instant, envelope: &Envelope) -> Option<Option<Frame>> {
+    fn poll_tx(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        envelope: &Envelope,
+        kinds: &mut [u64; 4],
+    ) -> Option<Option<Frame>> {
         let base = self.base?;
+        let ecn = if self.ecn && self.kind == SinkKind::Dctcp { Ecn::Capable } else { Ecn::Not };
         let window = (RECEIVE_BUFFER >> WINDOW_SCALE) as u16;
         let mut tcp =
             Tcp { seq: 1, flags: flag::ACK, window, timestamps: (clock(now), self.echo_time), ..Tcp::default() };
@@ -421,7 +463,8 @@ impl TcpSink {
             tcp.flags |= flag::SYN | if self.ecn { flag::ECE } else { 0 };
             tcp.window = u16::MAX;
             tcp.syn = Some((envelope.nic.mtu as u16 - 40, WINDOW_SCALE));
-            return Some(packet::write_tcp(pool, envelope, Ecn::Not, &tcp, 0, 0));
+            kinds[packet::Kind::Syn as usize] += 1;
+            return Some(packet::write_tcp(pool, envelope, ecn, &tcp, 0, 0));
         }
         let reply = self.receiver.poll_ack(now)?;
         tcp.ack = wrap(reply.position, base);
@@ -429,7 +472,8 @@ impl TcpSink {
         for &(left, right) in reply.blocks.as_slice() {
             tcp.sack.push((wrap(left, base), wrap(right, base)));
         }
-        Some(packet::write_tcp(pool, envelope, Ecn::Not, &tcp, 0, 0))
+        kinds[packet::Kind::Ack as usize] += 1;
+        Some(packet::write_tcp(pool, envelope, ecn, &tcp, 0, 0))
     }
 }
 
@@ -455,6 +499,13 @@ impl UdpSource {
         let position = self.position;
         self.position = position.wrapping_add((datagram * train) as u32);
         Some(packet::write_udp(pool, envelope, datagram * train, datagram, position))
+    }
+}
+
+fn receiver(policy: AckPolicy, kind: SinkKind, random: Random) -> Receiver {
+    match kind {
+        SinkKind::Dctcp => Receiver::exact(policy, random),
+        SinkKind::Without | SinkKind::Classic => Receiver::new(policy, random),
     }
 }
 

@@ -113,6 +113,12 @@ impl Host {
         &self.ends[place].flow
     }
 
+    /// An end whose time had not come begins at `now`.
+    pub fn start(&mut self, place: usize, now: Instant) {
+        self.ends[place].flow.from_until.0 = now;
+        self.wake(place);
+    }
+
     /// Frames it holds.
     #[must_use]
     pub fn frames(&self) -> usize {

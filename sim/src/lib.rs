@@ -16,6 +16,7 @@ pub mod packet;
 pub mod rack;
 pub mod random;
 pub mod scenario;
+pub mod shuffle;
 pub mod siege;
 pub mod site;
 pub mod steering;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use datapath::frame::{Frame, Pool};
 use datapath::program::{Change, EndpointId, PortId, Program};
+use datapath::protocol::Protocols;
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use datapath::verdict::Reason;
@@ -27,6 +28,8 @@ pub struct Node {
     pub switch: Switch,
     /// Its agent, where it has one.
     pub steering: Option<Steering>,
+    /// What else runs beside it.
+    pub protocols: Protocols,
     /// Whose time and memory it takes; without, it has what it needs.
     pub worker: Option<Box<Worker>>,
     /// What each port is plugged into.
@@ -52,6 +55,7 @@ impl Node {
             meter: uplink.map(|uplink| (uplink.port(), Meter::new(uplink))),
             switch,
             steering,
+            protocols: Protocols::default(),
             worker: worker.map(|spec| Box::new(Worker::new(spec, program))),
             lags_until: Instant::ZERO,
             waiting: VecDeque::new(),
@@ -120,6 +124,7 @@ impl Node {
         if let Some(steering) = &mut self.steering {
             steering.on_time(Self::pool(&mut self.worker, pool), now, &mut self.switch, mail);
         }
+        self.protocols.run(Self::pool(&mut self.worker, pool), now, &mut self.switch);
         if let Some(worker) = &mut self.worker {
             let meter = &mut self.meter;
             worker.run(pool, now, &mut self.switch, &mut |at, port, wire_bytes| count(meter, at, port, wire_bytes))?;
@@ -170,11 +175,12 @@ impl Node {
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
         let waiting = (!self.waiting.is_empty()).then_some(now);
         let agent = self.steering.as_ref().and_then(Steering::deadline);
+        let control = self.switch.has_control().then_some(now);
         let work = match &self.worker {
             Some(worker) => worker.deadline(now, &self.switch),
             None => self.switch.poll_timeout(),
         };
-        let due = [waiting, agent, work].into_iter().flatten().min();
+        let due = [waiting, agent, control, self.protocols.poll_timeout(), work].into_iter().flatten().min();
         due.map(|at| at.max(self.lags_until).max(now))
     }
 }

@@ -127,7 +127,38 @@ pub struct Tcp {
     pub sack: Blocks<u32>,
     /// On SYN: maximum segment size and window scale.
     pub syn: Option<(u16, u8)>,
+    /// Its data were sent before. Not TCP's: it lowers the time to live by one, so that receivers can count by kind what is lost.
+    pub again: bool,
 }
+
+/// Kinds of TCP segments, of which losses mean different things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// SYN and SYN-ACK: a second until they are sent again.
+    Syn,
+    /// An acknowledgement without data.
+    Ack,
+    /// Data sent again.
+    Again,
+    /// New data.
+    Data,
+}
+
+impl Tcp {
+    /// What kind of segment it is, with so many bytes of payload.
+    #[must_use]
+    pub fn kind(&self, payload: usize) -> Kind {
+        match payload {
+            _ if self.flags & flag::SYN != 0 => Kind::Syn,
+            0 => Kind::Ack,
+            _ if self.again => Kind::Again,
+            _ => Kind::Data,
+        }
+    }
+}
+
+/// Time to live of packets.
+const TTL: u8 = 64;
 
 /// A frame, read.
 #[derive(Clone, Debug)]
@@ -195,7 +226,7 @@ pub fn write_tcp(
     let mss = envelope.nic.mss() as usize;
     let frame = pool.alloc(headers + payload)?;
     let bytes = pool.bytes_mut(&frame);
-    write_ip(bytes, envelope, ecn, 6);
+    write_ip(bytes, envelope, ecn, 6, TTL - u8::from(tcp.again));
     write_tcp_header(&mut bytes[ETHERNET + IPV4..headers], envelope.port, tcp);
     write_stamps(&mut bytes[headers..], mss, envelope, position);
     let gso = if payload > mss { Gso::Tcp4 } else { Gso::None };
@@ -213,7 +244,7 @@ pub fn write_tcp(
 pub fn write_udp(pool: &mut Pool, envelope: &Envelope, payload: usize, segment: usize, position: u32) -> Option<Frame> {
     let frame = pool.alloc(UDP_HEADERS + payload)?;
     let bytes = pool.bytes_mut(&frame);
-    write_ip(bytes, envelope, Ecn::Not, 17);
+    write_ip(bytes, envelope, Ecn::Not, 17, TTL);
     let udp = &mut bytes[ETHERNET + IPV4..];
     udp[..2].copy_from_slice(&envelope.port.to_be_bytes());
     udp[2..4].copy_from_slice(&envelope.port.to_be_bytes());
@@ -234,7 +265,7 @@ fn write_stamps(payload: &mut [u8], segment: usize, envelope: &Envelope, positio
     }
 }
 
-fn write_ip(bytes: &mut [u8], envelope: &Envelope, ecn: Ecn, protocol: u8) {
+fn write_ip(bytes: &mut [u8], envelope: &Envelope, ecn: Ecn, protocol: u8, ttl: u8) {
     let total = bytes.len() - ETHERNET;
     bytes[..6].copy_from_slice(&envelope.to.mac.0);
     bytes[6..12].copy_from_slice(&envelope.from.mac.0);
@@ -248,7 +279,7 @@ fn write_ip(bytes: &mut [u8], envelope: &Envelope, ecn: Ecn, protocol: u8) {
     };
     ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
     ip[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
-    ip[8] = 64;
+    ip[8] = ttl;
     ip[9] = protocol;
     ip[10..12].fill(0);
     ip[12..16].copy_from_slice(&envelope.from.ip.octets());
@@ -358,13 +389,16 @@ pub fn read(pool: &Pool, frame: &Frame) -> Result<Packet, &'static str> {
         return Err("IPv4 checksum");
     }
     let l4 = &bytes[ETHERNET + IPV4..end];
-    let (tcp, header) = match bytes[23] {
+    let (mut tcp, header) = match bytes[23] {
         6 => read_tcp(l4)?,
         17 if l4.len() >= UDP => (None, UDP),
         _ => return Err("not TCP or UDP"),
     };
     if !offload.needs_csum && !offload.csum_valid && fold(pseudo_sum(&bytes[..end]) + sum(l4)) != 0xffff {
         return Err("transport checksum");
+    }
+    if let Some(tcp) = &mut tcp {
+        tcp.again = bytes[22] < TTL;
     }
     let payload = ETHERNET + IPV4 + header..end;
     let segment = if offload.gso == Gso::None { payload.len() } else { usize::from(offload.gso_size) };

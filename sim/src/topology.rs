@@ -27,6 +27,10 @@ pub struct HostSpec {
     pub nic: Nic,
     /// When its TCP acknowledges.
     pub acks: AckPolicy,
+    /// Its TCP knows nothing of ECN; otherwise it agrees where it is asked.
+    pub without_ecn: bool,
+    /// Its TCP's first sample of a round trip is the handshake's, as Linux's. Without it the first timeout is a second.
+    pub times_syn: bool,
 }
 
 /// An end of a cable.

@@ -17,7 +17,7 @@ use datapath::units::Instant;
 use datapath::wire::Mac;
 
 use crate::fabric::Fabric;
-use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, TcpSink, TcpSource, UdpSource};
+use crate::flow::{FlowEnd, FlowStats, Role, SEND_BUFFER, SinkKind, TcpSink, TcpSource, UdpSource};
 use crate::host::Host;
 use crate::mail::{Mail, MailStats};
 use crate::node::Node;
@@ -25,7 +25,8 @@ use crate::packet::{Envelope, UDP_HEADERS};
 use crate::random::Random;
 use crate::steering::Steering;
 use crate::tcp::SenderConfig;
-use crate::topology::{Fault, FlowSpec, Plug, Topology, Traffic};
+use crate::tcp::congestion::Algorithm;
+use crate::topology::{Fault, FlowSpec, HostSpec, Plug, Topology, Traffic};
 use crate::worker::Worker;
 
 /// Steps between two looks into every queue of a switch: it is the one check that costs too much for each step.
@@ -214,6 +215,13 @@ impl World {
     #[must_use]
     pub fn sender(&self, flow: usize) -> &FlowEnd {
         self.hosts[self.topology.flows[flow].from].0.end(self.flows[flow].0)
+    }
+
+    /// A flow whose time had not come begins now.
+    pub fn start(&mut self, flow: usize) {
+        let from = self.topology.flows[flow].from;
+        self.hosts[from].0.start(self.flows[flow].0, self.now);
+        self.touch(from);
     }
 
     /// Runs until the virtual clock shows `until`.
@@ -522,9 +530,14 @@ impl World {
         }
         let from = self.hosts[spec.from].0.add(source);
         let role = match spec.traffic {
-            Traffic::Tcp { .. } => {
-                let acks = self.topology.hosts[spec.to].acks;
-                Role::TcpSink(Box::new(TcpSink::new(acks, random.split())))
+            Traffic::Tcp { algorithm, .. } => {
+                let host = &self.topology.hosts[spec.to];
+                let kind = match algorithm {
+                    _ if host.without_ecn => SinkKind::Without,
+                    Algorithm::Dctcp => SinkKind::Dctcp,
+                    Algorithm::NewReno | Algorithm::Cubic => SinkKind::Classic,
+                };
+                Role::TcpSink(Box::new(TcpSink::new(host.acks, kind, random.split())))
             }
             Traffic::Udp { .. } => Role::UdpSink { answers: false, waiting: VecDeque::new() },
             Traffic::Ping { .. } | Traffic::Ask { .. } => Role::UdpSink { answers: true, waiting: VecDeque::new() },
@@ -549,7 +562,7 @@ impl World {
 }
 
 fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Role {
-    let nic = topology.hosts[spec.from].nic;
+    let HostSpec { nic, times_syn, .. } = topology.hosts[spec.from];
     match spec.traffic {
         Traffic::Tcp { algorithm, ecn, bytes, again_after_ns, pace } => {
             let config = SenderConfig {
@@ -560,6 +573,7 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
                 buffer_bytes: SEND_BUFFER,
                 mss: nic.mss(),
                 offload_bytes: nic.offload_bytes,
+                times_syn,
             };
             Role::TcpSource(Box::new(TcpSource::new(config, again_after_ns, random.split())))
         }

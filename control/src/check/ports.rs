@@ -56,6 +56,16 @@ fn check_device(findings: &mut Findings, links: &BTreeSet<&str>, one: &Use<'_>) 
     match &one.device.locator {
         Some(Locator::Tap(_) | Locator::Packet(_) | Locator::Host(_)) => check_keys(findings, one, None),
         Some(Locator::Vde(..)) => check_keys(findings, one, Some("a VDE plug")),
+        Some(Locator::VhostUser(_)) => {
+            check_keys(findings, one, Some("a virtual machine"));
+            if one.device.group.is_some() && !one.device.listen {
+                findings.error(
+                    one.place.key("group"),
+                    "`group` has no effect: QEMU makes this socket",
+                    "add `listen = true`, or remove `group` and give the directory to the group",
+                );
+            }
+        }
         Some(Locator::Link(name, _)) => {
             check_link(findings, links, one, name);
             check_keys(findings, one, Some("a link end"));
@@ -93,7 +103,23 @@ fn check_keys(findings: &mut Findings, one: &Use<'_>, no_device: Option<&str>) {
         );
     }
     let is_vde = matches!(device.locator, Some(Locator::Vde(..)));
-    let of_plugs = [("hub", device.hub), ("mode", device.mode.is_some()), ("group", device.group.is_some())];
+    let is_machine = matches!(device.locator, Some(Locator::VhostUser(_)));
+    let default = Device::default();
+    let of_machines = [
+        ("queues", device.queues != default.queues),
+        ("listen", device.listen),
+        ("offload", device.offload != default.offload),
+        ("sealed", device.sealed != default.sealed),
+    ];
+    for (key, _) in of_machines.iter().filter(|(_, given)| *given && !is_machine) {
+        findings.error(
+            one.place.key(*key),
+            format!("`{key}` is for virtual machines, and this port is none"),
+            format!("remove `{key}`, or use a vhost-user:// port"),
+        );
+    }
+    let group = device.group.is_some() && !is_machine;
+    let of_plugs = [("hub", device.hub), ("mode", device.mode.is_some()), ("group", group)];
     for (key, _) in of_plugs.iter().filter(|(_, given)| *given && !is_vde) {
         findings.error(
             one.place.key(*key),

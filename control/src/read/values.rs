@@ -4,7 +4,7 @@ use crate::config::{
     EtcdUrl, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU,
     MIN_QUEUE_BYTES,
 };
-use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, ORDERS};
+use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, MAX_QUEUES, ORDERS};
 use crate::problem::nearest;
 use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};
@@ -12,6 +12,7 @@ use datapath::aqm::{At, Discipline, Red};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
 use datapath::units::Rate;
+use datapath::vcc::Mode;
 use datapath::wire::Mac;
 use datapath::wire::vxlan::MOST as MAX_VNI;
 use std::net::{IpAddr, SocketAddr};
@@ -113,6 +114,10 @@ pub(super) fn ingress(value: &DeValue<'_>) -> Result<IngressMode, Wrong> {
     choice(value, &INGRESS_MODES, "ingress mode")
 }
 
+pub(super) fn vcc(value: &DeValue<'_>) -> Result<Mode, Wrong> {
+    choice(value, &Mode::ALL.map(|mode| (mode.name(), mode)), "mode of virtual congestion control")
+}
+
 pub(super) fn rate(value: &DeValue<'_>) -> Result<Rate, Wrong> {
     units::rate(text(value, "\"300 Mbit/s\"")?)
 }
@@ -159,6 +164,11 @@ pub(super) fn mtu(value: &DeValue<'_>) -> Result<u32, Wrong> {
 
 pub(super) fn count(value: &DeValue<'_>) -> Result<u32, Wrong> {
     integer(value, 0, 1_000_000)
+}
+
+/// Pairs of rings of a virtual machine.
+pub(super) fn queues(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 1, MAX_QUEUES)
 }
 
 /// Frames in a device's ring: its `txqueuelen`.

@@ -24,6 +24,7 @@ use crate::program::{
     TenantId, Uplink,
 };
 use crate::units::{Instant, Rate};
+use crate::vcc;
 use crate::verdict::Reason;
 use crate::wire::Mac;
 
@@ -100,6 +101,7 @@ impl Switch {
         self.floods.reserve(endpoints);
         self.backlogs.reserve(endpoints);
         self.gone.reserve(endpoints);
+        self.vcc.reserve(endpoints);
         self.memory.reserve(endpoints);
     }
 
@@ -180,6 +182,11 @@ impl Switch {
         self.attach(pool, id, before, Some(tenant.attachment));
         self.set_tenant_flood(id, before.is_none(), tenant.flood_rate);
         self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
+        if self.program.tenants.get(id.0).is_some_and(|before| before.vcc != tenant.vcc) {
+            for (endpoint, _) in self.program.endpoints.iter().filter(|(_, endpoint)| endpoint.tenant == id) {
+                self.vcc.set(vcc::Owner { tenant: id, endpoint: EndpointId(endpoint) }, tenant.vcc);
+            }
+        }
         self.program.tenants.set(id.0, Some(tenant));
         Ok(())
     }
@@ -288,6 +295,10 @@ impl Switch {
         }
         self.memory.change_endpoint(id, self.program.endpoints.get(id.0), Some(&endpoint));
         let tenant = endpoint.tenant;
+        if self.program.endpoints.get(id.0).is_none() {
+            let service = self.program.tenants.get(tenant.0).map(|tenant| tenant.vcc).unwrap_or_default();
+            self.vcc.set(vcc::Owner { tenant, endpoint: id }, service);
+        }
         self.program.endpoints.set(id.0, Some(endpoint));
         self.settle_change(pool, id, tenant);
         Ok(())
@@ -306,6 +317,7 @@ impl Switch {
             + self.egress.remove_endpoint(pool, id)
             + self.ingress.remove_endpoint(pool, id);
         self.arrivals.forget(id);
+        self.vcc.remove(id);
         self.uplink_drops.add(Reason::Removed, u64::from(freed));
         self.move_role(pool, Some(port), None, Role::Endpoint(id));
         self.tallies[id.0 as usize] = Tally::default();
@@ -416,7 +428,7 @@ impl Switch {
     fn move_role(&mut self, pool: &mut Pool, before: Option<PortId>, after: Option<PortId>, role: Role) {
         if let Some(port) = before {
             self.roles[port.0 as usize] = Role::Nothing;
-            let mut freed = 0;
+            let mut freed = self.control.clear(pool, Some(port));
             for _ in 0..self.out.len() {
                 let Some((to, frame)) = self.out.pop_front() else { break };
                 let to_wire = matches!(self.role(to), Role::Uplink(_));

@@ -278,7 +278,8 @@ impl Chaos {
                 let macs = vec![mac(self.dice.below(16) as u32)];
                 let ips = vec![std::net::IpAddr::from([10, 0, 0, self.dice.below(4) as u8])];
                 let flood_rate = Rate(self.dice.below(100) * MBIT);
-                let tenant = Tenant { attachment, share, flood_rate, outside: Outside { macs, ips } };
+                let outside = Outside { macs, ips };
+                let tenant = Tenant { attachment, share, flood_rate, outside, ..Tenant::default() };
                 Change::Tenant(TenantId(id % 4), (!gone).then_some(tenant))
             }
             _ if gone => Change::Endpoint(EndpointId(id), None),

@@ -7,6 +7,7 @@ use crate::sched::Scheduler;
 use crate::sched::limits::Plane;
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Instant};
+use crate::vcc::Vcc;
 use crate::verdict::{DropCounters, Reason};
 
 impl Switch {
@@ -41,6 +42,12 @@ impl Switch {
             stats.ingress.traffic = policer.endpoint_passed(endpoint);
         }
         stats
+    }
+
+    /// Virtual congestion control: its counters and connections.
+    #[must_use]
+    pub fn vcc(&self) -> &Vcc {
+        &self.vcc
     }
 
     /// The disciplines of an endpoint's queues over the uplink, where they are others than the lanes' own.
@@ -115,6 +122,11 @@ impl Switch {
     /// Frames that the switch holds: it looks at every queue, so this is for tests and the simulator.
     #[must_use]
     pub fn frames(&self) -> usize {
-        self.pairs.frames() + self.egress.frames() + self.ingress.frames() + self.backlogs.frames() + self.out.len()
+        self.pairs.frames()
+            + self.egress.frames()
+            + self.ingress.frames()
+            + self.backlogs.frames()
+            + self.out.len()
+            + self.control.frames()
     }
 }

@@ -3,16 +3,17 @@
 //! Every decision is asked of the same function that decides for real frames, or of its twin that changes nothing (`would_learn`,
 //! `would_take`, `admit`). The fuzz target `switch` explains each frame before it is received, and compares.
 
-use super::floods::asks;
-use super::source::{by, learned_by, refusal, unlearned};
+use super::look::longest_of;
+use super::route::{Away, Flood, Inside, Route, Seen};
+use super::source::{Refused, learned_by, unlearned};
 use super::tunnel::tenant_of;
 use super::{OUT, Role, Switch, destination, source};
 use crate::fdb::Network;
-use crate::forward::{Outside, Target};
+use crate::forward::Target;
 use crate::frame::{Class, Frame, HEADROOM, Owner, Pool};
-use crate::guard::{self, Finding, Right, claims};
+use crate::guard::{self, Finding};
 use crate::journey::{Emit, Found, Headers, Journey, Queue, Step, Transport};
-use crate::offload::{Gso, Offload};
+use crate::offload::Offload;
 use crate::overlay::Vtep;
 use crate::program::{EndpointId, PortId};
 use crate::sched::Scheduler;
@@ -89,13 +90,14 @@ impl Traveller<'_> {
         |owner, held| self.memory.may_wait(owner, self.class, held)
     }
 
+    /// What says where it goes.
+    fn seen(&self) -> Seen<'_> {
+        Seen { bytes: self.bytes, layout: &self.layout, offload: &self.offload }
+    }
+
     /// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
     fn longest_segment(&self) -> u32 {
-        let whole = match self.offload.gso {
-            Gso::None => self.bytes.len() as u32,
-            _ => u32::from(self.layout.payload_offset) + u32::from(self.offload.gso_size),
-        };
-        whole - if self.layout.vlan.is_some() { vlan::TAG as u32 } else { 0 }
+        longest_of(self.bytes.len(), &self.layout, &self.offload)
     }
 
     /// Wire bytes with one more tag.
@@ -149,24 +151,45 @@ impl Switch {
         self.explain_source(now, from, seen, steps)?;
         let network = self.forward.network(from);
         let (vlan, mac) = (seen.layout.vlan.unwrap_or(0), destination(seen.bytes));
+        let mut target = self.target(now, from, seen.seen());
         let learns = self.program.endpoints.get(from.0).is_some_and(|e| e.identity.macs.is_empty());
-        let mut target = self.forward.target(&self.fdb, now, network, vlan, mac);
         if learns && mac == source(seen.bytes) {
             // It has just been learned, here.
             target = Target::Endpoint(from);
         }
         steps.push(Step::Forward(mac, self.found(now, network, vlan, mac, target, Some(from))));
-        match target {
-            Target::Endpoint(to) if to == from => refuse(steps, Reason::Hairpin),
-            Target::Endpoint(to) => {
+        let route = self.route(now, from, target, seen.seen());
+        self.explain_route(now, from, route, seen, steps)
+    }
+
+    fn explain_route(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        route: Route,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
+        match route {
+            Route::Drop(reason) => refuse(steps, reason),
+            Route::Narrow(_) => refuse(steps, Reason::PathMtu),
+            Route::Neighbour(to) => {
                 self.explain_local(now, from, seen, steps)?;
                 self.explain_arrival(now, to, Plane::Local, seen, steps);
                 Ok(())
             }
-            Target::Uplink => self.explain_wire(now, from, network, seen, steps),
-            Target::Tunnels => self.explain_away(now, from, network, seen, steps),
-            Target::Nowhere => refuse(steps, Reason::Unreachable),
-            target => self.explain_flood(now, from, target == Target::Group, seen, steps),
+            Route::Wire { alone } => {
+                steps.extend(alone.then_some(Step::OnlyOutside));
+                self.explain_wire(now, from, seen, steps)
+            }
+            Route::Host(peer) => self.explain_tunnel(now, from, peer, seen, steps),
+            Route::Flood(flood) => {
+                steps.push(Step::Flood(flood.left));
+                match flood.away {
+                    Away::Nothing | Away::Wire => self.explain_flood(now, from, &flood, seen, steps),
+                    Away::Hosts(_) | Away::Narrow(..) => self.explain_flood_away(now, from, &flood, seen, steps),
+                }
+            }
         }
     }
 
@@ -174,50 +197,38 @@ impl Switch {
         &self,
         now: Instant,
         from: EndpointId,
-        everyone: bool,
+        flood: &Flood,
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
-        let network = self.forward.network(from);
-        if self.is_tunnelled(network) {
-            return self.explain_flood_away(now, from, network, everyone, seen, steps);
-        }
-        let others = self.forward.members(network, everyone).iter().filter(|&&e| e != from).count();
-        let outside = self.forward.outside(network).is_some();
-        if outside && !everyone && others == 0 {
-            return self.explain_wire(now, from, network, seen, steps);
-        }
-        let left = self.flood_left(now, from, asks(seen.bytes, &seen.layout));
-        if left == 0 {
-            if outside && !everyone {
-                steps.push(Step::OnlyOutside);
-                return self.explain_wire(now, from, network, seen, steps);
-            }
-            return refuse(steps, Reason::FloodLimit);
-        }
-        steps.push(Step::Flood(left));
         let mut memory = seen.memory;
-        if outside {
+        if flood.away == Away::Wire {
             match seen.copy_class {
                 None => steps.push(Step::Refuse(Reason::NoBuffer)),
                 Some(class) => {
                     let with_copy = memory.with_copy(class);
                     let copy = Traveller { class, headroom: HEADROOM, memory: with_copy, ..*seen };
-                    if self.explain_wire(now, from, network, &copy, steps).is_ok() {
+                    if self.explain_wire(now, from, &copy, steps).is_ok() {
                         memory = memory.with_waiting(class, self.egress.tree(Plane::Wire).lane(from).owner());
                     }
                 }
             }
         }
-        if others > 0 {
+        if flood.others > 0 {
             self.explain_local(now, from, &Traveller { memory, ..*seen }, steps)?;
-            steps.push(Step::Copies(others as u32));
+            steps.push(Step::Copies(flood.others));
         }
         Ok(())
     }
 
     fn explain_uplink(&self, now: Instant, seen: &Traveller<'_>, steps: &mut Vec<Step>) -> Result<(), Reason> {
-        let network = guard::check_transit(seen.bytes).and_then(|()| {
+        let transit = guard::check_transit(seen.bytes);
+        if transit == Err(Reason::Reserved) && self.control.is_heard() {
+            let taken = if self.control.has_room() { Ok(()) } else { Err(Reason::ControlFull) };
+            steps.push(Step::Control(taken));
+            return taken;
+        }
+        let network = transit.and_then(|()| {
             let network = self.forward.network_of_vlan(seen.layout.vlan).ok_or(Reason::BadVlan)?;
             self.check_outside(now, network, seen.bytes, &seen.layout).map(|()| network)
         });
@@ -236,23 +247,15 @@ impl Switch {
         let mac = destination(seen.bytes);
         let target = self.forward.target_inside(&self.fdb, now, network, mac);
         steps.push(Step::Forward(mac, self.found(now, network, 0, mac, target, None)));
-        match target {
-            Target::Endpoint(to) => {
-                self.explain_arrival(now, to, Plane::Wire, seen, steps);
-                Ok(())
-            }
-            Target::Group | Target::Unknown => {
-                let left = self.uplink_flood_left(now, network, asks(seen.bytes, &seen.layout));
-                if left == 0 {
-                    return refuse(steps, Reason::FloodLimit);
-                }
+        match self.route_inside(now, network, target, seen.seen()) {
+            Inside::Drop(reason) => return refuse(steps, reason),
+            Inside::Endpoint(to) => self.explain_arrival(now, to, Plane::Wire, seen, steps),
+            Inside::Copies { receivers, left, .. } => {
                 steps.push(Step::Flood(left));
-                let receivers = self.forward.members(network, target == Target::Group).len();
-                steps.push(Step::Copies(receivers as u32));
-                Ok(())
+                steps.push(Step::Copies(receivers));
             }
-            Target::Nowhere | Target::Uplink | Target::Tunnels => refuse(steps, Reason::Unreachable),
         }
+        Ok(())
     }
 
     /// Guard and learning.
@@ -264,24 +267,21 @@ impl Switch {
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
         let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
-        let right = self.guard(seen.bytes, &seen.layout, endpoint);
-        let verdict = right.map(drop);
-        let finding = Finding::of(seen.bytes, &seen.layout, &endpoint.identity, endpoint.trunk, verdict);
+        let judged = self.judge_source(now, from, endpoint, seen.bytes, &seen.layout);
+        let guarded = match &judged {
+            Err(Refused { reason, claim: None }) => Err(*reason),
+            _ => Ok(()),
+        };
+        let finding = Finding::of(seen.bytes, &seen.layout, &endpoint.identity, endpoint.trunk, guarded);
         steps.push(Step::Guard(Box::new(finding)));
-        let network = self.forward.network(from);
-        if right? == Right::Ask {
-            for claim in claims(seen.bytes, &seen.layout).into_iter().flatten() {
-                let checked = self.owners.check(now, network, &self.fdb, by(from, endpoint), &claim);
-                if let Err(owner) = checked {
-                    let reason = refusal(owner, seen.layout.l3, &claim);
-                    steps.push(Step::Claim(claim.address, reason, owner));
-                    return Err(reason);
-                }
-            }
-        }
-        if !endpoint.identity.macs.is_empty() {
+        let judged = judged.map_err(|Refused { reason, claim }| {
+            steps.extend(claim.map(|(claim, owner)| Step::Claim(claim.address, reason, owner)));
+            reason
+        })?;
+        if !judged.learns {
             return Ok(());
         }
+        let network = self.forward.network(from);
         let (mac, vlan) = (source(seen.bytes), seen.layout.vlan.unwrap_or(0));
         let learning = self.fdb.would_learn(now, network, vlan, mac, from);
         let learned = unlearned(learning);
@@ -325,14 +325,10 @@ impl Switch {
         &self,
         now: Instant,
         from: EndpointId,
-        network: Network,
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
-        let tag = match self.forward.outside(network) {
-            Some(Outside::Vlan(vlan)) => Some(vlan),
-            _ => None,
-        };
+        let tag = self.tag_of(from);
         if tag.is_some() && seen.headroom < vlan::TAG {
             return refuse(steps, Reason::NoBuffer);
         }

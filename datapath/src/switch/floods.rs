@@ -20,27 +20,32 @@ impl Switch {
         copies: usize,
         frame: &Frame,
     ) -> bool {
-        let flooded = flooded(pool, frame, copies);
-        let Some(tenant) = self.tenant_of(from) else { return false };
-        if self.flood_left(now, from, flooded.asks) == 0 {
-            return false;
+        let may = self.flood_left(now, from, asks(pool.bytes(frame), &pool.meta(frame).layout)) > 0;
+        if may {
+            self.charge_flood(pool, now, from, copies, frame);
         }
-        self.floods[from.0 as usize].charge(now, flooded);
-        self.tenant_floods[tenant.0 as usize].charge(now, flooded.bytes);
-        true
+        may
     }
 
-    /// Whether a frame from the uplink may be copied to a network; if so, it is charged to that.
-    pub(super) fn take_uplink_flood(
+    /// A frame of an endpoint is copied so many times, at the expense of the endpoint and its tenant.
+    pub(super) fn charge_flood(&mut self, pool: &Pool, now: Instant, from: EndpointId, copies: usize, frame: &Frame) {
+        let flooded = flooded(pool, frame, copies);
+        if let Some(tenant) = self.tenant_of(from) {
+            self.floods[from.0 as usize].charge(now, flooded);
+            self.tenant_floods[tenant.0 as usize].charge(now, flooded.bytes);
+        }
+    }
+
+    /// A frame from the uplink is copied so many times, at the expense of the network.
+    pub(super) fn charge_uplink_flood(
         &mut self,
         pool: &Pool,
         now: Instant,
         network: Network,
-        everyone: bool,
+        copies: usize,
         frame: &Frame,
-    ) -> bool {
-        let copies = self.forward.members(network, everyone).len();
-        self.uplink_floods[slot(network)].take(now, flooded(pool, frame, copies))
+    ) {
+        self.uplink_floods[slot(network)].charge(now, flooded(pool, frame, copies));
     }
 
     /// Frames that an endpoint may flood at once.

@@ -1,11 +1,11 @@
 //! What the switch reads off a frame: its headers once, when it enters, and then what the stages ask.
 
 use crate::frame::{Frame, Pool};
-use crate::offload::Gso;
+use crate::offload::{Gso, Offload};
 use crate::segment;
 use crate::stats::Traffic;
 use crate::verdict::Reason;
-use crate::wire::{self, Mac, vlan};
+use crate::wire::{self, Layout, Mac, vlan};
 
 /// Reads a frame's headers and checks its offload metadata; fills in its layout and wire bytes.
 pub(super) fn look(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
@@ -34,11 +34,16 @@ pub(super) fn segments(pool: &Pool, frame: &Frame) -> u32 {
 /// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
 pub(super) fn longest_segment(pool: &Pool, frame: &Frame) -> u32 {
     let meta = pool.meta(frame);
-    let whole = match meta.offload.gso {
-        Gso::None => pool.len(frame) as u32,
-        _ => u32::from(meta.layout.payload_offset) + u32::from(meta.offload.gso_size),
+    longest_of(pool.len(frame), &meta.layout, &meta.offload)
+}
+
+/// The same of a frame of `len` bytes.
+pub(super) fn longest_of(len: usize, layout: &Layout, offload: &Offload) -> u32 {
+    let whole = match offload.gso {
+        Gso::None => len as u32,
+        _ => u32::from(layout.payload_offset) + u32::from(offload.gso_size),
     };
-    whole - if meta.layout.vlan.is_some() { vlan::TAG as u32 } else { 0 }
+    whole - if layout.vlan.is_some() { vlan::TAG as u32 } else { 0 }
 }
 
 pub(super) fn drop_for(pool: &mut Pool, frame: Frame, reason: Reason) -> Result<(), Reason> {

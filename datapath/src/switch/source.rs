@@ -12,8 +12,25 @@ use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::{L3, L4, Layout};
 
+/// That an endpoint may send a frame, and what of it is to be remembered.
+pub(super) struct Source {
+    /// What it claims beyond its own list.
+    claims: [Option<Claim>; 2],
+    /// Nothing is new in that.
+    is_known: bool,
+    /// The endpoint has declared no address: this one is learned.
+    pub learns: bool,
+}
+
+/// Why it may not.
+pub(super) struct Refused {
+    pub reason: Reason,
+    /// The claim that is another's, and whose, where the endpoint's own list allows it.
+    pub claim: Option<(Claim, Owner)>,
+}
+
 impl Switch {
-    /// Guard and learning: may this endpoint send this frame?
+    /// Guard and learning: may this endpoint send this frame? What is seen of it is remembered.
     pub(super) fn check_source(
         &mut self,
         pool: &mut Pool,
@@ -23,25 +40,55 @@ impl Switch {
     ) -> Result<(), Reason> {
         let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
         let (bytes, meta) = pool.parts_mut(frame);
-        let layout = &meta.layout;
-        let right = self.guard(bytes, layout, endpoint)?;
-        if right == Right::Declared && !endpoint.identity.macs.is_empty() {
+        let source = self.judge_source(now, from, endpoint, bytes, &meta.layout).map_err(|refused| refused.reason)?;
+        if source.is_known && !source.learns {
             return Ok(());
         }
-        let network = self.forward.network(from);
-        let all = if right == Right::Ask { claims(bytes, layout) } else { [None; 2] };
-        let is_known = match &all {
+        self.note_source(now, from, bytes, &meta.layout, &source)
+    }
+
+    /// Whether an endpoint may send a frame, but for what the table of addresses says when it is learned.
+    #[inline]
+    pub(super) fn judge_source(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        endpoint: &Endpoint,
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> Result<Source, Refused> {
+        let right = self.guard(bytes, layout, endpoint).map_err(|reason| Refused { reason, claim: None })?;
+        let learns = endpoint.identity.macs.is_empty();
+        if right == Right::Declared {
+            return Ok(Source { claims: [None; 2], is_known: true, learns });
+        }
+        let (network, claims) = (self.forward.network(from), claims(bytes, layout));
+        let is_known = match &claims {
             [Some(claim), None] if claim.kind == Kind::Source => self.owners.was_good(network, from, claim.address),
             all => all.iter().all(Option::is_none),
         };
         if !is_known {
             let by = by(from, endpoint);
-            for claim in all.iter().flatten() {
-                let checked = self.owners.check(now, network, &self.fdb, by, claim);
-                checked.map_err(|owner| refusal(owner, layout.l3, claim))?;
+            for claim in claims.iter().flatten() {
+                let refused =
+                    |owner| Refused { reason: refusal(owner, layout.l3, claim), claim: Some((*claim, owner)) };
+                self.owners.check(now, network, &self.fdb, by, claim).map_err(refused)?;
             }
         }
-        if endpoint.identity.macs.is_empty() {
+        Ok(Source { claims, is_known, learns })
+    }
+
+    /// Learns the address of a frame that may be sent, and remembers what it claims.
+    fn note_source(
+        &mut self,
+        now: Instant,
+        from: EndpointId,
+        bytes: &[u8],
+        layout: &Layout,
+        seen: &Source,
+    ) -> Result<(), Reason> {
+        let network = self.forward.network(from);
+        if seen.learns {
             let (mac, vlan) = (source(bytes), layout.vlan.unwrap_or(0));
             let learning = self.fdb.learn(now, network, vlan, mac, from);
             if let Learning::Flapping(owner) = learning {
@@ -52,14 +99,14 @@ impl Switch {
             }
             unlearned(learning)?;
         }
-        if !is_known {
-            self.owners.remember(now, network, &self.fdb, by(from, endpoint), &all);
+        if let Some(endpoint) = self.program.endpoints.get(from.0).filter(|_| !seen.is_known) {
+            self.owners.remember(now, network, &self.fdb, by(from, endpoint), &seen.claims);
         }
         Ok(())
     }
 
     /// What the guard says of a frame from this endpoint.
-    pub(super) fn guard(&self, bytes: &[u8], layout: &Layout, endpoint: &Endpoint) -> Result<Right, Reason> {
+    fn guard(&self, bytes: &[u8], layout: &Layout, endpoint: &Endpoint) -> Result<Right, Reason> {
         if endpoint.trunk {
             let is_taken = self.leaves_with_its_tags(endpoint).then_some(|vlan| self.forward.has_vlan(vlan));
             return guard::check_trunk(bytes, layout, endpoint.identity.allow, is_taken);
@@ -127,14 +174,14 @@ fn is_told(layout: &Layout) -> bool {
 }
 
 /// An endpoint, for who asks whose an address is.
-pub(super) fn by(id: EndpointId, endpoint: &Endpoint) -> By<'_> {
+fn by(id: EndpointId, endpoint: &Endpoint) -> By<'_> {
     let is_forwarder = endpoint.trunk || endpoint.identity.allow.router;
     let role = if is_forwarder { Role::Forwarder } else { Role::Host };
     By::Endpoint(id, endpoint.tenant, &endpoint.identity, role)
 }
 
 /// The name of what a frame does that claims another's address.
-pub(super) fn refusal(owner: Owner, l3: L3, claim: &Claim) -> Reason {
+fn refusal(owner: Owner, l3: L3, claim: &Claim) -> Reason {
     match (owner, l3, claim.kind) {
         (Owner::Unknown, ..) => Reason::OutsideFull,
         (_, L3::Arp, _) => Reason::SpoofedArp,

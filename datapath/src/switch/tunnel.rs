@@ -9,10 +9,9 @@
 //! What is too long with the headers around it, for the uplink or for the way to a host as a router on it has said, is dropped under a name of
 //! its own, and the sender told, if it wants to be (`wire/too_big.rs`).
 
-use super::look::{count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
+use super::look::{count_wire_bytes, drop_for, longest_segment, look, segments, source};
 use super::{OUT, Switch};
 use crate::fdb::Network;
-use crate::forward::Outside;
 use crate::frame::{Frame, Out, Pool};
 use crate::guard;
 use crate::offload::OffloadSupport;
@@ -27,69 +26,9 @@ use crate::wire::{ETHERNET_HEADER, too_big};
 use core::net::IpAddr;
 
 impl Switch {
-    /// To the host that has the destination, or to each that may have it.
-    pub(super) fn send_away(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        let tenant = tenant_of(self.forward.network(from));
-        let Some(peer) = self.tunnels.find(tenant, destination(pool.bytes(&frame))) else {
-            return self.flood_away(pool, now, from, false, frame);
-        };
-        let longest = self.longest_to(peer, now);
-        if longest_segment(pool, &frame) > longest {
-            self.tell_path(pool, now, from, &frame, longest);
-            return drop_for(pool, frame, Reason::PathMtu);
-        }
-        self.send_tunnel(pool, now, from, tenant, peer, frame)
-    }
-
-    /// To everyone in the network, or wherever an unknown address may be: neighbours first, then a copy for each host that has the tenant.
-    pub(super) fn flood_away(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        from: EndpointId,
-        everyone: bool,
-        frame: Frame,
-    ) -> Result<(), Reason> {
-        let network = self.forward.network(from);
-        let copies = self.forward.others(network, everyone, from);
-        let hosts = self.tunnels.peers_of(tenant_of(network)).len();
-        let others = copies > 0;
-        if !everyone && !others && hosts == 0 {
-            return drop_for(pool, frame, Reason::Unreachable);
-        }
-        if !self.take_flood(pool, now, from, copies + hosts, &frame) {
-            return drop_for(pool, frame, Reason::FloodLimit);
-        }
-        let mut result = Ok(());
-        if others {
-            result = match pool.duplicate(&frame) {
-                Some(copy) => self.send_members(pool, now, from, everyone, copy),
-                None => Err(Reason::NoBuffer),
-            };
-        }
-        let longest = self.longest_out();
-        if hosts > 0 && longest_segment(pool, &frame) > longest {
-            self.tell_path(pool, now, from, &frame, longest);
-            if others {
-                self.count_drop(from, Reason::PathMtu);
-            } else {
-                result = Err(Reason::PathMtu);
-            }
-        } else {
-            self.copy_to_hosts(pool, now, from, tenant_of(network), &frame);
-        }
-        pool.free(frame);
-        result
-    }
-
     /// What a copy dies of is counted by itself.
-    fn copy_to_hosts(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, tenant: TenantId, frame: &Frame) {
+    pub(super) fn copy_to_hosts(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
+        let tenant = tenant_of(self.forward.network(from));
         let (longest, mut narrowest) = (longest_segment(pool, frame), u32::MAX);
         for index in 0..self.tunnels.peers_of(tenant).len() {
             let peer = self.tunnels.peers_of(tenant)[index];
@@ -99,10 +38,10 @@ impl Switch {
                 self.count_drop(from, Reason::PathMtu);
                 continue;
             }
-            let sent = match pool.duplicate(frame) {
-                Some(copy) => self.send_tunnel(pool, now, from, tenant, peer, copy),
-                None => Err(Reason::NoBuffer),
-            };
+            let sent = self.may_enter(tenant, peer, pool.meta(frame).layout.vlan).and_then(|()| {
+                let copy = pool.duplicate(frame).ok_or(Reason::NoBuffer)?;
+                self.send_tunnel(pool, now, from, peer, copy)
+            });
             if let Err(reason) = sent {
                 self.count_drop(from, reason);
             }
@@ -113,18 +52,14 @@ impl Switch {
     }
 
     /// Into the sender's egress lane, for one host.
-    fn send_tunnel(
+    pub(super) fn send_tunnel(
         &mut self,
         pool: &mut Pool,
         now: Instant,
         from: EndpointId,
-        tenant: TenantId,
         peer: PeerId,
         frame: Frame,
     ) -> Result<(), Reason> {
-        if let Err(reason) = self.may_enter(tenant, peer, pool.meta(&frame).layout.vlan) {
-            return drop_for(pool, frame, reason);
-        }
         let meta = pool.meta_mut(&frame);
         meta.set_out(Out::Host(peer));
         meta.outer = self.tunnels.outer() as u8;
@@ -171,7 +106,7 @@ impl Switch {
 
     /// Tells the sender of a frame how long its packets may be. Such answers are taken from its flood budget, so that they are no flood
     /// themselves.
-    fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame, longest: u32) {
+    pub(super) fn tell_path(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame, longest: u32) {
         let Ok(mtu) = u16::try_from(longest.saturating_sub(ETHERNET_HEADER as u32)) else { return };
         if !self.take_flood(pool, now, from, 1, frame) {
             return;
@@ -200,7 +135,7 @@ impl Switch {
             }
         };
         pool.meta_mut(&frame).set_out(Out::Payer(self.port_of(endpoint, port)));
-        let source_port = vxlan::source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
+        let source_port = self.tunnels.source_port(pool.bytes(&frame), &pool.meta(&frame).layout);
         let outer = vxlan::outer(&tunnel.to.0);
         let fits = longest_segment(pool, &frame) + outer as u32 <= features.max_frame;
         let whole = features.offload.tunnel && vxlan::may_go_whole(pool.len(&frame), &tunnel);
@@ -321,11 +256,6 @@ impl Switch {
             return Err(Reason::UnknownVtep);
         }
         Ok(Network(tenant.0))
-    }
-
-    /// Whether a network reaches the uplink through tunnels.
-    pub(super) fn is_tunnelled(&self, network: Network) -> bool {
-        self.forward.outside(network) == Some(Outside::Tunnels)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::{Icmp, Ipv4, Ipv6, L3, L4, Layout, be16, be32, protocol};
 use crate::aqm::dice;
+use core::net::{IpAddr, Ipv6Addr};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// ICMP echo, and the answer to it.
@@ -48,6 +49,16 @@ impl FlowKey {
             L3::Arp | L3::Other => return None,
         };
         Some(FlowKey { source, destination, source_port, destination_port, protocol, is_ipv6 })
+    }
+
+    /// Where it comes from and where it goes: address and port.
+    #[must_use]
+    pub fn ends(&self) -> [(IpAddr, u16); 2] {
+        let address = |bytes: [u8; 16]| {
+            let ip = Ipv6Addr::from(bytes);
+            if self.is_ipv6 { IpAddr::V6(ip) } else { ip.to_canonical() }
+        };
+        [(address(self.source), self.source_port), (address(self.destination), self.destination_port)]
     }
 
     /// The key of the frames that answer.
@@ -181,6 +192,7 @@ mod tests {
     fn the_answer_has_the_reverse_key() {
         let (there, back) = (key(&udp((1, 1000), (2, 53)).bytes()), key(&udp((2, 53), (1, 1000)).bytes()));
         assert_ne!(there, back);
+        assert_eq!(there.unwrap().ends(), [(IpAddr::V4(host(1)), 1000), (IpAddr::V4(host(2)), 53)]);
         assert_eq!(there.unwrap().reversed(), back.unwrap());
         let (question, answer) = (key(&icmp(1, 2, 8).bytes()), key(&icmp(2, 1, 0).bytes()));
         assert_eq!(question.unwrap().reversed(), answer.unwrap());

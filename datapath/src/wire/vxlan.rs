@@ -13,13 +13,15 @@
 //! as RFC 6936 (section 5) asks, since both must be known ends.
 
 use super::{
-    ETHERNET_HEADER, L3, L4, Layout, Mac, be16, be32, ethertype, ipv4, ipv6, parse, protocol, put16, put32, transport,
+    ETHERNET_HEADER, FlowKey, L3, L4, Layout, Mac, be16, be32, ethertype, ipv4, ipv6, parse, protocol, put16, put32,
+    transport,
 };
 use crate::checksum;
 use crate::frame::{Frame, Pool};
 use crate::offload::{Gso, Offload};
 use crate::verdict::Reason;
 use core::net::{IpAddr, Ipv6Addr};
+use std::hash::BuildHasher;
 
 /// The UDP port of VXLAN (IANA).
 pub const PORT: u16 = 4789;
@@ -360,24 +362,20 @@ pub(crate) fn ecn(bytes: &[u8], layout: &Layout) -> u8 {
     }
 }
 
-/// The outer source port: the same for all packets of a flow. Fragments have no ports, or only the first does: there only the addresses
-/// count.
+/// The outer source port: the same for all packets of a flow ([`FlowKey`]), hashed under a secret key. What belongs to
+/// no flow, fragments of one packet among it, goes by its addresses.
 #[must_use]
-pub fn source_port(bytes: &[u8], layout: &Layout) -> u16 {
-    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
-    let mut hash = 0;
+pub fn source_port(keyed: &impl BuildHasher, bytes: &[u8], layout: &Layout) -> u16 {
+    let l3 = usize::from(layout.l3_offset);
     let addresses = match layout.l3 {
         L3::Ipv4 => l3 + 12..l3 + 20,
         L3::Ipv6 => l3 + 8..l3 + 40,
         _ => 0..12,
     };
-    for word in bytes[addresses].chunks_exact(4) {
-        hash = mix(hash, be32(word, 0));
-    }
-    if matches!(layout.l4, L4::Tcp | L4::Udp) && !layout.fragment {
-        hash = mix(hash, be32(bytes, l4));
-    }
-    // The upper bits depend on all of the lower.
+    let hash = match FlowKey::of(bytes, layout) {
+        Some(flow) => flow.hash_under(keyed),
+        None => keyed.hash_one(&bytes[addresses]),
+    };
     EPHEMERAL.0 + ((hash >> 48) as u16) % EPHEMERAL.1
 }
 

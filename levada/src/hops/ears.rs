@@ -1,8 +1,9 @@
-//! Ears for the ways of tunnels: a thread for each network namespace that tunnels leave by, which has upkeep look again as soon as the kernel says that
-//! something there has changed. Without them, it would be seen by the look that there is each second anyway.
+//! Ears: a thread for each network namespace that tunnels leave by, and one for each that taken interfaces are in, which has
+//! upkeep look again as soon as the kernel says that something there has changed. Without them, it would be seen by the
+//! look that there is each second anyway.
 
 use crate::privileges::{Duty, confine};
-use ports::neighbours::Changes;
+use ports::neighbours::{Changes, Subject};
 use ports::netns::Netns;
 use std::io;
 use std::sync::{Arc, Weak};
@@ -13,6 +14,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After a change, those that follow within this time are told as one: neighbours come and go by the hundred.
 const REST: Duration = Duration::from_millis(250);
+/// The same for links: a cable that is pulled and put back is two changes, and who bonds links wants each soon.
+const LINK_REST: Duration = Duration::from_millis(1);
 
 /// An ear in a namespace, for as long as it is kept.
 pub struct Ear {
@@ -21,16 +24,21 @@ pub struct Ear {
 }
 
 impl Ear {
-    /// Calls `tell` after each change from now on.
+    /// Calls `tell` after each change of what `subject` says from now on.
     ///
     /// # Errors
     /// The namespace is not there, or the kernel does not tell of changes.
-    pub fn open(netns: Option<&str>, tell: impl Fn() + Send + 'static) -> io::Result<Ear> {
-        let changes = Changes::open(netns.map(Netns::new).as_ref())?;
+    pub fn open(subject: Subject, netns: Option<&str>, tell: impl Fn() + Send + 'static) -> io::Result<Ear> {
+        let changes = Changes::open(subject, netns.map(Netns::new).as_ref())?;
         let wanted = Arc::new(());
         let is_wanted = Arc::downgrade(&wanted);
-        let thread =
-            thread::Builder::new().name("levada-ear".to_owned()).spawn(move || listen(&changes, &is_wanted, tell))?;
+        let rest = match subject {
+            Subject::Ways => REST,
+            Subject::Links => LINK_REST,
+        };
+        let thread = thread::Builder::new()
+            .name("levada-ear".to_owned())
+            .spawn(move || listen(&changes, &is_wanted, rest, tell))?;
         Ok(Ear { _wanted: wanted, thread })
     }
 
@@ -40,7 +48,7 @@ impl Ear {
     }
 }
 
-fn listen(changes: &Changes, is_wanted: &Weak<()>, tell: impl Fn()) {
+fn listen(changes: &Changes, is_wanted: &Weak<()>, rest: Duration, tell: impl Fn()) {
     // With more rights than it needs it does without; the look each second does as well.
     if confine(Duty::Looking).is_err() {
         return;
@@ -50,7 +58,7 @@ fn listen(changes: &Changes, is_wanted: &Weak<()>, tell: impl Fn()) {
             Ok(false) => {}
             Ok(true) => {
                 tell();
-                thread::sleep(REST);
+                thread::sleep(rest);
             }
             Err(_) => return,
         }

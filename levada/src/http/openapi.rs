@@ -9,6 +9,7 @@ use crate::report::Report;
 use crate::seat::ClusterReply;
 use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};
+use crate::vcc::VccReply;
 use control::action::Kind;
 use control::schema;
 use schemars::SchemaGenerator;
@@ -26,6 +27,7 @@ pub fn document() -> Value {
     let cluster = generator.subschema_for::<ClusterReply>();
     let agents = generator.subschema_for::<AgentsReply>();
     let tunnels = generator.subschema_for::<TunnelsReply>();
+    let vcc = generator.subschema_for::<VccReply>();
     let config = generator.subschema_for::<ConfigReply>();
     let change = generator.subschema_for::<ChangeReply>();
     let trace = [generator.subschema_for::<TraceRequest>(), generator.subschema_for::<TraceReply>()];
@@ -52,12 +54,12 @@ pub fn document() -> Value {
         json!({"get": {"operationId": id, "summary": summary, "responses": responses}})
     };
     let mut post = fails(&[
-        ("400", "the body is no list of actions"),
-        ("408", "the body did not come in time"),
+        ("400", "the body is not a list of actions"),
+        ("408", "the body did not arrive in time"),
         ("409", "the configuration is at another revision"),
         ("413", "the body is too long"),
         ("415", "the body is not JSON"),
-        ("422", "the change is refused, and nothing was changed; `problems` says why"),
+        ("422", "the change is refused, and nothing was changed; `problems` has the reasons"),
         ("500", "the change could not be made, and nothing was changed"),
     ]);
     post.insert(
@@ -65,8 +67,8 @@ pub fn document() -> Value {
         json!({"description": "done, or with `dry_run` possible", "content": {"application/json": {"schema": change}}}),
     );
     let mut traced = fails(&[
-        ("400", "the body is no such request, or the filter or frame in it makes no sense"),
-        ("408", "the body did not come in time"),
+        ("400", "the body is not a trace request, or its filter or frame is not valid"),
+        ("408", "the body did not arrive in time"),
         ("413", "the body is too long"),
         ("415", "the body is not JSON"),
     ]);
@@ -83,13 +85,14 @@ pub fn document() -> Value {
             "description": "The control socket of a Levada daemon: HTTP/1.1 on the Unix socket control.sock in its run directory. A connection is one request. Answers have `version` 1: keys may be added, none changes its meaning.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [{"url": "http://levada", "description": "over the Unix socket; the host is not looked at"}],
+        "servers": [{"url": "http://levada", "description": "over the Unix socket; the host is ignored"}],
         "paths": {
             "/v1/report": get("report", "What was promised, carried and dropped since the daemon's start", json!(report)),
             "/v1/tables": get("tables", "The addresses that are declared and learned, by tenant", json!(tables)),
             "/v1/cluster": get("cluster", "The other hosts of the cluster, and the connections with them", json!(cluster)),
-            "/v1/agents": get("agents", "Whom the congestion agents limit, and who is limited here", json!(agents)),
-            "/v1/tunnels": get("tunnels", "The tunnels to other hosts, and the next hops on the way", json!(tunnels)),
+            "/v1/agents": get("agents", "The limits that the congestion agents have sent and received", json!(agents)),
+            "/v1/tunnels": get("tunnels", "The tunnels to other hosts, and their next hops", json!(tunnels)),
+            "/v1/vcc": get("vcc", "What virtual congestion control does, by endpoint and connection", json!(vcc)),
             "/v1/metrics": {"get": {
                 "operationId": "metrics",
                 "summary": "The report as OpenMetrics text",
@@ -110,7 +113,7 @@ pub fn document() -> Value {
             }},
             "/v1/trace": {"post": {
                 "operationId": "trace",
-                "summary": "Follows real frames through the switches, or says what would happen to one; answers when it has ended",
+                "summary": "Follows frames through the switches, or describes what would happen to one; the answer comes at the end of the trace",
                 "requestBody": {"required": true, "content": {"application/json": {"schema": trace[0]}}},
                 "responses": traced,
             }},

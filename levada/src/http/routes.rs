@@ -30,12 +30,13 @@ pub const MOST_ACTIONS: usize = 200_000;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// All paths, and the one method of each.
-pub const ROUTES: [(&str, Method); 11] = [
+pub const ROUTES: [(&str, Method); 12] = [
     ("/v1/report", Method::GET),
     ("/v1/tables", Method::GET),
     ("/v1/cluster", Method::GET),
     ("/v1/agents", Method::GET),
     ("/v1/tunnels", Method::GET),
+    ("/v1/vcc", Method::GET),
     ("/v1/metrics", Method::GET),
     ("/v1/config", Method::GET),
     ("/v1/schema", Method::GET),
@@ -91,6 +92,7 @@ async fn look(house: &Arc<House>, path: &str) -> Answer {
         "/v1/cluster" => with_desk(house, &house.reports, |house| Ok(house.desk.cluster())).await,
         "/v1/agents" => with_desk(house, &house.reports, |house| house.desk.agents()).await,
         "/v1/tunnels" => with_desk(house, &house.reports, |house| house.desk.tunnels()).await,
+        "/v1/vcc" => with_desk(house, &house.reports, |house| house.desk.vcc()).await,
         "/v1/metrics" => {
             with_desk_as(
                 house,

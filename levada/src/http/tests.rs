@@ -4,6 +4,7 @@ use super::routes::ROUTES;
 use super::*;
 use crate::changes::Changes;
 use crate::desk::Desk;
+use crate::front_ends::FrontEnds;
 use crate::log::Log;
 use crate::peers::Socket;
 use crate::plugs::Plugs;
@@ -33,7 +34,9 @@ impl Bed {
         let (chores, errands) = std::sync::mpsc::sync_channel(1);
         let (bell, log) = (Wake::new().unwrap().bell(), Log::new("t", crate::log::Format::Text));
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), None).unwrap();
-        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs.clone());
+        let (news, _) = std::sync::mpsc::sync_channel(1);
+        let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news).unwrap();
+        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs.clone(), front_ends);
         let plan = site.plan().clone();
         let facts = Facts {
             plan,

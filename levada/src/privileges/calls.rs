@@ -232,6 +232,14 @@ pub const PLUGS: &[Rule] = &[
     Always(libc::SYS_statx),
 ];
 
+/// What sessions of virtual machines take besides: what kind of descriptor it is that was sent, and putting one in another's place.
+pub const MACHINES: &[Rule] = &[
+    Always(libc::SYS_readlinkat),
+    #[cfg(target_arch = "x86_64")]
+    Always(libc::SYS_readlink),
+    Always(libc::SYS_dup3),
+];
+
 /// With which a C library may rename; the `libc` crate has no name for it where it has 38, its number on newer machines.
 #[cfg(target_arch = "x86_64")]
 const RENAMEAT: c_long = libc::SYS_renameat;
@@ -299,4 +307,4 @@ const DEVICES: &[Rule] = &[
 ];
 
 /// What any thread may call: the sum of all that one needs.
-pub const ALL: &[&[Rule]] = &[DEVICES, LOADING, RUNTIME, READING, TALKING, FILES];
+pub const ALL: &[&[Rule]] = &[DEVICES, LOADING, RUNTIME, READING, TALKING, FILES, MACHINES];

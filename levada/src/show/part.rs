@@ -53,7 +53,9 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
         What::Links => link_rows(report),
         What::Drops => drop_rows(report),
         What::Queues => queue_rows(report),
-        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels => Vec::new(),
+        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels | What::Vcc => {
+            Vec::new()
+        }
     }
 }
 
@@ -272,7 +274,9 @@ pub fn json(report: &Report, what: What) -> Value {
             queues(report).map(one).collect()
         }
         What::Drops => all_drops(report).map(|(path, drops)| json!({"path": path, "drops": drops})).collect(),
-        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels => Vec::new(),
+        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels | What::Vcc => {
+            Vec::new()
+        }
     };
     let word = match what {
         What::Switches => "switches",
@@ -282,7 +286,7 @@ pub fn json(report: &Report, what: What) -> Value {
         What::Links => "links",
         What::Queues => "queues",
         What::Drops => "drops",
-        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels => "all",
+        What::All | What::Agents | What::Cluster | What::Config | What::Tables | What::Tunnels | What::Vcc => "all",
     };
     json!({"version": report.version, "name": report.name, "now_ns": report.now_ns, word: list})
 }

@@ -1,8 +1,9 @@
 //! The devices of a site: what is open, what a plan wants, and which of them are the same.
 
+use crate::front_ends::FrontEndId;
 use crate::plugs::PlugId;
 use crate::recipe::{Recipe, owner_of};
-use control::plan::{Plan, PortKind, VdePlan};
+use control::plan::{Plan, PortKind, VdePlan, VhostPlan};
 use datapath::program::{EndpointId, PortId};
 use datapath::units::Rate;
 use ports::{Features, netns};
@@ -28,6 +29,8 @@ pub enum Kind {
     Absent(String),
     /// A plug of a VDE directory: its port comes and goes with its clients.
     Plug(VdePlan, PlugId),
+    /// A virtual machine: its port comes and goes with its guest, which says what it can do.
+    Machine(VhostPlan, FrontEndId, Features),
 }
 
 /// A device that a plan wants.
@@ -41,6 +44,7 @@ pub enum Want {
     Opened(Recipe),
     Absent(String),
     Plug(VdePlan),
+    Machine(VhostPlan),
 }
 
 /// What makes a device the same one.
@@ -51,6 +55,7 @@ pub enum Key {
     Host(String, Option<String>),
     Absent(String),
     Plug(String, u32),
+    Machine(String),
 }
 
 impl Key {
@@ -82,6 +87,7 @@ pub fn wanted(plan: &Plan) -> Vec<Wanted> {
             let kind = match (&port.kind, Recipe::of(plan, index as usize, id, endpoint)) {
                 (PortKind::Link { .. }, _) => continue,
                 (PortKind::Vde(plan), _) => Want::Plug(plan.clone()),
+                (PortKind::VhostUser(plan), _) => Want::Machine(plan.clone()),
                 (_, Some(recipe)) => Want::Opened(recipe),
                 (_, None) => Want::Absent(owner),
             };

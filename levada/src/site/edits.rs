@@ -4,6 +4,7 @@ use super::Site;
 use super::device::{Held, Kind, Place};
 use super::ready::{Fresh, Ready};
 use crate::agents;
+use crate::front_ends::FrontEndId;
 use crate::plugs::PlugId;
 use crate::recipe::Reopen;
 use crate::worker::{AnyPort, Cable, Claim, Device, Edit, Payer, Way};
@@ -22,6 +23,7 @@ pub struct List {
     pub edits: Vec<Edit>,
     pub new: Vec<(usize, Reopen, Option<AnyPort>)>,
     pub plugs: Vec<(PlugId, usize)>,
+    pub machines: Vec<(FrontEndId, usize)>,
 }
 
 impl Site {
@@ -109,7 +111,7 @@ impl Site {
 pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -> List {
     let mut new = Vec::new();
     let mut places = Vec::new();
-    let mut plugs = Vec::new();
+    let (mut plugs, mut machines) = (Vec::new(), Vec::new());
     for Fresh { number, port, watched, label, .. } in fresh {
         let Some(Some(Held { kind, place: (switch, id), .. })) = devices.get(number) else { continue };
         let recipe = match kind {
@@ -117,6 +119,10 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
             Kind::Absent(_) => None,
             Kind::Plug(_, plug) => {
                 plugs.push((*plug, number));
+                None
+            }
+            Kind::Machine(_, machine, _) => {
+                machines.push((*machine, number));
                 None
             }
         };
@@ -127,7 +133,7 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
     // Before removals, behind the changes: a port's owner is there when its frames come.
     let at = edits.iter().position(|edit| matches!(edit, Edit::Device(_, None))).unwrap_or(edits.len());
     edits.splice(at..at, places);
-    List { edits, new, plugs }
+    List { edits, new, plugs, machines }
 }
 
 /// A switch that runs `program`.

@@ -2,12 +2,14 @@
 
 use super::device::{Held, Key, Kind, Want, Wanted, wanted};
 use super::{PATIENCE, Site};
+use crate::front_ends::FrontEndId;
 use crate::log::{Level, Log};
 use crate::plugs::{Otherwise, PlugId};
 use crate::recipe::Recipe;
 use crate::worker::{AnyPort, Lent, Order};
-use control::plan::{Plan, VdePlan};
-use ports::Survey;
+use control::plan::{Plan, VdePlan, VhostPlan};
+use datapath::offload::OffloadSupport;
+use ports::{Features, Survey};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::sync_channel;
@@ -37,6 +39,8 @@ pub enum Altered {
     Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: Option<OwnedFd> },
     /// A plug, as it was.
     Plug(PlugId, VdePlan),
+    /// A virtual machine's port, as it was.
+    Machine(FrontEndId, VhostPlan),
 }
 
 impl Site {
@@ -53,6 +57,7 @@ impl Site {
             Kind::Opened(recipe, _) => Key::of(recipe),
             Kind::Absent(owner) => Key::Absent(owner.clone()),
             Kind::Plug(plan, _) => Key::of_plug(plan),
+            Kind::Machine(plan, ..) => Key::Machine(plan.socket.clone()),
         };
         let held: BTreeMap<Key, usize> =
             self.devices.iter().enumerate().filter_map(|(i, held)| Some((key(held.as_ref()?), i))).collect();
@@ -63,6 +68,7 @@ impl Site {
                 Want::Opened(recipe) => Key::of(recipe),
                 Want::Absent(owner) => Key::Absent(owner.clone()),
                 Want::Plug(plan) => Key::of_plug(plan),
+                Want::Machine(plan) => Key::Machine(plan.socket.clone()),
             };
             let made = match held.get(&key).and_then(|&number| Some((number, self.devices[number].as_ref()?))) {
                 Some((number, before)) => self.keep(number, before, wanted, &mut ready),
@@ -104,6 +110,14 @@ impl Site {
                 let id = id.map_err(|error| error.to_string())?;
                 Kind::Plug(plan, id)
             }
+            Want::Machine(plan) => {
+                let id = self.front_ends.open(&plan, fresh.label.clone())?;
+                let max_frame = plan.mtu as usize;
+                // Until its guest has said something.
+                let features =
+                    Features { offload: OffloadSupport::NONE, can_pause: true, reports_drops: false, max_frame };
+                Kind::Machine(plan, id, features)
+            }
         };
         put(&mut ready.devices, number, Held { kind, place, slower: None });
         ready.fresh.push(fresh);
@@ -143,6 +157,13 @@ impl Site {
                 }
                 Kind::Plug(plan, *id)
             }
+            (Kind::Machine(old, id, features), Want::Machine(plan)) => {
+                if *old != plan {
+                    ready.altered.push(Altered::Machine(*id, old.clone()));
+                    self.front_ends.change(*id, &plan)?;
+                }
+                Kind::Machine(plan, *id, *features)
+            }
             _ => return Err(format!("{label} is something else than what is open; this is a fault of levada")),
         };
         put(&mut ready.devices, number, Held { kind, place, slower: before.slower });
@@ -152,8 +173,10 @@ impl Site {
     /// Closes the plugs that were opened and sets up devices as they were. Other devices are closed when they are dropped.
     pub(super) fn undo(&self, ready: &Ready) {
         for fresh in &ready.fresh {
-            if let Some(Some(Held { kind: Kind::Plug(_, id), .. })) = ready.devices.get(fresh.number) {
-                self.plugs.close(*id);
+            match ready.devices.get(fresh.number) {
+                Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
+                Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
+                _ => {}
             }
         }
         // It was so before; where it cannot be so again, the device's loss will show.
@@ -165,6 +188,7 @@ impl Site {
                     fd.as_ref().map_or(Ok(()), |fd| recipes[0].change(&recipes[1], fd.as_fd()))
                 }
                 Altered::Plug(id, plan) => self.plugs.change(*id, plan),
+                Altered::Machine(id, plan) => self.front_ends.change(*id, plan),
             };
         }
     }

@@ -12,7 +12,8 @@ use agent::settings::ControllerKind;
 use agent::{Agent, Directory, Settings};
 use datapath::arrivals::{Arrival, QueueSample};
 use datapath::frame::Pool;
-use datapath::program::EndpointId;
+use datapath::program::{EndpointId, PortId};
+use datapath::protocol::{Command, Protocol};
 use datapath::switch::Switch;
 use datapath::units::Instant;
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ pub struct Reported {
 }
 
 /// An agent at its switch.
+#[derive(Debug)]
 pub struct Station {
     host: Arc<str>,
     settings: Settings,
@@ -61,21 +63,23 @@ impl Station {
         Station { host, settings, agent, sampled: now, arrivals: Vec::new(), queues: Vec::new() }
     }
 
-    /// When it is to be looked at, if nothing arrives before.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.agent.poll_timeout()
-    }
-
     fn interval_ns(&self) -> u64 {
         match self.settings.controller {
             ControllerKind::Rate => SAMPLE_NS,
             ControllerKind::Gatekeeper => self.settings.gatekeeper.sample_ns,
         }
     }
+}
+
+impl Protocol for Station {
+    /// Agents speak over the network between hosts, not in control frames.
+    fn rx(&mut self, _now: Instant, _port: PortId, _frame: &[u8]) -> bool {
+        false
+    }
 
     /// Takes the switch's counts where it is time, and lets the agent work on them.
-    fn work(&mut self, now: Instant, switch: &mut Switch) {
-        let is_due = self.due().is_some_and(|due| due <= now);
+    fn advance(&mut self, now: Instant, switch: &mut Switch) {
+        let is_due = self.poll_timeout().is_some_and(|due| due <= now);
         let span_ns = now.since(self.sampled);
         if span_ns >= self.interval_ns() {
             switch.take_arrivals(&mut self.arrivals, &mut self.queues);
@@ -87,6 +91,15 @@ impl Station {
         if is_due {
             self.agent.advance(now);
         }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.agent.poll_timeout()
+    }
+
+    fn poll_command(&mut self) -> Option<Command> {
+        let Tuning { from, to, rate, phase } = self.agent.poll_tuning()?;
+        Some(Command::Limit { from, to, rate, phase })
     }
 }
 
@@ -139,28 +152,14 @@ impl Worker {
         }
     }
 
-    /// Lets agents do what is due, and carries what they say to each other.
-    pub(super) fn run_agents(&mut self) {
-        let now = self.outside.now;
-        for unit in &mut self.units {
-            let Some(station) = &mut unit.station else { continue };
-            station.work(now, &mut unit.switch);
-        }
+    /// Carries what agents say to each other.
+    pub(super) fn carry_mail(&mut self) {
         self.collect();
         let mut round = std::mem::take(&mut self.mail.round);
         for (from, index, datagram) in round.drain(..) {
             self.hear(index, &from, &datagram);
         }
         self.mail.round = round;
-        for unit in &mut self.units {
-            let Some(station) = &mut unit.station else { continue };
-            while let Some(Tuning { from, to, rate, phase }) = station.agent.poll_tuning() {
-                // An endpoint that is gone has no limits; where there is no room for more, the agent of the receiver sees that nothing came of it.
-                let _ = unit.switch.limit_pair(&mut self.pool, now, from, to, rate);
-                phase.into_iter().for_each(|phase| unit.switch.take_turn(now, from, to, phase));
-                unit.touched = true;
-            }
-        }
     }
 
     /// A host's agent said something to the agent of switch `index`.

@@ -44,6 +44,8 @@ pub enum Chore {
     Shortage(Box<Shortage>),
     /// The ways of tunnels may have changed.
     Ways,
+    /// Interfaces may have changed.
+    Links,
     /// End.
     Stop,
 }

@@ -83,6 +83,12 @@ impl Device {
         self.port = Some(port);
     }
 
+    /// Takes a port out that is about to be another.
+    pub fn rest(&mut self) -> Option<AnyPort> {
+        self.use_.is_up = false;
+        self.port.take()
+    }
+
     /// Takes a lost port out.
     pub fn lose(&mut self) -> Option<AnyPort> {
         let port = self.port.take();

@@ -8,6 +8,7 @@ use super::edit::Edits;
 use super::snapshot::{Count, Snapshot};
 use super::tables::LearnedPart;
 use super::trace::{Armed, Trace};
+use super::vcc::VccPart;
 use super::{AnyPort, Chore, Lent, Way, Worker};
 use crate::peers::Voice;
 use datapath::journey::Journey;
@@ -39,6 +40,15 @@ pub enum Order {
         /// Where to send the answer. Has room for one.
         reply: SyncSender<LearnedPart>,
     },
+    /// Say what virtual congestion control does for endpoints of a switch.
+    Vcc {
+        /// The switch.
+        switch: usize,
+        /// The endpoint to begin at.
+        from: u32,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<VccPart>,
+    },
     /// A device lost frames before they could be read.
     Drops {
         /// Its number.
@@ -61,6 +71,13 @@ pub enum Order {
         device: usize,
         /// The port.
         port: AnyPort,
+    },
+    /// Send a device's port back, and have none until [`Order::Restore`]: it is about to be another.
+    Take {
+        /// Its number.
+        device: usize,
+        /// Where to. Has room for one.
+        reply: SyncSender<Option<AnyPort>>,
     },
     /// Send back second descriptors of the devices, with their numbers.
     Lend {
@@ -97,6 +114,13 @@ pub enum Order {
         offload: Offload,
         /// Where to send the answer: `None` where there is no buffer. Has room for one.
         reply: SyncSender<Option<Journey>>,
+    },
+    /// A device's line has got a carrier, or lost it.
+    Carrier {
+        /// Its number.
+        device: usize,
+        /// Whether it has one.
+        is_up: bool,
     },
     /// Another daemon's agent has said something.
     Heard {
@@ -146,10 +170,17 @@ impl Worker {
             Order::Learned { switch, from, reply } => {
                 let _ = reply.try_send(self.learned(switch, from));
             }
+            Order::Vcc { switch, from, reply } => {
+                let _ = reply.try_send(self.vcc(switch, from));
+            }
             Order::Drops { device, frames } => self.count_drops(device, frames),
             Order::Passed(all) => self.count_past(&all),
             Order::Gone { device, why } => self.lose(device, why),
             Order::Restore { device, port } => self.restore(device, port),
+            Order::Take { device, reply } => {
+                self.paused.retain(|&paused| paused != device);
+                let _ = reply.try_send(self.outside.devices[device].rest());
+            }
             Order::Trace(trace) => {
                 let now = self.outside.now;
                 if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {
@@ -159,6 +190,7 @@ impl Worker {
             Order::Explain { switch, port, bytes, offload, reply } => {
                 let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
             }
+            Order::Carrier { device, is_up } => self.carrier(device, is_up),
             Order::Heard { from, datagram } => self.receive(&from, &datagram),
             Order::Voice(voice) => self.set_voice(voice),
             Order::Speak { switch, port, bytes } => self.speak(switch, port, &bytes),

@@ -485,3 +485,43 @@ fn a_port_may_hand_over_a_burst_at_once_and_what_it_cannot_is_counted() {
     assert_eq!(bursts.load(std::sync::atomic::Ordering::Relaxed), 1, "all three were one burst");
     assert_eq!(worker.pool.in_use(), 0);
 }
+
+/// Writes down which ports got or lost a carrier, and asks for a round then.
+#[derive(Debug, Default)]
+struct Lines(std::sync::Arc<std::sync::Mutex<Vec<(PortId, bool)>>>);
+
+impl datapath::protocol::Protocol for Lines {
+    fn rx(&mut self, _now: Instant, _port: PortId, _frame: &[u8]) -> bool {
+        false
+    }
+
+    fn carrier(&mut self, _now: Instant, port: PortId, is_up: bool) {
+        self.0.lock().unwrap().push((port, is_up));
+    }
+
+    fn advance(&mut self, _now: Instant, _switch: &mut Switch) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (!self.0.lock().unwrap().is_empty()).then_some(Instant::ZERO)
+    }
+
+    fn poll_command(&mut self) -> Option<datapath::protocol::Command> {
+        None
+    }
+}
+
+#[test]
+fn a_switch_s_protocols_are_told_of_carriers_and_say_when_they_are_due() {
+    let (mut worker, _far, _chores) = by_hand();
+    let lines = Lines::default();
+    let seen = std::sync::Arc::clone(&lines.0);
+    worker.units[0].protocols.add(Box::new(lines));
+    worker.units[0].touched = false;
+    worker.polled.clear();
+    worker.seats.sleep(Way::Device(0));
+    for (device, is_up) in [(2, false), (2, true), (77, true)] {
+        worker.carry_out(Order::Carrier { device, is_up });
+    }
+    assert_eq!(*seen.lock().unwrap(), [(PortId(2), false), (PortId(2), true)]);
+    assert_eq!(worker.timeout(), Some(0));
+}

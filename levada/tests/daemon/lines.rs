@@ -35,6 +35,23 @@ fn passes(bed: &Bed, bytes: usize) -> bool {
 }
 
 #[test]
+fn a_cable_that_is_pulled_and_put_back_is_told() {
+    let Some(_turn) = turn("a_cable_that_is_pulled_and_put_back_is_told") else { return };
+    if !can_take() {
+        return;
+    }
+    let bed = bed();
+    let daemon = bed.start(TAKEN);
+    for (state, told) in [("down", "has changed: no carrier"), ("up", "has changed: a carrier")] {
+        bed.ip("remote", &format!("link set dev eth0 {state}")).unwrap();
+        soon(told, || daemon.log().contains(&format!("packet://up0 of s1/uplink {told}")));
+    }
+    let _remote = bed.echo("remote", REMOTE);
+    soon("frames pass again", || bed.ask("a", REMOTE, 3) == 3);
+    assert_eq!(daemon.endpoint("host")["losses"], 0);
+}
+
+#[test]
 fn another_mtu_is_told_to_the_switch_and_nothing_else_is_lost() {
     let Some(_turn) = turn("another_mtu_is_told_to_the_switch_and_nothing_else_is_lost") else { return };
     if !can_take() {

@@ -236,8 +236,13 @@ impl Daemon {
 
     /// Its report.
     pub fn show(&self) -> Value {
+        self.show_part("all")
+    }
+
+    /// What `levada show PART` prints.
+    pub fn show_part(&self, part: &str) -> Value {
         let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
-        command.args(["show", "--json", "--name", &self.name]).env("LEVADA_RUN_DIR", &self.run);
+        command.args(["show", part, "--json", "--name", &self.name]).env("LEVADA_RUN_DIR", &self.run);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()

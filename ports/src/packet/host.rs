@@ -152,7 +152,7 @@ impl Port for Host {
     }
 
     fn line(&self) -> Line {
-        Line { mac: self.link.mac.map(Mac), bits_per_second: None }
+        Line { mac: self.link.mac.map(Mac), bits_per_second: None, has_carrier: None }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

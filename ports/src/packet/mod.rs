@@ -397,7 +397,11 @@ impl Port for Packet {
     }
 
     fn line(&self) -> Line {
-        Line { mac: self.link.mac.map(Mac), bits_per_second: self.bits_per_second }
+        Line {
+            mac: self.link.mac.map(Mac),
+            bits_per_second: self.bits_per_second,
+            has_carrier: Some(self.link.has_carrier),
+        }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,4 +1,4 @@
-//! `tap://NAME`: a kernel TAP device, the port for containers (the device is moved into their namespace) and for VMs on taps.
+//! `tap://NAME`: a kernel TAP device, the port for containers: the device is moved into their namespace.
 //!
 //! Every frame is read and written behind a virtio header ([`crate::vnet`]), so that the endpoint's kernel leaves segmentation and
 //! checksums to whoever needs them done: frames of up to 64 KiB cross the switch whole. Reading goes straight into a buffer of the pool. The

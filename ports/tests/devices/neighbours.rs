@@ -2,7 +2,7 @@
 
 use crate::testbed::{Space, soon, turn};
 use datapath::wire::Mac;
-use ports::neighbours::{Changes, Hop, look};
+use ports::neighbours::{Changes, Hop, Subject, look};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn next_hops_are_neighbours_or_routers_of_either_ip_version() {
 fn changes_of_the_ways_are_heard() {
     let Some(_turn) = turn("changes_of_the_ways_are_heard") else { return };
     let space = space();
-    let changes = Changes::open(Some(&space.0)).unwrap();
+    let changes = Changes::open(Subject::Ways, Some(&space.0)).unwrap();
     let settle = || soon("the kernel has no more to say", || !changes.wait(QUIET).unwrap());
     for line in [
         "neigh replace 192.0.2.2 lladdr 02:00:00:00:00:03 dev w1 nud permanent",

@@ -6,13 +6,16 @@ use std::time::Instant;
 use sim::chaos;
 use sim::costs::work::{Work, Workplace};
 use sim::scenario::{ALL, Options, Scenario};
+use sim::shuffle::{Cell, Guests, Job, QUEUES};
 
 const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]
        levada-sim chaos [--seed N]
        levada-sim work KIND OPERATIONS
+       levada-sim shuffle QUEUE GUESTS PAIRS SEED < JOB
 
 Without a scenario, all that print the same every time are run. The same seed prints the same, bit for bit.
 `chaos` builds a random network from the seed and checks that nothing breaks.
+`shuffle` plays a MapReduce job, described on standard input, beside endless flows, and prints what became of it.
 `work` does what a switch does again and again, to be counted by others: forward, cut-32, cut-1400 or copy.
 
 scenarios:";
@@ -25,8 +28,18 @@ struct Request {
 }
 
 fn main() -> ExitCode {
-    if let Some("work") = std::env::args().nth(1).as_deref() {
-        return work();
+    match std::env::args().nth(1).as_deref() {
+        Some("work") => return work(),
+        Some("shuffle") => {
+            return shuffle().map_or_else(
+                |error| {
+                    eprintln!("levada-sim: {error}");
+                    ExitCode::from(2)
+                },
+                |()| ExitCode::SUCCESS,
+            );
+        }
+        _ => {}
     }
     match parse(std::env::args().skip(1)).and_then(|request| answer(&request)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,6 +64,32 @@ fn work() -> ExitCode {
     }
     println!("{done} operations, {:.1} ns each", start.elapsed().as_nanos() as f64 / done as f64);
     ExitCode::SUCCESS
+}
+
+/// Plays one cell of a shuffle and prints it.
+fn shuffle() -> Result<(), String> {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let [queue, guests, pairs, seed] = &words[..] else {
+        return Err(format!("shuffle needs a queue, guests, pairs and a seed\n{}", usage()));
+    };
+    let names = |names: &[&str]| names.join(", ");
+    let queues = QUEUES.map(|(name, ..)| name);
+    let (_, discipline, bytes) = QUEUES
+        .into_iter()
+        .find(|(name, ..)| name == queue)
+        .ok_or_else(|| format!("{queue}: no such queue; there are {}", names(&queues)))?;
+    let known = Guests::NAMES.map(|(name, _)| name);
+    let (_, guests) = Guests::NAMES
+        .into_iter()
+        .find(|(name, _)| name == guests)
+        .ok_or_else(|| format!("{guests}: no such guests; there are {}", names(&known)))?;
+    let number = |text: &String| text.parse::<u64>().map_err(|_| format!("{text}: not a number"));
+    let pairs = usize::try_from(number(pairs)?.min(64)).unwrap_or(0);
+    let cell = Cell { queue: (discipline, bytes), guests, pairs, seed: number(seed)? };
+    let text = std::io::read_to_string(std::io::stdin()).map_err(|error| error.to_string())?;
+    let outcome = sim::shuffle::play(&cell, &Job::read(&text)?).map_err(|violation| violation.to_string())?;
+    println!("{}", outcome.json());
+    Ok(())
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Request, String> {

@@ -16,7 +16,7 @@ fn what_is_written_is_read() {
     let mut sack = Blocks::default();
     sack.push((100, 200));
     sack.push((300, 400));
-    let tcp = Tcp { seq: 5, ack: 6, flags: flag::ACK, window: 77, timestamps: (8, 9), sack, syn: None };
+    let tcp = Tcp { seq: 5, ack: 6, flags: flag::ACK, window: 77, timestamps: (8, 9), sack, syn: None, again: false };
     for (nic, payload) in [(Nic::default(), 10_000), (Nic::PLAIN, 1448), (Nic { csum: false, ..Nic::PLAIN }, 1000)] {
         let frame = write_tcp(&mut pool, &envelope(nic), Ecn::Capable, &tcp, payload, 1000).unwrap();
         let packet = read(&pool, &frame).unwrap();

@@ -18,6 +18,8 @@ const CUBIC_C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
 /// Growth of the Reno-friendly estimate, segments a round trip: 3 (1 - beta) / (1 + beta) (RFC 9438 section 4.3).
 const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
+/// DCTCP's estimation gain (RFC 8257 section 4.2).
+const DCTCP_GAIN: f64 = 1.0 / 16.0;
 /// What NewReno keeps of the window at a loss (RFC 5681).
 const RENO_BETA: f64 = 0.5;
 
@@ -29,6 +31,8 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// RFC 8257, as Linux has it: NewReno but for marks, of which the fraction counts; all its packets are ECN-capable.
+    Dctcp,
 }
 
 impl Algorithm {
@@ -38,6 +42,7 @@ impl Algorithm {
         match self {
             Algorithm::NewReno => "newreno",
             Algorithm::Cubic => "cubic",
+            Algorithm::Dctcp => "dctcp",
         }
     }
 }
@@ -51,6 +56,8 @@ pub struct Congestion {
     epoch: Option<Epoch>,
     /// CUBIC's window before the last reduction.
     w_max: f64,
+    /// DCTCP's estimate of the marked fraction: one until it is known (Linux's `dctcp_alpha_on_init`).
+    alpha: f64,
 }
 
 /// Time since CUBIC began to grow after a loss.
@@ -69,7 +76,7 @@ impl Congestion {
     /// A new connection's.
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
-        Congestion { algorithm, window: INITIAL_WINDOW, threshold: UNBOUNDED, epoch: None, w_max: 0.0 }
+        Congestion { algorithm, window: INITIAL_WINDOW, threshold: UNBOUNDED, epoch: None, w_max: 0.0, alpha: 1.0 }
     }
 
     /// Segments that may be in flight.
@@ -107,15 +114,31 @@ impl Congestion {
             return;
         }
         match self.algorithm {
-            Algorithm::NewReno => self.window += acked / self.window,
+            Algorithm::NewReno | Algorithm::Dctcp => self.window += acked / self.window,
             Algorithm::Cubic => self.grow_cubic(now, acked, rtt_ns),
         }
     }
 
-    /// A loss or an ECN echo, at most once a round trip: the new threshold. The caller shrinks the window to it.
+    /// Of what was acknowledged in a round trip, this fraction was marked (RFC 8257 section 3.3, with g = 1/16).
+    pub fn on_round(&mut self, marked: f64) {
+        self.alpha += (marked - self.alpha) * DCTCP_GAIN;
+    }
+
+    /// An ECN echo, at most once a round trip: the new threshold.
+    pub fn reduce_for_mark(&mut self) {
+        match self.algorithm {
+            Algorithm::Dctcp => {
+                self.threshold = (self.window * (1.0 - self.alpha / 2.0)).max(MIN_THRESHOLD);
+                self.epoch = None;
+            }
+            Algorithm::NewReno | Algorithm::Cubic => self.reduce(),
+        }
+    }
+
+    /// A loss, at most once a round trip: the new threshold. The caller shrinks the window to it.
     pub fn reduce(&mut self) {
         let beta = match self.algorithm {
-            Algorithm::NewReno => RENO_BETA,
+            Algorithm::NewReno | Algorithm::Dctcp => RENO_BETA,
             Algorithm::Cubic => CUBIC_BETA,
         };
         // Fast convergence (RFC 9438 section 4.7): a flow that lost before it was back leaves room for new ones.

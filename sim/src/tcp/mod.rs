@@ -27,6 +27,8 @@ pub struct SenderConfig {
     pub mss: u32,
     /// Payload of the longest super-frame, in bytes.
     pub offload_bytes: u32,
+    /// Whether the handshake is the first sample of the round trip.
+    pub times_syn: bool,
 }
 
 /// A segment, or several as one super-frame, to be sent.
@@ -40,6 +42,8 @@ pub struct Transmission {
     pub flags: u8,
     /// Whether the frame says that it understands ECN.
     pub capable: bool,
+    /// Whether its data were sent before.
+    pub again: bool,
 }
 
 /// An acknowledgement, as positions in the stream.

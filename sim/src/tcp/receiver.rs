@@ -55,13 +55,25 @@ pub struct Receiver {
     at_once: bool,
     deadline: Option<Instant>,
     duplicates: u64,
+    /// DCTCP's echo (RFC 8257 section 3.2): whether the segments that an acknowledgement is for were marked. Otherwise RFC 3168's.
+    exact: bool,
+    /// What was to be said before the marking changed.
+    earlier: Option<Reply>,
 }
 
 impl Receiver {
+    /// The same for a DCTCP sender.
+    #[must_use]
+    pub fn exact(policy: AckPolicy, random: Random) -> Self {
+        Receiver { exact: true, ..Receiver::new(policy, random) }
+    }
+
     /// A new connection's.
     #[must_use]
     pub fn new(policy: AckPolicy, random: Random) -> Self {
         Receiver {
+            exact: false,
+            earlier: None,
             policy,
             random,
             next: 0,
@@ -91,17 +103,25 @@ impl Receiver {
     /// When `poll_ack` has something to say, if nothing arrives before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        if self.earlier.is_some() { Some(Instant::ZERO) } else { self.deadline }
     }
 
     /// Data arrived.
     pub fn on_data(&mut self, now: Instant, position: u64, bytes: u64, segments: u32, marked: bool, cwr: bool) {
-        if cwr {
-            self.echo = false;
-        }
-        if marked {
-            self.at_once |= !self.echo;
-            self.echo = true;
+        if self.exact {
+            if marked != self.echo && self.unacknowledged > 0 {
+                self.earlier = Some(Reply { position: self.next, blocks: self.blocks(), echo: self.echo });
+                self.unacknowledged = 0;
+            }
+            self.echo = marked;
+        } else {
+            if cwr {
+                self.echo = false;
+            }
+            if marked {
+                self.at_once |= !self.echo;
+                self.echo = true;
+            }
         }
         let end = position + bytes;
         let in_order = position <= self.next && end > self.next && self.ranges.is_empty();
@@ -118,6 +138,9 @@ impl Receiver {
 
     /// What is to be said by now.
     pub fn poll_ack(&mut self, now: Instant) -> Option<Reply> {
+        if let Some(reply) = self.earlier.take() {
+            return Some(reply);
+        }
         if !self.at_once && self.deadline.is_none_or(|at| at > now) {
             return None;
         }

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use datapath::units::Instant;
 
-use super::congestion::Congestion;
+use super::congestion::{Algorithm, Congestion};
 use super::rtt::Rtt;
 use super::seq::MAX_BLOCKS;
 use super::{Ack, SenderConfig, SenderStats, Transmission};
@@ -66,6 +66,8 @@ enum State {
     /// Losses or an echo shrink the window (RFC 9937), until `point` is acknowledged.
     Reducing {
         point: u64,
+        /// It was an echo: the receiver goes on with it until CWR arrives, with what is sent behind `point`.
+        echo: bool,
         flight: u32,
         delivered: u64,
         sent: u64,
@@ -103,6 +105,10 @@ pub struct Sender {
     /// The latest transmission known to have arrived, plus one.
     newest: u64,
     seen_blocks: [(u64, u64); MAX_BLOCKS],
+    /// DCTCP: segments acknowledged and marked since the round trip began, which ends when this is acknowledged.
+    round: (u64, u64),
+    round_end: u64,
+    syn_sent: Option<Instant>,
     probe: bool,
     probed: bool,
     send_cwr: bool,
@@ -135,6 +141,9 @@ impl Sender {
             order: 0,
             newest: 0,
             seen_blocks: Default::default(),
+            round: (0, 0),
+            round_end: 0,
+            syn_sent: None,
             probe: false,
             probed: false,
             send_cwr: false,
@@ -199,6 +208,9 @@ impl Sender {
         if self.phase == Phase::Open {
             return;
         }
+        if let Some(sent) = self.syn_sent.filter(|_| self.config.times_syn) {
+            self.rtt.sample(now.since(sent));
+        }
         self.phase = Phase::Open;
         self.opened = now;
         self.config.ecn &= ecn;
@@ -229,6 +241,7 @@ impl Sender {
             self.rtt.reset_backoff();
         }
         self.leave_state();
+        self.count_marks(news.delivered, ack.echo);
         if ack.echo {
             self.on_echo();
         }
@@ -272,9 +285,11 @@ impl Sender {
                 return None;
             }
             self.phase = Phase::Opening { due: false };
+            // A SYN sent again says nothing about which one is answered (Karn and Partridge 1987).
+            self.syn_sent = if self.stats.timeouts == 0 { Some(now) } else { None };
             self.timeout_at = Some(now.plus_ns(self.rtt.timeout_ns()));
             let flags = flag::SYN | if self.config.ecn { flag::ECE | flag::CWR } else { 0 };
-            return Some(Transmission { position: 0, bytes: 0, flags, capable: false });
+            return Some(Transmission { position: 0, bytes: 0, flags, capable: self.is_dctcp(), again: false });
         }
         if let Some(pace) = self.config.pace {
             let write = WRITE_SEGMENTS * u64::from(self.config.mss);
@@ -399,18 +414,38 @@ impl Sender {
         if self.config.ecn && matches!(self.state, State::Normal) {
             self.stats.echoes += 1;
             self.send_cwr = true;
-            self.start_reducing();
+            self.congestion.reduce_for_mark();
+            self.begin_reducing(true);
+        }
+    }
+
+    /// Whether it is DCTCP on a path with ECN, all of whose packets are capable.
+    fn is_dctcp(&self) -> bool {
+        self.config.ecn && self.config.algorithm == Algorithm::Dctcp
+    }
+
+    /// DCTCP: so many segments were acknowledged, by an acknowledgement that says whether they were marked.
+    fn count_marks(&mut self, delivered: u32, marked: bool) {
+        self.round.0 += u64::from(delivered);
+        self.round.1 += if marked { u64::from(delivered) } else { 0 };
+        if self.una >= self.round_end && self.round.0 > 0 {
+            self.congestion.on_round(self.round.1 as f64 / self.round.0 as f64);
+            (self.round, self.round_end) = ((0, 0), self.next);
         }
     }
 
     fn start_reducing(&mut self) {
         self.congestion.reduce();
-        self.state = State::Reducing { point: self.next, flight: self.in_flight.max(1), delivered: 0, sent: 0 };
+        self.begin_reducing(false);
+    }
+
+    fn begin_reducing(&mut self, echo: bool) {
+        self.state = State::Reducing { point: self.next, echo, flight: self.in_flight.max(1), delivered: 0, sent: 0 };
     }
 
     fn leave_state(&mut self) {
         match self.state {
-            State::Reducing { point, .. } if self.una >= point => {
+            State::Reducing { point, echo, .. } if self.una >= point + u64::from(echo) => {
                 self.congestion.set_window(self.congestion.threshold());
                 self.state = State::Normal;
             }
@@ -507,7 +542,8 @@ impl Sender {
     fn send_lost(&mut self, now: Instant, most: u32) -> Option<Transmission> {
         let first = *self.lost.first()?;
         let start = self.index_of(first)?;
-        let mut sent = Transmission { position: first, bytes: 0, flags: flag::ACK, capable: false };
+        let capable = self.is_dctcp();
+        let mut sent = Transmission { position: first, bytes: 0, flags: flag::ACK, capable, again: true };
         for index in start..start + most as usize {
             let Some(segment) = self.segments.get_mut(index).filter(|segment| segment.fate == Fate::Lost) else {
                 break;
@@ -534,7 +570,8 @@ impl Sender {
         let mss = u64::from(self.config.mss);
         let window_end = self.una + self.peer_window.min(self.config.buffer_bytes);
         let end = self.end();
-        let mut sent = Transmission { position: self.next, bytes: 0, flags: flag::ACK, capable: self.config.ecn };
+        let capable = self.config.ecn;
+        let mut sent = Transmission { position: self.next, bytes: 0, flags: flag::ACK, capable, again: false };
         for _ in 0..most {
             let bytes = mss.min(end.saturating_sub(self.next));
             if bytes == 0 || self.next + bytes > window_end {
@@ -569,7 +606,7 @@ impl Sender {
         *segment = Segment { sent: now, order: self.order, fate: Fate::InFlight, again: true, ..*segment };
         let bytes = segment.bytes;
         self.put_in_flight(position, true);
-        Some(Transmission { position, bytes, flags: flag::ACK, capable: false })
+        Some(Transmission { position, bytes, flags: flag::ACK, capable: self.is_dctcp(), again: true })
     }
 
     fn put_in_flight(&mut self, position: u64, again: bool) {

@@ -1,7 +1,6 @@
 //! What the switch would do with a frame that goes into a tunnel or comes out of one.
 
 use super::{Memory, Switch, Traveller, headers, refuse};
-use crate::fdb::Network;
 use crate::frame::{Frame, HEADROOM, Pool};
 use crate::guard;
 use crate::journey::{Emit, Step};
@@ -9,53 +8,25 @@ use crate::overlay::PeerId;
 use crate::program::EndpointId;
 use crate::segment;
 use crate::switch::OUT;
-use crate::switch::floods::asks;
+use crate::switch::route::{Away, Flood};
 use crate::switch::tunnel::tenant_of;
 use crate::units::Instant;
 use crate::verdict::Reason;
+use crate::wire;
 use crate::wire::vxlan;
-use crate::wire::{self, destination};
 
 impl Switch {
-    /// To the host that has the destination, or to each that may have it.
-    pub(super) fn explain_away(
-        &self,
-        now: Instant,
-        from: EndpointId,
-        network: Network,
-        seen: &Traveller<'_>,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), Reason> {
-        let Some(peer) = self.tunnels.find(tenant_of(network), destination(seen.bytes)) else {
-            return self.explain_flood_away(now, from, network, false, seen, steps);
-        };
-        if seen.longest_segment() > self.longest_to(peer, now) {
-            return refuse(steps, Reason::PathMtu);
-        }
-        self.explain_tunnel(now, from, network, peer, seen, steps)
-    }
-
+    /// Copies for neighbours, and one for each host.
     pub(super) fn explain_flood_away(
         &self,
         now: Instant,
         from: EndpointId,
-        network: Network,
-        everyone: bool,
+        flood: &Flood,
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
-        let others = self.forward.members(network, everyone).iter().filter(|&&e| e != from).count();
-        let hosts = self.tunnels.peers_of(tenant_of(network)).len();
-        if !everyone && others == 0 && hosts == 0 {
-            return refuse(steps, Reason::Unreachable);
-        }
-        let left = self.flood_left(now, from, asks(seen.bytes, &seen.layout));
-        if left == 0 {
-            return refuse(steps, Reason::FloodLimit);
-        }
-        steps.push(Step::Flood(left));
         let mut result = Ok(());
-        if others > 0 {
+        if flood.others > 0 {
             result = match seen.copy_class {
                 None => refuse(steps, Reason::NoBuffer),
                 Some(class) => {
@@ -64,43 +35,41 @@ impl Switch {
                 }
             };
             if result.is_ok() {
-                steps.push(Step::Copies(others as u32));
+                steps.push(Step::Copies(flood.others));
             }
         }
-        if hosts > 0 && seen.longest_segment() > self.longest_out() {
+        let Away::Hosts(hosts) = flood.away else {
             steps.push(Step::Refuse(Reason::PathMtu));
-            return if others > 0 { result } else { Err(Reason::PathMtu) };
-        }
-        let peers = self.tunnels.peers_of(tenant_of(network)).iter();
+            return if flood.others > 0 { result } else { Err(Reason::PathMtu) };
+        };
+        let peers = self.tunnels.peers_of(tenant_of(self.forward.network(from))).iter();
         let reached = peers.filter(|&&peer| seen.longest_segment() <= self.longest_to(peer, now)).count();
         if reached > 0 {
             steps.push(Step::Hosts(reached as u32));
         }
-        if reached < hosts {
+        if reached < hosts as usize {
             steps.push(Step::Refuse(Reason::PathMtu));
         }
         result
     }
 
     /// The sender's lane, then the uplink.
-    fn explain_tunnel(
+    pub(super) fn explain_tunnel(
         &self,
         now: Instant,
         from: EndpointId,
-        network: Network,
         peer: PeerId,
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
-        if let Err(reason) = self.may_enter(tenant_of(network), peer, seen.layout.vlan) {
-            return refuse(steps, reason);
-        }
         let outer = self.tunnels.outer() as u8;
         let wire_bytes = segment::tunnelled_wire_bytes(seen.bytes.len(), &seen.layout, &seen.offload, outer);
         if !self.explain_enqueue(now, from, &Traveller { wire_bytes, ..*seen }, steps)? {
             return Ok(());
         }
-        let (Some(uplink), Some(tunnel)) = (&self.program.uplink, self.tunnels.to(tenant_of(network), peer)) else {
+        let (Some(uplink), Some(tunnel)) =
+            (&self.program.uplink, self.tunnels.to(tenant_of(self.forward.network(from)), peer))
+        else {
             return Ok(());
         };
         let Some(&features) = self.program.ports.get(uplink.port().0) else { return Ok(()) };

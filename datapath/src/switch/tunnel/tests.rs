@@ -5,6 +5,7 @@ use crate::offload::{Gso, Offload};
 use crate::overlay::{Overlay, OverlayChange, Peer, Vtep};
 use crate::program::{Attachment, Change, PortFeatures, Program, Share, Tenant};
 use crate::switch::chaos::{MBIT, Rig, both, endpoint, host, ip, learning, mac, program, tenant, uplink};
+use crate::switch::destination;
 use crate::units::Rate;
 use crate::verdict::Verdict;
 use crate::wire::build::{Build, arp_request, eth};

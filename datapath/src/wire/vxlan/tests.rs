@@ -3,6 +3,7 @@
 use super::super::build::{Build, arp_request, eth};
 use super::super::{Ipv4, Ipv6, Udp};
 use super::*;
+use crate::fdb::Keyed;
 use crate::frame::{MAX_FRAME, PoolLimits};
 use crate::segment;
 use core::net::Ipv4Addr;
@@ -279,10 +280,12 @@ fn marks_come_out_of_the_tunnel() {
 fn a_flow_has_one_port_and_flows_have_many() {
     let port = |build: &Build<'_>| {
         let bytes = build.bytes();
-        source_port(&bytes, &parse(&bytes).expect("sound"))
+        source_port(&Keyed::new(7), &bytes, &parse(&bytes).expect("sound"))
     };
     let one = port(&v4().tcp(1000, 80, 1).payload(vec![1; 10]));
     assert_eq!(port(&v4().tcp(1000, 80, 99_999).payload(vec![2; 700])), one, "a later segment");
+    let echo = |sequence: u32| port(&v4().icmp(8, 0, 0xabcd_0000 | sequence));
+    assert_eq!(echo(1), echo(2), "one ping");
     let ports: std::collections::BTreeSet<u16> = (0..1000).map(|n| port(&v4().tcp(1000 + n, 80, 1))).collect();
     // Of 16384, 1000 at random hit 970 different ones on average.
     assert!(ports.len() > 900, "{} ports for 1000 flows", ports.len());

@@ -1,0 +1,525 @@
+//! Virtual congestion control: the switch speaks ECN for guests whose TCP does not, and lowers the
+//! window that they are told, so that they share queues with ECN and DCTCP traffic as equals.
+//!
+//! The guest's TCP is not changed. Toward the network its connections are those of RFC 3168 or of
+//! AccECN (RFC 9768), whose flags and codepoints the switch sets and removes; marks that arrive are
+//! counted, told to the peer, and hidden from the guest. What the peer reports moves a window
+//! ([`control`]), which is told to the guest as the receiver's ([`window`]). Each switch speaks for
+//! its own guest in the standards' own fields, so it need not know what is at the other end.
+//!
+//! Literature: Cronkite-Ratcliff et al. (vCC) and He et al. (AC/DC TCP), both SIGCOMM 2016; RFC 3168,
+//! RFC 8257 (DCTCP), RFC 8311, RFC 9293, RFC 9768.
+//!
+//! [`Vcc::send`] is called for a frame that a guest sends toward the uplink, behind `forward`;
+//! [`Vcc::receive`] for one that is about to be delivered, behind the ingress queue, which may have
+//! marked it. Nothing here is called where an endpoint's mode is `off`.
+
+use crate::frame::{Frame, Pool};
+use crate::program::{EndpointId, TenantId};
+use crate::table::Id;
+use crate::units::Instant;
+use crate::verdict::Reason;
+use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
+use connection::{Connection, Treatment, Why, before, bit};
+use connections::{Class, Connections, Key};
+use segment::{Edit, Segment, options_of};
+
+pub mod connection;
+pub mod connections;
+pub mod control;
+pub mod handshake;
+mod open;
+pub mod segment;
+pub mod window;
+
+#[cfg(test)]
+mod tests;
+
+/// What is done for an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Connections are observed and counted; nothing is changed.
+    Count,
+    /// The switch reacts as RFC 3168's senders do: for networks whose natives are these.
+    Echo,
+    /// As the published systems do, with what they lack; for comparison.
+    EchoPublished,
+    /// The switch reacts as DCTCP does: for networks whose natives are these.
+    Dctcp,
+}
+
+impl Mode {
+    /// All modes.
+    pub const ALL: [Mode; 5] = [Mode::Off, Mode::Count, Mode::Echo, Mode::EchoPublished, Mode::Dctcp];
+
+    /// Whether frames are changed.
+    #[must_use]
+    pub const fn translates(self) -> bool {
+        !matches!(self, Mode::Off | Mode::Count)
+    }
+
+    /// The name by which configuration calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Count => "count",
+            Mode::Echo => "echo",
+            Mode::EchoPublished => "echo-published",
+            Mode::Dctcp => "dctcp",
+        }
+    }
+}
+
+/// What a tenant asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Service {
+    /// What is done for its endpoints.
+    pub mode: Mode,
+    /// Whether they are held to it: see [`Policy::polices`].
+    pub polices: bool,
+}
+
+impl From<Mode> for Service {
+    fn from(mode: Mode) -> Service {
+        Service { mode, polices: false }
+    }
+}
+
+/// Which frames say that they are ECN-capable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Marking {
+    /// All of a translated connection, SYN and pure acknowledgements too (RFC 8311 allows it):
+    /// what is not capable is dropped where capable frames are marked.
+    #[default]
+    All,
+    /// New data only, as RFC 3168 has it.
+    Data,
+}
+
+/// What holds for one endpoint's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// What is done.
+    pub mode: Mode,
+    /// Which frames are capable.
+    pub marking: Marking,
+    /// A guest that knows RFC 3168 only is translated where the peer knows AccECN.
+    pub translates_classic: bool,
+    /// What a guest sends beyond the window that it was told is dropped.
+    pub polices: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy { mode: Mode::Echo, marking: Marking::All, translates_classic: true, polices: false }
+    }
+}
+
+impl Policy {
+    /// Whether frames are changed.
+    #[must_use]
+    pub fn translates(&self) -> bool {
+        self.mode.translates()
+    }
+
+    /// Whether all frames of a translated connection are capable.
+    #[must_use]
+    pub fn marks_all(&self) -> bool {
+        self.marking == Marking::All && self.mode != Mode::EchoPublished
+    }
+}
+
+/// What is counted for an endpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Connections that opened, by how they are treated: translated, native, plain.
+    pub opened: [u64; 3],
+    /// Connections, or frames of none, that were left alone, by [`Why`].
+    pub untouched: [u64; Why::ALL.len()],
+    /// Bytes that peers acknowledged to translated guests.
+    pub acked_bytes: u64,
+    /// Of these, bytes whose mark was reported.
+    pub marked_bytes: u64,
+    /// Marked segments that arrived, and were hidden.
+    pub hidden_marks: u64,
+    /// Acknowledgements whose window was lowered.
+    pub lowered: u64,
+    /// Reductions of a window.
+    pub reductions: u64,
+    /// Segments dropped since they lay beyond the window.
+    pub policed: u64,
+}
+
+/// Connections of a switch at most.
+pub const FLOWS: u32 = 65_536;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Vcc {
+    connections: Connections,
+    /// By endpoint: whose it is, and what is done for it.
+    endpoints: Vec<Place>,
+}
+
+/// What is kept for an endpoint.
+#[derive(Clone, Debug)]
+struct Place {
+    owner: Owner,
+    mode: Mode,
+    polices: bool,
+    /// Where anything is done, or was: most endpoints have none.
+    counters: Option<Box<Counters>>,
+}
+
+impl Vcc {
+    /// Without connections, and without room for any.
+    #[must_use]
+    pub fn new(seed: u64) -> Vcc {
+        Vcc { connections: Connections::new(seed, 0), endpoints: Vec::new() }
+    }
+
+    /// Makes room for endpoints 0..`endpoints`.
+    pub fn reserve(&mut self, endpoints: usize) {
+        self.endpoints.reserve(endpoints.saturating_sub(self.endpoints.len()));
+    }
+
+    /// What is done for an endpoint from now on. Connections that are open go on as they began, until
+    /// it is nothing; with it they are forgotten, and their guests go on by themselves.
+    pub fn set(&mut self, owner: Owner, Service { mode, polices }: Service) {
+        let at = owner.endpoint.0 as usize;
+        if self.endpoints.len() <= at {
+            let nobody = |endpoint: usize| Place {
+                owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
+                mode: Mode::Off,
+                polices: false,
+                counters: None,
+            };
+            let next = self.endpoints.len();
+            self.endpoints.extend((next..=at).map(nobody));
+        }
+        if mode == Mode::Off {
+            self.connections.clear(owner.tenant, owner.endpoint);
+        } else {
+            self.connections.reserve(FLOWS, at + 1, owner.tenant.0 as usize + 1);
+        }
+        let place = &mut self.endpoints[at];
+        (place.owner, place.mode, place.polices) = (owner, mode, polices);
+        if mode != Mode::Off && place.counters.is_none() {
+            place.counters = Some(Box::default());
+        }
+    }
+
+    /// Whether frames of an endpoint are to be shown here.
+    #[must_use]
+    #[inline]
+    pub fn concerns(&self, endpoint: EndpointId) -> bool {
+        self.endpoints.get(endpoint.0 as usize).is_some_and(|place| place.mode != Mode::Off)
+    }
+
+    fn call(&self, now: Instant, endpoint: EndpointId) -> Option<Call> {
+        let place = self.endpoints.get(endpoint.0 as usize).filter(|place| place.mode != Mode::Off)?;
+        let polices = place.polices && !matches!(place.mode, Mode::Count | Mode::EchoPublished);
+        let policy = Policy { mode: place.mode, polices, ..Policy::default() };
+        Some(Call { now, owner: place.owner, policy })
+    }
+
+    fn counters_mut(&mut self, endpoint: EndpointId) -> Option<&mut Counters> {
+        self.endpoints.get_mut(endpoint.0 as usize)?.counters.as_deref_mut()
+    }
+
+    /// The connections.
+    #[must_use]
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// What is done for an endpoint.
+    #[must_use]
+    pub fn mode(&self, endpoint: EndpointId) -> Mode {
+        self.endpoints.get(endpoint.0 as usize).map_or(Mode::Off, |place| place.mode)
+    }
+
+    /// What was counted for an endpoint.
+    #[must_use]
+    pub fn counters(&self, endpoint: EndpointId) -> Option<&Counters> {
+        self.endpoints.get(endpoint.0 as usize)?.counters.as_deref()
+    }
+
+    /// An endpoint goes.
+    pub fn remove(&mut self, endpoint: EndpointId) {
+        if let Some(place) = self.endpoints.get_mut(endpoint.0 as usize) {
+            place.mode = Mode::Off;
+            place.counters = None;
+            self.connections.clear(place.owner.tenant, endpoint);
+        }
+    }
+
+    /// A guest sends a frame, of which segments may be cut off.
+    ///
+    /// # Errors
+    /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides its
+    /// numbers as a fragment, and the endpoint is policed.
+    pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
+        let Some(call) = self.call(now, from) else { return Ok(()) };
+        let (bytes, meta) = pool.parts_mut(frame);
+        if meta.layout.fragment && is_tcp(bytes, &meta.layout) {
+            self.leave(call.owner, Why::Fragment);
+            return if call.policy.polices { Err(Reason::VccWindow) } else { Ok(()) };
+        }
+        if meta.layout.l4 != L4::Tcp {
+            return Ok(());
+        }
+        let Some((segment, flow)) = Segment::of(bytes, &meta.layout, &meta.offload)
+            .and_then(|segment| Some((segment, FlowKey::of(bytes, &meta.layout)?)))
+        else {
+            return Ok(());
+        };
+        let key = Key { endpoint: call.owner.endpoint, flow };
+        let found = self.connections.find(&key);
+        let beyond = found
+            .and_then(|id| self.connections.get(id))
+            .map_or(0, |connection| open::beyond(connection, now, &call.policy, &segment, meta.offload.gso_size));
+        if beyond > 0 {
+            if let Some(counters) = self.counters_mut(from) {
+                counters.policed += u64::from(beyond);
+            }
+            if beyond >= segment.segments || crate::segment::trim(pool, frame, beyond) < beyond {
+                return Err(Reason::VccWindow);
+            }
+        }
+        let (bytes, meta) = pool.parts_mut(frame);
+        let Some(segment) = Segment::of(bytes, &meta.layout, &meta.offload) else { return Ok(()) };
+        let edit = if segment.is_syn() {
+            let options = options_of(bytes, &meta.layout);
+            self.send_syn(&call, (key, found), &segment, &options)
+        } else if let Some(id) = found {
+            self.send_known(&call, id, &segment, || options_of(bytes, &meta.layout))
+        } else {
+            self.leave(call.owner, Why::Unknown);
+            return Ok(());
+        };
+        edit.apply(bytes, &meta.layout, &mut meta.offload);
+        Ok(())
+    }
+
+    /// A frame is about to be delivered to a guest.
+    pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
+        let Some(call) = self.call(now, to) else { return };
+        let (bytes, meta) = pool.parts_mut(frame);
+        if meta.layout.l4 != L4::Tcp {
+            return;
+        }
+        let Some((segment, flow)) = Segment::of(bytes, &meta.layout, &meta.offload)
+            .and_then(|segment| Some((segment, FlowKey::of(bytes, &meta.layout)?)))
+        else {
+            return;
+        };
+        let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
+        let found = self.connections.find(&key);
+        let edit = if segment.is_syn() {
+            let options = options_of(bytes, &meta.layout);
+            self.receive_syn(&call, (key, found), &segment, &options)
+        } else if let Some(id) = found {
+            self.receive_known(&call, id, &segment, || options_of(bytes, &meta.layout))
+        } else {
+            return;
+        };
+        edit.apply(bytes, &meta.layout, &mut meta.offload);
+    }
+
+    fn send_syn(
+        &mut self,
+        call: &Call,
+        (key, found): (Key, Option<Id>),
+        syn: &Segment,
+        options: &segment::Options,
+    ) -> Edit {
+        if let Some(id) = found {
+            let known = self.connections.get_mut(id);
+            match known {
+                Some(connection) if connection.is(bit::ACTIVE) && connection.first[0] == syn.seq => {
+                    return handshake::ask_again(connection, &call.policy);
+                }
+                // Both have sent a SYN: which flags count would depend on whose came first.
+                Some(connection) if connection.treatment == Treatment::Opening && !connection.is(bit::ACTIVE) => {
+                    connection.treatment = Treatment::Untouched(Why::Simultaneous);
+                    self.leave(call.owner, Why::Simultaneous);
+                    return Edit::NONE;
+                }
+                // The port is used again.
+                _ => self.connections.remove(call.owner.tenant, id),
+            }
+        }
+        let (connection, edit) = handshake::ask(&call.policy, syn, options);
+        self.insert(call, key, connection, edit)
+    }
+
+    fn receive_syn(
+        &mut self,
+        call: &Call,
+        (key, found): (Key, Option<Id>),
+        syn: &Segment,
+        options: &segment::Options,
+    ) -> Edit {
+        let mut replaced = None;
+        if let Some(id) = found {
+            let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
+            if connection.treatment == Treatment::Opening && connection.is(bit::ACTIVE) {
+                connection.treatment = Treatment::Untouched(Why::Simultaneous);
+                self.leave(call.owner, Why::Simultaneous);
+                return Edit::NONE;
+            }
+            if !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq {
+                // A later try may ask for less: what it asks is what its answer must fit.
+                connection.asked = (syn.codes, syn.ecn);
+                return handshake::offer(&call.policy, syn);
+            }
+            // A stranger may have forged it. While the old connection lives the guest answers with an
+            // acknowledgement of that, so the old entry stays until it has ended.
+            if !connection.is(bit::FIN_IN | bit::FIN_OUT) && connection.treatment != Treatment::Opening {
+                return handshake::offer(&call.policy, syn);
+            }
+            replaced = Some(id);
+        }
+        if let Some(id) = replaced {
+            self.connections.remove(call.owner.tenant, id);
+        }
+        let edit = handshake::offer(&call.policy, syn);
+        self.insert(call, key, handshake::offered(syn, options), edit)
+    }
+
+    fn insert(&mut self, call: &Call, key: Key, connection: Connection, edit: Edit) -> Edit {
+        let treatment = connection.treatment;
+        if self.connections.insert(call.now, call.owner.tenant, key, connection).is_err() {
+            self.leave(call.owner, Why::Full);
+            return Edit::NONE;
+        }
+        if let Treatment::Untouched(why) = treatment {
+            self.leave(call.owner, why);
+        }
+        edit
+    }
+
+    fn send_known(
+        &mut self,
+        call: &Call,
+        id: Id,
+        segment: &Segment,
+        options: impl FnOnce() -> segment::Options,
+    ) -> Edit {
+        let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
+        let edit = if segment.is_syn_ack() {
+            if connection.is(bit::ACTIVE) || segment.ack != connection.first[1].wrapping_add(1) {
+                // The guest has taken another connection for this one, and knows best.
+                self.connections.remove(call.owner.tenant, id);
+                self.leave(call.owner, Why::Unknown);
+                return Edit::NONE;
+            }
+            let was = connection.treatment;
+            let edit = handshake::answer(connection, &call.policy, segment, &options());
+            let is = connection.treatment;
+            if is != was {
+                self.opened(call.owner, is);
+            }
+            edit
+        } else {
+            open::send(connection, call.now, &call.policy, segment)
+        };
+        self.settle(call, id, segment);
+        edit
+    }
+
+    fn receive_known(
+        &mut self,
+        call: &Call,
+        id: Id,
+        segment: &Segment,
+        options: impl FnOnce() -> segment::Options,
+    ) -> Edit {
+        let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
+        let mut news = open::News::default();
+        let edit = if segment.is_syn_ack() {
+            let expected = connection.first[0].wrapping_add(1);
+            let fits = !before(segment.ack, expected) && !before(connection.nxt, segment.ack);
+            if !connection.is(bit::ACTIVE) || !fits {
+                return Edit::NONE;
+            }
+            let was = connection.treatment;
+            let edit = handshake::answered(connection, &call.policy, segment, &options());
+            let is = connection.treatment;
+            if is != was {
+                self.opened(call.owner, is);
+            }
+            edit
+        } else {
+            open::receive(connection, call.now, &call.policy, segment, &mut news)
+        };
+        if let Some(counters) = self.counters_mut(call.owner.endpoint) {
+            news.count(counters);
+        }
+        self.settle(call, id, segment);
+        edit
+    }
+
+    /// An entry was used: which class it is in now.
+    fn settle(&mut self, call: &Call, id: Id, segment: &Segment) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let both = bit::FIN_IN | bit::FIN_OUT;
+        let class = if connection.bits & both == both || segment.has(tcp_flags::RST) {
+            Class::Lingering
+        } else if connections::is_open(connection) {
+            Class::Open
+        } else {
+            Class::HalfOpen
+        };
+        self.connections.touch(call.now, id, call.owner.endpoint, class);
+    }
+
+    fn opened(&mut self, owner: Owner, treatment: Treatment) {
+        let Some(counters) = self.counters_mut(owner.endpoint) else { return };
+        match treatment {
+            Treatment::Translated => counters.opened[0] += 1,
+            Treatment::Native => counters.opened[1] += 1,
+            Treatment::Plain => counters.opened[2] += 1,
+            Treatment::Untouched(why) => counters.untouched[why as usize] += 1,
+            Treatment::Opening => {}
+        }
+    }
+
+    fn leave(&mut self, owner: Owner, why: Why) {
+        if let Some(counters) = self.counters_mut(owner.endpoint) {
+            counters.untouched[why as usize] += 1;
+        }
+    }
+}
+
+/// Whether a fragment is one of TCP.
+fn is_tcp(bytes: &[u8], layout: &Layout) -> bool {
+    match layout.l3 {
+        L3::Ipv4 => Ipv4::of(bytes, layout).is_some_and(|ip| ip.protocol() == protocol::TCP),
+        // Without the first fragment, which shows the whole header (RFC 7112), the later ones are nothing.
+        L3::Ipv6 => layout.l4 == L4::Tcp,
+        L3::Arp | L3::Other => false,
+    }
+}
+
+/// What holds while one frame is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    now: Instant,
+    owner: Owner,
+    policy: Policy,
+}
+
+/// Whose a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The endpoint's tenant.
+    pub tenant: TenantId,
+    /// The endpoint.
+    pub endpoint: EndpointId,
+}

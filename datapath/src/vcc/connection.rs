@@ -1,0 +1,281 @@
+//! One connection as one endpoint sees it: what its guest sends, and what it receives.
+//!
+//! Sequence numbers are compared by difference (RFC 9293, section 3.4), so that they may wrap.
+
+use super::segment::Options;
+
+/// What was negotiated toward the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wire {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// RFC 3168.
+    Classic,
+    /// AccECN (RFC 9768).
+    Accurate,
+}
+
+/// How the switch treats a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Treatment {
+    /// It is not open yet.
+    Opening,
+    /// The switch speaks ECN for the guest.
+    Translated,
+    /// The guest speaks ECN itself: nothing is changed.
+    Native,
+    /// The peer has no ECN.
+    Plain,
+    /// The switch must not, or cannot.
+    Untouched(Why),
+}
+
+macro_rules! reasons_why {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why a connection, or a frame of none, is left as it is.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Why { $($(#[$doc])* $variant,)* }
+
+        impl Why {
+            /// Every reason, in the order of the counters.
+            pub const ALL: &'static [Why] = &[$(Why::$variant,)*];
+
+            /// The name by which counters call it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Why::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+reasons_why! {
+    /// A MAC covers the header (TCP-MD5, TCP-AO).
+    Signed = "signed",
+    /// Multipath TCP.
+    Multipath = "multipath",
+    /// Both sides opened at once.
+    Simultaneous = "simultaneous-open",
+    /// The handshake was not seen: it is older than the switch, or its entry was forgotten.
+    Unknown = "unknown",
+    /// There was no room for an entry.
+    Full = "table-full",
+    /// The flags of the handshake are none that a standard knows.
+    Codes = "ecn-codes",
+    /// A fragment: it shows no ports, or no numbers.
+    Fragment = "fragment",
+    /// Its acknowledgement is outside of what the guest has sent (RFC 5961).
+    Outside = "outside-window",
+}
+
+/// Whether `a` lies before `b`.
+#[must_use]
+#[inline]
+pub const fn before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+/// The later of two numbers.
+#[must_use]
+#[inline]
+pub const fn later(a: u32, b: u32) -> u32 {
+    if before(a, b) { b } else { a }
+}
+
+/// The earlier of two numbers.
+#[must_use]
+#[inline]
+pub const fn earlier(a: u32, b: u32) -> u32 {
+    if before(a, b) { a } else { b }
+}
+
+/// Facts of a connection, one bit each.
+pub mod bit {
+    /// The guest sent the SYN.
+    pub const ACTIVE: u16 = 1;
+    /// Both sides have a window scale.
+    pub const SCALED: u16 = 1 << 1;
+    /// The window is the controller's.
+    pub const ENGAGED: u16 = 1 << 2;
+    /// A signal came with an acknowledgement that did not advance.
+    pub const PENDING: u16 = 1 << 3;
+    /// Classic wire: the receiver tells of a mark until it sees CWR.
+    pub const LATCHED: u16 = 1 << 4;
+    /// Classic wire: the next new data say that the window was reduced.
+    pub const CWR_DUE: u16 = 1 << 5;
+    /// AccECN wire: the first segment after the handshake is still to be sent.
+    pub const FIRST_OUT: u16 = 1 << 6;
+    /// AccECN wire: the same of the peer.
+    pub const FIRST_IN: u16 = 1 << 7;
+    /// A segment is being timed.
+    pub const TIMED: u16 = 1 << 8;
+    /// The guest used its window in this round.
+    pub const USED: u16 = 1 << 9;
+    /// The guest has sent FIN.
+    pub const FIN_OUT: u16 = 1 << 10;
+    /// The peer has sent FIN.
+    pub const FIN_IN: u16 = 1 << 11;
+    /// A window was reduced for a mark before.
+    pub const MARKED: u16 = 1 << 12;
+    /// A loss was seen in this round.
+    pub const LOST: u16 = 1 << 13;
+    /// The network clears the codepoint: nothing more is sent as capable.
+    pub const BLEACHED: u16 = 1 << 14;
+}
+
+/// See the module. All windows are payload bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
+    /// First number that the peer has not acknowledged.
+    pub una: u32,
+    /// Next number that the guest sends.
+    pub nxt: u32,
+    /// The number up to which the guest was told that it may send.
+    pub edge: u32,
+    /// What the controller allows.
+    pub window: u32,
+    /// Below it the window grows by what is acknowledged.
+    pub ssthresh: u32,
+    /// The round ends when this is acknowledged.
+    pub round_end: u32,
+    /// The next reduction may come when this is acknowledged.
+    pub reduced_to: u32,
+    /// Bytes acknowledged in this round.
+    pub acked: u32,
+    /// Of these, bytes whose mark was reported.
+    pub marked: u32,
+    /// Bytes acknowledged since the window last grew by a segment.
+    pub grown: u32,
+    /// The largest flight of this round, and of the one before.
+    pub flights: [u32; 2],
+    /// What is timed: until when it is acknowledged, and when it was sent, in us.
+    pub timed: (u32, u32),
+    /// From when on what lies beyond the edge is no longer what was allowed before, in us.
+    pub armed_at: u32,
+    /// First sequence numbers: the guest's, the peer's.
+    pub first: [u32; 2],
+    /// Marked payload bytes that arrived.
+    pub ce_bytes: u32,
+    /// Marked segments that arrived.
+    pub ce_segments: u32,
+    /// Of these, how many the peer has been told.
+    pub ce_said: u32,
+    /// Smoothed round trip in us.
+    pub srtt: u32,
+    /// DCTCP's estimate of the marked fraction, in 1/65536.
+    pub alpha: u32,
+    /// Largest payload of a segment.
+    pub mss: u16,
+    /// See [`bit`].
+    pub bits: u16,
+    /// While more is in flight than the window allows: how far the edge moves for a byte that is
+    /// acknowledged, in 1/256.
+    pub pace: u16,
+    /// Window scales: the guest's, the peer's.
+    pub scales: [u8; 2],
+    /// The counter of marks that the peer last showed, three bits.
+    pub ace_seen: u8,
+    /// Times that the SYN or SYN-ACK was sent.
+    pub tries: u8,
+    /// The code that the SYN asked with, and the ECN field that the peer's SYN or SYN-ACK had.
+    pub asked: (u8, u8),
+    /// Rounds without a signal in which the guest did not use the window.
+    pub idle_rounds: u8,
+    /// Segments of the peer in a row without any sign of ECN.
+    pub zero_codes: u8,
+    /// See [`Wire`].
+    pub wire: Wire,
+    /// See [`Treatment`].
+    pub treatment: Treatment,
+}
+
+/// Bytes of an entry of the table beside its connection: hash, time, list, links, endpoint, key.
+const _: () = assert!(size_of::<Connection>() <= 128);
+
+/// Payload of a segment where a SYN names no size (RFC 9293, section 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+/// The least that is believed: what an IPv4 datagram of 68 bytes leaves (RFC 791).
+const LEAST_MSS: u16 = 28;
+
+impl Connection {
+    /// A connection of which a SYN was seen.
+    #[must_use]
+    pub fn new(options: &Options) -> Connection {
+        let mut connection = Connection {
+            una: 0,
+            nxt: 0,
+            edge: 0,
+            window: 0,
+            ssthresh: u32::MAX,
+            round_end: 0,
+            reduced_to: 0,
+            acked: 0,
+            marked: 0,
+            grown: 0,
+            flights: [0; 2],
+            timed: (0, 0),
+            armed_at: 0,
+            first: [0; 2],
+            ce_bytes: 0,
+            ce_segments: 0,
+            ce_said: 0,
+            srtt: 0,
+            alpha: 0,
+            mss: u16::MAX,
+            bits: 0,
+            pace: 0,
+            scales: [0; 2],
+            ace_seen: 0,
+            tries: 0,
+            asked: (0, 0),
+            idle_rounds: 0,
+            zero_codes: 0,
+            wire: Wire::Plain,
+            treatment: Treatment::Opening,
+        };
+        connection.heed_mss(options);
+        connection
+    }
+
+    /// Whether a fact holds.
+    #[must_use]
+    #[inline]
+    pub fn is(&self, bit: u16) -> bool {
+        self.bits & bit != 0
+    }
+
+    /// Makes a fact hold, or not.
+    #[inline]
+    pub fn set(&mut self, bit: u16, value: bool) {
+        self.bits = if value { self.bits | bit } else { self.bits & !bit };
+    }
+
+    /// Whether the switch speaks for the guest.
+    #[must_use]
+    #[inline]
+    pub fn is_translated(&self) -> bool {
+        self.treatment == Treatment::Translated
+    }
+
+    /// Bytes that the guest has sent and the peer has not acknowledged.
+    #[must_use]
+    #[inline]
+    pub fn flight(&self) -> u32 {
+        self.nxt.wrapping_sub(self.una)
+    }
+
+    /// Where the receiver's window ends that an acknowledgement of `ack` tells.
+    #[must_use]
+    #[inline]
+    pub fn receiver_edge(&self, ack: u32, field: u16) -> u32 {
+        ack.wrapping_add(u32::from(field) << self.scales[1])
+    }
+
+    /// A SYN or SYN-ACK names a segment size: the lower of both counts.
+    pub fn heed_mss(&mut self, options: &Options) {
+        let named = options.mss.unwrap_or(DEFAULT_MSS).max(LEAST_MSS);
+        self.mss = self.mss.min(named);
+    }
+}

@@ -1,0 +1,212 @@
+//! The table of connections: one entry for each connection of each endpoint.
+//!
+//! Strangers choose its keys, so it is bounded, keyed and aged ([`crate::table`]), and shared: an
+//! endpoint has at most a quarter of the entries and [`HALF_OPEN_MOST`] that are not open, its tenant
+//! at most half. Room is made from an endpoint's own entries: those that linger after their end, are
+//! half-open for too long, or idle. Never is an open connection that lives forgotten; a new one
+//! that finds no room is left untouched, and counted.
+
+use super::connection::{Connection, Treatment};
+use crate::fdb::Keyed;
+use crate::program::{EndpointId, TenantId};
+use crate::table::{Id, Table};
+use crate::units::Instant;
+use crate::wire::FlowKey;
+
+/// Entries of an endpoint that are not open yet.
+const HALF_OPEN_MOST: u32 = 1024;
+/// How long an entry stays after its end, in nanoseconds: for retransmissions of the last segments.
+const LINGER_NS: u64 = 2_000_000_000;
+/// How long a handshake may take: Linux's five retransmissions of a SYN-ACK end after 63 s.
+const HALF_OPEN_NS: u64 = 75_000_000_000;
+/// The same where there is no room.
+const HALF_OPEN_PRESSED_NS: u64 = 3_000_000_000;
+/// How long an open connection may say nothing, in nanoseconds.
+const IDLE_NS: u64 = 900_000_000_000;
+/// An entry's place in the order of age is renewed so often at most, in nanoseconds.
+const TOUCH_NS: u64 = 1_000_000_000;
+/// Entries that one new one looks at to make room.
+const SWEEP: usize = 8;
+
+/// A connection of an endpoint, in the direction in which its guest sends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Key {
+    /// Whose it is.
+    pub endpoint: EndpointId,
+    /// Addresses and ports.
+    pub flow: FlowKey,
+}
+
+/// The lists of an endpoint, in which its entries grow old.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// The handshake is not complete.
+    HalfOpen,
+    /// It is open.
+    Open,
+    /// Both sides have ended it, or one has aborted it.
+    Lingering,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Class; 3] = [Class::HalfOpen, Class::Open, Class::Lingering];
+}
+
+const CLASSES: u32 = Class::ALL.len() as u32;
+
+fn list(endpoint: EndpointId, class: Class) -> u32 {
+    endpoint.0 * CLASSES + class as u32
+}
+
+/// Why there is no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoRoom;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Connections {
+    table: Table<Key, Connection>,
+    /// By tenant, how many entries.
+    tenants: Vec<u32>,
+}
+
+impl Connections {
+    /// An empty table of no more than `most` entries.
+    pub(crate) fn new(seed: u64, most: u32) -> Connections {
+        Connections { table: Table::new(Keyed::new(seed), most), tenants: Vec::new() }
+    }
+
+    /// Takes the memory of all entries, so that nothing is allocated later.
+    pub fn reserve(&mut self, most: u32, endpoints: usize, tenants: usize) {
+        self.table.set_most(most);
+        self.table.reserve(endpoints * CLASSES as usize);
+        self.tenants.reserve(tenants.saturating_sub(self.tenants.len()));
+        if self.tenants.len() < tenants {
+            self.tenants.resize(tenants, 0);
+        }
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.table.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// How many of an endpoint are in a class.
+    #[must_use]
+    pub fn count(&self, endpoint: EndpointId, class: Class) -> u32 {
+        self.table.count(list(endpoint, class))
+    }
+
+    /// Where a connection's entry is.
+    #[must_use]
+    #[inline]
+    pub fn find(&self, key: &Key) -> Option<Id> {
+        self.table.find(key)
+    }
+
+    /// An entry.
+    #[must_use]
+    #[inline]
+    pub fn get_mut(&mut self, id: Id) -> Option<&mut Connection> {
+        self.table.get_mut(id)
+    }
+
+    /// The same, to look at.
+    #[must_use]
+    pub fn get(&self, id: Id) -> Option<&Connection> {
+        self.table.get(id)
+    }
+
+    /// All entries of an endpoint in a class, the newest first.
+    pub fn of(&self, endpoint: EndpointId, class: Class) -> impl Iterator<Item = (&Key, &Connection)> {
+        self.table.newest_first(list(endpoint, class)).map(|(_, key, value)| (key, value))
+    }
+
+    /// Adds a half-open connection.
+    ///
+    /// # Errors
+    /// The endpoint, its tenant or the table has no room.
+    pub fn insert(&mut self, now: Instant, tenant: TenantId, key: Key, connection: Connection) -> Result<Id, NoRoom> {
+        let endpoint = key.endpoint;
+        let pressed = !self.has_room(tenant, endpoint);
+        self.sweep(now, tenant, endpoint, pressed);
+        if pressed && !self.has_room(tenant, endpoint) {
+            return Err(NoRoom);
+        }
+        let id = self.table.insert(now, list(endpoint, Class::HalfOpen), key, connection).map_err(|_| NoRoom)?;
+        if let Some(count) = self.tenants.get_mut(tenant.0 as usize) {
+            *count += 1;
+        }
+        Ok(id)
+    }
+
+    /// An entry was used, and is in this class from now on.
+    #[inline]
+    pub fn touch(&mut self, now: Instant, id: Id, endpoint: EndpointId, class: Class) {
+        let list = list(endpoint, class);
+        let is_fresh = self.table.seen(id).is_some_and(|seen| now.since(seen) < TOUCH_NS);
+        if !is_fresh || self.table.list(id) != Some(list) {
+            self.table.touch(now, id, list);
+        }
+    }
+
+    /// Forgets all of an endpoint that goes.
+    pub fn clear(&mut self, tenant: TenantId, endpoint: EndpointId) {
+        for class in Class::ALL {
+            while let Some(id) = self.table.oldest(list(endpoint, class)) {
+                self.remove(tenant, id);
+            }
+        }
+    }
+
+    /// Forgets an entry.
+    pub fn remove(&mut self, tenant: TenantId, id: Id) {
+        if self.table.remove(id).is_some()
+            && let Some(count) = self.tenants.get_mut(tenant.0 as usize)
+        {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    fn of_endpoint(&self, endpoint: EndpointId) -> u32 {
+        Class::ALL.iter().map(|&class| self.count(endpoint, class)).sum()
+    }
+
+    fn has_room(&self, tenant: TenantId, endpoint: EndpointId) -> bool {
+        let most = self.table.most();
+        let of_tenant = self.tenants.get(tenant.0 as usize).copied().unwrap_or(0);
+        self.table.len() < most
+            && of_tenant < (most / 2).max(1)
+            && self.of_endpoint(endpoint) < (most / 4).max(1)
+            && self.count(endpoint, Class::HalfOpen) < HALF_OPEN_MOST
+    }
+
+    /// Forgets what is old of the endpoint, a few entries at most.
+    fn sweep(&mut self, now: Instant, tenant: TenantId, endpoint: EndpointId, pressed: bool) {
+        let (half_open_ns, linger_ns) = if pressed { (HALF_OPEN_PRESSED_NS, 0) } else { (HALF_OPEN_NS, LINGER_NS) };
+        let ages = [(Class::Lingering, linger_ns), (Class::HalfOpen, half_open_ns), (Class::Open, IDLE_NS)];
+        let mut left = SWEEP;
+        for (class, age_ns) in ages {
+            while left > 0
+                && let Some(id) = self.table.aged(now, list(endpoint, class), age_ns)
+            {
+                self.remove(tenant, id);
+                left -= 1;
+            }
+        }
+    }
+}
+
+/// Whether a connection that is treated so is open.
+#[must_use]
+pub fn is_open(connection: &Connection) -> bool {
+    connection.treatment != Treatment::Opening
+}

@@ -1,0 +1,263 @@
+//! The controllers: how large the window may be.
+//!
+//! A *signal* is a mark that the peer reports. A window is reduced at most once a round, and grows
+//! only in rounds without a reduction, and only as far as the guest uses it (the idea of RFC 7661),
+//! or a halving would take away what nobody used. Until the first signal nothing is lowered
+//! (*passive*); the window is then what was in flight.
+
+use super::connection::{Connection, Wire, before, bit};
+use super::{Mode, Policy};
+
+/// The window's floor in segments: what a guest is told at least, and that of natives (RFC 5681).
+const FLOOR_SEGMENTS: u32 = super::window::LEAST_SEGMENTS;
+/// DCTCP's gain is 1/16 (RFC 8257, section 3.3), as a shift.
+const GAIN_SHIFT: u32 = 4;
+/// All bytes are marked.
+pub(super) const ALL_MARKED: u32 = 1 << 16;
+/// Rounds without signal and without use of the window, after which it is no longer lowered.
+const PASSIVE_AFTER: u8 = 16;
+
+/// What an acknowledgement that advances tells the controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Feedback {
+    /// Bytes that it acknowledges.
+    pub acked: u32,
+    /// Of these, how many are reported as marked.
+    pub marked: u32,
+    /// Congestion was reported.
+    pub signal: bool,
+    /// Bytes that were in flight before it came.
+    pub flight: u32,
+}
+
+/// An acknowledgement has advanced `una`.
+pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Feedback) {
+    let Feedback { acked, marked, signal, flight } = *feedback;
+    connection.acked = connection.acked.saturating_add(acked);
+    connection.marked = connection.marked.saturating_add(marked);
+    connection.flights[0] = connection.flights[0].max(flight);
+    // What an acknowledgement reports of data sent before the last reduction was answered by that.
+    let is_news = !before(connection.una.wrapping_sub(acked), connection.reduced_to);
+    if signal && is_news {
+        mark(connection, policy, flight);
+    } else if !before(connection.una, connection.reduced_to) && connection.is(bit::ENGAGED) {
+        grow(connection, policy, acked, flight);
+    }
+    if !before(connection.una, connection.round_end) {
+        end_round(connection, policy, signal);
+    }
+}
+
+/// The guest sends again what it sent before: once a round that says that something was lost.
+pub fn lost(connection: &mut Connection, policy: &Policy) {
+    // A guest that nothing is lowered for has reduced its own window.
+    if !connection.is(bit::ENGAGED) || connection.is(bit::LOST) || policy.mode == Mode::EchoPublished {
+        return;
+    }
+    connection.set(bit::LOST, true);
+    let window = connection.window.min(connection.flight().max(1)) / 2;
+    reduce_to(connection, window);
+}
+
+/// The first signal of a round.
+fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
+    if !connection.is(bit::ENGAGED) {
+        connection.set(bit::ENGAGED, true);
+        connection.window = flight.max(u32::from(connection.mss));
+        connection.edge = connection.nxt;
+    }
+    connection.idle_rounds = 0;
+    let window = connection.window;
+    let reduced = match policy.mode {
+        Mode::Dctcp if connection.wire == Wire::Accurate => {
+            if !connection.is(bit::MARKED) {
+                connection.alpha = ALL_MARKED;
+            }
+            window - ((u64::from(window) * u64::from(connection.alpha)) >> 17) as u32
+        }
+        _ => window / 2,
+    };
+    connection.set(bit::MARKED | bit::CWR_DUE, true);
+    reduce_to(connection, reduced);
+}
+
+fn reduce_to(connection: &mut Connection, window: u32) {
+    connection.window = window.max(FLOOR_SEGMENTS * u32::from(connection.mss));
+    connection.ssthresh = connection.window;
+    connection.reduced_to = connection.nxt;
+    connection.grown = 0;
+    let flight = connection.flight().max(1);
+    let pace = (u64::from(connection.window) << 8) / u64::from(flight);
+    connection.pace = pace.min(256) as u16;
+}
+
+/// Slow start below the threshold, then a segment for each window that is acknowledged (RFC 5681).
+fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
+    let (window, mss) = (connection.window, u32::from(connection.mss));
+    let slow_start = window < connection.ssthresh;
+    let used = if slow_start { flight.saturating_mul(2) >= window } else { flight.saturating_add(mss) >= window };
+    connection.set(bit::USED, connection.is(bit::USED) || used);
+    if !used && policy.mode != Mode::EchoPublished {
+        return;
+    }
+    if slow_start {
+        connection.window = window.saturating_add(acked).min(connection.ssthresh);
+        return;
+    }
+    // In bytes times the window, so that no part of a segment is lost.
+    let grown = u64::from(connection.grown) + u64::from(acked) * u64::from(mss);
+    let base = u64::from(window.max(flight));
+    connection.window = window.saturating_add((grown / base) as u32).min(WINDOW_MOST);
+    connection.grown = (grown % base) as u32;
+}
+
+/// The largest window that TCP can tell (RFC 7323, section 2.3).
+const WINDOW_MOST: u32 = 1 << 30;
+
+fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) {
+    if connection.acked > 0 {
+        let share = (u64::from(connection.marked) << 16) / u64::from(connection.acked);
+        connection.alpha = averaged(connection.alpha, share.min(u64::from(ALL_MARKED)) as u32);
+    }
+    if connection.is(bit::ENGAGED) && policy.mode != Mode::EchoPublished {
+        let idle = !signal && connection.marked == 0 && !connection.is(bit::USED);
+        connection.idle_rounds = if idle { connection.idle_rounds + 1 } else { 0 };
+        if connection.idle_rounds >= PASSIVE_AFTER {
+            connection.set(bit::ENGAGED, false);
+            connection.ssthresh = u32::MAX;
+            connection.idle_rounds = 0;
+        }
+    }
+    connection.round_end = connection.nxt;
+    (connection.acked, connection.marked) = (0, 0);
+    connection.flights = [0, connection.flights[0]];
+    connection.set(bit::USED | bit::LOST, false);
+}
+
+/// Moves `alpha` a sixteenth of the way to `share`, and reaches it.
+fn averaged(alpha: u32, share: u32) -> u32 {
+    let distance = alpha.abs_diff(share);
+    let step = distance.div_ceil(1 << GAIN_SHIFT);
+    if share > alpha { alpha + step } else { alpha - step }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vcc::segment::Options;
+    use proptest::prelude::*;
+
+    /// A connection with so many bytes in flight.
+    fn connection(mss: u16, flight: u32) -> Connection {
+        let options = Options { mss: Some(mss), ..Options::default() };
+        let mut connection = Connection::new(&options);
+        connection.wire = Wire::Accurate;
+        connection.nxt = flight;
+        connection
+    }
+
+    /// The peer acknowledges all that is in flight, `marked` of it marked, and the guest sends `flight`.
+    fn round(connection: &mut Connection, policy: &Policy, flight: u32, marked: u32) {
+        let acked = connection.flight();
+        connection.una = connection.nxt;
+        connection.nxt = connection.nxt.wrapping_add(flight);
+        let feedback = Feedback { acked, marked, signal: marked > 0, flight: acked };
+        acknowledged(connection, policy, &feedback);
+    }
+
+    #[test]
+    fn the_first_mark_halves_what_was_in_flight_and_dctcp_does_so_once() {
+        for mode in [Mode::Echo, Mode::Dctcp] {
+            let policy = Policy { mode, ..Policy::default() };
+            let mut connection = connection(1000, 100_000);
+            round(&mut connection, &policy, 100_000, 0);
+            assert!(!connection.is(bit::ENGAGED));
+            round(&mut connection, &policy, 100_000, 10_000);
+            assert_eq!((connection.is(bit::ENGAGED), connection.window), (true, 50_000), "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn dctcp_follows_the_fraction_that_is_marked() {
+        let policy = Policy { mode: Mode::Dctcp, ..Policy::default() };
+        let mut connection = connection(1000, 100_000);
+        round(&mut connection, &policy, 100_000, 100_000);
+        for _ in 0..200 {
+            let flight = connection.window;
+            round(&mut connection, &policy, flight, flight / 10);
+        }
+        let alpha = f64::from(connection.alpha) / 65536.0;
+        assert!((alpha - 0.1).abs() < 0.01, "{alpha}");
+    }
+
+    #[test]
+    fn an_unused_window_does_not_grow_and_is_given_up_in_the_end() {
+        let policy = Policy { mode: Mode::Echo, ..Policy::default() };
+        let mut connection = connection(1000, 100_000);
+        round(&mut connection, &policy, 100_000, 1000);
+        for _ in 0..10 {
+            round(&mut connection, &policy, 10_000, 0);
+        }
+        assert!(connection.window <= 51_000, "{}", connection.window);
+        for _ in 0..10 {
+            round(&mut connection, &policy, 10_000, 0);
+        }
+        assert!(!connection.is(bit::ENGAGED));
+    }
+
+    #[test]
+    fn a_used_window_grows_by_a_segment_a_round() {
+        let policy = Policy { mode: Mode::Echo, ..Policy::default() };
+        let mut connection = connection(1000, 100_000);
+        round(&mut connection, &policy, 100_000, 1000);
+        // What was in flight at the reduction is acknowledged first.
+        round(&mut connection, &policy, 50_000, 0);
+        let before = connection.window;
+        for _ in 0..10 {
+            let flight = connection.window;
+            round(&mut connection, &policy, flight, 0);
+        }
+        assert!((9_000..=10_000).contains(&(connection.window - before)), "{}", connection.window - before);
+    }
+
+    #[test]
+    fn the_published_window_grows_although_nobody_uses_it() {
+        let policy = Policy { mode: Mode::EchoPublished, ..Policy::default() };
+        let mut connection = connection(1000, 1000);
+        round(&mut connection, &policy, 1000, 1000);
+        assert_eq!(connection.window, 2000, "the floor");
+        for _ in 0..100 {
+            round(&mut connection, &policy, 1000, 0);
+        }
+        assert!(connection.window > 10_000, "{}", connection.window);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_peer_reports_breaks_the_arithmetic(
+            mss in 28u16.., mode in 0usize..3,
+            rounds in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>()), 1..50),
+        ) {
+            let mode = [Mode::Echo, Mode::Dctcp, Mode::EchoPublished][mode];
+            let policy = Policy { mode, ..Policy::default() };
+            let mut connection = connection(mss, 0);
+            for (acked, marked, flight, signal) in rounds {
+                connection.una = connection.una.wrapping_add(acked);
+                connection.nxt = connection.una.wrapping_add(flight);
+                acknowledged(&mut connection, &policy, &Feedback { acked, marked, signal, flight });
+                if signal { lost(&mut connection, &policy); }
+                prop_assert!(connection.alpha <= ALL_MARKED);
+                prop_assert!(!connection.is(bit::ENGAGED) || connection.window > 0);
+            }
+        }
+
+        #[test]
+        fn an_average_reaches_what_it_follows(alpha in 0u32..=ALL_MARKED, share in 0u32..=ALL_MARKED) {
+            let mut value = alpha;
+            for _ in 0..300 {
+                value = averaged(value, share);
+            }
+            prop_assert_eq!(value, share);
+        }
+    }
+}

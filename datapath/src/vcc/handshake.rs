@@ -1,0 +1,219 @@
+//! The handshake: who speaks ECN, with whom, and which of the two kinds.
+//!
+//! A SYN of a guest that asks for nothing is given the flags of AccECN (RFC 9768), which a server
+//! that knows only RFC 3168 answers by that one's rules; `echo-published` asks for RFC 3168 as the
+//! published systems do. The third try asks for nothing, since some boxes drop such SYNs. A SYN for
+//! a guest is delivered as it came: the guest may speak for itself. If it does not, its SYN-ACK is
+//! answered for it. What a guest says for itself is native, and passes bit for bit.
+
+use super::connection::{Connection, Treatment, Why, Wire, bit, later};
+use super::segment::{Edit, Options, Segment, codes, ecn};
+use super::{Mode, Policy};
+
+/// Tries of a SYN or SYN-ACK that carry ECN flags; later ones carry none.
+const TRIES_WITH_ECN: u8 = 2;
+/// The first window of a guest that is held to it, in segments (RFC 6928).
+const INITIAL_SEGMENTS: u32 = 10;
+/// The counter of marked segments begins with this on both sides (RFC 9768, section 3.2.1).
+pub(super) const FIRST_COUNT: u32 = 5;
+
+/// A guest's SYN: the entry that it makes, and what becomes of the frame.
+#[must_use]
+pub fn ask(policy: &Policy, syn: &Segment, options: &Options) -> (Connection, Edit) {
+    let mut connection = Connection::new(options);
+    connection.set(bit::ACTIVE, true);
+    connection.first[0] = syn.seq;
+    (connection.una, connection.nxt) = (syn.seq, syn.end());
+    connection.scales[0] = options.scale.unwrap_or(0);
+    connection.set(bit::SCALED, options.scale.is_some());
+    connection.asked.0 = syn.codes;
+    connection.treatment = match syn.codes {
+        _ if options.is_signed => Treatment::Untouched(Why::Signed),
+        _ if options.is_multipath => Treatment::Untouched(Why::Multipath),
+        codes::NONE => Treatment::Opening,
+        codes::ASK_CLASSIC | codes::ASK_ACCURATE => Treatment::Native,
+        _ => Treatment::Untouched(Why::Codes),
+    };
+    let edit = ask_again(&mut connection, policy);
+    (connection, edit)
+}
+
+/// The same SYN once more.
+pub fn ask_again(connection: &mut Connection, policy: &Policy) -> Edit {
+    connection.tries = connection.tries.saturating_add(1);
+    if connection.treatment != Treatment::Opening || !policy.translates() {
+        return Edit::NONE;
+    }
+    if connection.tries > TRIES_WITH_ECN {
+        // An answer to an earlier try may still come; it agrees to what that asked.
+        return Edit::NONE;
+    }
+    let asked = if policy.mode == Mode::EchoPublished { codes::ASK_CLASSIC } else { codes::ASK_ACCURATE };
+    connection.asked.0 = asked;
+    // A server that knows only RFC 3168 refuses its flags on a SYN that is ECN-capable, unless AE is
+    // set, which says that the sender knows what it does.
+    let capable = policy.marks_all() && asked == codes::ASK_ACCURATE;
+    Edit { codes: Some(asked), ecn: capable.then_some(ecn::ECT0), ..Edit::NONE }
+}
+
+/// The SYN of a peer: the entry that it makes.
+#[must_use]
+pub fn offered(syn: &Segment, options: &Options) -> Connection {
+    let mut connection = Connection::new(options);
+    connection.first[1] = syn.seq;
+    connection.scales[1] = options.scale.unwrap_or(0);
+    connection.set(bit::SCALED, options.scale.is_some());
+    connection.asked = (syn.codes, syn.ecn);
+    if options.is_signed {
+        connection.treatment = Treatment::Untouched(Why::Signed);
+    } else if options.is_multipath {
+        connection.treatment = Treatment::Untouched(Why::Multipath);
+    }
+    connection
+}
+
+/// What a guest is shown of the peer's SYN: a mark on it is none that the guest asked for.
+#[must_use]
+pub fn offer(policy: &Policy, syn: &Segment) -> Edit {
+    let hidden = policy.translates() && syn.ecn == ecn::CE;
+    Edit { ecn: hidden.then_some(ecn::ECT0), ..Edit::NONE }
+}
+
+/// The SYN-ACK of a guest, which answers `connection`'s SYN.
+pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
+    let is_again = connection.tries > 0 && connection.first[0] == answer.seq;
+    connection.tries = if is_again { connection.tries.saturating_add(1) } else { 1 };
+    connection.first[0] = answer.seq;
+    (connection.una, connection.nxt) = (answer.seq, answer.end());
+    connection.heed_mss(options);
+    settle_scale(connection, options.scale, 0);
+    if options.is_signed {
+        connection.treatment = Treatment::Untouched(Why::Signed);
+    }
+    if matches!(connection.treatment, Treatment::Untouched(_)) || !policy.translates() {
+        if connection.treatment == Treatment::Opening {
+            connection.treatment = if answer.codes == codes::NONE { Treatment::Plain } else { Treatment::Native };
+        }
+        return Edit::NONE;
+    }
+    let (asked, seen) = connection.asked;
+    let accurate = codes::received(seen);
+    let wire = match (answer.codes, asked) {
+        // The guest knows AccECN.
+        (said, codes::ASK_ACCURATE) if codes::said_of(said).is_some() => return native(connection),
+        // It knows RFC 3168 only, and the peer both.
+        (codes::CLASSIC | codes::CLASSIC_NONCE, codes::ASK_ACCURATE) if policy.translates_classic => Wire::Accurate,
+        (codes::CLASSIC | codes::CLASSIC_NONCE, _) => return native(connection),
+        (codes::NONE, codes::ASK_ACCURATE) => Wire::Accurate,
+        (codes::NONE, codes::ASK_CLASSIC) => Wire::Classic,
+        (codes::NONE, codes::NONE) => Wire::Plain,
+        _ => {
+            connection.treatment = Treatment::Untouched(Why::Codes);
+            return Edit::NONE;
+        }
+    };
+    if wire == Wire::Plain || connection.tries > TRIES_WITH_ECN {
+        connection.treatment = Treatment::Plain;
+        return Edit::NONE;
+    }
+    begin(connection, policy, wire);
+    let said = if wire == Wire::Accurate { accurate } else { codes::CLASSIC };
+    // What the peer's SYN met is told by its code, and counted (RFC 9768, section 3.2.2.3).
+    count_handshake(connection, seen);
+    connection.set(bit::FIRST_IN, wire == Wire::Accurate);
+    let capable = policy.marks_all() && wire == Wire::Accurate;
+    Edit { codes: Some(said), ecn: capable.then_some(ecn::ECT0), ..Edit::NONE }
+}
+
+/// The SYN-ACK for a guest, which answers the guest's SYN.
+pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
+    if matches!(connection.treatment, Treatment::Native | Treatment::Untouched(_)) {
+        connection.first[1] = answer.seq;
+        return Edit::NONE;
+    }
+    if !policy.translates() {
+        connection.treatment = Treatment::Plain;
+        return Edit::NONE;
+    }
+    let hidden = Edit {
+        codes: (answer.codes != codes::NONE).then_some(codes::NONE),
+        ecn: (answer.ecn != ecn::NOT).then_some(ecn::NOT),
+        window: None,
+    };
+    if connection.treatment != Treatment::Opening {
+        // Once more, since the guest's acknowledgement was lost; the first one counts.
+        return hidden;
+    }
+    connection.first[1] = answer.seq;
+    connection.heed_mss(options);
+    settle_scale(connection, options.scale, 1);
+    connection.una = answer.ack;
+    connection.edge = answer.ack.wrapping_add(u32::from(answer.window));
+    let wire = match (connection.asked.0, answer.codes) {
+        (codes::ASK_ACCURATE, said) if codes::said_of(said).is_some() => Wire::Accurate,
+        (codes::ASK_ACCURATE | codes::ASK_CLASSIC, codes::CLASSIC) => Wire::Classic,
+        (codes::ASK_ACCURATE, codes::CLASSIC_NONCE) => Wire::Classic,
+        _ => Wire::Plain,
+    };
+    if wire == Wire::Plain {
+        connection.treatment = Treatment::Plain;
+        return hidden;
+    }
+    begin(connection, policy, wire);
+    connection.asked.1 = answer.ecn;
+    connection.set(bit::FIRST_OUT, wire == Wire::Accurate);
+    count_handshake(connection, answer.ecn);
+    let sent_capable = policy.marks_all() && wire == Wire::Accurate && connection.tries <= TRIES_WITH_ECN;
+    match codes::said_of(answer.codes) {
+        // The codepoint that was sent did not arrive: the network clears it.
+        Some(ecn::NOT) if sent_capable => connection.set(bit::BLEACHED, true),
+        Some(ecn::CE) => connection.ace_seen = (FIRST_COUNT as u8 + 1) & 7,
+        _ => {}
+    }
+    if answer.ecn == ecn::CE {
+        connection.set(bit::PENDING, true);
+    }
+    hidden
+}
+
+/// The guest speaks for itself.
+fn native(connection: &mut Connection) -> Edit {
+    connection.treatment = Treatment::Native;
+    Edit::NONE
+}
+
+/// From here on the switch speaks. A guest that is held to its window has one from the start.
+fn begin(connection: &mut Connection, policy: &Policy, wire: Wire) {
+    if policy.polices {
+        connection.set(bit::ENGAGED, true);
+        connection.window = INITIAL_SEGMENTS * u32::from(connection.mss);
+        let first = connection.first[0].wrapping_add(1);
+        connection.edge = later(connection.nxt, first.wrapping_add(connection.window));
+    }
+    connection.wire = wire;
+    connection.treatment = Treatment::Translated;
+    connection.ce_segments = FIRST_COUNT;
+    connection.ce_said = FIRST_COUNT;
+    connection.ace_seen = FIRST_COUNT as u8;
+    connection.round_end = connection.nxt;
+    connection.reduced_to = connection.una;
+}
+
+/// A marked packet of the handshake counts as one, and is told by the handshake's own code.
+fn count_handshake(connection: &mut Connection, seen: u8) {
+    if connection.wire == Wire::Accurate && seen == ecn::CE {
+        connection.ce_segments = FIRST_COUNT + 1;
+        connection.ce_said = FIRST_COUNT + 1;
+    }
+}
+
+/// Scales count only if both sides sent one (RFC 7323, section 2.2).
+fn settle_scale(connection: &mut Connection, scale: Option<u8>, side: usize) {
+    match scale {
+        Some(scale) if connection.is(bit::SCALED) => connection.scales[side] = scale,
+        _ => {
+            connection.scales = [0; 2];
+            connection.set(bit::SCALED, false);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Segments of a connection that is open: what they are made to say, what they tell, and what a guest
+//! is shown of them.
+
+use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
+use super::segment::{Edit, Segment, codes, ecn};
+use super::{Counters, Policy, control, handshake, window};
+use crate::units::Instant;
+use crate::wire::tcp_flags;
+
+/// Segments in a row without any sign of ECN, after which the peer counts as having lost its state.
+const BARE_MOST: u8 = 3;
+/// How far the counter may advance in one acknowledgement, so that it is never taken for less.
+const ACE_STEP_MOST: u32 = 6;
+/// How much longer than a round trip a guest may take to heed its first lowered window, in us: frames wait
+/// in its port's ring.
+const GRACE_US: u32 = 5_000;
+/// Microseconds.
+const US: u64 = 1_000;
+
+/// What a frame for a guest told, to be counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct News {
+    acked: u32,
+    marked: u32,
+    hidden: u32,
+    lowered: bool,
+    reduced: bool,
+    outside: bool,
+}
+
+impl News {
+    pub(super) fn count(&self, counters: &mut Counters) {
+        counters.acked_bytes += u64::from(self.acked);
+        counters.marked_bytes += u64::from(self.marked);
+        counters.hidden_marks += u64::from(self.hidden);
+        counters.lowered += u64::from(self.lowered);
+        counters.reductions += u64::from(self.reduced);
+        counters.untouched[Why::Outside as usize] += u64::from(self.outside);
+    }
+}
+
+/// A segment without SYN from a guest.
+pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, segment: &Segment) -> Edit {
+    let end = segment.end();
+    let has_data = end != segment.seq;
+    // A probe of what is acknowledged is nobody's retransmission.
+    let again = has_data && before(segment.seq, connection.nxt) && before(connection.una, end);
+    let is_new = before(connection.nxt, end);
+    if segment.has(tcp_flags::FIN) {
+        connection.set(bit::FIN_OUT, true);
+    }
+    let now_us = (now.0 / US) as u32;
+    if again {
+        connection.set(bit::TIMED, false);
+        if connection.is_translated() {
+            control::lost(connection, policy);
+        }
+    } else if is_new && !connection.is(bit::TIMED) {
+        connection.timed = (end, now_us);
+        connection.set(bit::TIMED, true);
+    }
+    if is_new {
+        connection.nxt = end;
+    }
+    if !connection.is_translated() {
+        return Edit::NONE;
+    }
+    let is_capable =
+        !connection.is(bit::BLEACHED) && if policy.marks_all() { true } else { segment.payload > 0 && !again };
+    let says = match connection.wire {
+        Wire::Accurate => counter(connection),
+        Wire::Classic => {
+            let latched = if connection.is(bit::LATCHED) { codes::ECE } else { 0 };
+            let reduced = segment.payload > 0 && is_new && connection.is(bit::CWR_DUE);
+            if reduced {
+                connection.set(bit::CWR_DUE, false);
+            }
+            latched | if reduced { codes::CWR } else { 0 }
+        }
+        Wire::Plain => codes::NONE,
+    };
+    Edit {
+        ecn: is_capable.then_some(ecn::ECT0).filter(|&ecn| ecn != segment.ecn),
+        codes: (says != segment.codes).then_some(says),
+        window: None,
+    }
+}
+
+/// How many of a frame's segments lie beyond what the guest was told it may send, of an endpoint that is
+/// held to it. Retransmissions are none, and nor is what was allowed when it was told.
+pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, segment: &Segment, size: u16) -> u32 {
+    let is_armed = policy.polices && connection.is_translated() && connection.is(bit::ENGAGED);
+    if !is_armed || segment.payload == 0 || before((now.0 / US) as u32, connection.armed_at) {
+        return 0;
+    }
+    // Where the window is closed, a byte more is a probe.
+    let edge = if connection.edge == connection.nxt { connection.edge.wrapping_add(1) } else { connection.edge };
+    let end = segment.seq.wrapping_add(segment.payload);
+    if !before(edge, end) {
+        return 0;
+    }
+    let over = end.wrapping_sub(later(edge, segment.seq));
+    if segment.segments == 1 {
+        return 1;
+    }
+    over.div_ceil(u32::from(size).max(1)).min(segment.segments)
+}
+
+/// What the next segment shows of the marks that arrived.
+fn counter(connection: &mut Connection) -> u8 {
+    if connection.is(bit::FIRST_OUT) {
+        connection.set(bit::FIRST_OUT, false);
+        return codes::received(connection.asked.1);
+    }
+    let left = connection.ce_segments.wrapping_sub(connection.ce_said);
+    connection.ce_said = connection.ce_said.wrapping_add(left.min(ACE_STEP_MOST));
+    (connection.ce_said & 7) as u8
+}
+
+/// A segment without SYN for a guest.
+pub(super) fn receive(
+    connection: &mut Connection,
+    now: Instant,
+    policy: &Policy,
+    segment: &Segment,
+    news: &mut News,
+) -> Edit {
+    if segment.has(tcp_flags::FIN) {
+        connection.set(bit::FIN_IN, true);
+    }
+    if connection.treatment == Treatment::Opening {
+        // The guest's SYN-ACK went another way, or was never seen.
+        return Edit::NONE;
+    }
+    if connection.is_translated() {
+        if has_forgotten(connection, segment) {
+            connection.treatment = Treatment::Plain;
+            return Edit::NONE;
+        }
+        count_marks(connection, segment, news);
+    }
+    let mut edit = Edit::NONE;
+    if segment.has(tcp_flags::ACK) && !segment.has(tcp_flags::RST) {
+        edit.window = acknowledge(connection, now, policy, segment, news);
+        news.lowered |= edit.window.is_some();
+    }
+    if connection.is_translated() {
+        edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
+        edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
+    }
+    edit
+}
+
+/// Whether the peer's switch seems to have lost its state: it began with ECN on all its frames, and
+/// now neither a codepoint nor a counter comes. Nobody would report marks.
+fn has_forgotten(connection: &mut Connection, segment: &Segment) -> bool {
+    let began = connection.wire == Wire::Accurate && connection.asked.1 != ecn::NOT;
+    // A stranger does not know what the guest has sent.
+    if before(segment.ack, connection.una) || before(connection.nxt, segment.ack) {
+        return false;
+    }
+    let is_bare = segment.ecn == ecn::NOT && segment.codes == codes::NONE;
+    connection.zero_codes = if began && is_bare { connection.zero_codes.saturating_add(1) } else { 0 };
+    connection.zero_codes >= BARE_MOST
+}
+
+/// What the data of a segment say of the network's queues.
+fn count_marks(connection: &mut Connection, segment: &Segment, news: &mut News) {
+    let is_marked = segment.ecn == ecn::CE;
+    if connection.wire == Wire::Classic && segment.payload > 0 {
+        if segment.codes & codes::CWR != 0 {
+            connection.set(bit::LATCHED, false);
+        }
+        if is_marked {
+            connection.set(bit::LATCHED, true);
+        }
+    }
+    if is_marked {
+        connection.ce_segments = connection.ce_segments.wrapping_add(segment.segments);
+        connection.ce_bytes = connection.ce_bytes.wrapping_add(segment.payload);
+        news.hidden += segment.segments;
+    }
+}
+
+/// The acknowledgement in a segment: feedback, the controller, and what the guest is told.
+fn acknowledge(
+    connection: &mut Connection,
+    now: Instant,
+    policy: &Policy,
+    segment: &Segment,
+    news: &mut News,
+) -> Option<u16> {
+    let ack = segment.ack;
+    if before(ack, connection.una) || before(connection.nxt, ack) {
+        // Of unsent data, or old: no effect (RFC 5961, section 5).
+        news.outside = before(connection.nxt, ack);
+        return None;
+    }
+    let (acked, flight) = (ack.wrapping_sub(connection.una), connection.flight());
+    if !connection.is_translated() {
+        connection.una = ack;
+        return None;
+    }
+    let marked = reported(connection, segment, acked);
+    let signal = marked > 0 || connection.is(bit::PENDING);
+    if acked == 0 {
+        connection.set(bit::PENDING, signal);
+        return window::tell(connection, policy, ack, segment.window, 0);
+    }
+    connection.set(bit::PENDING, false);
+    connection.una = ack;
+    sample(connection, now, ack);
+    let (reduced_to, was_engaged) = (connection.reduced_to, connection.is(bit::ENGAGED));
+    let feedback = control::Feedback { acked, marked: marked.min(acked), signal, flight };
+    control::acknowledged(connection, policy, &feedback);
+    news.acked += acked;
+    news.marked += marked.min(acked);
+    news.reduced |= connection.reduced_to != reduced_to;
+    if connection.is(bit::ENGAGED) && !was_engaged {
+        // What the guest has sent, or will send before this reaches it, was allowed.
+        connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
+    }
+    window::tell(connection, policy, ack, segment.window, acked)
+}
+
+/// Bytes that the peer reports as marked.
+fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
+    match connection.wire {
+        Wire::Plain => 0,
+        Wire::Classic => {
+            if segment.codes & codes::ECE != 0 {
+                acked.max(1)
+            } else {
+                0
+            }
+        }
+        Wire::Accurate => {
+            let shown = segment.codes;
+            if connection.is(bit::FIRST_IN) {
+                connection.set(bit::FIRST_IN, false);
+                // Only what acknowledges the SYN-ACK alone says it so; later the same bits are the counter.
+                let is_first = acked <= 1 && segment.seq == connection.first[1].wrapping_add(1);
+                if let Some(said) = codes::said_of(shown).filter(|_| is_first) {
+                    if said == ecn::NOT {
+                        connection.set(bit::BLEACHED, true);
+                    }
+                    connection.ace_seen = (handshake::FIRST_COUNT as u8 + u8::from(said == ecn::CE)) & 7;
+                    return if said == ecn::CE { u32::from(connection.mss) } else { 0 };
+                }
+            }
+            let delta = shown.wrapping_sub(connection.ace_seen) & 7;
+            connection.ace_seen = shown;
+            u32::from(delta) * u32::from(connection.mss)
+        }
+    }
+}
+
+/// A round trip, where what was timed is acknowledged and was sent once only.
+fn sample(connection: &mut Connection, now: Instant, ack: u32) {
+    if !connection.is(bit::TIMED) || before(ack, connection.timed.0) {
+        return;
+    }
+    connection.set(bit::TIMED, false);
+    let us = ((now.0 / US) as u32).wrapping_sub(connection.timed.1).max(1);
+    // RFC 6298's gain of an eighth.
+    connection.srtt = match connection.srtt {
+        0 => us,
+        srtt => srtt - srtt / 8 + us / 8,
+    };
+}

@@ -1,0 +1,269 @@
+//! A TCP header as this stage needs it, its options, and the edits that the stage may make.
+//!
+//! An [`Edit`] changes fixed header fields only: IP's ECN field, TCP's three ECN flags and the
+//! window. A whole checksum is updated by RFC 1624. A partial one is the sum of the pseudo-header
+//! alone (virtio 1.2, section 5.1.6), in which none of these fields takes part: it stays.
+
+use crate::checksum;
+use crate::offload::Offload;
+use crate::segment::{replace_ipv4, segments};
+use crate::wire::{L3, L4, Layout, be16, be32, put16, tcp_flags, transport};
+
+/// Values of IP's ECN field (RFC 3168, section 5).
+pub mod ecn {
+    /// Not capable.
+    pub const NOT: u8 = 0;
+    /// ECT(1).
+    pub const ECT1: u8 = 1;
+    /// ECT(0).
+    pub const ECT0: u8 = 2;
+    /// Congestion experienced.
+    pub const CE: u8 = 3;
+}
+
+/// TCP's three ECN flags as one number: AE, CWR, ECE (RFC 9768, section 3.1). On a segment without
+/// SYN of an AccECN connection it is the counter ACE.
+pub mod codes {
+    /// Nothing is asked, or answered.
+    pub const NONE: u8 = 0b000;
+    /// A SYN asks for RFC 3168's ECN.
+    pub const ASK_CLASSIC: u8 = 0b011;
+    /// A SYN asks for AccECN.
+    pub const ASK_ACCURATE: u8 = 0b111;
+    /// A SYN-ACK agrees to RFC 3168's ECN.
+    pub const CLASSIC: u8 = 0b001;
+    /// The same from a server that echoed a nonce, or knows no better (RFC 9768, table 2).
+    pub const CLASSIC_NONCE: u8 = 0b101;
+    /// Congestion was seen (RFC 3168).
+    pub const ECE: u8 = 0b001;
+    /// The window was reduced (RFC 3168).
+    pub const CWR: u8 = 0b010;
+
+    /// What an AccECN SYN-ACK, or the first segment after it, says of the ECN field of the packet
+    /// that it answers (RFC 9768, table 2 and section 3.2.2.1).
+    #[must_use]
+    pub const fn received(ecn: u8) -> u8 {
+        match ecn {
+            super::ecn::NOT => 0b010,
+            super::ecn::ECT1 => 0b011,
+            super::ecn::ECT0 => 0b100,
+            _ => 0b110,
+        }
+    }
+
+    /// The reverse; `None` where the code says something else.
+    #[must_use]
+    pub const fn said_of(codes: u8) -> Option<u8> {
+        match codes {
+            0b010 => Some(super::ecn::NOT),
+            0b011 => Some(super::ecn::ECT1),
+            0b100 => Some(super::ecn::ECT0),
+            0b110 => Some(super::ecn::CE),
+            _ => None,
+        }
+    }
+}
+
+/// Offset of the data offset, AE and the flags.
+const OFFSET_AND_FLAGS: usize = 12;
+/// Offset of the window.
+const WINDOW: usize = 14;
+/// Bytes of a TCP header without options.
+const FIXED: usize = 20;
+
+/// What the options of a SYN say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Maximum segment size; 536 where none is given (RFC 9293, section 3.7.1).
+    pub mss: Option<u16>,
+    /// Window scale, at most 14 (RFC 7323, section 2.3).
+    pub scale: Option<u8>,
+    /// A MAC covers the header: TCP-MD5 (RFC 2385) or TCP-AO (RFC 5925).
+    pub is_signed: bool,
+    /// Multipath TCP (RFC 8684): the window is the connection's, not this subflow's.
+    pub is_multipath: bool,
+    /// Selective acknowledgements (RFC 2018).
+    pub has_sack: bool,
+}
+
+/// What a walk through the options of any length finds; what is malformed ends it.
+#[must_use]
+pub fn options(bytes: &[u8]) -> Options {
+    const END: u8 = 0;
+    const NOP: u8 = 1;
+    let mut found = Options::default();
+    let mut rest = bytes;
+    while let [kind, tail @ ..] = rest {
+        match *kind {
+            END => break,
+            NOP => {
+                rest = tail;
+                continue;
+            }
+            _ => {}
+        }
+        let Some(option) = tail.first().and_then(|&len| rest.get(..usize::from(len))) else { break };
+        match option {
+            [_] | [] => break,
+            [2, 4, high, low] => found.mss = Some(u16::from_be_bytes([*high, *low])),
+            [3, 3, scale] => found.scale = Some((*scale).min(14)),
+            [5, _, _, ..] => found.has_sack = true,
+            [19 | 29, ..] => found.is_signed = true,
+            [30, ..] => found.is_multipath = true,
+            _ => {}
+        }
+        rest = &rest[option.len()..];
+    }
+    found
+}
+
+/// A TCP segment, or a super-frame of several, as a connection sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Segment {
+    /// Number of its first byte.
+    pub seq: u32,
+    /// Acknowledgement number.
+    pub ack: u32,
+    /// See [`tcp_flags`]; the ECN flags are in `codes`.
+    pub flags: u8,
+    /// See [`codes`].
+    pub codes: u8,
+    /// The window field.
+    pub window: u16,
+    /// See [`ecn`].
+    pub ecn: u8,
+    /// Payload bytes.
+    pub payload: u32,
+    /// Segments on the wire.
+    pub segments: u32,
+}
+
+impl Segment {
+    /// The segment in a frame whose lengths and offloads have been checked; `None` where there is
+    /// no whole TCP header.
+    #[must_use]
+    #[inline]
+    pub fn of(bytes: &[u8], layout: &Layout, offload: &Offload) -> Option<Segment> {
+        if layout.l4 != L4::Tcp || layout.fragment {
+            return None;
+        }
+        let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+        let tcp = bytes.get(l4..l4 + FIXED)?;
+        let ecn = match layout.l3 {
+            L3::Ipv4 => bytes[l3 + 1] & 3,
+            L3::Ipv6 => bytes[l3 + 1] >> 4 & 3,
+            _ => return None,
+        };
+        let flags = tcp[13];
+        Some(Segment {
+            seq: be32(tcp, 4),
+            ack: be32(tcp, 8),
+            flags: flags & !(tcp_flags::ECE | tcp_flags::CWR),
+            codes: (tcp[12] & 1) << 2 | flags >> 6,
+            window: be16(tcp, WINDOW),
+            ecn,
+            payload: layout.end.saturating_sub(u32::from(layout.payload_offset)),
+            segments: segments(layout, offload),
+        })
+    }
+
+    /// Whether a flag is set.
+    #[must_use]
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// It opens a connection, and answers nothing.
+    #[must_use]
+    pub fn is_syn(&self) -> bool {
+        self.flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST) == tcp_flags::SYN
+    }
+
+    /// It answers a SYN.
+    #[must_use]
+    pub fn is_syn_ack(&self) -> bool {
+        const BOTH: u8 = tcp_flags::SYN | tcp_flags::ACK;
+        self.flags & (BOTH | tcp_flags::RST) == BOTH
+    }
+
+    /// The number behind its last byte; SYN and FIN take one each.
+    #[must_use]
+    pub fn end(&self) -> u32 {
+        let taken = u32::from(self.has(tcp_flags::SYN)) + u32::from(self.has(tcp_flags::FIN));
+        self.seq.wrapping_add(self.payload).wrapping_add(taken)
+    }
+}
+
+/// The options of a frame's TCP header.
+#[must_use]
+pub fn options_of(bytes: &[u8], layout: &Layout) -> Options {
+    let at = usize::from(layout.l4_offset) + FIXED..usize::from(layout.payload_offset);
+    bytes.get(at).map_or_else(Options::default, options)
+}
+
+/// What is to be changed in a frame's headers; nothing where a field is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Edit {
+    /// IP's ECN field.
+    pub ecn: Option<u8>,
+    /// TCP's ECN flags.
+    pub codes: Option<u8>,
+    /// The window field.
+    pub window: Option<u16>,
+}
+
+impl Edit {
+    /// Changes nothing.
+    pub const NONE: Edit = Edit { ecn: None, codes: None, window: None };
+
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Edit::NONE
+    }
+
+    /// Makes the changes. The frame has a whole TCP header.
+    pub fn apply(&self, bytes: &mut [u8], layout: &Layout, offload: &mut Offload) {
+        if let Some(ecn) = self.ecn {
+            set_ecn(bytes, layout, ecn);
+        }
+        let l4 = usize::from(layout.l4_offset);
+        if let Some(codes) = self.codes {
+            let old = be16(bytes, l4 + OFFSET_AND_FLAGS);
+            let flags = u16::from(codes >> 2) << 8 | u16::from(codes & 3) << 6;
+            replace_tcp(bytes, l4, OFFSET_AND_FLAGS, old & !0x01c0 | flags, offload);
+            // Segmentation that sets CWR on the first segment alone needs one to set.
+            offload.gso_ecn &= codes & codes::CWR != 0;
+        }
+        if let Some(window) = self.window {
+            replace_tcp(bytes, l4, WINDOW, window, offload);
+        }
+    }
+}
+
+/// Writes IP's ECN field: IPv4's checksum follows, IPv6 has none.
+fn set_ecn(bytes: &mut [u8], layout: &Layout, ecn: u8) {
+    let l3 = usize::from(layout.l3_offset);
+    match layout.l3 {
+        L3::Ipv4 => {
+            let word = be16(bytes, l3);
+            replace_ipv4(bytes, l3, 0, word & !3 | u16::from(ecn));
+        }
+        // The traffic class lies across the first two bytes.
+        L3::Ipv6 => bytes[l3 + 1] = bytes[l3 + 1] & !0x30 | ecn << 4,
+        _ => {}
+    }
+}
+
+/// Writes a word of the TCP header at `l4`.
+fn replace_tcp(bytes: &mut [u8], l4: usize, field: usize, value: u16, offload: &Offload) {
+    let (at, old) = (l4 + transport::TCP_CHECKSUM, be16(bytes, l4 + field));
+    put16(bytes, l4 + field, value);
+    if !offload.needs_csum {
+        let updated = checksum::update(be16(bytes, at), old, value);
+        put16(bytes, at, updated);
+    }
+}
+
+#[cfg(test)]
+mod tests;

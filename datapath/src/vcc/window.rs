@@ -1,0 +1,60 @@
+//! Window arithmetic: what a guest is told that it may send.
+//!
+//! With `a` the acknowledgement number, `w` the window field and `s` the peer's scale, the receiver
+//! allows up to `a + (w << s)`. The controller allows up to the *edge*. The guest is told the lower
+//! of both, rounded up to what the scale can express, and never more than the field said.
+//!
+//! - The edge never moves left, and never lies before what the guest has sent: Linux refuses to
+//!   retransmit what lies beyond a window that shrank, takes a smaller window only with an
+//!   acknowledgement that advances, and counts no duplicate whose window grew.
+//! - While more is in flight than the window allows, the edge follows the acknowledgements in
+//!   proportion (RFC 6937's idea): there is no silence of half a round after a reduction.
+//! - Never less than two segments, unless the receiver says so: with less than one the sender's
+//!   persist timer would rule, and for the second of two a receiver does not delay its
+//!   acknowledgement (RFC 9293, section 3.8.6.3), which with one may take 40 ms.
+
+use super::connection::{Connection, before, bit, earlier, later};
+use super::{Mode, Policy};
+
+/// The least that the controller lets a guest send, in segments.
+pub(super) const LEAST_SEGMENTS: u32 = 2;
+
+/// The window field for an acknowledgement of `ack` that said `field`; `acked` bytes are new, none
+/// where it does not advance. `None` where the field stays.
+pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, acked: u32) -> Option<u16> {
+    let receiver = connection.receiver_edge(ack, field);
+    if !connection.is(bit::ENGAGED) {
+        connection.edge = later(connection.edge, receiver);
+        return None;
+    }
+    if policy.mode == Mode::EchoPublished {
+        return published(connection, ack, field);
+    }
+    let least = LEAST_SEGMENTS * u32::from(connection.mss);
+    if acked > 0 {
+        let flight = connection.nxt.wrapping_sub(ack);
+        let moved = if flight > connection.window {
+            connection.edge.wrapping_add(((u64::from(acked) * u64::from(connection.pace)) >> 8) as u32)
+        } else {
+            later(connection.edge, ack.wrapping_add(connection.window.max(least)))
+        };
+        connection.edge = later(moved, connection.nxt);
+    }
+    let told = earlier(receiver, connection.edge);
+    let (units, scale) = (told.wrapping_sub(ack), connection.scales[1]);
+    let rounded = units.div_ceil(1 << scale).min(u32::from(field)) as u16;
+    if before(receiver, connection.edge) {
+        return None;
+    }
+    connection.edge = later(connection.edge, connection.receiver_edge(ack, rounded));
+    (rounded != field).then_some(rounded)
+}
+
+/// As the published code has it: the window alone counts, the edge may move left, and what is
+/// rounded down gets one more. (There it is also cut to 16 bits, and may be above the receiver's own
+/// window; neither is reproduced, since both break connections.)
+fn published(connection: &mut Connection, ack: u32, field: u16) -> Option<u16> {
+    let told = (connection.window >> connection.scales[1]).saturating_add(1).min(u32::from(field)) as u16;
+    connection.edge = later(connection.edge, connection.receiver_edge(ack, told));
+    (told != field).then_some(told)
+}

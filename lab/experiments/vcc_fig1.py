@@ -1,0 +1,417 @@
+"""Virtual congestion control and a MapReduce job, simulated: the published negative result.
+
+A shuffle job's hosts share two switches of a network with endless ECN flows; every queue marks what
+can be marked and drops the rest. The job's hosts know ECN (`native`), do not (`legacy`), or do not
+but are behind Levada, which does as the published systems do (`published`) or as it should
+(`echo`; `dctcp` beside DCTCP). The network is `sim/src/shuffle.rs`, which says what is in it.
+
+The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
+of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
+Results of cells are kept in `cells.jsonl` beside the report: a run that was interrupted goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lab import machine
+from lab.net import Failed, Lab
+from lab.programs import simulator
+from lab.report import Claim, Report
+from lab.shuffle import mremu
+from lab.shuffle.generate import Shape, generate
+from lab.shuffle.job import WIRE_OVER_PAYLOAD, Job
+from lab.stats import mean, table
+
+SUMMARY = "a MapReduce job beside ECN flows, simulated: as published, why it failed, and ours"
+
+#: A folder of MRemu's traces, for the full run. Without it the job is generated.
+TRACES_VARIABLE = "LEVADA_TRACES"
+#: Machines of the simulated network, half of them at each switch, and the rate of its links.
+MACHINES = 16
+LINK_BPS = 1e9
+#: What is generated: copies of 8 MB, as the published workload's; few, so that a run is short.
+SHAPE = Shape(hosts=6, maps_per_host=1, map_s=0.05, reduce_s=0.0, host_bytes=48_000_000)
+#: A trace has so many bytes at most; reducers beyond are left out, so that copies keep their size.
+MOST_BYTES = 1_000_000_000
+
+#: What the job's hosts are compared with: the same beside the same background.
+NATIVE_OF = {"echo": "native", "published": "native", "legacy": "native", "dctcp": "native-dctcp"}
+#: Bounds: job time against the natives', with `echo` and with `dctcp`; `auto` against the better
+#: fixed setting; the background's rate.
+ECHO_MOST, DCTCP_MOST, AUTO_MOST, BACKGROUND_WITHIN = 1.05, 1.02, 1.02, 0.03
+KINDS = ("SYN", "ACK", "retransmission", "data")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which cells are run."""
+
+    guests: tuple[str, ...]
+    queues: tuple[str, ...]
+    pairs: tuple[int, ...]
+    seeds: int
+
+
+QUICK = Plan(("native", "legacy", "published", "echo"), ("red1", "auto"), (2, 8), 3)
+FULL = Plan(
+    ("native", "legacy", "published", "echo", "native-dctcp", "legacy-dctcp", "dctcp"),
+    ("red1", "red2", "red3", "auto"),
+    (0, 2, 4, 8),
+    10,
+)
+
+#: job, queue, guests, pairs, seed
+Key = tuple[str, str, str, int, int]
+
+
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """Runs the cells on all processors, then judges."""
+    plan = QUICK if quick else FULL
+    jobs = [generate(1, SHAPE), *([] if quick else _traces())]
+    cells = _play(plan, jobs, out)
+    report = Report("vcc-fig1", quick, parameters=_parameters(plan, jobs))
+    report.machine = machine.describe([])
+    report.cells = [
+        {"labels": dict(zip(("job", "queue", "guests", "pairs", "seed"), key, strict=True)), **cell}
+        for key, cell in cells.items()
+    ]
+    for job in jobs:
+        view = View(plan, job, cells)
+        report.tables += [view.times(), view.losses(), view.published()]
+        report.claims += view.claims()
+    return report
+
+
+def _parameters(plan: Plan, jobs: Sequence[Job]) -> dict[str, Any]:
+    floors = {job.name: f"{floor_s(job):.3f} s" for job in jobs}
+    return {"seeds": plan.seeds, "floor": floors, "link": "1 Gbit/s", "round trip": "300 us"}
+
+
+def _traces() -> list[Job]:
+    folder = os.environ.get(TRACES_VARIABLE)
+    if folder is None:
+        return []
+    paths = sorted(Path(folder).glob("job_*_trace.json"))
+    if not paths:
+        raise Failed(f"${TRACES_VARIABLE} is {folder}: no job_*_trace.json is there")
+    try:
+        return [shortened(mremu.read(path)) for path in paths[:1]]
+    except mremu.BadFile as error:
+        raise Failed(str(error)) from error
+
+
+def shortened(job: Job) -> Job:
+    """The job with as many of its reducers as `MOST_BYTES` allow, one at least."""
+    kept: list[str] = []
+    total = 0
+    for reduce in job.reduces:
+        total += sum(copy.nbytes for copy in job.copies if copy.reducer == reduce.name)
+        if kept and total > MOST_BYTES:
+            break
+        kept.append(reduce.name)
+    copies = tuple(copy for copy in job.copies if copy.reducer in kept)
+    return replace(job, reduces=tuple(r for r in job.reduces if r.name in kept), copies=copies)
+
+
+def placed(job: Job) -> dict[str, int]:
+    """The machine of each host: dealt to both sides in turn."""
+    half = MACHINES // 2
+    place = (number % MACHINES for number in range(len(job.hosts)))
+    return {h: p % 2 * half + p // 2 for h, p in zip(job.hosts, place, strict=True)}
+
+
+def lines(job: Job) -> str:
+    """The job as the simulator reads it; times begin with the first copy that is ready."""
+    where, machines = job.host_of(), placed(job)
+    ends = job.map_ends()
+    first = min(ends[copy.mapper] for copy in job.copies)
+    numbers = {reduce.name: number for number, reduce in enumerate(job.reduces)}
+    copies = [
+        f"copy {machines[where[c.mapper]]} {numbers[c.reducer]} {machines[where[c.reducer]]}"
+        f" {round(1e6 * (ends[c.mapper] - first))} {c.nbytes}"
+        for c in job.copies
+    ]
+    return "\n".join([f"parallel {job.parallel_copies}", *copies]) + "\n"
+
+
+def floor_s(job: Job) -> float:
+    """What the job's busiest link needs at line rate: a machine's, or the one between switches."""
+    where, machines = job.host_of(), placed(job)
+    links: dict[tuple[str, int], int] = {}
+    for copy in job.copies:
+        sender, receiver = machines[where[copy.mapper]], machines[where[copy.reducer]]
+        if sender == receiver:
+            continue
+        sides = [machine // (MACHINES // 2) for machine in (sender, receiver)]
+        trunk = [("trunk", sides[0])] if sides[0] != sides[1] else []
+        for link in [("egress", sender), ("ingress", receiver), *trunk]:
+            links[link] = links.get(link, 0) + copy.nbytes
+    return 8 * WIRE_OVER_PAYLOAD * max(links.values(), default=0) / LINK_BPS
+
+
+# --- running -------------------------------------------------------------------------------
+
+
+def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any]]:
+    texts = {job.name: lines(job) for job in jobs}
+    keys: list[Key] = [
+        (job.name, queue, guests, pairs, seed)
+        for job in jobs
+        for queue in plan.queues
+        for pairs in plan.pairs
+        for seed in range(1, plan.seeds + 1)
+        for guests in plan.guests
+    ]
+    program = simulator()
+    made_of = hashlib.sha256(Path(program).read_bytes())
+    for text in texts.values():
+        made_of.update(text.encode())
+    kept = Kept(out / "cells.jsonl", made_of.hexdigest())
+    missing = [key for key in keys if key not in kept.cells]
+
+    def play(key: Key) -> None:
+        name, queue, guests, pairs, seed = key
+        command = [program, "shuffle", queue, guests, str(pairs), str(seed)]
+        done = subprocess.run(
+            command, input=texts[name], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
+        kept.add(key, json.loads(done.stdout))
+        print(f"\r{len(kept.cells)} of {len(keys)} cells", end="", file=sys.stderr, flush=True)
+
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        for _ in pool.map(play, missing):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+        print(file=sys.stderr)
+    return {key: kept.cells[key] for key in keys}
+
+
+class Kept:
+    """Cells on disk, of one simulator and one set of jobs."""
+
+    def __init__(self, path: Path, made_of: str) -> None:
+        self.cells: dict[Key, dict[str, Any]] = {}
+        self._path, self._made_of, self._lock = path, made_of, threading.Lock()
+        if path.is_file():
+            for line in path.read_text().splitlines():
+                entry = json.loads(line)
+                if entry["made_of"] == made_of:
+                    job, queue, guests, pairs, seed = entry["key"]
+                    self.cells[(job, queue, guests, pairs, seed)] = entry["cell"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, key: Key, cell: dict[str, Any]) -> None:
+        """Keeps a cell, and writes it at once."""
+        entry = json.dumps({"made_of": self._made_of, "key": key, "cell": cell})
+        with self._lock:
+            self.cells[key] = cell
+            with self._path.open("a") as file:
+                file.write(entry + "\n")
+
+
+# --- judging -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and where it lies with 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Of one value there is no interval: it is taken as it is."""
+        middle = mean(values)
+        half = middle.half_width or 0.0
+        return cls(middle.value, middle.value - half, middle.value + half)
+
+    @classmethod
+    def of_ratios(cls, ratios: Sequence[float]) -> Interval:
+        """Of numbers that are quotients: their geometric mean, so that a ratio and its inverse say
+        the same."""
+        logs = cls.of([math.log(ratio) for ratio in ratios])
+        return cls(*(math.exp(log) for log in (logs.value, logs.low, logs.high)))
+
+    def verdict(self, least: float, most: float) -> str:
+        """See the module."""
+        if least <= self.low and self.high <= most:
+            return "holds"
+        if self.low > most or self.high < least:
+            return "fails"
+        return "undecided"
+
+
+Number = Callable[[dict[str, Any]], float]
+#: queue, guests, pairs
+Cell = tuple[str, str, int]
+
+
+def job_s(cell: dict[str, Any]) -> float:
+    """The job's time."""
+    return float(cell["job_ns"]) / 1e9
+
+
+def lost(cell: dict[str, Any]) -> float:
+    """Segments of the job that the network lost."""
+    return float(sum(cell["job_lost"]))
+
+
+def background_bps(cell: dict[str, Any]) -> float:
+    """What the background received while the job ran, a second."""
+    return 8 * float(cell["background_bytes"]) / job_s(cell)
+
+
+def _kind(what: str, kind: int) -> Number:
+    return lambda cell: float(cell[what][kind])
+
+
+@dataclass(frozen=True)
+class View:
+    """The cells of one job."""
+
+    plan: Plan
+    job: Job
+    cells: dict[Key, dict[str, Any]]
+
+    def values(self, queue: str, guests: str, pairs: int, number: Number) -> list[float]:
+        """A number of each seed's cell."""
+        seeds = range(1, self.plan.seeds + 1)
+        return [number(self.cells[(self.job.name, queue, guests, pairs, s)]) for s in seeds]
+
+    def ratio(self, one: Cell, other: Cell, n: Number) -> Interval:
+        """Of two cells (queue, guests, pairs), seed by seed."""
+        both = zip(self.values(*one, n), self.values(*other, n), strict=True)
+        return Interval.of_ratios([a / b for a, b in both])
+
+    def _grid(self) -> Iterable[tuple[str, int]]:
+        return ((queue, pairs) for queue in self.plan.queues for pairs in self.plan.pairs)
+
+    def times(self) -> str:
+        """Job time and the background's rate."""
+        rows = []
+        for queue, pairs in self._grid():
+            for guests in self.plan.guests:
+                seconds = mean(self.values(queue, guests, pairs, job_s))
+                rate = mean(self.values(queue, guests, pairs, background_bps)).over(1e6)
+                timeouts = mean(self.values(queue, guests, pairs, lambda c: c["timeouts"]))
+                native = NATIVE_OF.get(guests)
+                ratio = "-"
+                if native in self.plan.guests:
+                    against = self.ratio((queue, guests, pairs), (queue, native, pairs), job_s)
+                    ratio = f"{against.value:.3f}"
+                numbers = [f"{seconds:.3f}", ratio, f"{rate:.0f}", f"{timeouts.value:.1f}"]
+                rows.append([queue, str(pairs), guests, *numbers])
+        header = ["queue", "pairs", "job's hosts", "job, s", "x native", "background, Mbit/s"]
+        title = f"{self.job.name}: no network plays it in less than {floor_s(self.job):.3f} s"
+        return title + "\n" + table([*header, "timeouts"], rows)
+
+    def losses(self) -> str:
+        """What the job's connections lost, by kind, as a part of what they sent."""
+        rows = []
+        for queue, pairs in self._grid():
+            for guests in self.plan.guests:
+                row = [queue, str(pairs), guests]
+                for kind in range(len(KINDS)):
+                    gone, sent = (
+                        sum(self.values(queue, guests, pairs, _kind(what, kind)))
+                        for what in ("job_lost", "job_sent")
+                    )
+                    row.append(f"{gone:.0f} ({100 * gone / sent:.1f} %)" if sent else "0")
+                rows.append(row)
+        return table(["lost", "pairs", "job's hosts", *KINDS], rows)
+
+    def published(self) -> str:
+        """Each direction that the study reports, and what it is here."""
+        most = max(self.plan.pairs)
+        some = min(pairs for pairs in self.plan.pairs if pairs)
+        found: list[tuple[str, Interval]] = []
+
+        def compare(what: str, one: Cell, two: Cell, n: Number) -> None:
+            known = all(q in self.plan.queues and g in self.plan.guests for q, g, _ in (one, two))
+            if known and min(*self.values(*one, n), *self.values(*two, n)) > 0:
+                found.append((what, self.ratio(one, two, n)))
+
+        for pairs in self.plan.pairs[1:] if self.plan.pairs[0] == 0 else self.plan.pairs:
+            one, two = ("red2", "native", pairs), ("red1", "native", pairs)
+            compare(f"natives, {pairs} pairs: RED2 slower than RED1", one, two, job_s)
+            one, two = ("red2", "legacy", pairs), ("red1", "legacy", pairs)
+            compare(f"legacy, {pairs} pairs: RED2 loses more than RED1", one, two, lost)
+        one, two = ("red1", "legacy", most), ("red1", "legacy", some)
+        compare(f"legacy, RED1: loss grows from {some} to {most} pairs", one, two, lost)
+        compare(f"legacy, RED1: so does the time, {some} to {most} pairs", one, two, job_s)
+        for queue in ("red1", "red2"):
+            one, two = (queue, "published", most), (queue, "legacy", most)
+            compare(f"published, {most} pairs, {queue}: slower than legacy", one, two, job_s)
+        one, two = ("red1", "published", most), ("red1", "legacy", most)
+        compare(f"published, {most} pairs, red1: loses more than legacy", one, two, lost)
+        rows = []
+        for what, ratio in found:
+            is_so = {"holds": "reproduced", "fails": "denied"}.get(
+                ratio.verdict(1.0, float("inf")), "undecided"
+            )
+            rows.append([what, f"{ratio.value:.2f}", f"{ratio.low:.2f} .. {ratio.high:.2f}", is_so])
+        return table(["published direction", "ratio here", "95 %", ""], rows)
+
+    def claims(self) -> list[Claim]:
+        """What has to be so in every cell with background."""
+        made = []
+        for queue, pairs in self._grid():
+            if pairs == 0:
+                continue
+            at = f"{self.job.name}, {queue}, {pairs} pairs"
+            for guests, most in (("echo", ECHO_MOST), ("dctcp", DCTCP_MOST)):
+                native = NATIVE_OF[guests]
+                if {guests, native} <= set(self.plan.guests):
+                    mine, other = (queue, guests, pairs), (queue, native, pairs)
+                    ratio = self.ratio(mine, other, job_s)
+                    made.append(_claim(f"{at}: {guests}, job time / native", ratio, "x", most=most))
+                    more = [
+                        a - b
+                        for a, b in zip(
+                            self.values(*mine, lost), self.values(*other, lost), strict=True
+                        )
+                    ]
+                    name = f"{at}: {guests}, segments lost more than native"
+                    made.append(_claim(name, Interval.of(more), "segments", most=0.0))
+                    rate = self.ratio(mine, other, background_bps)
+                    name = f"{at}: {guests}, background's rate / beside native"
+                    least, most_rate = 1 - BACKGROUND_WITHIN, 1 + BACKGROUND_WITHIN
+                    made.append(_claim(name, rate, "x", least=least, most=most_rate))
+        fixed = [queue for queue in self.plan.queues if queue != "auto"]
+        if "auto" in self.plan.queues and fixed:
+            for guests in set(self.plan.guests) & {"echo", "dctcp"}:
+                for pairs in filter(None, self.plan.pairs):
+                    times = zip(*(self.values(q, guests, pairs, job_s) for q in fixed), strict=True)
+                    auto = self.values("auto", guests, pairs, job_s)
+                    ratios = [a / min(others) for a, others in zip(auto, times, strict=True)]
+                    name = f"{self.job.name}, {pairs} pairs: {guests}, auto / better fixed setting"
+                    made.append(_claim(name, Interval.of_ratios(ratios), "x", most=AUTO_MOST))
+        return made
+
+
+def _claim(
+    what: str, number: Interval, unit: str, *, most: float, least: float = float("-inf")
+) -> Claim:
+    verdict = number.verdict(least, most)
+    target = f"<= {most:g}" if least == float("-inf") else f"{least:g} .. {most:g}"
+    spread = f"{unit} ({number.low:.3f} .. {number.high:.3f}: {verdict})"
+    return Claim(what, number.value, spread, target, verdict == "holds")

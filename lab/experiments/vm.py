@@ -1,0 +1,190 @@
+"""Two virtual machines behind Levada, and somebody beside them who floods.
+
+Two hosts of one daemon and a link between them. A tenant has a virtual machine on each, with a
+guarantee; another tenant floods the same link with UDP that does not react, in each direction in
+turn. The machines' network cards are vhost-user ports, so this shows that a guest boots, that its
+rings carry offloaded TCP, and that what is promised to it holds. Rates are scaled to what two
+emulated machines carry on two processors beside all else.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import guest, machine, wire
+from lab.guest import Machine, iperf_report
+from lab.machine import cpu_use, sample_cpu
+from lab.net import Lab
+from lab.programs import program
+from lab.report import Claim, Report, at_least, at_most
+from lab.stats import table
+from lab.switches.levada_vm import LevadaVm
+from lab.topology import Endpoint, Host, Tenant, Topology
+from lab.workload import FIRST_PORT, flood
+
+SUMMARY = "two QEMU guests over vhost-user: their TCP alone, and beside a flood with a guarantee"
+
+MBIT = 1_000_000
+LINK_BPS = 40 * MBIT
+GUARANTEE_BPS = 24 * MBIT
+#: What the flood offers: twice what there is.
+FLOOD_BPS = 2 * LINK_BPS
+#: Seconds of TCP, after what it takes to begin.
+SECONDS = {False: 20, True: 6}
+OMIT_S = 1
+#: What of a wire's rate full segments of TCP carry with timestamps: 1448 of 1542 bytes.
+GOODPUT = 1448 / wire.FULL_BYTES
+#: What TCP gets of its guarantee at least, beside a flood; and alone, when it may have the link.
+#: How much of that it takes is QEMU's affair: an emulated guest sends in fits and starts.
+LEAST_BESIDE = 0.9
+LEAST_ALONE = 1.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One TCP connection between the guests."""
+
+    labels: dict[str, Any]
+    goodput_bps: float
+    retransmits: int
+    flood_bps: float
+    idle: float
+    strangers: float
+    disturbed: str | None
+    bound: str | None = None
+
+    @property
+    def valid(self) -> bool:
+        return self.disturbed is None
+
+
+def topology() -> Topology:
+    """A guest and a flooder on each host."""
+    tenants = (Tenant("red", guarantee_bps=GUARANTEE_BPS), Tenant("blue"))
+    ends = [Endpoint(f"vm{i}", "red", f"h{i}") for i in (0, 1)]
+    ends += [Endpoint(f"b{i}", "blue", f"h{i}") for i in (0, 1)]
+    return Topology(tenants, tuple(ends), (Host("h0", LINK_BPS), Host("h1", LINK_BPS)))
+
+
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """Boots the guests, plays and judges."""
+    report = Report("vm", quick, parameters=_parameters(quick))
+    image = guest.image(lab)
+    report.parameters["guest_kernel"] = image.version
+    report.machine = machine.describe(["ip", "qemu-system-x86_64", str(program())])
+    switch = LevadaVm(lab, topology(), image)
+    with switch.running():
+        vms = list(switch.machines.values())
+        print(f"  booted in {max(m.boot_s for m in vms):.1f} s", file=sys.stderr)
+        vms[1].run("iperf3 --server --daemon")
+        cells, before = [], _drops(switch)
+        for sender in (0, 1):
+            for floods in (False, True):
+                cells.append(_play(switch, sender, floods, SECONDS[quick]))
+                print(f"  {_progress(cells[-1])}", file=sys.stderr)
+        drops = dict(_drops(switch) - before)
+    report.cells = [asdict(c) | {"valid": c.valid} for c in cells]
+    report.parameters["boot_s"] = [m.boot_s for m in vms]
+    report.parameters["drops"] = drops
+    report.tables = [cells_table(cells)]
+    report.claims = claims(cells, drops)
+    return report
+
+
+def _play(switch: LevadaVm, sender: int, floods: bool, seconds: int) -> Cell:
+    """TCP from guest `sender` to the other, and a flood the same way."""
+    client: Machine = switch.machines["vm0"]
+    server = next(e for e in switch.topology.endpoints if e.name == "vm1")
+    flow = None
+    if floods:
+        src, dst = f"b{sender}", f"b{1 - sender}"
+        flow = flood("flood", src, dst, FLOOD_BPS, offload=True)
+        flow.begin(switch.guests[src], switch.guests[dst], FIRST_PORT, seconds + OMIT_S + 2)
+        time.sleep(0.5)
+    reverse = "--reverse" if sender == 1 else ""
+    before = sample_cpu(switch.processes)
+    client.begin(
+        f"iperf3 --client {switch.topology.address(server)} --time {seconds} --omit {OMIT_S}"
+        f" --interval 0 --json {reverse}"
+    )
+    text = client.end(seconds + OMIT_S + 30)
+    use = cpu_use(before, sample_cpu(switch.processes))
+    end = iperf_report(text)["end"]
+    flood_bps = 0.0
+    if flow is not None:
+        flood_bps = flow.end().goodput_bps(1, seconds)
+    return Cell(
+        {"from": f"vm{sender}", "flood": "yes" if floods else "no"},
+        float(end["sum_received"]["bits_per_second"]),
+        int(end["sum_sent"]["retransmits"]),
+        flood_bps,
+        use.idle,
+        use.strangers,
+        use.disturbed(),
+    )
+
+
+#: Reasons that speak of a guest's rings or offloads, and not of a full queue.
+_FAULTS = ("malformed", "bad-offload", "port-down", "spoofed-mac", "spoofed-arp", "bad-source")
+
+
+def _drops(switch: LevadaVm) -> Counter[str]:
+    """Frames of the machines that were dropped so far, by reason."""
+    tenants = [t for s in switch.sample()["switches"] for t in s["tenants"]]
+    endpoints = [e for t in tenants for e in t["endpoints"] if e["name"] in switch.machines]
+    return sum((Counter(e["drops"]) for e in endpoints), Counter())
+
+
+def claims(cells: Sequence[Cell], drops: dict[str, int]) -> list[Claim]:
+    """Each direction: the guarantee, alone and beside a flood; nothing of a guest's was wrong. A
+    cell beside busy strangers counts where it holds: they can only take from it."""
+    found = []
+    for cell in cells:
+        floods = cell.labels["flood"] == "yes"
+        least = LEAST_BESIDE if floods else LEAST_ALONE
+        part = cell.goodput_bps / (GUARANTEE_BPS * GOODPUT)
+        value = part if cell.valid or part >= least else None
+        where = f"from {cell.labels['from']}, {'beside a flood' if floods else 'alone'}"
+        found.append(at_least(f"{where}: TCP over its guarantee", value, "", least))
+    wrong = sum(drops.get(reason, 0) for reason in _FAULTS)
+    found.append(at_most("frames of guests that were wrong or had no port", wrong, "", 0))
+    return found
+
+
+def cells_table(cells: Sequence[Cell]) -> str:
+    """What each connection got."""
+    rows = [
+        [
+            str(c.labels["from"]),
+            str(c.labels["flood"]),
+            f"{c.goodput_bps / MBIT:.1f}",
+            f"{c.flood_bps / MBIT:.1f}",
+            str(c.retransmits),
+            f"{c.idle:.0%}",
+            f"{c.strangers:.2f}",
+        ]
+        for c in cells
+    ]
+    head = ["from", "flood", "TCP Mbit/s", "flood", "retransmits", "idle", "strangers"]
+    return table(head, rows)
+
+
+def _progress(cell: Cell) -> str:
+    what = "beside a flood" if cell.labels["flood"] == "yes" else "alone"
+    return f"from {cell.labels['from']} {what}: {cell.goodput_bps / MBIT:.1f} Mbit/s"
+
+
+def _parameters(quick: bool) -> dict[str, Any]:
+    return {
+        "accelerator": guest.ACCELERATOR,
+        "link_bps": LINK_BPS,
+        "guarantee_bps": GUARANTEE_BPS,
+        "flood_bps": FLOOD_BPS,
+        "seconds": SECONDS[quick],
+    }

@@ -1,0 +1,53 @@
+"""What the experiment makes of a job, and how it judges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lab.experiments import vcc_fig1
+from lab.experiments.vcc_fig1 import Interval, floor_s, lines, placed, shortened
+from lab.shuffle.generate import generate
+from lab.shuffle.job import WIRE_OVER_PAYLOAD, Copy
+
+
+def test_hosts_are_dealt_to_both_sides() -> None:
+    job = generate(1, vcc_fig1.SHAPE)
+    machines = list(placed(job).values())
+    assert machines == [0, 8, 1, 9, 2, 10]
+
+
+def test_a_job_has_a_line_for_each_copy_and_the_first_is_ready_at_once() -> None:
+    job = generate(1, vcc_fig1.SHAPE)
+    parallel, *copies = lines(job).splitlines()
+    assert parallel == "parallel 5"
+    assert len(copies) == len(job.copies) == 36
+    assert min(int(copy.split()[4]) for copy in copies) == 0
+
+
+def test_the_floor_is_that_of_the_busiest_link() -> None:
+    job = generate(1, vcc_fig1.SHAPE)
+    mapper, reducer = job.maps[0], job.reduces[1]
+    one = replace(job, copies=(Copy(mapper.name, reducer.name, 125_000_000),))
+    assert floor_s(one) == pytest.approx(WIRE_OVER_PAYLOAD)
+    # Two copies from one side to the other meet between the switches.
+    other = Copy(job.maps[2].name, job.reduces[3].name, 125_000_000)
+    both = replace(one, copies=(*one.copies, other))
+    assert floor_s(both) == pytest.approx(2 * WIRE_OVER_PAYLOAD)
+
+
+def test_a_trace_that_is_too_long_keeps_the_size_of_its_copies() -> None:
+    job = generate(1, replace(vcc_fig1.SHAPE, host_bytes=1_000_000_000))
+    less = shortened(job)
+    assert 0 < len(less.reduces) < len(job.reduces)
+    assert set(less.copies) < set(job.copies)
+    assert sum(copy.nbytes for copy in less.copies) <= vcc_fig1.MOST_BYTES + 1_100_000_000
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [([1.0, 1.01, 1.02], "holds"), ([1.2, 1.21, 1.22], "fails"), ([0.9, 1.1, 1.3], "undecided")],
+)
+def test_a_claim_holds_fails_or_is_undecided(values: list[float], verdict: str) -> None:
+    assert Interval.of_ratios(values).verdict(0.0, 1.06) == verdict

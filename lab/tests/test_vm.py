@@ -1,0 +1,54 @@
+"""The parts of `vm` that need no machine: a guest's archive, its reports, the judgement."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.experiments import vm
+from lab.experiments.vm import Cell
+from lab.guest import _cpio, iperf_report
+from lab.net import Failed
+
+
+def cell(sender: str, floods: bool, goodput_bps: float, disturbed: str | None = None) -> Cell:
+    labels = {"from": sender, "flood": "yes" if floods else "no"}
+    return Cell(labels, goodput_bps, 0, 0.0, 0.5, 0.0, disturbed)
+
+
+@pytest.mark.skipif(shutil.which("busybox") is None, reason="there is no busybox: apt install it")
+def test_the_archive_is_one_that_others_unpack(tmp_path: Path) -> None:
+    files = {"init": b"#!/bin/sh\n", "lib/a/b.ko": bytes(range(256)) * 5, "bin/x": b""}
+    subprocess.run(
+        ["busybox", "cpio", "-idm"], input=_cpio(files), cwd=tmp_path, check=True, stderr=-3
+    )
+    for name, content in files.items():
+        assert (tmp_path / name).read_bytes() == content
+    assert (tmp_path / "init").stat().st_mode & 0o111 and (tmp_path / "dev").is_dir()
+
+
+def test_a_report_is_found_among_what_else_a_guest_says() -> None:
+    said = '[ 3.1] kernel: x\n{"end": {"a": 1}}\nlevada: done 0\n'
+    assert iperf_report(said) == {"end": {"a": 1}}
+    for wrong in ("", "{", '{"error": "unable to connect"}'):
+        with pytest.raises(Failed):
+            iperf_report(wrong)
+
+
+def test_claims_hold_by_the_guarantee() -> None:
+    guarantee = vm.GUARANTEE_BPS * vm.GOODPUT
+    good = [cell("vm0", False, 1.2 * guarantee), cell("vm0", True, 0.95 * guarantee)]
+    assert all(claim.holds for claim in vm.claims(good, {"queue-full": 7}))
+    worse = [cell("vm0", False, 0.95 * guarantee), cell("vm0", True, 0.85 * guarantee)]
+    assert [claim.holds for claim in vm.claims(worse, {})] == [False, False, True]
+    assert not vm.claims(good, {"bad-offload": 1})[-1].holds
+
+
+def test_a_disturbed_cell_counts_only_where_it_holds() -> None:
+    guarantee = vm.GUARANTEE_BPS * vm.GOODPUT
+    assert vm.claims([cell("vm0", True, guarantee, "busy")], {})[0].holds
+    lost = vm.claims([cell("vm0", True, guarantee / 2, "busy")], {})[0]
+    assert lost.value is None and not lost.holds

@@ -1,0 +1,540 @@
+//! Front ends: the sockets of virtual machines (`vhost-user://`). A thread that connects to them, or lets them connect, does what they ask, and
+//! gives the worker the rings of each machine as a port; the frames themselves never come here.
+//!
+//! A port with a machine whose rings run is a device that is up; all others are down. Before a request that says how rings or memory are, the port
+//! is taken from the worker ([`Order::Take`]) and dropped, and a new one follows, which goes on where it stopped: what the guest sends meanwhile
+//! waits in its rings.
+//!
+//! A front end speaks for one machine, and can harm no other: its socket is read without waiting, [`MESSAGES`] a second at most, and half a message
+//! ends its session after [`PATIENCE`]. Whatever it does wrong ends its session with a line that says what.
+
+mod socket;
+
+use crate::log::{Level, Log};
+use crate::upkeep::News;
+use crate::worker::{Bell, Order};
+use control::plan::VhostPlan;
+use ports::vhost::{End, Fault, Incoming, Offer, Session};
+use ports::{Features, Port as _};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use socket::{Listening, connect};
+use std::io::{self, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long half a message may stay one.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the worker may take to give a port back: it does within a round.
+const WORKER: Duration = Duration::from_secs(5);
+/// Messages of a session in a second. QEMU sends some 40 when a machine starts, and one or two for each ring when a guest reboots.
+const MESSAGES: u32 = 1000;
+/// Messages of a session that are dealt with before others have their turn.
+const TURN: u32 = 64;
+/// How soon it is connected to a machine again that is gone or not there yet; twice as long after each failure.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+/// How long that is put off at most.
+const LAST_RETRY: Duration = Duration::from_secs(1);
+/// How often what is not urgent is done.
+const TICK: Duration = Duration::from_secs(1);
+/// How long a guest may run without having put anything into its rings before that is worth a line.
+const UNTOUCHED: Duration = Duration::from_secs(5);
+/// Events fetched at a time; more wait in the kernel.
+const EVENTS: usize = 64;
+/// What the order to stop is watched as.
+const STOP: u64 = 0;
+/// What the wish to look around at once is watched as.
+const STIR: u64 = 1;
+/// Log lines of each level a second.
+const LINES: u32 = 8;
+
+/// Names one machine's port for as long as it is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrontEndId(u64);
+
+/// The front ends of a daemon, from any thread.
+#[derive(Clone)]
+pub struct FrontEnds {
+    board: Arc<Mutex<Board>>,
+    epoll: Arc<OwnedFd>,
+    stop: Arc<OwnedFd>,
+    stir: Arc<OwnedFd>,
+}
+
+struct Board {
+    log: Log,
+    inbox: SyncSender<Order>,
+    bell: Bell,
+    news: SyncSender<News>,
+    epoll: Arc<OwnedFd>,
+    machines: Vec<Machine>,
+    /// Sockets are made in the place of those of the process that is taken over from.
+    takes_over: bool,
+    /// Counts what is watched, and machines.
+    next: u64,
+    /// Lines in the second that began then, of each level.
+    lines: (Instant, [u32; 2]),
+}
+
+/// A machine, whether it is there or not.
+struct Machine {
+    id: FrontEndId,
+    plan: VhostPlan,
+    /// What it is called in the log.
+    label: String,
+    /// Its number at the worker; without one nobody is let in.
+    device: Option<usize>,
+    listening: Option<(u64, Listening)>,
+    live: Option<Live>,
+    retry: Instant,
+    pause: Duration,
+    /// Why it is not there, as it was last told.
+    failure: String,
+    /// What its guest could do when that was last told.
+    told: Option<Features>,
+}
+
+/// A machine that is connected.
+struct Live {
+    watch: u64,
+    stream: UnixStream,
+    incoming: Incoming,
+    session: Session,
+    /// The worker has its port.
+    has_port: bool,
+    /// When there was half a message first.
+    half: Option<Instant>,
+    /// Messages in the second that began then.
+    rate: (Instant, u32),
+    /// Since when its rings run; `None` where it was asked whether they are used.
+    runs: Option<Instant>,
+    /// Pairs of rings and offloads that were told.
+    said: (usize, bool),
+}
+
+impl FrontEnds {
+    /// No machines yet, for the worker behind `inbox` and `bell`. What guests can do goes to `news`.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn new(log: Log, inbox: SyncSender<Order>, bell: Bell, news: SyncSender<News>) -> io::Result<FrontEnds> {
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (stop, stir) = (event()?, event()?);
+        epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        epoll::add(&epoll, &stir, EventData::new_u64(STIR), EventFlags::IN | EventFlags::ET)?;
+        let lines = (Instant::now(), [0; 2]);
+        let machines = Vec::new();
+        let board =
+            Board { log, inbox, bell, news, epoll: Arc::clone(&epoll), machines, takes_over: false, next: STIR, lines };
+        Ok(FrontEnds { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop), stir: Arc::new(stir) })
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look_around(&self) {
+        let _ = rustix::io::write(&*self.stir, &1u64.to_ne_bytes());
+    }
+
+    /// From now on, sockets are made in the place of those of a process that is taken over from, or no more.
+    pub fn take_over(&self, takes_over: bool) {
+        self.board().takes_over = takes_over;
+    }
+
+    /// Opens a machine's port. Nobody is let in before [`FrontEnds::join`].
+    ///
+    /// # Errors
+    /// The socket that is to be made cannot be had: why, and what helps.
+    pub fn open(&self, plan: &VhostPlan, label: String) -> Result<FrontEndId, String> {
+        self.board().open(plan, label)
+    }
+
+    /// Lets the machine in: it becomes the worker's device number `device`, which must be there.
+    pub fn join(&self, id: FrontEndId, device: usize) {
+        if let Some(machine) = self.board().machines.iter_mut().find(|machine| machine.id == id) {
+            machine.device = Some(device);
+        }
+        self.look_around();
+    }
+
+    /// Makes a port what `plan` says, with the same socket. What is offered otherwise is offered to a new session.
+    ///
+    /// # Errors
+    /// As [`FrontEnds::open`]; it is as it was.
+    pub fn change(&self, id: FrontEndId, plan: &VhostPlan) -> Result<(), String> {
+        let changed = self.board().change(id, plan);
+        self.look_around();
+        changed
+    }
+
+    /// Closes a port, and ends its session. To be called before the worker's device is another's.
+    pub fn close(&self, id: FrontEndId) {
+        self.board().close(id);
+    }
+
+    /// Serves front ends until told to stop, and then closes everything.
+    pub fn run(&self) {
+        let mut tick = Instant::now() + TICK;
+        loop {
+            let next = self.board().next_retry().map_or(tick, |retry| retry.min(tick));
+            let left = next.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+            // An error is an interruption.
+            let watches: Vec<u64> = match epoll::wait(&*self.epoll, &mut events, Some(&timeout)) {
+                Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
+                Err(_) => Vec::new(),
+            };
+            if watches.contains(&STOP) {
+                let mut board = self.board();
+                let all: Vec<_> = board.machines.iter().map(|machine| machine.id).collect();
+                all.into_iter().for_each(|id| board.close(id));
+                return;
+            }
+            for watch in watches {
+                self.board().serve(watch);
+            }
+            let now = Instant::now();
+            self.board().connect_due(now);
+            if now >= tick {
+                self.board().tick(now);
+                tick = now + TICK;
+            }
+        }
+    }
+
+    /// Ends [`FrontEnds::run`].
+    pub fn stop(&self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+    }
+}
+
+fn offer(plan: &VhostPlan) -> Offer {
+    Offer { pairs: plan.queues, offload: plan.offload, must_be_sealed: plan.sealed, mtu: plan.mtu }
+}
+
+impl Board {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn open(&mut self, plan: &VhostPlan, label: String) -> Result<FrontEndId, String> {
+        let listening = self.listen(plan)?;
+        let id = FrontEndId(self.number());
+        let (plan, now) = (plan.clone(), Instant::now());
+        self.machines.push(Machine {
+            id,
+            plan,
+            label,
+            device: None,
+            listening,
+            live: None,
+            retry: now,
+            pause: FIRST_RETRY,
+            failure: String::new(),
+            told: None,
+        });
+        Ok(id)
+    }
+
+    fn listen(&mut self, plan: &VhostPlan) -> Result<Option<(u64, Listening)>, String> {
+        if !plan.listen {
+            return Ok(None);
+        }
+        let listening = Listening::open(&plan.socket, plan.group.as_deref(), self.takes_over)?;
+        let watch = self.number();
+        epoll::add(&*self.epoll, listening.listener(), EventData::new_u64(watch), EventFlags::IN)
+            .map_err(|error| format!("{}: watching it: {error}", plan.socket))?;
+        Ok(Some((watch, listening)))
+    }
+
+    fn change(&mut self, id: FrontEndId, plan: &VhostPlan) -> Result<(), String> {
+        let Some(index) = self.machines.iter().position(|machine| machine.id == id) else { return Ok(()) };
+        let before = &self.machines[index].plan;
+        if before == plan {
+            return Ok(());
+        }
+        let is_offered_otherwise = offer(before) != offer(plan) || before.listen != plan.listen;
+        if plan.listen && self.machines[index].listening.is_none() {
+            let listening = self.listen(plan)?;
+            self.machines[index].listening = listening;
+        } else if let Some((_, listening)) = &mut self.machines[index].listening {
+            listening.give(plan.group.as_deref())?;
+        }
+        if !plan.listen {
+            self.machines[index].listening = None;
+        }
+        self.machines[index].plan = plan.clone();
+        if is_offered_otherwise && self.machines[index].live.is_some() {
+            self.end(index, "its configuration has changed");
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, id: FrontEndId) {
+        let Some(index) = self.machines.iter().position(|machine| machine.id == id) else { return };
+        self.rest(index);
+        self.machines.remove(index);
+    }
+
+    /// When a machine is to be connected to next.
+    fn next_retry(&self) -> Option<Instant> {
+        let waiting = self.machines.iter().filter(|machine| machine.is_to_be_connected());
+        waiting.map(|machine| machine.retry).min()
+    }
+
+    fn connect_due(&mut self, now: Instant) {
+        for index in 0..self.machines.len() {
+            let machine = &mut self.machines[index];
+            if !machine.is_to_be_connected() || machine.retry > now {
+                continue;
+            }
+            match connect(&machine.plan.socket) {
+                Ok(stream) => self.begin(index, stream),
+                Err(error) => {
+                    machine.retry = now + machine.pause;
+                    machine.pause = (machine.pause * 2).min(LAST_RETRY);
+                    let failure = absence(&machine.plan.socket, &error);
+                    self.lack(index, failure);
+                }
+            }
+        }
+    }
+
+    /// Says why a machine is not there, where that is not what it was.
+    fn lack(&mut self, index: usize, failure: String) {
+        let machine = &mut self.machines[index];
+        if machine.failure != failure {
+            let text = format!("{}: {failure}", machine.label);
+            machine.failure = failure;
+            self.line(Level::Info, &text);
+        }
+    }
+
+    /// Does what is to be done about what is watched as `watch`.
+    fn serve(&mut self, watch: u64) {
+        let listens = |machine: &Machine| machine.listening.as_ref().is_some_and(|(own, _)| *own == watch);
+        if let Some(index) = self.machines.iter().position(listens) {
+            return self.accept(index);
+        }
+        let lives = |machine: &Machine| machine.live.as_ref().is_some_and(|live| live.watch == watch);
+        if let Some(index) = self.machines.iter().position(lives)
+            && let Err(why) = self.hear(index)
+        {
+            self.end(index, &why);
+        }
+    }
+
+    fn accept(&mut self, index: usize) {
+        let Some((_, listening)) = &self.machines[index].listening else { return };
+        let Some(stream) = listening.accept() else { return };
+        let machine = &self.machines[index];
+        if machine.device.is_none() || machine.live.is_some() {
+            let text = format!("{}: {} is refused: another is connected", machine.label, socket::who(&stream));
+            return self.line(Level::Warning, &text);
+        }
+        self.begin(index, stream);
+    }
+
+    /// Begins a session.
+    fn begin(&mut self, index: usize, stream: UnixStream) {
+        let (watch, now) = (self.number(), Instant::now());
+        let session = Session::new(offer(&self.machines[index].plan));
+        let watched = epoll::add(&*self.epoll, &stream, EventData::new_u64(watch), EventFlags::IN);
+        let machine = &mut self.machines[index];
+        let (Ok(session), Ok(())) = (session, watched) else {
+            (machine.retry, machine.pause) = (now + LAST_RETRY, LAST_RETRY);
+            return self.lack(index, "its session cannot begin: the daemon has no descriptor left".to_owned());
+        };
+        let text = format!("{}: connected with {}", machine.label, socket::who(&stream));
+        machine.live = Some(Live {
+            watch,
+            stream,
+            incoming: Incoming::default(),
+            session,
+            has_port: false,
+            half: None,
+            rate: (now, 0),
+            runs: None,
+            said: (0, false),
+        });
+        machine.failure.clear();
+        self.line(Level::Info, &text);
+    }
+
+    /// Ends a session.
+    fn end(&mut self, index: usize, why: &str) {
+        self.rest(index);
+        let machine = &mut self.machines[index];
+        if machine.live.take().is_none() {
+            return;
+        }
+        // Half way through a restart, it is there again soon; what always fails is not tried all the time.
+        machine.retry = Instant::now() + machine.pause;
+        machine.pause = (machine.pause * 2).min(LAST_RETRY);
+        let text = format!("{}: its session has ended: {why}; its frames are dropped (port-down)", machine.label);
+        machine.failure = why.to_owned();
+        self.line(Level::Warning, &text);
+    }
+
+    /// Reads what a front end says, and does it.
+    fn hear(&mut self, index: usize) -> Result<(), String> {
+        for _ in 0..TURN {
+            let Some(live) = &mut self.machines[index].live else { return Ok(()) };
+            let message = live.incoming.next(&live.stream).map_err(|end| match end {
+                End::Closed => "it has closed its socket".to_owned(),
+                other => other.to_string(),
+            })?;
+            let now = Instant::now();
+            let Some((header, request, descriptors)) = message else {
+                live.half = live.incoming.is_within().then(|| live.half.unwrap_or(now));
+                return Ok(());
+            };
+            live.half = None;
+            if now.duration_since(live.rate.0) >= Duration::from_secs(1) {
+                live.rate = (now, 0);
+            }
+            live.rate.1 += 1;
+            if live.rate.1 > MESSAGES {
+                return Err(format!("it says more than {MESSAGES} things in a second"));
+            }
+            if Session::must_rest(&request) {
+                self.rest(index);
+            }
+            let Some(live) = &mut self.machines[index].live else { return Ok(()) };
+            let done = live.session.handle(header, request, descriptors).map_err(|fault| fault.to_string())?;
+            if let Some(answer) = done.answer {
+                // An answer is short: where there is no room for it, nobody has read thousands.
+                live.stream.write_all(&answer).map_err(|error| format!("answering it failed: {error}"))?;
+            }
+            if let Some(note) = done.note.filter(|note| !note.is_empty()) {
+                let text = format!("{}: {note}", self.machines[index].label);
+                self.line(Level::Info, &text);
+            }
+            if done.is_changed {
+                self.go_on(index).map_err(|fault| fault.to_string())?;
+            }
+        }
+        // It has more to say, and calls again.
+        Ok(())
+    }
+
+    /// Takes the port of a machine from the worker.
+    fn rest(&mut self, index: usize) {
+        let machine = &mut self.machines[index];
+        let (Some(device), Some(live)) = (machine.device, &mut machine.live) else { return };
+        if !std::mem::take(&mut live.has_port) {
+            return;
+        }
+        let (reply, answer) = sync_channel(1);
+        if self.inbox.send(Order::Take { device, reply }).is_ok() {
+            self.bell.ring();
+            // Dropped here: what it has goes back, and its rings say how far they came.
+            drop(answer.recv_timeout(WORKER));
+        }
+    }
+
+    /// Gives the worker a port of the rings that run, if any do.
+    fn go_on(&mut self, index: usize) -> Result<(), Fault> {
+        let machine = &mut self.machines[index];
+        let (Some(device), Some(live)) = (machine.device, &mut machine.live) else { return Ok(()) };
+        let Some(port) = live.session.port()? else {
+            live.runs = None;
+            live.said = (0, false);
+            return Ok(());
+        };
+        let features = port.features();
+        live.has_port = true;
+        let _ = self.inbox.send(Order::Restore { device, port: Box::new(port) });
+        self.bell.ring();
+        let (pairs, has_offload) = (live.session.pairs(), features.offload.csum);
+        machine.pause = FIRST_RETRY;
+        if machine.told != Some(features) && self.news.try_send(News::Guest { device, features }).is_ok() {
+            machine.told = Some(features);
+        }
+        if pairs > live.said.0 || (pairs, has_offload) == (live.said.0, !live.said.1) {
+            live.said = (pairs, has_offload);
+            live.runs = Some(Instant::now());
+            let queues = if pairs == 1 { "1 pair of rings".to_owned() } else { format!("{pairs} pairs of rings") };
+            let offload = if has_offload { "with offloads" } else { "without offloads" };
+            let text = format!("{}: its guest runs {queues}, {offload}", machine.label);
+            self.line(Level::Info, &text);
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Instant) {
+        for index in 0..self.machines.len() {
+            let Machine { label, live, told, device, .. } = &mut self.machines[index];
+            let Some(live) = live else { continue };
+            if live.half.is_some_and(|half| now.duration_since(half) >= PATIENCE) {
+                self.end(index, "it has sent half a message, and not the rest");
+                continue;
+            }
+            if live.session.has_lost_memory() {
+                let why = Fault::Lost.to_string();
+                self.end(index, &why);
+                continue;
+            }
+            let mut texts: Vec<String> = live
+                .session
+                .broken()
+                .into_iter()
+                .map(|(ring, why)| format!("{label}: ring {ring} is stopped until its guest sets it up anew: {why}"))
+                .collect();
+            if live.runs.is_some_and(|runs| now.duration_since(runs) >= UNTOUCHED) {
+                live.runs = None;
+                if live.session.looks_unshared() {
+                    texts.push(format!(
+                        "{label}: its rings run and nothing is ever put in them: is its memory shared? QEMU needs share=on for its memory backend"
+                    ));
+                }
+            }
+            // News that found the queue full.
+            let features = live.session.form().features;
+            if live.has_port
+                && *told != Some(features)
+                && let Some(device) = *device
+                && self.news.try_send(News::Guest { device, features }).is_ok()
+            {
+                *told = Some(features);
+            }
+            texts.into_iter().for_each(|text| self.line(Level::Warning, &text));
+        }
+    }
+
+    fn line(&mut self, level: Level, text: &str) {
+        if self.lines.0.elapsed() >= Duration::from_secs(1) {
+            self.lines = (Instant::now(), [0; 2]);
+        }
+        let count = &mut self.lines.1[usize::from(level == Level::Warning)];
+        *count += 1;
+        if *count <= LINES {
+            self.log.line(level, text);
+        }
+    }
+}
+
+impl Machine {
+    fn is_to_be_connected(&self) -> bool {
+        !self.plan.listen && self.live.is_none() && self.device.is_some()
+    }
+}
+
+/// Why a socket cannot be connected to, and what helps.
+fn absence(socket: &str, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "there is none yet; it is looked for until QEMU makes it",
+        io::ErrorKind::ConnectionRefused => "nobody listens on it; it is tried until QEMU does",
+        io::ErrorKind::PermissionDenied => "the daemon may not use it; run it as root, or give it the socket's group",
+        _ => return format!("socket {socket}: {error}"),
+    };
+    format!("socket {socket}: {why}")
+}

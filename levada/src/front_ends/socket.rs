@@ -1,0 +1,145 @@
+//! The sockets of front ends: one that is made here, and one that is connected to. Nothing waits.
+
+use rustix::fs::{AtFlags, Gid, Mode};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Who may connect to a socket that is made here: its owner; with a group, that too.
+const OWNER: u32 = 0o600;
+const GROUP: u32 = 0o660;
+/// Others may write, and may take away what is not theirs.
+const WRITABLE: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+
+/// A socket that was made here. Dropping it takes it away.
+#[derive(Debug)]
+pub struct Listening {
+    path: PathBuf,
+    /// The file's device and number: another process may have put its own in its place.
+    file: (u64, u64),
+    listener: UnixListener,
+}
+
+impl Listening {
+    /// Makes a socket at `path`, in the place of one that a process has left that is gone; with `replaces`, also of one on which a process
+    /// listens.
+    ///
+    /// # Errors
+    /// Why not, and what helps.
+    pub fn open(path: &str, group: Option<&str>, replaces: bool) -> Result<Listening, String> {
+        let failed = |step: &str, error: &dyn std::fmt::Display| format!("vhost-user://{path}: {step}: {error}");
+        let place = Path::new(path);
+        if let Some(directory) = place.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(directory)
+                .map_err(|error| failed("making its directory", &error))?;
+            let status = fs::metadata(directory).map_err(|error| failed("looking at its directory", &error))?;
+            if status.mode() & (WRITABLE | STICKY) == WRITABLE {
+                return Err(format!(
+                    "vhost-user://{path}: anybody could put another socket there; choose a directory that only its owner may write (chmod o-w {})",
+                    directory.display()
+                ));
+            }
+        }
+        if let Err(error) = remove_left(place, replaces) {
+            return Err(failed("removing what was there", &error));
+        }
+        let listener = UnixListener::bind(place).map_err(|error| failed("making it", &error))?;
+        let file = file(place).map_err(|error| failed("looking at it", &error))?;
+        let listening = Listening { path: place.to_owned(), file, listener };
+        listening.listener.set_nonblocking(true).map_err(|error| failed("making it", &error))?;
+        listening.give(group)?;
+        Ok(listening)
+    }
+
+    /// Gives it to a group, or to its owner alone.
+    ///
+    /// # Errors
+    /// Why not, and what helps.
+    pub fn give(&self, group: Option<&str>) -> Result<(), String> {
+        let path = self.path.display();
+        let failed = |error: io::Error| format!("vhost-user://{path}: setting its permissions: {error}");
+        let at = |mode: u32| {
+            rustix::fs::chmodat(rustix::fs::CWD, &self.path, Mode::from_raw_mode(mode), AtFlags::empty())
+                .map_err(|error| failed(error.into()))
+        };
+        let Some(name) = group else { return at(OWNER) };
+        let number = ports::group::number(name).map_err(failed)?.ok_or_else(|| {
+            format!(
+                "vhost-user://{path}: there is no group \"{name}\" on this host; make it (groupadd), or correct `group`"
+            )
+        })?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::chownat(rustix::fs::CWD, &self.path, None, Some(Gid::from_raw(number)), flags)
+            .map_err(|error| failed(error.into()))?;
+        at(GROUP)
+    }
+
+    /// What becomes readable when somebody connects.
+    pub fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+
+    /// Who has connected; `None` where nobody has.
+    pub fn accept(&self) -> Option<UnixStream> {
+        let (stream, _) = self.listener.accept().ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(stream)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if file(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn file(path: &Path) -> io::Result<(u64, u64)> {
+    let status = fs::symlink_metadata(path)?;
+    Ok((status.dev(), status.ino()))
+}
+
+/// Removes a socket on which nobody listens, or whoever does.
+fn remove_left(path: &Path, any: bool) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(status) if !status.file_type().is_socket() => {
+            return Err(io::Error::other("it is no socket; remove it, or choose another path"));
+        }
+        Ok(_) => {}
+    }
+    match connect(path.to_str().unwrap_or_default()) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Ok(_) if any => fs::remove_file(path),
+        Err(error) => Err(error),
+        Ok(_) => Err(io::Error::other("somebody listens there; stop that first, or choose another path")),
+    }
+}
+
+/// Connects to a socket.
+///
+/// # Errors
+/// As connect(2); it is never waited for.
+pub fn connect(path: &str) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Who is at the other end.
+pub fn who(stream: &UnixStream) -> String {
+    match sockopt::socket_peercred(stream) {
+        Ok(peer) => format!("process {} of user {}", peer.pid.as_raw_nonzero(), peer.uid.as_raw()),
+        Err(_) => "a process that nothing is known of".to_owned(),
+    }
+}

@@ -1,0 +1,199 @@
+//! Virtual congestion control: what `levada show vcc` prints, and what `GET /v1/vcc` answers.
+
+use crate::worker::VccPart;
+use control::plan::SwitchPlan;
+use datapath::vcc::connection::{Connection, Treatment, Why, Wire, bit};
+use datapath::vcc::connections::Key;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// `GET /v1/vcc`.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+pub struct VccReply {
+    /// 1.
+    pub version: u32,
+    /// The endpoints for which anything is done.
+    pub endpoints: Vec<EndpointReport>,
+}
+
+/// One endpoint.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+pub struct EndpointReport {
+    /// `SWITCH/TENANT/ENDPOINT`.
+    pub path: String,
+    /// `vcc` of its tenant.
+    pub mode: String,
+    /// Connections that are open.
+    pub open: u32,
+    /// Connections whose handshake is not complete.
+    pub half_open: u32,
+    /// Connections that opened so far for which the switch speaks ECN.
+    pub translated: u64,
+    /// Those whose guest speaks ECN itself, and was not the one that opened them.
+    pub native: u64,
+    /// Those whose peer has no ECN.
+    pub plain: u64,
+    /// Connections, or frames of none, that were left as they were, by reason.
+    pub untouched: BTreeMap<String, u64>,
+    /// Bytes that peers acknowledged to translated connections.
+    pub acked_bytes: u64,
+    /// Of these, bytes whose mark was reported.
+    pub marked_bytes: u64,
+    /// Marked segments that arrived, and were hidden from the guest.
+    pub hidden_marks: u64,
+    /// Acknowledgements whose window was lowered.
+    pub lowered: u64,
+    /// Reductions of a window.
+    pub reductions: u64,
+    /// The open connections used last, at most 64.
+    pub connections: Vec<ConnectionReport>,
+}
+
+/// One connection.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+pub struct ConnectionReport {
+    /// The guest's address and port.
+    pub guest: String,
+    /// The peer's.
+    pub peer: String,
+    /// `accecn`, `classic` or `plain`: what was negotiated toward the network. `native` and `untouched`: the guest's own.
+    pub wire: String,
+    /// The window that the switch allows, in bytes; `null` where it lowers nothing.
+    pub window_bytes: Option<u32>,
+    /// Bytes that the guest has in flight.
+    pub flight_bytes: u32,
+    /// The estimate of the marked fraction, in millionths.
+    pub marked_ppm: u32,
+    /// Smoothed round trip, in microseconds; 0 before there is one.
+    pub round_trip_us: u32,
+}
+
+/// What a part of a switch's answer says.
+pub fn of_switch(plan: &SwitchPlan, part: &VccPart) -> Vec<EndpointReport> {
+    let report = |told: &crate::worker::EndpointVcc| {
+        // A change may have taken the endpoint away since.
+        let compiled = plan.program.endpoints.get(told.endpoint.0)?;
+        let tenant = plan.tenants.get(compiled.tenant.0)?;
+        let counters = &told.counters;
+        let untouched = Why::ALL.iter().map(|&why| (why.name().to_owned(), counters.untouched[why as usize]));
+        let [translated, native, plain] = counters.opened;
+        Some(EndpointReport {
+            path: format!("{}/{tenant}/{}", plan.name, plan.endpoints[told.endpoint.0 as usize]),
+            mode: told.mode.name().into(),
+            open: told.open,
+            half_open: told.half_open,
+            translated,
+            native,
+            plain,
+            untouched: untouched.filter(|&(_, count)| count > 0).collect(),
+            acked_bytes: counters.acked_bytes,
+            marked_bytes: counters.marked_bytes,
+            hidden_marks: counters.hidden_marks,
+            lowered: counters.lowered,
+            reductions: counters.reductions,
+            connections: told.connections.iter().map(|(key, connection)| connection_report(key, connection)).collect(),
+        })
+    };
+    part.endpoints.iter().filter_map(report).collect()
+}
+
+fn connection_report(key: &Key, connection: &Connection) -> ConnectionReport {
+    let end = |(address, port): (std::net::IpAddr, u16)| std::net::SocketAddr::new(address, port).to_string();
+    let [guest, peer] = key.flow.ends().map(end);
+    let wire = match (connection.treatment, connection.wire) {
+        (Treatment::Translated, Wire::Accurate) => "accecn",
+        (Treatment::Translated, Wire::Classic) => "classic",
+        (Treatment::Native, _) => "native",
+        (Treatment::Untouched(_), _) => "untouched",
+        _ => "plain",
+    };
+    let is_translated = connection.treatment == Treatment::Translated;
+    let window = (is_translated && connection.is(bit::ENGAGED)).then_some(connection.window);
+    ConnectionReport {
+        guest,
+        peer,
+        wire: wire.into(),
+        window_bytes: window,
+        flight_bytes: connection.flight(),
+        marked_ppm: ((u64::from(connection.alpha) * 1_000_000) >> 16) as u32,
+        round_trip_us: connection.srtt,
+    }
+}
+
+/// The answer as text: a line an endpoint, and one for each of its connections.
+pub fn text(reply: &VccReply) -> String {
+    let mut out = String::new();
+    for endpoint in &reply.endpoints {
+        let marked = 100.0 * endpoint.marked_bytes as f64 / endpoint.acked_bytes.max(1) as f64;
+        let _ = writeln!(
+            out,
+            "{}  {}; {} open, {} opening; so far {} translated, {} native, {} plain",
+            endpoint.path,
+            endpoint.mode,
+            endpoint.open,
+            endpoint.half_open,
+            endpoint.translated,
+            endpoint.native,
+            endpoint.plain
+        );
+        let _ = writeln!(
+            out,
+            "  marked {marked:.1} % of what was acknowledged; {} windows lowered, {} reductions; {} marks hidden",
+            endpoint.lowered, endpoint.reductions, endpoint.hidden_marks
+        );
+        let untouched: Vec<String> = endpoint.untouched.iter().map(|(why, count)| format!("{why} {count}")).collect();
+        if !untouched.is_empty() {
+            let _ = writeln!(out, "  untouched: {}", untouched.join(", "));
+        }
+        for connection in &endpoint.connections {
+            let window = match connection.window_bytes {
+                None => "not lowered".to_owned(),
+                Some(window) => format!(
+                    "window {window}, {}.{} % marked",
+                    connection.marked_ppm / 10_000,
+                    connection.marked_ppm / 1000 % 10
+                ),
+            };
+            let ConnectionReport { guest, peer, wire, flight_bytes, round_trip_us, .. } = connection;
+            let _ = writeln!(out, "  {guest} > {peer}  {wire}; {window}; {flight_bytes} in flight, {round_trip_us} us");
+        }
+    }
+    if out.is_empty() { "no tenant has vcc\n".into() } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::EndpointVcc;
+    use datapath::program::EndpointId;
+    use datapath::vcc::{Counters, Mode};
+
+    const FILE: &str = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[[switch.tenant]]\nname = \"red\"\n\
+        vcc = \"dctcp\"\n[[switch.tenant.endpoint]]\nname = \"a\"\nport = \"tap://a\"\n";
+
+    #[test]
+    fn an_endpoint_is_told_in_words_and_one_that_is_gone_is_not() {
+        let plan = control::load(FILE).plan.unwrap();
+        let mut counters = Counters { opened: [3, 1, 0], acked_bytes: 1000, marked_bytes: 120, ..Counters::default() };
+        counters.untouched[Why::Unknown as usize] = 7;
+        let told = |endpoint| EndpointVcc {
+            endpoint: EndpointId(endpoint),
+            mode: Mode::Dctcp,
+            counters: counters.clone(),
+            open: 2,
+            half_open: 0,
+            connections: Vec::new(),
+        };
+        let part = VccPart { endpoints: vec![told(0), told(9)], next: None };
+        let reply = VccReply { version: 1, endpoints: of_switch(&plan.switches[0], &part) };
+        assert_eq!(reply.endpoints.len(), 1);
+        let text = text(&reply);
+        assert!(
+            text.starts_with("s1/red/a  dctcp; 2 open, 0 opening; so far 3 translated, 1 native, 0 plain\n"),
+            "{text}"
+        );
+        assert!(text.contains("marked 12.0 %") && text.contains("untouched: unknown 7"), "{text}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Virtual congestion control, copied a part at a time between two rounds.
+
+use super::Worker;
+use datapath::program::EndpointId;
+use datapath::vcc::connection::Connection;
+use datapath::vcc::connections::{Class, Key};
+use datapath::vcc::{Counters, Mode};
+
+/// Connections of one endpoint that are told at most: those used last.
+const ENDPOINT_CONNECTIONS: usize = 64;
+/// Connections after which a part ends.
+const PART_CONNECTIONS: usize = 512;
+/// Endpoints that are looked at for a part.
+const PART_ENDPOINTS: u32 = 2048;
+
+/// What there is of an endpoint.
+#[derive(Debug)]
+pub struct EndpointVcc {
+    /// Which.
+    pub endpoint: EndpointId,
+    /// What is done for it.
+    pub mode: Mode,
+    /// What was counted.
+    pub counters: Counters,
+    /// Its connections that are open, and those that are not yet.
+    pub open: u32,
+    /// See there.
+    pub half_open: u32,
+    /// Some that are open, those used last.
+    pub connections: Vec<(Key, Connection)>,
+}
+
+/// Endpoints of one switch, from one on.
+#[derive(Default, Debug)]
+pub struct VccPart {
+    /// Those for which anything is done.
+    pub endpoints: Vec<EndpointVcc>,
+    /// Where the next part begins; `None` at the end.
+    pub next: Option<u32>,
+}
+
+impl Worker {
+    /// The part that begins at endpoint `from`.
+    pub(super) fn vcc(&self, switch: usize, from: u32) -> VccPart {
+        let mut part = VccPart::default();
+        let Some(unit) = self.units.get(switch) else { return part };
+        let vcc = unit.switch.vcc();
+        let mut told = 0;
+        for number in from..unit.switch.program().endpoints.len() as u32 {
+            if told >= PART_CONNECTIONS || number - from >= PART_ENDPOINTS {
+                part.next = Some(number);
+                break;
+            }
+            let endpoint = EndpointId(number);
+            let (mode, Some(counters)) = (vcc.mode(endpoint), vcc.counters(endpoint)) else { continue };
+            let all = vcc.connections();
+            let newest = all.of(endpoint, Class::Open).take(ENDPOINT_CONNECTIONS);
+            let connections: Vec<_> = newest.map(|(&key, &connection)| (key, connection)).collect();
+            told += connections.len();
+            part.endpoints.push(EndpointVcc {
+                endpoint,
+                mode,
+                counters: counters.clone(),
+                open: all.count(endpoint, Class::Open),
+                half_open: all.count(endpoint, Class::HalfOpen),
+                connections,
+            });
+        }
+        part
+    }
+}

@@ -1,0 +1,261 @@
+//! The memory that a machine shares: regions, and copies from and to them.
+//!
+//! The guest and its front end write there at any moment. So there is never a Rust reference into it: bytes are copied by raw pointers, once,
+//! and judged afterwards; single words are read and written as volatile ones or as atomics.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::fault::Watch;
+use super::message::{MOST_REGIONS, Region};
+
+/// Why memory cannot be used.
+#[derive(Debug)]
+pub enum MemoryError {
+    /// It cannot be mapped.
+    Kernel(&'static str, io::Error),
+    /// A region is empty, wraps, or lies over another.
+    Layout(Region),
+    /// A region is longer than its file.
+    Short(Region, u64),
+    /// The front end could cut its file short at any moment.
+    Unsealed,
+    /// A region has no descriptor.
+    Unshared,
+    /// There are too many.
+    Many,
+    /// There is no such region to be removed.
+    Unknown(Region),
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemoryError::Kernel(step, error) => write!(f, "its memory cannot be had: {step}: {error}"),
+            MemoryError::Layout(region) => write!(
+                f,
+                "its memory has a region of {} bytes at {:#x} that is empty, ends beyond all addresses, or lies over another",
+                region.bytes, region.guest
+            ),
+            MemoryError::Short(region, bytes) => {
+                write!(f, "its memory has a region of {} bytes at {} of a file of {bytes}", region.bytes, region.offset)
+            }
+            MemoryError::Unsealed => write!(
+                f,
+                "its memory is a file that it could cut short; give the machine its memory by memory-backend-memfd (which seals it), \
+                 or set `sealed = false` for this endpoint"
+            ),
+            MemoryError::Unshared => write!(
+                f,
+                "its memory is not shared; start QEMU with -object memory-backend-memfd,id=m,size=SIZE,share=on and -machine memory-backend=m"
+            ),
+            MemoryError::Many => write!(f, "its memory has more than {MOST_REGIONS} regions"),
+            MemoryError::Unknown(region) => {
+                write!(f, "it removes a region of {} bytes at {:#x} that it has not", region.bytes, region.guest)
+            }
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}
+
+/// A region that is mapped here.
+#[derive(Debug)]
+struct Mapping {
+    region: Region,
+    /// Where its first byte is.
+    start: NonNull<u8>,
+    /// What was mapped: whole pages from the file's beginning of a page.
+    mapped: NonNull<u8>,
+    mapped_bytes: usize,
+    /// There until it is unmapped.
+    watch: Option<Watch>,
+}
+
+// SAFETY: it is memory that other processes write to in any case; what is done to it here is safe from any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Before another mapping may be there.
+        self.watch = None;
+        // SAFETY: this is what mmap gave, and nobody has a pointer into it any more: rings hold the memory that they point into.
+        unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
+    }
+}
+
+impl Mapping {
+    fn new(region: Region, file: &OwnedFd, must_be_sealed: bool) -> Result<Mapping, MemoryError> {
+        let layout = || MemoryError::Layout(region);
+        region.guest.checked_add(region.bytes).ok_or_else(layout)?;
+        region.user.checked_add(region.bytes).ok_or_else(layout)?;
+        let end = region.offset.checked_add(region.bytes).ok_or_else(layout)?;
+        if region.bytes == 0 {
+            return Err(layout());
+        }
+        let kernel = |step| move |error: rustix::io::Errno| MemoryError::Kernel(step, error.into());
+        let status = rustix::fs::fstat(file).map_err(kernel("looking at its file"))?;
+        if must_be_sealed && !is_sealed(file) {
+            return Err(MemoryError::Unsealed);
+        }
+        let file_bytes = u64::try_from(status.st_size).unwrap_or_default();
+        if file_bytes < end {
+            return Err(MemoryError::Short(region, file_bytes));
+        }
+        // A mapping begins at a page of the file, of whatever size its pages are.
+        let page = u64::try_from(status.st_blksize).unwrap_or_default().max(4096).next_power_of_two();
+        let head = region.offset % page;
+        let mapped_bytes = usize::try_from(region.bytes + head).map_err(|_| layout())?;
+        let offset = libc::off_t::try_from(region.offset - head).map_err(|_| layout())?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let mapped = unsafe {
+            let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+            libc::mmap(std::ptr::null_mut(), mapped_bytes, rights, flags, file.as_raw_fd(), offset)
+        };
+        let mapped = match NonNull::new(mapped.cast::<u8>()) {
+            Some(mapped) if mapped.as_ptr().cast() != libc::MAP_FAILED => mapped,
+            _ => return Err(MemoryError::Kernel("mapping it", io::Error::last_os_error())),
+        };
+        let watch = match Watch::new(mapped.as_ptr(), mapped_bytes) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                // SAFETY: it was mapped just now, and nobody has it.
+                unsafe { libc::munmap(mapped.as_ptr().cast(), mapped_bytes) };
+                return Err(MemoryError::Kernel("watching it", error));
+            }
+        };
+        // SAFETY: `head` is less than what was mapped.
+        let start = unsafe { mapped.add(head as usize) };
+        Ok(Mapping { region, start, mapped, mapped_bytes, watch })
+    }
+}
+
+/// Whether nobody can make the file shorter: fcntl(2), F_GET_SEALS. Only memory files have seals.
+fn is_sealed(file: impl AsFd) -> bool {
+    rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(rustix::fs::SealFlags::SHRINK))
+}
+
+/// All of it. Copies of this are of the same memory.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// By their addresses for the guest.
+    mappings: Vec<Arc<Mapping>>,
+}
+
+impl Memory {
+    /// Memory of these regions; each has its file.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn new(regions: Vec<(Region, OwnedFd)>, must_be_sealed: bool) -> Result<Memory, MemoryError> {
+        regions
+            .into_iter()
+            .try_fold(Memory::default(), |memory, (region, file)| memory.with(region, &file, must_be_sealed))
+    }
+
+    /// With a region more.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn with(mut self, region: Region, file: &OwnedFd, must_be_sealed: bool) -> Result<Memory, MemoryError> {
+        if self.mappings.len() == MOST_REGIONS {
+            return Err(MemoryError::Many);
+        }
+        let new = Mapping::new(region, file, must_be_sealed)?;
+        let apart = |a: u64, b: u64, other: &Region| a + region.bytes <= b || b + other.bytes <= a;
+        let is_clear =
+            |other: &Region| apart(region.guest, other.guest, other) && apart(region.user, other.user, other);
+        if !self.mappings.iter().all(|mapping| is_clear(&mapping.region)) {
+            return Err(MemoryError::Layout(region));
+        }
+        let at = self.mappings.partition_point(|mapping| mapping.region.guest < region.guest);
+        self.mappings.insert(at, Arc::new(new));
+        Ok(self)
+    }
+
+    /// Without one of its regions.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unknown`].
+    pub fn without(mut self, region: Region) -> Result<Memory, MemoryError> {
+        let same = |one: &Region| (one.guest, one.bytes, one.user) == (region.guest, region.bytes, region.user);
+        let at = self.mappings.iter().position(|mapping| same(&mapping.region));
+        self.mappings.remove(at.ok_or(MemoryError::Unknown(region))?);
+        Ok(self)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mappings.is_empty()
+    }
+
+    /// Whether the front end took some of it away behind our back.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.mappings.iter().any(|mapping| mapping.watch.as_ref().is_some_and(Watch::is_lost))
+    }
+
+    /// The place of `bytes` bytes at a guest's address, all in one region.
+    pub(super) fn at_guest(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        self.place(address, bytes, |region| region.guest)
+    }
+
+    /// The place of `bytes` bytes at a front end's address, all in one region, at a multiple of `align`.
+    pub(super) fn at_user(&self, address: u64, bytes: u64, align: usize) -> Option<NonNull<u8>> {
+        self.place(address, bytes, |region| region.user).filter(|place| place.as_ptr().align_offset(align) == 0)
+    }
+
+    fn place(&self, address: u64, bytes: u64, of: impl Fn(&Region) -> u64) -> Option<NonNull<u8>> {
+        self.mappings.iter().find_map(|mapping| {
+            let at = address.checked_sub(of(&mapping.region))?;
+            let left = mapping.region.bytes.checked_sub(at)?;
+            // SAFETY: it is within the region, which is mapped whole.
+            (bytes <= left && left > 0).then(|| unsafe { mapping.start.add(at as usize) })
+        })
+    }
+
+    /// Calls `copy` with each piece of the memory at a guest's address and its place in the buffer: a copy may go on in the next region
+    /// where that adjoins. False: some of it is nowhere.
+    fn pieces(&self, mut address: u64, bytes: usize, mut copy: impl FnMut(NonNull<u8>, usize, usize)) -> bool {
+        let mut done = 0;
+        while done < bytes {
+            let at = |mapping: &&Arc<Mapping>| {
+                address.checked_sub(mapping.region.guest).is_some_and(|at| at < mapping.region.bytes)
+            };
+            let Some(mapping) = self.mappings.iter().find(at) else { return false };
+            let at = address - mapping.region.guest;
+            let piece = (bytes - done).min(usize::try_from(mapping.region.bytes - at).unwrap_or(usize::MAX));
+            // SAFETY: it is within the region, which is mapped whole.
+            copy(unsafe { mapping.start.add(at as usize) }, done, piece);
+            done += piece;
+            let Some(next) = address.checked_add(piece as u64) else { return done == bytes };
+            address = next;
+        }
+        true
+    }
+
+    /// Copies from a guest's address. False: some of it is nowhere, and what is in `into` means nothing.
+    #[must_use]
+    pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let (to, bytes) = (into.as_mut_ptr(), into.len());
+        // SAFETY: `from` has so many bytes, and so has `into` from there on; they are different memory.
+        self.pieces(address, bytes, |from, at, piece| unsafe {
+            std::ptr::copy_nonoverlapping(from.as_ptr(), to.add(at), piece);
+        })
+    }
+
+    /// Copies to a guest's address. False: some of it is nowhere.
+    #[must_use]
+    pub fn write(&self, address: u64, from: &[u8]) -> bool {
+        // SAFETY: `to` has so many bytes, and so has `from` from there on; they are different memory.
+        self.pieces(address, from.len(), |to, at, piece| unsafe {
+            std::ptr::copy_nonoverlapping(from.as_ptr().add(at), to.as_ptr(), piece);
+        })
+    }
+}

@@ -1,0 +1,375 @@
+//! A split virtqueue, seen from the device: virtio 1.2, section 2.7.
+//!
+//! | part | bytes | written by |
+//! |---|---|---|
+//! | descriptors | 16 each: address, length, flags, next | guest |
+//! | available | flags, index, a word for each entry, then `used_event` | guest |
+//! | used | flags, index, 8 for each entry (id, length), then `avail_event` | us |
+//!
+//! A guest may write anything at any time. Each word is read once, into a copy that is judged and used. What cannot be made sense of as a ring
+//! breaks it ([`Broken`]): nothing more is read or written until its driver sets it up anew.
+//!
+//! Chains are used in the order in which they were made available, and at once; the guest sees them when [`Ring::publish`] says so, those of a
+//! burst together.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering, fence};
+
+use super::memory::Memory;
+use super::message::Place;
+
+/// The longest ring (virtio 1.2, section 2.7).
+pub const MOST_ENTRIES: u32 = 32_768;
+/// Descriptors that one chain may have, in an indirect table too: as many as QEMU takes (`VIRTQUEUE_MAX_SIZE`). Linux sends at most 19.
+pub const MOST_DESCRIPTORS: usize = 1024;
+
+const DESCRIPTOR_BYTES: usize = 16;
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT` and `VIRTQ_USED_F_NO_NOTIFY`.
+const NO_NOTICE: u16 = 1;
+
+/// Why a ring cannot be used any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Broken {
+    /// More chains are available than it has entries.
+    Ahead = 1,
+    /// A descriptor's number is beyond the ring or its table.
+    Beyond,
+    /// A chain does not end within as many descriptors as there are.
+    Endless,
+    /// An indirect table that is within another, has an odd length, or lies nowhere.
+    Table,
+}
+
+impl Broken {
+    const ALL: [Broken; 4] = [Broken::Ahead, Broken::Beyond, Broken::Endless, Broken::Table];
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Broken::Ahead => "more is available than it has entries",
+            Broken::Beyond => "a descriptor's number is beyond it",
+            Broken::Endless => "a chain of descriptors has no end",
+            Broken::Table => "an indirect table is in another, has an odd length, or lies nowhere",
+        })
+    }
+}
+
+/// What a session knows of a ring that a port has.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The next available entry.
+    next: AtomicU16,
+    broken: AtomicU8,
+}
+
+impl Kept {
+    /// The next available entry: what a ring that is made anew goes on with.
+    pub fn next(&self) -> u16 {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// Sets it, for a ring that is yet to be made, and which is whole again.
+    pub fn begin(&self, next: u16) {
+        self.broken.store(0, Ordering::Relaxed);
+        self.next.store(next, Ordering::Release);
+    }
+
+    /// Why it cannot be used any more, if so.
+    pub fn broken(&self) -> Option<Broken> {
+        let broken = self.broken.load(Ordering::Relaxed);
+        Broken::ALL.into_iter().find(|&one| one as u8 == broken)
+    }
+}
+
+/// What a ring is made of.
+pub struct Setup<'a> {
+    /// The machine's memory.
+    pub memory: &'a Memory,
+    /// Where the ring is in it.
+    pub place: Place,
+    /// How many entries it has.
+    pub entries: u16,
+    /// Whether both say by index when they want a notice (VIRTIO_F_EVENT_IDX).
+    pub event_idx: bool,
+    /// Where it goes on.
+    pub kept: Arc<Kept>,
+    /// Where the guest is told.
+    pub call: Arc<OwnedFd>,
+}
+
+/// One of the pieces of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// The guest's address.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u32,
+}
+
+/// A chain that was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chain {
+    /// The number of its first descriptor.
+    head: u16,
+    /// Whether all its pieces are of the kind that was wanted.
+    pub is_sound: bool,
+    /// Their bytes together.
+    pub bytes: u64,
+    /// Descriptors that were read for it.
+    pub descriptors: usize,
+}
+
+/// A ring that runs.
+#[derive(Debug)]
+pub struct Ring {
+    memory: Memory,
+    entries: u16,
+    descriptors: NonNull<u8>,
+    available: NonNull<u8>,
+    used: NonNull<u8>,
+    event_idx: bool,
+    kept: Arc<Kept>,
+    call: Arc<OwnedFd>,
+    /// The next available entry to take.
+    next: u16,
+    /// The next used entry to write, and that up to which the guest knows.
+    use_next: u16,
+    published: u16,
+    /// Whether the guest was told that no notice is wanted (without event index).
+    is_quiet: bool,
+}
+
+// SAFETY: its pointers are into memory that it holds, which is used from any thread (`Memory`).
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// A ring, where its parts lie in the machine's memory.
+    pub fn new(setup: Setup<'_>) -> Option<Ring> {
+        let Setup { memory, place, entries, event_idx, kept, call } = setup;
+        let n = u64::from(entries);
+        if !entries.is_power_of_two() {
+            return None;
+        }
+        let descriptors = memory.at_user(place.descriptors, DESCRIPTOR_BYTES as u64 * n, 8)?;
+        let available = memory.at_user(place.available, 6 + 2 * n, 2)?;
+        let used = memory.at_user(place.used, 6 + 8 * n, 4)?;
+        let mut ring = Ring {
+            memory: memory.clone(),
+            entries,
+            descriptors,
+            available,
+            used,
+            event_idx,
+            call,
+            next: kept.next(),
+            kept,
+            use_next: 0,
+            published: 0,
+            is_quiet: false,
+        };
+        // What was used is what the guest has seen as used, also where the process before this one was killed.
+        ring.use_next = ring.load(ring.used, 2, Ordering::Acquire);
+        ring.published = ring.use_next;
+        ring.is_quiet = ring.load(ring.used, 0, Ordering::Relaxed) & NO_NOTICE != 0;
+        Some(ring)
+    }
+
+    /// A word of a part of the ring, of which `at` is within it.
+    fn word(&self, part: NonNull<u8>, at: usize) -> &AtomicU16 {
+        // SAFETY: the part was checked to hold `entries` entries and two words; it is aligned, and mapped for as long as `self` is.
+        unsafe { AtomicU16::from_ptr(part.as_ptr().add(at).cast()) }
+    }
+
+    /// What the guest's little-endian word is now.
+    fn load(&self, part: NonNull<u8>, at: usize, order: Ordering) -> u16 {
+        u16::from_le(self.word(part, at).load(order))
+    }
+
+    fn store(&self, part: NonNull<u8>, at: usize, value: u16, order: Ordering) {
+        self.word(part, at).store(value.to_le(), order);
+    }
+
+    fn slot(&self, index: u16) -> usize {
+        usize::from(index & (self.entries - 1))
+    }
+
+    /// The machine's memory.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Entries that are available and were not taken.
+    fn waiting(&mut self) -> u16 {
+        let index = self.load(self.available, 2, Ordering::Acquire);
+        let waiting = index.wrapping_sub(self.next);
+        if waiting > self.entries {
+            self.break_off(Broken::Ahead);
+            return 0;
+        }
+        waiting
+    }
+
+    /// Whether it runs.
+    pub fn is_whole(&self) -> bool {
+        self.kept.broken.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the guest has never made anything available.
+    pub fn is_untouched(&self) -> bool {
+        self.load(self.available, 2, Ordering::Relaxed) == 0 && self.next == 0
+    }
+
+    fn break_off(&mut self, broken: Broken) {
+        self.kept.broken.store(broken as u8, Ordering::Relaxed);
+    }
+
+    /// Takes the next chain; its pieces are appended to `pieces`. With `writable`, they are for us to write to, else to read. `None`: there is none,
+    /// or the ring is broken.
+    pub fn take(&mut self, writable: bool, pieces: &mut Vec<Piece>) -> Option<Chain> {
+        if !self.is_whole() || self.waiting() == 0 {
+            return None;
+        }
+        let head = self.load(self.available, 4 + 2 * self.slot(self.next), Ordering::Relaxed);
+        match self.walk(head, writable, pieces) {
+            Ok(chain) => {
+                self.next = self.next.wrapping_add(1);
+                Some(chain)
+            }
+            Err(broken) => {
+                self.break_off(broken);
+                None
+            }
+        }
+    }
+
+    /// Puts the last `chains` back that were taken and not used.
+    pub fn put_back(&mut self, chains: u16) {
+        self.next = self.next.wrapping_sub(chains);
+    }
+
+    fn walk(&self, head: u16, writable: bool, pieces: &mut Vec<Piece>) -> Result<Chain, Broken> {
+        let mut chain = Chain { head, is_sound: true, bytes: 0, descriptors: 0 };
+        let (mut table, mut length) = (self.descriptors, usize::from(self.entries));
+        let (mut at, mut is_indirect) = (usize::from(head), false);
+        loop {
+            if at >= length {
+                return Err(Broken::Beyond);
+            }
+            if chain.descriptors == length.min(MOST_DESCRIPTORS) + usize::from(is_indirect) {
+                return Err(Broken::Endless);
+            }
+            chain.descriptors += 1;
+            let descriptor = Descriptor::read(table, at);
+            if descriptor.flags & INDIRECT != 0 {
+                if is_indirect || chain.descriptors > 1 || descriptor.flags & NEXT != 0 {
+                    return Err(Broken::Table);
+                }
+                let bytes = descriptor.bytes as usize;
+                if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
+                    return Err(Broken::Table);
+                }
+                table = self.memory.at_guest(descriptor.address, bytes as u64).ok_or(Broken::Table)?;
+                (length, at, is_indirect) = (bytes / DESCRIPTOR_BYTES, 0, true);
+                continue;
+            }
+            chain.is_sound &= (descriptor.flags & WRITE != 0) == writable;
+            chain.bytes += u64::from(descriptor.bytes);
+            if descriptor.bytes > 0 {
+                pieces.push(Piece { address: descriptor.address, bytes: descriptor.bytes });
+            }
+            if descriptor.flags & NEXT == 0 {
+                return Ok(chain);
+            }
+            at = usize::from(descriptor.next);
+        }
+    }
+
+    /// Gives a chain back, of which `written` bytes were written to. The guest knows it from [`Ring::publish`] on.
+    pub fn give_back(&mut self, chain: Chain, written: u32) {
+        let at = 4 + 8 * self.slot(self.use_next);
+        // SAFETY: the part was checked to hold `entries` entries; it is mapped for as long as `self` is. The guest may read it meanwhile, and then
+        // reads what it was not told to.
+        unsafe {
+            let entry = self.used.as_ptr().add(at).cast::<u32>();
+            entry.write_volatile(u32::from(chain.head).to_le());
+            entry.add(1).write_volatile(written.to_le());
+        }
+        self.use_next = self.use_next.wrapping_add(1);
+    }
+
+    /// Lets the guest know what was used since the last call, and calls it where it wants to be. False: nothing was used.
+    pub fn publish(&mut self) -> bool {
+        let (from, to) = (self.published, self.use_next);
+        if from == to {
+            return false;
+        }
+        self.store(self.used, 2, to, Ordering::Release);
+        self.published = to;
+        self.kept.next.store(self.next, Ordering::Release);
+        // What the guest wants is looked at after it can see what was used.
+        fence(Ordering::SeqCst);
+        let wants = if self.event_idx {
+            let event = self.load(self.available, 4 + 2 * usize::from(self.entries), Ordering::Relaxed);
+            // `vring_need_event` (virtio 1.2, section 2.7.7.1): whether the index went past the event.
+            to.wrapping_sub(event).wrapping_sub(1) < to.wrapping_sub(from)
+        } else {
+            self.load(self.available, 0, Ordering::Relaxed) & NO_NOTICE == 0
+        };
+        if wants {
+            // Full, it has been written to before; and a front end that took it away gets none.
+            let _ = rustix::io::write(&*self.call, &1u64.to_ne_bytes());
+        }
+        true
+    }
+
+    /// Asks for no notice of what is made available.
+    pub fn be_quiet(&mut self) {
+        // With an event index, one comes when the index passes the event, and not again.
+        if !self.event_idx && !self.is_quiet {
+            self.store(self.used, 0, NO_NOTICE, Ordering::Relaxed);
+            self.is_quiet = true;
+        }
+    }
+
+    /// Asks for a notice of what is made available from now on. True: some is already, and there may be no notice of it.
+    pub fn listen(&mut self) -> bool {
+        if self.event_idx {
+            self.store(self.used, 4 + 8 * usize::from(self.entries), self.next, Ordering::Relaxed);
+        } else if self.is_quiet {
+            self.store(self.used, 0, 0, Ordering::Relaxed);
+            self.is_quiet = false;
+        }
+        // The guest looks at this after it has made something available; we look at that after this.
+        fence(Ordering::SeqCst);
+        self.is_whole() && self.waiting() > 0
+    }
+}
+
+/// A descriptor, as it was when it was read.
+struct Descriptor {
+    address: u64,
+    bytes: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Descriptor {
+    /// Reads descriptor number `at` of a table that has one more at least.
+    fn read(table: NonNull<u8>, at: usize) -> Descriptor {
+        // SAFETY: the table is mapped that far. It may change meanwhile: then it is some mixture, which is judged like any other. An indirect table
+        // may lie at any address.
+        let bytes =
+            unsafe { table.as_ptr().add(at * DESCRIPTOR_BYTES).cast::<[u8; DESCRIPTOR_BYTES]>().read_volatile() };
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 2)) << 16;
+        Descriptor { address: word(0) | word(4) << 32, bytes: word(8) as u32, flags: half(12), next: half(14) }
+    }
+}
