@@ -493,8 +493,9 @@ proptest! {
 }
 
 /// Whether what a guest sends goes as ECN-capable. It does not where the peer's first feedback said
-/// that the SYN-ACK came as not capable (RFC 9768, section 3.2.2). A counter of five marks reads the
-/// same: here the acknowledgement that ends the handshake may be lost, and marks come before the next.
+/// that the SYN-ACK came as not capable (RFC 9768, section 3.2.2). A counter of five marks reads
+/// the same: here the acknowledgement that ends the handshake may be lost, and marks come before
+/// the next.
 fn is_capable(connection: &Connection) -> bool {
     connection.is_translated() && !connection.is(bit::BLEACHED)
 }
