@@ -1,14 +1,14 @@
-//! Virtual congestion control with the kernel's TCP on both sides. Everything is judged by counters:
-//! what the link dropped and marked, what the kernels saw, what the switch did.
+//! Virtual congestion control with the kernel's TCP on both sides. Everything is judged by
+//! counters: what the link dropped and marked, what the kernels saw, what the switch did.
 
 use crate::testbed::{Bed, Daemon, PATIENCE, turn};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 
-/// Two hosts, and between them a network whose slow link marks what can be marked above a threshold,
-/// and drops the rest there, as routers do. (It is not the hosts' own link: a switch does not send
-/// faster than that, so the queue would be its lanes'.)
+/// Two hosts, and between them a network whose slow link marks what can be marked above a
+/// threshold, and drops the rest there, as routers do. (It is not the hosts' own link: a switch
+/// does not send faster than that, so the queue would be its lanes'.)
 const HOSTS: &str = r#"
 [daemon]
 name = "NAME"
