@@ -24,6 +24,7 @@ mod terminal;
 mod testbed;
 mod traffic;
 mod tunnels;
+mod vcc;
 mod vde;
 mod vhost;
 mod watching;
