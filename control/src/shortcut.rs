@@ -13,6 +13,7 @@ use crate::plan::{PortKind, SwitchPlan};
 use datapath::fdb::{Network, network_of};
 use datapath::program::{Endpoint, TenantId};
 use datapath::units::{Both, Direction};
+use datapath::vcc::Mode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -37,6 +38,8 @@ pub enum Hindrance {
     Undeclared,
     /// Its network has services, whose frames the switch translates.
     Service,
+    /// Its tenant has virtual congestion control, which the switch does.
+    Vcc,
     /// It has a limit.
     Limit,
     /// Its tenant has one.
@@ -55,6 +58,7 @@ impl fmt::Display for Hindrance {
             Hindrance::Addresses => "it has more than 16 addresses",
             Hindrance::Undeclared => "it may use any IP address but those of others: declare `ip`",
             Hindrance::Service => "its network has services",
+            Hindrance::Vcc => "its tenant has `vcc`",
             Hindrance::Limit => "it has a limit",
             Hindrance::TenantLimit => "its tenant has a limit",
             Hindrance::Alone => "no neighbour has one",
@@ -156,6 +160,7 @@ fn alike(plan: &SwitchPlan, endpoint: &Endpoint, is_exclusive: bool) -> Result<(
         (endpoint.trunk, Hindrance::Trunk),
         (identity.macs.is_empty(), Hindrance::Learned),
         (most > MOST_ADDRESSES, Hindrance::Addresses),
+        (plan.program.tenants.get(endpoint.tenant.0).is_some_and(|t| t.vcc.mode != Mode::Off), Hindrance::Vcc),
     ];
     hindrances.into_iter().find(|(holds, _)| *holds).map_or(Ok(()), |(_, hindrance)| Err(hindrance))
 }
