@@ -6,7 +6,7 @@
 //! and nothing is lost by judging it in the kernel. So an endpoint may send that way where it and
 //! its tenant have no egress limit, and receive where they have no ingress limit. In both cases it
 //! is on an interface that exists and is not shared out with the host by the switch, its addresses
-//! are declared, and it is no trunk. The uplink has no part in it, so neither have guarantees,
+//! are declared, it is no trunk, and its tenant has no virtual congestion control. The uplink has no part in it, so neither have guarantees,
 //! weights, headroom, and the ingress mode.
 
 use crate::plan::{PortKind, SwitchPlan};
@@ -250,6 +250,7 @@ mod tests {
         assert_eq!(of("", "", &[A, &elsewhere]), [both(Hindrance::Alone); 2], "redirecting stays in a namespace");
         assert_eq!(of("", "", &[A, ""])[1], both(Hindrance::Learned));
         assert_eq!(of("", "", &[A, "trunk = true"])[1], both(Hindrance::Trunk));
+        assert_eq!(of("", "vcc = \"count\"", &[A, B]), [both(Hindrance::Vcc); 2]);
         let many: Vec<String> = (0..17).map(|i| format!("\"10.0.0.{i}\"")).collect();
         let many = format!("{B}\nip = [{}]", many.join(", "));
         assert_eq!(of("", "", &[A, &many])[1], both(Hindrance::Addresses));
