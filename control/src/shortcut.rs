@@ -6,8 +6,8 @@
 //! and nothing is lost by judging it in the kernel. So an endpoint may send that way where it and
 //! its tenant have no egress limit, and receive where they have no ingress limit. In both cases it
 //! is on an interface that exists and is not shared out with the host by the switch, its addresses
-//! are declared, it is no trunk, and its tenant has no virtual congestion control. The uplink has no part in it, so neither have guarantees,
-//! weights, headroom, and the ingress mode.
+//! are declared, it is no trunk, and its tenant has no virtual congestion control. The uplink has
+//! no part in it, so neither have guarantees, weights, headroom, and the ingress mode.
 
 use crate::plan::{PortKind, SwitchPlan};
 use datapath::fdb::{Network, network_of};
