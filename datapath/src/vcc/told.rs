@@ -255,7 +255,7 @@ impl Told {
         let bytes = |field: u16| u64::from(field) << self.scale.min(14);
         write!(f, "; window {} lowered to {}", bytes(self.segment.window), bytes(window))?;
         if self.mode == Mode::Dctcp && self.wire == Wire::Accurate {
-            return write!(f, ": {} % marked", u64::from(self.alpha) * 100 >> 16);
+            return write!(f, ": {} % marked", (u64::from(self.alpha) * 100) >> 16);
         }
         write!(f, ", since the network marked")
     }
