@@ -140,8 +140,8 @@ impl Netns {
         Ok(Netns(self.0, Held(Some(Arc::new(file)))))
     }
 
-    /// The namespace that another process calls `path`, and of which it has sent a descriptor. It is
-    /// held, as by [`Netns::held`].
+    /// The namespace that another process calls `path`, and of which it has sent a descriptor. It
+    /// is held, as by [`Netns::held`].
     ///
     /// # Errors
     /// The descriptor is of something else.

@@ -1,5 +1,5 @@
-//! Containers: network namespaces that a process is in and that have no name. The daemon may not look
-//! at processes, so whoever changes it passes the namespace on.
+//! Containers: network namespaces that a process is in and that have no name. The daemon may not
+//! look at processes, so whoever changes it passes the namespace on.
 
 use crate::privileges::assert_confined;
 use crate::testbed::{Bed, Container, Daemon, soon, turn};
