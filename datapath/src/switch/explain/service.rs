@@ -6,7 +6,6 @@ use crate::journey::{self, Step};
 use crate::program::EndpointId;
 use crate::service::{Decision, Known, ServiceId};
 use crate::switch::Switch;
-use crate::table::Id;
 use crate::units::Instant;
 use crate::verdict::Reason;
 
@@ -42,7 +41,7 @@ impl Switch {
         if !self.services.are_in(network) || self.is_served_elsewhere(network, from, &seen.layout) {
             return Ok(Served::default());
         }
-        let decision = self.services.decide(network, from, seen.bytes, &seen.layout);
+        let decision = self.services.decide(now, network, from, seen.bytes, &seen.layout);
         let concerned = self.services.concerned(&decision).map_or(ServiceId(u32::MAX), |(service, _)| service);
         let (layout, offload) = (&seen.layout, &seen.offload);
         let reached = |known: &Known| self.services.reached(&known.key, known.backend);
@@ -66,7 +65,7 @@ impl Switch {
                 self.services.to_client(&known, served.may_return, bytes, layout, offload);
             }
             Decision::Choose(key) => {
-                let Some(backend) = self.services.would_choose(now, &key, from.is_none()) else {
+                let Some(backend) = self.services.would_choose(now, &key, from) else {
                     say(journey::Served::Down);
                     return match self.services.when_down(&key) {
                         Some((_, crate::service::WhenDown::Reset)) => Ok(Served { is_answered: true, ..served }),
@@ -74,12 +73,48 @@ impl Switch {
                     };
                 };
                 // It has no entry yet.
-                let known = Known { id: Id(u32::MAX), key, backend };
+                let known = Known::new(key, backend);
                 if let Some((ip, port)) = reached(&known) {
                     say(journey::Served::New(ip, port));
                 }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Seek(key) => {
+                let Some(backend) = self.services.would_seek(&key) else {
+                    return refuse(steps, Reason::ServiceUnknown).map(|()| served);
+                };
+                let known = Known::new(key, backend);
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Sought(ip, port));
+                }
+                served.may_return = self.services.is_hairpin(&known);
+                self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Hear(known, _) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Heard(ip, port));
+                }
+                served.may_return = self.services.is_hairpin(&known);
+                self.services.to_client(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Direct(known) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Direct(ip, port));
+                }
+                return Ok(Served::default());
+            }
+            Decision::Deny(known) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Denied(ip, port));
+                }
+                return refuse(steps, Reason::ServiceRetry).map(|()| served);
+            }
+            Decision::Disown(known) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Direct(ip, port));
+                }
+                return refuse(steps, Reason::ServiceUnknown).map(|()| served);
             }
             Decision::Fragment(id) => {
                 self.services.fragment(id, bytes, layout, offload);
