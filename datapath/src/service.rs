@@ -485,6 +485,12 @@ impl Services {
         }
     }
 
+    /// Whether an answer to somebody outside may be given for a service now.
+    #[must_use]
+    pub fn would_answer(&self, now: Instant, service: ServiceId) -> bool {
+        self.all.get(service.0).is_some_and(|running| running.budget.has_one(now))
+    }
+
     /// May an answer be given for a service now?
     pub fn may_answer(&mut self, now: Instant, service: ServiceId) -> bool {
         self.all.get_mut(service.0).is_some_and(|running| running.budget.take(now))

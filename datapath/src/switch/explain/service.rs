@@ -4,10 +4,12 @@ use super::{Traveller, refuse};
 use crate::fdb::Network;
 use crate::journey::{self, Step};
 use crate::program::EndpointId;
+use crate::service::answer::Answer;
 use crate::service::{Decision, Known, ServiceId};
 use crate::switch::Switch;
 use crate::units::Instant;
 use crate::verdict::Reason;
+use crate::wire::L4;
 
 /// What became of the frame there.
 #[derive(Clone, Copy, Default)]
@@ -68,7 +70,14 @@ impl Switch {
                 let Some(backend) = self.services.would_choose(now, &key, from) else {
                     say(journey::Served::Down);
                     return match self.services.when_down(&key) {
-                        Some((_, crate::service::WhenDown::Reset)) => Ok(Served { is_answered: true, ..served }),
+                        Some((service, crate::service::WhenDown::Reset)) => {
+                            let is_tcp = seen.layout.l4 == L4::Tcp;
+                            let answer = if is_tcp { Answer::Reset(service) } else { Answer::PortUnreachable(service) };
+                            match self.explain_answer(now, from, answer, seen) {
+                                Ok(()) => Ok(Served { is_answered: true, ..served }),
+                                Err(reason) => refuse(steps, reason).map(|()| served),
+                            }
+                        }
                         _ => refuse(steps, Reason::ServiceDown).map(|()| served),
                     };
                 };
@@ -127,11 +136,28 @@ impl Switch {
                 self.services.error(&known, to_backend, bytes, layout, offload);
             }
             Decision::Answer(answer) => {
+                if let Err(reason) = self.explain_answer(now, from, answer, seen) {
+                    return refuse(steps, reason).map(|()| served);
+                }
                 say(journey::Served::Answer(answer.name()));
                 served.is_answered = true;
             }
             Decision::Drop(reason) => return refuse(steps, reason).map(|()| served),
         }
         Ok(served)
+    }
+
+    /// Whether an answer would be given.
+    fn explain_answer(
+        &self,
+        now: Instant,
+        from: Option<EndpointId>,
+        answer: Answer,
+        seen: &Traveller<'_>,
+    ) -> Result<(), Reason> {
+        if from.is_none() && !self.services.would_answer(now, answer.service()) {
+            return Err(Reason::ServiceBudget);
+        }
+        if answer.is_asked(seen.bytes, &seen.layout) { Ok(()) } else { Err(Reason::Unreachable) }
     }
 }
