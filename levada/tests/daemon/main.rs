@@ -25,6 +25,7 @@ mod terminal;
 mod testbed;
 mod traffic;
 mod tunnels;
+mod vcc;
 mod vde;
 mod vhost;
 mod watching;

@@ -36,12 +36,11 @@ use rustix::io::Errno;
 
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
-use crate::survey::Survey;
+use crate::survey::{Inherited, Survey, place};
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Line, Port, PortError, Refused};
 use tunnel::Tunnels;
 
-pub(crate) use bpf::link_id;
 pub use bpf::{Hooks, hooks};
 pub use host::{Host, HostOptions, probe};
 pub use shortcut::{Shortcuts, Way, takes};
@@ -188,7 +187,7 @@ impl Packet {
     pub fn open_among(options: &PacketOptions, survey: &Survey) -> Result<Packet, OpenError> {
         let place = Place { name: options.name.clone(), netns: options.netns.clone() };
         let pinned = pin(&place)?;
-        let inherit = |link: &Link| survey.packet_socket(link.index, options.netns.as_ref());
+        let inherit = |link: &Link| inherited_socket(survey, link.index, options.netns.as_ref());
         let inherited = within(&place, || find(&place))?.ok().and_then(|link| Some((inherit(&link)?, link)));
         let is_adopted = inherited.is_some();
         let (socket, link, notes) = match inherited {
@@ -301,6 +300,14 @@ pub fn address(name: &str, netns: Option<&Netns>) -> Result<Mac, OpenError> {
     let place = Place { name: name.to_owned(), netns: netns.cloned() };
     let link = within(&place, || find(&place))??;
     link.mac.map(Mac).ok_or(OpenError::NotEthernet(place))
+}
+
+/// A packet socket of an earlier process on the interface with this index, in this namespace
+/// (`None`: ours).
+fn inherited_socket(survey: &Survey, index: i32, netns: Option<&Netns>) -> Option<OwnedFd> {
+    let wanted = place(netns)?;
+    let is_it = |one: &Inherited| (socket::socket_on(one.as_fd())? == (index, wanted)).then_some(());
+    survey.take(is_it).map(|(fd, ())| fd)
 }
 
 /// Memory for what waits to be read, in bytes.

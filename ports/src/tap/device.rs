@@ -29,7 +29,7 @@ use super::tag::{Tag, WITHOUT_IPV6};
 use super::whereabouts::visit;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Change, Link, Netlink, Which};
-use crate::survey::Survey;
+use crate::survey::{Inherited, Survey, place};
 use crate::vnet::HEADER_BYTES;
 
 /// The name under which a device is made that is then moved; the kernel puts a number in.
@@ -187,10 +187,28 @@ struct Attached {
     pinned: Option<(Netns, Identity)>,
 }
 
+/// What an earlier process had of a TAP device, wherever the device is by now. Of those of which
+/// nothing was said, that of the device which has the name and is where it should be.
+fn inherited(survey: &Survey, options: &TapOptions) -> Option<OwnedFd> {
+    let known_as = options.known_as();
+    let is_known =
+        |one: &Inherited| (one.known_as.as_ref() == Some(&known_as) && is_attached(one.as_fd())).then_some(());
+    let known = survey.take(is_known);
+    let at_its_place = || {
+        let wanted = place(options.netns.as_ref())?;
+        let is_there = |one: &Inherited| {
+            let (is, at) = attached_to(one.as_fd()).filter(|_| one.known_as.is_none())?;
+            (is == options.name && at == wanted).then_some(())
+        };
+        survey.take(is_there)
+    };
+    known.or_else(at_its_place).map(|(fd, ())| fd)
+}
+
 /// See [`super::Tap::open`].
 pub(super) fn open(options: &TapOptions, survey: &Survey) -> Result<Device, OpenError> {
     check_names(options)?;
-    if let Some(inherited) = survey.tap(options) {
+    if let Some(inherited) = inherited(survey, options) {
         return adopt(options, inherited);
     }
     let mut notes = Vec::new();
@@ -299,13 +317,13 @@ fn find(
 
 /// The device that a descriptor is attached to, and the namespace that is in; `None` where it is no
 /// TAP device's, or the device is gone.
-pub(crate) fn attached_to(fd: BorrowedFd<'_>) -> Option<(String, Identity)> {
+fn attached_to(fd: BorrowedFd<'_>) -> Option<(String, Identity)> {
     let name = ioctl::name(fd).ok()?;
     Some((name, Identity::of(&ioctl::netns(fd).ok()?).ok()?))
 }
 
 /// Whether a descriptor is attached to a TAP device that is there.
-pub(crate) fn is_attached(fd: BorrowedFd<'_>) -> bool {
+fn is_attached(fd: BorrowedFd<'_>) -> bool {
     ioctl::name(fd).is_ok()
 }
 

@@ -34,8 +34,8 @@ use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
+pub(crate) use device::settle;
 pub use device::{OpenError, Removed, TapOptions, reconfigure, remove_tagged};
-pub(crate) use device::{attached_to, is_attached, settle};
 pub use tag::Tag;
 use whereabouts::Spot;
 pub use whereabouts::Whereabouts;
