@@ -293,7 +293,8 @@ impl Connections {
     /// seen last.
     pub fn of(&self, owner: u32) -> impl Iterator<Item = (Id, &Key, &Entry)> {
         let classes = Class::BY_WORTH.into_iter().rev();
-        let lists = classes.flat_map(move |class| (0..BUCKETS).map(move |bucket| list(Opener { owner, bucket }, class)));
+        let lists =
+            classes.flat_map(move |class| (0..BUCKETS).map(move |bucket| list(Opener { owner, bucket }, class)));
         lists.flat_map(|list| self.table.newest_first(list))
     }
 

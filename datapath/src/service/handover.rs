@@ -130,8 +130,7 @@ impl Services {
             .all
             .iter()
             .map(|(id, running)| {
-                let (stats, addresses, backends) =
-                    (running.stats, running.service.addresses.clone(), running.names());
+                let (stats, addresses, backends) = (running.stats, running.service.addresses.clone(), running.names());
                 (ServiceId(id), ServiceState { stats, addresses, backends, ..ServiceState::default() })
             })
             .collect();
@@ -183,7 +182,8 @@ impl Services {
             .addresses
             .iter()
             .map(|address| {
-                let is_it = |front: &Option<super::Front>| front.is_some_and(|f| (f.service, f.address) == (id, *address));
+                let is_it =
+                    |front: &Option<super::Front>| front.is_some_and(|f| (f.service, f.address) == (id, *address));
                 self.fronts.iter().position(is_it).map(|at| at as u16)
             })
             .collect();

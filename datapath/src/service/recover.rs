@@ -127,9 +127,8 @@ impl Services {
     /// [`Reason::ServiceFull`] where there is no room for its entry.
     pub fn seek(&mut self, now: Instant, key: Key, from: Option<EndpointId>) -> Result<Known, Reason> {
         let backend = self.would_seek(&key).ok_or(Reason::ServiceUnknown)?;
-        let entry = self.trial(&key, backend, |generation, is_hairpin| {
-            Entry::sought(backend, generation, is_hairpin, 0)
-        });
+        let entry =
+            self.trial(&key, backend, |generation, is_hairpin| Entry::sought(backend, generation, is_hairpin, 0));
         let opener = self.opener(&key, from);
         let known = entry.zip(opener).and_then(|(entry, opener)| self.replace(now, opener, key, entry).ok());
         if let Some(running) = self.running_mut(&key) {
@@ -166,9 +165,8 @@ impl Services {
         let Some(before) = self.connections.get(known.id).copied() else { return };
         let asked = before.asked() + 1;
         let Some(backend) = self.order(&known.key).and_then(|order| order.get(asked)) else { return };
-        let entry = self.trial(&known.key, backend, |generation, is_hairpin| {
-            Entry::sought(backend, generation, is_hairpin, asked)
-        });
+        let entry = self
+            .trial(&known.key, backend, |generation, is_hairpin| Entry::sought(backend, generation, is_hairpin, asked));
         let owner = self.running(known.key.front).map(|(running, _)| running.service.tenant.0);
         if let Some((entry, owner)) = entry.zip(owner) {
             self.connections.update(now, owner, known.id, |old| *old = entry);

@@ -1,11 +1,11 @@
 //! Services as they are shown: what is counted, and which connections there are.
 
+use super::entry::Key;
 use super::entry::State;
 use super::{Address, Backend, BackendStats, Decision, ServiceId, ServiceStats, Services, address};
 use crate::units::Instant;
 use crate::wire::Mac;
 use std::net::IpAddr;
-use super::entry::Key;
 
 /// A connection as it is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -157,7 +157,6 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
     List { edits, new, plugs, machines }
 }
 
-
 /// A number that nobody outside can guess: the standard library keys its hash tables with such.
 pub fn random() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};

@@ -29,7 +29,8 @@ fn serve(bed: &Bed) {
                 let Ok(mut connection) = connection else { return };
                 std::thread::spawn(move || {
                     let mut byte = [0; 1];
-                    while connection.read_exact(&mut byte).is_ok() && connection.write_all(&[letter, byte[0]]).is_ok() {}
+                    while connection.read_exact(&mut byte).is_ok() && connection.write_all(&[letter, byte[0]]).is_ok() {
+                    }
                 });
             }
         });

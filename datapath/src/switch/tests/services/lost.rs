@@ -130,7 +130,8 @@ fn connections_are_handed_over_with_what_is_known_of_them() {
     before.one(1, &request(1));
     let state = before.switch.export(before.now);
     let shown = |rig: &Rig| {
-        let mut all: Vec<_> = rig.switch.service_connections(rig.now, FIRST).map(|shown| format!("{shown:?}")).collect();
+        let mut all: Vec<_> =
+            rig.switch.service_connections(rig.now, FIRST).map(|shown| format!("{shown:?}")).collect();
         all.sort_unstable();
         all
     };
