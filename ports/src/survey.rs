@@ -24,6 +24,7 @@ use crate::rtnl::Link;
 pub struct Survey {
     inherited: RefCell<Vec<Inherited>>,
     elsewhere: Vec<Netns>,
+    passed: Vec<Netns>,
     known: OnceCell<Vec<(Option<Netns>, Link)>>,
 }
 
@@ -59,7 +60,24 @@ impl Survey {
     /// devices may be, too.
     #[must_use]
     pub fn of(inherited: Vec<Inherited>, elsewhere: Vec<Netns>) -> Survey {
-        Survey { inherited: RefCell::new(inherited), elsewhere, known: OnceCell::new() }
+        Survey { inherited: RefCell::new(inherited), elsewhere, ..Survey::default() }
+    }
+
+    /// A survey that knows namespaces which another process has passed ([`Netns::passed`]).
+    #[must_use]
+    pub fn with_passed(passed: Vec<Netns>) -> Survey {
+        Survey { elsewhere: passed.clone(), passed, ..Survey::default() }
+    }
+
+    /// The namespace as it was passed, if it was.
+    #[must_use]
+    pub fn passed(&self, netns: &Netns) -> Option<Netns> {
+        self.passed.iter().find(|passed| *passed == netns).cloned()
+    }
+
+    /// A namespace as it is to be entered: by the descriptor that was passed, if one was.
+    pub(crate) fn entrance(&self, netns: Option<&Netns>) -> Option<Netns> {
+        netns.map(|netns| self.passed(netns).unwrap_or_else(|| netns.clone()))
     }
 
     /// Takes note of all that will be asked for. What a descriptor was known as and nobody asks

@@ -3,6 +3,7 @@
 
 mod agents;
 mod clocks;
+mod containers;
 mod costs;
 mod delays;
 mod fabric;

@@ -113,7 +113,13 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Namespace(place, error) => {
-                write!(f, "{place}: {error}; make the namespace first (ip netns add), or correct `netns`")
+                let is_hidden = error.kind() == io::ErrorKind::PermissionDenied;
+                let remedy = if is_hidden && place.netns.as_ref().is_some_and(Netns::is_of_process) {
+                    "a daemon that was started without a namespace below /proc may not look at processes; levada add, set and apply, as root, pass the namespace on"
+                } else {
+                    "make the namespace first (ip netns add), or correct `netns`"
+                };
+                write!(f, "{place}: {error}; {remedy}")
             }
             OpenError::Missing(place) => {
                 write!(f, "{place}: there is none of this name; `ip link` lists those there are")
@@ -185,14 +191,15 @@ impl Packet {
     /// # Errors
     /// As [`Packet::open`].
     pub fn open_among(options: &PacketOptions, survey: &Survey) -> Result<Packet, OpenError> {
-        let place = Place { name: options.name.clone(), netns: options.netns.clone() };
-        let pinned = pin(&place)?;
-        let inherit = |link: &Link| inherited_socket(survey, link.index, options.netns.as_ref());
-        let inherited = within(&place, || find(&place))?.ok().and_then(|link| Some((inherit(&link)?, link)));
+        let place = Place { name: options.name.clone(), netns: options.netns.as_ref().map(Netns::released) };
+        let entrance = Place { netns: survey.entrance(options.netns.as_ref()), ..place.clone() };
+        let pinned = pin(&entrance)?;
+        let inherit = |link: &Link| inherited_socket(survey, link.index, entrance.netns.as_ref());
+        let inherited = within(&entrance, || find(&place))?.ok().and_then(|link| Some((inherit(&link)?, link)));
         let is_adopted = inherited.is_some();
         let (socket, link, notes) = match inherited {
             Some((socket, link)) => (socket, link, Vec::new()),
-            None => within(&place, || open_here(&place, room(options), options.is_exclusive))??,
+            None => within(&entrance, || open_here(&place, room(options), options.is_exclusive))??,
         };
         let bits_per_second = socket::bits_per_second(socket.as_fd(), &link.name);
         let offload = offload(socket.as_fd(), &link);
@@ -364,7 +371,9 @@ fn within<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, 
 /// is busy. It may have another name by now.
 fn inspect(place: &Place, pinned: Option<Identity>, index: i32) -> Result<Option<Link>, PortError> {
     let gone = |how: String| Err(PortError::Gone(format!("{place}: {how}")));
-    if place.netns.as_ref().is_some_and(|netns| netns.identity().ok() != pinned) {
+    if let (Some(netns), Some(pinned)) = (&place.netns, pinned)
+        && netns.is_another(pinned)
+    {
         return gone("its namespace was deleted".to_owned());
     }
     let look = || Netlink::open()?.link(Which::Index(index));

@@ -76,7 +76,7 @@ impl TapOptions {
 
     /// Whether the options say that it should be in another namespace than `is`.
     fn is_away(&self, is: Identity) -> bool {
-        self.netns.as_ref().is_some_and(|netns| netns.identity().ok() != Some(is))
+        self.netns.as_ref().is_some_and(|netns| netns.is_another(is))
     }
 }
 
@@ -125,9 +125,10 @@ impl fmt::Display for OpenError {
             OpenError::Name(why) => write!(f, "{why}"),
             OpenError::Namespace { device, netns, error } => {
                 let remedy = match error.kind() {
+                    io::ErrorKind::NotFound if netns.is_of_process() => "the process has ended; correct `netns`",
                     io::ErrorKind::NotFound => "make it first (ip netns add), or correct `netns`",
                     io::ErrorKind::PermissionDenied => {
-                        "run as root; a daemon that was started without any namespace below /proc has given up the right to enter one"
+                        "a daemon that was started without a namespace below /proc may not look at processes; levada add, set and apply, as root, pass the namespace on"
                     }
                     _ => "`netns` must name a network namespace",
                 };
@@ -334,8 +335,7 @@ fn adopt(options: &TapOptions, fd: OwnedFd) -> Result<Device, OpenError> {
     let udp_segmentation =
         ioctl::set_offload(fd.as_fd()).map_err(|error| kernel(options, "asking for offloaded frames", error.into()))?;
     // Who made the descriptor, and where, is not known: it may keep the namespace alive.
-    let pinned = options.netns.clone().and_then(|netns| Some((netns.identity().ok()?, netns)));
-    let pinned = pinned.map(|(identity, netns)| (netns, identity));
+    let pinned = options.netns.as_ref().and_then(|netns| Some((netns.released(), netns.identity().ok()?)));
     Ok(Device { fd, name: options.name.clone(), udp_segmentation, pinned, adopted: true, notes: Vec::new() })
 }
 
@@ -400,7 +400,7 @@ fn take_up(
     })?;
     // One that is named by a process may go on when that has ended.
     let watched = place.as_ref().filter(|netns| netns.name().is_some() || options.netns.as_ref() == Some(*netns));
-    let pinned = watched.and_then(|netns| Some((netns.clone(), netns.identity().ok()?)));
+    let pinned = watched.and_then(|netns| Some((netns.released(), netns.identity().ok()?)));
     match &options.netns {
         Some(target) if place.as_ref() != Some(target) => {
             move_to(options, place.as_ref(), link.index, target)?;
