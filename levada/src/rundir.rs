@@ -146,24 +146,23 @@ impl RunDir {
         Ledger { place: if self.is_ours { place } else { place.with_extension(std::process::id().to_string()) } }
     }
 
-    /// The key of services: that of the daemon before, or a new one.
+    /// The key of services: that of the daemon before, or `fresh`.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn service_key(&self) -> io::Result<u64> {
+    pub fn service_key(&self, fresh: u64) -> io::Result<u64> {
         let place = self.path.join(SERVICE_KEY);
         let found = fs::read_to_string(&place).ok().and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
         if let Some(key) = found {
             return Ok(key);
         }
-        let key = crate::site::random();
         // Beside it, so that it is whole or not there.
-        let fresh = place.with_extension("new");
-        let _ = fs::remove_file(&fresh);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
-        file.and_then(|mut file| writeln!(file, "{key:016x}"))?;
-        fs::rename(&fresh, &place)?;
-        Ok(key)
+        let beside = place.with_extension("new");
+        let _ = fs::remove_file(&beside);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
+        file.and_then(|mut file| writeln!(file, "{fresh:016x}"))?;
+        fs::rename(&beside, &place)?;
+        Ok(fresh)
     }
 
     /// Removes what a daemon that was killed left in VDE directories, before another one starts.

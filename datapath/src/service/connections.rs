@@ -221,8 +221,8 @@ impl Connections {
         Some((before, after))
     }
 
-    /// Adds a connection; what had to go for it, or for its age, is handed to `gone`. `seen` is when
-    /// it was seen last, which is `now` but of one that was handed over.
+    /// Adds a connection; what had to go for it, or for its age, is handed to `gone`. `seen` is
+    /// when it was seen last, which is `now` but of one that was handed over.
     ///
     /// # Errors
     /// All entries that it could replace are worth more.
