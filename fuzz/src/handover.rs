@@ -7,6 +7,8 @@
 mod message;
 #[path = "../../levada/src/plugs/papers.rs"]
 mod papers;
+#[path = "../../levada/src/front_ends/papers.rs"]
+mod sessions;
 #[path = "../../levada/src/state.rs"]
 mod state;
 
@@ -16,6 +18,8 @@ use datapath::switch::Switch;
 use datapath::units::Instant;
 use message::{Message, receive, send};
 use papers::Papers;
+use ports::vhost::{Offer, Session};
+use sessions::SessionPaper;
 use state::State;
 
 /// What goes on after the takeover.
@@ -79,11 +83,22 @@ pub fn run(data: &[u8]) {
         let mut written = Vec::new();
         send(&mut written, &message).expect("memory takes everything");
         assert_eq!(receive(&mut &written[..]).expect("what was written is read"), message);
-        if let Message::State { state, plugs } = &message {
+        if let Message::State { state, plugs, machines } = &message {
+            machines.iter().for_each(goes_on_with);
             assert_eq!(plugs.descriptors(), 2 * plugs.clients.len());
             goes_on(state);
         }
     }
+}
+
+/// A session that is told anything refuses it by name, or is one. Descriptors are missing.
+fn goes_on_with(machine: &SessionPaper) {
+    let offer = Offer { pairs: 2, offload: true, must_be_sealed: true, mtu: 1500 };
+    let mut session = Session::new(offer).expect("a process has some descriptors");
+    let fault = machine.messages.iter().find_map(|(bytes, _)| session.learn(bytes, Vec::new()).err());
+    assert!(fault.is_none_or(|fault| !fault.to_string().is_empty()));
+    assert!(session.retold().is_ok() && session.port().is_ok_and(|port| port.is_none()), "no ring was kicked");
+    assert!(machine.descriptors() > 0);
 }
 
 fn goes_on(state: &State) {

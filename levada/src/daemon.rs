@@ -323,9 +323,16 @@ impl Running {
         // From here on nobody else reads the devices.
         let taken = inheritance.taker.map(|taker| taker.take(plugs.inherited())).transpose();
         let taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
-        if let Some(spoils) = &taken {
-            import(&mut worker, plan, &spoils.state, log);
-        } else {
+        for (machine, device) in machines {
+            front_ends.join(machine, device);
+        }
+        let taken = taken.map(|Spoils { state, papers, clients, machines: (sessions, descriptors) }| {
+            import(&mut worker, plan, &state, log);
+            // The worker has their rings before it reads the first frame for them.
+            front_ends.inherit(&sessions, descriptors);
+            (papers, clients)
+        });
+        if taken.is_none() {
             worker.recover_services();
         }
         let complaint = log.clone();
@@ -371,14 +378,11 @@ impl Running {
         for (plug, device) in joins {
             plugs.join(plug, device);
         }
-        for (machine, device) in machines {
-            front_ends.join(machine, device);
-        }
         let machines = spawn("levada-vhost", Duty::Machines, log, {
             let front_ends = front_ends.clone();
             move || front_ends.run()
         })?;
-        if let Some(Spoils { papers, clients, .. }) = taken {
+        if let Some((papers, clients)) = taken {
             plugs.take_over(&papers, clients);
         }
         let (served, complaint, maker) = (Arc::clone(&desk), log.clone(), changes.clone());
@@ -393,6 +397,7 @@ impl Running {
             desk: Arc::clone(&desk),
             changes: changes.clone(),
             plugs: plugs.clone(),
+            front_ends: front_ends.clone(),
             inbox: inbox.clone(),
             bell: bell.clone(),
             log: log.clone(),

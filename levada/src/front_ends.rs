@@ -11,6 +11,8 @@
 //! [`MESSAGES`] a second at most, and half a message ends its session after [`PATIENCE`]. Whatever
 //! it does wrong ends its session with a line that says what.
 
+mod handover;
+pub mod papers;
 mod socket;
 
 use crate::log::{Level, Log};
@@ -48,6 +50,8 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
 /// How long a guest may run without having put anything into its rings before that is worth a line.
 const UNTOUCHED: Duration = Duration::from_secs(5);
+/// How often it is looked whether a process that was to take over has not.
+const FROZEN: Duration = Duration::from_millis(2);
 /// Events fetched at a time; more wait in the kernel.
 const EVENTS: usize = 64;
 /// What the order to stop is watched as.
@@ -79,6 +83,8 @@ struct Board {
     machines: Vec<Machine>,
     /// Sockets are made in the place of those of the process that is taken over from.
     takes_over: bool,
+    /// Another process is about to take over: nothing changes until it has, or has failed.
+    is_frozen: bool,
     /// Counts what is watched, and machines.
     next: u64,
     /// Lines in the second that began then, of each level.
@@ -137,8 +143,10 @@ impl FrontEnds {
         epoll::add(&epoll, &stir, EventData::new_u64(STIR), EventFlags::IN | EventFlags::ET)?;
         let lines = (Instant::now(), [0; 2]);
         let machines = Vec::new();
+        let (takes_over, is_frozen) = (false, false);
+        let epoll_of = Arc::clone(&epoll);
         let board =
-            Board { log, inbox, bell, news, epoll: Arc::clone(&epoll), machines, takes_over: false, next: STIR, lines };
+            Board { log, inbox, bell, news, epoll: epoll_of, machines, takes_over, is_frozen, next: STIR, lines };
         Ok(FrontEnds { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop), stir: Arc::new(stir) })
     }
 
@@ -209,6 +217,10 @@ impl FrontEnds {
             }
             for watch in watches {
                 self.board().serve(watch);
+            }
+            if self.board().is_frozen {
+                std::thread::sleep(FROZEN);
+                continue;
             }
             let now = Instant::now();
             self.board().connect_due(now);
@@ -301,6 +313,9 @@ impl Board {
     }
 
     fn connect_due(&mut self, now: Instant) {
+        if self.is_frozen {
+            return;
+        }
         for index in 0..self.machines.len() {
             let machine = &mut self.machines[index];
             if !machine.is_to_be_connected() || machine.retry > now {
@@ -330,6 +345,9 @@ impl Board {
 
     /// Does what is to be done about what is watched as `watch`.
     fn serve(&mut self, watch: u64) {
+        if self.is_frozen {
+            return;
+        }
         let listens = |machine: &Machine| machine.listening.as_ref().is_some_and(|(own, _)| *own == watch);
         if let Some(index) = self.machines.iter().position(listens) {
             return self.accept(index);

@@ -10,7 +10,7 @@
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
 //! | old | `offer`, descriptors | of the run directory's lock, of every device (with what a TAP is known by: it may be anywhere by now), of VDE directories and of the agents' socket; the old one works on |
 //! | new | `ready` | everything is made; only its worker does not run yet |
-//! | old | `state`, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; of VDE clients |
+//! | old | `state`, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; of VDE clients, and of virtual machines, whose rings it uses no more |
 //! | new | `taken` | its worker runs; the VDE directories it goes on with |
 //! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
 //!
@@ -23,6 +23,8 @@ mod message;
 use crate::changes::Changes;
 use crate::descriptors;
 use crate::desk::Desk;
+use crate::front_ends::FrontEnds;
+use crate::front_ends::papers::SessionPaper;
 use crate::log::{Level, Log};
 use crate::plugs::Plugs;
 use crate::plugs::papers::Papers;
@@ -96,6 +98,8 @@ pub struct Giver {
     pub changes: Changes,
     /// VDE directories and the clients in them.
     pub plugs: Plugs,
+    /// Virtual machines.
+    pub front_ends: FrontEnds,
     /// The worker's inbox.
     pub inbox: SyncSender<Order>,
     /// The worker's bell.
@@ -186,8 +190,13 @@ impl Giver {
         // The next process has programs of its own; what ours count by then goes along.
         let suspended = self.desk.suspend_shortcuts();
         self.desk.fall_silent();
-        let (papers, clients) = self.plugs.freeze();
-        let given = self.stop_reading().and_then(|state| Self::pass(stream, state, papers, &clients));
+        let (plugs, mut lent) = self.plugs.freeze();
+        self.front_ends.freeze();
+        let given = self.stop_reading().and_then(|state| {
+            let (machines, more) = self.front_ends.papers();
+            lent.extend(more);
+            Self::pass(stream, Message::State { state, plugs, machines }, &lent)
+        });
         match given {
             Ok(directories) => {
                 self.plugs.leave(&directories);
@@ -197,6 +206,7 @@ impl Giver {
             Err(error) => {
                 self.plugs.thaw();
                 self.order(Order::Resume)?;
+                self.front_ends.thaw();
                 let _ = self.changes.post(Desk::speak_again);
                 Err(error)
             }
@@ -213,9 +223,9 @@ impl Giver {
     }
 
     /// Passes on what is left, and says which VDE directories the new process goes on with.
-    fn pass(stream: &UnixStream, state: State, plugs: Papers, clients: &[OwnedFd]) -> io::Result<Vec<PathBuf>> {
-        send(stream, &Message::State { state, plugs })?;
-        send_descriptors(stream, &clients.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>())?;
+    fn pass(stream: &UnixStream, state: Message, lent: &[OwnedFd]) -> io::Result<Vec<PathBuf>> {
+        send(stream, &state)?;
+        send_descriptors(stream, &lent.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>())?;
         stream.set_read_timeout(Some(SHORT))?;
         let answer = receive(stream).or_else(|error| {
             // Either it has been sent by now, or it cannot be any more.
@@ -246,6 +256,8 @@ pub struct Spoils {
     pub papers: Papers,
     /// The clients' descriptors.
     pub clients: Vec<OwnedFd>,
+    /// Of sessions of virtual machines, and their descriptors.
+    pub machines: (Vec<SessionPaper>, Vec<OwnedFd>),
 }
 
 impl Taker {
@@ -282,13 +294,16 @@ impl Taker {
     /// The old process goes on.
     pub fn take(self, directories: Vec<PathBuf>) -> io::Result<Spoils> {
         send(&self.stream, &Message::Ready {})?;
-        let (state, papers) = match receive(&self.stream)? {
-            Message::State { state, plugs } => (state, plugs),
+        let (state, papers, machines) = match receive(&self.stream)? {
+            Message::State { state, plugs, machines } => (state, plugs, machines),
             other => return Err(unexpected(&other)),
         };
-        let clients = receive_descriptors(&self.stream, papers.descriptors())?;
+        let of_clients = papers.descriptors();
+        let count = machines.iter().fold(of_clients, |sum, paper| sum.saturating_add(paper.descriptors()));
+        let mut clients = receive_descriptors(&self.stream, count)?;
+        let sessions = clients.split_off(of_clients);
         send(&self.stream, &Message::Taken { directories })?;
-        Ok(Spoils { state, papers, clients })
+        Ok(Spoils { state, papers, clients, machines: (machines, sessions) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The messages of a takeover: a length (four bytes, the lowest first) and JSON.
 
-use super::{Papers, State};
+use super::{Papers, SessionPaper, State};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -34,6 +34,9 @@ pub enum Message {
         state: State,
         #[serde(default)]
         plugs: Papers,
+        /// Of virtual machines; their descriptors come behind those of VDE clients.
+        #[serde(default)]
+        machines: Vec<SessionPaper>,
     },
     Taken {
         #[serde(default)]

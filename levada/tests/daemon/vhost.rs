@@ -4,6 +4,7 @@
 use crate::testbed::{Bed, Daemon, soon, turn};
 use ports::vhost::feature;
 use ports::vhost::front_end::FrontEnd;
+use ports::vhost::message::{HEADER_BYTES, Request};
 use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -144,21 +145,166 @@ fn a_machine_outlives_the_daemon_and_goes_on_with_its_rings() {
     assert!(a.reaches(&mut b, 1, 2, 21) && b.reaches(&mut a, 2, 1, 22));
 }
 
+/// Numbered frames from one machine to another, a few at a time.
+struct Flow {
+    from: u8,
+    to: u8,
+    sent: u64,
+    got: u64,
+}
+
+/// Frames of a flow that are under way at most: fewer than a ring has buffers.
+const WINDOW: u64 = 16;
+
+impl Flow {
+    fn new(from: u8, to: u8) -> Flow {
+        Flow { from, to, sent: 0, got: 0 }
+    }
+
+    /// Sends what may be sent, and takes what has come: each frame once, and in order.
+    fn step(&mut self, sender: &mut Machine, receiver: &mut Machine) {
+        receiver.front_end.offer(0, ENTRIES.into(), 1536);
+        receiver.front_end.kick(0);
+        sender.front_end.reclaim(0);
+        while self.sent - self.got < WINDOW {
+            let mut frame = frame(self.from, self.to, 0);
+            frame[14..22].copy_from_slice(&self.sent.to_be_bytes());
+            if !sender.front_end.send(0, &[], &frame) {
+                break;
+            }
+            self.sent += 1;
+        }
+        sender.front_end.kick(1);
+        while let Some((_, frame)) = receiver.front_end.receive(0) {
+            if frame[12..14] == [0x88, 0xb5] {
+                assert_eq!(u64::from_be_bytes(frame[14..22].try_into().unwrap()), self.got);
+                self.got += 1;
+            }
+        }
+    }
+}
+
+/// Frames both ways between two machines.
+struct Both {
+    machines: [Machine; 2],
+    flows: [Flow; 2],
+}
+
+impl Both {
+    fn step(&mut self) {
+        let [a, b] = &mut self.machines;
+        self.flows[0].step(a, b);
+        self.flows[1].step(b, a);
+    }
+
+    /// Until a thousand more have come each way.
+    fn go_on(&mut self) {
+        let wanted = self.flows.each_ref().map(|flow| flow.got + 1000);
+        soon("frames go on", || {
+            (0..200).for_each(|_| self.step());
+            self.flows.iter().zip(wanted).all(|(flow, wanted)| flow.got >= wanted)
+        });
+    }
+
+    /// Whatever is under way arrives.
+    fn end(&mut self) {
+        let sent = self.flows.each_ref().map(|flow| flow.sent);
+        soon("all that was sent has come", || {
+            self.step();
+            self.flows.iter().zip(sent).all(|(flow, sent)| flow.got >= sent)
+        });
+    }
+
+    /// Both sockets are served: a request is answered.
+    fn ask(&mut self) {
+        for machine in &mut self.machines {
+            machine.stream.write_all(&Request::GetQueueNum.message(false).unwrap()).unwrap();
+            machine.stream.read_exact(&mut [0; HEADER_BYTES + 8]).unwrap();
+        }
+    }
+}
+
 #[test]
-fn machines_go_on_behind_a_process_that_takes_over() {
-    let Some(_turn) = turn("machines_go_on_behind_a_process_that_takes_over") else { return };
+fn machines_go_on_behind_a_process_that_takes_over_and_no_frame_is_lost() {
+    let Some(_turn) = turn("machines_go_on_behind_a_process_that_takes_over_and_no_frame_is_lost") else { return };
     let bed = Bed::new(&[]);
-    let mut old = bed.start(&text(&bed));
+    let mut daemon = bed.start(&text(&bed));
     let listener = UnixListener::bind(socket(&bed, "a")).unwrap();
     let a = Machine::new(accept(&listener));
     let b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
-    soon("both are up", || is_up(&old, "a") && is_up(&old, "b"));
-    let daemon = bed.take_over(&text(&bed));
-    assert!(old.wait().success());
-    let mut a = Machine::with(a.front_end, accept(&listener));
-    let mut b = Machine::with(b.front_end, UnixStream::connect(socket(&bed, "b")).unwrap());
-    soon("both are up again", || is_up(&daemon, "a") && is_up(&daemon, "b"));
-    assert!(a.reaches(&mut b, 1, 2, 1) && b.reaches(&mut a, 2, 1, 2));
+    soon("both are up", || is_up(&daemon, "a") && is_up(&daemon, "b"));
+    let mut both = Both { machines: [a, b], flows: [Flow::new(1, 2), Flow::new(2, 1)] };
+    both.go_on();
+    for _ in 0..5 {
+        let next = std::thread::scope(|scope| {
+            let taking = scope.spawn(|| bed.take_over(&text(&bed)));
+            while !taking.is_finished() {
+                both.step();
+            }
+            taking.join().unwrap()
+        });
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        daemon = next;
+        both.go_on();
+        both.ask();
+        assert!(is_up(&daemon, "a") && is_up(&daemon, "b"), "{}", daemon.log());
+        assert_eq!(daemon.endpoint("a")["drops"], serde_json::json!({}));
+    }
+    both.end();
+    // A guest that reboots is told where its rings stand.
+    let [mut a, _b] = both.machines;
+    let used = a.front_end.used(1);
+    a.stream.write_all(&Request::GetVringBase(1).message(false).unwrap()).unwrap();
+    let mut answer = [0; HEADER_BYTES + 8];
+    a.stream.read_exact(&mut answer).unwrap();
+    assert_eq!(u32::from_ne_bytes(answer[HEADER_BYTES + 4..].try_into().unwrap()), u32::from(used));
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+/// A message of a takeover.
+fn say(stream: &mut UnixStream, text: &str) {
+    stream.write_all(&(text.len() as u32).to_le_bytes()).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+}
+
+fn hear(stream: &mut UnixStream) -> String {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut text = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn a_takeover_that_fails_at_its_last_step_costs_machines_nothing() {
+    let Some(_turn) = turn("a_takeover_that_fails_at_its_last_step_costs_machines_nothing") else { return };
+    let bed = Bed::new(&[]);
+    let daemon = bed.start(&text(&bed));
+    let listener = UnixListener::bind(socket(&bed, "a")).unwrap();
+    let a = Machine::new(accept(&listener));
+    let b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
+    soon("both are up", || is_up(&daemon, "a") && is_up(&daemon, "b"));
+    let mut both = Both { machines: [a, b], flows: [Flow::new(1, 2), Flow::new(2, 1)] };
+    both.go_on();
+    let name = bed.name("").trim_end_matches('-').to_owned();
+    let place = bed.directory.join("run").join(name).join("handover.sock");
+    for _ in 0..3 {
+        let mut stream = UnixStream::connect(&place).unwrap();
+        say(&mut stream, r#"{"message": "hello", "protocol": 1, "version": "0", "pid": 1}"#);
+        assert!(hear(&mut stream).contains("offer"));
+        // Beside it come descriptors, which are closed unseen.
+        stream.read_exact(&mut [0]).unwrap();
+        say(&mut stream, r#"{"message": "ready"}"#);
+        let state = hear(&mut stream);
+        assert!(state.contains("a.sock") && state.contains("b.sock"), "{state}");
+        drop(stream);
+        both.go_on();
+        both.ask();
+    }
+    both.end();
+    assert!(is_up(&daemon, "a") && is_up(&daemon, "b"));
+    assert_eq!(daemon.log().matches("this process goes on").count(), 3, "{}", daemon.log());
+    assert_eq!(daemon.endpoint("a")["drops"], serde_json::json!({}));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -67,6 +67,8 @@ impl std::error::Error for MemoryError {}
 #[derive(Debug)]
 struct Mapping {
     region: Region,
+    /// Kept for a process that takes over.
+    file: OwnedFd,
     /// Where its first byte is.
     start: NonNull<u8>,
     /// What was mapped: whole pages from the file's beginning of a page.
@@ -93,7 +95,7 @@ impl Drop for Mapping {
 }
 
 impl Mapping {
-    fn new(region: Region, file: &OwnedFd, must_be_sealed: bool) -> Result<Mapping, MemoryError> {
+    fn new(region: Region, file: OwnedFd, must_be_sealed: bool) -> Result<Mapping, MemoryError> {
         let layout = || MemoryError::Layout(region);
         region.guest.checked_add(region.bytes).ok_or_else(layout)?;
         region.user.checked_add(region.bytes).ok_or_else(layout)?;
@@ -102,8 +104,8 @@ impl Mapping {
             return Err(layout());
         }
         let kernel = |step| move |error: rustix::io::Errno| MemoryError::Kernel(step, error.into());
-        let status = rustix::fs::fstat(file).map_err(kernel("looking at its file"))?;
-        if must_be_sealed && !is_sealed(file) {
+        let status = rustix::fs::fstat(&file).map_err(kernel("looking at its file"))?;
+        if must_be_sealed && !is_sealed(&file) {
             return Err(MemoryError::Unsealed);
         }
         let file_bytes = u64::try_from(status.st_size).unwrap_or_default();
@@ -134,7 +136,7 @@ impl Mapping {
         };
         // SAFETY: `head` is less than what was mapped.
         let start = unsafe { mapped.add(head as usize) };
-        Ok(Mapping { region, start, mapped, mapped_bytes, watch })
+        Ok(Mapping { region, file, start, mapped, mapped_bytes, watch })
     }
 }
 
@@ -158,14 +160,14 @@ impl Memory {
     pub fn new(regions: Vec<(Region, OwnedFd)>, must_be_sealed: bool) -> Result<Memory, MemoryError> {
         regions
             .into_iter()
-            .try_fold(Memory::default(), |memory, (region, file)| memory.with(region, &file, must_be_sealed))
+            .try_fold(Memory::default(), |memory, (region, file)| memory.with(region, file, must_be_sealed))
     }
 
     /// With a region more.
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn with(mut self, region: Region, file: &OwnedFd, must_be_sealed: bool) -> Result<Memory, MemoryError> {
+    pub fn with(mut self, region: Region, file: OwnedFd, must_be_sealed: bool) -> Result<Memory, MemoryError> {
         if self.mappings.len() == MOST_REGIONS {
             return Err(MemoryError::Many);
         }
@@ -190,6 +192,11 @@ impl Memory {
         let at = self.mappings.iter().position(|mapping| same(&mapping.region));
         self.mappings.remove(at.ok_or(MemoryError::Unknown(region))?);
         Ok(self)
+    }
+
+    /// Its regions, with their files.
+    pub fn regions(&self) -> impl Iterator<Item = (Region, BorrowedFd<'_>)> {
+        self.mappings.iter().map(|mapping| (mapping.region, mapping.file.as_fd()))
     }
 
     /// Whether there is none.

@@ -325,7 +325,7 @@ impl Session {
             Request::SetMemTable(regions) => self.set_memory(regions, descriptors)?,
             Request::AddMemReg(region) => {
                 let file = descriptors.into_iter().next().ok_or(MemoryError::Unshared)?;
-                self.memory = std::mem::take(&mut self.memory).with(region, &file, self.offer.must_be_sealed)?;
+                self.memory = std::mem::take(&mut self.memory).with(region, file, self.offer.must_be_sealed)?;
             }
             Request::RemMemReg(region) => self.memory = std::mem::take(&mut self.memory).without(region)?,
             Request::NetSetMtu(mtu) if mtu > u64::from(self.offer.mtu) => return Err(Fault::Mtu(mtu, self.offer.mtu)),
@@ -396,6 +396,41 @@ impl Session {
         let regions = regions.into_iter().zip(descriptors).collect();
         self.memory = Memory::new(regions, self.offer.must_be_sealed)?;
         Ok(())
+    }
+
+    /// The messages that make a new session what this one is, each with its descriptors: what
+    /// another process goes on with. The port must be dropped before: where a ring goes on is said
+    /// when it is.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn retold(&self) -> io::Result<Vec<(Vec<u8>, Vec<OwnedFd>)>> {
+        let mut told =
+            vec![(Request::SetProtocolFeatures(self.protocol), vec![]), (Request::SetFeatures(self.features), vec![])];
+        if self.status != 0 {
+            told.push((Request::SetStatus(self.status), vec![]));
+        }
+        if !self.memory.is_empty() {
+            let (regions, files): (Vec<_>, Vec<_>) = self.memory.regions().unzip();
+            let files = files.into_iter().map(|file| file.try_clone_to_owned()).collect::<io::Result<_>>()?;
+            told.push((Request::SetMemTable(regions), files));
+        }
+        for (number, ring) in (0u32..).zip(&self.rings) {
+            ring.retell(number, &mut told)?;
+        }
+        Ok(told.into_iter().filter_map(|(request, descriptors)| Some((request.message(false)?, descriptors))).collect())
+    }
+
+    /// Does what one of the messages of [`Session::retold`] says.
+    ///
+    /// # Errors
+    /// [`Fault`]: the session is to be ended.
+    pub fn learn(&mut self, message: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
+        let cut = || message::Fault::Size(0, message.len());
+        let (header, payload) = message.split_first_chunk().ok_or_else(cut)?;
+        let header = Header::parse(header)?;
+        let request = Request::parse(header.request, payload)?;
+        self.handle(header, request, descriptors).map(drop)
     }
 
     /// How the guest reads and writes frames, as far as it is known.
@@ -505,6 +540,27 @@ impl Described {
             is_enabled: false,
             is_told: false,
         })
+    }
+}
+
+impl Described {
+    /// See [`Session::retold`].
+    fn retell(&self, number: u32, told: &mut Vec<(Request, Vec<OwnedFd>)>) -> io::Result<()> {
+        if self.entries > 0 {
+            told.push((Request::SetVringNum(number, self.entries.into()), vec![]));
+        }
+        told.push((Request::SetVringBase(number, self.kept.next().into()), vec![]));
+        told.extend(self.place.map(|place| (Request::SetVringAddr(number, place), vec![])));
+        told.push((Request::SetVringCall(number, true), vec![self.call.try_clone()?]));
+        if let Some(error) = &self.error {
+            told.push((Request::SetVringErr(number, true), vec![error.try_clone()?]));
+        }
+        if let Some(kick) = &self.kick {
+            told.push((Request::SetVringKick(number, true), vec![kick.try_clone()?]));
+        }
+        // Last: without protocol features, a kick enables it.
+        told.push((Request::SetVringEnable(number, self.is_enabled), vec![]));
+        Ok(())
     }
 }
 
