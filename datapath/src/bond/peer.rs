@@ -48,6 +48,9 @@ const GONE_NS: u64 = 3_500_000_000;
 const BACK_NS: u64 = 100_000_000;
 /// Two bonds on the members of one are told for so long after they were last heard, in nanoseconds.
 const MISWIRED_NS: u64 = 3_000_000_000;
+/// What the peer before has sent may still come for so long after the first hello of another, in
+/// nanoseconds: less than hellos of two that both live are apart.
+const ON_THE_WAY_NS: u64 = 50_000_000;
 /// Hellos of a member that are read in a second.
 const HELLOS_MOST: u32 = 4000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -154,6 +157,7 @@ pub(super) struct Peer {
     other: Option<u64>,
     /// The one before, which is gone unless the cables are mixed up.
     before: Option<u64>,
+    met_at: Instant,
     miswired_until: Instant,
     lines: [Line; MOST_MEMBERS],
     pub order: Order,
@@ -180,6 +184,7 @@ impl Peer {
             epoch: epoch.max(1),
             other: None,
             before: None,
+            met_at: Instant::ZERO,
             miswired_until: Instant::ZERO,
             lines: [Line::NEW; MOST_MEMBERS],
             order: Order::new(hold_ns),
@@ -348,6 +353,9 @@ impl Peer {
             self.miswired_until = now.plus_ns(MISWIRED_NS);
             return Err(Reason::BondControl);
         }
+        if self.before == Some(hello.epoch) && now.since(self.met_at) < ON_THE_WAY_NS {
+            return Err(Reason::BondControl);
+        }
         if self.other != Some(hello.epoch) {
             self.meet(pool, now, hello.epoch);
         }
@@ -366,6 +374,7 @@ impl Peer {
             self.miswired_until = now.plus_ns(MISWIRED_NS);
         }
         self.before = self.other.replace(epoch);
+        self.met_at = now;
         self.order.restart(pool, now);
         (self.agreed_at, self.are_cut, self.heard_count) = (None, false, 0);
         for line in &mut self.lines {
