@@ -48,9 +48,7 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
         );
     }
     let usual = Bond::default().settings;
-    for (key, is_given) in
-        [("order", settings.order != usual.order), ("hold", settings.hold_ns != usual.hold_ns)]
-    {
+    for (key, is_given) in [("order", settings.order != usual.order), ("hold", settings.hold_ns != usual.hold_ns)] {
         if is_given && !numbers(bond) {
             findings.error(
                 place.key(key),

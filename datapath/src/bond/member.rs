@@ -182,6 +182,11 @@ impl Member {
         self.free_at.max(now).plus_ns((u64::from(wire_bytes) * self.byte_time) >> FRACTION)
     }
 
+    /// Something else takes its wire for so many bytes.
+    pub fn spend(&mut self, now: Instant, wire_bytes: u32) {
+        self.free_at = self.done_at(now, wire_bytes);
+    }
+
     /// When its wire is free.
     pub fn free_at(&self) -> Instant {
         self.free_at

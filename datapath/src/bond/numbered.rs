@@ -14,11 +14,11 @@ use crate::units::Instant;
 use crate::verdict::Reason;
 use number::Number;
 
-/// A frame is cut to what a member carries in so long, in nanoseconds: others do not wait longer for
+/// A frame is cut to what a member carries in so long, in nanoseconds: others wait no longer for
 /// it.
 const CUT_NS: u64 = 100_000;
-/// Nothing more is taken while the soonest member is busy for longer, in nanoseconds: it waits where
-/// its owner's share is.
+/// Nothing more is taken while the soonest member is busy for longer, in nanoseconds: it waits
+/// where its owner's share is.
 const FULL_NS: u64 = 1_000_000;
 
 /// What is known of the other end.
@@ -261,6 +261,18 @@ impl Bond {
         Ok(Some(number))
     }
 
+    /// The number that [`Bond::take_number`] would take off a frame of these bytes; `None` where it
+    /// would leave it as it is.
+    #[must_use]
+    pub fn explain_number(&self, bytes: &[u8], member: MemberId) -> Option<Result<Number, Reason>> {
+        let (peer, number) = (self.peer.as_ref()?, number::read(bytes)?);
+        match peer.has_numbers(member) {
+            Ok(true) => Some(Ok(number)),
+            Ok(false) => None,
+            Err(reason) => Some(Err(reason)),
+        }
+    }
+
     /// Puts a frame in order. Gives it back where it goes on at once, before all that
     /// [`Bond::poll_received`] gives.
     ///
@@ -285,8 +297,8 @@ impl Bond {
         self.peer.as_mut()?.order.poll(pool, now)
     }
 
-    /// A frame for a reserved address came over a member. `None` where it is no hello; else how many
-    /// frames were freed since members changed by it.
+    /// A frame for a reserved address came over a member. `None` where it is no hello; else how
+    /// many frames were freed since members changed by it.
     ///
     /// # Errors
     /// [`Reason::BondControl`]: it is more than may come, or this bond's own.
@@ -326,6 +338,10 @@ impl Bond {
         let waits = |at: usize| members.get(at).and_then(|member| member.first_number(pool));
         let max_frame = |at: usize| members.get(at).map_or(0, |member| member.features.max_frame);
         let (member, hello) = self.peer.as_mut()?.poll_hello(now, waits, max_frame)?;
+        if let Some(sender) = self.members.get_mut(usize::from(member.0)) {
+            // It goes past what waits, and takes its time on the wire all the same.
+            sender.spend(now, HELLO_BYTES as u32 + segment::WIRE_OVERHEAD);
+        }
         Some((member, hello.bytes()))
     }
 }

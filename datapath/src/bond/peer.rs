@@ -37,7 +37,8 @@ const HELLO_NS: u64 = 1_000_000_000;
 const HELLO_SOON_NS: u64 = 100_000_000;
 /// For so long, in nanoseconds; after that nobody is likely to answer.
 const SOON_NS: u64 = 3_000_000_000;
-/// Between two hellos on a member, whatever there is to say, in nanoseconds: answers to answers end.
+/// Between two hellos on a member, whatever there is to say, in nanoseconds: so that answers to
+/// answers end.
 const HELLO_LEAST_NS: u64 = 200_000;
 /// A member's other end is somebody else, or nobody, where no hello has come for so long after it
 /// came up, in nanoseconds: five hellos.

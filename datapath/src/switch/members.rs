@@ -179,8 +179,8 @@ impl Switch {
         }
     }
 
-    /// A frame for a reserved address may be a hello of the bond at the other end. Gives the frame
-    /// back where it is none.
+    /// A frame for a reserved address may be a hello of the bond at the other end. Gives it back
+    /// where it is none.
     pub(super) fn hear_hello(
         &mut self,
         pool: &mut Pool,
@@ -263,7 +263,7 @@ impl Switch {
     }
 }
 
-/// Longest frame in bytes that an endpoint sends to the uplink, with its tag where it has one there.
+/// Longest frame in bytes that an endpoint sends to the uplink, with its tag where it gets one.
 fn longest_out(program: &crate::program::Program, endpoint: &Endpoint) -> u32 {
     let attachment = program.tenants.get(endpoint.tenant.0).map(|tenant| tenant.attachment);
     let has_tag = match attachment {

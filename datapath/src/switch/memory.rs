@@ -131,8 +131,8 @@ impl Switch {
         }
     }
 
-    /// What the uplink's bond keeps is charged to an account of its own, which all its owners share:
-    /// what the outside sends has no owner before it is in order.
+    /// What the uplink's bond keeps is charged to an account of its own: what the outside sends has
+    /// no owner before it is in order.
     fn settle_bond(&mut self, pool: &mut Pool) {
         let Some(bond) = &mut self.bond else { return self.close_bond(pool) };
         let owner = *self.memory.bond.get_or_insert_with(|| pool.open_account(Owner::NOBODY));

@@ -394,7 +394,7 @@ mod random {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-        /// Cables of any length that lose, die and come back: in order but for what is counted late,
+        /// Cables of any length that lose, die and come back: in order but for what is late,
         /// nothing twice, nothing lost to the pool.
         #[test]
         fn whatever_cables_do(seed in 0..1_000_000u64, links in 2..5usize, is_broadcast: bool,
