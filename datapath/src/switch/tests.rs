@@ -14,6 +14,7 @@ mod members;
 mod numbered;
 mod owners;
 mod services;
+mod vcc;
 
 const UPLINK: PortId = PortId(0);
 const NOW: Instant = Instant(1_000_000_000);
