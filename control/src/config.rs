@@ -19,7 +19,7 @@ use datapath::wire::Mac;
 use datapath::wire::vxlan;
 use std::net::IpAddr;
 
-pub use bond::{Bond, BondMember, MAX_BOND_TIME_NS};
+pub use bond::{Bond, BondMember, MAX_BOND_TIME_NS, MAX_HOLD_NS, MIN_HOLD_NS};
 pub use cluster::{Cluster, DEFAULT_DIRECTORY, DEFAULT_PREFIX, Etcd, Member, Remote};
 pub use service::{Backend, DEFAULT_REPORT_PERIOD_NS, MAX_BACKEND_WEIGHT, Service};
 

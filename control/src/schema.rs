@@ -52,6 +52,8 @@ enum Form {
     HashPolicy,
     /// What `primary_reselect` may be so far.
     Reselect,
+    /// Whether a bond keeps order.
+    BondOrder,
     /// A time, or a number of milliseconds.
     BondTime,
     /// Any whole number of 32 bits.
@@ -162,6 +164,13 @@ const BOND: &[Key] = &[
     ("xmit_hash_policy", Form::HashPolicy, false, "balance-xor: what the hash is made of"),
     ("packets_per_slave", Form::Number(0, 65_535), false, "balance-rr: frames in turn; 0: a random member for each"),
     ("all_slaves_active", Form::Number(0, 1), false, "active-backup: 1 to receive from backups too"),
+    (
+        "order",
+        Form::BondOrder,
+        false,
+        "balance-rr, broadcast: whether frames are numbered where the other end is Levada",
+    ),
+    ("hold", Form::Text(TIME), false, "how long a frame may wait for an earlier one"),
     ("miimon", Form::BondTime, false, "how often links are asked, beside the kernel's events"),
     ("updelay", Form::BondTime, false, "how long a link must be up before its member is used"),
     ("downdelay", Form::BondTime, false, "how long a link must be down before its member is given up"),
@@ -355,6 +364,7 @@ impl Form {
             Form::Mode => json!({"enum": bond::Mode::ALL.map(|(name, _)| name)}),
             Form::HashPolicy => json!({"enum": HashPolicy::ALL.map(|(name, _)| name)}),
             Form::Reselect => json!({"enum": ["always", "failure"]}),
+            Form::BondOrder => json!({"enum": ["auto", "off"]}),
             Form::BondTime => json!({"oneOf": [text(TIME), number(0, (MAX_BOND_TIME_NS / 1_000_000) as u32)]}),
             Form::Whole => json!({"type": "integer", "minimum": i32::MIN, "maximum": i32::MAX}),
             Form::Members => {

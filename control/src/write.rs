@@ -243,6 +243,9 @@ fn bond(bond: &Bond) -> Keys {
     let all = (settings.all_members_active, usual.all_members_active);
     w.put_unless_default("all_slaves_active", &all.0, &all.1, |&v| u32::from(v).into());
     let time = |&v: &u64| show_time(v).into();
+    let order = |&v: &bool| if v { "auto" } else { "off" }.into();
+    w.put_unless_default("order", &settings.order, &usual.order, order);
+    w.put_unless_default("hold", &settings.hold_ns, &usual.hold_ns, time);
     w.put_unless_default("miimon", &bond.miimon_ns, &default.miimon_ns, time);
     w.put_unless_default("updelay", &bond.updelay_ns, &default.updelay_ns, time);
     w.put_unless_default("downdelay", &bond.downdelay_ns, &default.downdelay_ns, time);

@@ -10,19 +10,27 @@
 //! are dropped, so that a member's queue is bounded in time and bytes.
 
 mod hash;
+pub mod hello;
 mod member;
+pub mod number;
+mod numbered;
 pub mod order;
+mod peer;
 
 pub use crate::program::MemberId;
 pub use hash::HashPolicy;
 pub use member::{MemberCounts, MemberState};
+pub use numbered::PeerView;
+pub use peer::{Plain, SILENCE_NS};
 
 use crate::frame::{Fifo, Frame, Pool};
 use crate::program::Uplink;
+use crate::sched::earlier;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{Icmp, Ipv4, L4, destination, icmpv6, protocol};
 use member::Member;
+use peer::Peer;
 
 /// Most members of a bond.
 pub const MOST_MEMBERS: usize = Uplink::MOST_MEMBERS;
@@ -30,6 +38,9 @@ pub const MOST_MEMBERS: usize = Uplink::MOST_MEMBERS;
 /// by in modes that balance by hash, without a queue that delays others by more than the egress
 /// queues' own target.
 pub const MOST_WAIT_NS: u64 = 5_000_000;
+/// How long copies of numbered frames are kept to be sent again, in nanoseconds: the peer notices a
+/// silent member within 12.5 ms, and says what it has received each 5 ms.
+pub const REPLAY_KEPT_NS: u64 = 20_000_000;
 
 /// How a bond uses its members.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -73,6 +84,11 @@ pub struct BondSettings {
     pub packets_per_member: u16,
     /// `active-backup`: whether frames that arrive over other members are received too.
     pub all_members_active: bool,
+    /// `balance-rr`, `broadcast`: whether frames have numbers where the other end is such a bond
+    /// too, and are put in order there.
+    pub order: bool,
+    /// How long a frame may wait for an earlier one, in nanoseconds.
+    pub hold_ns: u64,
 }
 
 impl Default for BondSettings {
@@ -82,6 +98,8 @@ impl Default for BondSettings {
             hash: HashPolicy::default(),
             packets_per_member: 1,
             all_members_active: false,
+            order: false,
+            hold_ns: order::DEFAULT_HOLD_NS,
         }
     }
 }
@@ -96,6 +114,14 @@ pub struct Bond {
     senders: Senders,
     active: Option<MemberId>,
     turn: Turn,
+    /// The other end, in modes that number.
+    peer: Option<Box<Peer>>,
+    /// The longest frame that is to be sent with a number, in bytes; the tag that `max_frame`s do
+    /// not count is the number's.
+    longest: u32,
+    /// Who may send is another than before.
+    has_changed: bool,
+    seed: u64,
 }
 
 /// Members that may send, in configured order.
@@ -151,7 +177,19 @@ impl Bond {
     pub fn new(settings: BondSettings, rates: &[Rate], seed: u64) -> Bond {
         let members = rates.iter().take(MOST_MEMBERS).map(|&rate| Member::new(rate)).collect();
         let turn = Turn { at: u32::MAX, left: 0, random: seed };
-        Bond { settings, members, senders: Senders::default(), active: None, turn }
+        let mut bond = Bond {
+            settings,
+            members,
+            senders: Senders::default(),
+            active: None,
+            turn,
+            peer: None,
+            longest: 0,
+            has_changed: false,
+            seed,
+        };
+        bond.set_settings(settings);
+        bond
     }
 
     /// What it is like.
@@ -198,7 +236,7 @@ impl Bond {
     }
 
     /// Changes what it is like. What waits stays where it is.
-    pub fn set_settings(&mut self, settings: BondSettings) {
+    fn set_settings(&mut self, settings: BondSettings) {
         self.settings = settings;
         self.turn.left = self.turn.left.min(settings.packets_per_member);
     }
@@ -213,7 +251,7 @@ impl Bond {
         rates: &[Rate],
         was: &[Option<MemberId>],
     ) -> u32 {
-        self.set_settings(settings);
+        let mut freed = self.change_settings(pool, now, settings);
         let mut before: Vec<_> = std::mem::take(&mut self.members).into_iter().map(Some).collect();
         for (&rate, was) in rates.iter().zip(was).take(MOST_MEMBERS) {
             let old = was.and_then(|was| before.get_mut(usize::from(was.0))?.take());
@@ -223,10 +261,15 @@ impl Bond {
         }
         let place = |old: MemberId| was.iter().position(|&was| was == Some(old)).map(|n| MemberId(n as u8));
         self.active = self.active.and_then(place);
-        self.find_senders();
-        let gone = before.into_iter().flatten();
-        gone.map(|mut member| self.send_again(pool, now, member.take_waiting(), self.settings.mode == Mode::Broadcast))
-            .sum()
+        if let Some(peer) = &mut self.peer {
+            peer.set_members(now, was);
+        }
+        freed += self.find_senders(pool, now);
+        for mut member in before.into_iter().flatten() {
+            member.take_kept().clear(pool);
+            freed += self.send_again(pool, now, member.take_waiting(), self.settings.mode == Mode::Broadcast);
+        }
+        freed
     }
 
     /// Changes what a member carries.
@@ -242,12 +285,10 @@ impl Bond {
         let index = usize::from(member.0);
         let Some(found) = self.members.get_mut(index) else { return 0 };
         found.set_state(now, state);
-        self.find_senders();
-        if state == MemberState::Distributing {
-            return 0;
+        if let Some(peer) = &mut self.peer {
+            peer.set_up(now, index, state.receives());
         }
-        let is_copy = self.settings.mode == Mode::Broadcast;
-        self.move_waiting(pool, now, index, is_copy)
+        self.find_senders(pool, now)
     }
 
     /// Changes the active member. In `active-backup` what waits at the one before is sent by this
@@ -266,7 +307,8 @@ impl Bond {
     /// members already.
     fn move_waiting(&mut self, pool: &mut Pool, now: Instant, index: usize, is_copy: bool) -> u32 {
         let Some(member) = self.members.get_mut(index) else { return 0 };
-        let waiting = member.take_waiting();
+        let (kept, waiting) = (member.take_kept(), member.take_waiting());
+        self.replay(pool, now, kept, is_copy);
         self.send_again(pool, now, waiting, is_copy)
     }
 
@@ -276,7 +318,7 @@ impl Bond {
         }
         let mut freed = 0;
         while let Some(frame) = waiting.pop(pool) {
-            if let Err(frame) = self.send_one(pool, now, frame) {
+            if let Err(frame) = self.send_one_again(pool, now, frame) {
                 pool.free(frame);
                 freed += 1;
             }
@@ -284,15 +326,42 @@ impl Bond {
         freed
     }
 
-    fn find_senders(&mut self) {
+    /// A frame that has waited for another member; one with a number keeps it.
+    fn send_one_again(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Frame> {
+        if !self.is_numbering() {
+            return self.send_one(pool, now, frame);
+        }
+        match self.soonest(now, pool, &frame) {
+            Some(index) => {
+                self.members[index].push_again(pool, now, frame);
+                Ok(())
+            }
+            None => Err(frame),
+        }
+    }
+
+    /// Finds who may send. What waits at others is sent by these, in order; frames that nobody can
+    /// send are freed, and their number returned.
+    fn find_senders(&mut self, pool: &mut Pool, now: Instant) -> u32 {
+        self.agree(now);
         let mut senders = Senders::default();
         for (index, member) in self.members.iter().enumerate() {
-            if member.state() == MemberState::Distributing {
+            if member.state() == MemberState::Distributing && self.is_known(index) {
                 senders.members[usize::from(senders.count)] = index as u8;
                 senders.count += 1;
             }
         }
+        self.has_changed |= senders.all() != self.senders.all();
         self.senders = senders;
+        let is_copy = self.settings.mode == Mode::Broadcast;
+        let mut freed = 0;
+        for index in 0..self.members.len() {
+            let has_frames = self.members[index].waiting() + self.members[index].kept() > 0;
+            if has_frames && !self.senders.all().contains(&(index as u8)) {
+                freed += self.move_waiting(pool, now, index, is_copy);
+            }
+        }
+        freed
     }
 
     /// A frame is to leave. Its layout and wire bytes must be known.
@@ -304,6 +373,13 @@ impl Bond {
         if self.senders.count == 0 {
             pool.free(frame);
             return Err(Reason::PortDown);
+        }
+        if self.is_numbering() {
+            return self.send_numbered(pool, now, frame);
+        }
+        if self.peer.is_some() {
+            number::yield_priority(pool.bytes_mut(&frame));
+            pool.meta_mut(&frame).flow = None;
         }
         if self.settings.mode == Mode::Broadcast {
             return self.send_copies(pool, now, frame);
@@ -395,18 +471,21 @@ impl Bond {
 
     /// The next frame whose time has come, and the member that sends it.
     pub fn poll(&mut self, pool: &mut Pool, now: Instant) -> Option<(MemberId, Frame)> {
-        for &index in self.senders.all() {
+        for index in 0..self.senders.count {
+            let index = self.senders.members[usize::from(index)];
             if let Some(frame) = self.members[usize::from(index)].pop(pool, now) {
+                self.has_left(pool, now, usize::from(index), &frame);
                 return Some((MemberId(index), frame));
             }
         }
         None
     }
 
-    /// When `poll` will have something to do, if nothing is sent before.
+    /// When `poll` and the other calls will have something to do, if nothing is sent before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.senders.all().iter().filter_map(|&index| self.members[usize::from(index)].due()).min()
+        let frames = self.senders.all().iter().filter_map(|&index| self.members[usize::from(index)].due()).min();
+        earlier(frames, self.peer.as_ref().and_then(|peer| peer.poll_timeout()))
     }
 
     /// Frames that wait.
@@ -415,9 +494,19 @@ impl Bond {
         self.members.iter().map(Member::waiting).sum()
     }
 
-    /// Frees every frame; returns how many there were.
+    /// Frames that it has: those that wait, here and for order, and those that are kept.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        let kept: u32 = self.members.iter().map(Member::kept).sum();
+        let held = self.peer.as_ref().map_or(0, |peer| peer.order.stats().waiting);
+        (self.waiting() + kept + held) as usize
+    }
+
+    /// Frees every frame; returns how many there were that were still to go.
     pub fn clear(&mut self, pool: &mut Pool) -> u32 {
-        self.members.iter_mut().map(|member| member.take_waiting().clear(pool)).sum()
+        self.let_kept_go(pool);
+        let held = self.peer.as_mut().map_or(0, |peer| peer.order.clear(pool));
+        held + self.members.iter_mut().map(|member| member.take_waiting().clear(pool)).sum::<u32>()
     }
 }
 

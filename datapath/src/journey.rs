@@ -5,6 +5,7 @@
 //! [`Journey::lines`] puts them into words, with the names that the caller gives to endpoints and
 //! ports, which are numbers here.
 
+use crate::bond::number::Number;
 use crate::guard::Finding;
 use crate::offload::Gso;
 use crate::owners::Owner;
@@ -189,6 +190,9 @@ pub enum Step {
     Open(Result<(u32, IpAddr), Reason>),
     /// So many datagrams of tunnels, which are cut from each other and not followed further.
     Train(u32),
+    /// From a bond's member, with a number: it is put in order, and read in its turn; or why it is
+    /// not.
+    Number(Result<Number, Reason>),
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared
     /// its source.
     Enter(Result<Option<u16>, Reason>),
@@ -229,6 +233,7 @@ impl Step {
             Step::Look(_) => "look",
             Step::Guard(_) | Step::Claim(..) => "guard",
             Step::Learn(..) => "learn",
+            Step::Number(_) => "order",
             Step::Enter(_) => "enter",
             Step::Vcc(..) => "vcc",
             Step::Service(..) => "service",
@@ -251,6 +256,7 @@ impl Step {
             | Step::Claim(_, reason, _)
             | Step::Learn(_, Err(reason), _)
             | Step::Enter(Err(reason))
+            | Step::Number(Err(reason))
             | Step::Control(Err(reason))
             | Step::Open(Err(reason))
             | Step::Refuse(reason)
@@ -350,10 +356,14 @@ impl fmt::Display for Words<'_> {
                 write!(f, "refused ({}): {address} ", reason.name())?;
                 claimed(f, *owner, names)
             }
+            Step::Number(Ok(number)) => write!(f, "number {} of the bond, put in order", number.value),
             Step::Enter(Ok(None)) => write!(f, "into the untagged network"),
             Step::Enter(Ok(Some(vlan))) => write!(f, "into the network of VLAN {vlan}"),
             Step::Control(Ok(())) => write!(f, "for the protocols of the switch"),
-            Step::Enter(Err(reason)) | Step::Open(Err(reason)) | Step::Control(Err(reason)) => {
+            Step::Enter(Err(reason))
+            | Step::Number(Err(reason))
+            | Step::Open(Err(reason))
+            | Step::Control(Err(reason)) => {
                 write!(f, "refused ({})", reason.name())
             }
             Step::Open(Ok((vni, from))) => write!(f, "out of VXLAN {vni}, from {from}"),

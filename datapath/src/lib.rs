@@ -11,6 +11,7 @@ pub mod forward;
 pub mod frame;
 pub mod guard;
 pub mod journey;
+pub mod lacp;
 pub mod link;
 pub mod offload;
 mod outside;

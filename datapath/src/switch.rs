@@ -300,7 +300,9 @@ impl Switch {
                 }
             } else if self.let_member_go(pool, now) {
                 // It is in `out`.
-            } else if let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire) {
+            } else if self.may_send_member(now)
+                && let Some((endpoint, frame)) = self.egress.dequeue(pool, now, Plane::Wire)
+            {
                 if self.bond.is_some() && pool.meta(&frame).outer == 0 {
                     self.send_member(pool, now, endpoint, frame);
                     continue;
@@ -345,7 +347,10 @@ impl Switch {
         if !self.out.is_empty() {
             return Some(Instant::ZERO);
         }
-        let queues = earlier(self.egress.poll_timeout(), self.ingress.poll_timeout());
+        // While the bond takes no more, what waits for it is due when it does.
+        let room = self.bond.as_ref().and_then(|bond| bond.room_at()).unwrap_or(Instant::ZERO);
+        let egress = self.egress.poll_timeout().map(|due| due.max(room));
+        let queues = earlier(egress, self.ingress.poll_timeout());
         let members = self.bond.as_ref().and_then(|bond| bond.poll_timeout());
         earlier(self.pairs.poll_timeout(), earlier(queues, members))
     }
@@ -394,6 +399,10 @@ impl Switch {
 
     fn rx_uplink(&mut self, pool: &mut Pool, now: Instant, member: MemberId, frame: Frame) -> Result<(), Reason> {
         pool.meta_mut(&frame).set_member(member);
+        let number = match self.take_number(pool, member, &frame) {
+            Ok(number) => number,
+            Err(reason) => return drop_for(pool, frame, reason),
+        };
         if let Some(local) = self.tunnels.local()
             && vxlan::is_for(pool.bytes(&frame), local.address, local.mac)
         {
@@ -401,8 +410,16 @@ impl Switch {
         }
         let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
         if let Err(reason) = looked.and_then(|()| self.receive_member(pool, member, &frame)) {
-            return self.refuse_transit(pool, member, frame, reason);
+            return self.refuse_transit(pool, now, member, frame, reason);
         }
+        match number {
+            Some(number) => self.put_in_order(pool, now, member, number, frame),
+            None => self.enter_uplink(pool, now, frame),
+        }
+    }
+
+    /// From the uplink, in its order.
+    fn enter_uplink(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         if matches!(pool.meta(&frame).layout.l4, L4::Icmp | L4::Icmpv6) {
             self.hear_path(pool, now, &frame);
         }
@@ -417,10 +434,17 @@ impl Switch {
     fn refuse_transit(
         &mut self,
         pool: &mut Pool,
+        now: Instant,
         member: MemberId,
-        frame: Frame,
+        mut frame: Frame,
         reason: Reason,
     ) -> Result<(), Reason> {
+        if reason == Reason::Reserved {
+            match self.hear_hello(pool, now, member, frame) {
+                Ok(heard) => return heard,
+                Err(other) => frame = other,
+            }
+        }
         match &self.program.uplink {
             Some(uplink) if reason == Reason::Reserved && self.control.is_heard() => {
                 let port = uplink.port_of(member);

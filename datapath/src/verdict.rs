@@ -106,6 +106,9 @@ reasons! {
     Duplicate = "duplicate",
     /// It arrived over a member of the bond that is not to be received from now.
     MemberInactive = "member-inactive",
+    /// A hello of a bond beyond what is read of them, or of this very bond; or a number on a frame
+    /// while it is not known yet whether the other end of the member numbers its frames.
+    BondControl = "bond-control",
     /// The queue's active management dropped it (CoDel, RFC 8289), as a signal to the sender.
     Aqm = "aqm",
     /// The ingress policer had no token left.

@@ -4,6 +4,8 @@
 //!
 //! `LEVADA_REGENERATE=1 cargo test -p datapath --test corpus` writes the seeds anew.
 
+#[path = "../../fuzz/src/bond.rs"]
+mod bond;
 #[path = "../../fuzz/src/guard.rs"]
 mod guard;
 #[path = "../../fuzz/src/offload.rs"]
@@ -264,8 +266,32 @@ fn vcc_seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
+/// A bond and its peer agree, then numbers in order, out of order, twice and far ahead, of shared
+/// numbers, with members that go and come, and with a peer that begins anew.
+fn bond_seeds() -> Vec<(String, Vec<u8>)> {
+    const STEP: usize = bond::STEP;
+    // The peer's hello: epoch 1, heard, numbered; the member's number in its place.
+    let hello =
+        |member: u8, epoch: u8| -> [u8; STEP] { [member << 4, epoch << 6 | member << 3 | 4, 7, 0, 0, 0, 10, 0] };
+    let number = |member: u8, value: u8, is_shared: u8| -> [u8; STEP] {
+        // `what` is the first byte modulo 6.
+        let what = (0..6).map(|n| member << 4 | n).find(|what| what % 6 == 1).unwrap_or(1);
+        [what, 0, value, is_shared, 60, 0, 1, 0]
+    };
+    let agreed: Vec<[u8; STEP]> = (0..3).map(|member| hello(member * 3, 1)).collect();
+    let case = |steps: &[[u8; STEP]]| [&[0][..], &agreed.concat(), &steps.concat()].concat();
+    vec![
+        ("in-order".into(), case(&[number(0, 0, 0), number(1, 1, 0), number(2, 2, 0)])),
+        ("out-of-order".into(), case(&[number(0, 0, 0), number(1, 2, 0), number(2, 1, 0), number(2, 1, 0)])),
+        ("shared".into(), case(&[number(0, 0, 1), number(0, 0, 1), number(1, 1, 0), number(0, 2, 0)])),
+        ("far-ahead".into(), case(&[number(0, 0, 0), number(1, 200, 0), number(2, 90, 0)])),
+        ("anew".into(), case(&[number(0, 0, 0), number(1, 3, 0), hello(0, 2), number(0, 7, 0)])),
+    ]
+}
+
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     match target {
+        "bond" => bond_seeds(),
         "offload" => offload_seeds(),
         "switch" => switch_seeds(),
         "vcc" => vcc_seeds(),
@@ -276,7 +302,7 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn the_seeds_are_what_is_built() {
-    for target in ["parse", "offload", "guard", "switch", "vcc", "vxlan"] {
+    for target in ["bond", "parse", "offload", "guard", "switch", "vcc", "vxlan"] {
         for (name, bytes) in seeds(target) {
             let file = corpus(target).join(&name);
             if std::env::var_os("LEVADA_REGENERATE").is_some() {
@@ -292,7 +318,8 @@ fn the_seeds_are_what_is_built() {
 #[test]
 fn everything_holds_for_the_whole_corpus() {
     type Run = fn(&[u8]);
-    let targets: [(&str, Run); 6] = [
+    let targets: [(&str, Run); 7] = [
+        ("bond", bond::run),
         ("parse", parse::run),
         ("offload", offload::run),
         ("guard", guard::run),

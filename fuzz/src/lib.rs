@@ -7,6 +7,7 @@
 
 pub mod action;
 pub mod agent;
+pub mod bond;
 pub mod config;
 pub mod filter;
 pub mod guard;

@@ -4,6 +4,9 @@ Each link is two cables that meet in a network not ours: a Linux bridge whose po
 rate and drop what their queues cannot hold, as in `lab.switches.levada_cluster`. Pulling a cable
 sets the far port down, so that the host's interface loses its carrier. With one link the uplink is
 that link's port and no bond: the baseline.
+
+The bridges stand for cables: they forward the address of the bonds' hellos, and their ports take
+two tags.
 """
 
 from __future__ import annotations
@@ -14,6 +17,11 @@ from lab.net import Lab, Namespace, bridge, veth
 from lab.switches.bridge import hold_rate
 from lab.switches.levada import BURST_NS, Levada, rate_text, toml_table
 from lab.topology import Host, Topology
+
+#: Bytes of a VLAN tag, which a bond's number is: beside the tenant's, one more than a port takes.
+TAG_BYTES = 4
+#: What a bridge forwards of the reserved addresses 01-80-C2-00-00-00 to -0F, a bit each: -0E.
+HELLO_MASK = 1 << 0xE
 
 
 class LevadaBond(Levada):
@@ -58,11 +66,15 @@ class LevadaBond(Levada):
         fabric = self._fabric = self.lab.namespace("fabric")
         for link in range(self.links):
             bridge(fabric, f"br{link}")
+            fabric.ip(f"link set br{link} type bridge group_fwd_mask {HELLO_MASK}")
             for host in self.topology.hosts:
                 port = _port(host, link)
-                veth(spaces[host.name], f"up{link}", fabric, port, self.topology.mtu)
+                veth(spaces[host.name], f"up{link}", fabric, port, self._mtu())
                 fabric.ip(f"link set {port} master br{link}")
                 hold_rate(fabric, port, host.link_bps, self.topology.fabric_queue_bytes)
+
+    def _mtu(self) -> int:
+        return self.topology.mtu + (TAG_BYTES if self.links > 1 else 0)
 
     def pull(self, link: int) -> None:
         """Pulls a cable out, at both ends."""
@@ -88,7 +100,7 @@ class LevadaBond(Levada):
     def _uplink_table(self, host: Host, uplink: dict[str, str]) -> str:
         burst = f"{self.burst_ns} ns"
         rate = rate_text(host.link_bps)
-        mtu = self.topology.mtu
+        mtu = self._mtu()
         if self.links == 1:
             return toml_table("switch.uplink", port="packet://up0", rate=rate, burst=burst, mtu=mtu)
         members = [

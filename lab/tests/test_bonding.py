@@ -31,17 +31,17 @@ def test_the_published_figure_is_all_that_two_links_carry() -> None:
 
 
 def test_a_connection_is_judged_by_both_links() -> None:
-    pulled = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=3, failures=2)
+    pulled = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=0, failures=2, numbered=2, late=0)
     good = [curve(1, 90), curve(2, 178)]
     claims = bonding.claims(good, pulled)
-    assert [c.holds for c in claims] == [True] * 4
+    assert [c.holds for c in claims] == [True] * 7
     assert round(claims[0].value or 0, 1) == 98.9
     assert not bonding.claims([curve(1, 90), curve(2, 170)], pulled)[0].holds
-    broken = Pulled(gap_ms=300.0, broken=1, sent=6000, lost=3, failures=1)
-    assert [c.holds for c in bonding.claims(good, broken)] == [True, False, False, False]
+    broken = Pulled(gap_ms=300.0, broken=1, sent=6000, lost=3, failures=1, numbered=1, late=9)
+    assert [c.holds for c in bonding.claims(good, broken)] == [True, *[False] * 6]
 
 
-def test_tables_name_what_is_not_claimed() -> None:
-    pulled = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=3, failures=2)
+def test_tables_say_what_was_lost() -> None:
+    pulled = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=0, failures=2, numbered=2, late=0)
     text = bonding.summary_table([curve(1, 90), curve(2, 178)], {1: 96e6, 2: 190e6}, pulled)
-    assert "not yet" in text and "98.9 % of both" in text
+    assert "0 of 6000" in text and "98.9 % of both" in text

@@ -9,7 +9,9 @@ use crate::place::Place;
 use crate::problem::nearest;
 use crate::units::show_rate;
 use datapath::bond::{HashPolicy, Mode};
+use datapath::program::Attachment;
 use datapath::units::Direction;
+use datapath::wire::vlan::TAG;
 use std::collections::BTreeMap;
 
 pub(super) fn check(findings: &mut Findings, config: &Config) {
@@ -21,6 +23,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
         check_options(findings, bond, &place.key("bond"));
         check_members(findings, bond, &place.key("bond"));
         check_rate(findings, switch, bond, &switch_place);
+        check_room(findings, switch, bond, &place.key("bond"));
         check_what_is_not_yet(findings, switch, uplink, bond, &place);
     }
 }
@@ -44,6 +47,16 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
             format!("remove it, or write mode = \"{}\"", of.name()),
         );
     }
+    let usual = Bond::default().settings;
+    for (key, is_given) in [("order", settings.order != usual.order), ("hold", settings.hold_ns != usual.hold_ns)] {
+        if is_given && !numbers(bond) {
+            findings.error(
+                place.key(key),
+                format!("`{key}` has no effect in mode \"{}\"", mode.name()),
+                "remove it, or write mode = \"balance-rr\" or \"broadcast\"",
+            );
+        }
+    }
     let Some(primary) = bond.primary.as_ref().filter(|_| mode == Mode::ActiveBackup) else { return };
     let names: Vec<String> = bond.members.iter().map(BondMember::name).collect();
     if !names.contains(primary) {
@@ -52,6 +65,31 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
             None => format!("its members are {}", names.join(", ")),
         };
         findings.error(place.key("primary"), format!("the bond has no member \"{primary}\""), remedy);
+    }
+}
+
+/// Whether frames may have numbers in a bond's mode.
+fn numbers(bond: &Bond) -> bool {
+    matches!(bond.settings.mode, Mode::BalanceRr | Mode::Broadcast)
+}
+
+/// Below a number, a tenant's tag is one more than interfaces take beside their MTU.
+fn check_room(findings: &mut Findings, switch: &Switch, bond: &Bond, place: &Place) {
+    if !bond.settings.order || !numbers(bond) || bond.members.is_empty() {
+        return;
+    }
+    let tagged = switch.tenants.iter().flat_map(|tenant| {
+        let has_tag = matches!(tenant.attachment, Attachment::Vlan(_));
+        tenant.endpoints.iter().filter(move |endpoint| has_tag || endpoint.trunk)
+    });
+    let Some(longest) = tagged.map(|endpoint| endpoint.device.mtu).max() else { return };
+    let wanted = longest + TAG as u32;
+    if wanted > bond.mtu() {
+        findings.warning(
+            place.key("member"),
+            "there is no room for a number before a tenant's tag: between two Levada hosts frames are not kept in order",
+            format!("set the members' interfaces and their `mtu` to {wanted}, or write order = \"off\""),
+        );
     }
 }
 

@@ -9,6 +9,12 @@ use datapath::units::{Both, Rate};
 /// Longest `miimon`, `updelay` and `downdelay`, in nanoseconds: an hour.
 pub const MAX_BOND_TIME_NS: u64 = 3_600_000_000_000;
 
+/// Least and longest `hold`, in nanoseconds: what a turn of a worker takes, and what a TCP sender
+/// takes for a loss.
+pub const MIN_HOLD_NS: u64 = 100_000;
+/// See [`MIN_HOLD_NS`].
+pub const MAX_HOLD_NS: u64 = 100_000_000;
+
 /// What an uplink is instead of one port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bond {
@@ -33,7 +39,7 @@ pub struct Bond {
 impl Default for Bond {
     fn default() -> Self {
         Bond {
-            settings: BondSettings::default(),
+            settings: BondSettings { order: true, ..BondSettings::default() },
             miimon_ns: DEFAULT_MIIMON_NS,
             updelay_ns: 0,
             downdelay_ns: 0,

@@ -9,7 +9,7 @@ use datapath::bond::{BondSettings, MOST_MEMBERS};
 
 /// Keys of Linux and of ours that there is no code for yet: to be silent about them would be to
 /// promise what they say.
-const NOT_YET: [&str; 32] = [
+const NOT_YET: [&str; 30] = [
     "ad_actor_port_prio",
     "ad_actor_sys_prio",
     "ad_actor_system",
@@ -26,14 +26,12 @@ const NOT_YET: [&str; 32] = [
     "damping",
     "ethertype",
     "fail_over_mac",
-    "hold",
     "lacp_active",
     "lacp_rate",
     "lacp_strict",
     "lp_interval",
     "min_links",
     "ns_ip6_target",
-    "order",
     "peer_notif_delay",
     "rebalance",
     "replay",
@@ -53,6 +51,8 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
         hash: r.get(&mut t, "xmit_hash_policy", values::hash_policy).unwrap_or_default(),
         packets_per_member: r.get(&mut t, "packets_per_slave", values::packets).unwrap_or(1),
         all_members_active: r.get(&mut t, "all_slaves_active", values::zero_or_one).unwrap_or(false),
+        order: r.get(&mut t, "order", values::auto_or_off).unwrap_or(default.settings.order),
+        hold_ns: r.get(&mut t, "hold", values::hold).unwrap_or(default.settings.hold_ns),
     };
     // Two names of one thing in Linux.
     let notices = r.get(&mut t, "num_grat_arp", values::notices);

@@ -2,8 +2,8 @@
 
 use crate::bond::{MOST_NOTICES, RESELECTS, Reselect};
 use crate::config::{
-    EtcdUrl, MAX_BACKEND_WEIGHT, MAX_BOND_TIME_NS, MAX_HEADROOM_PERCENT, MAX_MEMORY_BYTES, MAX_MTU, MAX_QUEUE_BYTES,
-    MAX_WEIGHT, MIN_MEMORY_BYTES, MIN_MTU, MIN_QUEUE_BYTES,
+    EtcdUrl, MAX_BACKEND_WEIGHT, MAX_BOND_TIME_NS, MAX_HEADROOM_PERCENT, MAX_HOLD_NS, MAX_MEMORY_BYTES, MAX_MTU,
+    MAX_QUEUE_BYTES, MAX_WEIGHT, MIN_HOLD_NS, MIN_MEMORY_BYTES, MIN_MTU, MIN_QUEUE_BYTES,
 };
 use crate::names::{self, CONTROLLERS, INGRESS_MODES, Locator, MAX_QUEUES, ORDERS, ServiceAddress};
 use crate::problem::nearest;
@@ -556,6 +556,16 @@ pub(super) fn bond_time(value: &DeValue<'_>) -> Result<u64, Wrong> {
         }
         _ => units::time_ns(text(value, "\"100 ms\"")?, 0, MAX_BOND_TIME_NS),
     }
+}
+
+/// Whether frames are put in order: where the other end can, or never.
+pub(super) fn auto_or_off(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &[("auto", true), ("off", false)], "order of a bond")
+}
+
+/// How long a frame may wait for an earlier one.
+pub(super) fn hold(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"2 ms\"")?, MIN_HOLD_NS, MAX_HOLD_NS)
 }
 
 /// The name of a bond's member: of its device.

@@ -4,9 +4,9 @@
 //! rate. A frame leaves when its turn on that wire has come, up to [`BURST_NS`] early, so that a
 //! worker that is late loses no rate.
 
-use super::MOST_WAIT_NS;
-use crate::frame::{Fifo, Frame, Pool};
-use crate::program::Uplink;
+use super::{MOST_WAIT_NS, REPLAY_KEPT_NS};
+use crate::frame::{Fifo, Frame, Owner, Pool};
+use crate::program::{PortFeatures, Uplink};
 use crate::segment::segments;
 use crate::stats::Traffic;
 use crate::units::{Both, Instant, Rate};
@@ -59,6 +59,8 @@ pub struct MemberCounts {
     pub full: u64,
     /// How often it ceased to distribute.
     pub failures: u32,
+    /// Frames that went over a member that failed, and that this one sent again.
+    pub replayed: u64,
     /// Wire bytes that wait for it.
     pub waiting_bytes: u64,
 }
@@ -74,6 +76,10 @@ pub(super) struct Member {
     waiting: Fifo,
     /// When the first that waits leaves.
     due: Option<Instant>,
+    /// Copies of numbered frames that have left, until the peer has said that it has them.
+    /// `Meta::queued` says when each left, `Meta::flow` its number.
+    kept: Fifo,
+    pub features: PortFeatures,
     counts: MemberCounts,
 }
 
@@ -86,8 +92,16 @@ impl Member {
             free_at: Instant::ZERO,
             waiting: Fifo::default(),
             due: None,
+            kept: Fifo::default(),
+            features: PortFeatures::default(),
             counts: MemberCounts::default(),
         }
+    }
+
+    /// Whose memory takes what waits and what is kept.
+    pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
+        self.waiting.set_owner(pool, owner);
+        self.kept.set_owner(pool, owner);
     }
 
     pub fn state(&self) -> MemberState {
@@ -123,7 +137,64 @@ impl Member {
     /// What waits; the member has nothing more to send.
     pub fn take_waiting(&mut self) -> Fifo {
         self.due = None;
-        std::mem::take(&mut self.waiting)
+        taken(&mut self.waiting)
+    }
+
+    /// What is kept of what it has sent.
+    pub fn take_kept(&mut self) -> Fifo {
+        taken(&mut self.kept)
+    }
+
+    /// Frames of which copies are kept.
+    pub fn kept(&self) -> u32 {
+        self.kept.frames()
+    }
+
+    /// Keeps a copy of a frame that leaves with a number, as far as there is memory for it; first
+    /// lets go what is old, or was received. `is_received` says so of a number.
+    pub fn keep(&mut self, pool: &mut Pool, now: Instant, frame: &Frame, is_received: impl Fn(u32) -> bool) {
+        self.let_go(pool, now, is_received);
+        if pool.may_wait(self.kept.owner(), pool.class(frame), self.kept.truesize())
+            && let Some(copy) = pool.duplicate(frame)
+        {
+            pool.meta_mut(&copy).queued = now;
+            self.kept.push(pool, copy);
+        }
+    }
+
+    /// Lets go what is kept and need not be any more.
+    pub fn let_go(&mut self, pool: &mut Pool, now: Instant, is_received: impl Fn(u32) -> bool) {
+        while let Some(meta) = self.kept.front(pool)
+            && (now.since(meta.queued) > REPLAY_KEPT_NS || meta.flow.is_none_or(|flow| is_received(flow.index())))
+            && let Some(old) = self.kept.pop(pool)
+        {
+            pool.free(old);
+        }
+    }
+
+    /// The number of the first frame that waits.
+    pub fn first_number(&self, pool: &Pool) -> Option<u32> {
+        self.waiting.front(pool).and_then(|meta| meta.flow).map(|flow| flow.index())
+    }
+
+    /// When a frame of so many wire bytes would have left.
+    pub fn done_at(&self, now: Instant, wire_bytes: u32) -> Instant {
+        self.free_at.max(now).plus_ns((u64::from(wire_bytes) * self.byte_time) >> FRACTION)
+    }
+
+    /// Something else takes its wire for so many bytes.
+    pub fn spend(&mut self, now: Instant, wire_bytes: u32) {
+        self.free_at = self.done_at(now, wire_bytes);
+    }
+
+    /// When its wire is free.
+    pub fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
+    /// Wire bytes that it carries in `ns`.
+    pub fn bytes_in(&self, ns: u64) -> u32 {
+        u32::try_from(self.rate.bytes_in(ns)).unwrap_or(u32::MAX)
     }
 
     pub fn due(&self) -> Option<Instant> {
@@ -140,17 +211,28 @@ impl Member {
 
     /// Lets a frame wait for its turn; gives it back where it would wait too long.
     pub fn push(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Frame> {
-        let start = self.free_at.max(now);
-        if start.since(now) > MOST_WAIT_NS {
+        if self.free_at.since(now) > MOST_WAIT_NS {
             self.counts.full += 1;
             return Err(frame);
         }
+        self.push_in_any_case(pool, now, frame);
+        Ok(())
+    }
+
+    /// Lets a frame wait that another member has sent in vain: what may wait of these is what was
+    /// kept.
+    pub fn push_again(&mut self, pool: &mut Pool, now: Instant, frame: Frame) {
+        self.counts.replayed += 1;
+        self.push_in_any_case(pool, now, frame);
+    }
+
+    fn push_in_any_case(&mut self, pool: &mut Pool, now: Instant, frame: Frame) {
+        let start = self.free_at.max(now);
         let meta = pool.meta_mut(&frame);
         meta.queued = start;
         self.free_at = start.plus_ns((u64::from(meta.wire_bytes) * self.byte_time) >> FRACTION);
         self.waiting.push(pool, frame);
         self.due = self.due.or(Some(leaves_at(start)));
-        Ok(())
     }
 
     /// The first frame, where its turn has come.
@@ -163,6 +245,13 @@ impl Member {
         count(pool, &frame, &mut self.counts.traffic.egress);
         Some(frame)
     }
+}
+
+/// A queue's frames, which stay its owner's; it is empty.
+fn taken(queue: &mut Fifo) -> Fifo {
+    let mut empty = Fifo::default();
+    empty.own(queue.owner());
+    std::mem::replace(queue, empty)
 }
 
 /// A frame leaves before its turn on the wire, by as much as a worker may be late.

@@ -11,15 +11,13 @@
 //! counted, since whatever it carries can bear that better than its loss. A number that was seen
 //! already is a duplicate, which is how the copies of `broadcast` are taken out.
 
+use super::number::{MODULUS, Number};
 use super::{MOST_MEMBERS, MemberId};
-use crate::frame::{Fifo, Frame, Pool};
+use crate::frame::{Fifo, Frame, Owner, Pool};
 use crate::units::Instant;
 use crate::verdict::Reason;
 use std::collections::VecDeque;
 
-/// Numbers go from 0 to this less one: as many as there are VLAN ids that a bridge may not take for
-/// its own (1 to 4094).
-pub const MODULUS: u16 = 4094;
 /// Numbers that may be waited for at a time. A member that is later than that by its skew is taken
 /// for one that loses.
 pub const WINDOW: u16 = 1024;
@@ -46,17 +44,13 @@ pub struct OrderStats {
     pub duplicates: u64,
     /// Numbers that were given up.
     pub lost: u64,
+    /// Frames with the number of another that came over the same member, although it did not say
+    /// that others may have it: pieces of what was one frame.
+    pub pieces: u64,
+    /// Frames that wait now.
+    pub waiting: u32,
     /// Longest time that a frame was held, in nanoseconds.
     pub hold_max_ns: u64,
-}
-
-/// A number as a frame shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Number {
-    /// Less than [`MODULUS`].
-    pub value: u16,
-    /// Whether other frames may have it too.
-    pub is_shared: bool,
 }
 
 /// Restores order: `rx`, `mark`, `set_live` and `restart` in, frames out by `poll` until it gives
@@ -73,6 +67,8 @@ pub struct Order {
     /// When the first frame of each number that waits came, in the order in which they came.
     waiting: VecDeque<(Instant, u64)>,
     waiting_bytes: u64,
+    frames: u32,
+    owner: Owner,
     members: [Member; MOST_MEMBERS],
     /// Until then what went over a member that died may come again by another.
     replay_until: Instant,
@@ -106,6 +102,8 @@ impl Order {
             ready: Fifo::default(),
             waiting: VecDeque::with_capacity(usize::from(WINDOW) * 2),
             waiting_bytes: 0,
+            frames: 0,
+            owner: Owner::NOBODY,
             members: [Member::default(); MOST_MEMBERS],
             replay_until: Instant::ZERO,
             stats: OrderStats::default(),
@@ -115,7 +113,46 @@ impl Order {
     /// What was counted.
     #[must_use]
     pub fn stats(&self) -> OrderStats {
-        self.stats
+        OrderStats { waiting: self.frames, ..self.stats }
+    }
+
+    /// How long a frame may wait, in nanoseconds.
+    pub fn set_hold(&mut self, hold_ns: u64) {
+        self.hold_ns = hold_ns;
+    }
+
+    /// Whose memory takes what waits.
+    pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
+        self.owner = owner;
+        self.ready.set_owner(pool, owner);
+        self.places.iter_mut().for_each(|place| place.frames.set_owner(pool, owner));
+    }
+
+    /// The first number, where none was seen yet.
+    pub fn begin(&mut self, number: u16) {
+        self.next.get_or_insert(u64::from(MODULUS) + u64::from(number % MODULUS));
+    }
+
+    /// Numbers below this come over a member no more.
+    #[must_use]
+    pub fn passed(&self, member: MemberId) -> u64 {
+        self.members.get(usize::from(member.0)).map_or(0, |member| member.passed)
+    }
+
+    /// The furthest that any member in use has come.
+    #[must_use]
+    pub fn furthest(&self) -> u64 {
+        self.members.iter().filter(|member| member.is_live).map(|member| member.passed).max().unwrap_or(0)
+    }
+
+    /// Nothing will come again of what went over members that are gone.
+    pub fn expect_no_replay(&mut self) {
+        self.replay_until = Instant::ZERO;
+    }
+
+    /// Lets go what need not wait any more, now that members have changed.
+    pub fn look(&mut self, pool: &mut Pool, now: Instant) {
+        self.advance(pool, now);
     }
 
     /// The number that is next; `None` before any was seen.
@@ -147,12 +184,13 @@ impl Order {
             member.passed = 0;
         }
         for place in &mut self.places {
-            *place = Place::default();
+            (place.number, place.seen) = (0, None);
         }
         self.waiting.clear();
     }
 
-    /// A frame came over a member with this number, which was taken off it.
+    /// A frame came over a member with this number, which was taken off it. Gives it back where it
+    /// goes on at once, before all that [`Order::poll`] gives.
     ///
     /// # Errors
     /// [`Reason::Duplicate`]: it was seen already; the frame is freed.
@@ -163,18 +201,26 @@ impl Order {
         member: MemberId,
         number: Number,
         frame: Frame,
-    ) -> Result<(), Reason> {
+    ) -> Result<Option<Frame>, Reason> {
         self.stats.received += 1;
         let next = *self.next.get_or_insert(u64::from(MODULUS) + u64::from(number.value));
         let full = expand(next, number.value);
         self.show(member, full, number.is_shared);
+        let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
+        if full == next && self.waiting.is_empty() && self.ready.is_empty() && !number.is_shared {
+            if place.number != full || place.seen.is_none() {
+                (place.number, place.seen) = (full, Some((member.0, false)));
+                self.next = Some(next + 1);
+                return Ok(Some(frame));
+            }
+        }
         let result = if full < next {
             self.late(pool, member, full, number.is_shared, frame)
         } else {
             self.keep(pool, now, member, full, number.is_shared, frame)
         };
         self.advance(pool, now);
-        result
+        result.map(|()| None)
     }
 
     /// A member shows that numbers below this do not come over it any more.
@@ -193,7 +239,9 @@ impl Order {
         if self.ready.is_empty() && self.poll_timeout().is_some_and(|due| due <= now) {
             self.advance(pool, now);
         }
-        self.ready.pop(pool)
+        let frame = self.ready.pop(pool)?;
+        self.frames -= 1;
+        Some(frame)
     }
 
     /// When `poll` will have something to do, if nothing comes before.
@@ -208,7 +256,7 @@ impl Order {
     /// Frees every frame; returns how many there were.
     pub fn clear(&mut self, pool: &mut Pool) -> u32 {
         self.waiting.clear();
-        self.waiting_bytes = 0;
+        (self.waiting_bytes, self.frames) = (0, 0);
         self.ready.clear(pool) + self.places.iter_mut().map(|place| place.frames.clear(pool)).sum::<u32>()
     }
 
@@ -232,14 +280,17 @@ impl Order {
         let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
         if place.number == full
             && let Some((by, was_shared)) = place.seen
-            && !(was_shared && by == member.0)
         {
-            return self.drop_duplicate(pool, frame);
+            if by != member.0 {
+                return self.drop_duplicate(pool, frame);
+            }
+            self.stats.pieces += u64::from(!was_shared);
         }
         if place.number == full {
             place.seen = Some((member.0, is_shared));
         }
         self.stats.late += 1;
+        self.frames += 1;
         self.ready.push(pool, frame);
         Ok(())
     }
@@ -263,18 +314,26 @@ impl Order {
         while self.next.is_some_and(|next| full - next >= u64::from(WINDOW)) {
             self.pass(pool, now);
         }
+        // Where memory is short, what waits longest goes on, and what it waits for is given up.
+        while self.next.is_some_and(|next| next < full)
+            && !self.waiting.is_empty()
+            && !pool.may_wait(self.owner, pool.class(&frame), self.waiting_bytes)
+        {
+            self.pass(pool, now);
+        }
         let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
         if place.number != full {
             debug_assert!(place.frames.is_empty());
             (place.number, place.seen) = (full, None);
         }
         match place.seen {
-            Some((by, true)) if by == member.0 => {}
+            Some((by, was_shared)) if by == member.0 => self.stats.pieces += u64::from(!was_shared),
             Some(_) => return self.drop_duplicate(pool, frame),
             None => self.waiting.push_back((now, full)),
         }
         place.seen = Some((member.0, is_shared));
         self.waiting_bytes += u64::from(pool.truesize(&frame));
+        self.frames += 1;
         pool.meta_mut(&frame).queued = now;
         place.frames.push(pool, frame);
         self.stats.held += u64::from(self.next != Some(full));

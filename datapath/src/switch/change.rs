@@ -41,7 +41,7 @@ impl Switch {
     /// The change does not fit what there is; nothing was done.
     pub fn change(&mut self, pool: &mut Pool, now: Instant, change: Change) -> Result<(), ChangeError> {
         match change {
-            Change::Port(id, features) => self.change_port(id, features),
+            Change::Port(id, features) => self.change_port(pool, now, id, features),
             Change::Uplink(uplink) => self.change_uplink(pool, now, uplink),
             Change::Tenant(id, Some(tenant)) => self.set_tenant(pool, id, tenant),
             Change::Tenant(id, None) => self.remove_tenant(pool, id),
@@ -117,7 +117,13 @@ impl Switch {
         self.memory.reserve(endpoints);
     }
 
-    fn change_port(&mut self, id: PortId, features: Option<PortFeatures>) -> Result<(), ChangeError> {
+    fn change_port(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        id: PortId,
+        features: Option<PortFeatures>,
+    ) -> Result<(), ChangeError> {
         check_slot(id.0)?;
         if features.is_none() {
             self.program.ports.get(id.0).ok_or(ChangeError::Vacant(id.0))?;
@@ -125,7 +131,9 @@ impl Switch {
                 return Err(ChangeError::PortInUse(id));
             }
         }
+        let before = self.program.ports.get(id.0).copied();
         self.program.ports.set(id.0, features);
+        self.fit_port(pool, now, id, before);
         Ok(())
     }
 
@@ -313,6 +321,7 @@ impl Switch {
         }
         self.program.endpoints.set(id.0, Some(endpoint));
         self.settle_change(pool, id, tenant);
+        self.fit_endpoint(pool, now, id);
         Ok(())
     }
 

@@ -132,5 +132,6 @@ impl Switch {
             + self.backlogs.frames()
             + self.out.len()
             + self.control.frames()
+            + self.bond.as_ref().map_or(0, |bond| bond.frames())
     }
 }

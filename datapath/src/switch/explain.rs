@@ -127,6 +127,15 @@ impl Switch {
             }
         };
         steps.push(Step::Arrive(port, from));
+        if let Role::Uplink(member) = role
+            && let Some(bond) = &self.bond
+            && let Some(numbered) = bond.explain_number(pool.bytes(frame), member)
+        {
+            // What is behind the number is read when it is the frame's turn.
+            steps.push(Step::Number(numbered));
+            let verdict = numbered.map_or_else(Verdict::Dropped, |_| Verdict::Forwarded);
+            return Journey { steps, verdict };
+        }
         let is_for = |local: Vtep| vxlan::is_for(pool.bytes(frame), local.address, local.mac);
         let result = if from.is_none() && self.tunnels.local().is_some_and(is_for) {
             self.explain_tunnelled(pool, now, frame, &mut steps)

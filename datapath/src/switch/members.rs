@@ -4,11 +4,13 @@
 //! While a frame waits at its member, `Meta::out` says which endpoint sent it.
 
 use super::Switch;
-use crate::bond::{Bond, MemberCounts, MemberState};
+use crate::bond::number::Number;
+use crate::bond::{Bond, MemberCounts, MemberState, PeerView};
 use crate::frame::{Frame, Out, Pool};
-use crate::program::{EndpointId, Member, MemberId, PortId, Uplink};
+use crate::program::{Attachment, Endpoint, EndpointId, Member, MemberId, PortFeatures, PortId, Uplink};
 use crate::units::{Both, Instant, Rate};
 use crate::verdict::Reason;
+use crate::wire::vlan::TAG;
 
 /// What is known of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +36,12 @@ impl Switch {
             let (state, counts, is_active) = (bond.state(id), bond.counts(id), bond.active() == Some(id));
             Some(MemberView { port, rate: rate.egress, state, is_active, counts })
         })
+    }
+
+    /// What is known of the bond at the other end; `None` where the mode does not ask for it.
+    #[must_use]
+    pub fn bond_peer(&self) -> Option<PeerView> {
+        self.bond.as_ref()?.peer()
     }
 
     /// What the uplink carries now: what its members do, where it has several, and no more than it
@@ -89,8 +97,136 @@ impl Switch {
                 let freed = bond.set_members(pool, now, settings, &rates, &was);
                 self.uplink_drops.add(Reason::PortDown, freed.into());
             }
-            None => self.bond = Some(Box::new(Bond::new(settings, &rates, self.seed))),
+            None => {
+                let mut bond = Box::new(Bond::new(settings, &rates, self.seed));
+                let freed = bond.set_members(pool, now, settings, &rates, &vec![None; rates.len()]);
+                self.uplink_drops.add(Reason::PortDown, freed.into());
+                self.bond = Some(bond);
+            }
         }
+        self.fit_members(pool, now);
+    }
+
+    /// What the members' ports take, and the longest frame that is to leave.
+    fn fit_members(&mut self, pool: &mut Pool, now: Instant) {
+        let (Some(bond), Some(uplink)) = (&mut self.bond, &self.program.uplink) else { return };
+        for (id, member) in (0..).map(MemberId).zip(&uplink.members) {
+            if let Some(&features) = self.program.ports.get(member.port.0) {
+                bond.set_features(id, features);
+            }
+        }
+        let longest = self.program.endpoints.values().map(|endpoint| longest_out(&self.program, endpoint)).max();
+        let freed = bond.set_longest(pool, now, longest.unwrap_or(0));
+        self.uplink_drops.add(Reason::PortDown, freed.into());
+    }
+
+    /// A port has other features, which may concern the bond.
+    pub(super) fn fit_port(&mut self, pool: &mut Pool, now: Instant, port: PortId, before: Option<PortFeatures>) {
+        let max_frame = |features: Option<&PortFeatures>| features.map(|features| features.max_frame);
+        let after = self.program.ports.get(port.0);
+        let is_member = matches!(self.role(port), super::Role::Uplink(_));
+        if self.bond.is_some() && (is_member || max_frame(after) != max_frame(before.as_ref())) {
+            self.fit_members(pool, now);
+        }
+    }
+
+    /// An endpoint has come, or is another.
+    pub(super) fn fit_endpoint(&mut self, pool: &mut Pool, now: Instant, endpoint: EndpointId) {
+        let (Some(bond), Some(endpoint)) = (&mut self.bond, self.program.endpoints.get(endpoint.0)) else { return };
+        let longest = longest_out(&self.program, endpoint);
+        if longest > bond.longest() {
+            let freed = bond.set_longest(pool, now, longest);
+            self.uplink_drops.add(Reason::PortDown, freed.into());
+        }
+    }
+
+    /// The number of a frame that came over a member, which is taken off.
+    #[inline]
+    pub(super) fn take_number(
+        &self,
+        pool: &mut Pool,
+        member: MemberId,
+        frame: &Frame,
+    ) -> Result<Option<Number>, Reason> {
+        match &self.bond {
+            Some(bond) if bond.may_have_numbers() => bond.take_number(pool, member, frame),
+            _ => Ok(None),
+        }
+    }
+
+    /// A frame with a number: in its turn, and with it what has waited for it.
+    pub(super) fn put_in_order(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        number: Number,
+        frame: Frame,
+    ) -> Result<(), Reason> {
+        let Some(bond) = &mut self.bond else { return self.enter_uplink(pool, now, frame) };
+        let first = bond.put_in_order(pool, now, member, number, frame);
+        let result = first.and_then(|frame| frame.map_or(Ok(()), |frame| self.enter_uplink(pool, now, frame)));
+        self.let_ordered_go(pool, now);
+        result
+    }
+
+    /// What has waited for its turn, and waits no more.
+    fn let_ordered_go(&mut self, pool: &mut Pool, now: Instant) {
+        while let Some(frame) = self.bond.as_mut().and_then(|bond| bond.poll_received(pool, now)) {
+            if let Err(reason) = self.enter_uplink(pool, now, frame) {
+                self.uplink_drops.add(reason, 1);
+            }
+        }
+    }
+
+    /// A frame for a reserved address may be a hello of the bond at the other end. Gives it back
+    /// where it is none.
+    pub(super) fn hear_hello(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        frame: Frame,
+    ) -> Result<Result<(), Reason>, Frame> {
+        let Some(bond) = &mut self.bond else { return Err(frame) };
+        let Some(heard) = bond.hear(pool, now, member, &frame) else { return Err(frame) };
+        pool.free(frame);
+        let freed = heard.as_ref().copied().unwrap_or_default();
+        self.uplink_drops.add(Reason::PortDown, freed.into());
+        self.follow_changed();
+        self.let_ordered_go(pool, now);
+        Ok(heard.map(drop))
+    }
+
+    /// The rate follows where the other end has changed who may send.
+    fn follow_changed(&mut self) {
+        if self.bond.as_mut().is_some_and(|bond| bond.take_changed()) {
+            self.follow_members();
+        }
+    }
+
+    /// Hellos that are due, and what has waited long enough for an earlier frame.
+    fn tend_peer(&mut self, pool: &mut Pool, now: Instant) {
+        let Some(bond) = &mut self.bond else { return };
+        if !bond.is_peer_due(now) {
+            return;
+        }
+        let freed = bond.advance(pool, now);
+        self.uplink_drops.add(Reason::PortDown, freed.into());
+        self.follow_changed();
+        while let Some((member, hello)) = self.bond.as_mut().and_then(|bond| bond.poll_hello(pool, now)) {
+            let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
+            if let (Some(port), Some(frame)) = (port, pool.alloc_from(&hello)) {
+                self.send_control(pool, port, frame);
+            }
+        }
+        self.let_ordered_go(pool, now);
+    }
+
+    /// Whether a frame from the egress queues may wait for a member.
+    #[inline]
+    pub(super) fn may_send_member(&self, now: Instant) -> bool {
+        self.bond.as_ref().is_none_or(|bond| bond.room_at().is_none_or(|at| at <= now))
     }
 
     /// Whether a frame from the uplink may be received over this member.
@@ -111,6 +247,10 @@ impl Switch {
 
     /// Lets go what has its turn at a member. False where there is nothing.
     pub(super) fn let_member_go(&mut self, pool: &mut Pool, now: Instant) -> bool {
+        if self.bond.is_none() {
+            return false;
+        }
+        self.tend_peer(pool, now);
         let Some(bond) = &mut self.bond else { return false };
         let Some((member, frame)) = bond.poll(pool, now) else { return false };
         let (Some(uplink), Out::From(endpoint)) = (&self.program.uplink, pool.meta(&frame).out()) else {
@@ -121,4 +261,16 @@ impl Switch {
         self.emit(pool, port, endpoint, self.port_of(endpoint, port), frame);
         true
     }
+}
+
+/// Longest frame in bytes that an endpoint sends to the uplink, with its tag where it gets one.
+fn longest_out(program: &crate::program::Program, endpoint: &Endpoint) -> u32 {
+    let attachment = program.tenants.get(endpoint.tenant.0).map(|tenant| tenant.attachment);
+    let has_tag = match attachment {
+        None | Some(Attachment::Isolated) => return 0,
+        Some(Attachment::Vlan(_)) => true,
+        Some(Attachment::Untagged | Attachment::Vxlan(_)) => endpoint.trunk,
+    };
+    let longest = program.ports.get(endpoint.port.0).map_or(0, |features| features.max_frame);
+    longest + if has_tag { TAG as u32 } else { 0 }
 }

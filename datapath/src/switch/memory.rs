@@ -12,6 +12,9 @@ use crate::frame::{Owner, Part, Pool, PoolLimits};
 use crate::program::{Endpoint, EndpointId, Share, Tenant, TenantId};
 use crate::units::{Both, Direction, Rate};
 
+/// The bond's part beside the tenants' parts, in eighths: for what waits to be put in order, waits
+/// for its member, or is kept to be sent again.
+const BOND_EIGHTHS: u64 = 1;
 /// Tenants and endpoints that are looked at in one go: some microseconds.
 const AT_ONCE: usize = 64;
 
@@ -48,6 +51,8 @@ pub(super) struct Memory {
     settled: u32,
     /// Whether it is one of the pool's holders.
     holds: bool,
+    /// The account of the uplink's bond, where it has one.
+    bond: Option<Owner>,
 }
 
 impl Memory {
@@ -126,8 +131,27 @@ impl Switch {
         }
     }
 
+    /// What the uplink's bond keeps is charged to an account of its own: what the outside sends has
+    /// no owner before it is in order.
+    fn settle_bond(&mut self, pool: &mut Pool) {
+        let Some(bond) = &mut self.bond else { return self.close_bond(pool) };
+        let owner = *self.memory.bond.get_or_insert_with(|| pool.open_account(Owner::NOBODY));
+        pool.set_part(owner, Part::of(BOND_EIGHTHS, 8));
+        bond.set_owner(pool, owner);
+    }
+
+    fn close_bond(&mut self, pool: &mut Pool) {
+        if let Some(bond) = &mut self.bond {
+            bond.set_owner(pool, Owner::NOBODY);
+        }
+        if let Some(owner) = self.memory.bond.take() {
+            pool.close_account(owner);
+        }
+    }
+
     /// Closes all accounts: the switch goes.
     pub(super) fn leave_memory(&mut self, pool: &mut Pool) {
+        self.close_bond(pool);
         for at in 0..self.memory.endpoints.len() {
             self.close_endpoint(pool, EndpointId(at as u32));
         }
@@ -175,6 +199,7 @@ impl Switch {
             // Nothing is set in this pool, or for another version of it.
             self.memory.unsettle();
         }
+        self.settle_bond(pool);
         for _ in 0..self.memory.left.min(AT_ONCE) {
             let place = self.memory.place % all;
             if place < tenants {

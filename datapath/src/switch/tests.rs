@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 
 mod connections;
 mod members;
+mod numbered;
 mod owners;
 mod services;
 mod vcc;

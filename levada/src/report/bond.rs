@@ -2,7 +2,7 @@
 
 use crate::worker::SwitchNumbers;
 use control::plan::SwitchPlan;
-use datapath::bond::Mode;
+use datapath::bond::{Mode, PeerView};
 use datapath::program::PortId;
 use datapath::stats::Traffic;
 use schemars::JsonSchema;
@@ -29,8 +29,39 @@ pub struct BondReport {
     pub updelay_ms: u64,
     /// How long a link must be down before its member is given up, in milliseconds.
     pub downdelay_ms: u64,
+    /// Whether frames are kept in order, in a mode that could.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderReport>,
     /// Its ports.
     pub members: Vec<MemberReport>,
+}
+
+/// What keeping frames in order has counted.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+pub struct OrderReport {
+    /// Whether frames leave with numbers.
+    pub numbered: bool,
+    /// Why they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+    /// How long a frame may wait for an earlier one, in microseconds.
+    pub hold_us: u64,
+    /// Frames received with a number.
+    pub received: u64,
+    /// Of these, those that waited for an earlier one.
+    pub held: u64,
+    /// Frames that wait now.
+    pub waiting: u32,
+    /// Longest time that a frame was held, in microseconds.
+    pub hold_max_us: u64,
+    /// Frames that came after later ones had gone on.
+    pub late: u64,
+    /// Numbers that were given up.
+    pub lost: u64,
+    /// Frames that another member had brought already.
+    pub duplicate: u64,
+    /// Frames that came in pieces.
+    pub pieces: u64,
 }
 
 /// A port of such an uplink.
@@ -46,6 +77,9 @@ pub struct MemberReport {
     pub device: String,
     /// What it carries.
     pub rate_bps: u64,
+    /// Where frames have numbers: what is known of its other end, where it is not used as it might.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
     /// How often it ceased to be sent to.
     pub failures: u32,
     /// Frames and wire bytes sent.
@@ -54,6 +88,8 @@ pub struct MemberReport {
     pub received: CarriedReport,
     /// Frames that it had no room for.
     pub full: u64,
+    /// Frames that it sent again, which had gone over a member that failed.
+    pub replayed: u64,
     /// Wire bytes that wait for it.
     pub waiting_bytes: u64,
 }
@@ -86,10 +122,12 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         state: member.state.name().to_owned(),
         device: state_of(member.port),
         rate_bps: member.rate.0,
+        peer: numbers.bond_peer.as_ref().and_then(|peer| other_end(peer, n)).map(str::to_owned),
         failures: member.counts.failures,
         sent: member.counts.traffic.egress.into(),
         received: member.counts.traffic.ingress.into(),
         full: member.counts.full,
+        replayed: member.counts.replayed,
         waiting_bytes: member.counts.waiting_bytes,
     });
     Some(BondReport {
@@ -101,6 +139,34 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         miimon_ms: bond.miimon_ns / NS_PER_MS,
         updelay_ms: bond.policy.updelay_ns / NS_PER_MS,
         downdelay_ms: bond.policy.downdelay_ns / NS_PER_MS,
+        order: numbers.bond_peer.as_ref().map(|peer| order(peer, settings.hold_ns)),
         members: all.collect(),
     })
+}
+
+fn order(peer: &PeerView, hold_ns: u64) -> OrderReport {
+    const NS_PER_US: u64 = 1000;
+    OrderReport {
+        numbered: peer.plain.is_none(),
+        why_not: peer.plain.map(|plain| plain.name().to_owned()),
+        hold_us: hold_ns / NS_PER_US,
+        received: peer.order.received,
+        held: peer.order.held,
+        waiting: peer.order.waiting,
+        hold_max_us: peer.order.hold_max_ns / NS_PER_US,
+        late: peer.order.late,
+        lost: peer.order.lost,
+        duplicate: peer.order.duplicates,
+        pieces: peer.order.pieces,
+    }
+}
+
+/// What is known of a member's other end; `None` where it is as it should be.
+fn other_end(peer: &PeerView, member: usize) -> Option<&'static str> {
+    match *peer.members.get(member)? {
+        (false, ..) => Some("no hello has come"),
+        (true, false, _) => Some("silent: nothing comes from the other end"),
+        (true, true, false) => Some("the other end receives nothing"),
+        (true, true, true) => None,
+    }
 }

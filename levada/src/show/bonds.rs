@@ -2,7 +2,7 @@
 
 use super::{bytes, columns};
 use crate::report::Report;
-use crate::report::bond::BondReport;
+use crate::report::bond::{BondReport, OrderReport};
 use control::units::show_rate;
 use datapath::units::Rate;
 use serde_json::{Value, json};
@@ -30,6 +30,9 @@ pub fn text(report: &Report) -> String {
         }
         let BondReport { miimon_ms, updelay_ms, downdelay_ms, .. } = bond;
         let _ = writeln!(out, "  miimon {miimon_ms} ms, updelay {updelay_ms} ms, downdelay {downdelay_ms} ms");
+        if let Some(order) = &bond.order {
+            out += &order_text(order);
+        }
         let head = ["  member", "port", "state", "rate", "failures", "sent", "received", "waits", "full"];
         let mut rows = vec![head.map(str::to_owned)];
         for member in &bond.members {
@@ -46,8 +49,32 @@ pub fn text(report: &Report) -> String {
             ]);
         }
         out += &columns(&rows);
+        for member in &bond.members {
+            if let Some(peer) = &member.peer {
+                let _ = writeln!(out, "  {}: {peer}", member.name);
+            }
+        }
     }
     if out.is_empty() { "no uplink has several ports\n".to_owned() } else { out }
+}
+
+fn order_text(order: &OrderReport) -> String {
+    let mut out = String::new();
+    let OrderReport { hold_us, received, held, waiting, hold_max_us, late, lost, duplicate, .. } = order;
+    match &order.why_not {
+        None => out += "  frames are numbered and kept in order",
+        Some(why) => {
+            let _ = write!(out, "  frames are not numbered: {why}");
+        }
+    }
+    let _ = writeln!(out, " (hold {hold_us} us)");
+    if *received > 0 {
+        let _ = writeln!(
+            out,
+            "  of {received} received {held} waited, at most {hold_max_us} us; {waiting} wait now; {late} late, {lost} lost, {duplicate} duplicate"
+        );
+    }
+    out
 }
 
 /// The same as JSON: a list under `bonds`, each with the name of its switch.

@@ -6,6 +6,7 @@ use super::device::Use;
 use super::{Cable, Effort, Unit, Way, Worker};
 use control::plan::Plan;
 use datapath::aqm::QueueState;
+use datapath::bond::PeerView;
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
@@ -72,6 +73,8 @@ pub struct SwitchNumbers {
     pub uplink_rate: Option<Both<Rate>>,
     /// Its members, where it has several.
     pub members: Vec<MemberView>,
+    /// What is known of the bond at their other ends.
+    pub bond_peer: Option<PeerView>,
     /// Drops that belong to no endpoint.
     pub uplink_drops: DropCounters,
     /// Addresses learned.
@@ -140,6 +143,7 @@ impl SwitchNumbers {
         self.memory.clear();
         self.narrow_paths.clear();
         self.members.clear();
+        self.bond_peer = None;
         self.queues.clear();
         self.uplink = Both::default();
     }
@@ -282,6 +286,7 @@ impl Worker {
             numbers.uplink_drops.clone_from(switch.uplink_drops());
             numbers.uplink_rate = switch.uplink_rate();
             numbers.members.extend(switch.members());
+            numbers.bond_peer = switch.bond_peer();
             numbers.learned = switch.learned();
             numbers.narrow_paths.extend(switch.narrow_paths(into.now));
         }

@@ -2,6 +2,7 @@
 //! has not.
 
 mod agents;
+mod bonds;
 mod clocks;
 mod containers;
 mod costs;

@@ -1,0 +1,139 @@
+//! Numbers: the position that a frame has in what a bond has sent, written as the outermost VLAN
+//! tag, so that segmentation by the kernel or a NIC copies it to each segment.
+//!
+//! The tag is 802.1Q's, of priority 7, and its id is the number plus one; its drop eligibility says
+//! that other frames may have the number too. While members balance without numbers, no frame
+//! leaves with a tag of that priority ([`yield_priority`]): what a receiver takes for a number is
+//! one, whoever sends what in its own network.
+
+use crate::frame::{Frame, Pool};
+use crate::segment::tunnelled_wire_bytes;
+use crate::wire::vlan::{self, TAG};
+use crate::wire::{be16, destination, ethertype, put16};
+
+/// Numbers go from 0 to this less one: as many as there are VLAN ids that a bridge may not take for
+/// its own (1 to 4094).
+pub const MODULUS: u16 = 4094;
+/// Where the tag is: behind both addresses.
+const AT: usize = 12;
+const PRIORITY: u16 = 7 << 13;
+const SHARED: u16 = 1 << 12;
+
+/// A number as a frame shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Number {
+    /// Less than [`MODULUS`].
+    pub value: u16,
+    /// Whether other frames may have it too.
+    pub is_shared: bool,
+}
+
+impl Number {
+    /// The one for the `full`th frame.
+    #[must_use]
+    pub fn new(full: u64, is_shared: bool) -> Number {
+        Number { value: (full % u64::from(MODULUS)) as u16, is_shared }
+    }
+
+    /// The tag's contents.
+    #[must_use]
+    pub fn tci(self) -> u16 {
+        PRIORITY | if self.is_shared { SHARED } else { 0 } | (self.value + 1)
+    }
+
+    /// The number that a tag's contents are; `None` where they are none.
+    #[must_use]
+    pub fn of(tci: u16) -> Option<Number> {
+        let id = tci & vlan::MOST;
+        let is_number = tci & PRIORITY == PRIORITY && (1..=MODULUS).contains(&id);
+        is_number.then(|| Number { value: id - 1, is_shared: tci & SHARED != 0 })
+    }
+}
+
+/// The number that a frame shows. What goes to a reserved address has none, whatever its tag.
+#[inline]
+#[must_use]
+pub fn read(bytes: &[u8]) -> Option<Number> {
+    if bytes.len() < AT + TAG + 2 || be16(bytes, AT) != ethertype::VLAN || destination(bytes).is_reserved() {
+        return None;
+    }
+    Number::of(be16(bytes, AT + 2))
+}
+
+/// Writes a number onto a frame, whose layout is known. False, and nothing changed, where there is
+/// no headroom.
+#[must_use = "the frame may be as it was"]
+pub fn put_on(pool: &mut Pool, frame: &Frame, number: Number) -> bool {
+    if !vlan::push(pool, frame, number.tci()) {
+        return false;
+    }
+    let (bytes, meta) = pool.parts_mut(frame);
+    meta.wire_bytes = tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
+    true
+}
+
+/// Takes the number off a frame that shows one. Its layout is not known yet.
+pub fn take_off(pool: &mut Pool, frame: &Frame) {
+    let (bytes, meta) = pool.parts_mut(frame);
+    bytes.copy_within(..AT, TAG);
+    if meta.offload.needs_csum {
+        meta.offload.csum_start = meta.offload.csum_start.wrapping_sub(TAG as u16);
+    }
+    pool.pull_front(frame, TAG);
+}
+
+/// A frame without a number is not to look as if it had one: its tag, which is its sender's own,
+/// gets the next lower priority.
+#[inline]
+pub fn yield_priority(bytes: &mut [u8]) {
+    if read(bytes).is_some() {
+        let tci = be16(bytes, AT + 2);
+        put16(bytes, AT + 2, tci & !(1 << 13));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::PoolLimits;
+    use crate::wire::build::eth;
+    use crate::wire::{Mac, parse};
+
+    #[test]
+    fn a_number_is_a_tag_of_its_own_priority() {
+        for full in [0, 1, 4093, 4094, u64::MAX] {
+            for is_shared in [false, true] {
+                let number = Number::new(full, is_shared);
+                assert_eq!(Number::of(number.tci()), Some(number));
+                assert!((1..=4094).contains(&(number.tci() & vlan::MOST)));
+            }
+        }
+        for tci in [0, 10, 0xe000, 0xefff, 0xc00a] {
+            assert_eq!(Number::of(tci), None, "{tci:x}");
+        }
+    }
+
+    #[test]
+    fn it_goes_on_and_comes_off_in_front_of_a_tenants_tag() {
+        let mut pool = Pool::new(PoolLimits { small: 4, medium: 0, large: 0 });
+        let before = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])).vlan(10).payload(vec![7; 100]).bytes();
+        let frame = pool.alloc_from(&before).expect("room");
+        pool.meta_mut(&frame).layout = parse(&before).expect("sound");
+        assert_eq!(read(&before), None);
+        assert!(put_on(&mut pool, &frame, Number::new(4093, true)));
+        assert_eq!(read(pool.bytes(&frame)), Some(Number { value: 4093, is_shared: true }));
+        assert_eq!(pool.meta(&frame).wire_bytes as usize, before.len() + 4 + 24);
+        take_off(&mut pool, &frame);
+        assert_eq!(pool.bytes(&frame), before);
+        pool.free(frame);
+    }
+
+    #[test]
+    fn what_a_guest_tags_is_taken_for_no_number() {
+        let mut bytes = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])).vlan(10).payload(vec![7; 100]).bytes();
+        put16(&mut bytes, AT + 2, Number::new(9, false).tci());
+        assert!(read(&bytes).is_some());
+        yield_priority(&mut bytes);
+        assert_eq!((read(&bytes), be16(&bytes, AT + 2)), (None, 0xc00a), "the id stays");
+    }
+}

@@ -1,0 +1,361 @@
+//! What a bond does with numbers: who may send, the number on each frame, copies that are sent
+//! again, and order restored ([`super::peer`], [`super::order`]).
+
+use super::hello::{HELLO_BYTES, Hello};
+use super::member::Member;
+use super::order::OrderStats;
+use super::peer::{KEPT_BITS, Peer, Plain};
+use super::{Bond, BondSettings, MOST_MEMBERS, MemberId, MemberState, Mode, is_membership, number};
+use crate::frame::{Fifo, FlowIndex, Frame, Owner, Pool};
+use crate::offload::Offload;
+use crate::program::PortFeatures;
+use crate::segment::{self, segments};
+use crate::units::Instant;
+use crate::verdict::Reason;
+use number::Number;
+
+/// A frame is cut to what a member carries in so long, in nanoseconds: others wait no longer for
+/// it.
+const CUT_NS: u64 = 100_000;
+/// Nothing more is taken while the soonest member is busy for longer, in nanoseconds: it waits
+/// where its owner's share is.
+const FULL_NS: u64 = 1_000_000;
+
+/// What is known of the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerView {
+    /// Why frames have no numbers; `None` where they have.
+    pub plain: Option<Plain>,
+    /// By member: whether the peer is there, is received from, and receives.
+    pub members: [(bool, bool, bool); MOST_MEMBERS],
+    /// What putting in order has counted.
+    pub order: OrderStats,
+}
+
+impl Bond {
+    /// What is known of the other end, where it is asked for.
+    #[must_use]
+    pub fn peer(&self) -> Option<PeerView> {
+        let peer = self.peer.as_ref()?;
+        let member = |n| {
+            let (is_there, is_heard) = peer.knows(n);
+            (is_there, is_heard, peer.may_send(n))
+        };
+        Some(PeerView { plain: peer.plain(), members: std::array::from_fn(member), order: peer.order.stats() })
+    }
+
+    /// Whether the other end is asked for, and frames may come with numbers.
+    #[inline]
+    #[must_use]
+    pub fn may_have_numbers(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Whether frames leave with numbers.
+    #[inline]
+    pub(super) fn is_numbering(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.is_numbering())
+    }
+
+    /// The longest frame that is to leave, in bytes, its tag included.
+    #[must_use]
+    pub fn longest(&self) -> u32 {
+        self.longest
+    }
+
+    /// Sets it. Returns how many frames were freed since members may send no more.
+    pub fn set_longest(&mut self, pool: &mut Pool, now: Instant, longest: u32) -> u32 {
+        self.longest = longest;
+        self.find_senders(pool, now)
+    }
+
+    /// Whether [`Bond::advance`] or [`Bond::poll_hello`] have something to do.
+    #[inline]
+    #[must_use]
+    pub fn is_peer_due(&self, now: Instant) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.poll_timeout().is_some_and(|due| due <= now))
+    }
+
+    /// What a member's port takes.
+    pub fn set_features(&mut self, member: MemberId, features: PortFeatures) {
+        if let Some(member) = self.members.get_mut(usize::from(member.0)) {
+            member.features = features;
+        }
+    }
+
+    /// Whose memory takes what the bond keeps.
+    pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
+        self.members.iter_mut().for_each(|member| member.set_owner(pool, owner));
+        if let Some(peer) = &mut self.peer {
+            peer.order.set_owner(pool, owner);
+        }
+    }
+
+    /// True once after who may send has changed.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
+    /// Changes what it is like. The other end is asked for where the mode numbers; what is known of
+    /// it stays known.
+    pub(super) fn change_settings(&mut self, pool: &mut Pool, now: Instant, settings: BondSettings) -> u32 {
+        let is_asked = settings.order && matches!(settings.mode, Mode::BalanceRr | Mode::Broadcast);
+        self.set_settings(settings);
+        let mut freed = 0;
+        match &mut self.peer {
+            Some(peer) if is_asked => peer.order.set_hold(settings.hold_ns),
+            Some(peer) => {
+                freed = peer.order.clear(pool);
+                self.let_kept_go(pool);
+                self.peer = None;
+            }
+            None if is_asked => {
+                let mut peer = Peer::new(epoch(self.seed, now), settings.hold_ns);
+                for (index, member) in self.members.iter().enumerate() {
+                    peer.set_up(now, index, member.state().receives());
+                }
+                self.peer = Some(Box::new(peer));
+            }
+            None => {}
+        }
+        freed
+    }
+
+    pub(super) fn agree(&mut self, now: Instant) {
+        let Some(peer) = &mut self.peer else { return };
+        let sending = |member: &Member| member.state() == MemberState::Distributing;
+        let all = || (0..).zip(&self.members).filter(|(_, member)| sending(member));
+        let mask = all().fold(0, |mask, (n, _)| mask | 1 << n);
+        let room = all().map(|(_, member)| member.features.max_frame).min().unwrap_or(u32::MAX);
+        peer.agree(now, mask, (self.longest, room));
+    }
+
+    /// Whether a member may send, as far as the other end is concerned.
+    pub(super) fn is_known(&self, index: usize) -> bool {
+        self.peer.as_ref().is_none_or(|peer| !peer.is_numbering() || peer.may_send(index))
+    }
+
+    /// When another frame is taken: until then, frames that are to be numbered wait where their
+    /// owners' shares are.
+    #[inline]
+    #[must_use]
+    pub fn room_at(&self) -> Option<Instant> {
+        self.is_numbering().then(|| Instant(self.free_at().0.saturating_sub(FULL_NS)))
+    }
+
+    /// When the next frame would have its turn.
+    fn free_at(&self) -> Instant {
+        let free = self.senders.all().iter().map(|&index| self.members[usize::from(index)].free_at());
+        let free = if self.settings.mode == Mode::Broadcast { free.max() } else { free.min() };
+        free.unwrap_or(Instant::ZERO)
+    }
+
+    /// Cuts a frame to what the member that has it out soonest carries in a moment, gives each part
+    /// a number, and lets it wait there; in `broadcast`, at all members.
+    pub(super) fn send_numbered(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
+        let mut rest = Some(frame);
+        while let Some(frame) = rest.take() {
+            let index = match self.soonest(now, pool, &frame) {
+                Some(index) if self.free_at().since(now) <= super::MOST_WAIT_NS => index,
+                _ => {
+                    pool.free(frame);
+                    return Err(Reason::MemberFull);
+                }
+            };
+            let most = self.members[index].bytes_in(CUT_NS);
+            let one = if self.settings.mode == Mode::Broadcast { 1 } else { u32::MAX };
+            let (first, more) = segment::split_at_most(pool, frame, most, one);
+            rest = more;
+            if let Err(reason) = self.number(pool, now, index, first) {
+                if let Some(rest) = rest {
+                    pool.free(rest);
+                }
+                return Err(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, pool: &mut Pool, now: Instant, index: usize, frame: Frame) -> Result<(), Reason> {
+        let Some(peer) = &mut self.peer else {
+            pool.free(frame);
+            return Err(Reason::PortDown);
+        };
+        let (layout, offload) = (pool.meta(&frame).layout, pool.meta(&frame).offload);
+        let is_cut = segments(&layout, &offload) > 1 && (peer.are_cut() || !self.members[index].takes(&offload));
+        let full = peer.number();
+        if !number::put_on(pool, &frame, Number::new(full, is_cut)) {
+            pool.free(frame);
+            return Err(Reason::NoBuffer);
+        }
+        pool.meta_mut(&frame).flow = FlowIndex::new((full & KEPT_BITS) as u32);
+        if self.settings.mode == Mode::Broadcast {
+            return self.send_copies(pool, now, frame);
+        }
+        self.members[index].push(pool, now, frame).map_err(|frame| {
+            pool.free(frame);
+            Reason::MemberFull
+        })
+    }
+
+    /// The member that has a frame out soonest: so links of unequal rate carry in proportion to
+    /// their rates.
+    pub(super) fn soonest(&self, now: Instant, pool: &Pool, frame: &Frame) -> Option<usize> {
+        if is_membership(pool, frame) {
+            return self.active_sender();
+        }
+        let members = self.senders.all().iter().map(|&index| usize::from(index));
+        members.min_by_key(|&index| {
+            let bytes = pool.meta(frame).wire_bytes.min(self.members[index].bytes_in(CUT_NS));
+            self.members[index].done_at(now, bytes)
+        })
+    }
+
+    /// A frame leaves over a member: where it has a number, a copy is kept until the other end has
+    /// it.
+    pub(super) fn has_left(&mut self, pool: &mut Pool, now: Instant, index: usize, frame: &Frame) {
+        let Some(peer) = &mut self.peer else { return };
+        let Some(kept) = pool.meta(frame).flow else { return };
+        let Some(Number { is_shared, .. }) = number::read(pool.bytes(frame)) else { return };
+        peer.has_left(now, index, peer.full(kept.index()), is_shared);
+        if self.senders.count > 1 && self.settings.mode != Mode::Broadcast {
+            let peer = &*peer;
+            self.members[index].keep(pool, now, frame, |kept| peer.full(kept) < peer.acked());
+        }
+    }
+
+    /// Nothing that has left will be sent again.
+    pub(super) fn let_kept_go(&mut self, pool: &mut Pool) {
+        for member in &mut self.members {
+            member.take_kept().clear(pool);
+        }
+    }
+
+    /// What a member has sent that failed is sent again by the others, but for what has arrived.
+    pub(super) fn replay(&mut self, pool: &mut Pool, now: Instant, mut kept: Fifo, is_copy: bool) {
+        while let Some(frame) = kept.pop(pool) {
+            let is_lost = match (&self.peer, pool.meta(&frame).flow) {
+                (Some(peer), Some(kept)) => peer.is_numbering() && peer.full(kept.index()) >= peer.acked(),
+                _ => false,
+            };
+            match self.soonest(now, pool, &frame).filter(|_| is_lost && !is_copy) {
+                Some(index) => self.members[index].push_again(pool, now, frame),
+                None => pool.free(frame),
+            }
+        }
+    }
+
+    /// Takes the number off a frame that came over a member, where it has one, before anything else
+    /// of it is read.
+    ///
+    /// # Errors
+    /// [`Reason::BondControl`]: it is not known yet whether it is a number.
+    #[inline]
+    pub fn take_number(&self, pool: &mut Pool, member: MemberId, frame: &Frame) -> Result<Option<Number>, Reason> {
+        let Some(peer) = &self.peer else { return Ok(None) };
+        let Some(number) = number::read(pool.bytes(frame)) else { return Ok(None) };
+        if !peer.has_numbers(member)? {
+            return Ok(None);
+        }
+        number::take_off(pool, frame);
+        Ok(Some(number))
+    }
+
+    /// The number that [`Bond::take_number`] would take off a frame of these bytes; `None` where it
+    /// would leave it as it is.
+    #[must_use]
+    pub fn explain_number(&self, bytes: &[u8], member: MemberId) -> Option<Result<Number, Reason>> {
+        let (peer, number) = (self.peer.as_ref()?, number::read(bytes)?);
+        match peer.has_numbers(member) {
+            Ok(true) => Some(Ok(number)),
+            Ok(false) => None,
+            Err(reason) => Some(Err(reason)),
+        }
+    }
+
+    /// Puts a frame in order. Gives it back where it goes on at once, before all that
+    /// [`Bond::poll_received`] gives.
+    ///
+    /// # Errors
+    /// [`Reason::Duplicate`]: another member has brought it already; it is freed.
+    pub fn put_in_order(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        number: Number,
+        frame: Frame,
+    ) -> Result<Option<Frame>, Reason> {
+        match &mut self.peer {
+            Some(peer) => peer.receive(pool, now, member, number, frame),
+            None => Ok(Some(frame)),
+        }
+    }
+
+    /// The next frame that has waited for an earlier one.
+    pub fn poll_received(&mut self, pool: &mut Pool, now: Instant) -> Option<Frame> {
+        self.peer.as_mut()?.order.poll(pool, now)
+    }
+
+    /// A frame for a reserved address came over a member. `None` where it is no hello; else how
+    /// many frames were freed since members changed by it.
+    ///
+    /// # Errors
+    /// [`Reason::BondControl`]: it is more than may come, or this bond's own.
+    pub fn hear(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        frame: &Frame,
+    ) -> Option<Result<u32, Reason>> {
+        let peer = self.peer.as_mut()?;
+        let hello = Hello::read(pool.bytes(frame))?;
+        if let Err(reason) = peer.hear(pool, now, member, &hello) {
+            return Some(Err(reason));
+        }
+        let peer = &*peer;
+        let is_received = |kept| peer.full(kept) < peer.acked();
+        self.members.iter_mut().for_each(|member| member.let_go(pool, now, is_received));
+        Some(Ok(self.find_senders(pool, now)))
+    }
+
+    /// Does what is due by the clock. Returns how many frames were freed since members changed.
+    pub fn advance(&mut self, pool: &mut Pool, now: Instant) -> u32 {
+        let Some(peer) = &mut self.peer else { return 0 };
+        if peer.poll_timeout().is_none_or(|due| due > now) || !peer.advance(pool, now) {
+            return 0;
+        }
+        let peer = &*peer;
+        let is_received = |kept| peer.full(kept) < peer.acked();
+        self.members.iter_mut().for_each(|member| member.let_go(pool, now, is_received));
+        self.find_senders(pool, now)
+    }
+
+    /// The next hello that is due, and the member that sends it.
+    pub fn poll_hello(&mut self, pool: &Pool, now: Instant) -> Option<(MemberId, [u8; HELLO_BYTES])> {
+        let members = &self.members;
+        let waits = |at: usize| members.get(at).and_then(|member| member.first_number(pool));
+        let max_frame = |at: usize| members.get(at).map_or(0, |member| member.features.max_frame);
+        let (member, hello) = self.peer.as_mut()?.poll_hello(now, waits, max_frame)?;
+        if let Some(sender) = self.members.get_mut(usize::from(member.0)) {
+            // It goes past what waits, and takes its time on the wire all the same.
+            sender.spend(now, HELLO_BYTES as u32 + segment::WIRE_OVERHEAD);
+        }
+        Some((member, hello.bytes()))
+    }
+}
+
+impl Member {
+    fn takes(&self, offload: &Offload) -> bool {
+        self.features.offload.takes(offload)
+    }
+}
+
+/// Splitmix64 of the seed and the time: another for each run of each bond.
+fn epoch(seed: u64, now: Instant) -> u64 {
+    let mut z = seed ^ now.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

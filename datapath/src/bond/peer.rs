@@ -1,0 +1,580 @@
+//! Peer: the Levada bond at the other end, where there is one. Both agree by hellos that frames
+//! have numbers; then this numbers what is sent, says what was sent and received, and puts in order
+//! what comes.
+//!
+//! Frames get numbers when every member that may send is known: the other end has said that it
+//! receives there, or is known not to. A member behind which nobody answers keeps the whole bond
+//! plain, since what balances over it has no order. Until a member's other end is known, what comes
+//! with a number is dropped: in the network of a tenant it would be a tag.
+//!
+//! A member on which the other's numbers have not come for [`SILENCE_NS`], while they came over
+//! others, is silent: the other end is told by the next hello, sends over it no more, and sends
+//! again what it has kept of what went there. Where everything is silent nothing is inferred: the
+//! other host, or this one, stands still.
+
+use super::hello::Hello;
+use super::number::{MODULUS, Number};
+use super::order::Order;
+use super::{MOST_MEMBERS, MemberId};
+use crate::frame::{Frame, Pool};
+use crate::units::Instant;
+use crate::verdict::Reason;
+
+/// How long a member may show nothing while others do, in nanoseconds.
+pub const SILENCE_NS: u64 = 10_000_000;
+/// Silence is looked for so often, in nanoseconds: a worker that stood still, and then reads one
+/// member before another, finds one look missed and not four.
+const LOOK_NS: u64 = SILENCE_NS / LOOKS as u64;
+const LOOKS: u8 = 4;
+/// A member that sends nothing tells after so long which numbers it will not send, in nanoseconds.
+const MARK_NS: u64 = 500_000;
+/// What was received is said after so long, in nanoseconds: what is kept to be sent again waits for
+/// it.
+const REPORT_NS: u64 = 5_000_000;
+/// Between hellos on a member whose other end has answered, in nanoseconds.
+const HELLO_NS: u64 = 1_000_000_000;
+/// Between them until then, in nanoseconds.
+const HELLO_SOON_NS: u64 = 100_000_000;
+/// For so long, in nanoseconds; after that nobody is likely to answer.
+const SOON_NS: u64 = 3_000_000_000;
+/// Between two hellos on a member, whatever there is to say, in nanoseconds: so that answers to
+/// answers end.
+const HELLO_LEAST_NS: u64 = 200_000;
+/// A member's other end is somebody else, or nobody, where no hello has come for so long after it
+/// came up, in nanoseconds: five hellos.
+const UNKNOWN_NS: u64 = 500_000_000;
+/// A peer that says nothing for so long is gone, in nanoseconds: three hellos and a half.
+const GONE_NS: u64 = 3_500_000_000;
+/// A silent member is used again when hellos have come over it for so long, in nanoseconds.
+const BACK_NS: u64 = 100_000_000;
+/// Two bonds on the members of one are told for so long after they were last heard, in nanoseconds.
+const MISWIRED_NS: u64 = 3_000_000_000;
+/// What the peer before has sent may still come for so long after the first hello of another, in
+/// nanoseconds: less than hellos of two that both live are apart.
+const ON_THE_WAY_NS: u64 = 50_000_000;
+/// Hellos of a member that are read in a second.
+const HELLOS_MOST: u32 = 4000;
+const SECOND_NS: u64 = 1_000_000_000;
+/// Numbers beside frames that wait are kept in 31 bits ([`crate::frame::FlowIndex`]).
+pub(super) const KEPT_BITS: u64 = (1 << 31) - 1;
+
+/// Who is at the other end of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// Not known until then.
+    Unknown(Instant),
+    /// Nobody who says hello.
+    Other,
+    /// The peer.
+    Peer,
+}
+
+/// What is known of a member.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    is_up: bool,
+    end: End,
+    up_at: Instant,
+    heard_at: Instant,
+    /// The number that the other end gives the member.
+    theirs: u8,
+    /// Longest frame that the other end receives; 0 where it does not say.
+    max_frame: u16,
+    /// The other end has said that it receives from it.
+    is_received: bool,
+    is_silent: bool,
+    back_at: Option<Instant>,
+    /// The furthest number at the last look, and how many looks have found this member before it.
+    target: u64,
+    missed: u8,
+    hello_at: Instant,
+    hello_due: Instant,
+    /// Numbers below this have been sent over it, or will not be; and since when that is so.
+    shown: u64,
+    shown_at: Instant,
+    sent: u32,
+    /// Hellos read in this second.
+    second: u64,
+    hellos: u32,
+}
+
+impl Line {
+    const NEW: Line = Line {
+        is_up: false,
+        end: End::Unknown(Instant::ZERO),
+        up_at: Instant::ZERO,
+        heard_at: Instant::ZERO,
+        theirs: 0,
+        max_frame: 0,
+        is_received: false,
+        is_silent: false,
+        back_at: None,
+        target: 0,
+        missed: 0,
+        hello_at: Instant::ZERO,
+        hello_due: Instant::ZERO,
+        shown: 0,
+        shown_at: Instant::ZERO,
+        sent: 0,
+        second: 0,
+        hellos: 0,
+    };
+
+    fn is_live(&self) -> bool {
+        self.is_up && self.end == End::Peer && !self.is_silent
+    }
+}
+
+/// Why frames have no numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plain {
+    /// Nobody at the other end has answered.
+    NoPeer,
+    /// Members lead to two bonds, or to this one.
+    Miswired,
+    /// Behind a member somebody else is, or nobody is known yet.
+    Mixed,
+    /// With a number, the longest frames are too long for a member.
+    TooLong,
+}
+
+impl Plain {
+    /// As `show` says it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Plain::NoPeer => "no Levada bond answers",
+            Plain::Miswired => "members lead to different bonds",
+            Plain::Mixed => "a member's other end does not answer",
+            Plain::TooLong => "the members' MTU leaves no room for a number: it must be 4 bytes more",
+        }
+    }
+}
+
+/// The bond at the other end.
+#[derive(Debug)]
+pub(super) struct Peer {
+    epoch: u64,
+    other: Option<u64>,
+    /// The one before, which is gone unless the cables are mixed up.
+    before: Option<u64>,
+    met_at: Instant,
+    miswired_until: Instant,
+    lines: [Line; MOST_MEMBERS],
+    pub order: Order,
+    plain: Option<Plain>,
+    /// What the next frame gets.
+    next: u64,
+    /// Numbers below this have left over some member.
+    left: u64,
+    /// The other waits for this number.
+    acked: u64,
+    /// The other has received pieces of what was one frame.
+    are_cut: bool,
+    heard_count: u32,
+    agreed_at: Option<Instant>,
+    count: u32,
+    mark_due: Option<Instant>,
+    report_due: Option<Instant>,
+    look_due: Option<Instant>,
+}
+
+impl Peer {
+    pub fn new(epoch: u64, hold_ns: u64) -> Peer {
+        Peer {
+            epoch: epoch.max(1),
+            other: None,
+            before: None,
+            met_at: Instant::ZERO,
+            miswired_until: Instant::ZERO,
+            lines: [Line::NEW; MOST_MEMBERS],
+            order: Order::new(hold_ns),
+            plain: Some(Plain::NoPeer),
+            next: u64::from(MODULUS),
+            left: u64::from(MODULUS),
+            acked: u64::from(MODULUS),
+            are_cut: false,
+            heard_count: 0,
+            agreed_at: None,
+            count: 0,
+            mark_due: None,
+            report_due: None,
+            look_due: None,
+        }
+    }
+
+    /// Why frames have no numbers; `None` where they have.
+    pub fn plain(&self) -> Option<Plain> {
+        self.plain
+    }
+
+    pub fn is_numbering(&self) -> bool {
+        self.plain.is_none()
+    }
+
+    /// Whether frames that are numbered may go over a member.
+    pub fn may_send(&self, member: usize) -> bool {
+        self.lines.get(member).is_some_and(|line| line.end == End::Peer && line.is_received)
+    }
+
+    /// Whether the peer is at a member's other end, and whether this receives from there.
+    pub fn knows(&self, member: usize) -> (bool, bool) {
+        self.lines.get(member).map_or((false, false), |line| (line.end == End::Peer, !line.is_silent))
+    }
+
+    /// Whether offloaded frames arrive at the other end in pieces.
+    pub fn are_cut(&self) -> bool {
+        self.are_cut
+    }
+
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// A member is received from now, or is not.
+    pub fn set_up(&mut self, now: Instant, member: usize, is_up: bool) {
+        let Some(line) = self.lines.get_mut(member) else { return };
+        if line.is_up == is_up {
+            return;
+        }
+        let (second, hellos, sent) = (line.second, line.hellos, line.sent);
+        *line = Line { is_up, up_at: now, second, hellos, sent, ..Line::NEW };
+        line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
+        line.hello_due = now;
+        self.order.set_live(now, MemberId(member as u8), false);
+        self.say(now);
+    }
+
+    /// Members are others: by place, which one each was before.
+    pub fn set_members(&mut self, now: Instant, was: &[Option<MemberId>]) {
+        let before = self.lines;
+        let before = |was: &Option<MemberId>| was.and_then(|was| before.get(usize::from(was.0)).copied());
+        for (member, line) in self.lines.iter_mut().enumerate() {
+            *line = was.get(member).and_then(before).unwrap_or(Line::NEW);
+            self.order.set_live(now, MemberId(member as u8), line.is_live());
+        }
+        self.say(now);
+    }
+
+    /// Whether frames are numbered follows what is known. `sending` has the members that may send,
+    /// a bit each; `longest` is the longest frame, and `room` what the members take.
+    pub fn agree(&mut self, now: Instant, sending: u16, (longest, room): (u32, u32)) {
+        let plain = self.reason(now, sending, longest, room);
+        if plain.is_none() && self.plain.is_some() {
+            // What waits has no numbers yet: it goes first.
+            self.left = self.next;
+            self.acked = self.next;
+            self.mark_due = None;
+        }
+        if plain.is_none() != self.plain.is_none() {
+            // Before the first number, whatever was said a moment ago.
+            self.lines.iter_mut().for_each(|line| line.hello_due = line.hello_due.min(now));
+        }
+        self.plain = plain;
+    }
+
+    fn reason(&self, now: Instant, sending: u16, longest: u32, room: u32) -> Option<Plain> {
+        if self.agreed_at.is_none_or(|at| now.since(at) >= GONE_NS) {
+            return Some(Plain::NoPeer);
+        }
+        if now < self.miswired_until {
+            return Some(Plain::Miswired);
+        }
+        let lines = || (0..).zip(&self.lines).filter(|(member, _)| sending & 1 << member != 0).map(|(_, line)| line);
+        if lines().any(|line| line.end == End::Other) || !lines().any(|line| line.end == End::Peer && line.is_received)
+        {
+            return Some(Plain::Mixed);
+        }
+        let theirs = lines().filter(|line| line.max_frame > 0).map(|line| u32::from(line.max_frame)).min();
+        (longest > room.min(theirs.unwrap_or(u32::MAX))).then_some(Plain::TooLong)
+    }
+
+    /// The number of the next frame.
+    pub fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The number that was kept beside a frame, in all its bits.
+    pub fn full(&self, kept: u32) -> u64 {
+        self.next.saturating_sub(self.next.wrapping_sub(u64::from(kept)) & KEPT_BITS)
+    }
+
+    /// A frame with a number has left over a member.
+    pub fn has_left(&mut self, now: Instant, member: usize, full: u64, is_shared: bool) {
+        let Some(line) = self.lines.get_mut(member) else { return };
+        line.shown = line.shown.max(full + u64::from(!is_shared));
+        line.shown_at = now;
+        line.sent = line.sent.wrapping_add(1);
+        self.left = self.left.max(full + 1);
+        self.mark_due.get_or_insert(now.plus_ns(MARK_NS));
+    }
+
+    /// What came over a member with a number is put in order, or goes on; or where nobody is known
+    /// to number, it has a tag.
+    ///
+    /// # Errors
+    /// [`Reason::BondControl`]: it is not known yet what the number is.
+    pub fn has_numbers(&self, member: MemberId) -> Result<bool, Reason> {
+        match self.lines.get(usize::from(member.0)).map(|line| line.end) {
+            Some(End::Peer) => Ok(true),
+            Some(End::Other) => Ok(false),
+            Some(End::Unknown(_)) | None => Err(Reason::BondControl),
+        }
+    }
+
+    /// A frame came whose number was taken off it.
+    pub fn receive(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        member: MemberId,
+        number: Number,
+        frame: Frame,
+    ) -> Result<Option<Frame>, Reason> {
+        self.report_due.get_or_insert(now.plus_ns(REPORT_NS));
+        self.look_due.get_or_insert(now.plus_ns(LOOK_NS));
+        self.order.rx(pool, now, member, number, frame)
+    }
+
+    /// A hello came over a member that is received from.
+    ///
+    /// # Errors
+    /// [`Reason::BondControl`]: too many, or from this very bond.
+    pub fn hear(&mut self, pool: &mut Pool, now: Instant, member: MemberId, hello: &Hello) -> Result<(), Reason> {
+        let at = usize::from(member.0);
+        let Some(line) = self.lines.get_mut(at).filter(|line| line.is_up) else { return Err(Reason::BondControl) };
+        let second = now.0 / SECOND_NS;
+        line.hellos = if line.second == second { line.hellos + 1 } else { 1 };
+        line.second = second;
+        if line.hellos > HELLOS_MOST || hello.epoch == 0 {
+            return Err(Reason::BondControl);
+        }
+        if hello.epoch == self.epoch {
+            self.miswired_until = now.plus_ns(MISWIRED_NS);
+            return Err(Reason::BondControl);
+        }
+        if self.before == Some(hello.epoch) && now.since(self.met_at) < ON_THE_WAY_NS {
+            return Err(Reason::BondControl);
+        }
+        if self.other != Some(hello.epoch) {
+            self.meet(pool, now, hello.epoch);
+        }
+        self.greet(now, at, hello);
+        self.look_due.get_or_insert(now.plus_ns(LOOK_NS));
+        if hello.is_numbered {
+            self.order.begin(hello.below);
+            self.order.mark(pool, now, member, hello.below);
+        }
+        Ok(())
+    }
+
+    /// Somebody new, or somebody who began anew: nothing is known of what it sends.
+    fn meet(&mut self, pool: &mut Pool, now: Instant, epoch: u64) {
+        if self.before == Some(epoch) {
+            self.miswired_until = now.plus_ns(MISWIRED_NS);
+        }
+        self.before = self.other.replace(epoch);
+        self.met_at = now;
+        self.order.restart(pool, now);
+        (self.agreed_at, self.are_cut, self.heard_count) = (None, false, 0);
+        for line in &mut self.lines {
+            if line.end == End::Peer {
+                line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
+            }
+            (line.is_received, line.is_silent, line.missed, line.target) = (false, false, 0, 0);
+        }
+        for member in 0..MOST_MEMBERS as u8 {
+            self.order.set_live(now, MemberId(member), false);
+        }
+        self.order.expect_no_replay();
+    }
+
+    /// What a hello says of the peer, of the member it came over, and of the others.
+    fn greet(&mut self, now: Instant, at: usize, hello: &Hello) {
+        let line = &mut self.lines[at];
+        let is_new = line.end != End::Peer;
+        (line.end, line.theirs, line.max_frame) = (End::Peer, hello.member, hello.max_frame);
+        let pause = now.since(line.heard_at);
+        line.heard_at = now;
+        let mut has_news = is_new;
+        if line.is_silent {
+            if pause > HELLO_NS {
+                line.back_at = None;
+            }
+            if now.since(*line.back_at.get_or_insert(now)) >= BACK_NS {
+                (line.is_silent, line.back_at, line.missed) = (false, None, 0);
+                line.target = self.order.passed(MemberId(at as u8));
+                has_news = true;
+            }
+        }
+        let is_live = line.is_live();
+        self.order.set_live(now, MemberId(at as u8), is_live);
+        let is_newest = self.heard_count == 0 || hello.count.wrapping_sub(self.heard_count) < 1 << 31;
+        if hello.heard == self.epoch && is_newest {
+            self.agreed_at = Some(now);
+            self.heard_count = hello.count;
+            self.are_cut = hello.has_pieces;
+            for line in &mut self.lines {
+                let is_received =
+                    line.end == End::Peer && line.theirs < 16 && hello.receives & 1 << line.theirs.min(15) != 0;
+                has_news |= is_received != line.is_received;
+                line.is_received = is_received;
+            }
+            if let Some(next) = hello.next {
+                self.acked = self.acked.max(below(self.left, next));
+            }
+        }
+        // Whoever does not know yet that it is heard is told at once.
+        if has_news || hello.heard != self.epoch {
+            self.say(now);
+        }
+    }
+
+    /// A hello is due on every member.
+    fn say(&mut self, now: Instant) {
+        for line in &mut self.lines {
+            line.hello_due = line.hello_due.min(now.max(line.hello_at.plus_ns(HELLO_LEAST_NS)));
+        }
+    }
+
+    /// What is due by the clock. True where members may have changed.
+    pub fn advance(&mut self, pool: &mut Pool, now: Instant) -> bool {
+        let has_looked = self.look_due.is_some_and(|due| due <= now);
+        if has_looked {
+            self.look(pool, now);
+        }
+        if self.report_due.is_some_and(|due| due <= now) {
+            self.report_due = None;
+            self.say(now);
+        }
+        if self.mark_due.is_some_and(|due| due <= now) {
+            self.mark(now);
+        }
+        let is_due = self.lines.iter().any(|line| line.is_up && line.hello_due <= now);
+        if is_due {
+            self.look_for_the_gone(pool, now);
+        }
+        has_looked || is_due
+    }
+
+    /// Members that are to say which numbers they do not send.
+    fn mark(&mut self, now: Instant) {
+        let left = self.left;
+        let mut behind = false;
+        for line in self.lines.iter_mut().filter(|line| line.is_up && line.end != End::Other && line.shown < left) {
+            behind = true;
+            if now.since(line.shown_at) >= MARK_NS {
+                line.hello_due = line.hello_due.min(now);
+            }
+        }
+        self.mark_due = behind.then(|| now.plus_ns(MARK_NS));
+    }
+
+    /// Who has not come as far as others had at the last look.
+    fn look(&mut self, pool: &mut Pool, now: Instant) {
+        let furthest = self.order.furthest();
+        let (mut is_behind, mut has_changed) = (false, false);
+        for (member, line) in (0..).map(MemberId).zip(&mut self.lines) {
+            if !line.is_live() {
+                continue;
+            }
+            let passed = self.order.passed(member);
+            if passed >= line.target {
+                (line.missed, line.target) = (0, furthest);
+            } else {
+                line.missed += 1;
+            }
+            if line.missed >= LOOKS {
+                (line.is_silent, line.back_at, has_changed) = (true, None, true);
+                self.order.set_live(now, member, false);
+            } else {
+                is_behind |= passed < furthest;
+            }
+        }
+        self.look_due = is_behind.then(|| now.plus_ns(LOOK_NS));
+        if has_changed {
+            self.say(now);
+        }
+        self.order.look(pool, now);
+    }
+
+    /// Members and peers that have said nothing for long.
+    fn look_for_the_gone(&mut self, pool: &mut Pool, now: Instant) {
+        for line in &mut self.lines {
+            if matches!(line.end, End::Unknown(until) if until <= now) && line.is_up {
+                line.end = End::Other;
+            }
+        }
+        if self.other.is_none() {
+            return;
+        }
+        let last = self.lines.iter().filter(|line| line.end == End::Peer).map(|line| line.heard_at).max();
+        if last.is_none_or(|last| now.since(last) >= GONE_NS) {
+            (self.other, self.before, self.agreed_at) = (None, None, None);
+            self.order.restart(pool, now);
+            for line in self.lines.iter_mut().filter(|line| line.end == End::Peer) {
+                (line.end, line.is_received, line.is_silent) = (End::Other, false, false);
+            }
+            return;
+        }
+        let is_fresh = last.is_some_and(|last| now.since(last) < HELLO_NS * 3 / 2);
+        for (member, line) in (0..).map(MemberId).zip(&mut self.lines) {
+            if is_fresh && line.is_live() && now.since(line.heard_at) >= GONE_NS {
+                (line.is_silent, line.back_at) = (true, None);
+                self.order.set_live(now, member, false);
+            }
+        }
+    }
+
+    /// The next member that is to say hello, and what. `waits` gives the number of the first frame
+    /// that waits at a member.
+    pub fn poll_hello(
+        &mut self,
+        now: Instant,
+        waits: impl Fn(usize) -> Option<u32>,
+        max_frame: impl Fn(usize) -> u32,
+    ) -> Option<(MemberId, Hello)> {
+        let at = self.lines.iter().position(|line| line.is_up && line.hello_due <= now)?;
+        let receives = (0..).zip(&self.lines).map(|(n, line)| u16::from(line.is_live()) << n).fold(0, |a, b| a | b);
+        let below = waits(at).map_or(self.next, |kept| self.full(kept));
+        self.count = self.count.wrapping_add(1);
+        let line = &mut self.lines[at];
+        let is_settled = line.end == End::Peer && line.is_received;
+        let is_soon = !is_settled && (line.end == End::Peer || now.since(line.up_at) < SOON_NS);
+        line.hello_at = now;
+        line.hello_due = now.plus_ns(if is_soon { HELLO_SOON_NS } else { HELLO_NS });
+        if let End::Unknown(until) = line.end {
+            line.hello_due = line.hello_due.min(until.max(now.plus_ns(HELLO_LEAST_NS)));
+        }
+        (line.shown, line.shown_at) = (line.shown.max(below), now);
+        let hello = Hello {
+            epoch: self.epoch,
+            heard: self.other.unwrap_or_default(),
+            count: self.count,
+            member: at as u8,
+            receives,
+            is_numbered: self.plain.is_none(),
+            has_pieces: self.order.stats().pieces > 0,
+            below: (below % u64::from(MODULUS)) as u16,
+            next: self.order.next(),
+            sent: line.sent,
+            max_frame: max_frame(at).min(u32::from(u16::MAX)) as u16,
+        };
+        Some((MemberId(at as u8), hello))
+    }
+
+    /// When [`Peer::advance`] will have something to do, if nothing comes before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let hellos = self.lines.iter().filter(|line| line.is_up).map(|line| line.hello_due);
+        let dues = [self.mark_due, self.report_due, self.look_due, self.order.poll_timeout()];
+        dues.into_iter().flatten().chain(hellos).min()
+    }
+}
+
+/// The number that `next` is, of those up to `left`.
+fn below(left: u64, next: u16) -> u64 {
+    let modulus = u64::from(MODULUS);
+    let behind = (left % modulus + modulus - u64::from(next)) % modulus;
+    left - behind.min(left)
+}

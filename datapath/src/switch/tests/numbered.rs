@@ -1,0 +1,460 @@
+//! Two switches whose uplinks are bonds with cables between them: frames in order, none twice,
+//! whatever the cables do.
+
+use super::*;
+use crate::bond::{BondSettings, MemberState, Mode, Plain};
+use crate::program::Member;
+use std::collections::{BTreeSet, VecDeque};
+
+const MS: u64 = 1_000_000;
+const GBIT: u64 = Rate::GBIT;
+/// The endpoint's port; members' are behind it.
+const GUEST: PortId = PortId(1);
+/// Where the payload of an untagged UDP frame begins.
+const PAYLOAD: usize = 42;
+
+/// One direction of a cable.
+#[derive(Default)]
+struct Wire {
+    rate: u64,
+    delay_ns: u64,
+    free_at: Instant,
+    arriving: VecDeque<(Instant, Frame)>,
+    is_dead: bool,
+    /// One of so many frames is lost; 0 for none.
+    loses_one_of: u64,
+}
+
+struct Pair {
+    pool: Pool,
+    switches: [Switch; 2],
+    /// By sender, then member.
+    wires: [Vec<Wire>; 2],
+    now: Instant,
+    random: u64,
+    /// Labels that the endpoint of the second switch received.
+    received: Vec<u64>,
+    received_bytes: u64,
+    sent: u64,
+    members: usize,
+}
+
+fn program(mode: Mode, order: bool, rates: &[u64], max_frame: u32, address: u8) -> Program {
+    let member = |(n, &rate): (usize, &u64)| {
+        let rate = Rate(rate);
+        Member { port: PortId(n as u32 + 2), rate: Both { egress: rate, ingress: rate } }
+    };
+    let members: Vec<Member> = rates.iter().enumerate().map(member).collect();
+    let bond = Some(BondSettings { mode, order, ..BondSettings::default() });
+    let whole = Both { egress: Rate(GBIT), ingress: Rate(GBIT) };
+    let mut ports = vec![PortFeatures::default(); 2];
+    ports.resize(rates.len() + 2, PortFeatures { max_frame, ..PortFeatures::default() });
+    Program {
+        uplink: Some(Uplink { members, bond, ..Uplink::new(UPLINK, whole) }),
+        tenants: vec![Tenant { attachment: Attachment::Vlan(10), ..Tenant::default() }].into(),
+        endpoints: vec![Endpoint {
+            identity: Identity { macs: vec![mac(address)], ..Identity::default() },
+            queue_bytes: 4 << 20,
+            ..Endpoint::new(TenantId(0), GUEST)
+        }]
+        .into(),
+        ports: ports.into(),
+        fdb_age_ns: 300_000_000_000,
+        ..Program::default()
+    }
+}
+
+impl Pair {
+    fn new(mode: Mode, rates: &[u64], seed: u64) -> Pair {
+        Pair::of(mode, [true, true], rates, 1518, seed)
+    }
+
+    fn of(mode: Mode, order: [bool; 2], rates: &[u64], max_frame: u32, seed: u64) -> Pair {
+        let switch = |side: usize| {
+            let program = program(mode, order[side], rates, max_frame, side as u8 + 1);
+            Switch::new(&program, seed * 2 + side as u64).expect("sound")
+        };
+        let wires = || rates.iter().map(|&rate| Wire { rate, delay_ns: 20_000, ..Wire::default() }).collect();
+        let mut pair = Pair {
+            pool: Pool::new(PoolLimits { small: 40_000, medium: 1000, large: 200 }),
+            switches: [switch(0), switch(1)],
+            wires: [wires(), wires()],
+            now: NOW,
+            random: seed,
+            received: Vec::new(),
+            received_bytes: 0,
+            sent: 0,
+            members: rates.len(),
+        };
+        for member in 0..rates.len() {
+            for side in 0..2 {
+                pair.set(side, member, MemberState::Distributing);
+            }
+        }
+        pair
+    }
+
+    fn set(&mut self, side: usize, member: usize, state: MemberState) {
+        self.switches[side].set_member_state(&mut self.pool, self.now, MemberId(member as u8), state);
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % below
+    }
+
+    fn plain(&self, side: usize) -> Option<Plain> {
+        self.switches[side].bond_peer().expect("it is asked for").plain
+    }
+
+    /// Until both number their frames.
+    fn agreed(mut self) -> Pair {
+        self.run(20 * MS);
+        assert_eq!((self.plain(0), self.plain(1)), (None, None));
+        self
+    }
+
+    fn run(&mut self, ns: u64) {
+        self.run_until(self.now.plus_ns(ns));
+    }
+
+    fn run_until(&mut self, end: Instant) {
+        loop {
+            self.work();
+            let arrivals = self.wires.iter().flatten().filter_map(|wire| wire.arriving.front().map(|&(at, _)| at));
+            let due = self.switches.iter().filter_map(Switch::poll_timeout);
+            match arrivals.chain(due).min() {
+                Some(at) if at <= end => self.now = self.now.max(at),
+                _ => break,
+            }
+        }
+        self.now = end;
+    }
+
+    /// All that is to be done now.
+    fn work(&mut self) {
+        for side in 0..2 {
+            for member in 0..self.members {
+                while let Some(&(at, _)) = self.wires[1 - side][member].arriving.front() {
+                    if at > self.now {
+                        break;
+                    }
+                    let Some((_, frame)) = self.wires[1 - side][member].arriving.pop_front() else { break };
+                    self.switches[side].rx(&mut self.pool, self.now, PortId(member as u32 + 2), frame);
+                }
+            }
+            while let Some((port, frame)) = self.switches[side].tx(&mut self.pool, self.now) {
+                if port == GUEST {
+                    self.arrive(side, frame);
+                } else {
+                    self.travel(side, port.0 as usize - 2, frame);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, side: usize, frame: Frame) {
+        if side == 1 {
+            let bytes = self.pool.bytes(&frame);
+            let label = bytes[PAYLOAD..PAYLOAD + 8].try_into().expect("eight bytes");
+            self.received.push(u64::from_be_bytes(label));
+            self.received_bytes += u64::from(self.pool.meta(&frame).wire_bytes);
+        }
+        self.pool.free(frame);
+    }
+
+    fn travel(&mut self, side: usize, member: usize, frame: Frame) {
+        let dice = self.random(u64::from(u32::MAX));
+        let bytes = u64::from(self.pool.meta(&frame).wire_bytes);
+        let wire = &mut self.wires[side][member];
+        let start = wire.free_at.max(self.now);
+        wire.free_at = start.plus_ns(bytes * 8 * 1_000_000_000 / wire.rate);
+        if wire.is_dead || wire.loses_one_of > 0 && dice % wire.loses_one_of == 0 {
+            return self.pool.free(frame);
+        }
+        wire.arriving.push_back((wire.free_at.plus_ns(wire.delay_ns), frame));
+    }
+
+    /// The first endpoint sends `bytes` of payload each `gap_ns`, for so long.
+    fn send(&mut self, bytes: usize, gap_ns: u64, for_ns: u64) {
+        let end = self.now.plus_ns(for_ns);
+        while self.now < end {
+            let mut payload = vec![0; bytes];
+            payload[..8].copy_from_slice(&self.sent.to_be_bytes());
+            self.sent += 1;
+            let frame = eth(mac(1), mac(2)).ipv4(ip(1), ip(2)).udp(1000, 2000).payload(payload);
+            let frame = frame.frame(&mut self.pool).expect("a buffer");
+            self.switches[0].rx(&mut self.pool, self.now, GUEST, frame);
+            self.run(gap_ns);
+        }
+    }
+
+    fn finish(&mut self) -> &[u64] {
+        self.run(100 * MS);
+        &self.received
+    }
+
+    fn lost(&self) -> u64 {
+        self.sent - self.received.iter().collect::<BTreeSet<_>>().len() as u64
+    }
+
+    fn order(&self) -> crate::bond::order::OrderStats {
+        self.switches[1].bond_peer().expect("it is asked for").order
+    }
+
+    fn clear(&mut self) {
+        for wire in self.wires.iter_mut().flatten() {
+            for (_, frame) in wire.arriving.drain(..) {
+                self.pool.free(frame);
+            }
+        }
+        for switch in &mut self.switches {
+            switch.clear(&mut self.pool);
+        }
+        assert_eq!(self.pool.in_use(), 0, "a frame was lost");
+    }
+}
+
+#[test]
+fn two_bonds_agree_and_their_frames_have_numbers() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 1);
+    pair.run(MS);
+    assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "within some round trips");
+    pair.send(1000, 3_000, 20 * MS);
+    assert!(pair.finish().is_sorted());
+    assert_eq!((pair.lost(), pair.order().late, pair.order().lost), (0, 0, 0));
+    assert_eq!(pair.order().received, pair.sent);
+    pair.clear();
+}
+
+/// Cables of other lengths and rates: nothing out of order, and the links' sum is carried.
+#[test]
+fn order_is_kept_at_the_links_whole_rate() {
+    let fast = [GBIT; 8];
+    for (rates, percent) in [(&fast[..2], 98), (&fast[..4], 98), (&fast[..8], 98), (&[GBIT, GBIT / 10][..], 97)] {
+        for seed in 1..4 {
+            let mut pair = Pair::new(Mode::BalanceRr, rates, seed);
+            for member in 0..rates.len() {
+                pair.wires[0][member].delay_ns = 5_000 + pair.random(300_000);
+            }
+            let mut pair = pair.agreed();
+            let sum: u64 = rates.iter().sum();
+            // A tag and a number on the wire beside what the receiver gets, and 2 % more than fits.
+            let wire = 1472 + 42 + 8 + u64::from(crate::segment::WIRE_OVERHEAD);
+            let gap_ns = wire * 8 * 980_000_000 / sum;
+            pair.send(1472, gap_ns, 5 * MS);
+            pair.received_bytes = 0;
+            pair.send(1472, gap_ns, 40 * MS);
+            let got = pair.received_bytes * 8 * 1000 / 40;
+            assert!(got * 100 >= sum * percent * (wire - 8) / wire, "{} links: {got} of {sum}", rates.len());
+            assert!(pair.finish().is_sorted(), "{} links, seed {seed}", rates.len());
+            let order = pair.order();
+            assert_eq!((order.late, order.lost, order.duplicates), (0, 0, 0), "{} links, seed {seed}", rates.len());
+            pair.clear();
+        }
+    }
+}
+
+/// What is lost on a cable holds nobody longer than the other members' next frames.
+#[test]
+fn loss_is_inferred_and_leaves_order_as_it_is() {
+    for seed in 1..6 {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 3], seed).agreed();
+        pair.wires[0][1].loses_one_of = 50;
+        pair.send(1400, 5_000, 40 * MS);
+        assert!(pair.finish().is_sorted(), "seed {seed}");
+        assert!(pair.lost() > 10, "seed {seed}");
+        assert_eq!(pair.order().lost, pair.lost(), "seed {seed}: each that was lost, and no other");
+        assert!(pair.order().hold_max_ns < 1_000_000, "{} ns", pair.order().hold_max_ns);
+        pair.clear();
+    }
+}
+
+/// A cable is silent in one direction, and no end loses its carrier: what was on the way comes
+/// again over the others.
+#[test]
+fn a_silent_cable_loses_nothing() {
+    for seed in 1..6 {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], seed).agreed();
+        pair.send(1400, 30_000, 10 * MS + seed * 77_777);
+        pair.wires[0][1].is_dead = true;
+        let before = pair.received.len();
+        pair.send(1400, 30_000, 20 * MS);
+        assert!(pair.received.len() > before + 500, "seed {seed}: it goes on within 20 ms");
+        pair.run(MS);
+        assert_eq!(pair.lost(), 0, "seed {seed}");
+        pair.send(1400, 30_000, 20 * MS);
+        assert!(pair.finish().is_sorted(), "seed {seed}");
+        assert_eq!((pair.lost(), pair.order().lost), (0, 0), "seed {seed}");
+        // It comes back, and is used again.
+        pair.wires[0][1].is_dead = false;
+        pair.run(1000 * MS);
+        let carried = |pair: &Pair| pair.switches[0].members().nth(1).expect("two").counts.traffic.egress.frames;
+        let was = carried(&pair);
+        pair.send(1400, 10_000, 5 * MS);
+        assert!(carried(&pair) > was + 100, "seed {seed}");
+        assert!(pair.finish().is_sorted(), "seed {seed}");
+        pair.clear();
+    }
+}
+
+/// Both ends lose their carrier, as when a cable is pulled.
+#[test]
+fn a_pulled_cable_loses_nothing() {
+    for seed in 1..6 {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], seed).agreed();
+        pair.send(1400, 20_000, 10 * MS + seed * 55_555);
+        (pair.wires[0][1].is_dead, pair.wires[1][1].is_dead) = (true, true);
+        pair.send(1400, 20_000, MS);
+        (0..2).for_each(|side| pair.set(side, 1, MemberState::Down));
+        let before = pair.received.len();
+        pair.send(1400, 20_000, 5 * MS);
+        assert!(pair.received.len() > before + 100, "seed {seed}: it goes on within 5 ms");
+        assert!(pair.finish().is_sorted(), "seed {seed}");
+        assert_eq!((pair.lost(), pair.order().lost), (0, 0), "seed {seed}");
+        pair.clear();
+    }
+}
+
+#[test]
+fn either_side_begins_anew() {
+    for side in 0..2 {
+        let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 7).agreed();
+        pair.send(1000, 20_000, 5 * MS);
+        pair.switches[side].clear(&mut pair.pool);
+        let program = program(Mode::BalanceRr, true, &[GBIT; 2], 1518, side as u8 + 1);
+        pair.switches[side] = Switch::new(&program, 99).expect("sound");
+        (0..2).for_each(|member| pair.set(side, member, MemberState::Distributing));
+        pair.run(5 * MS);
+        assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "side {side}");
+        pair.received.clear();
+        pair.sent = 0;
+        pair.send(1000, 20_000, 10 * MS);
+        assert!(pair.finish().is_sorted(), "side {side}");
+        assert_eq!(pair.lost(), 0, "side {side}");
+        pair.clear();
+    }
+}
+
+#[test]
+fn copies_are_taken_out_and_a_pulled_cable_loses_nothing() {
+    for seed in 1..4 {
+        let mut pair = Pair::new(Mode::Broadcast, &[GBIT; 3], seed).agreed();
+        pair.wires[0][1].delay_ns = 400_000;
+        pair.wires[0][2].loses_one_of = 20;
+        pair.send(1000, 20_000, 10 * MS);
+        (pair.wires[0][0].is_dead, pair.wires[1][0].is_dead) = (true, true);
+        pair.send(1000, 20_000, 20 * MS);
+        assert!(pair.finish().is_sorted(), "seed {seed}");
+        assert_eq!((pair.lost(), pair.received.len() as u64), (0, pair.sent), "seed {seed}: each once");
+        pair.clear();
+    }
+}
+
+#[test]
+fn with_any_other_partner_frames_are_plain() {
+    let mut pair = Pair::of(Mode::BalanceRr, [true, false], &[GBIT; 2], 1518, 1);
+    pair.run(2000 * MS);
+    assert_eq!(pair.plain(0), Some(Plain::NoPeer));
+    pair.send(1000, 20_000, 5 * MS);
+    pair.finish();
+    assert_eq!((pair.lost(), pair.received.len() as u64), (0, pair.sent));
+    pair.clear();
+}
+
+/// A tenant's tag below a number makes the longest frame too long for ports that take one tag.
+#[test]
+fn without_room_for_the_number_frames_are_plain() {
+    let mut pair = Pair::of(Mode::BalanceRr, [true, true], &[GBIT; 2], 1514, 1);
+    pair.run(50 * MS);
+    assert_eq!((pair.plain(0), pair.plain(1)), (Some(Plain::TooLong), Some(Plain::TooLong)));
+    pair.send(1472, 20_000, 5 * MS);
+    pair.finish();
+    assert_eq!(pair.lost(), 0);
+    pair.clear();
+}
+
+/// Until the other end of a member is known, a number is no tenant's tag.
+#[test]
+fn a_number_never_becomes_a_tag() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 1);
+    let number = crate::bond::number::Number { value: 9, is_shared: false };
+    let frame = udp(9, 1).vlan(10).frame(&mut pair.pool).expect("a buffer");
+    pair.pool.bytes_mut(&frame)[14..16].copy_from_slice(&number.tci().to_be_bytes());
+    let verdict = pair.switches[0].rx(&mut pair.pool, NOW, PortId(2), frame);
+    assert_eq!(verdict, dropped(Reason::BondControl));
+    pair.clear();
+}
+
+mod random {
+    use super::*;
+    use crate::bond::hello::Hello;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+        /// Cables of any length that lose, die and come back: in order but for what is late,
+        /// nothing twice, nothing lost to the pool.
+        #[test]
+        fn whatever_cables_do(seed in 0..1_000_000u64, links in 2..5usize, is_broadcast: bool,
+                              events in proptest::collection::vec((0..4u8, 0..4usize, 1..8u64), 0..12)) {
+            let mode = if is_broadcast { Mode::Broadcast } else { Mode::BalanceRr };
+            let mut pair = Pair::new(mode, &[GBIT; 4][..links], seed).agreed();
+            for member in 0..links {
+                pair.wires[0][member].delay_ns = 1_000 + pair.random(500_000);
+            }
+            for (what, member, ms) in events {
+                let member = member % links;
+                match what {
+                    0 => pair.wires[0][member].loses_one_of = ms * 30,
+                    1 => pair.wires[0][member].is_dead ^= true,
+                    2 => (0..2).for_each(|side| pair.set(side, member, MemberState::Down)),
+                    _ => (0..2).for_each(|side| pair.set(side, member, MemberState::Distributing)),
+                }
+                pair.send(1200, 25_000, ms * MS);
+            }
+            pair.finish();
+            let all: BTreeSet<_> = pair.received.iter().collect();
+            prop_assert_eq!(all.len(), pair.received.len(), "nothing twice");
+            let out_of_order = pair.received.windows(2).filter(|pair| pair[1] < pair[0]).count() as u64;
+            prop_assert!(out_of_order <= pair.order().late, "{} and {:?}", out_of_order, pair.order());
+            prop_assert!(pair.order().hold_max_ns <= 17 * MS + 1, "{:?}", pair.order());
+            pair.clear();
+        }
+
+        /// Whatever the other end says and numbers: nothing is lost to the pool, and what the bond
+        /// holds leaves within a replay's time.
+        #[test]
+        fn whatever_the_other_end_says(words in proptest::collection::vec(
+            (any::<[u64; 2]>(), any::<[u16; 5]>(), 0..8u8, 0..2usize, 0..2_000_000u64), 1..150)) {
+            let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 3).agreed();
+            for ([epoch, heard], [receives, below, next, value, size], flags, member, wait) in words {
+                let hello = Hello {
+                    epoch: epoch % 4,
+                    heard: heard % 4,
+                    count: u32::from(size),
+                    member: (value % 20) as u8,
+                    receives,
+                    is_numbered: flags & 1 != 0,
+                    has_pieces: flags & 2 != 0,
+                    below: below % 4094,
+                    next: (flags & 4 != 0).then_some(next % 4094),
+                    sent: 0,
+                    max_frame: size,
+                };
+                let bytes = hello.bytes();
+                let frame = pair.pool.alloc_from(&bytes).expect("room");
+                pair.switches[1].rx(&mut pair.pool, pair.now, PortId(member as u32 + 2), frame);
+                let number = crate::bond::number::Number { value: value % 4094, is_shared: flags & 2 != 0 };
+                let frame = udp(9, 2).vlan(10).frame(&mut pair.pool).expect("a buffer");
+                pair.pool.bytes_mut(&frame)[14..16].copy_from_slice(&number.tci().to_be_bytes());
+                pair.switches[1].rx(&mut pair.pool, pair.now, PortId(member as u32 + 2), frame);
+                pair.run(wait);
+            }
+            pair.run(20 * MS);
+            prop_assert_eq!(pair.order().waiting, 0);
+            pair.clear();
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Two daemons with two cables between them, each uplink a bond: frames have numbers, arrive in
+//! order, and survive a cable and a process.
+
+use crate::testbed::{Bed, Daemon, soon, turn};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+const TWO: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// Payload of a transfer, in bytes: some thousand frames.
+const TRANSFER: usize = 4 << 20;
+
+/// Two hosts with two cables between them, whose interfaces take a second tag.
+fn hosts() -> [Bed; 2] {
+    let beds = [Bed::new(&["host", "red"]), Bed::new(&["host", "red"])];
+    let far = beds[1].name("host");
+    for cable in ["up0", "up1"] {
+        beds[0].ip("host", &format!("link add {cable} mtu 1504 type veth peer name {cable} netns {far}")).unwrap();
+        for bed in &beds {
+            bed.ip("host", &format!("link set {cable} mtu 1504 up")).unwrap();
+        }
+    }
+    beds
+}
+
+fn text(number: u8, mode: &str) -> String {
+    let member = |cable: &str| {
+        format!(
+            "[[switch.uplink.bond.member]]\nport = \"packet://{cable}\"\nnetns = \"NS-host\"\nmtu = 1504\nrate = \"200 Mbit/s\"\n"
+        )
+    };
+    format!(
+        "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"{mode}\"\n{}{}\
+         [[switch.tenant]]\nname = \"red\"\nvlan = 10\n[[switch.tenant.endpoint]]\nname = \"red{number}\"\n\
+         port = \"tap://red\"\nnetns = \"NS-red\"\naddress = \"10.0.0.{number}/24\"\nmac = \"02:00:00:00:05:0{number}\"\n",
+        member("up0"),
+        member("up1")
+    )
+}
+
+fn bond(daemon: &Daemon) -> Value {
+    daemon.show()["switches"][0]["uplink"]["bond"].clone()
+}
+
+fn is_numbered(daemon: &Daemon) -> bool {
+    bond(daemon)["order"]["numbered"] == true
+}
+
+fn state(daemon: &Daemon, member: usize) -> String {
+    bond(daemon)["members"][member]["state"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Sends bytes over TCP and waits for the answer that they have come.
+fn transfer([one, two]: &[Bed; 2], meanwhile: impl FnOnce()) {
+    let listener = two.space("red").run(|| TcpListener::bind((TWO, 7009)).unwrap()).unwrap();
+    let receiver = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = vec![0; TRANSFER];
+        stream.read_exact(&mut bytes).unwrap();
+        stream.write_all(b"k").unwrap();
+    });
+    let mut stream = one.space("red").run(|| TcpStream::connect((TWO, 7009)).unwrap()).unwrap();
+    stream.write_all(&vec![7; TRANSFER / 2]).unwrap();
+    meanwhile();
+    stream.write_all(&vec![7; TRANSFER - TRANSFER / 2]).unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    receiver.join().unwrap();
+}
+
+#[test]
+fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
+    let Some(_turn) = turn("frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process") else { return };
+    let beds = hosts();
+    let texts = [text(1, "balance-rr"), text(2, "balance-rr")];
+    let one = beds[0].start(&texts[0]);
+    let mut two = beds[1].start(&texts[1]);
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    let _echo = beds[1].echo("red", TWO);
+    soon("frames pass", || beds[0].ask("red", TWO, 1) == 1);
+    transfer(&beds, || {});
+    let order = bond(&two)["order"].clone();
+    assert!(order["received"].as_u64().unwrap() > 100, "{order}");
+    assert_eq!((&order["late"], &order["duplicate"], &order["pieces"]), (&0.into(), &0.into(), &0.into()), "{order}");
+    for daemon in [&one, &two] {
+        for member in 0..2 {
+            assert!(bond(daemon)["members"][member]["sent"]["segments"].as_u64().unwrap() > 50, "{}", bond(daemon));
+        }
+    }
+
+    // A cable is pulled under a connection, and put back.
+    transfer(&beds, || {
+        beds[0].ip("host", "link set up1 down").unwrap();
+        soon("both have noticed", || state(&one, 1) == "down" && state(&two, 1) == "down");
+    });
+    assert_eq!(beds[0].ask("red", TWO, 3), 3);
+    beds[0].ip("host", "link set up1 up").unwrap();
+    soon("it is used again", || {
+        let is_used = |daemon: &Daemon| state(daemon, 1) == "distributing" && is_numbered(daemon);
+        is_used(&one) && is_used(&two) && bond(&one)["members"][1]["peer"].is_null()
+    });
+    assert_eq!(beds[0].ask("red", TWO, 3), 3);
+
+    // The other process is another one.
+    assert!(!two.end(Signal::KILL).success());
+    two = beds[1].start(&texts[1]);
+    soon("frames pass to the next process", || beds[0].ask("red", TWO, 1) == 1);
+    soon("and have numbers", || is_numbered(&one) && is_numbered(&two));
+    transfer(&beds, || {});
+    let order = bond(&two)["order"].clone();
+    assert_eq!((&order["late"], &order["duplicate"]), (&0.into(), &0.into()), "{order}");
+    for daemon in [&one, &two] {
+        let drops = daemon.show()["switches"][0]["uplink"]["drops"].clone();
+        assert!(drops["bad-vlan"].is_null(), "a number is no tenant's tag: {drops}");
+    }
+}
+
+#[test]
+fn copies_over_two_cables_are_taken_out() {
+    let Some(_turn) = turn("copies_over_two_cables_are_taken_out") else { return };
+    let beds = hosts();
+    let one = beds[0].start(&text(1, "broadcast"));
+    let two = beds[1].start(&text(2, "broadcast"));
+    soon("both number their frames", || is_numbered(&one) && is_numbered(&two));
+    let _echo = beds[1].echo("red", TWO);
+    soon("frames pass", || beds[0].ask("red", TWO, 1) == 1);
+    transfer(&beds, || beds[1].ip("host", "link set up0 down").map(drop).unwrap());
+    assert_eq!(beds[0].ask("red", TWO, 3), 3);
+    let order = bond(&two)["order"].clone();
+    let (received, duplicate) = (order["received"].as_u64().unwrap(), order["duplicate"].as_u64().unwrap());
+    assert!(duplicate > 100 && duplicate * 2 <= received, "{order}");
+    assert_eq!(order["lost"], 0, "{order}");
+    soon("copies go by one member", || state(&one, 0) == "down");
+}
