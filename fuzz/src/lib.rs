@@ -12,6 +12,7 @@ pub mod filter;
 pub mod guard;
 pub mod handover;
 pub mod offload;
+pub mod openflow;
 pub mod parse;
 pub mod store;
 pub mod switch;

@@ -5,6 +5,7 @@ mod agents;
 mod bonds;
 mod cluster;
 mod part;
+mod openflow;
 mod services;
 pub mod tunnels;
 
@@ -17,6 +18,7 @@ use crate::report::{
     EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
 };
 use crate::seat::ClusterReply;
+use crate::openflow::OpenFlowReply;
 use crate::services::{ConnectionsReply, ConnectionsRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::vcc::{self, VccReply};
@@ -67,6 +69,10 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     if show.what == What::Agents {
         let reply: AgentsReply = client.get("/v1/agents")?;
         return if show.json { json(show, &reply) } else { Ok(agents::text(&reply)) };
+    }
+    if show.what == What::Openflow {
+        let reply: OpenFlowReply = client.get("/v1/openflow")?;
+        return if show.json { json(show, &reply) } else { Ok(openflow::text(&reply)) };
     }
     if show.what == What::Services {
         let reply: ServicesReply = client.get("/v1/services")?;
