@@ -59,7 +59,11 @@ fn each_mistake_has_its_line_and_remedy() {
 
 #[test]
 fn names_and_addresses_are_there_once() {
-    let twice = |second: &str| format!("{GOOD}[[openflow.service]]\n{second}\n[[openflow.service.backend]]\nname = \"a\"\nip = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n");
+    let twice = |second: &str| {
+        format!(
+            "{GOOD}[[openflow.service]]\n{second}\n[[openflow.service.backend]]\nname = \"a\"\nip = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n"
+        )
+    };
     for (second, said) in [
         ("name = \"web\"\naddress = \"10.0.0.101:80\"", "web"),
         ("name = \"b\"\naddress = \"10.0.0.100:80\"", "10.0.0.100:80 is service \"web\"'s"),

@@ -49,8 +49,8 @@ pub enum Command {
     /// SIGTERM
     ///
     /// Switches connect to the controller. When it listens, it prints "levada: NAME ready" on
-    /// standard error. On SIGHUP it reads the file again. At its end all flows stay in the switches,
-    /// so that open connections go on; a controller that starts again continues with them.
+    /// standard error. On SIGHUP it reads the file again. At its end all flows stay in the
+    /// switches, so that open connections go on; one that starts again continues with them.
     Openflow {
         /// The configuration, with [openflow]
         #[arg(short, long, value_name = "FILE")]

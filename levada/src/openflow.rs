@@ -137,7 +137,8 @@ async fn serve(
 ) -> Result<(), Failure> {
     let failed = |what: String| move |error: io::Error| Failure::Failed(format!("{what}: {error}"));
     let socket = rundir.place(SOCKET);
-    let control = tokio::net::UnixListener::bind(&socket).map_err(failed(format!("cannot make {}", socket.display())))?;
+    let control =
+        tokio::net::UnixListener::bind(&socket).map_err(failed(format!("cannot make {}", socket.display())))?;
     let door = Door::open(&house.config.borrow()).await.map_err(Failure::Failed)?;
     house.log.ready();
     house.log.line(Level::Info, &format!("switches connect to {}", door.name()));
@@ -240,9 +241,7 @@ async fn talk(house: &House, number: u64, from: &str, mut stream: listen::Bytes)
         if let Err(why) = result {
             // What it should know of that, it may still read.
             out.take(session.out());
-            let rest = async {
-                while !out.is_done() && listen::step(&mut stream, &mut out, None).await.is_ok() {}
-            };
+            let rest = async { while !out.is_done() && listen::step(&mut stream, &mut out, None).await.is_ok() {} };
             let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
             return why;
         }

@@ -4,8 +4,8 @@
 mod agents;
 mod bonds;
 mod cluster;
-mod part;
 mod openflow;
+mod part;
 mod services;
 pub mod tunnels;
 
@@ -14,11 +14,11 @@ use crate::api::ConfigReply;
 use crate::cli::{Show, What};
 use crate::client::Client;
 use crate::hops::report::TunnelsReply;
+use crate::openflow::OpenFlowReply;
 use crate::report::{
     EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
 };
 use crate::seat::ClusterReply;
-use crate::openflow::OpenFlowReply;
 use crate::services::{ConnectionsReply, ConnectionsRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::vcc::{self, VccReply};

@@ -219,9 +219,7 @@ fn the_controller_balances_and_a_kill_of_it_breaks_nothing() {
     soon("closed ones are gone", || counts(&controller, "busy").iter().sum::<u64>() <= 20);
 
     // A drained backend gets no new ones and keeps what it has.
-    bed.configuration(
-        &configuration("reactive", 0).replace("DIRECTORY", &bed.directory.display().to_string()),
-    );
+    bed.configuration(&configuration("reactive", 0).replace("DIRECTORY", &bed.directory.display().to_string()));
     controller.signal(Signal::HUP);
     soon("it is applied", || controller.log().contains("is applied"));
     soon("the switch is ready", || switch(&controller)["phase"] == "ready");
@@ -279,9 +277,11 @@ fn switches_connect_by_tls() {
     let (host, trust) = (keys.join("host.pem"), keys.join("trust.pem"));
     let (host, trust) = (host.display(), trust.display());
     let tls = format!("[openflow.tls]\ncertificate = \"{host}\"\nkey = \"{host}\"\nauthority = \"{trust}\"\n");
-    let text = configuration("reactive", 1)
-        .replace("unix:DIRECTORY/of.sock", "127.0.0.1:6653")
-        .replacen("[[openflow.service]]", &(tls + "[[openflow.service]]"), 1);
+    let text = configuration("reactive", 1).replace("unix:DIRECTORY/of.sock", "127.0.0.1:6653").replacen(
+        "[[openflow.service]]",
+        &(tls + "[[openflow.service]]"),
+        1,
+    );
     ovs.set("set-controller br0 tcp:127.0.0.1:6653");
     let controller = bed.control("sw", &text);
     soon("a switch in the clear is turned away", || controller.log().contains("no TLS"));

@@ -18,6 +18,10 @@ use std::net::Ipv4Addr;
 /// How long a connection without flows is remembered, in nanoseconds: as the published
 /// controller's framework does with its own example of a balancer (POX, ip_loadbalancer).
 pub const REMEMBERED_NS: u64 = 300 * 1_000_000_000;
+/// How long frames may still come to the controller after flows were sent: Open vSwitch's datapath
+/// goes on as before until it has looked at all its flows again (ofproto-dpif-upcall.c,
+/// max-revalidator of 500 ms).
+const SETTLING_NS: u64 = 1_000_000_000;
 /// Entries forgotten at a time, so that one frame does not wait for all of them.
 const AT_ONCE: usize = 64;
 /// Lists of the table.
@@ -87,6 +91,15 @@ pub struct Balancer {
     most: u32,
 }
 
+/// Where a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its backend.
+    pub backend: usize,
+    /// Its flows were sent just now.
+    pub is_set_up: bool,
+}
+
 /// Why a connection gets no backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -136,23 +149,26 @@ impl Balancer {
         }
     }
 
-    /// The backend of a connection of whose frames the switch has no flows. `is_new` where the frame
+    /// The backend of a connection of which the switch has no flows. `is_new` where the frame
     /// begins one: a SYN, or any frame of UDP.
     ///
     /// # Errors
     /// See [`Refused`].
-    pub fn choose(&mut self, now: Instant, switch: u64, key: Key, is_new: bool) -> Result<usize, Refused> {
+    pub fn choose(&mut self, now: Instant, switch: u64, key: Key, is_new: bool) -> Result<Place, Refused> {
         self.age(now);
         if let Some(id) = self.connections.find(&key) {
             let is_live = self.connections.list(id) == Some(LIVE);
             let backend = self.connections.get(id).map_or(0, |connection| connection.backend);
-            // A live one was asked again before its flows were there. Of those that are remembered, a
-            // SYN begins another.
+            // A live one was asked again before its flows were there. Of those that are remembered,
+            // a SYN begins another.
             if is_live || !is_new {
+                let is_set_up = is_live && self.connections.seen(id).is_some_and(|at| now.since(at) < SETTLING_NS);
                 if !is_live {
                     self.revive(now, switch, id, key, backend);
+                } else if !is_set_up {
+                    self.connections.touch(now, id, LIVE);
                 }
-                return Ok(backend);
+                return Ok(Place { backend, is_set_up });
             }
             self.remove(id);
         }
@@ -174,7 +190,7 @@ impl Balancer {
             report.sent_since += 1;
         }
         self.insert(now, switch, key, backend, 0);
-        Ok(backend)
+        Ok(Place { backend, is_set_up: false })
     }
 
     /// Whether a backend takes new connections; `None` where it is not there.
@@ -319,13 +335,15 @@ impl Balancer {
 
     /// The connection that a backend's frame belongs to: its front.
     #[must_use]
-    pub fn front_of_answer(&self, rules: &Rules, from: Client, to: Client, protocol: u8) -> Option<(usize, usize)> {
+    pub fn front_of_answer(&self, rules: &Rules, from: Client, to: Client, protocol: u8) -> Option<usize> {
         let fronts = rules.fronts.iter().enumerate().filter(|(_, front)| front.protocol == protocol);
-        fronts.filter_map(|(front, _)| {
-            let backend = rules.targets[front].iter().position(|t| (t.ip, t.port) == (from.ip, from.port))?;
-            let id = self.connections.find(&Key { front, client: to })?;
-            (self.connections.get(id)?.backend == backend).then_some((front, backend))
-        }).next()
+        let is_its = |&front: &usize| {
+            let id = self.connections.find(&Key { front, client: to });
+            let connection = id.and_then(|id| self.connections.get(id));
+            let target = connection.and_then(|connection| rules.targets[front].get(connection.backend));
+            target.is_some_and(|target| (target.ip, target.port) == (from.ip, from.port))
+        };
+        fronts.map(|(front, _)| front).find(is_its)
     }
 
     /// A backend's load average, in thousandths.

@@ -203,16 +203,21 @@ impl Rules {
         for (ip, (mac, has_ping)) in addresses {
             let arp = Field::new(Kind::ETH_TYPE, ethertype::ARP);
             let asks = [arp, Field::new(Kind::ARP_OP, ARP_REQUEST), Field::ip(Kind::ARP_TPA, ip)];
-            self.add(0, ANSWERED, asks, [
-                Action::Move(Kind::ETH_SRC, Kind::ETH_DST),
-                Action::Set(Field::mac(Kind::ETH_SRC, mac)),
-                Action::Set(Field::new(Kind::ARP_OP, ARP_REPLY)),
-                Action::Move(Kind::ARP_SHA, Kind::ARP_THA),
-                Action::Move(Kind::ARP_SPA, Kind::ARP_TPA),
-                Action::Set(Field::mac(Kind::ARP_SHA, mac)),
-                Action::Set(Field::ip(Kind::ARP_SPA, ip)),
-                Action::Output(port::IN_PORT, 0),
-            ]);
+            self.add(
+                0,
+                ANSWERED,
+                asks,
+                [
+                    Action::Move(Kind::ETH_SRC, Kind::ETH_DST),
+                    Action::Set(Field::mac(Kind::ETH_SRC, mac)),
+                    Action::Set(Field::new(Kind::ARP_OP, ARP_REPLY)),
+                    Action::Move(Kind::ARP_SHA, Kind::ARP_THA),
+                    Action::Move(Kind::ARP_SPA, Kind::ARP_TPA),
+                    Action::Set(Field::mac(Kind::ARP_SHA, mac)),
+                    Action::Set(Field::ip(Kind::ARP_SPA, ip)),
+                    Action::Output(port::IN_PORT, 0),
+                ],
+            );
             self.add(0, DROPPED, [arp, Field::ip(Kind::ARP_SPA, ip)], []);
             let to = [ipv4(), Field::ip(Kind::IPV4_DST, ip)];
             self.add(0, DROPPED, to, []);
@@ -220,14 +225,19 @@ impl Rules {
                 let [first, second] = to;
                 let is_icmp = Field::new(Kind::IP_PROTO, protocol::ICMP);
                 let echo = [first, is_icmp, second, Field::new(Kind::ICMP_TYPE, ECHO)];
-                self.add(0, ANSWERED, echo, [
-                    Action::Move(Kind::ETH_SRC, Kind::ETH_DST),
-                    Action::Set(Field::mac(Kind::ETH_SRC, mac)),
-                    Action::Move(Kind::IPV4_SRC, Kind::IPV4_DST),
-                    Action::Set(Field::ip(Kind::IPV4_SRC, ip)),
-                    Action::Set(Field::new(Kind::ICMP_TYPE, ECHO_REPLY)),
-                    Action::Output(port::IN_PORT, 0),
-                ]);
+                self.add(
+                    0,
+                    ANSWERED,
+                    echo,
+                    [
+                        Action::Move(Kind::ETH_SRC, Kind::ETH_DST),
+                        Action::Set(Field::mac(Kind::ETH_SRC, mac)),
+                        Action::Move(Kind::IPV4_SRC, Kind::IPV4_DST),
+                        Action::Set(Field::ip(Kind::IPV4_SRC, ip)),
+                        Action::Set(Field::new(Kind::ICMP_TYPE, ECHO_REPLY)),
+                        Action::Output(port::IN_PORT, 0),
+                    ],
+                );
             }
         }
     }
@@ -278,9 +288,11 @@ impl Rules {
                     self.add(0, BALANCED, error(Field::ip(Kind::IPV4_SRC, target.ip), kind), track());
                 }
                 let to = Field::ip(Kind::IPV4_DST, target.ip);
-                let forward = || vec![Instruction::Apply(vec![Action::Set(Field::mac(Kind::ETH_DST, target.mac)), normal()])];
+                let forward =
+                    || vec![Instruction::Apply(vec![Action::Set(Field::mac(Kind::ETH_DST, target.mac)), normal()])];
                 self.add_with(CHOSEN, DROPPED, [ipv4(), to], forward());
-                let counted = [&[state(NEW | IS_TRACKED, RELATED)][..], &with_port(&front, to, false, target.port)].concat();
+                let counted =
+                    [&[state(NEW | IS_TRACKED, RELATED)][..], &with_port(&front, to, false, target.port)].concat();
                 let cookie = self.add_with(CHOSEN, BALANCED, counted, forward());
                 self.counters.insert(cookie, (front.service, b));
             }
@@ -305,8 +317,8 @@ impl Rules {
         u64::from(id >> 16) == self.owner >> 32 & 0x7fff
     }
 
-    /// Whether a cookie is that of a connection's flow: its front and backend, where they are known,
-    /// and whether the flow is for the backend's answers.
+    /// Whether a cookie is that of a connection's flow: its front and backend, where they are
+    /// known, and whether the flow is for the backend's answers.
     #[must_use]
     pub fn connection_of(&self, cookie: u64) -> Option<(Option<(usize, usize)>, bool)> {
         let is_one = cookie & OURS == self.owner && cookie & CONNECTION != 0;
@@ -343,7 +355,14 @@ impl Rules {
 
     /// A connection's frame goes on from the controller, to the backend or back from it.
     #[must_use]
-    pub fn send(&self, front: usize, backend: usize, is_answer: bool, in_port: u32, data: Vec<u8>) -> Option<PacketOut> {
+    pub fn send(
+        &self,
+        front: usize,
+        backend: usize,
+        is_answer: bool,
+        in_port: u32,
+        data: Vec<u8>,
+    ) -> Option<PacketOut> {
         let (front, target) = (self.fronts.get(front)?, self.targets.get(front)?.get(backend)?);
         let actions = if is_answer { back(front, target) } else { there(front, target) };
         Some(PacketOut { in_port, actions, data })
@@ -418,10 +437,8 @@ fn error(address: Field, kind: u8) -> Vec<Field> {
 
 /// What a client's frame becomes for a backend.
 fn there(front: &Front, target: &Target) -> Vec<Action> {
-    let mut actions = vec![
-        Action::Set(Field::mac(Kind::ETH_DST, target.mac)),
-        Action::Set(Field::ip(Kind::IPV4_DST, target.ip)),
-    ];
+    let mut actions =
+        vec![Action::Set(Field::mac(Kind::ETH_DST, target.mac)), Action::Set(Field::ip(Kind::IPV4_DST, target.ip))];
     if target.port != front.port {
         actions.push(Action::Set(Field::new(port_kind(front.protocol, false), target.port)));
     }

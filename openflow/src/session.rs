@@ -329,7 +329,8 @@ impl Session {
             found.connections,
         ));
         if found.unknown > 0 {
-            let text = format!("there was no room for {} connections of the switch; raise `connections`", found.unknown);
+            let text =
+                format!("there was no room for {} connections of the switch; raise `connections`", found.unknown);
             self.warn(text);
         }
         let barrier = self.send(&Message::BarrierRequest);
@@ -412,22 +413,23 @@ impl Session {
     fn connect(&mut self, now: Instant, seen: Seen, in_port: u32, data: Vec<u8>, balancer: &mut Balancer) {
         let Seen { from, to, protocol, is_new } = seen;
         let rules = Arc::clone(&self.rules);
-        let to_front = |front: &crate::rules::Front| (front.ip, front.port, front.protocol) == (to.ip, to.port, protocol);
-        let (front, backend, client, is_answer) = match rules.fronts.iter().position(to_front) {
+        let to_front =
+            |front: &crate::rules::Front| (front.ip, front.port, front.protocol) == (to.ip, to.port, protocol);
+        let switch = self.status.datapath;
+        let (front, place, client, is_answer) = match rules.fronts.iter().position(to_front) {
             Some(front) => {
                 let key = Key { front, client: from };
-                match balancer.choose(now, self.status.datapath, key, is_new) {
-                    Ok(backend) => (front, backend, from, false),
+                match balancer.choose(now, switch, key, is_new) {
+                    Ok(place) => (front, place, from, false),
                     // Dropped: the client asks again.
                     Err(_) => return,
                 }
             }
             None => match balancer.front_of_answer(&rules, from, to, protocol) {
-                Some((front, backend)) => {
-                    let key = Key { front, client: to };
-                    let _ = balancer.choose(now, self.status.datapath, key, false);
-                    (front, backend, to, true)
-                }
+                Some(front) => match balancer.choose(now, switch, Key { front, client: to }, false) {
+                    Ok(place) => (front, place, to, true),
+                    Err(_) => return,
+                },
                 // A connection to the backend's own address.
                 None => {
                     let fields = seen.fields();
@@ -437,14 +439,14 @@ impl Session {
                 }
             },
         };
-        let flows = rules.flows_of(front, backend, client);
-        let packet = rules.send(front, backend, is_answer, in_port, data);
-        if let (Some(flows), Some(packet)) = (flows, packet) {
+        if let (false, Some(flows)) = (place.is_set_up, rules.flows_of(front, place.backend, client)) {
             self.status.set_up += 1;
             for flow in flows {
                 self.send(&Message::FlowMod(flow));
             }
             self.send(&Message::BarrierRequest);
+        }
+        if let Some(packet) = rules.send(front, place.backend, is_answer, in_port, data) {
             self.send(&Message::PacketOut(packet));
         }
     }
@@ -628,8 +630,7 @@ impl Seen {
     /// What matches frames of the same direction.
     fn fields(&self) -> Vec<Field> {
         let is_udp = self.protocol == protocol::UDP;
-        let (source, target) =
-            if is_udp { (Kind::UDP_SRC, Kind::UDP_DST) } else { (Kind::TCP_SRC, Kind::TCP_DST) };
+        let (source, target) = if is_udp { (Kind::UDP_SRC, Kind::UDP_DST) } else { (Kind::TCP_SRC, Kind::TCP_DST) };
         vec![
             Field::new(Kind::ETH_TYPE, datapath::wire::ethertype::IPV4),
             Field::new(Kind::IP_PROTO, self.protocol),

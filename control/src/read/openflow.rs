@@ -2,8 +2,8 @@
 
 use super::table::{Reader, Table};
 use super::{MAX_TEXT, service, values};
-use crate::config::{Backend, Service};
 use crate::config::openflow::{Listen, MODES, Mode, OpenFlow, ROLES, Role, Tls};
+use crate::config::{Backend, Service};
 use crate::names;
 use crate::place::{Locations, Place};
 use crate::problem::Problem;

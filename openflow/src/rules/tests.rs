@@ -2,9 +2,13 @@ use super::*;
 use control::config::openflow::OpenFlow;
 
 pub(crate) fn config(mode: &str, backends: usize) -> OpenFlow {
-    let mut text = format!("[openflow]\nname = \"t\"\nmode = \"{mode}\"\n[[openflow.service]]\nname = \"web\"\naddress = \"10.0.0.100:80\"\npolicy = \"round-robin\"\n");
+    let mut text = format!(
+        "[openflow]\nname = \"t\"\nmode = \"{mode}\"\n[[openflow.service]]\nname = \"web\"\naddress = \"10.0.0.100:80\"\npolicy = \"round-robin\"\n"
+    );
     for b in 1..=backends {
-        text += &format!("[[openflow.service.backend]]\nname = \"b{b}\"\nip = \"10.0.0.{b}\"\nmac = \"02:00:00:00:00:{b:02x}\"\nport = 8080\n");
+        text += &format!(
+            "[[openflow.service.backend]]\nname = \"b{b}\"\nip = \"10.0.0.{b}\"\nmac = \"02:00:00:00:00:{b:02x}\"\nport = 8080\n"
+        );
     }
     let loaded = control::load_openflow(&text);
     loaded.config.unwrap_or_else(|| panic!("{:?}", loaded.problems))
@@ -33,18 +37,21 @@ fn places_are_dealt_by_weight_and_stay() {
     drained.services[0].backends[2].weight = 3;
     assert_eq!(counts(&drained).1, [64, 0, 192]);
     drained.services[0].backends.iter_mut().for_each(|backend| backend.weight = 0);
-    assert_eq!(counts(&drained).0, []);
+    assert!(counts(&drained).0.is_empty());
 }
 
 #[test]
 fn rules_are_the_same_after_a_restart_and_others_after_a_change() {
     for mode in ["reactive", "hash"] {
-        let (one, same, other) = (Rules::of(&config(mode, 2)), Rules::of(&config(mode, 2)), Rules::of(&config(mode, 3)));
+        let (one, same, other) =
+            (Rules::of(&config(mode, 2)), Rules::of(&config(mode, 2)), Rules::of(&config(mode, 3)));
         let cookies = |rules: &Rules| rules.flows.iter().map(|flow| flow.cookie).collect::<Vec<_>>();
         assert_eq!(cookies(&one), cookies(&same));
         assert_eq!(one.groups, same.groups);
         assert_ne!(cookies(&one), cookies(&other));
-        assert!(one.flows.iter().all(|flow| flow.cookie & OURS == one.owner && one.connection_of(flow.cookie).is_none()));
+        assert!(
+            one.flows.iter().all(|flow| flow.cookie & OURS == one.owner && one.connection_of(flow.cookie).is_none())
+        );
         assert_eq!(one.groups.len(), usize::from(mode == "hash"));
         assert!(one.groups.keys().all(|&id| one.has_group(id) && id < 0xffff_ff00));
     }

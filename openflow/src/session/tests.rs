@@ -197,7 +197,12 @@ fn a_connection_gets_two_flows_and_its_frame_goes_on() {
     let (mut session, mut balancer) = connect(&config, &mut switch);
     let barriers = switch.barriers;
     for n in 0..4 {
-        packet_in(&mut session, &mut balancer, Instant(n * MS), frame((CLIENT, 1000 + n as u16), SERVICE, tcp_flags::SYN));
+        packet_in(
+            &mut session,
+            &mut balancer,
+            Instant(n * MS),
+            frame((CLIENT, 1000 + n as u16), SERVICE, tcp_flags::SYN),
+        );
     }
     run(&mut session, &mut switch, &mut balancer, Instant(9 * MS)).unwrap();
     assert_eq!(switch.of_connections(&session.rules), 8);
@@ -206,7 +211,9 @@ fn a_connection_gets_two_flows_and_its_frame_goes_on() {
     let to = |packet: &PacketOut| sets(&packet.actions, Kind::IPV4_DST).map(|ip| Ipv4Addr::from_bits(ip as u32));
     let backends: Vec<_> = switch.packets.iter().filter_map(to).map(|ip| ip.octets()[3]).collect();
     assert_eq!(backends, [1, 2, 1, 2]);
-    assert!(switch.packets.iter().all(|packet| packet.in_port == 3 && sets(&packet.actions, Kind::TCP_DST) == Some(8080)));
+    assert!(
+        switch.packets.iter().all(|packet| packet.in_port == 3 && sets(&packet.actions, Kind::TCP_DST) == Some(8080))
+    );
     assert_eq!(balancer.live(), BTreeMap::from([((0, 0), 2), ((0, 1), 2)]));
     assert_eq!((session.status().packet_ins, session.status().set_up, session.status().ignored), (4, 4, 0));
     // What idles is told, and remembered: what the backend says next goes through again.
@@ -224,8 +231,7 @@ fn a_connection_gets_two_flows_and_its_frame_goes_on() {
         Message::FlowRemoved(removed).write(0, &mut bytes);
         bytes
     };
-    let [answers, asks] =
-        session.rules.clone().flows_of(0, 0, Client { ip: CLIENT, port: 1000 }).unwrap();
+    let [answers, asks] = session.rules.clone().flows_of(0, 0, Client { ip: CLIENT, port: 1000 }).unwrap();
     session.receive(Instant(10 * MS), &gone(&answers), &mut balancer).unwrap();
     assert_eq!(balancer.live()[&(0, 0)], 2);
     session.receive(Instant(10 * MS), &gone(&asks), &mut balancer).unwrap();
@@ -336,7 +342,7 @@ fn a_switch_that_lies_is_refused_and_kept_small() {
     let config = config("reactive", 2);
     let rules = Arc::new(Rules::of(&config));
     let mut balancer = Balancer::new(&config, &rules, 3);
-    let mut fresh = || Session::new(&config, Arc::clone(&rules), Instant(1));
+    let fresh = || Session::new(&config, Arc::clone(&rules), Instant(1));
     let bytes = |messages: &[Message]| {
         let mut out = Vec::new();
         messages.iter().for_each(|message| message.write(1, &mut out));

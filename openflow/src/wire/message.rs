@@ -468,17 +468,7 @@ impl FlowMod {
         from.skip(2)?;
         let matches = Match::read(&mut from)?;
         let instructions = Instruction::read_all(from)?;
-        Ok(FlowMod {
-            command,
-            cookie,
-            cookie_mask,
-            table,
-            idle_timeout_s,
-            priority,
-            flags,
-            matches,
-            instructions,
-        })
+        Ok(FlowMod { command, cookie, cookie_mask, table, idle_timeout_s, priority, flags, matches, instructions })
     }
 }
 

@@ -18,7 +18,7 @@ fn hex(text: &str) -> Vec<u8> {
 /// parser wrote them (tests/ofp-actions.at has actions of that form).
 #[test]
 fn messages_are_bytes_as_specified() {
-    let mut is = |message: &Message, bytes: &str| {
+    let is = |message: &Message, bytes: &str| {
         assert_eq!(written(7, message), hex(bytes), "{message:?}");
     };
     is(&Message::Hello(1 << 4), "04000010 00000007 0001 0008 00000010");
@@ -29,7 +29,8 @@ fn messages_are_bytes_as_specified() {
         "04120038 00000007 0001 0000 00000000 ff000000 ffffffff ffffffff 00000000 4c56000000000000 ffff000000000000 \
          0001 0004 00000000",
     );
-    let matches = Match::of([Field::new(Kind::ETH_TYPE, 0x0800_u16), Field::ip(Kind::IPV4_DST, Ipv4Addr::new(10, 0, 0, 1))]);
+    let matches =
+        Match::of([Field::new(Kind::ETH_TYPE, 0x0800_u16), Field::ip(Kind::IPV4_DST, Ipv4Addr::new(10, 0, 0, 1))]);
     let actions = vec![
         Action::Set(Field::mac(Kind::ETH_DST, Mac([2, 0, 0, 0, 0, 1]))),
         Action::FinTimeout(1),
@@ -155,8 +156,11 @@ fn message() -> impl Strategy<Value = Message> {
         any::<u16>().prop_map(Message::SetConfig),
         (any::<u64>(), any::<u8>(), matches(), data())
             .prop_map(|(cookie, table, about, data)| Message::PacketIn(PacketIn { cookie, table, about, data })),
-        (any::<u32>(), actions(), data())
-            .prop_map(|(in_port, actions, data)| Message::PacketOut(PacketOut { in_port, actions, data })),
+        (any::<u32>(), actions(), data()).prop_map(|(in_port, actions, data)| Message::PacketOut(PacketOut {
+            in_port,
+            actions,
+            data
+        })),
         (any::<(u64, u16, u8, u8, u64, u64)>(), matches()).prop_map(
             |((cookie, priority, reason, table, packets, bytes), matches)| {
                 Message::FlowRemoved(FlowRemoved { cookie, priority, reason, table, packets, bytes, matches })
@@ -190,8 +194,8 @@ proptest! {
         prop_assert_eq!(Message::read(&bytes), Ok((xid, message)));
     }
 
-    /// Bytes of which some are wrong, or that end early, are refused or are another message; nothing
-    /// else happens. What could be read can be written and read again.
+    /// Bytes of which some are wrong, or that end early, are refused or are another message;
+    /// nothing else happens. What could be read can be written and read again.
     #[test]
     fn damage_is_refused_or_read(message in message(), at: prop::sample::Index, byte: u8, end: prop::sample::Index) {
         let mut bytes = written(1, &message);
