@@ -14,6 +14,7 @@ pub mod handover;
 pub mod offload;
 pub mod openflow;
 pub mod parse;
+pub mod service;
 pub mod store;
 pub mod switch;
 pub mod vcc;

@@ -26,6 +26,7 @@ use control::shortcut::shortcuts;
 use datapath::program::{PortFeatures, Program};
 use datapath::units::Both;
 use device::{Held, Key, Kind, known_as};
+pub use edits::random;
 use edits::{List, list};
 use ports::packet::Way as Shortcut;
 use ports::{Features, Survey, netns};
@@ -58,6 +59,8 @@ pub struct Site {
     hops: BTreeMap<u32, Hops>,
     /// Larger at each start of the daemon: which of its agents' messages are new.
     life: u64,
+    /// What connections' candidates are drawn by.
+    service_key: u64,
 }
 
 /// What a daemon begins with: for the worker, for upkeep, for the plugs, for the desk, and for the
@@ -79,7 +82,7 @@ pub struct Beginning {
 
 impl Site {
     /// A site where nothing of `plan` runs yet, with the worker behind `inbox` and `bell` and
-    /// upkeep behind `chores`.
+    /// upkeep behind `chores`. `service_key`: see `Switch::set_service_key`.
     pub fn new(
         plan: &Plan,
         inbox: SyncSender<Order>,
@@ -87,6 +90,7 @@ impl Site {
         chores: SyncSender<Chore>,
         plugs: Plugs,
         front_ends: FrontEnds,
+        service_key: u64,
     ) -> Site {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let life = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
@@ -104,6 +108,7 @@ impl Site {
             sights,
             hops: BTreeMap::new(),
             life,
+            service_key,
         }
     }
 
@@ -149,13 +154,15 @@ impl Site {
         Ok(Beginning { edits, chore, plugs, machines, facts, adopted })
     }
 
-    /// Becomes what `plan` says, whose numbers follow from those of [`Site::plan`].
+    /// Becomes what `plan` says, whose numbers follow from those of [`Site::plan`]. Namespaces that
+    /// were `passed` are entered by their descriptors; devices in them that are lost return.
     ///
     /// # Errors
     /// What could not be had, in words; nothing was changed.
-    pub fn change(&mut self, mut plan: Plan, log: &Log) -> Result<Facts, String> {
+    pub fn change(&mut self, mut plan: Plan, passed: Survey, log: &Log) -> Result<Facts, String> {
         let prepared = netns::roaming(|| {
-            let ready = self.prepare(&plan, &Survey::default(), log, Otherwise::Refuse)?;
+            let passed = passed;
+            let ready = self.prepare(&plan, &passed, log, Otherwise::Refuse)?;
             Ok((ready, self.look_for_hops(&plan)))
         });
         let (ready, hops) = prepared.inspect_err(|_: &String| self.put_in_shortcuts(log))?;
@@ -172,7 +179,7 @@ impl Site {
         };
         let facts = self.facts(&plan, &programs, &ready.devices);
         self.take_out_shortcuts(&plan, &ready);
-        self.carry_out(&plan, edits, ready.fresh, ready.altered, &ready.devices)?;
+        self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.returning, &ready.devices)?;
         self.plan = plan;
         self.programs = programs;
         self.devices = ready.devices;
@@ -273,6 +280,7 @@ impl Site {
         edits: Vec<Edit>,
         fresh: Vec<Fresh>,
         altered: Vec<Altered>,
+        returning: Vec<(usize, Reopen)>,
         devices: &[Option<Held>],
     ) -> Result<(), String> {
         let List { edits, mut new, plugs, machines } = list(edits, fresh, devices);
@@ -280,10 +288,11 @@ impl Site {
         new.extend(altered.into_iter().filter_map(|altered| match altered {
             Altered::Device { number, recipes, label, .. } => {
                 let [_, recipe] = *recipes;
-                Some((number, Reopen { recipe: Some(recipe), label }, None))
+                Some((number, Reopen { recipe: Some(recipe), label, lost: None }, None))
             }
             Altered::Plug(..) | Altered::Machine(..) => None,
         }));
+        new.extend(returning.into_iter().map(|(number, reopen)| (number, reopen, None)));
         // From here on nothing can be refused. Plugs that go are closed first, so that no client's
         // port comes to a number that is another's.
         for number in self.gone(devices) {

@@ -3,6 +3,7 @@
 
 mod agents;
 mod clocks;
+mod containers;
 mod costs;
 mod delays;
 mod fabric;
@@ -17,6 +18,7 @@ mod members;
 mod moves;
 mod privileges;
 mod restart;
+mod services;
 mod shortcuts;
 mod strays;
 mod talk;
@@ -24,6 +26,7 @@ mod terminal;
 mod testbed;
 mod traffic;
 mod tunnels;
+mod vcc;
 mod vde;
 mod vhost;
 mod watching;

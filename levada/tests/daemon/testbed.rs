@@ -185,7 +185,12 @@ impl Bed {
     /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back within
     /// a second each.
     pub fn ask(&self, space: &str, to: Ipv4Addr, count: usize) -> usize {
-        let socket = self.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        self.ask_from(&self.space(space), to, count)
+    }
+
+    /// The same from any namespace.
+    pub fn ask_from(&self, space: &Netns, to: Ipv4Addr, count: usize) -> usize {
+        let socket = space.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let mut back = 0;
         for number in 0..count {
@@ -225,6 +230,46 @@ impl Drop for Echo {
     }
 }
 
+/// A process in a network namespace that has no name, as containers are, until it is dropped.
+pub struct Container(Child);
+
+impl Container {
+    pub fn new() -> Container {
+        let container = Container(Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap());
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        soon("it is in a namespace of its own", || std::fs::read_link(container.path()).is_ok_and(|link| link != own));
+        container
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// The path of its namespace.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/ns/net", self.pid())
+    }
+
+    pub fn space(&self) -> Netns {
+        Netns::new(&self.path())
+    }
+
+    /// What `ip` prints in it.
+    pub fn ip(&self, arguments: &str) -> String {
+        let words: Vec<&str> = arguments.split_whitespace().collect();
+        let output = self.space().run(|| Command::new("ip").args(words).output().unwrap()).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A running daemon, killed when dropped.
 pub struct Daemon {
     child: Child,
@@ -258,11 +303,19 @@ impl Daemon {
 
     /// The report on an endpoint, by its name.
     pub fn endpoint(&self, name: &str) -> Value {
+        self.endpoint_at(name).0
+    }
+
+    /// The same, and when it was so, by the daemon's clock: where making reports takes long, they
+    /// rest in between.
+    pub fn endpoint_at(&self, name: &str) -> (Value, Duration) {
         let report = self.show();
+        let now = Duration::from_nanos(report["now_ns"].as_u64().unwrap());
         let switches = report["switches"].as_array().unwrap();
         let tenants = switches.iter().flat_map(|s| s["tenants"].as_array().unwrap());
         let mut endpoints = tenants.flat_map(|t| t["endpoints"].as_array().unwrap());
-        endpoints.find(|e| e["name"] == name).unwrap_or_else(|| panic!("no endpoint {name}")).clone()
+        let found = endpoints.find(|e| e["name"] == name).unwrap_or_else(|| panic!("no endpoint {name}"));
+        (found.clone(), now)
     }
 
     /// Sends a signal.
