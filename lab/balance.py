@@ -86,7 +86,7 @@ def write_files(root: Path, size: int) -> None:
 def apache(lab: Lab, host: Namespace, name: str, root: Path) -> Process:
     """A web server in a namespace; ready when it listens."""
     home = lab.dir / name
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     config = home / "apache.conf"
     text = _APACHE.format(home=home, name=name, root=root, workers=WORKERS)
     config.write_text(text)

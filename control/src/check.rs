@@ -5,6 +5,7 @@ mod bond;
 mod cluster;
 mod interfaces;
 mod memory;
+pub(crate) mod openflow;
 mod ports;
 mod queues;
 mod services;

@@ -6,6 +6,7 @@
 
 mod bond;
 mod cluster;
+pub mod openflow;
 mod service;
 
 pub use crate::names::EtcdUrl;

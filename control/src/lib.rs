@@ -65,6 +65,35 @@ pub fn load(text: &str) -> Checked {
     Checked { config, plan, problems }
 }
 
+/// The configuration of a controller of OpenFlow switches, which was read and checked.
+#[derive(Debug)]
+pub struct CheckedOpenFlow {
+    /// What the text says; `None` where there are errors.
+    pub config: Option<config::openflow::OpenFlow>,
+    /// Everything that is wrong, in the order of the text.
+    pub problems: Vec<problem::Problem>,
+}
+
+/// Whether a text is the configuration of a controller of OpenFlow switches: it has `[openflow]`.
+#[must_use]
+pub fn is_openflow(text: &str) -> bool {
+    read::openflow::is_one(text)
+}
+
+/// Reads and checks the configuration of a controller of OpenFlow switches.
+#[must_use]
+pub fn load_openflow(text: &str) -> CheckedOpenFlow {
+    let (config, mut problems, locations, is_toml) = read::openflow::read(text);
+    if is_toml {
+        let hidden = problems.iter().filter(|p| p.hides).map(|p| p.place.clone()).collect();
+        let found = check::openflow::check(&config);
+        problems.extend(found.into_iter().filter_map(|p| p.located(&locations, &hidden)));
+        problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
+    }
+    let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
+    CheckedOpenFlow { config: good.then_some(config), problems }
+}
+
 /// Everything that is wrong with a configuration that was not read from text, each problem with its
 /// key.
 #[must_use]

@@ -4,6 +4,7 @@
 mod aqm;
 mod bond;
 mod cluster;
+pub(crate) mod openflow;
 mod service;
 mod table;
 pub(crate) mod thing;

@@ -64,6 +64,8 @@ enum Form {
     Vlan,
     /// One text of a pattern, or a list of them.
     Texts(&'static str),
+    /// One of these words.
+    Word(&'static [&'static str]),
     /// One word, or a list.
     Words(&'static [&'static str]),
     /// A text for both directions, or a table.
@@ -90,6 +92,7 @@ const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$";
 const URL: &str = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?/?$";
 const PREFIX: &str = "^(/[A-Za-z0-9._-]+)+$";
 const SERVICE_ADDRESS: &str = r"^((tcp|udp)://)?([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
+const OPENFLOW_LISTEN: &str = r"^(unix:/.+|([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+)$";
 const SOCKET: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]+$";
 
 /// Name, form, whether it must be given, and what it means.
@@ -310,6 +313,50 @@ const REMOTE: &[Key] = &[
     ("mac", Form::Texts(MAC), true, "its addresses"),
 ];
 
+const OPENFLOW: &[Key] = &[
+    ("name", Form::Text(NAME), true, "the instance"),
+    ("listen", Form::Text(OPENFLOW_LISTEN), false, "where switches connect: address and port, or unix:PATH"),
+    ("tls", Form::Table(OPENFLOW_TLS), false, "certificates; needed unless switches connect on this machine"),
+    ("mode", Form::Word(&["reactive", "hash"]), false, "who spreads connections: the controller, or the switch"),
+    ("role", Form::Word(&["equal", "master", "slave"]), false, "rights at switches"),
+    ("idle_timeout", Form::Text(TIME), false, "reactive: when a connection's flows go, in whole seconds"),
+    (
+        "connections",
+        Form::Number(LEAST_CONNECTIONS, MOST_CONNECTIONS),
+        false,
+        "reactive: connections that are remembered at most",
+    ),
+    ("normal", Form::Flag, false, "frames for no service are forwarded as a learning switch does"),
+    ("service", Form::Tables(OPENFLOW_SERVICE), false, "what is balanced"),
+];
+const OPENFLOW_TLS: &[Key] = &[
+    ("certificate", Form::Text(PATH), true, "file with the controller's certificate"),
+    ("key", Form::Text(PATH), true, "file with the key of `certificate`"),
+    ("authority", Form::Text(PATH), true, "file with the authorities that have signed the switches' certificates"),
+];
+const OPENFLOW_SERVICE: &[Key] = &[
+    ("name", Form::Text(NAME), true, "its name"),
+    (
+        "address",
+        Form::Texts(SERVICE_ADDRESS),
+        true,
+        "where it is reached: IPv4 address and port, of TCP unless it says udp://",
+    ),
+    ("policy", Form::Policy, false, "which backend gets a new connection"),
+    ("mac", Form::Text(MAC), false, "its Ethernet address"),
+    ("ping", Form::Flag, false, "echo requests to its addresses are answered by the switch"),
+    ("report_period", Form::Text(TIME), false, "how often servers report their load, for the policies by load average"),
+    ("backend", Form::Tables(OPENFLOW_BACKEND), false, "who answers"),
+];
+const OPENFLOW_BACKEND: &[Key] = &[
+    ("name", Form::Text(NAME), true, "its name"),
+    ("ip", Form::Text(VTEP), true, "its IPv4 address"),
+    ("mac", Form::Text(MAC), true, "its Ethernet address"),
+    ("port", Form::Number(1, 65_535), false, "the port it listens at; the service's where absent"),
+    ("weight", Form::Number(0, MAX_BACKEND_WEIGHT), false, "its part of new connections; 0 drains it"),
+    ("cores", Form::Number(1, 65_535), false, "its processors, by which a reported load is judged"),
+];
+
 fn keys(kind: Kind) -> impl Iterator<Item = &'static Key> {
     let lists: &[&[Key]] = match kind {
         Kind::Daemon => &[DAEMON],
@@ -375,6 +422,7 @@ impl Form {
             }
             Form::Vlan => json!({"oneOf": [number(1, 4094), {"const": "untagged"}]}),
             Form::Texts(pattern) => or_list(text(pattern)),
+            Form::Word(words) => json!({"enum": words}),
             Form::Words(words) => or_list(json!({"enum": words})),
             Form::BothText(pattern) => or_both(text(pattern)),
             Form::BothNumber(least, most) => or_both(number(least, most)),
@@ -466,6 +514,20 @@ pub fn config() -> Value {
             "link": list(in_file(Kind::Link, &[])),
             "cluster": in_file(Kind::Cluster, &[("member", list(in_file(Kind::Member, &[])))]),
         },
+    })
+}
+
+/// The schema of the configuration of a controller of OpenFlow switches.
+#[must_use]
+pub fn openflow() -> Value {
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Levada OpenFlow configuration",
+        "description": "What one controller of OpenFlow switches balances. Checks that need more than one value are made by `levada check`.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["openflow"],
+        "properties": {"openflow": Form::Table(OPENFLOW).schema()},
     })
 }
 

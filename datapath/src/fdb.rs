@@ -41,10 +41,12 @@ impl Network {
 
 /// Builds hashers under one secret key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keyed(u64, u64);
+pub struct Keyed(u64, u64);
 
 impl Keyed {
-    pub(crate) fn new(seed: u64) -> Keyed {
+    /// One that follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Keyed {
         Keyed(seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)
     }
 }

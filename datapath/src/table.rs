@@ -73,7 +73,7 @@ impl<K: Eq + Hash, V> Table<K, V> {
     /// An empty table of no more than `most` entries, hashed under `keyed`. It takes memory as it
     /// grows, or at once: see [`Table::reserve`].
     #[must_use]
-    pub(crate) fn new(keyed: Keyed, most: u32) -> Table<K, V> {
+    pub fn new(keyed: Keyed, most: u32) -> Table<K, V> {
         Table {
             keyed,
             index: Index::new(0),

@@ -13,6 +13,7 @@ pub mod filter;
 pub mod guard;
 pub mod handover;
 pub mod offload;
+pub mod openflow;
 pub mod parse;
 pub mod service;
 pub mod store;

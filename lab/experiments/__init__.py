@@ -18,6 +18,7 @@ EXPERIMENTS = {
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
     "lb-fig3": "lab.experiments.lb_fig3",
     "lb-mixed": "lab.experiments.lb_mixed",
+    "openflow-rate": "lab.experiments.openflow_rate",
     "other-receivers": "lab.experiments.other_receivers",
     "queue-size": "lab.experiments.queue_size",
     "reload": "lab.experiments.reload",

@@ -4,7 +4,9 @@ httperf asks one service address; two Apache servers answer. The client's link i
 as it was in the published set-up, on a link scaled by a stated factor; connections and rates follow
 the link. Each rate is below, at or above what the link carries. Policies change on the running
 service between two runs. Peers stand behind the same switch and the same link: HAProxy with
-`leastconn`, and nftables' `numgen`.
+`leastconn`, and nftables' `numgen`. The same service is also before an Open vSwitch, whose link
+to the client has the same rate: `levada openflow` as published and with the switch choosing, and a
+controller of the published kind for os-ken, in Python.
 
 With equal transfers over one shared link no choice of a server can win anything: the table says
 what the link's arithmetic makes inevitable. What a policy can do is lose, by refusing or by
@@ -44,6 +46,7 @@ from lab.report import Claim, Report, at_least, at_most
 from lab.stats import Mean, mean, table
 from lab.switches import Levada
 from lab.switches.levada import toml_table
+from lab.switches.ovs_balanced import OvsBalanced
 from lab.topology import Endpoint, Host, Tenant, Topology
 
 SUMMARY = "the published figure 3: 1 MB a connection over two servers, by policy and rate"
@@ -61,6 +64,14 @@ POLICIES = ("random", "round-robin", "loadavg", "p2c", "least-inflight")
 #: Those of which something is promised.
 OURS = ("p2c", "least-inflight")
 HAPROXY, NUMGEN = "haproxy leastconn", "nftables numgen"
+#: Over Open vSwitch: how the controller does it, and its policy.
+OPENFLOW = {
+    "openflow reactive": ("reactive", "p2c"),
+    "openflow hash": ("hash", "maglev"),
+    "os-ken": ("os-ken", "round-robin"),
+}
+#: All, in the order of the table.
+WAYS = (*POLICIES, HAPROXY, NUMGEN, *OPENFLOW)
 #: What the mean of ours may be at most, of round-robin's in the same run.
 MOST_TIMES = 1.25
 
@@ -143,7 +154,8 @@ def topology() -> Topology:
 
 def run(lab: Lab, quick: bool, out: Path) -> Report:
     """All rates, and at each all policies and peers one after the other."""
-    missing = missing_tools(["httperf", "apache2", "haproxy", "nft", "ss"])
+    tools = ["httperf", "apache2", "haproxy", "nft", "ss", "ovs-vswitchd", "osken-manager"]
+    missing = missing_tools(tools)
     if missing:
         raise Missing(f"lb-fig3 needs {', '.join(missing)}: tools/setup balance")
     plan = QUICK if quick else FULL
@@ -175,10 +187,29 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
                             rate = load * capacity
                             cells.append(_play(switch, way, address, plan, rate, load, number))
                         _say(cells[-1])
+    for way in OPENFLOW:
+        cells += _over_ovs(lab, way, plan, capacity)
     report.cells = [cell.as_row() for cell in cells]
     report.tables = [shown(cells, plan, capacity)]
     report.claims = claims(cells)
     return report
+
+
+def _over_ovs(lab: Lab, way: str, plan: Plan, capacity: float) -> list[Cell]:
+    """All runs of one way over a switch of its own."""
+    cells = []
+    mode, policy = OPENFLOW[way]
+    switch = OvsBalanced(lab, topology(), ("web1", "web2"), mode, policy)
+    with switch.running():
+        files = lab.dir / "files"
+        for name in ("web1", "web2"):
+            apache(lab, switch.guests[name].namespace, name, files)
+        for load in LOADS:
+            for number in range(plan.runs):
+                rate = load * capacity
+                cells.append(_play(switch, way, SERVICE, plan, rate, load, number))
+                _say(cells[-1])
+    return cells
 
 
 @contextmanager
@@ -201,7 +232,7 @@ def _prepared(switch: Balanced, way: str, servers: list[str]) -> Iterator[str]:
 
 
 def _play(
-    switch: Balanced,
+    switch: Balanced | OvsBalanced,
     way: str,
     address: str,
     plan: Plan,
@@ -212,14 +243,17 @@ def _play(
     before, start = _shares(switch), sample_cpu(switch.processes)
     calls = httperf(switch.guests["client"].namespace, address, plan.connections, rate)
     use = cpu_use(start, sample_cpu(switch.processes))
-    time.sleep(0.2)
+    # Open vSwitch is asked for its counters once a second.
+    time.sleep(1.5 if way == "openflow hash" else 0.2)
     shares = [after - had for after, had in zip(_shares(switch), before, strict=True)]
     labels = {"way": way, "load": load, "run": number}
     return Cell(labels, calls, shares, use.idle, use.strangers, use.bound(), use.disturbed())
 
 
-def _shares(switch: Balanced) -> list[int]:
-    """Connections that each server has had of the service."""
+def _shares(switch: Balanced | OvsBalanced) -> list[int]:
+    """Connections that each server has had of the service; none where nobody counts them."""
+    if isinstance(switch, OvsBalanced) and switch.mode == "os-ken":
+        return [0, 0]
     return [backend["new"] for backend in switch.services()["backends"]]
 
 
@@ -250,7 +284,7 @@ def claims(cells: list[Cell]) -> list[Claim]:
     """Nothing is refused below what the link carries; ours is never worse than round-robin, of
     which only undisturbed runs say anything; the published policies do what they are."""
     made: list[Claim] = []
-    for way in (*OURS, "round-robin"):
+    for way in (*OURS, "round-robin", "openflow reactive", "openflow hash"):
         below = [c for load in LOADS if load < 0.95 for c in of(cells, way, load)]
         failed = sum(c.calls.failed for c in below) if below else None
         made.append(at_most(f"{way}: failed below 95 % of the link", failed, "connections", 0))
@@ -259,6 +293,10 @@ def claims(cells: list[Cell]) -> list[Claim]:
             name = f"{way}: mean at {100 * load:.0f} % of the link"
             times = _times(cells, way, "round-robin", load)
             made.append(at_most(name, times, "x round-robin", MOST_TIMES))
+    for load in LOADS:
+        name = f"openflow reactive: mean at {100 * load:.0f} % of the link"
+        times = _times(cells, "openflow reactive", "os-ken", load)
+        made.append(at_most(name, times, "x os-ken", MOST_TIMES))
     turns = [c for load in LOADS for c in of(cells, "round-robin", load)]
     uneven = max((abs(c.shares[0] - c.shares[1]) for c in turns), default=None)
     made.append(at_most("round-robin: servers differ by", uneven, "connections", 1))
@@ -274,7 +312,7 @@ def shown(cells: list[Cell], plan: Plan, capacity: float) -> str:
     for load in LOADS:
         rate = load * capacity
         least = 1000 * shared_mean_s(plan.connections, rate, capacity)
-        for way in (*POLICIES, HAPROXY, NUMGEN):
+        for way in WAYS:
             group = of(cells, way, load)
             kinds: dict[str, int] = {}
             for cell in group:

@@ -4,7 +4,7 @@ vde      plain vde_switch, one a host, joined by a cable
 bridge   Linux bridge: best effort
 htb      the bridge with HTB classes that borrow, on egress and, through IFB, on ingress
 rigid    the same without borrowing
-ovs      Open vSwitch's userspace datapath
+ovs      Open vSwitch's userspace datapath; `OvsBalanced` under a controller of services
 levada   `levada run`; `OneHost` is one host of it and a bare network outside, `LevadaVde` has
          the endpoints plugged in through its VDE control sockets, `LevadaCluster` a daemon for
          each host
@@ -17,6 +17,7 @@ from lab.switches.levada_cluster import LevadaCluster
 from lab.switches.levada_vde import LevadaVde, LevadaVdeUnpaced
 from lab.switches.one_host import OneHost
 from lab.switches.ovs import Ovs
+from lab.switches.ovs_balanced import OvsBalanced
 from lab.switches.vde import Vde
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "LevadaVdeUnpaced",
     "OneHost",
     "Ovs",
+    "OvsBalanced",
     "Rigid",
     "Switch",
     "Vde",

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from lab.net import Lab, Namespace, Process, run
 from lab.switches.base import Switch
-from lab.topology import Topology
+from lab.topology import Endpoint, Topology
 
 _SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 
@@ -36,6 +36,7 @@ class Ovs(Switch):
         for old in self._dir.iterdir():
             old.unlink()
         home = self.lab.namespace("ovs")
+        self._home = home
         self._database(home)
         self._vsctl("--no-wait", "init")
         if self.tso:
@@ -51,10 +52,14 @@ class Ovs(Switch):
         for host in self.topology.hosts[1:]:
             self._patch(first, host.name)
         for endpoint in self.topology.endpoints:
-            name = endpoint.name
-            self._vsctl("add-port", endpoint.host, name, "--", "set", "interface", name, "type=tap")
-            home.ip(f"link set {name} netns {self._space(name).name}")
-            self._configure_device(name)
+            self._attach(endpoint)
+
+    def _attach(self, endpoint: Endpoint) -> None:
+        """Gives an endpoint its device."""
+        name = endpoint.name
+        self._vsctl("add-port", endpoint.host, name, "--", "set", "interface", name, "type=tap")
+        self._home.ip(f"link set {name} netns {self._space(name).name}")
+        self._configure_device(name)
 
     def _database(self, home: Namespace) -> None:
         socket = self._dir / "db.sock"

@@ -3,6 +3,7 @@
 use crate::pki::credentials::Credentials;
 use crate::{Failure, roster};
 use control::admission::{Promise, promise};
+use control::config::openflow::{MODES, OpenFlow};
 use control::config::{Config, Switch};
 use control::names::name_of;
 use control::plan::PortKind;
@@ -31,6 +32,56 @@ pub fn load(file: &Path) -> Result<(Checked, String), Failure> {
     Ok((checked, shown))
 }
 
+/// Reads and checks the configuration of a controller of OpenFlow switches, as [`load`] does.
+pub fn load_openflow(file: &Path) -> Result<(OpenFlow, String), Failure> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::Failed(format!("cannot read {name}: {e}")))?;
+    if !control::is_openflow(&text) {
+        let remedy = "write [openflow] with name = \"edge\"; a daemon's configuration is for levada run";
+        return Err(Failure::Failed(format!("{name} has no [openflow]; {remedy}")));
+    }
+    let checked = control::load_openflow(&text);
+    let mut shown = problem::render(&checked.problems, &name, &text);
+    match checked.config {
+        Some(config) => Ok((config, shown)),
+        None => {
+            let errors = checked.problems.iter().filter(|p| p.severity == Severity::Error).count();
+            let _ = write!(shown, "\n{name}: {}", show_count(errors, "error", "errors"));
+            Err(Failure::Failed(format!("the configuration is not good\n\n{shown}")))
+        }
+    }
+}
+
+/// What a controller of OpenFlow switches is to do.
+fn openflow(file: &Path, json: bool) -> Result<String, Failure> {
+    let (config, warnings) = load_openflow(file)?;
+    complain(&warnings);
+    if let Some(tls) = &config.tls {
+        for path in [&tls.certificate, &tls.key, &tls.authority].into_iter().filter(|path| !Path::new(path).exists()) {
+            complain(&format!("warning: as this machine is now: {path} is not there"));
+        }
+    }
+    let mode = name_of(&MODES, config.mode);
+    if json {
+        let services: Vec<&str> = config.services.iter().map(|service| service.name.as_str()).collect();
+        let summary = serde_json::json!({"version": 1, "name": config.name, "mode": mode, "services": services});
+        return Ok(format!("{summary:#}\n"));
+    }
+    let mut out = format!("{}: good; controller \"{}\", mode {mode}\n", file.display(), config.name);
+    for service in &config.services {
+        let addresses: Vec<String> = service.addresses.iter().map(ToString::to_string).collect();
+        let _ = writeln!(
+            out,
+            "  service {}  {}  policy {}, {}",
+            service.name,
+            addresses.join(", "),
+            name_of(&names::POLICIES, service.policy),
+            show_count(service.backends.len(), "backend", "backends")
+        );
+    }
+    Ok(out)
+}
+
 /// Prints warnings, where there are any, to standard error.
 pub fn complain(warnings: &str) {
     use std::io::Write as _;
@@ -42,6 +93,10 @@ pub fn complain(warnings: &str) {
 
 /// The report on a good configuration.
 pub fn check(file: &Path, json: bool) -> Result<String, Failure> {
+    // What cannot be read is reported below.
+    if std::fs::read_to_string(file).is_ok_and(|text| control::is_openflow(&text)) {
+        return openflow(file, json);
+    }
     let (checked, warnings) = load(file)?;
     complain(&warnings);
     let lacking = lacking(&checked.config);

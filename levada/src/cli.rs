@@ -45,6 +45,20 @@ pub enum Command {
         #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
         log: crate::log::Format,
     },
+    /// Control Open vSwitch: balance services by OpenFlow 1.3, in the foreground until Ctrl-C or
+    /// SIGTERM
+    ///
+    /// Switches connect to the controller. When it listens, it prints "levada: NAME ready" on
+    /// standard error. On SIGHUP it reads the file again. At its end all flows stay in the
+    /// switches, so that open connections go on; one that starts again continues with them.
+    Openflow {
+        /// The configuration, with [openflow]
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+        /// How the log is written to standard error
+        #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+        log: crate::log::Format,
+    },
     /// Check a configuration: print its problems, or the guarantees that it gives
     Check {
         /// The configuration
@@ -96,7 +110,11 @@ pub enum Command {
     #[command(subcommand)]
     Cluster(crate::cluster::Arguments),
     /// Print the JSON schema of the configuration
-    Schema,
+    Schema {
+        /// Of the configuration of levada openflow
+        #[arg(long)]
+        openflow: bool,
+    },
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -171,6 +189,8 @@ pub enum What {
     Connections,
     /// Virtual congestion control: connections, marks, windows
     Vcc,
+    /// The switches of a controller (levada openflow): roles, flow set-ups, errors
+    Openflow,
     /// The dropped frames, by reason
     Drops,
     /// The configuration that runs now
@@ -347,6 +367,9 @@ mod tests {
             &["show", "--json", "-nx"],
             &["show", "drops", "--watch", "5"],
             &["show", "--watch"],
+            &["openflow", "-c", "f", "--log", "json"],
+            &["show", "openflow"],
+            &["schema", "--openflow"],
             &["show", "connections", "s1/red/web", "10.0.0.1"],
             &["load", "s1/red/web/red2", "0.53"],
             &["apply", "f", "--dry-run"],
@@ -371,6 +394,7 @@ mod tests {
             &["run", "-c", "f", "--json"],
             &["run", "-c", "f", "--log", "xml"],
             &["check"],
+            &["openflow", "f"],
             &["check", "f", "g"],
             &["show", "f"],
             &["show", "connections", "s1/red"],

@@ -23,6 +23,7 @@ mod http;
 mod log;
 mod metrics;
 mod notify;
+mod openflow;
 mod os;
 mod pace;
 mod peers;
@@ -97,6 +98,7 @@ fn complain(message: &str) {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run { config, takeover, log } => daemon::run(&config, takeover, log),
+        Command::Openflow { config, log } => openflow::run(&config, log),
         Command::Check { file, json } => check::check(&file, json).and_then(|text| print(&text)),
         Command::Show(what) => show::show(&what),
         Command::Add(edit) => edit::change(vec![edit.add().map_err(Failure::Usage)?], &edit.how),
@@ -107,7 +109,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Top(arguments) => top::top(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Cluster(arguments) => cluster::run(arguments),
-        Command::Schema => print(&format!("{:#}\n", control::schema::config())),
+        Command::Schema { openflow } => {
+            let schema = if openflow { control::schema::openflow() } else { control::schema::config() };
+            print(&format!("{schema:#}\n"))
+        }
         Command::Completions { shell } => print(&cli::completions(shell)),
         Command::Man { directory } => cli::man(&directory)
             .map_err(|error| Failure::Failed(format!("cannot write to {}: {error}", directory.display()))),

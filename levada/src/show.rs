@@ -4,6 +4,7 @@
 mod agents;
 mod bonds;
 mod cluster;
+mod openflow;
 mod part;
 mod services;
 pub mod tunnels;
@@ -13,6 +14,7 @@ use crate::api::ConfigReply;
 use crate::cli::{Show, What};
 use crate::client::Client;
 use crate::hops::report::TunnelsReply;
+use crate::openflow::OpenFlowReply;
 use crate::report::{
     EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
 };
@@ -67,6 +69,10 @@ fn one(client: &Client, show: &Show) -> Result<String, Failure> {
     if show.what == What::Agents {
         let reply: AgentsReply = client.get("/v1/agents")?;
         return if show.json { json(show, &reply) } else { Ok(agents::text(&reply)) };
+    }
+    if show.what == What::Openflow {
+        let reply: OpenFlowReply = client.get("/v1/openflow")?;
+        return if show.json { json(show, &reply) } else { Ok(openflow::text(&reply)) };
     }
     if show.what == What::Services {
         let reply: ServicesReply = client.get("/v1/services")?;

@@ -22,7 +22,7 @@ pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
 }
 
 /// Where it is reached, which must be said.
-fn addresses(r: &mut Reader, t: &mut Table<'_>) -> Vec<crate::names::ServiceAddress> {
+pub(super) fn addresses(r: &mut Reader, t: &mut Table<'_>) -> Vec<crate::names::ServiceAddress> {
     if !t.has("address") {
         r.need(t, "address", "\"10.0.0.100:80\"", values::service_address);
     }

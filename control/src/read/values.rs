@@ -45,7 +45,7 @@ const INTERVAL_NS: (u64, u64) = (1_000_000, 60_000_000_000);
 /// Longest beginning of keys in an etcd, in bytes: enough for what names clusters.
 const MOST_PREFIX: usize = 128;
 
-fn text<'a>(value: &'a DeValue<'_>, such_as: &str) -> Result<&'a str, Wrong> {
+pub(super) fn text<'a>(value: &'a DeValue<'_>, such_as: &str) -> Result<&'a str, Wrong> {
     value.as_str().ok_or_else(|| {
         Wrong::new(
             format!("this is {}, not text in quotes", kind(value)),
@@ -77,7 +77,7 @@ fn integer(value: &DeValue<'_>, least: u32, most: u32) -> Result<u32, Wrong> {
     }
 }
 
-fn choice<T: Copy>(value: &DeValue<'_>, table: &[(&'static str, T)], what: &str) -> Result<T, Wrong> {
+pub(super) fn choice<T: Copy>(value: &DeValue<'_>, table: &[(&'static str, T)], what: &str) -> Result<T, Wrong> {
     let names: Vec<String> = table.iter().map(|(name, _)| format!("\"{name}\"")).collect();
     let word = text(value, &names[0])?;
     table.iter().find(|(name, _)| *name == word).map(|&(_, v)| v).ok_or_else(|| {

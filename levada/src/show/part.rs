@@ -59,6 +59,7 @@ pub fn rows(report: &Report, what: What) -> Vec<Row> {
         | What::Cluster
         | What::Config
         | What::Connections
+        | What::Openflow
         | What::Services
         | What::Tables
         | What::Tunnels
@@ -288,6 +289,7 @@ pub fn json(report: &Report, what: What) -> Value {
         | What::Cluster
         | What::Config
         | What::Connections
+        | What::Openflow
         | What::Services
         | What::Tables
         | What::Tunnels
@@ -307,6 +309,7 @@ pub fn json(report: &Report, what: What) -> Value {
         | What::Cluster
         | What::Config
         | What::Connections
+        | What::Openflow
         | What::Services
         | What::Tables
         | What::Tunnels

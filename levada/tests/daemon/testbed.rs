@@ -130,17 +130,22 @@ impl Bed {
 
     /// Starts a daemon of another name, beside the one of the bed's.
     pub fn start_as(&self, name: &str, text: &str) -> Daemon {
-        self.launch(name, &text.replace("NAME", name), |_| {})
+        self.launch(name, "run", &text.replace("NAME", name), |_| {})
     }
 
     /// Starts a daemon whose command is changed first.
     pub fn start_with(&self, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
-        self.launch(&self.tag, text, change)
+        self.launch(&self.tag, "run", text, change)
     }
 
-    fn launch(&self, name: &str, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
+    /// Starts a controller of OpenFlow switches, in the namespace `space`.
+    pub fn control(&self, space: &str, text: &str) -> Daemon {
+        self.space(space).run(|| self.launch(&self.tag, "openflow", text, |_| {})).unwrap()
+    }
+
+    fn launch(&self, name: &str, verb: &str, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
         let file = self.configuration(text);
-        let mut command = self.levada(&["run", "-c"]);
+        let mut command = self.levada(&[verb, "-c"]);
         change(command.arg(file).stderr(Stdio::piped()));
         let mut child = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));

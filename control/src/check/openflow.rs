@@ -1,0 +1,89 @@
+//! Checking the configuration of a controller of OpenFlow switches.
+
+use super::{Findings, unique};
+use crate::config::Service;
+use crate::config::openflow::{Listen, MOST_SERVICES, Mode, OpenFlow};
+use crate::place::Place;
+use crate::problem::Problem;
+use datapath::service::choose::{MOST_BACKENDS, Policy};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Everything that is wrong with `config`, except what whoever read it has reported.
+pub(crate) fn check(config: &OpenFlow) -> Vec<Problem> {
+    let mut findings = Findings::default();
+    let root = Place::root().key("openflow");
+    if let (Listen::Tcp(address), None) = (&config.listen, &config.tls)
+        && !address.ip().is_loopback()
+    {
+        let message = format!("anybody who reaches {address} could play a switch");
+        findings.error(root.key("listen"), message, "add [openflow.tls], or listen on 127.0.0.1 or a Unix socket");
+    }
+    if let (Listen::Unix(_), Some(_)) = (&config.listen, &config.tls) {
+        let message = "a Unix socket has no TLS: its file's permissions say who may connect";
+        findings.error(root.key("tls"), message, "remove [openflow.tls], or listen on an address");
+    }
+    let services = root.key("service");
+    unique(&mut findings, config.services.iter().map(|s| s.name.as_str()), &services, "service", "the controller");
+    if config.services.len() > MOST_SERVICES {
+        let message = format!("the controller has {} services", config.services.len());
+        findings.error(services.clone(), message, format!("at most {MOST_SERVICES}"));
+    }
+    let mut fronts = BTreeMap::new();
+    let mut macs = BTreeMap::new();
+    for (s, service) in config.services.iter().enumerate() {
+        let place = services.item(s);
+        for (a, address) in service.addresses.iter().enumerate() {
+            let at = place.key("address").item(a);
+            if address.0.ip.is_ipv6() {
+                findings.error(at, "IPv6 over OpenFlow has no effect yet", "write an IPv4 address");
+            } else if let Some(other) = fronts.insert(address.0, &service.name) {
+                let message = format!("{address} is service \"{other}\"'s");
+                findings.error(at, message, "give each service its own address or port");
+            } else {
+                let mac = service.mac(&config.name);
+                if macs.insert(address.0.ip, mac).is_some_and(|before| before != mac) {
+                    let message = format!("{} has another MAC address at another service", address.0.ip);
+                    findings.error(at, message, "write the same `mac` in both");
+                }
+            }
+        }
+        check_policy(&mut findings, config, service, &place);
+        check_backends(&mut findings, config, service, &place);
+    }
+    findings.0
+}
+
+/// With `hash` the switch chooses, by weights alone.
+fn check_policy(findings: &mut Findings, config: &OpenFlow, service: &Service, place: &Place) {
+    let by_weight = [Policy::Random, Policy::RoundRobin, Policy::Maglev];
+    if config.mode == Mode::Hash && !by_weight.contains(&service.policy) {
+        let message = "with mode = \"hash\" the switch spreads connections by weight; this policy has no effect yet";
+        let remedy = "write policy = \"maglev\", or mode = \"reactive\" at the top";
+        findings.error(place.key("policy"), message, remedy);
+    }
+}
+
+fn check_backends(findings: &mut Findings, config: &OpenFlow, service: &Service, place: &Place) {
+    let backends = place.key("backend");
+    unique(findings, service.backends.iter().map(|b| b.name.as_str()), &backends, "backend", "the service");
+    if service.backends.len() > MOST_BACKENDS {
+        let message = format!("the service has {} backends", service.backends.len());
+        findings.error(place.clone(), message, format!("at most {MOST_BACKENDS}"));
+    }
+    if service.backends.iter().all(|backend| backend.weight == 0) {
+        let message = format!("service \"{}\" has no backend that takes connections", service.name);
+        findings.warning(place.clone(), message, "add [[openflow.service.backend]] with a weight");
+    }
+    let addresses: Vec<IpAddr> = config.services.iter().flat_map(|s| &s.addresses).map(|a| a.0.ip).collect();
+    for (b, backend) in service.backends.iter().enumerate() {
+        for ip in &backend.ips {
+            let at = backends.item(b).key("ip");
+            if ip.is_ipv6() {
+                findings.error(at, "IPv6 over OpenFlow has no effect yet", "write an IPv4 address");
+            } else if addresses.contains(ip) {
+                findings.error(at, format!("{ip} is a service's address"), "write the machine's own address");
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The configuration of a controller of OpenFlow switches: what is wrong with one is said with its
+//! line, its key and a remedy.
+
+use control::load_openflow;
+use control::problem::render;
+
+const GOOD: &str = r#"[openflow]
+name = "edge"
+[[openflow.service]]
+name = "web"
+address = "10.0.0.100:80"
+[[openflow.service.backend]]
+name = "a"
+ip = "10.0.0.1"
+mac = "02:00:00:00:00:01"
+"#;
+
+#[test]
+fn the_example_is_good_and_a_file_is_known_by_its_table() {
+    let example = include_str!("../../examples/openflow/edge.toml");
+    for text in [GOOD, example] {
+        assert!(control::is_openflow(text));
+        let checked = load_openflow(text);
+        assert!(checked.config.is_some() && checked.problems.is_empty(), "{:?}", checked.problems);
+    }
+    assert!(!control::is_openflow("[daemon]\nname = \"t\"\n"));
+    assert!(!control::is_openflow("[[["));
+}
+
+#[test]
+fn each_mistake_has_its_line_and_remedy() {
+    // What is replaced by what, and what is said of it.
+    for (from, to, said) in [
+        ("name = \"edge\"\n", "", "add name = \"edge\""),
+        ("name = \"edge\"", "name = \"edge\"\nmode = \"hahs\"", "did you mean \"hash\"?"),
+        ("name = \"edge\"", "name = \"edge\"\nmodus = \"hash\"", "did you mean `mode`?"),
+        ("name = \"edge\"", "name = \"edge\"\nmode = \"hash\"", "write policy = \"maglev\""),
+        ("name = \"edge\"", "name = \"edge\"\nlisten = \"0.0.0.0:6653\"", "add [openflow.tls]"),
+        ("name = \"edge\"", "name = \"edge\"\nlisten = \"unix:here\"", "unix:/run/levada/edge.sock"),
+        ("name = \"edge\"", "name = \"edge\"\nidle_timeout = \"1500 ms\"", "OpenFlow counts seconds"),
+        ("name = \"edge\"", "name = \"edge\"\nrole = \"boss\"", "it is one of \"equal\""),
+        ("name = \"edge\"", "name = \"edge\"\n[openflow.tls]\nkey = \"/k\"", "add certificate = "),
+        ("10.0.0.100:80", "[fd00::1]:80", "write an IPv4 address"),
+        ("10.0.0.1\"", "fd00::1\"", "write an IPv4 address"),
+        ("ip = \"10.0.0.1\"", "ip = \"10.0.0.100\"", "write the machine's own address"),
+        ("mac = \"02:00:00:00:00:01\"\n", "", "add mac = "),
+        ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nendpoint = \"a\"", "the keys here are"),
+        ("ip = \"10.0.0.1\"", "ip = \"10.0.0.1\"\nweight = 0", "add [[openflow.service.backend]] with a weight"),
+        ("name = \"web\"", "name = \"web\"\nwhen_down = \"drop\"", "the keys here are"),
+    ] {
+        let text = GOOD.replacen(from, to, 1);
+        assert_ne!(text, GOOD, "{from}");
+        let checked = load_openflow(&text);
+        let shown = render(&checked.problems, "f.toml", &text);
+        assert!(shown.contains(said) && shown.contains("--> f.toml:"), "{to}: {shown}");
+        assert_eq!(checked.config.is_some(), to.contains("weight = 0"), "{to}: {shown}");
+    }
+}
+
+#[test]
+fn names_and_addresses_are_there_once() {
+    let twice = |second: &str| {
+        format!(
+            "{GOOD}[[openflow.service]]\n{second}\n[[openflow.service.backend]]\nname = \"a\"\nip = \"10.0.0.1\"\nmac = \"02:00:00:00:00:01\"\n"
+        )
+    };
+    for (second, said) in [
+        ("name = \"web\"\naddress = \"10.0.0.101:80\"", "web"),
+        ("name = \"b\"\naddress = \"10.0.0.100:80\"", "10.0.0.100:80 is service \"web\"'s"),
+        ("name = \"b\"\naddress = \"10.0.0.100:81\"\nmac = \"02:00:00:00:00:77\"", "another MAC address"),
+    ] {
+        let text = twice(second);
+        let checked = load_openflow(&text);
+        let shown = render(&checked.problems, "f.toml", &text);
+        assert!(checked.config.is_none() && shown.contains(said), "{shown}");
+    }
+    assert!(load_openflow(&twice("name = \"b\"\naddress = \"udp://10.0.0.100:80\"")).config.is_some());
+}

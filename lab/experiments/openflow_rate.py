@@ -1,0 +1,159 @@
+"""Connections a second that an Open vSwitch sets up under a controller.
+
+One bridge (userspace datapath), one service, two servers; SYNs of connections that are all
+different. `levada openflow` as published (`reactive`) and with the switch choosing (`hash`), beside
+a controller of the same kind written for os-ken in Python, one after the other in one run. Each
+gets a switch of its own, started anew.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import machine
+from lab.machine import cpu_use, sample_cpu
+from lab.net import Lab, missing_tools
+from lab.programs import Missing, program
+from lab.report import Claim, Report, at_least, at_most
+from lab.setups import End, SetUps, measure, syns
+from lab.stats import mean, table
+from lab.switches.ovs_balanced import OSKEN, PORT, SERVICE, SERVICE_MAC, OvsBalanced
+from lab.topology import Endpoint, Host, Tenant, Topology
+
+SUMMARY = "flow set-ups a second over OpenFlow, beside a Python controller"
+
+WAYS = ("reactive", "os-ken", "hash")
+SERVERS = ("web1", "web2")
+#: Between what is told to the controller and what is measured.
+WARM_S = 1.0
+#: How many times the Python controller's rate.
+LEAST_TIMES = 10
+GBIT = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often, and how long a run."""
+
+    runs: int
+    seconds: float
+
+
+FULL = Plan(runs=10, seconds=5.0)
+QUICK = Plan(runs=3, seconds=3.0)
+
+
+@dataclass
+class Cell:
+    """One run."""
+
+    way: str
+    run: int
+    made: SetUps
+    #: Frames that came to the controller, and connections that it set up; of ours only.
+    packet_ins: int | None
+    set_up: int | None
+    strangers: float
+    #: Said, not judged: the ways of a round are disturbed alike.
+    disturbed: str | None
+
+    def as_row(self) -> dict[str, Any]:
+        """For result.json."""
+        labels = {"way": self.way, "run": self.run}
+        row = {**asdict(self), "labels": labels, "per_s": self.made.per_s}
+        return {**row, "valid": True, "bound": None}
+
+
+def topology() -> Topology:
+    """One host: a client and two servers."""
+    ends = tuple(Endpoint(name, "red", "h0") for name in ("client", *SERVERS))
+    return Topology((Tenant("red"),), ends, (Host("h0", GBIT),))
+
+
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """All ways, one after the other, several times."""
+    missing = missing_tools(["ovs-vswitchd", "osken-manager"])
+    if missing:
+        raise Missing(f"openflow-rate needs {', '.join(missing)}: tools/setup balance")
+    plan = QUICK if quick else FULL
+    report = Report("openflow-rate", quick)
+    report.machine = machine.describe(["ip", "ovs-vswitchd", OSKEN, str(program())])
+    report.parameters = asdict(plan)
+    cells = []
+    for number in range(plan.runs):
+        for way in WAYS:
+            cells.append(_play(lab, way, number, plan.seconds))
+            _say(cells[-1])
+    report.cells = [cell.as_row() for cell in cells]
+    report.tables = [shown(cells)]
+    report.claims = claims(cells)
+    return report
+
+
+def _play(lab: Lab, way: str, number: int, seconds: float) -> Cell:
+    switch = OvsBalanced(lab, topology(), SERVERS, way)
+    with switch.running():
+        ends = [End(switch.guests[name].namespace.name, name) for name in ("client", *SERVERS)]
+        for name in SERVERS:
+            # Nobody is to answer, and nobody to be asked.
+            switch.guests[name].namespace.ip(f"addr flush dev {name}")
+        client = switch.topology.endpoints[0]
+        all_syns = syns(switch.topology.mac(client), SERVICE_MAC, SERVICE, PORT, "10.1.1")
+        measure(ends[0], ends[1:], all_syns, WARM_S)
+        before = _counts(switch)
+        start = sample_cpu(switch.processes)
+        made = measure(ends[0], ends[1:], all_syns, seconds)
+        use = cpu_use(start, sample_cpu(switch.processes))
+        after = _counts(switch)
+    came = [None if a is None or b is None else a - b for a, b in zip(after, before, strict=True)]
+    return Cell(way, number, made, came[0], came[1], use.strangers, use.disturbed())
+
+
+def _counts(switch: OvsBalanced) -> tuple[int | None, int | None]:
+    if switch.mode == "os-ken":
+        return None, None
+    shown = switch.shown()["switches"][0]
+    return shown["packet_ins"], shown["set_up"]
+
+
+def claims(cells: list[Cell]) -> list[Claim]:
+    """A round has each way once, one after the other, on a machine as it then is: the median of
+    the rounds' ratios is judged."""
+    by_round: dict[int, dict[str, float]] = {}
+    for cell in cells:
+        by_round.setdefault(cell.run, {})[cell.way] = cell.made.per_s
+    rounds = by_round.values()
+    ratios = [one["reactive"] / one["os-ken"] for one in rounds if one.get("os-ken")]
+    times = statistics.median(ratios) if ratios else None
+    ours = [cell for cell in cells if cell.way == "hash"]
+    asked = [cell.packet_ins for cell in ours if cell.packet_ins is not None]
+    done = [cell for cell in ours if cell.made.done > 0]
+    return [
+        at_least("reactive: set-ups a second", times, "x os-ken", LEAST_TIMES),
+        at_most("hash: frames to the controller", max(asked, default=None), "frames", 0),
+        at_least("hash: runs that set up connections", len(done), "runs", len(ours)),
+    ]
+
+
+def shown(cells: list[Cell]) -> str:
+    """A line a way."""
+    rows = []
+    for way in WAYS:
+        group = [cell for cell in cells if cell.way == way]
+        rate = mean([cell.made.per_s for cell in group])
+        lost = sum(cell.made.lost for cell in group)
+        asked = [cell.packet_ins for cell in group if cell.packet_ins is not None]
+        done = sum(cell.made.done for cell in group)
+        each = f"{sum(asked) / max(1, done):.2f}" if asked else "-"
+        rows.append([way, format(rate, ".0f"), str(done), str(lost), each])
+    return table(["controller", "set-ups/s", "connections", "lost", "packet-ins each"], rows)
+
+
+def _say(cell: Cell) -> None:
+    text = f"  {cell.way} {cell.run}: {cell.made.per_s:.0f} set-ups/s, {cell.made.lost} lost"
+    why = cell.disturbed
+    print(f"{text}; {why}" if why else text, file=sys.stderr, flush=True)

@@ -1,0 +1,249 @@
+//! `levada openflow`: a controller that lets Open vSwitch balance by the same policies.
+//!
+//! One thread does everything: it accepts switches, moves their bytes into and out of a state
+//! machine each ([`openflow::session`]), and answers the control socket. Nothing of a switch is
+//! undone at the end: its flows stay, and go on balancing what is open.
+
+mod control;
+mod listen;
+mod report;
+
+pub use report::{OpenFlowReply, SwitchReport};
+
+use crate::log::{Format, Level, Log};
+use crate::os::{Signal, Signals};
+use crate::rundir::{self, RunDir, SOCKET, Taken};
+use crate::{Failure, check};
+use ::control::config::openflow::OpenFlow;
+use datapath::units::Instant;
+use listen::{Door, Outgoing, Stream};
+use openflow::balance::Balancer;
+use openflow::rules::Rules;
+use openflow::session::{Session, Status};
+use ring::rand::SecureRandom as _;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::LocalSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// Switches that are connected at a time at most.
+const SWITCHES: usize = 64;
+/// What is read at once.
+const READ: usize = 64 << 10;
+/// What waits to be sent at most before nothing more is read: a switch that does not read what it
+/// is told is not told more.
+const MOST_OUT: usize = 4 << 20;
+
+/// What all connections share.
+struct House {
+    config: RefCell<OpenFlow>,
+    rules: RefCell<Arc<Rules>>,
+    /// Counts the configurations, so that connections notice.
+    revision: RefCell<u64>,
+    balancer: RefCell<Balancer>,
+    /// What each connected switch is.
+    switches: RefCell<BTreeMap<u64, Status>>,
+    start: std::time::Instant,
+    seed: u64,
+    log: Log,
+}
+
+impl House {
+    fn now(&self) -> Instant {
+        // From 1 on: 0 is no time.
+        Instant(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1))
+    }
+}
+
+/// Runs the controller of `file` until a signal ends it.
+pub fn run(file: &Path, format: Format) -> Result<(), Failure> {
+    let (config, warnings) = check::load_openflow(file)?;
+    let log = Log::new(&config.name, format);
+    if !warnings.trim().is_empty() {
+        log.line(Level::Warning, &format!("the configuration has warnings:\n{}", warnings.trim_end()));
+    }
+    let failed = |what: &'static str| move |error: io::Error| Failure::Failed(format!("{what}: {error}"));
+    let signals = Signals::block().map_err(failed("cannot receive signals"))?;
+    let rundir = take_rundir(&config.name)?;
+    let mut seed = [0; 8];
+    ring::rand::SystemRandom::new()
+        .fill(&mut seed)
+        .map_err(|_| Failure::Failed("the kernel has no random numbers".to_owned()))?;
+    let seed = u64::from_ne_bytes(seed);
+    let rules = Arc::new(Rules::of(&config));
+    let house = Rc::new(House {
+        balancer: RefCell::new(Balancer::new(&config, &rules, seed)),
+        config: RefCell::new(config),
+        rules: RefCell::new(rules),
+        revision: RefCell::new(0),
+        switches: RefCell::default(),
+        start: std::time::Instant::now(),
+        seed,
+        log,
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("cannot start the controller"))?;
+    let asked = listen_for(signals).map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
+    let done = runtime.block_on(LocalSet::new().run_until(serve(&house, &rundir, asked, file)));
+    drop(rundir);
+    done
+}
+
+/// A thread that waits for signals; at most one waits to be heeded by the time of the next.
+fn listen_for(signals: Signals) -> io::Result<UnboundedReceiver<Signal>> {
+    let (told, asked) = unbounded_channel();
+    let wait = move || {
+        while poll(&mut [PollFd::new(&signals, PollFlags::IN)], None).is_ok() {
+            while let Some(signal) = signals.next() {
+                if told.send(signal).is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("levada-signals".to_owned()).spawn(wait)?;
+    Ok(asked)
+}
+
+fn take_rundir(name: &str) -> Result<RunDir, Failure> {
+    RunDir::take(&rundir::base(), name).map_err(|taken| {
+        Failure::Failed(match taken {
+            Taken::Running(pid) => {
+                let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+                format!("instance \"{name}\" runs already{pid}; end it, or write another `name`")
+            }
+            Taken::Io(path, error) => format!(
+                "cannot make {}: {error}; run as root, or set LEVADA_RUN_DIR to a directory that you may write",
+                path.display()
+            ),
+        })
+    })
+}
+
+async fn serve(
+    house: &Rc<House>,
+    rundir: &RunDir,
+    mut asked: UnboundedReceiver<Signal>,
+    file: &Path,
+) -> Result<(), Failure> {
+    let failed = |what: String| move |error: io::Error| Failure::Failed(format!("{what}: {error}"));
+    let socket = rundir.place(SOCKET);
+    let control =
+        tokio::net::UnixListener::bind(&socket).map_err(failed(format!("cannot make {}", socket.display())))?;
+    let door = Door::open(&house.config.borrow()).await.map_err(Failure::Failed)?;
+    house.log.ready();
+    house.log.line(Level::Info, &format!("switches connect to {}", door.name()));
+    let mut number = 0;
+    loop {
+        tokio::select! {
+            stream = door.accept() => match stream {
+                Ok(stream) if house.switches.borrow().len() < SWITCHES => {
+                    number += 1;
+                    tokio::task::spawn_local(attend(Rc::clone(house), number, stream));
+                }
+                Ok(_) => house.log.line(Level::Warning, &format!("more than {SWITCHES} switches: one is turned away")),
+                // Out of descriptors: connections that end give some back.
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            },
+            accepted = control.accept() => if let Ok((stream, _)) = accepted {
+                tokio::task::spawn_local(control::answer(Rc::clone(house), stream));
+            },
+            signal = asked.recv() => match signal {
+                Some(Signal::Reload) => reload(house, file),
+                Some(Signal::End) | None => {
+                    let count = house.switches.borrow().len();
+                    let text = format!("ends; the flows of {count} switches stay, and connections go on");
+                    house.log.line(Level::Info, &text);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Reads the file again; switches are brought to it, and keep the connections that they have.
+fn reload(house: &House, file: &Path) {
+    let (config, warnings) = match check::load_openflow(file) {
+        Ok(loaded) => loaded,
+        Err(failure) => {
+            let text = format!("{} was not applied: {}", file.display(), failure.text());
+            return house.log.line(Level::Warning, &text);
+        }
+    };
+    let old = house.config.borrow().clone();
+    if (&old.name, &old.listen, &old.tls) != (&config.name, &config.listen, &config.tls) {
+        return house.log.line(
+            Level::Warning,
+            "`name`, `listen` and `tls` are read at the start only: start the controller again; nothing was applied",
+        );
+    }
+    let rules = Arc::new(Rules::of(&config));
+    house.balancer.replace(Balancer::new(&config, &rules, house.seed));
+    house.rules.replace(rules);
+    house.config.replace(config);
+    *house.revision.borrow_mut() += 1;
+    house.log.line(Level::Info, format!("{} is applied\n{warnings}", file.display()).trim_end());
+}
+
+/// One switch, until it goes.
+async fn attend(house: Rc<House>, number: u64, stream: Stream) {
+    let from = stream.peer();
+    let stream = match stream.handshake().await {
+        Ok(stream) => stream,
+        Err(why) => return house.log.line(Level::Warning, &format!("switch at {from}: {why}")),
+    };
+    house.switches.borrow_mut().insert(number, Status { phase: "hello", role: "none", ..Status::default() });
+    let why = talk(&house, number, &from, stream).await;
+    let status = house.switches.borrow_mut().remove(&number).unwrap_or_default();
+    let text = format!("switch {:016x} at {from} is gone: {why}", status.datapath);
+    house.log.line(Level::Warning, &text);
+}
+
+/// Moves bytes until the connection ends; why it did.
+async fn talk(house: &House, number: u64, from: &str, mut stream: listen::Bytes) -> String {
+    let mut session = Session::new(&house.config.borrow(), Arc::clone(&house.rules.borrow()), house.now());
+    let mut revision = *house.revision.borrow();
+    let mut ticks = interval(Duration::from_nanos(Session::poll_every_ns()));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut buffer, mut out) = (vec![0; READ], Outgoing::default());
+    loop {
+        out.take(session.out());
+        let may_read = out.waits() < MOST_OUT;
+        let result = tokio::select! {
+            moved = listen::step(&mut stream, &mut out, may_read.then_some(&mut buffer[..])) => match moved {
+                Ok(Some(0)) => Err("it closed the connection".to_owned()),
+                Ok(Some(count)) => session.receive(house.now(), &buffer[..count], &mut house.balancer.borrow_mut()),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+            _ = ticks.tick() => {
+                if revision != *house.revision.borrow() {
+                    revision = *house.revision.borrow();
+                    session.renew(&house.config.borrow(), Arc::clone(&house.rules.borrow()), house.now());
+                }
+                session.poll(house.now())
+            }
+        };
+        while let Some(note) = session.note_next() {
+            let level = if note.is_warning { Level::Warning } else { Level::Info };
+            house.log.line(level, &format!("switch at {from}: {}", note.text));
+        }
+        house.switches.borrow_mut().insert(number, session.status().clone());
+        if let Err(why) = result {
+            // What it should know of that, it may still read.
+            out.take(session.out());
+            let rest = async { while !out.is_done() && listen::step(&mut stream, &mut out, None).await.is_ok() {} };
+            let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
+            return why;
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! `levada openflow` and a real Open vSwitch: userspace datapath, taps in namespaces, and real
+//! connections. Needs root, `/dev/net/tun` and Debian's `openvswitch-switch`; says so and skips
+//! where it has not.
+
+#[allow(dead_code, reason = "what the daemon's tests need beside")]
+#[path = "daemon/testbed.rs"]
+mod testbed;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command};
+use std::time::Duration;
+use testbed::{Bed, Daemon, soon, turn};
+
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
+/// Where the servers listen; clients ask for port 80.
+const PORT: u16 = 8080;
+/// Namespaces, with the last byte of their MAC and IP address.
+const GUESTS: [(&str, u8); 3] = [("c", 9), ("b1", 1), ("b2", 2)];
+
+/// An Open vSwitch of its own, with a tap for each guest.
+struct Ovs<'a> {
+    bed: &'a Bed,
+    processes: Vec<Child>,
+}
+
+impl Ovs<'_> {
+    /// `None` where there is none: says that `test` is skipped.
+    fn start<'a>(bed: &'a Bed, test: &str) -> Option<Ovs<'a>> {
+        let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+        if !["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"].into_iter().all(has) {
+            let why = "there is no Open vSwitch: install openvswitch-switch (tools/setup peers)";
+            assert!(std::env::var_os("LEVADA_REQUIRE_NAMESPACES").is_none(), "{test} cannot run: {why}");
+            writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("standard error can be written");
+            return None;
+        }
+        let mut ovs = Ovs { bed, processes: Vec::new() };
+        let at = |file: &str| bed.directory.join(file).display().to_string();
+        let made = Command::new("ovsdb-tool").args(["create", &at("conf.db"), SCHEMA]).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        ovs.spawn("ovsdb-server", &[&at("conf.db"), &format!("--remote=punix:{}", at("db.sock"))]);
+        soon("ovsdb-server is there", || bed.directory.join("db.sock").exists());
+        ovs.set("--no-wait init");
+        ovs.spawn("ovs-vswitchd", &[&format!("unix:{}", at("db.sock"))]);
+        ovs.set("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure");
+        for (guest, number) in GUESTS {
+            ovs.set(&format!("add-port br0 {guest} -- set interface {guest} type=tap"));
+            bed.ip("sw", &format!("link set {guest} netns {}", bed.name(guest))).unwrap();
+            bed.ip(guest, &format!("link set {guest} address 02:00:00:00:00:{number:02x} up")).unwrap();
+            bed.ip(guest, &format!("addr add 10.0.0.{number}/24 dev {guest}")).unwrap();
+        }
+        Some(ovs)
+    }
+
+    fn spawn(&mut self, program: &str, arguments: &[&str]) {
+        let directory = self.bed.directory.display();
+        let mut command = Command::new(program);
+        command.args(arguments).env("OVS_RUNDIR", self.bed.directory.as_os_str());
+        command.args([format!("--unixctl={directory}/{program}.ctl"), format!("--pidfile={directory}/{program}.pid")]);
+        command.args(["-vconsole:off".to_owned(), format!("--log-file={directory}/{program}.log")]);
+        self.processes.push(self.bed.space("sw").run(|| command.spawn().unwrap()).unwrap());
+    }
+
+    fn set(&self, words: &str) {
+        let database = format!("--db=unix:{}/db.sock", self.bed.directory.display());
+        let output = Command::new("ovs-vsctl").args([&database, "--timeout=20"]).args(words.split(' ')).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Ovs<'_> {
+    fn drop(&mut self) {
+        for process in self.processes.iter_mut().rev() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// A server in a namespace that answers each line of each connection with its own name.
+fn serve(bed: &Bed, name: &'static str, number: u8) {
+    let address = SocketAddr::from(([10, 0, 0, number], PORT));
+    let listener = bed.space(name).run(|| TcpListener::bind(address).unwrap()).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut writer = stream.try_clone().unwrap();
+                for _line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    if writer.write_all(format!("{name}\n").as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// A connection to the service, and who answers.
+struct Connection(BufReader<TcpStream>, String);
+
+impl Connection {
+    fn open(bed: &Bed) -> Connection {
+        let to = SocketAddr::from((SERVICE, 80));
+        let stream = bed.space("c").run(|| TcpStream::connect_timeout(&to, Duration::from_secs(30)).unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut connection = Connection(BufReader::new(stream), String::new());
+        connection.1 = connection.ask();
+        connection
+    }
+
+    fn ask(&mut self) -> String {
+        self.0.get_mut().write_all(b"who\n").unwrap();
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The same one answers still.
+    fn holds(&mut self) -> bool {
+        self.ask() == self.1
+    }
+}
+
+fn open(bed: &Bed, count: usize) -> (Vec<Connection>, BTreeMap<String, usize>) {
+    let all: Vec<Connection> = (0..count).map(|_| Connection::open(bed)).collect();
+    let mut counts = BTreeMap::new();
+    all.iter().for_each(|connection| *counts.entry(connection.1.clone()).or_default() += 1);
+    (all, counts)
+}
+
+fn configuration(mode: &str, weight: u32) -> String {
+    format!(
+        r#"
+[openflow]
+name = "NAME"
+listen = "unix:DIRECTORY/of.sock"
+mode = "{mode}"
+idle_timeout = "3 s"
+[[openflow.service]]
+name = "web"
+address = "10.0.0.100:80"
+policy = "round-robin"
+[[openflow.service.backend]]
+name = "b1"
+ip = "10.0.0.1"
+mac = "02:00:00:00:00:01"
+port = {PORT}
+[[openflow.service.backend]]
+name = "b2"
+ip = "10.0.0.2"
+mac = "02:00:00:00:00:02"
+port = {PORT}
+weight = {weight}
+"#
+    )
+}
+
+/// A controller of the switch, which has got its rules.
+fn control(bed: &Bed, text: &str) -> Daemon {
+    let controller = bed.control("sw", &text.replace("DIRECTORY", &bed.directory.display().to_string()));
+    soon("the switch has its rules", || switch(&controller)["phase"] == "ready");
+    controller
+}
+
+fn switch(controller: &Daemon) -> Value {
+    controller.show_part("openflow")["switches"][0].clone()
+}
+
+/// Of both backends, what is counted of them.
+fn counts(controller: &Daemon, what: &str) -> [u64; 2] {
+    let shown = controller.show_part("services");
+    [0, 1].map(|b| shown["services"][0]["backends"][b][what].as_u64().unwrap())
+}
+
+fn bed() -> Bed {
+    let bed = Bed::new(&["sw", "c", "b1", "b2"]);
+    for space in ["sw", "c", "b1", "b2"] {
+        bed.ip(space, "link set lo up").unwrap();
+    }
+    bed
+}
+
+#[test]
+fn the_controller_balances_and_a_kill_of_it_breaks_nothing() {
+    const NAME: &str = "the_controller_balances_and_a_kill_of_it_breaks_nothing";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    serve(&bed, "b1", 1);
+    serve(&bed, "b2", 2);
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    let mut controller = control(&bed, &configuration("reactive", 1));
+    // The address answers ARP and echo requests; backends are reached by their own addresses too.
+    bed.tool("ping", "c", "-c 1 -W 10 10.0.0.100").unwrap();
+    let (mut all, shares) = open(&bed, 40);
+    assert_eq!(shares, BTreeMap::from([("b1".to_owned(), 20), ("b2".to_owned(), 20)]), "in turn");
+    let shown = switch(&controller);
+    assert_eq!((shown["set_up"].as_u64(), shown["errors"].as_u64()), (Some(40), Some(0)), "{shown}");
+    assert_eq!((counts(&controller, "new"), counts(&controller, "busy")), ([20, 20], [20, 20]));
+
+    // Killed: what is open goes on, and the next controller learns of it from the switch.
+    assert!(!controller.end(Signal::KILL).success());
+    assert!(all.iter_mut().all(Connection::holds), "without a controller");
+    let mut controller = control(&bed, &configuration("reactive", 1));
+    assert!(all.iter_mut().all(Connection::holds), "with another one");
+    assert_eq!((counts(&controller, "busy"), counts(&controller, "new")), ([20, 20], [0, 0]));
+
+    // Idle ones lose their flows, and go on where they were, also when the server speaks first.
+    soon("the flows have gone", || counts(&controller, "busy") == [0, 0]);
+    assert!(all.iter_mut().all(Connection::holds), "after idling");
+    assert_eq!(counts(&controller, "busy"), [20, 20]);
+    // A FIN frees the flows at once, long before the idle timeout of connections.
+    drop(all.split_off(20));
+    soon("closed ones are gone", || counts(&controller, "busy").iter().sum::<u64>() <= 20);
+
+    // A drained backend gets no new ones and keeps what it has.
+    bed.configuration(&configuration("reactive", 0).replace("DIRECTORY", &bed.directory.display().to_string()));
+    controller.signal(Signal::HUP);
+    soon("it is applied", || controller.log().contains("is applied"));
+    soon("the switch is ready", || switch(&controller)["phase"] == "ready");
+    let (_more, shares) = open(&bed, 10);
+    assert_eq!(shares, BTreeMap::from([("b1".to_owned(), 10)]));
+    assert!(all.iter_mut().all(Connection::holds), "drained");
+
+    // Its end breaks nothing either.
+    assert!(controller.end(Signal::TERM).success());
+    assert!(controller.log().contains("the flows of 1 switches stay"), "{}", controller.log());
+    assert!(all.iter_mut().all(Connection::holds), "after the end");
+}
+
+#[test]
+fn the_switch_balances_alone() {
+    const NAME: &str = "the_switch_balances_alone";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    serve(&bed, "b1", 1);
+    serve(&bed, "b2", 2);
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    let mut controller = control(&bed, &configuration("hash", 1));
+    bed.tool("ping", "c", "-c 1 -W 10 10.0.0.100").unwrap();
+    let (mut all, shares) = open(&bed, 64);
+    // A fair coin leaves this range once in ten million times.
+    assert!(shares.len() == 2 && shares.values().all(|n| (11..=53).contains(n)), "{shares:?}");
+    soon("the switch has counted", || counts(&controller, "new").iter().sum::<u64>() == 64);
+    let shown = switch(&controller);
+    assert_eq!((shown["packet_ins"].as_u64(), shown["errors"].as_u64()), (Some(0), Some(0)), "{shown}");
+
+    assert!(!controller.end(Signal::KILL).success());
+    assert!(all.iter_mut().all(Connection::holds), "without a controller");
+    let (_new, _) = open(&bed, 4);
+    // A drained backend keeps its connections.
+    let controller = control(&bed, &configuration("hash", 0));
+    assert!(all.iter_mut().all(Connection::holds), "with another one");
+    let (_more, shares) = open(&bed, 10);
+    assert_eq!(shares, BTreeMap::from([("b1".to_owned(), 10)]));
+    assert!(all.iter_mut().all(Connection::holds), "drained");
+    assert_eq!(switch(&controller)["packet_ins"], 0);
+}
+
+#[test]
+fn switches_connect_by_tls() {
+    const NAME: &str = "switches_connect_by_tls";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    serve(&bed, "b1", 1);
+    serve(&bed, "b2", 2);
+    let keys = bed.directory.join("keys");
+    let made = bed.run(&["cluster", "init", "--host", "controller", "-d", keys.to_str().unwrap()]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let (host, trust) = (keys.join("host.pem"), keys.join("trust.pem"));
+    let (host, trust) = (host.display(), trust.display());
+    let tls = format!("[openflow.tls]\ncertificate = \"{host}\"\nkey = \"{host}\"\nauthority = \"{trust}\"\n");
+    let text = configuration("reactive", 1).replace("unix:DIRECTORY/of.sock", "127.0.0.1:6653").replacen(
+        "[[openflow.service]]",
+        &(tls + "[[openflow.service]]"),
+        1,
+    );
+    ovs.set("set-controller br0 tcp:127.0.0.1:6653");
+    let controller = bed.control("sw", &text);
+    soon("a switch in the clear is turned away", || controller.log().contains("no TLS"));
+    ovs.set(&format!("set-ssl {host} {host} {trust}"));
+    ovs.set("set-controller br0 ssl:127.0.0.1:6653");
+    soon("the switch has its rules", || switch(&controller)["phase"] == "ready");
+    let (mut all, shares) = open(&bed, 10);
+    assert_eq!(shares.into_values().collect::<Vec<_>>(), [5, 5]);
+    assert!(all.iter_mut().all(Connection::holds));
+}
+
+#[test]
+fn the_example_is_good_and_fits_its_schema() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_levada")).current_dir(root).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = run(&["check", "examples/openflow/edge.toml"]);
+    let wanted = "examples/openflow/edge.toml: good; controller \"edge\", mode reactive\n  \
+                  service web  10.0.0.100:80  policy p2c, 2 backends\n";
+    assert_eq!(text, wanted);
+    let schema: Value = serde_json::from_str(&run(&["schema", "--openflow"])).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let example = std::fs::read_to_string(root.join("examples/openflow/edge.toml")).unwrap();
+    let good = |text: &str| schema.is_valid(&data(toml::de::DeTable::parse(text).unwrap().get_ref()));
+    assert!(good(&example));
+    assert!(!good(&example.replace("\"p2c\"", "\"p3c\"")) && !good(&example.replace("role =", "roll =")));
+}
+
+/// TOML as data.
+fn data(table: &toml::de::DeTable<'_>) -> Value {
+    use toml::de::DeValue;
+    let value = |from: &DeValue<'_>| match from {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => number.as_str().parse::<i64>().unwrap().into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Array(list) => list.iter().map(|item| data(item.get_ref().as_table().unwrap())).collect(),
+        DeValue::Table(entries) => data(entries),
+        other => panic!("{other:?}"),
+    };
+    table.iter().map(|(key, v)| (key.get_ref().to_string(), value(v.get_ref()))).collect()
+}

@@ -1,0 +1,395 @@
+//! Which backend a connection has: the policies, and the connections that are remembered.
+//!
+//! A connection is *live* while the switch has its flows, and then *remembered* for
+//! [`REMEMBERED_NS`], so that one that was idle goes on where it was. The table is bounded; one
+//! client has at most half of it.
+
+use crate::rules::{Client, Rules};
+use control::config::openflow::OpenFlow;
+use datapath::fdb::Keyed;
+use datapath::service::choose::{Chooser, Load, Policy, REPORT_PERIODS, Report};
+use datapath::service::maglev::{Lookup, Seat};
+use datapath::table::{Id, Table};
+use datapath::units::Instant;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher as _;
+use std::net::Ipv4Addr;
+
+/// How long a connection without flows is remembered, in nanoseconds: as the published
+/// controller's framework does with its own example of a balancer (POX, ip_loadbalancer).
+pub const REMEMBERED_NS: u64 = 300 * 1_000_000_000;
+/// How long frames may still come to the controller after flows were sent: Open vSwitch's datapath
+/// goes on as before until it has looked at all its flows again (ofproto-dpif-upcall.c,
+/// max-revalidator of 500 ms).
+const SETTLING_NS: u64 = 1_000_000_000;
+/// Entries forgotten at a time, so that one frame does not wait for all of them.
+const AT_ONCE: usize = 64;
+/// Lists of the table.
+const LIVE: u32 = 0;
+const REMEMBERED: u32 = 1;
+
+/// A connection, as a client's frame shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Key {
+    /// The front that it is to.
+    pub front: usize,
+    /// Where it comes from.
+    pub client: Client,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    backend: usize,
+    /// Which switch has its flows, and as of which of its reports.
+    switch: u64,
+    round: u64,
+}
+
+/// What one backend has had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Count {
+    /// Connections that it got.
+    pub new: u64,
+    /// Those whose flows are there.
+    pub live: u32,
+    /// The load average that it reported last, in thousandths.
+    pub load_milli: Option<u64>,
+}
+
+/// What one service has had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Total {
+    /// Connections without a backend.
+    pub refused: u64,
+    /// Connections for which the table had no room.
+    pub full: u64,
+    /// Connections that were forgotten before their time, for new ones.
+    pub evicted: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    policy: Policy,
+    chooser: Chooser,
+    loads: Vec<Load>,
+    reported: Vec<Option<Instant>>,
+    period_ns: u64,
+    lookup: Lookup,
+    new: Vec<u64>,
+    total: Total,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Balancer {
+    services: Vec<Running>,
+    /// By front, its service.
+    service_of: Vec<usize>,
+    connections: Table<Key, Connection>,
+    of_client: HashMap<Ipv4Addr, u32, Keyed>,
+    keyed: Keyed,
+    most: u32,
+}
+
+/// Where a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its backend.
+    pub backend: usize,
+    /// Its flows were sent just now.
+    pub is_set_up: bool,
+}
+
+/// Why a connection gets no backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// None takes connections.
+    NoBackend,
+    /// The table is full of live connections, or the client has its part of it.
+    Full,
+}
+
+impl Balancer {
+    /// One without connections. `seed` is secret.
+    #[must_use]
+    pub fn new(config: &OpenFlow, rules: &Rules, seed: u64) -> Balancer {
+        let identities = Keyed::new(0);
+        let services = config.services.iter().enumerate().map(|(s, service)| {
+            let front = rules.fronts.iter().position(|front| front.service == s);
+            let targets = front.map_or(&[][..], |front| &rules.targets[front]);
+            let load = |weight, cores| Load { takes: true, weight, cores, ..Load::default() };
+            let seats: Vec<Seat> = (0u8..)
+                .zip(&service.backends)
+                .zip(targets)
+                .map(|((number, backend), target)| Seat {
+                    number,
+                    identity: identities.hash_one((target.ip, target.port)),
+                    weight: backend.weight,
+                })
+                .collect();
+            Running {
+                policy: service.policy,
+                chooser: Chooser::new(seed.wrapping_add(s as u64)),
+                loads: service.backends.iter().map(|backend| load(backend.weight, backend.cores)).collect(),
+                reported: vec![None; service.backends.len()],
+                period_ns: service.report_period_ns,
+                // The same after each restart and at each controller of this configuration.
+                lookup: Lookup::build(&seats, &identities),
+                new: vec![0; service.backends.len()],
+                total: Total::default(),
+            }
+        });
+        Balancer {
+            services: services.collect(),
+            service_of: rules.fronts.iter().map(|front| front.service).collect(),
+            connections: Table::new(Keyed::new(seed), config.connections),
+            of_client: HashMap::with_hasher(Keyed::new(seed.rotate_left(17))),
+            keyed: identities,
+            most: config.connections,
+        }
+    }
+
+    /// The backend of a connection of which the switch has no flows. `is_new` where the frame
+    /// begins one: a SYN, or any frame of UDP.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn choose(&mut self, now: Instant, switch: u64, key: Key, is_new: bool) -> Result<Place, Refused> {
+        self.age(now);
+        if let Some(id) = self.connections.find(&key) {
+            let is_live = self.connections.list(id) == Some(LIVE);
+            let backend = self.connections.get(id).map_or(0, |connection| connection.backend);
+            // A live one was asked again before its flows were there. Of those that are remembered,
+            // a SYN begins another.
+            if is_live || !is_new {
+                let is_set_up = is_live && self.connections.seen(id).is_some_and(|at| now.since(at) < SETTLING_NS);
+                if !is_live {
+                    self.revive(now, switch, id, key, backend);
+                } else if !is_set_up {
+                    self.connections.touch(now, id, LIVE);
+                }
+                return Ok(Place { backend, is_set_up });
+            }
+            self.remove(id);
+        }
+        let backend = if is_new { self.policy(now, key) } else { self.candidate(key) };
+        let service = self.service_of.get(key.front).and_then(|&s| self.services.get_mut(s));
+        let service = service.ok_or(Refused::NoBackend)?;
+        let Some(backend) = backend else {
+            service.total.refused += 1;
+            return Err(Refused::NoBackend);
+        };
+        if !self.make_room(key) {
+            let service = &mut self.services[self.service_of[key.front]];
+            service.total.full += 1;
+            return Err(Refused::Full);
+        }
+        let service = &mut self.services[self.service_of[key.front]];
+        service.new[backend] += u64::from(is_new);
+        if let Some(report) = &mut service.loads[backend].report {
+            report.sent_since += 1;
+        }
+        self.insert(now, switch, key, backend, 0);
+        Ok(Place { backend, is_set_up: false })
+    }
+
+    /// Whether a backend takes new connections; `None` where it is not there.
+    fn takes(&self, front: usize, backend: usize) -> Option<bool> {
+        let service = self.services.get(*self.service_of.get(front)?)?;
+        service.loads.get(backend).map(Load::is_eligible)
+    }
+
+    fn policy(&mut self, now: Instant, key: Key) -> Option<usize> {
+        let hash = self.hash(key);
+        let service = self.services.get_mut(*self.service_of.get(key.front)?)?;
+        let limit = service.period_ns.saturating_mul(REPORT_PERIODS);
+        for (load, reported) in service.loads.iter_mut().zip(&service.reported) {
+            if let (Some(report), Some(at)) = (&mut load.report, reported) {
+                report.is_fresh = now.since(*at) <= limit;
+            }
+        }
+        let candidates = service.lookup.candidates(hash).unwrap_or_default().map(usize::from);
+        service.chooser.choose(service.policy, &service.loads, candidates)
+    }
+
+    /// Where a connection is that nobody remembers: at the backend that its hash names.
+    fn candidate(&self, key: Key) -> Option<usize> {
+        let service = self.services.get(*self.service_of.get(key.front)?)?;
+        service.lookup.candidates(self.hash(key)).map(|[first, _]| first.into())
+    }
+
+    fn hash(&self, key: Key) -> u64 {
+        self.keyed.hash_one((key.front, key.client))
+    }
+
+    /// Whether there is room for a connection, for which the one that was remembered longest may
+    /// go.
+    fn make_room(&mut self, key: Key) -> bool {
+        if self.of_client.get(&key.client.ip).is_some_and(|&count| count >= (self.most / 2).max(1)) {
+            return false;
+        }
+        if self.connections.len() < self.most {
+            return true;
+        }
+        let Some(oldest) = self.connections.oldest(REMEMBERED) else { return false };
+        if let Some(&Key { front, .. }) = self.connections.key(oldest) {
+            self.services[self.service_of[front]].total.evicted += 1;
+        }
+        self.remove(oldest);
+        true
+    }
+
+    fn insert(&mut self, now: Instant, switch: u64, key: Key, backend: usize, round: u64) {
+        let connection = Connection { backend, switch, round };
+        if self.connections.insert(now, LIVE, key, connection).is_ok() {
+            *self.of_client.entry(key.client.ip).or_default() += 1;
+            self.count(key.front, backend, true);
+        }
+    }
+
+    fn revive(&mut self, now: Instant, switch: u64, id: Id, key: Key, backend: usize) {
+        self.connections.touch(now, id, LIVE);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.switch = switch;
+        }
+        self.count(key.front, backend, true);
+    }
+
+    fn count(&mut self, front: usize, backend: usize, is_more: bool) {
+        let load = self.services.get_mut(self.service_of[front]).and_then(|s| s.loads.get_mut(backend));
+        if let Some(load) = load {
+            load.busy = if is_more { load.busy.saturating_add(1) } else { load.busy.saturating_sub(1) };
+        }
+    }
+
+    fn remove(&mut self, id: Id) {
+        let is_live = self.connections.list(id) == Some(LIVE);
+        let Some((key, connection)) = self.connections.remove(id) else { return };
+        if is_live {
+            self.count(key.front, connection.backend, false);
+        }
+        if let Some(count) = self.of_client.get_mut(&key.client.ip) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_client.remove(&key.client.ip);
+            }
+        }
+    }
+
+    /// Forgets what was remembered long enough.
+    pub fn age(&mut self, now: Instant) {
+        for _ in 0..AT_ONCE {
+            let Some(id) = self.connections.aged(now, REMEMBERED, REMEMBERED_NS) else { return };
+            self.remove(id);
+        }
+    }
+
+    /// The switch has no flows of a connection any more.
+    pub fn gone(&mut self, now: Instant, switch: u64, key: Key) {
+        let Some(id) = self.connections.find(&key) else { return };
+        let is_there = self.connections.get(id).is_some_and(|connection| connection.switch == switch);
+        if is_there && self.connections.list(id) == Some(LIVE) {
+            self.bury(now, id);
+        }
+    }
+
+    fn bury(&mut self, now: Instant, id: Id) {
+        self.connections.touch(now, id, REMEMBERED);
+        if let (Some(&key), Some(&connection)) = (self.connections.key(id), self.connections.get(id)) {
+            self.count(key.front, connection.backend, false);
+        }
+    }
+
+    /// A switch reports that it has the flows of a connection, in its report number `round`, which
+    /// is not 0. False where there is no room to remember it.
+    pub fn known(&mut self, now: Instant, switch: u64, key: Key, backend: usize, round: u64) -> bool {
+        if self.takes(key.front, backend).is_none() {
+            return false;
+        }
+        if let Some(id) = self.connections.find(&key) {
+            if self.connections.get(id).is_some_and(|connection| connection.backend == backend) {
+                if self.connections.list(id) == Some(REMEMBERED) {
+                    self.revive(now, switch, id, key, backend);
+                }
+                if let Some(connection) = self.connections.get_mut(id) {
+                    (connection.switch, connection.round) = (switch, round);
+                }
+                return true;
+            }
+            self.remove(id);
+        }
+        let has_room = self.connections.len() < self.most;
+        if has_room {
+            self.insert(now, switch, key, backend, round);
+        }
+        has_room
+    }
+
+    /// A switch has said all of its report number `round`: what it did not name is not live there.
+    pub fn reported(&mut self, now: Instant, switch: u64, round: u64) {
+        let is_stale = |connection: &Connection| connection.switch == switch && connection.round != round;
+        let live = self.connections.newest_first(LIVE);
+        let stale: Vec<Id> = live.filter(|(_, _, connection)| is_stale(connection)).map(|(id, ..)| id).collect();
+        stale.into_iter().for_each(|id| self.bury(now, id));
+    }
+
+    /// The connection that a backend's frame belongs to: its front.
+    #[must_use]
+    pub fn front_of_answer(&self, rules: &Rules, from: Client, to: Client, protocol: u8) -> Option<usize> {
+        let fronts = rules.fronts.iter().enumerate().filter(|(_, front)| front.protocol == protocol);
+        let is_its = |&front: &usize| {
+            let id = self.connections.find(&Key { front, client: to });
+            let connection = id.and_then(|id| self.connections.get(id));
+            let target = connection.and_then(|connection| rules.targets[front].get(connection.backend));
+            target.is_some_and(|target| (target.ip, target.port) == (from.ip, from.port))
+        };
+        fronts.map(|(front, _)| front).find(is_its)
+    }
+
+    /// A backend's load average, in thousandths.
+    pub fn load(&mut self, now: Instant, service: usize, backend: usize, load_milli: u64) {
+        let Some(service) = self.services.get_mut(service) else { return };
+        if let (Some(load), Some(at)) = (service.loads.get_mut(backend), service.reported.get_mut(backend)) {
+            load.report = Some(Report { load: load_milli, is_fresh: true, sent_since: 0 });
+            *at = Some(now);
+        }
+    }
+
+    /// Connections that a backend has got in all, as the switch counts them.
+    pub fn counted(&mut self, service: usize, backend: usize, new: u64) {
+        if let Some(count) = self.services.get_mut(service).and_then(|s| s.new.get_mut(backend)) {
+            *count = new;
+        }
+    }
+
+    /// What a service's backends have had.
+    #[must_use]
+    pub fn counts(&self, service: usize) -> (Total, Vec<Count>) {
+        let Some(service) = self.services.get(service) else { return Default::default() };
+        let counts = service.loads.iter().zip(&service.new).map(|(load, &new)| Count {
+            new,
+            live: load.busy,
+            load_milli: load.report.map(|report| report.load),
+        });
+        (service.total, counts.collect())
+    }
+
+    /// Connections that are kept, and how many may be.
+    #[must_use]
+    pub fn room(&self) -> (u32, u32) {
+        (self.connections.len(), self.most)
+    }
+
+    /// Live connections, by front and backend: for tests and for what is shown.
+    #[must_use]
+    pub fn live(&self) -> BTreeMap<(usize, usize), u32> {
+        let mut all = BTreeMap::new();
+        for (_, key, connection) in self.connections.newest_first(LIVE) {
+            *all.entry((key.front, connection.backend)).or_default() += 1;
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+use super::*;
+use crate::rules::tests::config;
+
+const SWITCH: u64 = 7;
+
+fn start(backends: usize, most: u32, policy: Policy) -> Balancer {
+    let mut config = config("reactive", backends);
+    config.connections = most;
+    config.services[0].policy = policy;
+    Balancer::new(&config, &Rules::of(&config), 1)
+}
+
+/// The backend of a connection.
+fn at(balancer: &mut Balancer, now: Instant, key: Key, is_new: bool) -> Result<usize, Refused> {
+    balancer.choose(now, SWITCH, key, is_new).map(|place| place.backend)
+}
+
+fn key(n: u32) -> Key {
+    Key { front: 0, client: Client { ip: Ipv4Addr::from_bits(0x0a00_0000 + n), port: 1000 } }
+}
+
+#[test]
+fn a_connection_stays_where_it_is() {
+    let mut balancer = start(2, 256, Policy::RoundRobin);
+    let now = Instant(1);
+    assert_eq!(at(&mut balancer, now, key(1), true), Ok(0));
+    assert_eq!(at(&mut balancer, now, key(2), true), Ok(1));
+    // A SYN that was sent again before its flows were there.
+    assert_eq!(at(&mut balancer, now, key(2), true), Ok(1));
+    assert_eq!(balancer.counts(0).1.iter().map(|count| (count.new, count.live)).collect::<Vec<_>>(), [(1, 1), (1, 1)]);
+    // Its flows are sent once, and again where frames come still.
+    let is_set_up = |balancer: &mut Balancer, at| balancer.choose(at, SWITCH, key(1), false).unwrap().is_set_up;
+    assert!(is_set_up(&mut balancer, now.plus_ns(SETTLING_NS - 1)));
+    assert!(
+        !is_set_up(&mut balancer, now.plus_ns(SETTLING_NS)) && is_set_up(&mut balancer, now.plus_ns(SETTLING_NS + 1))
+    );
+    balancer.gone(now, SWITCH, key(2));
+    balancer.gone(now, SWITCH, key(2));
+    assert_eq!(balancer.counts(0).1[1].live, 0);
+    // It was idle, and goes on where it was; a SYN begins another one.
+    assert_eq!(at(&mut balancer, now, key(2), false), Ok(1));
+    assert_eq!(balancer.counts(0).1[1].live, 1);
+    balancer.gone(now, SWITCH, key(2));
+    assert_eq!(at(&mut balancer, now, key(2), true), Ok(0));
+    // Nobody remembers it any more: where its hash says, each time.
+    balancer.gone(now, SWITCH, key(2));
+    let later = now.plus_ns(REMEMBERED_NS + 1);
+    let asked = at(&mut balancer, later, key(2), false);
+    balancer.gone(later, SWITCH, key(2));
+    assert_eq!(at(&mut balancer, later.plus_ns(REMEMBERED_NS + 1), key(2), false), asked);
+}
+
+#[test]
+fn the_table_is_bounded_and_no_client_has_all_of_it() {
+    let mut balancer = start(2, 64, Policy::RoundRobin);
+    let now = Instant(1);
+    let greedy = |port| Key { front: 0, client: Client { ip: Ipv4Addr::new(10, 9, 9, 9), port } };
+    let got = (0..200).filter(|&port| at(&mut balancer, now, greedy(port), true).is_ok()).count();
+    assert_eq!(got, 32);
+    let got = (0..200).filter(|&n| at(&mut balancer, now, key(n), true).is_ok()).count();
+    assert_eq!(got, 32);
+    assert_eq!(balancer.room(), (64, 64));
+    assert_eq!(at(&mut balancer, now, key(999), true), Err(Refused::Full));
+    // One that is only remembered makes room.
+    balancer.gone(now, SWITCH, key(0));
+    assert!(at(&mut balancer, now, key(999), true).is_ok());
+    let (total, _) = balancer.counts(0);
+    assert_eq!((total.evicted, total.full), (1, 168 + 168 + 1));
+}
+
+#[test]
+fn a_switchs_report_is_believed() {
+    let mut balancer = start(2, 256, Policy::LeastInflight);
+    let now = Instant(1);
+    assert!(balancer.known(now, SWITCH, key(1), 1, 5) && balancer.known(now, SWITCH, key(2), 1, 5));
+    balancer.reported(now, SWITCH, 5);
+    assert_eq!(balancer.live(), BTreeMap::from([((0, 1), 2)]));
+    assert_eq!(at(&mut balancer, now, key(3), true), Ok(0), "the other has two");
+    // Of the three it has one; another switch's are another's.
+    assert!(balancer.known(now, SWITCH + 1, key(4), 0, 6) && balancer.known(now, SWITCH, key(2), 1, 6));
+    balancer.reported(now, SWITCH, 6);
+    assert_eq!(balancer.live(), BTreeMap::from([((0, 0), 1), ((0, 1), 1)]));
+    assert_eq!(at(&mut balancer, now, key(1), false), Ok(1), "it is remembered");
+    assert!(!balancer.known(now, SWITCH, key(5), 99, 6), "no such backend");
+}
+
+#[test]
+fn a_load_that_was_reported_counts() {
+    let mut balancer = start(2, 256, Policy::Loadavg);
+    let now = Instant(1);
+    balancer.load(now, 0, 0, 900);
+    balancer.load(now, 9, 9, 900);
+    assert_eq!(at(&mut balancer, now, key(1), true), Ok(1));
+    assert_eq!(balancer.counts(0).1[0].load_milli, Some(900));
+}
+
+#[test]
+fn an_answer_is_found_by_its_backend() {
+    let config = config("reactive", 2);
+    let rules = Rules::of(&config);
+    let mut balancer = Balancer::new(&config, &rules, 1);
+    let backend = at(&mut balancer, Instant(1), key(1), true).unwrap();
+    let from = |b: usize, port| Client { ip: rules.targets[0][b].ip, port };
+    assert_eq!(balancer.front_of_answer(&rules, from(backend, 8080), key(1).client, 6), Some(0));
+    assert_eq!(balancer.front_of_answer(&rules, from(1 - backend, 8080), key(1).client, 6), None);
+    assert_eq!(balancer.front_of_answer(&rules, from(backend, 80), key(1).client, 6), None);
+    assert_eq!(balancer.front_of_answer(&rules, from(backend, 8080), key(1).client, 17), None);
+}

@@ -1,0 +1,13 @@
+#![forbid(unsafe_code)]
+//! A controller of OpenFlow 1.3 switches that balances by the same policies as the switch.
+//!
+//! Everything here is a function of its arguments: no I/O, no clock. [`wire`] reads and writes
+//! messages, [`rules`] says which flows and groups a switch is to have, [`balance`] chooses
+//! backends and remembers connections, and [`session`] is the state machine of one connection to
+//! one switch. What comes from a switch never causes a panic; what is kept of it has a bound.
+
+pub mod balance;
+pub mod fault;
+pub mod rules;
+pub mod session;
+pub mod wire;

@@ -1,0 +1,498 @@
+//! Which flows and groups a switch is to have.
+//!
+//! All of ours have a cookie that begins alike, so that others' flows are never touched. The rest
+//! of a rule's cookie is a hash of what it does: a restarted controller finds out what is missing
+//! and what is old by cookies alone. The rest of the cookie of a connection's flow names service
+//! and backend in the same way.
+//!
+//! | table | priority | frames | what becomes of them |
+//! |---|---|---|---|
+//! | 0 | 60 040 | ARP and echo requests for a service | the switch answers |
+//! | 0 | 60 030 | one connection (`reactive`) | translated, forwarded as usual |
+//! | 0 | 60 020 | for a service's port, or from a backend's | to the controller, or to conntrack (`hash`) |
+//! | 0 | 60 010 | others for a service, or in its name | dropped |
+//! | 0 | 1 | all others | forwarded as usual |
+//! | 1 | | tracked | new ones to the group, answers get the service's addresses |
+//! | 2 | | for a backend | its Ethernet address |
+
+use crate::wire::{
+    Action, Bucket, Field, FlowCommand, FlowMod, Instruction, Kind, Match, Nat, PacketOut, WHOLE, flag, port,
+};
+use control::config::openflow::{Mode, OpenFlow};
+use control::config::{Backend, Service};
+use datapath::fdb::Keyed;
+use datapath::wire::{Mac, ethertype, protocol};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, Hash};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The bits of a cookie that say that a flow is ours.
+pub const OURS: u64 = 0xffff_ffff_0000_0000;
+/// What they begin with: "LV".
+const MAGIC: u64 = 0x4c56 << 48;
+/// The flow is of one connection.
+const CONNECTION: u64 = 1 << 31;
+/// It is for the backend's answers.
+const ANSWER: u64 = 1 << 30;
+const TARGET: u64 = ANSWER - 1;
+/// Buckets of a group: as many as Open vSwitch has hash values where nothing else is said, so that
+/// it is the dealing here that decides (ofproto-dpif.c, group_setup_dp_hash_table).
+pub const PLACES: usize = 256;
+
+const ANSWERED: u16 = 60_040;
+const OF_CONNECTION: u16 = 60_030;
+const BALANCED: u16 = 60_020;
+const DROPPED: u16 = 60_010;
+const OTHERS: u16 = 1;
+/// Tables behind connection tracking.
+const TRACKED: u8 = 1;
+const CHOSEN: u8 = 2;
+/// States of connection tracking (ovs-fields(7), ct_state).
+const NEW: u32 = 1 << 0;
+const RELATED: u32 = 1 << 2;
+const INVALID: u32 = 1 << 4;
+const IS_TRACKED: u32 = 1 << 5;
+/// Seconds that a connection's flows stay behind a FIN or RST.
+const FIN_TIMEOUT_S: u16 = 1;
+const ARP_REQUEST: u16 = 1;
+const ARP_REPLY: u16 = 2;
+/// ICMP errors that quote a packet of a connection: unreachable, time exceeded, parameter problem;
+/// echo and its answer (RFC 792).
+const ERRORS: [u8; 3] = [3, 11, 12];
+const ECHO: u8 = 8;
+const ECHO_REPLY: u8 = 0;
+
+/// Where a service is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Front {
+    /// Its service.
+    pub service: usize,
+    /// The address.
+    pub ip: Ipv4Addr,
+    /// TCP or UDP.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+    /// Its Ethernet address.
+    pub mac: Mac,
+}
+
+/// A backend, as a front's connections reach it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    /// Its address.
+    pub ip: Ipv4Addr,
+    /// The port it listens at.
+    pub port: u16,
+    /// Its Ethernet address.
+    pub mac: Mac,
+}
+
+/// One end of a connection: the client's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Client {
+    /// Its address.
+    pub ip: Ipv4Addr,
+    /// Its port.
+    pub port: u16,
+}
+
+/// What a switch is to have.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// What the cookies of all flows begin with.
+    pub owner: u64,
+    /// Flows that do not depend on connections.
+    pub flows: Vec<FlowMod>,
+    /// Groups, by number.
+    pub groups: BTreeMap<u32, Vec<Bucket>>,
+    /// Where services are reached.
+    pub fronts: Vec<Front>,
+    /// By front, its backends.
+    pub targets: Vec<Vec<Target>>,
+    /// By what a connection's cookie says: front and backend.
+    named: HashMap<u64, (usize, usize)>,
+    /// Flows that count a backend's new connections, by cookie: service and backend.
+    pub counters: HashMap<u64, (usize, usize)>,
+    idle_timeout_s: u16,
+}
+
+impl Rules {
+    /// Those of a configuration, which has no errors.
+    #[must_use]
+    pub fn of(config: &OpenFlow) -> Rules {
+        let instance = Keyed::new(0).hash_one(&config.name) & 0x7fff;
+        let mut rules = Rules {
+            owner: MAGIC | instance << 32,
+            flows: Vec::new(),
+            groups: BTreeMap::new(),
+            fronts: Vec::new(),
+            targets: Vec::new(),
+            named: HashMap::new(),
+            counters: HashMap::new(),
+            idle_timeout_s: config.idle_timeout_s,
+        };
+        for (s, service) in config.services.iter().enumerate() {
+            let mac = service.mac(&config.name);
+            for address in &service.addresses {
+                let IpAddr::V4(ip) = address.0.ip else { continue };
+                let front = Front { service: s, ip, protocol: address.0.protocol, port: address.0.port, mac };
+                rules.add_front(front, service);
+            }
+        }
+        rules.add_answers(config);
+        match config.mode {
+            Mode::Reactive => rules.add_reactive(),
+            Mode::Hash => rules.add_hash(config, instance as u32),
+        }
+        if config.normal {
+            rules.add(0, OTHERS, [], [normal()]);
+        }
+        // Two services may have one backend: what is the same is there once.
+        rules.flows.sort_by_key(|flow| (flow.table, flow.cookie));
+        rules.flows.dedup_by_key(|flow| (flow.table, flow.cookie));
+        rules
+    }
+
+    fn add_front(&mut self, front: Front, service: &Service) {
+        let targets: Vec<Target> = service.backends.iter().map(|backend| target(backend, front.port)).collect();
+        for (b, target) in targets.iter().enumerate() {
+            self.named.insert(name(&front, target), (self.fronts.len(), b));
+        }
+        self.fronts.push(front);
+        self.targets.push(targets);
+    }
+
+    /// A flow that is there as long as the configuration is.
+    fn add(&mut self, table: u8, priority: u16, fields: impl Into<Vec<Field>>, actions: impl Into<Vec<Action>>) {
+        let actions = actions.into();
+        let instructions = if actions.is_empty() { Vec::new() } else { vec![Instruction::Apply(actions)] };
+        self.add_with(table, priority, fields, instructions);
+    }
+
+    fn add_with(
+        &mut self,
+        table: u8,
+        priority: u16,
+        fields: impl Into<Vec<Field>>,
+        instructions: Vec<Instruction>,
+    ) -> u64 {
+        let matches = Match::of(fields);
+        let hash = Keyed::new(0).hash_one((table, priority, &matches, &instructions));
+        let cookie = self.owner | hash & (CONNECTION - 1);
+        self.flows.push(FlowMod {
+            command: FlowCommand::Add,
+            cookie,
+            cookie_mask: 0,
+            table,
+            idle_timeout_s: 0,
+            priority,
+            flags: 0,
+            matches,
+            instructions,
+        });
+        cookie
+    }
+
+    /// What the switch says in the name of services, and what it lets nobody else say.
+    fn add_answers(&mut self, config: &OpenFlow) {
+        let mut addresses: BTreeMap<Ipv4Addr, (Mac, bool)> = BTreeMap::new();
+        for front in &self.fronts {
+            addresses.entry(front.ip).or_insert((front.mac, false)).1 |= config.services[front.service].ping;
+        }
+        for (ip, (mac, has_ping)) in addresses {
+            let arp = Field::new(Kind::ETH_TYPE, ethertype::ARP);
+            let asks = [arp, Field::new(Kind::ARP_OP, ARP_REQUEST), Field::ip(Kind::ARP_TPA, ip)];
+            self.add(
+                0,
+                ANSWERED,
+                asks,
+                [
+                    Action::Move(Kind::ETH_SRC, Kind::ETH_DST),
+                    Action::Set(Field::mac(Kind::ETH_SRC, mac)),
+                    Action::Set(Field::new(Kind::ARP_OP, ARP_REPLY)),
+                    Action::Move(Kind::ARP_SHA, Kind::ARP_THA),
+                    Action::Move(Kind::ARP_SPA, Kind::ARP_TPA),
+                    Action::Set(Field::mac(Kind::ARP_SHA, mac)),
+                    Action::Set(Field::ip(Kind::ARP_SPA, ip)),
+                    Action::Output(port::IN_PORT, 0),
+                ],
+            );
+            self.add(0, DROPPED, [arp, Field::ip(Kind::ARP_SPA, ip)], []);
+            let to = [ipv4(), Field::ip(Kind::IPV4_DST, ip)];
+            self.add(0, DROPPED, to, []);
+            if has_ping {
+                let [first, second] = to;
+                let is_icmp = Field::new(Kind::IP_PROTO, protocol::ICMP);
+                let echo = [first, is_icmp, second, Field::new(Kind::ICMP_TYPE, ECHO)];
+                self.add(
+                    0,
+                    ANSWERED,
+                    echo,
+                    [
+                        Action::Move(Kind::ETH_SRC, Kind::ETH_DST),
+                        Action::Set(Field::mac(Kind::ETH_SRC, mac)),
+                        Action::Move(Kind::IPV4_SRC, Kind::IPV4_DST),
+                        Action::Set(Field::ip(Kind::IPV4_SRC, ip)),
+                        Action::Set(Field::new(Kind::ICMP_TYPE, ECHO_REPLY)),
+                        Action::Output(port::IN_PORT, 0),
+                    ],
+                );
+            }
+        }
+    }
+
+    /// The first frame of each connection comes here; so does what a backend sends on a connection
+    /// whose flows have gone.
+    fn add_reactive(&mut self) {
+        let ask = || [Action::Output(port::CONTROLLER, WHOLE)];
+        for at in 0..self.fronts.len() {
+            let front = self.fronts[at];
+            self.add(0, BALANCED, to_front(&front), ask());
+            for target in self.targets[at].clone() {
+                self.add(0, BALANCED, from_target(&front, &target), ask());
+            }
+        }
+    }
+
+    /// Connection tracking translates and keeps each connection where it is; only new ones see the
+    /// group.
+    fn add_hash(&mut self, config: &OpenFlow, instance: u32) {
+        let zone = (instance as u16).max(1);
+        let track = || [Action::Ct { commits: false, zone, table: Some(TRACKED), nat: Some(Nat::Known) }];
+        let state = |set, unset| Field::bits(Kind::CT_STATE, set, unset);
+        for at in 0..self.fronts.len() {
+            let front = self.fronts[at];
+            let service = &config.services[front.service];
+            let targets = self.targets[at].clone();
+            self.add(0, BALANCED, to_front(&front), track());
+            for kind in ERRORS {
+                self.add(0, BALANCED, error(Field::ip(Kind::IPV4_DST, front.ip), kind), track());
+            }
+            let id = self.group_id(instance, &front);
+            let new = [&[state(NEW | IS_TRACKED, INVALID)][..], &to_front(&front)].concat();
+            self.add(TRACKED, BALANCED, new, [Action::Group(id)]);
+            // What belongs to no connection gets no further; answers get the service's address.
+            self.add(TRACKED, DROPPED, [state(IS_TRACKED, 0), ipv4(), Field::ip(Kind::IPV4_DST, front.ip)], []);
+            let answer = [Action::Set(Field::mac(Kind::ETH_SRC, front.mac)), normal()];
+            let of_front = [state(IS_TRACKED, INVALID), ipv4(), Field::ip(Kind::IPV4_SRC, front.ip)];
+            self.add(TRACKED, DROPPED - 1, of_front, answer);
+            let buckets = deal(&service.backends, &targets).into_iter().map(|b| {
+                let nat = Some(Nat::To(targets[b].ip, targets[b].port));
+                Bucket { weight: 1, actions: vec![Action::Ct { commits: true, zone, table: Some(CHOSEN), nat }] }
+            });
+            self.groups.insert(id, buckets.collect());
+            for (b, target) in targets.iter().enumerate() {
+                self.add(0, BALANCED, from_target(&front, target), track());
+                for kind in ERRORS {
+                    self.add(0, BALANCED, error(Field::ip(Kind::IPV4_SRC, target.ip), kind), track());
+                }
+                let to = Field::ip(Kind::IPV4_DST, target.ip);
+                let forward =
+                    || vec![Instruction::Apply(vec![Action::Set(Field::mac(Kind::ETH_DST, target.mac)), normal()])];
+                self.add_with(CHOSEN, DROPPED, [ipv4(), to], forward());
+                let counted =
+                    [&[state(NEW | IS_TRACKED, RELATED)][..], &with_port(&front, to, false, target.port)].concat();
+                let cookie = self.add_with(CHOSEN, BALANCED, counted, forward());
+                self.counters.insert(cookie, (front.service, b));
+            }
+        }
+        let tracked = [state(IS_TRACKED, 0), ipv4()];
+        self.add_with(TRACKED, OTHERS, tracked, vec![Instruction::Goto(CHOSEN)]);
+        // What a backend sends on a connection of its own.
+        self.add(CHOSEN, OTHERS, [], [normal()]);
+    }
+
+    /// A number that a front keeps over restarts.
+    fn group_id(&self, instance: u32, front: &Front) -> u32 {
+        let hash = Keyed::new(0).hash_one((front.ip, front.protocol, front.port)) as u16;
+        let ids = (0..=u16::MAX).map(|step| instance << 16 | u32::from(hash.wrapping_add(step)));
+        let mut free = ids.filter(|id| !self.groups.contains_key(id));
+        free.next().unwrap_or(instance << 16)
+    }
+
+    /// Whether a group is ours.
+    #[must_use]
+    pub fn has_group(&self, id: u32) -> bool {
+        u64::from(id >> 16) == self.owner >> 32 & 0x7fff
+    }
+
+    /// Whether a cookie is that of a connection's flow: its front and backend, where they are
+    /// known, and whether the flow is for the backend's answers.
+    #[must_use]
+    pub fn connection_of(&self, cookie: u64) -> Option<(Option<(usize, usize)>, bool)> {
+        let is_one = cookie & OURS == self.owner && cookie & CONNECTION != 0;
+        is_one.then(|| (self.named.get(&(cookie & TARGET)).copied(), cookie & ANSWER != 0))
+    }
+
+    /// The flows of a connection, the one for answers first.
+    #[must_use]
+    pub fn flows_of(&self, front: usize, backend: usize, client: Client) -> Option<[FlowMod; 2]> {
+        let (one, target) = (self.fronts.get(front)?, self.targets.get(front)?.get(backend)?);
+        let cookie = self.owner | CONNECTION | name(one, target);
+        let flow = |cookie, flags, fields, actions| FlowMod {
+            command: FlowCommand::Add,
+            cookie,
+            cookie_mask: 0,
+            table: 0,
+            idle_timeout_s: self.idle_timeout_s,
+            priority: OF_CONNECTION,
+            flags,
+            matches: Match::of(fields),
+            instructions: vec![Instruction::Apply(actions)],
+        };
+        let mut answers = from_target(one, target);
+        answers.insert(3, Field::ip(Kind::IPV4_DST, client.ip));
+        answers.push(Field::new(port_kind(one.protocol, false), client.port));
+        let mut asks = to_front(one);
+        asks.insert(2, Field::ip(Kind::IPV4_SRC, client.ip));
+        asks.push(Field::new(port_kind(one.protocol, true), client.port));
+        Some([
+            flow(cookie | ANSWER, 0, answers, back(one, target)),
+            flow(cookie, flag::SEND_REMOVED, asks, there(one, target)),
+        ])
+    }
+
+    /// A connection's frame goes on from the controller, to the backend or back from it.
+    #[must_use]
+    pub fn send(
+        &self,
+        front: usize,
+        backend: usize,
+        is_answer: bool,
+        in_port: u32,
+        data: Vec<u8>,
+    ) -> Option<PacketOut> {
+        let (front, target) = (self.fronts.get(front)?, self.targets.get(front)?.get(backend)?);
+        let actions = if is_answer { back(front, target) } else { there(front, target) };
+        Some(PacketOut { in_port, actions, data })
+    }
+
+    /// A frame that is no connection's of ours goes on untouched, and what follows it as well.
+    #[must_use]
+    pub fn pass(&self, fields: Vec<Field>) -> FlowMod {
+        FlowMod {
+            command: FlowCommand::Add,
+            cookie: self.owner | CONNECTION | ANSWER,
+            cookie_mask: 0,
+            table: 0,
+            idle_timeout_s: self.idle_timeout_s,
+            priority: OF_CONNECTION,
+            flags: 0,
+            matches: Match::of(fields),
+            instructions: vec![Instruction::Apply(vec![normal()])],
+        }
+    }
+}
+
+/// As a learning switch forwards.
+#[must_use]
+pub fn normal() -> Action {
+    Action::Output(port::NORMAL, 0)
+}
+
+fn target(backend: &Backend, port: u16) -> Target {
+    let ip = backend.ips.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
+    Target {
+        ip: ip.unwrap_or(Ipv4Addr::UNSPECIFIED),
+        port: backend.port.unwrap_or(port),
+        mac: backend.mac.unwrap_or_default(),
+    }
+}
+
+/// What a connection's cookie says of front and backend.
+fn name(front: &Front, target: &Target) -> u64 {
+    Keyed::new(0).hash_one((front.ip, front.protocol, front.port, front.mac, target)) & TARGET
+}
+
+fn ipv4() -> Field {
+    Field::new(Kind::ETH_TYPE, ethertype::IPV4)
+}
+
+fn port_kind(protocol: u8, is_source: bool) -> Kind {
+    match (protocol == protocol::UDP, is_source) {
+        (false, true) => Kind::TCP_SRC,
+        (false, false) => Kind::TCP_DST,
+        (true, true) => Kind::UDP_SRC,
+        (true, false) => Kind::UDP_DST,
+    }
+}
+
+fn with_port(front: &Front, address: Field, is_source: bool, port: u16) -> Vec<Field> {
+    let protocol = Field::new(Kind::IP_PROTO, front.protocol);
+    vec![ipv4(), protocol, address, Field::new(port_kind(front.protocol, is_source), port)]
+}
+
+fn to_front(front: &Front) -> Vec<Field> {
+    with_port(front, Field::ip(Kind::IPV4_DST, front.ip), false, front.port)
+}
+
+fn from_target(front: &Front, target: &Target) -> Vec<Field> {
+    with_port(front, Field::ip(Kind::IPV4_SRC, target.ip), true, target.port)
+}
+
+fn error(address: Field, kind: u8) -> Vec<Field> {
+    vec![ipv4(), Field::new(Kind::IP_PROTO, protocol::ICMP), address, Field::new(Kind::ICMP_TYPE, kind)]
+}
+
+/// What a client's frame becomes for a backend.
+fn there(front: &Front, target: &Target) -> Vec<Action> {
+    let mut actions =
+        vec![Action::Set(Field::mac(Kind::ETH_DST, target.mac)), Action::Set(Field::ip(Kind::IPV4_DST, target.ip))];
+    if target.port != front.port {
+        actions.push(Action::Set(Field::new(port_kind(front.protocol, false), target.port)));
+    }
+    end(front, actions)
+}
+
+/// What a backend's frame becomes for a client.
+fn back(front: &Front, target: &Target) -> Vec<Action> {
+    let mut actions =
+        vec![Action::Set(Field::mac(Kind::ETH_SRC, front.mac)), Action::Set(Field::ip(Kind::IPV4_SRC, front.ip))];
+    if target.port != front.port {
+        actions.push(Action::Set(Field::new(port_kind(front.protocol, true), front.port)));
+    }
+    end(front, actions)
+}
+
+fn end(front: &Front, mut actions: Vec<Action>) -> Vec<Action> {
+    if front.protocol == protocol::TCP {
+        actions.push(Action::FinTimeout(FIN_TIMEOUT_S));
+    }
+    actions.push(normal());
+    actions
+}
+
+/// Which backend has which place: each as many as its weight says, to within one, and each as far
+/// as possible where it was before others came or went (rendezvous hashing under quotas). Empty
+/// where none takes connections.
+fn deal(backends: &[Backend], targets: &[Target]) -> Vec<usize> {
+    let sum: u64 = backends.iter().map(|backend| u64::from(backend.weight)).sum();
+    if sum == 0 {
+        return Vec::new();
+    }
+    // Largest remainders: whole parts first, then one each to those that lack most.
+    let part = |backend: &Backend| PLACES as u64 * u64::from(backend.weight);
+    let mut left: Vec<u64> = backends.iter().map(|backend| part(backend) / sum).collect();
+    let mut by_rest: Vec<usize> = (0..backends.len()).collect();
+    by_rest.sort_by_key(|&b| std::cmp::Reverse(part(&backends[b]) % sum));
+    let missing = PLACES - left.iter().sum::<u64>() as usize;
+    by_rest.iter().take(missing).for_each(|&b| left[b] += 1);
+    let keyed = Keyed::new(0);
+    let mut wishes: Vec<(u64, usize, usize)> = (0..PLACES)
+        .flat_map(|place| (0..backends.len()).map(move |b| (place, b)))
+        .map(|(place, b)| (keyed.hash_one((targets[b], place)), place, b))
+        .collect();
+    wishes.sort_unstable();
+    let mut places = vec![None; PLACES];
+    for (_, place, b) in wishes {
+        if left[b] > 0 && places[place].is_none() {
+            places[place] = Some(b);
+            left[b] -= 1;
+        }
+    }
+    places.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,76 @@
+use super::*;
+use control::config::openflow::OpenFlow;
+
+pub(crate) fn config(mode: &str, backends: usize) -> OpenFlow {
+    let mut text = format!(
+        "[openflow]\nname = \"t\"\nmode = \"{mode}\"\n[[openflow.service]]\nname = \"web\"\naddress = \"10.0.0.100:80\"\npolicy = \"round-robin\"\n"
+    );
+    for b in 1..=backends {
+        text += &format!(
+            "[[openflow.service.backend]]\nname = \"b{b}\"\nip = \"10.0.0.{b}\"\nmac = \"02:00:00:00:00:{b:02x}\"\nport = 8080\n"
+        );
+    }
+    let loaded = control::load_openflow(&text);
+    loaded.config.unwrap_or_else(|| panic!("{:?}", loaded.problems))
+}
+
+#[test]
+fn places_are_dealt_by_weight_and_stay() {
+    let counts = |config: &OpenFlow| {
+        let rules = Rules::of(config);
+        let places = deal(&config.services[0].backends, &rules.targets[0]);
+        let mut counts = vec![0; rules.targets[0].len()];
+        places.iter().for_each(|&b| counts[b] += 1);
+        (places, counts)
+    };
+    let three = config("hash", 3);
+    let (before, of_three) = counts(&three);
+    assert_eq!(of_three.iter().sum::<usize>(), PLACES);
+    assert!(of_three.iter().all(|n| (85..=86).contains(n)), "{of_three:?}");
+    // A fourth takes its part, and little else moves.
+    let (after, of_four) = counts(&config("hash", 4));
+    assert_eq!(of_four, [64; 4]);
+    let moved = before.iter().zip(&after).filter(|(a, b)| a != b).count();
+    assert!(moved <= 64 + 64 / 4, "{moved}");
+    let mut drained = three;
+    drained.services[0].backends[1].weight = 0;
+    drained.services[0].backends[2].weight = 3;
+    assert_eq!(counts(&drained).1, [64, 0, 192]);
+    drained.services[0].backends.iter_mut().for_each(|backend| backend.weight = 0);
+    assert!(counts(&drained).0.is_empty());
+}
+
+#[test]
+fn rules_are_the_same_after_a_restart_and_others_after_a_change() {
+    for mode in ["reactive", "hash"] {
+        let (one, same, other) =
+            (Rules::of(&config(mode, 2)), Rules::of(&config(mode, 2)), Rules::of(&config(mode, 3)));
+        let cookies = |rules: &Rules| rules.flows.iter().map(|flow| flow.cookie).collect::<Vec<_>>();
+        assert_eq!(cookies(&one), cookies(&same));
+        assert_eq!(one.groups, same.groups);
+        assert_ne!(cookies(&one), cookies(&other));
+        assert!(
+            one.flows.iter().all(|flow| flow.cookie & OURS == one.owner && one.connection_of(flow.cookie).is_none())
+        );
+        assert_eq!(one.groups.len(), usize::from(mode == "hash"));
+        assert!(one.groups.keys().all(|&id| one.has_group(id) && id < 0xffff_ff00));
+    }
+}
+
+#[test]
+fn a_connections_cookie_names_its_backend() {
+    let rules = Rules::of(&config("reactive", 2));
+    let client = Client { ip: Ipv4Addr::new(10, 0, 0, 9), port: 1234 };
+    let [answers, asks] = rules.flows_of(0, 1, client).unwrap();
+    assert_eq!(rules.connection_of(asks.cookie), Some((Some((0, 1)), false)));
+    assert_eq!(rules.connection_of(answers.cookie), Some((Some((0, 1)), true)));
+    assert_eq!(asks.matches.ip(Kind::IPV4_SRC), Some(client.ip));
+    assert_eq!(answers.matches.get(Kind::TCP_DST), Some(1234));
+    assert_eq!((asks.flags, answers.flags), (flag::SEND_REMOVED, 0));
+    let [.., last] = &there(&rules.fronts[0], &rules.targets[0][1])[..] else { panic!() };
+    assert_eq!(*last, normal());
+    assert!(rules.flows_of(0, 2, client).is_none() && rules.flows_of(1, 0, client).is_none());
+    // Another instance's flows are not ours.
+    let other = Rules::of(&OpenFlow { name: "u".to_owned(), ..config("reactive", 2) });
+    assert_eq!(other.connection_of(asks.cookie), None);
+}

@@ -1,0 +1,646 @@
+//! One connection to one switch, as a state machine: bytes and time in, bytes out.
+//!
+//! After the handshake the switch tells which of our flows and groups it has. What is missing is
+//! added, and behind a barrier what is old is removed, so that at no moment a service is without
+//! its rules. Connections' flows stay: from them the balancer learns which connections are open.
+
+use crate::balance::{Balancer, Key};
+use crate::fault;
+use crate::rules::{Client, OURS, Rules, normal};
+use crate::wire::{
+    Description, Features, Field, FlowCommand, FlowMod, FlowRemoved, FlowStats, GroupCommand, GroupMod, Kind, Message,
+    Multipart, PacketIn, PacketOut, Request, Role, Stream, VERSION, WHOLE,
+};
+use control::config::openflow::{self, Mode, OpenFlow};
+use datapath::units::Instant;
+use datapath::wire::{FlowKey, Ipv4, L3, L4, Tcp, parse, protocol, tcp_flags};
+use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Without a message for so long, the switch is asked whether it is there: as often as Open vSwitch
+/// asks (vswitchd.conf.db(5), inactivity_probe).
+const PROBE_NS: u64 = 5_000_000_000;
+/// Without an answer for so long, the connection is given up.
+const SILENT_NS: u64 = 15_000_000_000;
+/// How long the handshake, or a switch's list of its flows, may take.
+const SETUP_NS: u64 = 60_000_000_000;
+/// Between two counts of flows (`hash`).
+const COUNT_NS: u64 = 1_000_000_000;
+/// Flows and groups of ours that a switch may name beyond those that we know; more is a lie.
+const MOST_OLD: usize = 65_536;
+/// Parts of one answer at most, 64 KiB each: a hundred for each flow of a full table of 65 536.
+const MOST_PARTS: u32 = 1 << 20;
+/// Notes that wait for whoever writes the log.
+const MOST_NOTES: usize = 64;
+/// How often a newer generation than another controller's is tried.
+const MOST_CLAIMS: u32 = 8;
+/// Message lost, and no generation: what Open vSwitch answers before any controller had one.
+const NO_GENERATION: u64 = u64::MAX;
+
+/// Something for the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// Something does not work as it should.
+    pub is_warning: bool,
+    /// What.
+    pub text: String,
+}
+
+/// What a switch is and has done, for whoever shows it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// Its number.
+    pub datapath: u64,
+    /// What it is.
+    pub description: Description,
+    /// hello, features, role, flows, adding, removing, ready, watching.
+    pub phase: &'static str,
+    /// equal, master or slave.
+    pub role: &'static str,
+    /// Frames that came to the controller.
+    pub packet_ins: u64,
+    /// Of them, those that were no connection's.
+    pub ignored: u64,
+    /// Connections whose flows were sent.
+    pub set_up: u64,
+    /// Errors that the switch sent.
+    pub errors: u64,
+    /// The last of them, in words.
+    pub last_error: Option<String>,
+    /// Flows that do not depend on connections.
+    pub rules: usize,
+}
+
+/// How far the switch is.
+#[derive(Debug)]
+enum Phase {
+    Hello,
+    Features,
+    /// The number of times that a generation was claimed.
+    Role(u32),
+    /// It names what it has.
+    Flows(Found),
+    /// What is missing was sent; what is old waits.
+    Adding(u32, Old),
+    /// What was old is being removed.
+    Removing(u32),
+    Ready,
+    /// A slave looks on.
+    Watching,
+}
+
+/// What a switch has of ours.
+#[derive(Debug, Default)]
+struct Found {
+    flows: BTreeSet<(u8, u64)>,
+    groups: BTreeSet<u32>,
+    has_groups: bool,
+    parts: u32,
+    connections: u64,
+    /// Connections of which there was no room.
+    unknown: u64,
+}
+
+/// What a switch has of ours and should not.
+#[derive(Debug, Default)]
+struct Old {
+    flows: Vec<(u8, u64)>,
+    groups: Vec<u32>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    mode: Mode,
+    role: openflow::Role,
+    rules: Arc<Rules>,
+    stream: Stream,
+    out: Vec<u8>,
+    notes: VecDeque<Note>,
+    phase: Phase,
+    since: Instant,
+    heard: Instant,
+    asked: Option<Instant>,
+    counted: Instant,
+    /// Which report of its flows this is.
+    round: u64,
+    xid: u32,
+    status: Status,
+}
+
+impl Session {
+    /// A connection that has just been made.
+    #[must_use]
+    pub fn new(config: &OpenFlow, rules: Arc<Rules>, now: Instant) -> Session {
+        let status = Status { role: "none", rules: rules.flows.len(), ..Status::default() };
+        let mut session = Session {
+            mode: config.mode,
+            role: config.role,
+            rules,
+            stream: Stream::default(),
+            out: Vec::new(),
+            notes: VecDeque::new(),
+            phase: Phase::Hello,
+            since: now,
+            heard: now,
+            asked: None,
+            counted: now,
+            round: 0,
+            xid: 0,
+            status,
+        };
+        session.send(&Message::Hello(1 << VERSION));
+        session
+    }
+
+    /// Bytes from the switch.
+    ///
+    /// # Errors
+    /// Why the connection is of no use any more, in words; what is to be sent is to be sent still.
+    pub fn receive(&mut self, now: Instant, mut bytes: &[u8], balancer: &mut Balancer) -> Result<(), String> {
+        self.heard = now;
+        self.asked = None;
+        // What waits for the rest of its message, taken out while its messages are read.
+        let mut stream = std::mem::take(&mut self.stream);
+        let mut result = Ok(());
+        while !bytes.is_empty() && result.is_ok() {
+            bytes = &bytes[stream.add(bytes)..];
+            result = self.take_all(now, &mut stream, balancer);
+        }
+        self.stream = stream;
+        result
+    }
+
+    fn take_all(&mut self, now: Instant, stream: &mut Stream, balancer: &mut Balancer) -> Result<(), String> {
+        loop {
+            let before_hello = matches!(self.phase, Phase::Hello);
+            let Some(bytes) = stream.next(before_hello).map_err(|broken| broken.to_string())? else { return Ok(()) };
+            match Message::read(bytes) {
+                Ok((xid, message)) => self.take(now, xid, message, balancer)?,
+                Err(bad) => {
+                    let (kind, code) = fault::BAD_LENGTH;
+                    let beginning = bytes[..bytes.len().min(64)].to_vec();
+                    self.send(&Message::Error(kind, code, beginning));
+                    self.warn(format!("a message of the switch was left out: {bad}"));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, now: Instant, xid: u32, message: Message, balancer: &mut Balancer) -> Result<(), String> {
+        match message {
+            Message::Hello(versions) if matches!(self.phase, Phase::Hello) => self.take_hello(now, versions)?,
+            Message::EchoRequest(data) => Message::EchoReply(data).write(xid, &mut self.out),
+            Message::FeaturesReply(features) if matches!(self.phase, Phase::Features) => {
+                self.take_features(now, features)?;
+            }
+            Message::Error(kind, code, _) => self.take_error(now, kind, code)?,
+            Message::RoleReply(role, generation) => self.take_role(now, role, generation),
+            Message::MultipartReply(part, has_more) => self.take_part(now, part, has_more, balancer)?,
+            Message::BarrierReply => self.take_barrier(now, xid),
+            Message::PacketIn(packet) => self.take_packet(now, packet, balancer),
+            Message::FlowRemoved(removed) => self.take_removed(now, &removed, balancer),
+            // Anything else concerns nobody here.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_hello(&mut self, now: Instant, versions: u32) -> Result<(), String> {
+        if versions & 1 << VERSION == 0 {
+            let (kind, code) = fault::INCOMPATIBLE;
+            self.send(&Message::Error(kind, code, b"OpenFlow 1.3 is needed".to_vec()));
+            return Err("the switch does not know OpenFlow 1.3; allow it: ovs-vsctl set bridge BRIDGE \
+                        protocols=OpenFlow13"
+                .to_owned());
+        }
+        self.send(&Message::FeaturesRequest);
+        self.enter(now, Phase::Features);
+        Ok(())
+    }
+
+    fn take_features(&mut self, now: Instant, features: Features) -> Result<(), String> {
+        if features.auxiliary != 0 {
+            return Err("an auxiliary connection is not needed".to_owned());
+        }
+        self.status.datapath = features.datapath;
+        // Frames come whole, and only where a flow says so.
+        self.send(&Message::SetConfig(WHOLE));
+        self.send(&Message::MultipartRequest(Request::Description));
+        // Which generation is it? The answer is the first role reply.
+        self.send(&Message::RoleRequest(Role::NoChange, 0));
+        self.enter(now, Phase::Role(0));
+        Ok(())
+    }
+
+    fn take_role(&mut self, now: Instant, role: Role, generation: u64) {
+        let Phase::Role(claims) = self.phase else { return };
+        let (wanted, name) = match self.role {
+            openflow::Role::Equal => (Role::Equal, "equal"),
+            openflow::Role::Master => (Role::Master, "master"),
+            openflow::Role::Slave => (Role::Slave, "slave"),
+        };
+        if claims == 0 || role != wanted {
+            if claims >= MOST_CLAIMS {
+                return;
+            }
+            let newer = if generation == NO_GENERATION { 1 } else { generation.wrapping_add(1) };
+            self.send(&Message::RoleRequest(wanted, newer));
+            self.phase = Phase::Role(claims + 1);
+            return;
+        }
+        self.status.role = name;
+        if self.role == openflow::Role::Slave {
+            self.note("the switch accepts this controller as a slave: it looks on");
+            return self.enter(now, Phase::Watching);
+        }
+        self.ask_for_flows(now);
+    }
+
+    fn ask_for_flows(&mut self, now: Instant) {
+        // Another than that of any connection before.
+        self.round = now.0.max(1);
+        self.send(&Message::MultipartRequest(Request::Groups));
+        self.send(&Message::MultipartRequest(Request::Flows(self.rules.owner, OURS)));
+        self.enter(now, Phase::Flows(Found::default()));
+    }
+
+    fn take_part(
+        &mut self,
+        now: Instant,
+        part: Multipart,
+        has_more: bool,
+        balancer: &mut Balancer,
+    ) -> Result<(), String> {
+        match part {
+            Multipart::Description(description) => self.status.description = description,
+            Multipart::Groups(groups) => {
+                if let Phase::Flows(found) = &mut self.phase {
+                    let ours = groups.iter().map(|group| group.id).filter(|&id| self.rules.has_group(id));
+                    found.groups.extend(ours);
+                    found.has_groups |= !has_more;
+                    found.part()?;
+                }
+            }
+            Multipart::Flows(flows) => {
+                let Phase::Flows(found) = &mut self.phase else {
+                    self.count(&flows, balancer);
+                    return Ok(());
+                };
+                let (switch, round) = (self.status.datapath, self.round);
+                for flow in &flows {
+                    found.add(now, flow, &self.rules, switch, round, balancer)?;
+                }
+                found.part()?;
+                if !has_more {
+                    balancer.reported(now, switch, round);
+                    let Phase::Flows(found) = std::mem::replace(&mut self.phase, Phase::Ready) else { return Ok(()) };
+                    self.reconcile(now, &found);
+                }
+            }
+            Multipart::Unknown(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Adds what is missing; what is old goes when that is there.
+    fn reconcile(&mut self, now: Instant, found: &Found) {
+        let rules = Arc::clone(&self.rules);
+        for (&id, buckets) in &rules.groups {
+            let command = if found.groups.contains(&id) { GroupCommand::Modify } else { GroupCommand::Add };
+            self.send(&Message::GroupMod(GroupMod { command, id, buckets: buckets.clone() }));
+        }
+        let mut added = 0;
+        for flow in rules.flows.iter().filter(|flow| !found.flows.contains(&(flow.table, flow.cookie))) {
+            self.send(&Message::FlowMod(flow.clone()));
+            added += 1;
+        }
+        let wanted: BTreeSet<(u8, u64)> = rules.flows.iter().map(|flow| (flow.table, flow.cookie)).collect();
+        let old = Old {
+            flows: found.flows.difference(&wanted).copied().collect(),
+            groups: found.groups.iter().copied().filter(|id| !rules.groups.contains_key(id)).collect(),
+        };
+        self.note(&format!(
+            "the switch had {} of {} rules, {} old ones, and flows of {} connections; {added} are added",
+            rules.flows.len() - added,
+            rules.flows.len(),
+            old.flows.len() + old.groups.len(),
+            found.connections,
+        ));
+        if found.unknown > 0 {
+            let text =
+                format!("there was no room for {} connections of the switch; raise `connections`", found.unknown);
+            self.warn(text);
+        }
+        let barrier = self.send(&Message::BarrierRequest);
+        self.enter(now, Phase::Adding(barrier, old));
+    }
+
+    fn take_barrier(&mut self, now: Instant, xid: u32) {
+        match &mut self.phase {
+            Phase::Adding(barrier, old) if *barrier == xid => {
+                let old = std::mem::take(old);
+                for (table, cookie) in old.flows {
+                    self.send(&Message::FlowMod(delete(table, cookie)));
+                }
+                for id in old.groups {
+                    let change = GroupMod { command: GroupCommand::Delete, id, buckets: Vec::new() };
+                    self.send(&Message::GroupMod(change));
+                }
+                let barrier = self.send(&Message::BarrierRequest);
+                self.enter(now, Phase::Removing(barrier));
+            }
+            Phase::Removing(barrier) if *barrier == xid => {
+                let Description { manufacturer, software, .. } = &self.status.description;
+                let text = format!("switch {:016x} is ready ({manufacturer} {software})", self.status.datapath);
+                self.note(&text);
+                self.enter(now, Phase::Ready);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_error(&mut self, now: Instant, kind: u16, code: u16) -> Result<(), String> {
+        self.status.errors += 1;
+        let text = fault::words(kind, code);
+        self.status.last_error = Some(text.clone());
+        self.warn(format!("the switch refused {text}"));
+        match (kind, code) {
+            fault::INCOMPATIBLE => Err(format!("the switch refused {text}")),
+            fault::IS_SLAVE if !matches!(self.phase, Phase::Watching) => {
+                self.status.role = "slave";
+                self.warn("another controller has become the master: this one looks on from now on".to_owned());
+                self.enter(now, Phase::Watching);
+                Ok(())
+            }
+            fault::STALE => {
+                self.send(&Message::RoleRequest(Role::NoChange, 0));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take_removed(&mut self, now: Instant, removed: &FlowRemoved, balancer: &mut Balancer) {
+        let Some((Some((front, _)), false)) = self.rules.connection_of(removed.cookie) else { return };
+        if let Some(client) = client_of(&removed.matches) {
+            balancer.gone(now, self.status.datapath, Key { front, client });
+        }
+    }
+
+    /// New connections of backends, as the switch counts them.
+    fn count(&self, flows: &[FlowStats], balancer: &mut Balancer) {
+        for flow in flows {
+            if let Some(&(service, backend)) = self.rules.counters.get(&flow.cookie) {
+                balancer.counted(service, backend, flow.packets);
+            }
+        }
+    }
+
+    fn take_packet(&mut self, now: Instant, packet: PacketIn, balancer: &mut Balancer) {
+        self.status.packet_ins += 1;
+        let is_on = matches!(self.phase, Phase::Adding(..) | Phase::Removing(_) | Phase::Ready);
+        let is_ours = packet.cookie & OURS == self.rules.owner;
+        let in_port = packet.about.get(Kind::IN_PORT).map(|port| port as u32);
+        if let (true, true, Some(in_port), Some(seen)) = (is_on, is_ours, in_port, Seen::of(&packet.data)) {
+            self.connect(now, seen, in_port, packet.data, balancer);
+        } else {
+            self.status.ignored += 1;
+        }
+    }
+
+    fn connect(&mut self, now: Instant, seen: Seen, in_port: u32, data: Vec<u8>, balancer: &mut Balancer) {
+        let Seen { from, to, protocol, is_new } = seen;
+        let rules = Arc::clone(&self.rules);
+        let to_front =
+            |front: &crate::rules::Front| (front.ip, front.port, front.protocol) == (to.ip, to.port, protocol);
+        let switch = self.status.datapath;
+        let (front, place, client, is_answer) = match rules.fronts.iter().position(to_front) {
+            Some(front) => {
+                let key = Key { front, client: from };
+                match balancer.choose(now, switch, key, is_new) {
+                    Ok(place) => (front, place, from, false),
+                    // Dropped: the client asks again.
+                    Err(_) => return,
+                }
+            }
+            None => match balancer.front_of_answer(&rules, from, to, protocol) {
+                Some(front) => match balancer.choose(now, switch, Key { front, client: to }, false) {
+                    Ok(place) => (front, place, to, true),
+                    Err(_) => return,
+                },
+                // A connection to the backend's own address.
+                None => {
+                    let fields = seen.fields();
+                    self.send(&Message::FlowMod(rules.pass(fields)));
+                    self.send(&Message::PacketOut(PacketOut { in_port, actions: vec![normal()], data }));
+                    return;
+                }
+            },
+        };
+        if let (false, Some(flows)) = (place.is_set_up, rules.flows_of(front, place.backend, client)) {
+            self.status.set_up += 1;
+            for flow in flows {
+                self.send(&Message::FlowMod(flow));
+            }
+            self.send(&Message::BarrierRequest);
+        }
+        if let Some(packet) = rules.send(front, place.backend, is_answer, in_port, data) {
+            self.send(&Message::PacketOut(packet));
+        }
+    }
+
+    /// Time has passed.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub fn poll(&mut self, now: Instant) -> Result<(), String> {
+        let is_done = matches!(self.phase, Phase::Ready | Phase::Watching);
+        if !is_done && now.since(self.since) >= SETUP_NS {
+            return Err(format!("the switch did not get past \"{}\" in 60 s", self.status.phase));
+        }
+        let silent = now.since(self.heard);
+        if silent >= SILENT_NS {
+            return Err("the switch was silent for 15 s".to_owned());
+        }
+        if silent >= PROBE_NS && self.asked.is_none() && !matches!(self.phase, Phase::Hello) {
+            self.send(&Message::EchoRequest(Vec::new()));
+            self.asked = Some(now);
+        }
+        if self.mode == Mode::Hash && matches!(self.phase, Phase::Ready) && now.since(self.counted) >= COUNT_NS {
+            self.send(&Message::MultipartRequest(Request::Flows(self.rules.owner, OURS)));
+            self.counted = now;
+        }
+        Ok(())
+    }
+
+    /// Another configuration: the switch is brought to it.
+    pub fn renew(&mut self, config: &OpenFlow, rules: Arc<Rules>, now: Instant) {
+        (self.mode, self.role) = (config.mode, config.role);
+        self.status.rules = rules.flows.len();
+        self.rules = rules;
+        if !matches!(self.phase, Phase::Hello | Phase::Features) {
+            self.send(&Message::RoleRequest(Role::NoChange, 0));
+            self.enter(now, Phase::Role(0));
+        }
+    }
+
+    /// How long [`Session::poll`] may wait.
+    #[must_use]
+    pub const fn poll_every_ns() -> u64 {
+        COUNT_NS
+    }
+
+    /// What is to be sent; whoever sends it takes it out.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// What is to be logged.
+    pub fn note_next(&mut self) -> Option<Note> {
+        self.notes.pop_front()
+    }
+
+    /// What the switch is and has done.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    fn send(&mut self, message: &Message) -> u32 {
+        self.xid = self.xid.wrapping_add(1);
+        message.write(self.xid, &mut self.out);
+        self.xid
+    }
+
+    fn enter(&mut self, now: Instant, phase: Phase) {
+        self.since = now;
+        self.phase = phase;
+        self.status.phase = match self.phase {
+            Phase::Hello => "hello",
+            Phase::Features => "features",
+            Phase::Role(_) => "role",
+            Phase::Flows(_) => "flows",
+            Phase::Adding(..) => "adding",
+            Phase::Removing(_) => "removing",
+            Phase::Ready => "ready",
+            Phase::Watching => "watching",
+        };
+    }
+
+    fn note(&mut self, text: &str) {
+        self.push(Note { is_warning: false, text: text.to_owned() });
+    }
+
+    fn warn(&mut self, text: String) {
+        self.push(Note { is_warning: true, text });
+    }
+
+    fn push(&mut self, note: Note) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push_back(note);
+        }
+    }
+}
+
+impl Found {
+    fn add(
+        &mut self,
+        now: Instant,
+        flow: &FlowStats,
+        rules: &Rules,
+        switch: u64,
+        round: u64,
+        balancer: &mut Balancer,
+    ) -> Result<(), String> {
+        if flow.cookie & OURS != rules.owner {
+            return Ok(());
+        }
+        let Some((named, is_answer)) = rules.connection_of(flow.cookie) else {
+            self.flows.insert((flow.table, flow.cookie));
+            let most = rules.flows.len() + MOST_OLD;
+            return if self.flows.len() > most { Err(endless()) } else { Ok(()) };
+        };
+        if let (Some((front, backend)), false, Some(client)) = (named, is_answer, client_of(&flow.matches)) {
+            self.connections += 1;
+            let is_known = balancer.known(now, switch, Key { front, client }, backend, round);
+            self.unknown += u64::from(!is_known);
+        }
+        Ok(())
+    }
+
+    /// One more part.
+    fn part(&mut self) -> Result<(), String> {
+        self.parts += 1;
+        if self.parts > MOST_PARTS || self.groups.len() > MOST_OLD { Err(endless()) } else { Ok(()) }
+    }
+}
+
+fn endless() -> String {
+    "the switch names more flows or groups of ours than there can be".to_owned()
+}
+
+/// All flows of a table with a cookie go.
+fn delete(table: u8, cookie: u64) -> FlowMod {
+    FlowMod {
+        command: FlowCommand::Delete,
+        cookie,
+        cookie_mask: u64::MAX,
+        table,
+        idle_timeout_s: 0,
+        priority: 0,
+        flags: 0,
+        matches: crate::wire::Match::default(),
+        instructions: Vec::new(),
+    }
+}
+
+/// The client of a connection's flow.
+fn client_of(matches: &crate::wire::Match) -> Option<Client> {
+    let port = matches.get(Kind::TCP_SRC).or_else(|| matches.get(Kind::UDP_SRC))?;
+    Some(Client { ip: matches.ip(Kind::IPV4_SRC)?, port: port as u16 })
+}
+
+/// What a frame shows of its connection.
+struct Seen {
+    from: Client,
+    to: Client,
+    protocol: u8,
+    is_new: bool,
+}
+
+impl Seen {
+    fn of(frame: &[u8]) -> Option<Seen> {
+        let layout = parse(frame).ok()?;
+        if layout.l3 != L3::Ipv4 || !matches!(layout.l4, L4::Tcp | L4::Udp) {
+            return None;
+        }
+        let protocol = Ipv4::of(frame, &layout)?.protocol();
+        let ends = FlowKey::of(frame, &layout)?.ends();
+        let [from, to] = ends.map(|(ip, port)| match ip {
+            IpAddr::V4(ip) => Some(Client { ip, port }),
+            IpAddr::V6(_) => None,
+        });
+        let begins = |tcp: Tcp<'_>| tcp.flags() & (tcp_flags::SYN | tcp_flags::ACK) == tcp_flags::SYN;
+        let is_new = layout.l4 == L4::Udp || Tcp::of(frame, &layout).is_some_and(begins);
+        Some(Seen { from: from?, to: to?, protocol, is_new })
+    }
+
+    /// What matches frames of the same direction.
+    fn fields(&self) -> Vec<Field> {
+        let is_udp = self.protocol == protocol::UDP;
+        let (source, target) = if is_udp { (Kind::UDP_SRC, Kind::UDP_DST) } else { (Kind::TCP_SRC, Kind::TCP_DST) };
+        vec![
+            Field::new(Kind::ETH_TYPE, datapath::wire::ethertype::IPV4),
+            Field::new(Kind::IP_PROTO, self.protocol),
+            Field::ip(Kind::IPV4_SRC, self.from.ip),
+            Field::ip(Kind::IPV4_DST, self.to.ip),
+            Field::new(source, self.from.port),
+            Field::new(target, self.to.port),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+use super::*;
+use crate::rules::tests::config;
+use crate::wire::{Action, GroupDescription, Instruction, Match, port};
+use datapath::wire::Mac;
+use datapath::wire::build::eth;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+const MS: u64 = 1_000_000;
+const NUMBER: u64 = 42;
+
+/// A switch that does as it is told, as far as balancing needs one.
+#[derive(Default)]
+struct Switch {
+    flows: BTreeMap<(u8, u16, Vec<Field>), FlowMod>,
+    groups: BTreeMap<u32, GroupMod>,
+    stream: Stream,
+    packets: Vec<PacketOut>,
+    role: Option<Role>,
+    generation: u64,
+    refuses: Option<(u16, u16)>,
+    barriers: usize,
+}
+
+impl Switch {
+    /// What it answers to what was sent.
+    fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        assert_eq!(self.stream.add(bytes), bytes.len());
+        while let Some(message) = self.stream.next(true).unwrap() {
+            let (xid, message) = Message::read(message).unwrap();
+            for answer in self.answer(message) {
+                answer.write(xid, &mut out);
+            }
+        }
+        out
+    }
+
+    fn answer(&mut self, message: Message) -> Vec<Message> {
+        match message {
+            Message::Hello(_) => vec![Message::Hello(1 << VERSION)],
+            Message::FeaturesRequest => {
+                vec![Message::FeaturesReply(Features { datapath: NUMBER, tables: 254, auxiliary: 0 })]
+            }
+            Message::EchoRequest(data) => vec![Message::EchoReply(data)],
+            Message::RoleRequest(Role::NoChange, _) => {
+                vec![Message::RoleReply(self.role.unwrap_or(Role::Equal), self.generation)]
+            }
+            Message::RoleRequest(role, generation) => {
+                if role != Role::Equal && generation.wrapping_sub(self.generation) as i64 <= 0 {
+                    return vec![Message::Error(fault::STALE.0, fault::STALE.1, Vec::new())];
+                }
+                (self.role, self.generation) = (Some(role), generation);
+                vec![Message::RoleReply(role, generation)]
+            }
+            Message::MultipartRequest(Request::Description) => {
+                vec![Message::MultipartReply(Multipart::Description(Description::default()), false)]
+            }
+            Message::MultipartRequest(Request::Groups) => {
+                let all = self.groups.values().map(|g| GroupDescription { id: g.id, buckets: g.buckets.clone() });
+                vec![Message::MultipartReply(Multipart::Groups(all.collect()), false)]
+            }
+            Message::MultipartRequest(Request::Flows(cookie, mask)) => {
+                let ours = self.flows.values().filter(|flow| flow.cookie & mask == cookie);
+                // In parts of three.
+                let all: Vec<FlowStats> = ours.map(stats).collect();
+                let mut parts: Vec<Message> =
+                    all.chunks(3).map(|part| Message::MultipartReply(Multipart::Flows(part.to_vec()), true)).collect();
+                parts.push(Message::MultipartReply(Multipart::Flows(Vec::new()), false));
+                parts
+            }
+            Message::BarrierRequest => {
+                self.barriers += 1;
+                vec![Message::BarrierReply]
+            }
+            Message::FlowMod(_) | Message::GroupMod(_) if self.refuses.is_some() => {
+                let (kind, code) = self.refuses.unwrap();
+                vec![Message::Error(kind, code, Vec::new())]
+            }
+            Message::FlowMod(change) => {
+                if change.command == FlowCommand::Add {
+                    self.flows.insert((change.table, change.priority, change.matches.fields.clone()), change);
+                } else {
+                    self.flows.retain(|_, flow| {
+                        flow.table != change.table || flow.cookie & change.cookie_mask != change.cookie
+                    });
+                }
+                Vec::new()
+            }
+            Message::GroupMod(change) => {
+                let is_there = self.groups.contains_key(&change.id);
+                assert_eq!(is_there, change.command != GroupCommand::Add, "{:?} of {}", change.command, change.id);
+                if change.command == GroupCommand::Delete {
+                    self.groups.remove(&change.id);
+                } else {
+                    self.groups.insert(change.id, change);
+                }
+                Vec::new()
+            }
+            Message::PacketOut(packet) => {
+                self.packets.push(packet);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn of_connections(&self, rules: &Rules) -> usize {
+        self.flows.values().filter(|flow| rules.connection_of(flow.cookie).is_some()).count()
+    }
+}
+
+fn stats(flow: &FlowMod) -> FlowStats {
+    FlowStats {
+        table: flow.table,
+        priority: flow.priority,
+        cookie: flow.cookie,
+        packets: 5,
+        bytes: 300,
+        matches: flow.matches.clone(),
+        instructions: flow.instructions.clone(),
+    }
+}
+
+/// Lets both speak until nothing is left to say.
+fn run(session: &mut Session, switch: &mut Switch, balancer: &mut Balancer, now: Instant) -> Result<(), String> {
+    loop {
+        let said = std::mem::take(session.out());
+        if said.is_empty() {
+            return Ok(());
+        }
+        let answer = switch.take(&said);
+        // In pieces, as a network brings them.
+        for piece in answer.chunks(11) {
+            session.receive(now, piece, balancer)?;
+        }
+    }
+}
+
+fn connect(config: &OpenFlow, switch: &mut Switch) -> (Session, Balancer) {
+    let rules = Arc::new(Rules::of(config));
+    let mut balancer = Balancer::new(config, &rules, 3);
+    let mut session = Session::new(config, rules, Instant(1));
+    run(&mut session, switch, &mut balancer, Instant(MS)).unwrap();
+    (session, balancer)
+}
+
+fn frame(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), flags: u8) -> Vec<u8> {
+    let build = eth(Mac([2, 0, 0, 0, 0, 9]), Mac([2, 0, 0, 0, 1, 0]));
+    let mut bytes = Vec::new();
+    build.ipv4(from.0, to.0).tcp(from.1, to.1, 1).flags(flags).write(&mut bytes);
+    bytes
+}
+
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 100), 80);
+
+/// A frame comes to the controller by a flow of ours.
+fn packet_in(session: &mut Session, balancer: &mut Balancer, now: Instant, data: Vec<u8>) {
+    let about = Match::of([Field::new(Kind::IN_PORT, 3_u32)]);
+    let mut bytes = Vec::new();
+    Message::PacketIn(PacketIn { cookie: session.rules.owner | 1, table: 0, about, data }).write(0, &mut bytes);
+    session.receive(now, &bytes, balancer).unwrap();
+}
+
+fn sets(actions: &[Action], kind: Kind) -> Option<u64> {
+    actions.iter().find_map(|action| match action {
+        Action::Set(field) if field.kind == kind => Some(field.value),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_switch_gets_its_rules_once() {
+    for mode in ["reactive", "hash"] {
+        let (config, mut switch) = (config(mode, 2), Switch::default());
+        let (session, _) = connect(&config, &mut switch);
+        assert_eq!((session.status().phase, session.status().role), ("ready", "equal"));
+        assert_eq!(switch.flows.len(), session.rules.flows.len());
+        assert_eq!(switch.groups.len(), session.rules.groups.len());
+        // Another connection finds all of it, and removes what is old; others' flows stay.
+        let other = FlowMod { cookie: 77, ..session.rules.flows[0].clone() };
+        switch.flows.insert((9, 9, Vec::new()), other);
+        let old = FlowMod { cookie: session.rules.owner | 5, table: 1, ..session.rules.flows[0].clone() };
+        switch.flows.insert((1, 9, Vec::new()), old);
+        let count = switch.flows.len();
+        let (mut session, _) = connect(&config, &mut switch);
+        assert_eq!(switch.flows.len(), count - 1);
+        let notes: Vec<String> = std::iter::from_fn(|| session.note_next()).map(|note| note.text).collect();
+        assert!(notes[0].contains("1 old ones") && notes[0].ends_with("0 are added"), "{notes:?}");
+    }
+}
+
+#[test]
+fn a_connection_gets_two_flows_and_its_frame_goes_on() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let barriers = switch.barriers;
+    for n in 0..4 {
+        packet_in(
+            &mut session,
+            &mut balancer,
+            Instant(n * MS),
+            frame((CLIENT, 1000 + n as u16), SERVICE, tcp_flags::SYN),
+        );
+    }
+    run(&mut session, &mut switch, &mut balancer, Instant(9 * MS)).unwrap();
+    assert_eq!(switch.of_connections(&session.rules), 8);
+    assert_eq!(switch.barriers, barriers + 4);
+    // Turn by turn, translated for the backend, on the port that it came by.
+    let to = |packet: &PacketOut| sets(&packet.actions, Kind::IPV4_DST).map(|ip| Ipv4Addr::from_bits(ip as u32));
+    let backends: Vec<_> = switch.packets.iter().filter_map(to).map(|ip| ip.octets()[3]).collect();
+    assert_eq!(backends, [1, 2, 1, 2]);
+    assert!(
+        switch.packets.iter().all(|packet| packet.in_port == 3 && sets(&packet.actions, Kind::TCP_DST) == Some(8080))
+    );
+    assert_eq!(balancer.live(), BTreeMap::from([((0, 0), 2), ((0, 1), 2)]));
+    assert_eq!((session.status().packet_ins, session.status().set_up, session.status().ignored), (4, 4, 0));
+    // What idles is told, and remembered: what the backend says next goes through again.
+    let gone = |flow: &FlowMod| {
+        let mut bytes = Vec::new();
+        let removed = FlowRemoved {
+            cookie: flow.cookie,
+            priority: flow.priority,
+            reason: 0,
+            table: 0,
+            packets: 1,
+            bytes: 60,
+            matches: flow.matches.clone(),
+        };
+        Message::FlowRemoved(removed).write(0, &mut bytes);
+        bytes
+    };
+    let [answers, asks] = session.rules.clone().flows_of(0, 0, Client { ip: CLIENT, port: 1000 }).unwrap();
+    session.receive(Instant(10 * MS), &gone(&answers), &mut balancer).unwrap();
+    assert_eq!(balancer.live()[&(0, 0)], 2);
+    session.receive(Instant(10 * MS), &gone(&asks), &mut balancer).unwrap();
+    assert_eq!(balancer.live()[&(0, 0)], 1);
+    switch.packets.clear();
+    let answer = frame((Ipv4Addr::new(10, 0, 0, 1), 8080), (CLIENT, 1000), tcp_flags::ACK);
+    packet_in(&mut session, &mut balancer, Instant(11 * MS), answer);
+    run(&mut session, &mut switch, &mut balancer, Instant(11 * MS)).unwrap();
+    assert_eq!(sets(&switch.packets[0].actions, Kind::IPV4_SRC), Some(SERVICE.0.to_bits().into()));
+    assert_eq!(balancer.live()[&(0, 0)], 2);
+    // One to the backend's own address is left alone.
+    let direct = frame((Ipv4Addr::new(10, 0, 0, 1), 8080), (CLIENT, 5000), tcp_flags::ACK);
+    packet_in(&mut session, &mut balancer, Instant(12 * MS), direct);
+    run(&mut session, &mut switch, &mut balancer, Instant(12 * MS)).unwrap();
+    assert_eq!(switch.packets[1].actions, [Action::Output(port::NORMAL, 0)]);
+}
+
+#[test]
+fn a_restarted_controller_knows_every_connection() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    for n in 0..100 {
+        packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1000 + n), SERVICE, tcp_flags::SYN));
+    }
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    let (before, flows) = (balancer.live(), switch.flows.clone());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    assert_eq!((balancer.live(), switch.flows.clone()), (before, flows));
+    // One whose flows were lost on the way goes on where it was.
+    for n in 0..100 {
+        let client = Client { ip: CLIENT, port: 1000 + n };
+        let key = Key { front: 0, client };
+        balancer.gone(Instant(2 * MS), NUMBER, key);
+        switch.packets.clear();
+        packet_in(&mut session, &mut balancer, Instant(3 * MS), frame((CLIENT, client.port), SERVICE, tcp_flags::ACK));
+        run(&mut session, &mut switch, &mut balancer, Instant(3 * MS)).unwrap();
+        let ip = sets(&switch.packets[0].actions, Kind::IPV4_DST).unwrap() as u32;
+        assert_eq!(ip & 0xff, u32::from(n % 2) + 1, "{n}");
+    }
+    assert_eq!(switch.of_connections(&session.rules), 200);
+}
+
+#[test]
+fn another_configuration_is_brought_to_the_switch() {
+    let mut switch = Switch::default();
+    let (mut session, mut balancer) = connect(&config("hash", 2), &mut switch);
+    let groups = switch.groups.clone();
+    let more = config("hash", 3);
+    session.renew(&more, Arc::new(Rules::of(&more)), Instant(5 * MS));
+    run(&mut session, &mut switch, &mut balancer, Instant(5 * MS)).unwrap();
+    assert_eq!(session.status().phase, "ready");
+    assert_eq!(switch.flows.len(), session.rules.flows.len());
+    assert_eq!(groups.keys().collect::<Vec<_>>(), switch.groups.keys().collect::<Vec<_>>());
+    assert_ne!(groups, switch.groups);
+    let less = config("reactive", 3);
+    session.renew(&less, Arc::new(Rules::of(&less)), Instant(6 * MS));
+    run(&mut session, &mut switch, &mut balancer, Instant(6 * MS)).unwrap();
+    assert!(switch.groups.is_empty());
+    assert_eq!(switch.flows.len(), session.rules.flows.len());
+}
+
+#[test]
+fn roles_are_claimed_in_a_newer_generation_and_lost_in_words() {
+    let mut config = config("reactive", 2);
+    config.role = openflow::Role::Master;
+    let mut switch = Switch { generation: 8, ..Switch::default() };
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    assert_eq!((session.status().role, switch.generation), ("master", 9));
+    // Another controller becomes the master: a change of ours is refused.
+    switch.refuses = Some(fault::IS_SLAVE);
+    packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1), SERVICE, tcp_flags::SYN));
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    assert_eq!((session.status().role, session.status().phase), ("slave", "watching"));
+    assert_eq!(session.status().last_error.as_deref(), Some("a request: another controller is the master"));
+    // A slave changes nothing.
+    config.role = openflow::Role::Slave;
+    let mut switch = Switch::default();
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    assert_eq!((session.status().role, session.status().phase, switch.flows.len()), ("slave", "watching", 0));
+    packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1), SERVICE, tcp_flags::SYN));
+    assert!(session.out().is_empty());
+    assert_eq!(session.status().ignored, 1);
+}
+
+#[test]
+fn a_silent_switch_is_asked_and_then_given_up() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let at = |seconds: u64| Instant(MS + seconds * 1000 * MS);
+    session.poll(at(4)).unwrap();
+    assert!(session.out().is_empty());
+    session.poll(at(5)).unwrap();
+    session.poll(at(6)).unwrap();
+    run(&mut session, &mut switch, &mut balancer, at(6)).unwrap();
+    session.poll(at(20)).unwrap();
+    assert_eq!(session.poll(at(21)), Err("the switch was silent for 15 s".to_owned()));
+    // One that answers echoes but not the rest is given up too.
+    let mut session = Session::new(&config, Arc::new(Rules::of(&config)), Instant(1));
+    let mut echo = Vec::new();
+    Message::EchoRequest(vec![1]).write(1, &mut echo);
+    session.receive(at(59), &echo, &mut balancer).unwrap();
+    session.poll(at(59)).unwrap();
+    assert!(session.poll(at(61)).unwrap_err().contains("60 s"));
+}
+
+#[test]
+fn a_switch_that_lies_is_refused_and_kept_small() {
+    let config = config("reactive", 2);
+    let rules = Arc::new(Rules::of(&config));
+    let mut balancer = Balancer::new(&config, &rules, 3);
+    let fresh = || Session::new(&config, Arc::clone(&rules), Instant(1));
+    let bytes = |messages: &[Message]| {
+        let mut out = Vec::new();
+        messages.iter().for_each(|message| message.write(1, &mut out));
+        out
+    };
+    // An old version, and a message that is no OpenFlow any more.
+    let mut session = fresh();
+    let old = session.receive(Instant(1), &bytes(&[Message::Hello(0b10)]), &mut balancer);
+    assert!(old.unwrap_err().contains("protocols=OpenFlow13"));
+    let mut session = fresh();
+    session.receive(Instant(1), &bytes(&[Message::Hello(1 << VERSION)]), &mut balancer).unwrap();
+    assert!(session.receive(Instant(1), &[9, 0, 0, 8, 0, 0, 0, 0], &mut balancer).is_err());
+    // Flows without end.
+    let mut session = fresh();
+    let features = Features { datapath: NUMBER, tables: 254, auxiliary: 0 };
+    let begin = [Message::Hello(1 << VERSION), Message::FeaturesReply(features), Message::RoleReply(Role::Equal, 1)];
+    session.receive(Instant(1), &bytes(&begin), &mut balancer).unwrap();
+    session.receive(Instant(1), &bytes(&begin[2..]), &mut balancer).unwrap();
+    assert_eq!(session.status().phase, "flows");
+    let mut result = Ok(());
+    let mut number = 0;
+    while result.is_ok() {
+        let flows = (0..500).map(|_| {
+            number += 1;
+            FlowStats { cookie: rules.owner | number, ..stats(&rules.flows[0]) }
+        });
+        let part = Message::MultipartReply(Multipart::Flows(flows.collect()), true);
+        result = session.receive(Instant(1), &bytes(&[part]), &mut balancer);
+        assert!(number < 1 << 20, "it never ends");
+    }
+    // Errors and damaged messages without end: notes are few, and what is sent is read elsewhere.
+    let mut session = fresh();
+    session.receive(Instant(1), &bytes(&[Message::Hello(1 << VERSION)]), &mut balancer).unwrap();
+    for _ in 0..1000 {
+        session.receive(Instant(1), &bytes(&[Message::Error(5, 1, Vec::new())]), &mut balancer).unwrap();
+        session.receive(Instant(1), &[4, 10, 0, 9, 0, 0, 0, 0, 0], &mut balancer).unwrap();
+    }
+    assert_eq!(session.status().errors, 1000);
+    assert_eq!(std::iter::from_fn(|| session.note_next()).count(), MOST_NOTES);
+    // A frame of somebody else's flow, and one that is none.
+    let (mut session, mut balancer) = connect(&config, &mut Switch::default());
+    packet_in(&mut session, &mut balancer, Instant(MS), vec![0; 10]);
+    let instructions = vec![Instruction::Goto(1)];
+    assert_ne!(instructions, vec![Instruction::Unknown(1)]);
+    assert_eq!(session.status().ignored, 1);
+}
