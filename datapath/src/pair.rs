@@ -22,6 +22,7 @@ mod queue;
 
 use crate::frame::{Class, Frame, Owner, Pool};
 use crate::program::EndpointId;
+use crate::sched::flows::Flows;
 use crate::sched::lane::{Admission, Lane};
 use crate::sched::losses::Losses;
 use crate::sched::tag::{instant, tag};
@@ -128,6 +129,8 @@ pub struct Pairs {
     senders: Vec<Sender>,
     wheel: Wheel,
     ready: VecDeque<u32>,
+    /// Queues of flows, where several wait for a limit.
+    flows: Flows,
     /// Nobody watches them.
     losses: Losses,
     /// Pairs for which something waits.
@@ -135,9 +138,9 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// None.
+    /// None. `seed` keys the hash of flows.
     #[must_use]
-    pub fn new() -> Pairs {
+    pub fn new(seed: u64) -> Pairs {
         Pairs {
             index: BTreeMap::new(),
             pairs: Vec::new(),
@@ -145,6 +148,7 @@ impl Pairs {
             senders: Vec::new(),
             wheel: Wheel::new(0),
             ready: VecDeque::new(),
+            flows: Flows::new(seed),
             losses: Losses::default(),
             queued: 0,
         }
@@ -219,11 +223,12 @@ impl Pairs {
     }
 
     /// Lifts a limit: its queue comes back with what waits, if there was one.
-    pub fn lift(&mut self, from: EndpointId, to: Toward) -> Option<Lane> {
+    pub fn lift(&mut self, pool: &mut Pool, from: EndpointId, to: Toward) -> Option<Lane> {
         let slot = self.index.remove(&(from, to))?;
         self.take_out(slot);
         self.vacant.push(slot);
-        let lane = std::mem::replace(&mut self.pairs[slot as usize].lane, Lane::new(0));
+        let mut lane = std::mem::replace(&mut self.pairs[slot as usize].lane, Lane::new(0));
+        lane.give_up_flows(pool, &mut self.flows);
         let sender = &mut self.senders[from.0 as usize];
         sender.memory -= lane.truesize();
         sender.pairs -= 1;
@@ -252,7 +257,7 @@ impl Pairs {
     pub fn set_owner(&mut self, pool: &mut Pool, from: EndpointId, owner: Owner) {
         if self.concern(from) {
             for &slot in self.index.range(range(from)).map(|(_, slot)| slot) {
-                self.pairs[slot as usize].lane.set_owner(pool, owner);
+                self.pairs[slot as usize].lane.set_owner(pool, &self.flows, owner);
             }
         }
     }
@@ -323,7 +328,8 @@ impl Pairs {
         while let Some(slot) = self.ready.pop_front() {
             let pair = &mut self.pairs[slot as usize];
             let (from, to, before) = (pair.from, pair.to, pair.lane.truesize());
-            let served = pair.lane.dequeue(pool, now, pair.longest.min(fits(from)), &mut self.losses);
+            let longest = pair.longest.min(fits(from));
+            let served = pair.lane.dequeue(pool, now, longest, &mut self.flows, &mut self.losses);
             if let Some(served) = &served {
                 pair.charge(now, pool.meta(&served.frame).wire_bytes);
             }
@@ -423,7 +429,7 @@ impl Pairs {
             let slots: Vec<u32> = self.slots(from).collect();
             for slot in slots {
                 self.take_out(slot);
-                freed += self.pairs[slot as usize].lane.clear(pool);
+                freed += self.pairs[slot as usize].lane.clear(pool, &mut self.flows);
             }
             self.senders[from.0 as usize].memory = 0;
         }
@@ -463,8 +469,10 @@ impl Pairs {
             pool.free(frame);
             return Err(Reason::PairLimit);
         }
-        pair.lane.enqueue(pool, now, frame, &mut self.losses).map_err(named)?;
-        sender.memory += pair.lane.truesize() - before;
+        let flows = (&mut self.flows, pair.longest, 0);
+        pair.lane.enqueue(pool, now, frame, flows, &mut self.losses).map_err(named)?;
+        // A flow that had much may have lost more than came.
+        sender.memory = sender.memory + pair.lane.truesize() - before;
         if pair.state == State::Idle {
             pair.begin(now);
             self.queued += 1;
@@ -503,12 +511,6 @@ impl Pairs {
         }
         pair.state = State::Idle;
         self.queued -= 1;
-    }
-}
-
-impl Default for Pairs {
-    fn default() -> Self {
-        Pairs::new()
     }
 }
 
