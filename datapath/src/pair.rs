@@ -20,17 +20,17 @@
 
 mod queue;
 
-use crate::frame::{Class, Frame, Owner, Pool};
+use crate::frame::{Frame, Owner, Pool};
 use crate::program::EndpointId;
 use crate::sched::flows::Flows;
-use crate::sched::lane::{Admission, Lane};
+use crate::sched::lane::{Admission, Among, Lane, Offer};
 use crate::sched::losses::Losses;
 use crate::sched::tag::{instant, tag};
 use crate::sched::wheel::Wheel;
 use crate::stats::LaneStats;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
-use crate::wire::Mac;
+use crate::wire::{self, Mac};
 use queue::{Pair, Sender, State};
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
@@ -182,6 +182,7 @@ impl Pairs {
         let at = from.0 as usize;
         if self.senders.len() <= at {
             self.senders.resize(at + 1, Sender::FREE);
+            self.flows.reserve(at + 1);
         }
         let sender = &mut self.senders[at];
         if sender.pairs >= MOST_OF_ENDPOINT {
@@ -392,22 +393,22 @@ impl Pairs {
         (sum, drops)
     }
 
-    /// The queues, one after the other, that a frame for `to` would wait in, if it took `wire`
-    /// bytes on the wire and a buffer of this class; `may_wait` as in [`Lane::admit`].
-    pub fn on_the_way(
-        &self,
+    /// The queues, one after the other, that a frame of these bytes would wait in; `may_wait` as in
+    /// [`Pool::may_wait`].
+    pub(crate) fn on_the_way<'a>(
+        &'a self,
+        pool: &'a Pool,
         now: Instant,
         from: EndpointId,
-        to: Mac,
         may_wait: impl Fn(Owner, u64) -> bool,
-        (wire, class, segments): (u32, Class, u32),
+        (offer, bytes): (Offer<'a>, &'a [u8]),
     ) -> impl Iterator<Item = Found> {
-        let (first, last) = (self.first(from, to), self.everyone(from));
+        let (first, last) = (self.first(from, wire::destination(bytes)), self.everyone(from));
         let slots = [first, if first == last { NONE } else { last }];
         slots.into_iter().filter(|&slot| slot != NONE).map(move |slot| {
             let pair = &self.pairs[slot as usize];
-            let crowded = self.senders[from.0 as usize].is_crowded(pair.lane.truesize(), class.bytes());
-            let admission = match pair.lane.admit(&may_wait, wire, class, || segments) {
+            let crowded = self.senders[from.0 as usize].is_crowded(pair.lane.truesize(), offer.class.bytes());
+            let admission = match pair.lane.decide(pool, &offer, || bytes, &may_wait, (&self.flows, 0)).0 {
                 _ if crowded => Admission::Refused(Reason::PairLimit),
                 Admission::Refused(reason) => Admission::Refused(named(reason)),
                 admission => admission,
@@ -469,8 +470,8 @@ impl Pairs {
             pool.free(frame);
             return Err(Reason::PairLimit);
         }
-        let flows = (&mut self.flows, pair.longest, 0);
-        pair.lane.enqueue(pool, now, frame, flows, &mut self.losses).map_err(named)?;
+        let among = Among { quantum: pair.longest, ahead: 0, tenant: pair.from.0 };
+        pair.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses).map_err(named)?;
         // A flow that had much may have lost more than came.
         sender.memory = sender.memory + pair.lane.truesize() - before;
         if pair.state == State::Idle {

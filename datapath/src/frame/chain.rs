@@ -1,7 +1,7 @@
 //! A chain of frames through the pool's slots: an order, without counts. [`super::Fifo`] counts
 //! what is in one, or in several.
 
-use super::{Frame, Meta, NONE, Pool};
+use super::{Class, Frame, Meta, NONE, Pool};
 
 /// See the module. What is in it must be taken out before it is dropped.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +99,14 @@ impl Chain {
     #[must_use]
     pub fn first_wire_bytes(&self, pool: &Pool, count: u32) -> u32 {
         self.slots(pool).take(count as usize).map(|index| pool.slots[index as usize].meta.wire_bytes).sum()
+    }
+
+    /// All its frames, first to last: what is known about each, and its buffer.
+    pub fn metas<'a>(&self, pool: &'a Pool) -> impl Iterator<Item = (&'a Meta, Class)> + use<'a> {
+        self.slots(pool).map(|index| {
+            let slot = &pool.slots[index as usize];
+            (&slot.meta, slot.class)
+        })
     }
 
     /// Cuts it behind the first `before`; what follows comes back.

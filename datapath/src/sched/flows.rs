@@ -1,18 +1,23 @@
 //! Flow queues: an endpoint's own traffic does not wait behind itself.
 //!
 //! A lane in which frames of several flows wait has a queue for each, served by deficit round
-//! robin, new flows first, each with CoDel (FQ-CoDel, RFC 8290). Two things differ. A quantum is
-//! the longest frame that the lane sends at once, since frames are offloaded ones. And a flow whose
-//! queue was emptied before its quantum was used up is new again when its next frame comes, with
-//! what is left of the quantum: so what is sparse (requests, acknowledgements, pings) never waits
-//! for a round of all others, and nobody has more than a quantum a round.
+//! robin, new flows first, each with CoDel (FQ-CoDel, RFC 8290). Three things differ.
+//!
+//! - A quantum is the longest frame that the lane sends at once, since frames are offloaded ones.
+//! - A flow whose queue was emptied before its quantum was used up is new again when its next frame
+//!   comes, with what is left of the quantum. So what is sparse (requests, acknowledgements, pings)
+//!   never waits for a round of all others, and no flow has more than a quantum a round.
+//! - New flows may send [`NEW_QUANTA`] in a row. Then one of the others has a turn, so a flood of
+//!   ever new flows does not stop what goes on.
 //!
 //! Queues are made when a second flow waits in a lane, and go when only one is left. All lanes of a
-//! tree share one store of them, bounded in number; frames of flows for which there is none go with
-//! another flow of their lane. A flow is found in one cache line by a hash under a secret key.
+//! tree share one store of them, bounded in number. A lane and its tenant may have as many together
+//! as they leave free (dynamic thresholds, Choudhury and Hahne 1998), so one tenant never has more
+//! than half. Frames of a flow for which there is no queue go with another flow of their lane. A
+//! flow is found in one cache line, by a hash under a secret key.
 
 use crate::aqm::codel::Codel;
-use crate::frame::{Chain, Pool};
+use crate::frame::{Chain, Frame, Pool};
 use crate::wire::{FlowHash, Layout};
 
 /// Queues of all lanes of a tree: of a hundred lanes each as many as there are connections in the
@@ -26,8 +31,11 @@ const PLACES: usize = 8;
 const LINES: usize = 2 * MOST as usize / PLACES;
 /// None.
 const NONE: u32 = u32::MAX;
-/// How many queues are looked at for one that has too much.
+/// How many queues are looked at for one that has much, or for the one that is likely next.
 const LOOKS: usize = 8;
+/// Quanta of new flows before one of the others has a turn: these keep a fifth of the rate at
+/// least, and a new flow waits a quarter longer at most.
+const NEW_QUANTA: i32 = 4;
 
 /// The queue of a flow: one cache line.
 #[derive(Debug)]
@@ -49,6 +57,15 @@ pub(crate) struct Queue {
 
 const _: () = assert!(size_of::<Queue>() == 64);
 
+/// The flow that waits in a lane when it gets queues.
+#[derive(Debug)]
+pub(crate) struct First {
+    pub chain: Chain,
+    pub wire_bytes: u32,
+    pub hash: u32,
+    pub codel: Codel,
+}
+
 /// Queues in the order of their turns.
 #[derive(Clone, Copy, Debug)]
 struct List {
@@ -62,6 +79,12 @@ struct Spread {
     new: List,
     old: List,
     queues: u32,
+    /// Whose queues they are, by the tree's number of the tenant.
+    tenant: u32,
+    /// The queue that had the most when a frame came last to one that had more.
+    fat: u32,
+    /// Wire bytes of new flows since one of the others had its turn.
+    new_bytes: i32,
 }
 
 /// A bucket of the index: a hash above, and below the number of a queue; [`FREE`] where there is
@@ -81,6 +104,9 @@ pub(crate) struct Flows {
     spreads: Vec<Spread>,
     free_spreads: Vec<u32>,
     lines: Vec<Line>,
+    /// Queues in use, and by tenant.
+    used: u32,
+    tenants: Vec<u32>,
 }
 
 impl Flows {
@@ -93,6 +119,15 @@ impl Flows {
             spreads: Vec::with_capacity(MOST as usize / 2),
             free_spreads: Vec::with_capacity(MOST as usize / 2),
             lines: vec![Line([FREE; PLACES]); LINES],
+            used: 0,
+            tenants: Vec::new(),
+        }
+    }
+
+    /// Makes room to count for tenants 0..`tenants`.
+    pub(crate) fn reserve(&mut self, tenants: usize) {
+        if self.tenants.len() < tenants {
+            self.tenants.resize(tenants, 0);
         }
     }
 
@@ -102,9 +137,10 @@ impl Flows {
         self.key.of(bytes, layout)
     }
 
-    /// A lane gets queues, with one that has what waits in it. `None` where there is no room.
-    pub fn spread(&mut self, chain: Chain, wire_bytes: u32, hash: u32, codel: Codel, quantum: u32) -> Option<u32> {
-        let spread = Spread { new: List::EMPTY, old: List::EMPTY, queues: 0 };
+    /// A lane of a tenant gets queues, with one that has what waits in it. `None` where there is no
+    /// room.
+    pub fn spread(&mut self, tenant: u32, first: First, quantum: u32) -> Option<u32> {
+        let spread = Spread { new: List::EMPTY, old: List::EMPTY, queues: 0, tenant, fat: NONE, new_bytes: 0 };
         let at = match self.free_spreads.pop() {
             Some(at) => {
                 self.spreads[at as usize] = spread;
@@ -116,14 +152,15 @@ impl Flows {
             }
             None => return None,
         };
-        let Some(first) = self.open(at, hash, quantum) else {
+        let Some(opened) = self.open(at, first.hash, quantum) else {
             self.free_spreads.push(at);
             return None;
         };
-        let queue = &mut self.queues[first as usize];
-        (queue.chain, queue.wire_bytes, queue.codel) = (chain, wire_bytes, codel);
-        self.unlink(first);
-        self.link(first, false);
+        let queue = &mut self.queues[opened as usize];
+        (queue.chain, queue.wire_bytes, queue.codel) = (first.chain, first.wire_bytes, first.codel);
+        self.unlink(opened);
+        self.link(opened, false);
+        self.spreads[at as usize].fat = opened;
         Some(at)
     }
 
@@ -134,6 +171,37 @@ impl Flows {
 
     pub fn queue(&mut self, at: u32) -> &mut Queue {
         &mut self.queues[at as usize]
+    }
+
+    /// What a queue holds: its chain, and its wire bytes.
+    pub fn held(&self, at: u32) -> (Chain, u32) {
+        let Queue { chain, wire_bytes, .. } = self.queues[at as usize];
+        (chain, wire_bytes)
+    }
+
+    /// Puts a frame into a queue.
+    #[inline]
+    pub fn push(&mut self, pool: &mut Pool, at: u32, frame: Frame) {
+        let queue = &mut self.queues[at as usize];
+        queue.wire_bytes += pool.meta(&frame).wire_bytes;
+        let (was_empty, wire_bytes, spread) = (queue.chain.is_empty(), queue.wire_bytes, queue.spread);
+        queue.chain.push(pool, frame);
+        if was_empty {
+            self.wake(at);
+        }
+        let fat = self.spreads[spread as usize].fat;
+        if fat == NONE || self.queues[fat as usize].wire_bytes < wire_bytes {
+            self.spreads[spread as usize].fat = at;
+        }
+    }
+
+    /// So many wire bytes of a queue have left.
+    #[inline]
+    pub fn serve(&mut self, at: u32, wire_bytes: u32) {
+        let queue = &mut self.queues[at as usize];
+        queue.deficit -= wire_bytes as i32;
+        let new_bytes = &mut self.spreads[queue.spread as usize].new_bytes;
+        *new_bytes = if queue.is_new { *new_bytes + wire_bytes as i32 } else { 0 };
     }
 
     /// The queue of a flow, made where there is none; another of the lane's where there is no room.
@@ -160,7 +228,8 @@ impl Flows {
     }
 
     /// A frame has been put into a queue, which was empty.
-    pub fn wake(&mut self, at: u32) {
+    #[inline]
+    fn wake(&mut self, at: u32) {
         let Queue { deficit, is_new, .. } = self.queues[at as usize];
         if !is_new && deficit > 0 {
             self.unlink(at);
@@ -172,8 +241,9 @@ impl Flows {
     #[inline]
     pub fn pick(&mut self, spread: u32, quantum: u32) -> Option<u32> {
         loop {
-            let Spread { new, old, .. } = self.spreads[spread as usize];
-            let at = if new.head == NONE { old.head } else { new.head };
+            let Spread { new, old, new_bytes, .. } = self.spreads[spread as usize];
+            let turn = old.head != NONE && new_bytes >= NEW_QUANTA * quantum as i32;
+            let at = if new.head == NONE || turn { old.head } else { new.head };
             if at == NONE {
                 self.free_spreads.push(spread);
                 return None;
@@ -195,10 +265,11 @@ impl Flows {
         }
     }
 
-    /// The first frame's wire bytes of the queue that is likely next.
+    /// The first frame's wire bytes of the queue that is likely next; a quantum where none of the
+    /// first few has any.
     pub fn head(&self, spread: u32, pool: &Pool) -> u32 {
-        let mut chains = self.chains(spread);
-        chains.find_map(|chain| chain.front(pool).map(|meta| meta.wire_bytes)).unwrap_or(0)
+        let mut chains = self.chains(spread).take(LOOKS);
+        chains.find_map(|chain| chain.front(pool).map(|meta| meta.wire_bytes)).unwrap_or(u32::MAX)
     }
 
     /// What waits in a lane's queues.
@@ -211,11 +282,12 @@ impl Flows {
         from(new.head).chain(from(old.head)).map(|at| self.queues[at as usize].chain)
     }
 
-    /// A queue of the lane that holds much: the fattest of the next few in turn.
+    /// A queue of the lane that holds much: the one that was the fattest when something came, or
+    /// one of the next few in turn that has more by now.
     pub fn fat(&self, spread: u32) -> u32 {
-        let Spread { new, old, .. } = self.spreads[spread as usize];
+        let Spread { new, old, fat, .. } = self.spreads[spread as usize];
         let mut at = if old.head == NONE { new.head } else { old.head };
-        let mut fattest = at;
+        let mut fattest = if fat == NONE { at } else { fat };
         for _ in 0..LOOKS {
             if at == NONE {
                 break;
@@ -245,7 +317,9 @@ impl Flows {
 
     /// A queue for a flow that has none, at the end of the new ones.
     fn open(&mut self, spread: u32, hash: u32, quantum: u32) -> Option<u32> {
-        if self.spreads[spread as usize].queues >= MOST_OF_LANE {
+        let Spread { queues, tenant, .. } = self.spreads[spread as usize];
+        let of_tenant = *self.tenants.get(tenant as usize)?;
+        if queues >= MOST_OF_LANE || queues + of_tenant >= MOST - self.used {
             return None;
         }
         let place = self.lines[line(spread, hash)].0.iter().position(|&place| place == FREE)?;
@@ -273,6 +347,8 @@ impl Flows {
         };
         self.lines[line(spread, hash)].0[place] = u64::from(hash) << 32 | u64::from(at);
         self.spreads[spread as usize].queues += 1;
+        self.tenants[tenant as usize] += 1;
+        self.used += 1;
         self.link(at, true);
         Some(at)
     }
@@ -285,7 +361,13 @@ impl Flows {
         if let Some(place) = self.lines[line(spread, hash)].0.iter_mut().find(is_it) {
             *place = FREE;
         }
-        self.spreads[spread as usize].queues -= 1;
+        let lane = &mut self.spreads[spread as usize];
+        lane.queues -= 1;
+        if lane.fat == at {
+            lane.fat = NONE;
+        }
+        self.tenants[lane.tenant as usize] -= 1;
+        self.used -= 1;
         self.queues[at as usize].next = std::mem::replace(&mut self.free_queue, at);
     }
 

@@ -10,17 +10,20 @@
 mod managed;
 mod parted;
 
+pub(crate) use parted::Room;
+
 use super::flows::Flows;
 use super::losses::Losses;
 use crate::aqm;
 use crate::aqm::codel::{Codel, TARGET_NS};
 use crate::frame::{Class, Fifo, Frame, Owner, Pool};
+use crate::offload::Offload;
 use crate::segment;
 use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::Mac;
+use crate::wire::{Layout, Mac};
 
 /// Most segments that leave at once: a port that cannot cut gets them one by one, at some 2 us
 /// each, and who is next waits for all. With an MTU of 1500, 64 KiB are 45.
@@ -54,6 +57,41 @@ pub enum Admission {
     Trimmed(u32),
     /// Nothing.
     Refused(Reason),
+}
+
+/// A frame that wants to wait, as a lane looks at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer<'a> {
+    pub layout: &'a Layout,
+    pub offload: &'a Offload,
+    /// What it takes on the wire.
+    pub wire_bytes: u32,
+    /// Its buffer.
+    pub class: Class,
+}
+
+impl<'a> Offer<'a> {
+    #[inline]
+    fn of(pool: &'a Pool, frame: &Frame) -> Offer<'a> {
+        let meta = pool.meta(frame);
+        let (wire_bytes, class) = (meta.wire_bytes, pool.class(frame));
+        Offer { layout: &meta.layout, offload: &meta.offload, wire_bytes, class }
+    }
+
+    fn segments(&self) -> u32 {
+        segment::segments(self.layout, self.offload)
+    }
+}
+
+/// What a lane is told for its flows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Among {
+    /// What a flow may send before others have their turn, in wire bytes.
+    pub quantum: u32,
+    /// Frames that stand before all flows.
+    pub ahead: u32,
+    /// Whose lane it is, as [`Flows`] counts.
+    pub tenant: u32,
 }
 
 /// A frame that leaves a lane.
@@ -157,8 +195,27 @@ impl Lane {
         first.min(max_frame)
     }
 
-    /// Appends a frame, or as many of its segments as fit. What does not fit is told to `losses`. A
-    /// flow's quantum is `quantum` wire bytes, and `ahead` frames stand before all.
+    /// How much of a frame it would take, and what another flow would lose for it. Changes nothing.
+    /// `bytes` are the frame's, `may_wait` as in [`Lane::admit`]; `ahead` frames stand before all.
+    #[inline]
+    #[must_use]
+    pub(crate) fn decide<'a>(
+        &self,
+        pool: &'a Pool,
+        offer: &Offer<'_>,
+        bytes: impl FnOnce() -> &'a [u8],
+        may_wait: &impl Fn(Owner, u64) -> bool,
+        (flows, ahead): (&Flows, u32),
+    ) -> (Admission, Room) {
+        let admission = self.admit(may_wait, offer, self.spread != NONE);
+        if admission == Admission::Whole || self.fifo.frames() == ahead {
+            return (admission, Room::NONE);
+        }
+        let hash = flows.hash(bytes(), offer.layout);
+        self.decide_among(pool, offer, hash, admission, may_wait, (flows, ahead))
+    }
+
+    /// Appends a frame, or as many of its segments as fit. What does not fit is told to `losses`.
     ///
     /// # Errors
     /// The frame is freed and the reason given where nothing of it fits.
@@ -167,19 +224,12 @@ impl Lane {
         pool: &mut Pool,
         now: Instant,
         frame: Frame,
-        (flows, quantum, ahead): (&mut Flows, u32, u32),
+        (flows, among): (&mut Flows, Among),
         losses: &mut Losses,
     ) -> Result<(), Reason> {
-        let queue = if self.fifo.frames() == ahead && self.spread == NONE {
-            self.flow = NONE;
-            NONE
-        } else {
-            self.queue_for(pool, &frame, flows, quantum, ahead)
-        };
-        let mut admission = self.admit_frame(pool, &frame);
-        if admission != Admission::Whole && queue != NONE && self.make_room(pool, &frame, flows, queue, losses) {
-            admission = self.admit_frame(pool, &frame);
-        }
+        let (class, offer) = (pool.class(&frame), Offer::of(pool, &frame));
+        let may_wait = |owner, held| pool.may_wait(owner, class, held);
+        let (admission, room) = self.decide(pool, &offer, || pool.bytes(&frame), &may_wait, (flows, among.ahead));
         match admission {
             Admission::Whole => {}
             Admission::Trimmed(surplus) => {
@@ -188,29 +238,23 @@ impl Lane {
             }
             Admission::Refused(reason) => return self.refuse(pool, now, frame, reason, losses),
         }
+        if room != Room::NONE {
+            self.make_room(pool, room, (flows, among.ahead), losses);
+        }
         pool.meta_mut(&frame).queued = now;
-        if queue == NONE {
+        if self.spread == NONE && self.fifo.frames() == among.ahead {
+            self.flow = NONE;
             self.fifo.push(pool, frame);
-        } else {
-            self.fifo.count_in(pool, &frame);
-            let wire_bytes = pool.meta(&frame).wire_bytes;
-            let into = flows.queue(queue);
-            into.wire_bytes += wire_bytes;
-            let was_empty = into.chain.is_empty();
-            into.chain.push(pool, frame);
-            if was_empty {
-                flows.wake(queue);
+            return Ok(());
+        }
+        match self.queue_for(pool, &frame, flows, among) {
+            NONE => self.fifo.push(pool, frame),
+            queue => {
+                self.fifo.count_in(pool, &frame);
+                flows.push(pool, queue, frame);
             }
         }
         Ok(())
-    }
-
-    #[inline]
-    fn admit_frame(&self, pool: &Pool, frame: &Frame) -> Admission {
-        let meta = pool.meta(frame);
-        let class = pool.class(frame);
-        let segments = || segment::segments(&meta.layout, &meta.offload);
-        self.admit(|owner, held| pool.may_wait(owner, class, held), meta.wire_bytes, class, segments)
     }
 
     /// Frees a frame that the lane does not take.
@@ -243,21 +287,13 @@ impl Lane {
         Some(self.count_served(pool, now, frame))
     }
 
-    /// How much of a frame fits that takes `wire` bytes on the wire and a buffer of this class.
-    /// `may_wait` says whether there is one for one more frame of an owner's in a queue that holds
-    /// so many bytes of memory ([`Pool::may_wait`]).
+    /// How much of a frame fits. `may_wait` says whether there is a buffer for one more frame of an
+    /// owner's in a queue that holds so many bytes of memory ([`Pool::may_wait`]). Where it is
+    /// `parted`, what a flow of short frames may have is not used up by one of long ones.
     #[inline]
-    #[must_use]
-    pub fn admit(
-        &self,
-        may_wait: impl FnOnce(Owner, u64) -> bool,
-        wire: u32,
-        class: Class,
-        segments: impl FnOnce() -> u32,
-    ) -> Admission {
-        // Beside a flow of long frames, what a flow of short ones may have is not used up by those.
-        let times = if class == Class::Small && self.spread == NONE { MEMORY_SMALL } else { MEMORY_LONG };
-        let (wire, memory) = (u64::from(wire), u64::from(class.bytes()));
+    fn admit(&self, may_wait: &impl Fn(Owner, u64) -> bool, offer: &Offer<'_>, parted: bool) -> Admission {
+        let times = if offer.class == Class::Small && !parted { MEMORY_SMALL } else { MEMORY_LONG };
+        let (wire, memory) = (u64::from(offer.wire_bytes), u64::from(offer.class.bytes()));
         let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
         if self.fifo.truesize() + memory > times * bound.max(memory) || used >= bound {
             return Admission::Refused(Reason::QueueFull);
@@ -268,9 +304,15 @@ impl Lane {
         if used + wire <= bound || used == 0 {
             return Admission::Whole;
         }
-        let segments = segments();
+        let segments = offer.segments();
         let fits = (bound - used) * u64::from(segments) / wire.max(1);
         if fits == 0 { Admission::Refused(Reason::QueueFull) } else { Admission::Trimmed(segments - fits as u32) }
+    }
+
+    /// As [`Lane::decide`], where a discipline has the queue: then all flows wait in one.
+    #[must_use]
+    pub(crate) fn decide_managed(&self, offer: &Offer<'_>, may_wait: &impl Fn(Owner, u64) -> bool) -> Admission {
+        self.admit(may_wait, offer, false)
     }
 
     /// The bound in wire bytes.

@@ -14,7 +14,7 @@ mod node;
 use super::ahead::{Ahead, Aheads};
 use super::earlier;
 use super::flows::Flows;
-use super::lane::{Lane, Served};
+use super::lane::{Admission, Among, Lane, Offer, Served};
 use super::level::{Level, Pick};
 use super::limits::{Limits, Plane};
 use super::losses::Losses;
@@ -345,6 +345,7 @@ impl Tree {
             self.tenants.push(Tenant::new(self.kind, self.max_frame));
             self.wheel.grow(WheelNode::Tenant(self.tenants.len() as u32 - 1).number() as usize + 1);
         }
+        self.flows.reserve(self.tenants.len());
         self.tenants[tenant].share = share;
         self.tenants[tenant].measure(self.seen, self.max_frame);
         self.root.set_share(tenant as u32, &share, self.max_frame, clock);
@@ -387,8 +388,8 @@ impl Tree {
                 node.lane.enqueue_under(pool, now, frame, (&mut self.flows, &mut self.losses), aqm)?;
             }
             (None, None) => {
-                let flows = (&mut self.flows, node.max_frame, stand_ahead);
-                node.lane.enqueue(pool, now, frame, flows, &mut self.losses)?;
+                let among = Among { quantum: node.max_frame, ahead: stand_ahead, tenant: node.tenant };
+                node.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses)?;
             }
         }
         // A discipline may have lost it.
@@ -397,6 +398,24 @@ impl Tree {
             self.activate(pool, now, limits, endpoint.0);
         }
         Ok(())
+    }
+
+    /// How much of a frame the lane of `endpoint` would take, which is no agent's. Changes nothing;
+    /// `bytes` are the frame's, `may_wait` as in [`Pool::may_wait`].
+    pub(crate) fn decide<'a>(
+        &self,
+        pool: &'a Pool,
+        endpoint: EndpointId,
+        offer: &Offer<'_>,
+        bytes: &'a [u8],
+        may_wait: &impl Fn(Owner, u64) -> bool,
+    ) -> Admission {
+        let node = &self.nodes[endpoint.0 as usize];
+        if node.has_aqm {
+            return node.lane.decide_managed(offer, may_wait);
+        }
+        let ahead = if node.has_ahead { self.aheads.get(endpoint.0).map_or(0, Ahead::frames) } else { 0 };
+        node.lane.decide(pool, offer, || bytes, may_wait, (&self.flows, ahead)).0
     }
 
     /// The next frame that the link, the limits and the shares let go at `now`, and whose it is.

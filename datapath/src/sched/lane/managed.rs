@@ -1,11 +1,10 @@
 //! A lane whose queue has another discipline than the lane's own: then all flows wait in one.
 
-use super::{Admission, Lane, MAY_BE_MANY, NONE, Served, sender};
+use super::{Admission, Lane, MAY_BE_MANY, NONE, Offer, Served, sender};
 use crate::aqm::{Aqm, AqmStats};
-use crate::frame::{Frame, Meta, Pool};
+use crate::frame::{Frame, Pool};
 use crate::sched::flows::Flows;
 use crate::sched::losses::Losses;
-use crate::segment;
 use crate::units::Instant;
 use crate::verdict::Reason;
 
@@ -26,10 +25,10 @@ impl Lane {
             self.unite(pool, flows);
         }
         let before = *aqm.stats();
-        let Meta { layout, offload, .. } = *pool.meta(&frame);
-        let (segments, class) = (segment::segments(&layout, &offload), pool.class(&frame));
+        let (layout, class, offer) = (pool.meta(&frame).layout, pool.class(&frame), Offer::of(pool, &frame));
+        let segments = offer.segments();
         let may_wait = |owner, held| pool.may_wait(owner, class, held);
-        match self.admit(may_wait, pool.meta(&frame).wire_bytes, class, || segments) {
+        match self.decide_managed(&offer, &may_wait) {
             Admission::Whole => {}
             Admission::Trimmed(surplus) => {
                 aqm.overflows(pool.bytes(&frame), &layout, surplus);

@@ -1,106 +1,204 @@
 //! A lane in which several flows wait: each has a queue of its own ([`crate::sched::flows`]).
 
-use super::{Admission, FEW_NS, Lane, MAY_BE_MANY, NONE, Served, cut, sender};
-use crate::frame::{Frame, Pool};
-use crate::sched::flows::{Flows, Queue};
+use super::{Admission, Among, FEW_NS, Lane, MAY_BE_MANY, MEMORY_LONG, NONE, Offer, Served, cut, sender};
+use crate::frame::{Chain, Class, Frame, Owner, Pool};
+use crate::sched::flows::{First, Flows, Queue};
 use crate::sched::losses::Losses;
 use crate::segment;
 use crate::units::Instant;
+use crate::verdict::Reason;
 
 /// The same of one flow among several.
 const FEW_OF_FLOW: u32 = 4 * 1538;
 /// A full frame: less left behind is no standing queue of a flow (RFC 8289, section 4.4).
 const FULL_FRAME: u32 = 1538;
-/// Frames of a flow that has much, which may go for one of a flow that has little.
-const MOST_EVICTED: u32 = 4;
+/// Frames that a flow which has much may lose for one of a flow that has little: as many single
+/// segments as an offloaded frame has, and more.
+const MOST_EVICTED: usize = 64;
+
+/// What a flow loses for a frame of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    /// Its queue; [`NONE`] where all that waits is in one.
+    queue: u32,
+    /// So many frames from its front, and so many segments of the next one.
+    frames: u32,
+    segments: u32,
+}
+
+impl Room {
+    pub const NONE: Room = Room { queue: NONE, frames: 0, segments: 0 };
+}
+
+/// What must go before a frame fits.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    wire: u64,
+    memory: u64,
+    /// A buffer of this class.
+    class: Option<Class>,
+}
+
+impl Need {
+    fn is_met(&self) -> bool {
+        self.wire == 0 && self.memory == 0 && self.class.is_none()
+    }
+
+    /// What of a chain, behind its first `skip` frames, must go. `None` where the first few frames
+    /// are not enough.
+    fn met_by(mut self, pool: &Pool, chain: Chain, skip: u32) -> Option<Room> {
+        let mut room = Room::NONE;
+        let mut metas = chain.metas(pool).skip(skip as usize).take(MOST_EVICTED);
+        while !self.is_met() {
+            let (meta, class) = metas.next()?;
+            if self.memory == 0 && self.class.is_none() {
+                let segments = self.wire.div_ceil(u64::from(segment::segment_bytes(meta)));
+                if segments < u64::from(segment::segments(&meta.layout, &meta.offload)) {
+                    room.segments = segments as u32;
+                    break;
+                }
+            }
+            room.frames += 1;
+            self.wire = self.wire.saturating_sub(u64::from(meta.wire_bytes));
+            self.memory = self.memory.saturating_sub(u64::from(class.bytes()));
+            self.class = self.class.filter(|&wanted| wanted != class);
+        }
+        Some(room)
+    }
+}
 
 impl Lane {
-    /// The queue of a frame's flow, where it is not the only one that waits.
-    #[inline]
-    pub(super) fn queue_for(
+    /// A frame does not fit. Where its flow has less than another, that one makes room for as much
+    /// of it as leaves both alike: the last segments of its first frame go, or its first frames.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn decide_among(
+        &self,
+        pool: &Pool,
+        offer: &Offer<'_>,
+        hash: u32,
+        mut admission: Admission,
+        may_wait: &impl Fn(Owner, u64) -> bool,
+        (flows, ahead): (&Flows, u32),
+    ) -> (Admission, Room) {
+        let (queue, own, (chain, most), skip) = if self.spread == NONE {
+            if self.only_flow(pool, flows, ahead) == Some(hash) {
+                return (admission, Room::NONE);
+            }
+            admission = self.admit(may_wait, offer, true);
+            if admission == Admission::Whole {
+                return (admission, Room::NONE);
+            }
+            let before = self.fifo.chain().first_wire_bytes(pool, ahead);
+            (NONE, 0, (*self.fifo.chain(), self.fifo.wire_bytes() as u32 - before), ahead)
+        } else {
+            let (own, fat) = (flows.find(self.spread, hash), flows.fat(self.spread));
+            if own == Some(fat) {
+                return (admission, Room::NONE);
+            }
+            (fat, own.map_or(0, |own| flows.held(own).1), flows.held(fat), 0)
+        };
+        let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
+        let may_have = bound.saturating_sub(used) + u64::from(most.saturating_sub(own) / 2);
+        let (wire, segments) = (u64::from(offer.wire_bytes), u64::from(offer.segments()));
+        let fits = (segments * may_have / wire.max(1)).min(segments);
+        if fits == 0 {
+            return (admission, Room::NONE);
+        }
+        let memory = u64::from(offer.class.bytes());
+        let need = Need {
+            wire: (used + (wire * fits).div_ceil(segments)).saturating_sub(bound),
+            memory: (self.fifo.truesize() + memory).saturating_sub(MEMORY_LONG * bound.max(memory)),
+            class: (admission == Admission::Refused(Reason::NoBuffer)).then_some(offer.class),
+        };
+        match need.met_by(pool, chain, skip) {
+            None => (admission, Room::NONE),
+            Some(room) if fits == segments => (Admission::Whole, Room { queue, ..room }),
+            Some(room) => (Admission::Trimmed((segments - fits) as u32), Room { queue, ..room }),
+        }
+    }
+
+    /// A flow loses what [`Lane::decide_among`] said.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room(
         &mut self,
         pool: &mut Pool,
-        frame: &Frame,
-        flows: &mut Flows,
-        quantum: u32,
-        ahead: u32,
-    ) -> u32 {
+        room: Room,
+        (flows, ahead): (&mut Flows, u32),
+        losses: &mut Losses,
+    ) {
+        let mut chain = match room.queue {
+            NONE => self.fifo.chain_mut().split_off(pool, ahead),
+            queue => std::mem::take(&mut flows.queue(queue).chain),
+        };
+        let before = self.fifo.wire_bytes();
+        for _ in 0..room.frames {
+            let Some(frame) = chain.pop(pool) else { break };
+            self.fifo.count_out(pool, &frame);
+            losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
+            pool.free(frame);
+            self.aqm_drops += 1;
+        }
+        if room.segments > 0
+            && let Some(first) = chain.pop(pool)
+        {
+            self.fifo.count_out(pool, &first);
+            self.trim(pool, &first, room.segments, losses);
+            self.fifo.count_in(pool, &first);
+            chain.push_front(pool, first);
+        }
+        match room.queue {
+            NONE => self.fifo.chain_mut().append(pool, chain),
+            at => {
+                let queue = flows.queue(at);
+                queue.chain = chain;
+                queue.wire_bytes -= (before - self.fifo.wire_bytes()) as u32;
+            }
+        }
+    }
+
+    /// The queue of a frame's flow, where it is not the only one that waits.
+    #[inline]
+    pub(super) fn queue_for(&mut self, pool: &mut Pool, frame: &Frame, flows: &mut Flows, among: Among) -> u32 {
         let hash = flows.hash(pool.bytes(frame), &pool.meta(frame).layout);
         if self.spread == NONE {
             if self.flow == hash {
                 return NONE;
             }
-            self.part(pool, hash, flows, quantum, ahead);
+            self.part(pool, hash, flows, among);
             if self.spread == NONE {
                 return NONE;
             }
         }
-        flows.find_or_open(self.spread, hash, quantum)
+        flows.find_or_open(self.spread, hash, among.quantum)
+    }
+
+    /// The flow of what waits behind the first `ahead` frames, where that is one.
+    fn only_flow(&self, pool: &Pool, flows: &Flows, ahead: u32) -> Option<u32> {
+        if self.flow != NONE {
+            return Some(self.flow);
+        }
+        self.fifo.chain().behind(pool, ahead, |bytes, meta| flows.hash(bytes, &meta.layout))
     }
 
     /// A frame of a flow has come: where it is another than what waits is of, that gets a queue of
     /// its own.
     #[cold]
-    fn part(&mut self, pool: &mut Pool, hash: u32, flows: &mut Flows, quantum: u32, ahead: u32) {
-        if self.flow == NONE {
-            let first = self.fifo.chain().behind(pool, ahead, |bytes, meta| flows.hash(bytes, &meta.layout));
-            self.flow = first.unwrap_or(hash);
-            if self.flow == hash {
-                return;
-            }
+    fn part(&mut self, pool: &mut Pool, hash: u32, flows: &mut Flows, among: Among) {
+        let Among { quantum, ahead, tenant } = among;
+        self.flow = self.only_flow(pool, flows, ahead).unwrap_or(hash);
+        if self.flow == hash {
+            return;
         }
-        let before: u32 = self.fifo.chain().first_wire_bytes(pool, ahead);
-        let rest = self.fifo.chain_mut().split_off(pool, ahead);
+        let before = self.fifo.chain().first_wire_bytes(pool, ahead);
+        let chain = self.fifo.chain_mut().split_off(pool, ahead);
         let wire_bytes = self.fifo.wire_bytes() as u32 - before;
-        match flows.spread(rest, wire_bytes, self.flow, self.codel.clone(), quantum) {
+        let first = First { chain, wire_bytes, hash: self.flow, codel: self.codel.clone() };
+        match flows.spread(tenant, first, quantum) {
             Some(spread) => (self.spread, self.full_since) = (spread, 0),
-            None => self.fifo.chain_mut().append(pool, rest),
+            None => self.fifo.chain_mut().append(pool, chain),
         }
-    }
-
-    /// A frame does not fit. Where its flow has no more than its part of the lane, flows that have
-    /// more lose some of theirs: the last segments of their first frames, or these. Whether there
-    /// may be room now.
-    #[cold]
-    pub(super) fn make_room(
-        &mut self,
-        pool: &mut Pool,
-        frame: &Frame,
-        flows: &mut Flows,
-        queue: u32,
-        losses: &mut Losses,
-    ) -> bool {
-        let part = self.bound / (flows.count(self.spread) + 1);
-        let wire = pool.meta(frame).wire_bytes;
-        if flows.queue(queue).wire_bytes.saturating_add(wire) > part {
-            return false;
-        }
-        for _ in 0..MOST_EVICTED {
-            let over = (self.fifo.wire_bytes() + u64::from(wire)).saturating_sub(u64::from(self.bound));
-            let fat = flows.fat(self.spread);
-            let from = flows.queue(fat);
-            if fat == queue || from.wire_bytes <= part {
-                break;
-            }
-            let Some(first) = from.chain.pop(pool) else { break };
-            self.fifo.count_out(pool, &first);
-            from.wire_bytes -= pool.meta(&first).wire_bytes;
-            let segments = over.div_ceil(u64::from(segment::segment_bytes(pool.meta(&first)))) as u32;
-            if segments > 0 && segments < segment::segments(&pool.meta(&first).layout, &pool.meta(&first).offload) {
-                self.trim(pool, &first, segments, losses);
-                self.fifo.count_in(pool, &first);
-                from.wire_bytes += pool.meta(&first).wire_bytes;
-                from.chain.push_front(pool, first);
-            } else {
-                losses.note(sender(pool, &first), pool.meta(&first).wire_bytes);
-                pool.free(first);
-                self.aqm_drops += 1;
-            }
-            if self.admit_frame(pool, frame) == Admission::Whole {
-                break;
-            }
-        }
-        true
     }
 
     /// What waits is one queue from now on.
@@ -142,17 +240,17 @@ impl Lane {
                 self.put_back(pool, queue, rest);
                 frame = first;
             }
-            let (wire_bytes, sojourn_ns) = (pool.meta(&frame).wire_bytes, now.since(pool.meta(&frame).queued));
+            let sojourn_ns = now.since(pool.meta(&frame).queued);
             let left = queue.wire_bytes;
             let last = left < FULL_FRAME || (left < FEW_OF_FLOW && sojourn_ns < FEW_NS);
             let signals = queue.codel.signals(now, sojourn_ns, last);
-            queue.deficit -= wire_bytes as i32;
             if signals > 0 {
                 let (signalled, rest) = self.signal(pool, frame, signals, queue.codel.is_odd(), losses);
                 self.put_back(pool, queue, rest);
                 let Some(signalled) = signalled else { continue };
                 frame = signalled;
             }
+            flows.serve(at, pool.meta(&frame).wire_bytes);
             if self.fifo.is_empty() {
                 self.unite(pool, flows);
             }

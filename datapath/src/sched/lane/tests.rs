@@ -13,6 +13,8 @@ const MS: u64 = 1_000_000;
 fn taken(waiting: u32, every_ns: u64, (len, wire): (usize, u32), flags: Option<u8>) -> u64 {
     let mut pool = Pool::new(PoolLimits { small: 1000, medium: 1000, large: 20 });
     let (mut lane, mut losses, mut flows) = (Lane::new(1 << 24), Losses::default(), Flows::new(1));
+    let among = Among { quantum: 1538, ahead: 0, tenant: 0 };
+    flows.reserve(1);
     let frame = |pool: &mut Pool| {
         let frame = pool.alloc(len).expect("a buffer");
         let (bytes, meta) = pool.parts_mut(&frame);
@@ -24,7 +26,7 @@ fn taken(waiting: u32, every_ns: u64, (len, wire): (usize, u32), flags: Option<u
     let mut now = Instant(MS);
     for n in 0..waiting + 1000 {
         let one = frame(&mut pool);
-        lane.enqueue(&mut pool, now, one, (&mut flows, 1538, 0), &mut losses).expect("room");
+        lane.enqueue(&mut pool, now, one, (&mut flows, among), &mut losses).expect("room");
         if n >= waiting {
             now = now.plus_ns(every_ns);
             let served = lane.dequeue(&mut pool, now, 1538, &mut flows, &mut losses).expect("a frame");

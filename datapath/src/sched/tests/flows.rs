@@ -1,6 +1,9 @@
 //! Flow queues: an endpoint's own flows do not wait for each other, and nobody else notices.
 
 use super::*;
+use crate::aqm::codel::Codel;
+use crate::frame::Chain;
+use crate::sched::flows::{First, Flows};
 use crate::stats::LaneStats;
 use crate::wire::build::eth;
 use crate::wire::{Mac, parse};
@@ -68,9 +71,9 @@ fn a_sparse_flow_goes_first_however_many_wait() {
     for n in 0..200 {
         put(&mut rig, 0, 1 + n % 40, FULL).expect("room");
     }
-    // All have had their turn as new ones, with two frames each: the first is a little less than a
-    // quantum.
-    take(&mut rig, 85);
+    // All have had their turn as new ones, with two frames each (the first is a little less than a
+    // quantum), and those that were before them theirs in between.
+    take(&mut rig, 120);
     for _ in 0..10 {
         put(&mut rig, 0, 1000, SHORT).expect("room");
         let next = take(&mut rig, 1);
@@ -117,6 +120,42 @@ fn who_comes_again_and_again_has_no_more_than_its_part() {
     }
     assert!((145..=155).contains(&counts[2]), "{counts:?}");
     done(rig);
+}
+
+#[test]
+fn a_flood_of_new_flows_does_not_stop_one_that_goes_on() {
+    let mut rig = rig(1);
+    for _ in 0..200 {
+        put(&mut rig, 0, 1, FULL).expect("room");
+    }
+    // For each frame that leaves come two of flows that were never seen.
+    let (mut next, mut of_first) = (1000, 0);
+    for _ in 0..300 {
+        put(&mut rig, 0, next, FULL).expect("room");
+        put(&mut rig, 0, next + 1, FULL).expect("room");
+        next += 2;
+        of_first += take(&mut rig, 1).iter().filter(|&&flow| flow == 1).count();
+    }
+    assert!(of_first >= 300 / 6, "{of_first} of 300");
+    done(rig);
+}
+
+#[test]
+fn no_tenant_uses_up_the_queues() {
+    let mut flows = Flows::new(7);
+    flows.reserve(2);
+    let first = |hash| First { chain: Chain::default(), wire_bytes: 0, hash, codel: Codel::default() };
+    // Eight lanes of one tenant open as many as they get.
+    let mut opened = 0;
+    for lane in 0..8 {
+        let spread = flows.spread(0, first(lane), 1538).expect("room for a lane");
+        (0..2000).for_each(|n| drop(flows.find_or_open(spread, 100 + lane * 2000 + n, 1538)));
+        opened += flows.count(spread);
+    }
+    assert!((3000..=4096).contains(&opened), "{opened}: half at most");
+    let spread = flows.spread(1, first(9), 1538).expect("room for another tenant");
+    (0..2000).for_each(|n| drop(flows.find_or_open(spread, 50_000 + n, 1538)));
+    assert!(flows.count(spread) >= 900, "{}", flows.count(spread));
 }
 
 #[test]
