@@ -642,9 +642,18 @@ impl Default for Fifo {
 
 impl Fifo {
     /// Appends a frame. Its `wire_bytes` must not change while it is queued.
+    #[inline]
     pub fn push(&mut self, pool: &mut Pool, frame: Frame) {
-        self.count_in(pool, &frame);
-        self.chain.push(pool, frame);
+        let index = frame.0;
+        let slot = &mut pool.slots[index as usize];
+        slot.next = NONE;
+        self.enter(slot, &mut pool.accounts);
+        if self.chain.tail == NONE {
+            self.chain.head = index;
+        } else {
+            pool.slots[self.chain.tail as usize].next = index;
+        }
+        self.chain.tail = index;
     }
 
     /// Puts a frame back at the front.
@@ -663,21 +672,29 @@ impl Fifo {
     /// Counts a frame that goes into another chain of the same queue.
     #[inline]
     pub fn count_in(&mut self, pool: &mut Pool, frame: &Frame) {
-        let slot = &pool.slots[frame.0 as usize];
+        self.enter(&pool.slots[frame.0 as usize], &mut pool.accounts);
+    }
+
+    #[inline]
+    fn enter(&mut self, slot: &Slot, accounts: &mut Accounts) {
         self.truesize += slot.room() as u32;
         self.wire_bytes += slot.meta.wire_bytes;
         self.frames += 1;
-        pool.accounts.charge(self.owner, slot.class);
+        accounts.charge(self.owner, slot.class);
+    }
+
+    #[inline]
+    fn leave(&mut self, slot: &Slot, accounts: &mut Accounts) {
+        self.frames -= 1;
+        self.truesize -= slot.room() as u32;
+        self.wire_bytes -= slot.meta.wire_bytes;
+        accounts.discharge(self.owner, slot.class);
     }
 
     /// Counts a frame out that was taken from another chain of the same queue.
     #[inline]
     pub fn count_out(&mut self, pool: &mut Pool, frame: &Frame) {
-        let slot = &pool.slots[frame.0 as usize];
-        self.frames -= 1;
-        self.truesize -= slot.room() as u32;
-        self.wire_bytes -= slot.meta.wire_bytes;
-        pool.accounts.discharge(self.owner, slot.class);
+        self.leave(&pool.slots[frame.0 as usize], &mut pool.accounts);
     }
 
     /// Its own chain.
@@ -729,9 +746,17 @@ impl Fifo {
     /// Takes the first frame of its own chain.
     #[inline]
     pub fn pop(&mut self, pool: &mut Pool) -> Option<Frame> {
-        let frame = self.chain.pop(pool)?;
-        self.count_out(pool, &frame);
-        Some(frame)
+        let index = self.chain.head;
+        if index == NONE {
+            return None;
+        }
+        let slot = &mut pool.slots[index as usize];
+        self.chain.head = std::mem::replace(&mut slot.next, NONE);
+        if self.chain.head == NONE {
+            self.chain.tail = NONE;
+        }
+        self.leave(slot, &mut pool.accounts);
+        Some(Frame(index))
     }
 
     /// What is known about the first frame of its own chain.

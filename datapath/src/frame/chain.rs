@@ -6,8 +6,8 @@ use super::{Class, Frame, Meta, NONE, Pool};
 /// See the module. What is in it must be taken out before it is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain {
-    head: u32,
-    tail: u32,
+    pub(super) head: u32,
+    pub(super) tail: u32,
 }
 
 impl Default for Chain {

@@ -221,10 +221,9 @@ impl Flows {
     #[inline]
     pub fn find(&self, spread: u32, hash: u32) -> Option<u32> {
         let Line(places) = &self.lines[line(spread, hash)];
-        let found = places.iter().find(|&&place| {
-            (place >> 32) as u32 == hash && place != FREE && self.queues[place as u32 as usize].spread == spread
-        });
-        found.map(|&place| place as u32)
+        // A hash has 31 bits, so none is like what stands in a free place.
+        let is_it = |place: u64| (place >> 32) as u32 == hash && self.queues[place as u32 as usize].spread == spread;
+        (0..PLACES).map(|n| places[(hash as usize + n) % PLACES]).find(|&place| is_it(place)).map(|place| place as u32)
     }
 
     /// A frame has been put into a queue, which was empty.
@@ -322,7 +321,8 @@ impl Flows {
         if queues >= MOST_OF_LANE || queues + of_tenant >= MOST - self.used {
             return None;
         }
-        let place = self.lines[line(spread, hash)].0.iter().position(|&place| place == FREE)?;
+        let Line(places) = &self.lines[line(spread, hash)];
+        let place = (0..PLACES).map(|n| (hash as usize + n) % PLACES).find(|&place| places[place] == FREE)?;
         let queue = Queue {
             chain: Chain::default(),
             wire_bytes: 0,
@@ -408,8 +408,8 @@ impl List {
 }
 
 /// The line of a flow: the lane's number turns the hash, so that a flow in several lanes has
-/// several.
+/// several. The low bits of the hash say where in the line it is looked for first.
 #[inline]
 fn line(spread: u32, hash: u32) -> usize {
-    (hash ^ spread.wrapping_mul(0x9e37_79b9)) as usize % LINES
+    (hash ^ spread.wrapping_mul(0x9e37_79b9)) as usize / PLACES % LINES
 }

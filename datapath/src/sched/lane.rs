@@ -219,7 +219,38 @@ impl Lane {
     ///
     /// # Errors
     /// The frame is freed and the reason given where nothing of it fits.
+    #[inline]
     pub(crate) fn enqueue(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: Frame,
+        (flows, among): (&mut Flows, Among),
+        losses: &mut Losses,
+    ) -> Result<(), Reason> {
+        if !self.fits(pool, &frame) {
+            return self.enqueue_crowded(pool, now, frame, (flows, among), losses);
+        }
+        pool.meta_mut(&frame).queued = now;
+        self.put(pool, frame, flows, among);
+        Ok(())
+    }
+
+    /// Whether it takes all of a frame, and nothing needs to go for that: mostly.
+    #[inline]
+    fn fits(&self, pool: &Pool, frame: &Frame) -> bool {
+        let (class, wire_bytes) = (pool.class(frame), pool.meta(frame).wire_bytes);
+        let shift = if class == Class::Small && self.spread == NONE { 1 } else { 2 };
+        const { assert!(MEMORY_SMALL == 1 << 1 && MEMORY_LONG == 1 << 2) };
+        self.fifo.truesize() + u64::from(class.bytes()) <= u64::from(self.bound) << shift
+            && self.fifo.wire_bytes() + u64::from(wire_bytes) <= u64::from(self.bound)
+            && pool.may_wait(self.fifo.owner(), class, self.fifo.truesize())
+    }
+
+    /// As [`Lane::enqueue`], where a frame may not fit as it is.
+    #[cold]
+    #[inline(never)]
+    fn enqueue_crowded(
         &mut self,
         pool: &mut Pool,
         now: Instant,
@@ -242,10 +273,16 @@ impl Lane {
             self.make_room(pool, room, (flows, among.ahead), losses);
         }
         pool.meta_mut(&frame).queued = now;
+        self.put(pool, frame, flows, among);
+        Ok(())
+    }
+
+    /// Puts a frame where its flow waits.
+    #[inline]
+    fn put(&mut self, pool: &mut Pool, frame: Frame, flows: &mut Flows, among: Among) {
         if self.spread == NONE && self.fifo.frames() == among.ahead {
             self.flow = NONE;
-            self.fifo.push(pool, frame);
-            return Ok(());
+            return self.fifo.push(pool, frame);
         }
         match self.queue_for(pool, &frame, flows, among) {
             NONE => self.fifo.push(pool, frame),
@@ -254,7 +291,6 @@ impl Lane {
                 flows.push(pool, queue, frame);
             }
         }
-        Ok(())
     }
 
     /// Frees a frame that the lane does not take.

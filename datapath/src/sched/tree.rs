@@ -378,26 +378,42 @@ impl Tree {
     ) -> Result<(), Reason> {
         let node = &mut self.nodes[endpoint.0 as usize];
         let was_empty = node.lane.is_empty();
-        let ahead = if node.has_ahead { self.aheads.get_mut(endpoint.0) } else { None };
-        let before = ahead.and_then(|ahead| ahead.takes(pool, now, &frame));
-        let stand_ahead = if node.has_ahead { self.aheads.get(endpoint.0).map_or(0, Ahead::frames) } else { 0 };
-        let aqm = if node.has_aqm { self.aqms[endpoint.0 as usize].as_deref_mut() } else { None };
-        match (before, aqm) {
-            (Some(before), _) => node.lane.enqueue_ahead(pool, now, before, frame),
-            (None, Some(aqm)) => {
-                node.lane.enqueue_under(pool, now, frame, (&mut self.flows, &mut self.losses), aqm)?;
-            }
-            (None, None) => {
-                let among = Among { quantum: node.max_frame, ahead: stand_ahead, tenant: node.tenant };
-                node.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses)?;
-            }
+        if node.has_ahead || node.has_aqm {
+            self.enqueue_special(pool, now, endpoint.0 as usize, frame)?;
+        } else {
+            let among = Among { quantum: node.max_frame, ahead: 0, tenant: node.tenant };
+            node.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses)?;
         }
+        let node = &mut self.nodes[endpoint.0 as usize];
         // A discipline may have lost it.
         if was_empty && !node.lane.is_empty() {
             node.stretch.begin(now, node.lane.served_bytes(), node.span);
             self.activate(pool, now, limits, endpoint.0);
         }
         Ok(())
+    }
+
+    /// The same of one of which something goes ahead, or whose queue has a discipline.
+    #[inline(never)]
+    fn enqueue_special(&mut self, pool: &mut Pool, now: Instant, at: usize, frame: Frame) -> Result<(), Reason> {
+        let node = &mut self.nodes[at];
+        let mut stand_ahead = 0;
+        if node.has_ahead
+            && let Some(ahead) = self.aheads.get_mut(at as u32)
+        {
+            if let Some(before) = ahead.takes(pool, now, &frame) {
+                node.lane.enqueue_ahead(pool, now, before, frame);
+                return Ok(());
+            }
+            stand_ahead = ahead.frames();
+        }
+        if node.has_aqm
+            && let Some(aqm) = self.aqms[at].as_deref_mut()
+        {
+            return node.lane.enqueue_under(pool, now, frame, (&mut self.flows, &mut self.losses), aqm);
+        }
+        let among = Among { quantum: node.max_frame, ahead: stand_ahead, tenant: node.tenant };
+        node.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses)
     }
 
     /// How much of a frame the lane of `endpoint` would take, which is no agent's. Changes nothing;
