@@ -19,6 +19,7 @@ EXPERIMENTS = {
     "lb-fig3": "lab.experiments.lb_fig3",
     "lb-mixed": "lab.experiments.lb_mixed",
     "other-receivers": "lab.experiments.other_receivers",
+    "own-traffic": "lab.experiments.own_traffic",
     "queue-size": "lab.experiments.queue_size",
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
