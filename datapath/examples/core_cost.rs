@@ -7,6 +7,8 @@
 //! core_cost change N      changes of a switch of N endpoints: 1000 more with their ports, their shares again, and all of them removed
 //!     --ops K             operations measured, a multiple of 1024 (204 800)
 //!     --order NAME        fair (default), wf2q, vtrr, vtrr-bytes
+//!     --flows F           sched: the frames of an endpoint are of F flows; by default they have no headers
+//!     --depth D           sched: so many frames wait for each endpoint (1)
 //! ```
 //!
 //! N endpoints belong to N / 1000 tenants (at least one) and take turns in random order. The work
@@ -31,8 +33,8 @@ use datapath::sched::limits::Plane;
 use datapath::segment::WIRE_OVERHEAD;
 use datapath::switch::Switch;
 use datapath::units::{Both, Direction, Instant, Rate};
-use datapath::wire::Mac;
 use datapath::wire::build::eth;
+use datapath::wire::{Layout, Mac, parse};
 
 /// So fast that no queue of these runs stands for longer than CoDel allows: its signals would be
 /// drops, and drops cost less.
@@ -52,13 +54,16 @@ const BURST: u32 = 32;
 /// whole on a busy machine too, and the median part was not interrupted.
 const PART: u32 = 1024;
 
-const USAGE: &str = "usage: core_cost sched|pipeline|change N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes]";
+const USAGE: &str = "usage: core_cost sched|pipeline|change N [--ops K] [--order fair|wf2q|vtrr|vtrr-bytes] \
+                     [--flows F] [--depth D]";
 
 struct Arguments {
     mode: String,
     endpoints: u32,
     ops: u32,
     order: OrderKind,
+    flows: u32,
+    depth: u32,
 }
 
 fn main() {
@@ -66,12 +71,12 @@ fn main() {
         eprintln!("{USAGE}");
         exit(2);
     };
-    let Arguments { mode, endpoints, ops, order } = &arguments;
+    let Arguments { mode, endpoints, ops, order, flows, depth } = &arguments;
     if mode == "change" {
         return change(*endpoints, *order);
     }
     let costs = match mode.as_str() {
-        "sched" => vec![("pair", SchedulerRun::new(*endpoints, *order).measure(*ops))],
+        "sched" => vec![("pair", SchedulerRun::new(*endpoints, *order, (*flows, *depth)).measure(*ops))],
         _ => pipeline(*endpoints, *ops, *order),
     };
     let mean = costs.iter().map(|c| c.1).sum::<f64>() / costs.len() as f64;
@@ -88,11 +93,13 @@ fn arguments() -> Option<Arguments> {
     let mut words = std::env::args().skip(1);
     let mode = words.next().filter(|mode| ["sched", "pipeline", "change"].contains(&mode.as_str()))?;
     let endpoints = words.next()?.parse().ok().filter(|&n| n >= 2)?;
-    let mut arguments = Arguments { mode, endpoints, ops: 200 * PART, order: OrderKind::Fair };
+    let mut arguments = Arguments { mode, endpoints, ops: 200 * PART, order: OrderKind::Fair, flows: 0, depth: 1 };
     while let Some(option) = words.next() {
         let value = words.next()?;
         match option.as_str() {
             "--ops" => arguments.ops = value.parse().ok().filter(|&ops| ops >= PART && ops % PART == 0)?,
+            "--flows" => arguments.flows = value.parse().ok().filter(|&flows| flows <= 1 << 16)?,
+            "--depth" => arguments.depth = value.parse().ok().filter(|&depth| depth >= 1)?,
             "--order" => {
                 arguments.order = match value.as_str() {
                     "fair" => OrderKind::Fair,
@@ -180,27 +187,37 @@ fn time(ops: u32, ops_a_step: u32, mut step: impl FnMut()) -> f64 {
     parts[parts.len() / 2]
 }
 
-/// One frame waits for each endpoint, so that every tree is as full as it gets; then each operation
+/// Frames wait for each endpoint, so that every tree is as full as it gets; then each operation
 /// queues one more for a random endpoint and takes out the one whose turn it is.
 struct SchedulerRun {
     scheduler: Scheduler,
     pool: Pool,
     random: Random,
     endpoints: u32,
+    /// A UDP frame, and where its headers lie; of how many flows, and how many wait for each
+    /// endpoint.
+    headers: (Vec<u8>, Layout),
+    flows: u32,
+    depth: u32,
     now: Instant,
 }
 
 impl SchedulerRun {
-    fn new(endpoints: u32, order: OrderKind) -> Self {
+    fn new(endpoints: u32, order: OrderKind, (flows, depth): (u32, u32)) -> Self {
+        let bytes = eth(mac(0), mac(1)).ipv4(ip(0), ip(1)).udp(1000, 2000).payload(vec![0; 18]).bytes();
+        let layout = parse(&bytes).expect("well formed");
         let mut run = SchedulerRun {
             scheduler: Scheduler::new(&program(endpoints, order), Direction::Egress, 1),
-            pool: Pool::new(PoolLimits { small: 8 * endpoints, medium: 0, large: 0 }),
+            pool: Pool::new(PoolLimits { small: 8 * endpoints * depth, medium: 0, large: 0 }),
             random: Random(0x2545_f491_4f6c_dd1d),
             endpoints,
+            headers: (bytes, layout),
+            flows,
+            depth,
             now: Instant(1_000_000_000),
         };
-        for endpoint in 0..endpoints {
-            run.enqueue(endpoint);
+        for endpoint in 0..endpoints * depth {
+            run.enqueue(endpoint % endpoints);
         }
         for _ in 0..(WARM_UP * endpoints).max(WARM_UP_LEAST) {
             run.pair();
@@ -210,7 +227,11 @@ impl SchedulerRun {
 
     fn measure(mut self, ops: u32) -> f64 {
         let ns = time(ops, 1, || self.pair());
-        assert_eq!(self.pool.in_use(), self.endpoints as usize, "every operation must queue one frame and take one");
+        assert_eq!(
+            self.pool.in_use(),
+            (self.endpoints * self.depth) as usize,
+            "every operation must queue one frame and take one"
+        );
         ns
     }
 
@@ -232,6 +253,14 @@ impl SchedulerRun {
         let meta = self.pool.meta_mut(&frame);
         meta.wire_bytes = len as u32 + WIRE_OVERHEAD;
         meta.layout.end = len as u32;
+        if self.flows > 0 {
+            let (headers, layout) = &self.headers;
+            meta.layout = Layout { end: len as u32, ..*layout };
+            let flow = self.random.below(self.flows) as u16;
+            let bytes = self.pool.bytes_mut(&frame);
+            bytes[..headers.len()].copy_from_slice(headers);
+            bytes[usize::from(layout.l4_offset)..][..2].copy_from_slice(&flow.to_be_bytes());
+        }
         self.scheduler.enqueue(&mut self.pool, self.now, Plane::Wire, EndpointId(endpoint), frame).expect("room");
     }
 }

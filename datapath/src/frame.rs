@@ -7,6 +7,7 @@
 //! own. Buffers are made on first use and kept; the pool never holds more than its limits.
 
 mod accounts;
+mod chain;
 
 use crate::offload::Offload;
 use crate::overlay::PeerId;
@@ -18,6 +19,7 @@ use core::num::NonZeroU32;
 use core::ops::Range;
 
 pub use accounts::{Owner, Part, Standing};
+pub use chain::Chain;
 
 /// Bytes kept free before a frame: an outer Ethernet, IPv6, UDP and VXLAN header with VLAN tag
 /// (74), a bond sequence and a TCP option.
@@ -619,11 +621,12 @@ impl Pool {
     }
 }
 
-/// A first-in first-out queue of frames, chained through the pool's slots.
+/// A first-in first-out queue of frames, chained through the pool's slots. It may count frames that
+/// its owner keeps in other chains ([`Fifo::count_in`]); what its own chain holds comes out of it
+/// first in, first out.
 #[derive(Debug)]
 pub struct Fifo {
-    head: u32,
-    tail: u32,
+    chain: Chain,
     frames: u32,
     /// Whoever bounds a queue keeps both below 4 GiB; the pool's memory is the last bound.
     truesize: u32,
@@ -633,55 +636,43 @@ pub struct Fifo {
 
 impl Default for Fifo {
     fn default() -> Self {
-        Fifo { head: NONE, tail: NONE, frames: 0, truesize: 0, wire_bytes: 0, owner: Owner::NOBODY }
+        Fifo { chain: Chain::default(), frames: 0, truesize: 0, wire_bytes: 0, owner: Owner::NOBODY }
     }
 }
 
 impl Fifo {
     /// Appends a frame. Its `wire_bytes` must not change while it is queued.
+    #[inline]
     pub fn push(&mut self, pool: &mut Pool, frame: Frame) {
         let index = frame.0;
         let slot = &mut pool.slots[index as usize];
         slot.next = NONE;
         self.enter(slot, &mut pool.accounts);
-        if self.tail == NONE {
-            self.head = index;
+        if self.chain.tail == NONE {
+            self.chain.head = index;
         } else {
-            pool.slots[self.tail as usize].next = index;
+            pool.slots[self.chain.tail as usize].next = index;
         }
-        self.tail = index;
+        self.chain.tail = index;
     }
 
     /// Puts a frame back at the front.
     pub fn push_front(&mut self, pool: &mut Pool, frame: Frame) {
-        let index = frame.0;
-        let slot = &mut pool.slots[index as usize];
-        slot.next = self.head;
-        self.enter(slot, &mut pool.accounts);
-        self.head = index;
-        if self.tail == NONE {
-            self.tail = index;
-        }
+        self.count_in(pool, &frame);
+        self.chain.push_front(pool, frame);
     }
 
     /// Puts a frame behind the first `before`, or at the end where there are fewer. Takes time in
     /// proportion to them.
     pub fn insert(&mut self, pool: &mut Pool, before: u32, frame: Frame) {
-        if before == 0 {
-            return self.push_front(pool, frame);
-        }
-        if before >= self.frames {
-            return self.push(pool, frame);
-        }
-        let mut last = self.head;
-        for _ in 1..before {
-            last = pool.slots[last as usize].next;
-        }
-        let (index, next) = (frame.0, pool.slots[last as usize].next);
-        let slot = &mut pool.slots[index as usize];
-        slot.next = next;
-        self.enter(slot, &mut pool.accounts);
-        pool.slots[last as usize].next = index;
+        self.count_in(pool, &frame);
+        self.chain.insert(pool, before, frame);
+    }
+
+    /// Counts a frame that goes into another chain of the same queue.
+    #[inline]
+    pub fn count_in(&mut self, pool: &mut Pool, frame: &Frame) {
+        self.enter(&pool.slots[frame.0 as usize], &mut pool.accounts);
     }
 
     #[inline]
@@ -690,6 +681,32 @@ impl Fifo {
         self.wire_bytes += slot.meta.wire_bytes;
         self.frames += 1;
         accounts.charge(self.owner, slot.class);
+    }
+
+    #[inline]
+    fn leave(&mut self, slot: &Slot, accounts: &mut Accounts) {
+        self.frames -= 1;
+        self.truesize -= slot.room() as u32;
+        self.wire_bytes -= slot.meta.wire_bytes;
+        accounts.discharge(self.owner, slot.class);
+    }
+
+    /// Counts a frame out that was taken from another chain of the same queue.
+    #[inline]
+    pub fn count_out(&mut self, pool: &mut Pool, frame: &Frame) {
+        self.leave(&pool.slots[frame.0 as usize], &mut pool.accounts);
+    }
+
+    /// Its own chain.
+    #[inline]
+    #[must_use]
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Its own chain, to move frames between that and others; the counts stay.
+    pub fn chain_mut(&mut self) -> &mut Chain {
+        &mut self.chain
     }
 
     /// Who its frames are charged to.
@@ -706,39 +723,46 @@ impl Fifo {
 
     /// Charges what waits, and what will, to another. Takes time in proportion to what waits.
     pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
+        self.set_owner_of(pool, owner, std::iter::empty());
+    }
+
+    /// The same where frames of the queue are in other chains too.
+    pub fn set_owner_of(&mut self, pool: &mut Pool, owner: Owner, others: impl Iterator<Item = Chain>) {
         let before = std::mem::replace(&mut self.owner, owner);
-        let mut index = if before == owner { NONE } else { self.head };
-        while index != NONE {
-            let slot = &pool.slots[index as usize];
-            pool.accounts.discharge(before, slot.class);
-            pool.accounts.charge(owner, slot.class);
-            index = slot.next;
+        if before == owner {
+            return;
+        }
+        for chain in std::iter::once(self.chain).chain(others) {
+            let mut next = chain.slots(pool).next();
+            while let Some(index) = next {
+                let slot = &pool.slots[index as usize];
+                pool.accounts.discharge(before, slot.class);
+                pool.accounts.charge(owner, slot.class);
+                next = (slot.next != NONE).then_some(slot.next);
+            }
         }
     }
 
-    /// Takes the first frame.
+    /// Takes the first frame of its own chain.
+    #[inline]
     pub fn pop(&mut self, pool: &mut Pool) -> Option<Frame> {
-        if self.head == NONE {
+        let index = self.chain.head;
+        if index == NONE {
             return None;
         }
-        let index = self.head;
         let slot = &mut pool.slots[index as usize];
-        self.head = slot.next;
-        slot.next = NONE;
-        if self.head == NONE {
-            self.tail = NONE;
+        self.chain.head = std::mem::replace(&mut slot.next, NONE);
+        if self.chain.head == NONE {
+            self.chain.tail = NONE;
         }
-        self.frames -= 1;
-        self.truesize -= slot.room() as u32;
-        self.wire_bytes -= slot.meta.wire_bytes;
-        pool.accounts.discharge(self.owner, slot.class);
+        self.leave(slot, &mut pool.accounts);
         Some(Frame(index))
     }
 
-    /// What is known about the first frame.
+    /// What is known about the first frame of its own chain.
     #[must_use]
     pub fn front<'a>(&self, pool: &'a Pool) -> Option<&'a Meta> {
-        (self.head != NONE).then(|| &pool.slots[self.head as usize].meta)
+        self.chain.front(pool)
     }
 
     /// Frames queued.
@@ -750,7 +774,7 @@ impl Fifo {
     /// Whether nothing is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.head == NONE
+        self.frames == 0
     }
 
     /// Memory of the queued frames' buffers, in bytes.
@@ -765,13 +789,13 @@ impl Fifo {
         u64::from(self.wire_bytes)
     }
 
-    /// Frees every frame; returns how many there were.
+    /// Frees every frame of its own chain; returns how many there were.
     pub fn clear(&mut self, pool: &mut Pool) -> u32 {
         let frames = self.frames;
         while let Some(frame) = self.pop(pool) {
             pool.free(frame);
         }
-        frames
+        frames - self.frames
     }
 }
 

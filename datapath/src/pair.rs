@@ -20,16 +20,17 @@
 
 mod queue;
 
-use crate::frame::{Class, Frame, Owner, Pool};
+use crate::frame::{Frame, Owner, Pool};
 use crate::program::EndpointId;
-use crate::sched::lane::{Admission, Lane};
+use crate::sched::flows::Flows;
+use crate::sched::lane::{Admission, Among, Lane, Offer};
 use crate::sched::losses::Losses;
 use crate::sched::tag::{instant, tag};
 use crate::sched::wheel::Wheel;
 use crate::stats::LaneStats;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
-use crate::wire::Mac;
+use crate::wire::{self, Mac};
 use queue::{Pair, Sender, State};
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
@@ -128,6 +129,8 @@ pub struct Pairs {
     senders: Vec<Sender>,
     wheel: Wheel,
     ready: VecDeque<u32>,
+    /// Queues of flows, where several wait for a limit.
+    flows: Flows,
     /// Nobody watches them.
     losses: Losses,
     /// Pairs for which something waits.
@@ -135,9 +138,9 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// None.
+    /// None. `seed` keys the hash of flows.
     #[must_use]
-    pub fn new() -> Pairs {
+    pub fn new(seed: u64) -> Pairs {
         Pairs {
             index: BTreeMap::new(),
             pairs: Vec::new(),
@@ -145,6 +148,7 @@ impl Pairs {
             senders: Vec::new(),
             wheel: Wheel::new(0),
             ready: VecDeque::new(),
+            flows: Flows::new(seed),
             losses: Losses::default(),
             queued: 0,
         }
@@ -178,6 +182,7 @@ impl Pairs {
         let at = from.0 as usize;
         if self.senders.len() <= at {
             self.senders.resize(at + 1, Sender::FREE);
+            self.flows.reserve(at + 1);
         }
         let sender = &mut self.senders[at];
         if sender.pairs >= MOST_OF_ENDPOINT {
@@ -219,11 +224,12 @@ impl Pairs {
     }
 
     /// Lifts a limit: its queue comes back with what waits, if there was one.
-    pub fn lift(&mut self, from: EndpointId, to: Toward) -> Option<Lane> {
+    pub fn lift(&mut self, pool: &mut Pool, from: EndpointId, to: Toward) -> Option<Lane> {
         let slot = self.index.remove(&(from, to))?;
         self.take_out(slot);
         self.vacant.push(slot);
-        let lane = std::mem::replace(&mut self.pairs[slot as usize].lane, Lane::new(0));
+        let mut lane = std::mem::replace(&mut self.pairs[slot as usize].lane, Lane::new(0));
+        lane.give_up_flows(pool, &mut self.flows);
         let sender = &mut self.senders[from.0 as usize];
         sender.memory -= lane.truesize();
         sender.pairs -= 1;
@@ -252,7 +258,7 @@ impl Pairs {
     pub fn set_owner(&mut self, pool: &mut Pool, from: EndpointId, owner: Owner) {
         if self.concern(from) {
             for &slot in self.index.range(range(from)).map(|(_, slot)| slot) {
-                self.pairs[slot as usize].lane.set_owner(pool, owner);
+                self.pairs[slot as usize].lane.set_owner(pool, &self.flows, owner);
             }
         }
     }
@@ -323,7 +329,8 @@ impl Pairs {
         while let Some(slot) = self.ready.pop_front() {
             let pair = &mut self.pairs[slot as usize];
             let (from, to, before) = (pair.from, pair.to, pair.lane.truesize());
-            let served = pair.lane.dequeue(pool, now, pair.longest.min(fits(from)), &mut self.losses);
+            let longest = pair.longest.min(fits(from));
+            let served = pair.lane.dequeue(pool, now, longest, &mut self.flows, &mut self.losses);
             if let Some(served) = &served {
                 pair.charge(now, pool.meta(&served.frame).wire_bytes);
             }
@@ -386,22 +393,22 @@ impl Pairs {
         (sum, drops)
     }
 
-    /// The queues, one after the other, that a frame for `to` would wait in, if it took `wire`
-    /// bytes on the wire and a buffer of this class; `may_wait` as in [`Lane::admit`].
-    pub fn on_the_way(
-        &self,
+    /// The queues, one after the other, that a frame of these bytes would wait in; `may_wait` as in
+    /// [`Pool::may_wait`].
+    pub(crate) fn on_the_way<'a>(
+        &'a self,
+        pool: &'a Pool,
         now: Instant,
         from: EndpointId,
-        to: Mac,
         may_wait: impl Fn(Owner, u64) -> bool,
-        (wire, class, segments): (u32, Class, u32),
+        (offer, bytes): (Offer<'a>, &'a [u8]),
     ) -> impl Iterator<Item = Found> {
-        let (first, last) = (self.first(from, to), self.everyone(from));
+        let (first, last) = (self.first(from, wire::destination(bytes)), self.everyone(from));
         let slots = [first, if first == last { NONE } else { last }];
         slots.into_iter().filter(|&slot| slot != NONE).map(move |slot| {
             let pair = &self.pairs[slot as usize];
-            let crowded = self.senders[from.0 as usize].is_crowded(pair.lane.truesize(), class.bytes());
-            let admission = match pair.lane.admit(&may_wait, wire, class, || segments) {
+            let crowded = self.senders[from.0 as usize].is_crowded(pair.lane.truesize(), offer.class.bytes());
+            let admission = match pair.lane.decide(pool, &offer, || bytes, &may_wait, (&self.flows, 0)).0 {
                 _ if crowded => Admission::Refused(Reason::PairLimit),
                 Admission::Refused(reason) => Admission::Refused(named(reason)),
                 admission => admission,
@@ -423,7 +430,7 @@ impl Pairs {
             let slots: Vec<u32> = self.slots(from).collect();
             for slot in slots {
                 self.take_out(slot);
-                freed += self.pairs[slot as usize].lane.clear(pool);
+                freed += self.pairs[slot as usize].lane.clear(pool, &mut self.flows);
             }
             self.senders[from.0 as usize].memory = 0;
         }
@@ -463,8 +470,10 @@ impl Pairs {
             pool.free(frame);
             return Err(Reason::PairLimit);
         }
-        pair.lane.enqueue(pool, now, frame, &mut self.losses).map_err(named)?;
-        sender.memory += pair.lane.truesize() - before;
+        let among = Among { quantum: pair.longest, ahead: 0, tenant: pair.from.0 };
+        pair.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses).map_err(named)?;
+        // A flow that had much may have lost more than came.
+        sender.memory = sender.memory + pair.lane.truesize() - before;
         if pair.state == State::Idle {
             pair.begin(now);
             self.queued += 1;
@@ -503,12 +512,6 @@ impl Pairs {
         }
         pair.state = State::Idle;
         self.queued -= 1;
-    }
-}
-
-impl Default for Pairs {
-    fn default() -> Self {
-        Pairs::new()
     }
 }
 

@@ -175,7 +175,7 @@ impl Switch {
             owners: Owners::new(program.fdb_age_ns, seed),
             tunnels: Tunnels::new(seed),
             services: Services::new(seed),
-            pairs: Pairs::new(),
+            pairs: Pairs::new(seed),
             egress: Scheduler::new(&empty, Direction::Egress, seed),
             arrivals: Arrivals::new(seed),
             vcc: Vcc::new(seed),

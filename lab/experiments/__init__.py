@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "lb-mixed": "lab.experiments.lb_mixed",
     "openflow-rate": "lab.experiments.openflow_rate",
     "other-receivers": "lab.experiments.other_receivers",
+    "own-traffic": "lab.experiments.own_traffic",
     "queue-size": "lab.experiments.queue_size",
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",

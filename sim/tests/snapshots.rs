@@ -42,6 +42,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "convergence",
         "fig5",
         "faults",
+        "own-traffic",
         "queue-size",
         "scale",
         "attacks",
@@ -101,6 +102,11 @@ fn fig5() {
 #[test]
 fn faults() {
     check("faults");
+}
+
+#[test]
+fn own_traffic() {
+    check("own-traffic");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The table of pairs: its bounds, and that it is as good as new when all of them are lifted.
 
 use super::*;
+use crate::frame::PoolLimits;
 use crate::sched::tree::QUANTUM_MIN;
 
 const SECOND: u64 = 1_000_000_000;
@@ -12,7 +13,7 @@ fn mac(n: u32) -> Mac {
 
 #[test]
 fn a_switch_has_so_many_and_each_place_is_used_again() {
-    let mut pairs = Pairs::new();
+    let mut pairs = Pairs::new(1);
     let mut limit = |from: u32, n: u32| {
         pairs.limit(Instant(1), EndpointId(from), Toward::Address(mac(n)), Rate(1_000_000), (1 << 20, Owner::NOBODY))
     };
@@ -23,11 +24,11 @@ fn a_switch_has_so_many_and_each_place_is_used_again() {
     }
     assert_eq!(limit(99, 1), Err(PairError::TooMany));
     assert_eq!(limit(99, 1).unwrap_err().to_string(), "the switch limits 16384 pairs already; lift one first");
-    let from = EndpointId(3);
+    let (from, mut pool) = (EndpointId(3), Pool::new(PoolLimits { small: 0, medium: 0, large: 0 }));
     while let Some(to) = pairs.any(from) {
-        assert!(pairs.lift(from, to).is_some());
+        assert!(pairs.lift(&mut pool, from, to).is_some());
     }
-    assert!(pairs.lift(from, Toward::Everyone).is_none());
+    assert!(pairs.lift(&mut pool, from, Toward::Everyone).is_none());
     assert_eq!((pairs.of(from).count(), pairs.pairs.len(), pairs.vacant.len()), (0, MOST as usize, 1024));
     assert_eq!(pairs.limit(Instant(2), EndpointId(99), Toward::Everyone, Rate(1000), (1 << 20, Owner::NOBODY)), Ok(()));
     assert_eq!(pairs.pairs.len(), MOST as usize, "no new place");

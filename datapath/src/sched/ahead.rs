@@ -115,6 +115,12 @@ impl Ahead {
         has_some
     }
 
+    /// Frames that stand before the rest.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
     /// The lane is empty.
     pub fn clear(&mut self) {
         self.frames = 0;

@@ -1,21 +1,29 @@
 //! A lane: the queue of one endpoint in one direction, with a bound and active management.
 //!
-//! Frames wait in order. Where the queue's delay stands (CoDel), the sender is told: ECT frames are
-//! marked, others lose one segment off the tail of an offloaded frame, or themselves if they are a
-//! single segment. A frame that does not fit is trimmed to what fits, since a queue of single
-//! frames would have lost only those. An endpoint that keeps its lane full for long does not react
-//! to any of this: [`Lane::is_stuck`] lets the shell stop reading from it.
+//! Frames of a flow wait in order; where several flows wait, each has a queue ([`super::flows`]).
+//! Where a queue's delay stands (CoDel), the sender is told: ECT frames are marked, others lose one
+//! segment off the tail of an offloaded frame, or themselves if they are a single segment. A frame
+//! that does not fit is trimmed to what fits, since a queue of single frames would have lost only
+//! those. An endpoint that keeps its lane full for long does not react to any of this:
+//! [`Lane::is_stuck`] lets the shell stop reading from it.
 
+mod managed;
+mod parted;
+
+pub(crate) use parted::Room;
+
+use super::flows::Flows;
 use super::losses::Losses;
+use crate::aqm;
 use crate::aqm::codel::{Codel, TARGET_NS};
-use crate::aqm::{self, Aqm, AqmStats};
-use crate::frame::{Class, Fifo, Frame, Meta, Owner, Pool};
+use crate::frame::{Class, Fifo, Frame, Owner, Pool};
+use crate::offload::Offload;
 use crate::segment;
 use crate::sojourn::Waits;
 use crate::stats::{LaneStats, Traffic, count_on};
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::Mac;
+use crate::wire::{Layout, Mac};
 
 /// Most segments that leave at once: a port that cannot cut gets them one by one, at some 2 us
 /// each, and who is next waits for all. With an MTU of 1500, 64 KiB are 45.
@@ -30,6 +38,8 @@ const STUCK_TICKS: u32 = 48;
 /// time-out (RFC 5681). Above 40 Mbit/s it is less than CoDel's target.
 const FEW_BYTES: u64 = 16 * 1538;
 const FEW_NS: u64 = 4 * TARGET_NS;
+/// [`Lane::spread`] where there is none, and [`Lane::flow`] where it is not known.
+const NONE: u32 = u32::MAX;
 /// How many times a queue's bound its buffers may take where they are small: a minimal frame uses
 /// little of one.
 const MEMORY_SMALL: u64 = 2;
@@ -47,6 +57,41 @@ pub enum Admission {
     Trimmed(u32),
     /// Nothing.
     Refused(Reason),
+}
+
+/// A frame that wants to wait, as a lane looks at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer<'a> {
+    pub layout: &'a Layout,
+    pub offload: &'a Offload,
+    /// What it takes on the wire.
+    pub wire_bytes: u32,
+    /// Its buffer.
+    pub class: Class,
+}
+
+impl<'a> Offer<'a> {
+    #[inline]
+    fn of(pool: &'a Pool, frame: &Frame) -> Offer<'a> {
+        let meta = pool.meta(frame);
+        let (wire_bytes, class) = (meta.wire_bytes, pool.class(frame));
+        Offer { layout: &meta.layout, offload: &meta.offload, wire_bytes, class }
+    }
+
+    fn segments(&self) -> u32 {
+        segment::segments(self.layout, self.offload)
+    }
+}
+
+/// What a lane is told for its flows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Among {
+    /// What a flow may send before others have their turn, in wire bytes.
+    pub quantum: u32,
+    /// Frames that stand before all flows.
+    pub ahead: u32,
+    /// Whose lane it is, as [`Flows`] counts.
+    pub tenant: u32,
 }
 
 /// A frame that leaves a lane.
@@ -71,6 +116,11 @@ pub struct Lane {
     /// Since when it has not been less than half full, in [`ticks`]; zero while it is.
     full_since: u32,
     codel: Codel,
+    /// The flow of what waits, where that is one; not known before a second frame comes.
+    flow: u32,
+    /// The flows' queues, where there are several: then `fifo` counts what is in them, and has
+    /// itself only what goes ahead.
+    spread: u32,
     served: Traffic,
     waits: Waits,
     guaranteed_bytes: u64,
@@ -92,6 +142,8 @@ impl Lane {
             bound: bound.min(MAX_BOUND),
             full_since: 0,
             codel: Codel::default(),
+            flow: NONE,
+            spread: NONE,
             served: Traffic::default(),
             waits: Waits::default(),
             guaranteed_bytes: 0,
@@ -118,8 +170,11 @@ impl Lane {
     }
 
     /// Charges what waits, and what will, to another. Takes time in proportion to what waits.
-    pub fn set_owner(&mut self, pool: &mut Pool, owner: Owner) {
-        self.fifo.set_owner(pool, owner);
+    pub(crate) fn set_owner(&mut self, pool: &mut Pool, flows: &Flows, owner: Owner) {
+        match self.spread {
+            NONE => self.fifo.set_owner(pool, owner),
+            spread => self.fifo.set_owner_of(pool, owner, flows.chains(spread)),
+        }
     }
 
     /// Whether nothing waits.
@@ -131,20 +186,82 @@ impl Lane {
     /// Wire bytes of the first frame, as far as `max_frame` lets it go at once; zero where nothing
     /// waits.
     #[must_use]
-    pub fn head(&self, pool: &Pool, max_frame: u32) -> u32 {
-        self.fifo.front(pool).map_or(0, |meta| meta.wire_bytes.min(max_frame))
+    pub(crate) fn head(&self, pool: &Pool, flows: &Flows, max_frame: u32) -> u32 {
+        let first = match self.fifo.front(pool) {
+            Some(meta) => meta.wire_bytes,
+            None if self.spread == NONE => 0,
+            None => flows.head(self.spread, pool),
+        };
+        first.min(max_frame)
+    }
+
+    /// How much of a frame it would take, and what another flow would lose for it. Changes nothing.
+    /// `bytes` are the frame's, `may_wait` as in [`Lane::admit`]; `ahead` frames stand before all.
+    #[inline]
+    #[must_use]
+    pub(crate) fn decide<'a>(
+        &self,
+        pool: &'a Pool,
+        offer: &Offer<'_>,
+        bytes: impl FnOnce() -> &'a [u8],
+        may_wait: &impl Fn(Owner, u64) -> bool,
+        (flows, ahead): (&Flows, u32),
+    ) -> (Admission, Room) {
+        let admission = self.admit(may_wait, offer, self.spread != NONE);
+        if admission == Admission::Whole || self.fifo.frames() == ahead {
+            return (admission, Room::NONE);
+        }
+        let hash = flows.hash(bytes(), offer.layout);
+        self.decide_among(pool, offer, hash, admission, may_wait, (flows, ahead))
     }
 
     /// Appends a frame, or as many of its segments as fit. What does not fit is told to `losses`.
     ///
     /// # Errors
     /// The frame is freed and the reason given where nothing of it fits.
-    pub fn enqueue(&mut self, pool: &mut Pool, now: Instant, frame: Frame, losses: &mut Losses) -> Result<(), Reason> {
-        let meta = pool.meta(&frame);
-        let segments = || segment::segments(&meta.layout, &meta.offload);
-        let class = pool.class(&frame);
+    #[inline]
+    pub(crate) fn enqueue(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: Frame,
+        (flows, among): (&mut Flows, Among),
+        losses: &mut Losses,
+    ) -> Result<(), Reason> {
+        if !self.fits(pool, &frame) {
+            return self.enqueue_crowded(pool, now, frame, (flows, among), losses);
+        }
+        pool.meta_mut(&frame).queued = now;
+        self.put(pool, frame, flows, among);
+        Ok(())
+    }
+
+    /// Whether it takes all of a frame, and nothing needs to go for that: mostly.
+    #[inline]
+    fn fits(&self, pool: &Pool, frame: &Frame) -> bool {
+        let (class, wire_bytes) = (pool.class(frame), pool.meta(frame).wire_bytes);
+        let shift = if class == Class::Small && self.spread == NONE { 1 } else { 2 };
+        const { assert!(MEMORY_SMALL == 1 << 1 && MEMORY_LONG == 1 << 2) };
+        self.fifo.truesize() + u64::from(class.bytes()) <= u64::from(self.bound) << shift
+            && self.fifo.wire_bytes() + u64::from(wire_bytes) <= u64::from(self.bound)
+            && pool.may_wait(self.fifo.owner(), class, self.fifo.truesize())
+    }
+
+    /// As [`Lane::enqueue`], where a frame may not fit as it is.
+    #[cold]
+    #[inline(never)]
+    fn enqueue_crowded(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        frame: Frame,
+        (flows, among): (&mut Flows, Among),
+        losses: &mut Losses,
+    ) -> Result<(), Reason> {
+        let (class, offer) = (pool.class(&frame), Offer::of(pool, &frame));
         let may_wait = |owner, held| pool.may_wait(owner, class, held);
-        match self.admit(may_wait, meta.wire_bytes, class, segments) {
+        let (admission, room) = self.decide(pool, &offer, || pool.bytes(&frame), &may_wait, (flows, among.ahead));
+        match admission {
             Admission::Whole => {}
             Admission::Trimmed(surplus) => {
                 self.fills(now);
@@ -152,82 +269,28 @@ impl Lane {
             }
             Admission::Refused(reason) => return self.refuse(pool, now, frame, reason, losses),
         }
+        if room != Room::NONE {
+            self.make_room(pool, room, (flows, among.ahead), losses);
+        }
         pool.meta_mut(&frame).queued = now;
-        self.fifo.push(pool, frame);
+        self.put(pool, frame, flows, among);
         Ok(())
     }
 
-    /// The same where another discipline than the lane's own has the queue.
-    ///
-    /// # Errors
-    /// The frame is freed and the reason given where nothing of it fits.
-    pub fn enqueue_under(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        frame: Frame,
-        losses: &mut Losses,
-        aqm: &mut Aqm,
-    ) -> Result<(), Reason> {
-        let before = *aqm.stats();
-        let Meta { layout, offload, .. } = *pool.meta(&frame);
-        let (segments, class) = (segment::segments(&layout, &offload), pool.class(&frame));
-        let may_wait = |owner, held| pool.may_wait(owner, class, held);
-        match self.admit(may_wait, pool.meta(&frame).wire_bytes, class, || segments) {
-            Admission::Whole => {}
-            Admission::Trimmed(surplus) => {
-                aqm.overflows(pool.bytes(&frame), &layout, surplus);
-                self.fills(now);
-                self.trim(pool, &frame, surplus, losses);
-            }
-            Admission::Refused(reason) => {
-                if reason == Reason::QueueFull {
-                    aqm.overflows(pool.bytes(&frame), &layout, segments);
-                }
-                return self.refuse(pool, now, frame, reason, losses);
+    /// Puts a frame where its flow waits.
+    #[inline]
+    fn put(&mut self, pool: &mut Pool, frame: Frame, flows: &mut Flows, among: Among) {
+        if self.spread == NONE && self.fifo.frames() == among.ahead {
+            self.flow = NONE;
+            return self.fifo.push(pool, frame);
+        }
+        match self.queue_for(pool, &frame, flows, among) {
+            NONE => self.fifo.push(pool, frame),
+            queue => {
+                self.fifo.count_in(pool, &frame);
+                flows.push(pool, queue, frame);
             }
         }
-        let mut lost = Lost { whole: 0, losses };
-        let waiting = self.fifo.wire_bytes();
-        aqm.arrive(pool, now, waiting, frame, (&mut self.fifo, &mut |pool, frame, wire| lost.note(pool, frame, wire)));
-        let whole = lost.whole;
-        self.count_signals(&before, aqm.stats(), whole);
-        Ok(())
-    }
-
-    /// As [`Lane::dequeue`], where another discipline than the lane's own has the queue.
-    pub fn dequeue_under(
-        &mut self,
-        pool: &mut Pool,
-        now: Instant,
-        max_frame: u32,
-        losses: &mut Losses,
-        aqm: &mut Aqm,
-    ) -> Option<Served> {
-        loop {
-            let mut frame = self.fifo.pop(pool)?;
-            if pool.meta(&frame).wire_bytes > max_frame.min(MAY_BE_MANY) {
-                frame = self.cut(pool, frame, max_frame);
-            }
-            let before = *aqm.stats();
-            let mut lost = Lost { whole: 0, losses };
-            let lose = &mut |pool: &Pool, frame: &Frame, wire| lost.note(pool, frame, wire);
-            let leaves = aqm.leave(pool, now, frame, (&mut self.fifo, lose));
-            let whole = lost.whole;
-            self.count_signals(&before, aqm.stats(), whole);
-            self.drains();
-            if let Some(frame) = leaves {
-                return Some(self.count_served(pool, now, frame));
-            }
-        }
-    }
-
-    /// Counts what a discipline did meanwhile; of the frames that it took from, so many were lost
-    /// whole.
-    fn count_signals(&mut self, before: &AqmStats, after: &AqmStats, whole: u64) {
-        self.marks += after.marks - before.marks;
-        self.trims += (after.dropped.total() - before.dropped.total()).saturating_sub(whole);
-        self.aqm_drops += whole;
     }
 
     /// Frees a frame that the lane does not take.
@@ -260,20 +323,13 @@ impl Lane {
         Some(self.count_served(pool, now, frame))
     }
 
-    /// How much of a frame fits that takes `wire` bytes on the wire and a buffer of this class.
-    /// `may_wait` says whether there is one for one more frame of an owner's in a queue that holds
-    /// so many bytes of memory ([`Pool::may_wait`]).
+    /// How much of a frame fits. `may_wait` says whether there is a buffer for one more frame of an
+    /// owner's in a queue that holds so many bytes of memory ([`Pool::may_wait`]). Where it is
+    /// `parted`, what a flow of short frames may have is not used up by one of long ones.
     #[inline]
-    #[must_use]
-    pub fn admit(
-        &self,
-        may_wait: impl FnOnce(Owner, u64) -> bool,
-        wire: u32,
-        class: Class,
-        segments: impl FnOnce() -> u32,
-    ) -> Admission {
-        let times = if class == Class::Small { MEMORY_SMALL } else { MEMORY_LONG };
-        let (wire, memory) = (u64::from(wire), u64::from(class.bytes()));
+    fn admit(&self, may_wait: &impl Fn(Owner, u64) -> bool, offer: &Offer<'_>, parted: bool) -> Admission {
+        let times = if offer.class == Class::Small && !parted { MEMORY_SMALL } else { MEMORY_LONG };
+        let (wire, memory) = (u64::from(offer.wire_bytes), u64::from(offer.class.bytes()));
         let (used, bound) = (self.fifo.wire_bytes(), u64::from(self.bound));
         if self.fifo.truesize() + memory > times * bound.max(memory) || used >= bound {
             return Admission::Refused(Reason::QueueFull);
@@ -284,9 +340,15 @@ impl Lane {
         if used + wire <= bound || used == 0 {
             return Admission::Whole;
         }
-        let segments = segments();
+        let segments = offer.segments();
         let fits = (bound - used) * u64::from(segments) / wire.max(1);
         if fits == 0 { Admission::Refused(Reason::QueueFull) } else { Admission::Trimmed(segments - fits as u32) }
+    }
+
+    /// As [`Lane::decide`], where a discipline has the queue: then all flows wait in one.
+    #[must_use]
+    pub(crate) fn decide_managed(&self, offer: &Offer<'_>, may_wait: &impl Fn(Owner, u64) -> bool) -> Admission {
+        self.admit(may_wait, offer, false)
     }
 
     /// The bound in wire bytes.
@@ -298,7 +360,17 @@ impl Lane {
     /// Takes the first frame, cut to at most `max_frame` wire bytes (but at least one segment).
     /// Counts it as served, and how long it waited. `None` where nothing is left, which the queue's
     /// management may have caused just now. What that takes away is told to `losses`.
-    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, max_frame: u32, losses: &mut Losses) -> Option<Served> {
+    pub(crate) fn dequeue(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        max_frame: u32,
+        flows: &mut Flows,
+        losses: &mut Losses,
+    ) -> Option<Served> {
+        if self.spread != NONE && self.fifo.front(pool).is_none() {
+            return self.dequeue_flow(pool, now, max_frame, flows, losses);
+        }
         loop {
             let mut frame = self.fifo.pop(pool)?;
             if pool.meta(&frame).wire_bytes > max_frame.min(MAY_BE_MANY) {
@@ -309,7 +381,11 @@ impl Lane {
             let last = left < u64::from(max_frame) || (left < FEW_BYTES && sojourn_ns < FEW_NS);
             let signals = self.codel.signals(now, sojourn_ns, last);
             if signals > 0 {
-                let Some(signalled) = self.signal(pool, frame, signals, losses) else { continue };
+                let (signalled, rest) = self.signal(pool, frame, signals, self.codel.is_odd(), losses);
+                if let Some(rest) = rest {
+                    self.fifo.push_front(pool, rest);
+                }
+                let Some(signalled) = signalled else { continue };
                 frame = signalled;
             }
             self.drains();
@@ -327,7 +403,15 @@ impl Lane {
 
     /// Takes the first frame as it is, to let it wait elsewhere.
     pub fn give_up(&mut self, pool: &mut Pool) -> Option<Frame> {
+        debug_assert!(self.spread == NONE, "its flows' queues are given up first");
         self.fifo.pop(pool)
+    }
+
+    /// Its flows' queues are one, before it goes to where there are none.
+    pub(crate) fn give_up_flows(&mut self, pool: &mut Pool, flows: &mut Flows) {
+        if self.spread != NONE {
+            self.unite(pool, flows);
+        }
     }
 
     /// What it keeps of how long frames waited.
@@ -401,13 +485,16 @@ impl Lane {
     }
 
     /// Frees everything that waits; returns how many frames.
-    pub fn clear(&mut self, pool: &mut Pool) -> u32 {
+    pub(crate) fn clear(&mut self, pool: &mut Pool, flows: &mut Flows) -> u32 {
+        self.give_up_flows(pool, flows);
         self.fifo.clear(pool)
     }
 
     /// It could not take everything at `now`.
     fn fills(&mut self, now: Instant) {
-        if self.full_since == 0 {
+        // Where several flows wait, one that does not react is no reason to read nothing of the
+        // others.
+        if self.full_since == 0 && self.spread == NONE {
             self.full_since = ticks(now).max(1);
         }
     }
@@ -423,36 +510,37 @@ impl Lane {
     /// The first part of `frame`; the rest goes back to the front. Where there is no buffer for the
     /// part, the frame goes whole.
     fn cut(&mut self, pool: &mut Pool, frame: Frame, max_frame: u32) -> Frame {
-        let queued = pool.meta(&frame).queued;
-        let (first, rest) = segment::split_at_most(pool, frame, max_frame, MOST_SEGMENTS);
+        let (first, rest) = cut(pool, frame, max_frame);
         if let Some(rest) = rest {
-            pool.meta_mut(&rest).queued = queued;
-            pool.meta_mut(&first).queued = queued;
             self.fifo.push_front(pool, rest);
         }
         first
     }
 
-    /// Tells the sender. What goes on of the frame; `None` where the only way was to drop it. Of
-    /// what can be marked that is what is marked, one segment for each signal, and the rest goes
-    /// back to the front.
+    /// Tells the sender. What goes on of the frame, `None` where the only way was to drop it, and
+    /// what goes back to the front: of what can be marked one segment for each signal is marked,
+    /// and goes.
     #[cold]
-    fn signal(&mut self, pool: &mut Pool, frame: Frame, signals: u32, losses: &mut Losses) -> Option<Frame> {
+    fn signal(
+        &mut self,
+        pool: &mut Pool,
+        frame: Frame,
+        signals: u32,
+        odd: bool,
+        losses: &mut Losses,
+    ) -> (Option<Frame>, Option<Frame>) {
         if segment::is_capable(pool.bytes(&frame), &pool.meta(&frame).layout) {
             let (part, rest) = aqm::cut(pool, frame, signals);
-            if let Some(rest) = rest {
-                self.fifo.push_front(pool, rest);
-            }
             self.marks += u64::from(aqm::mark(pool, &part));
-            return Some(part);
+            return (Some(part), rest);
         }
-        if self.trim(pool, &frame, signals, losses) > 0 || aqm::is_alone(pool, &frame, self.codel.is_odd()) {
-            return Some(frame);
+        if self.trim(pool, &frame, signals, losses) > 0 || aqm::is_alone(pool, &frame, odd) {
+            return (Some(frame), None);
         }
         losses.note(sender(pool, &frame), pool.meta(&frame).wire_bytes);
         pool.free(frame);
         self.aqm_drops += 1;
-        None
+        (None, None)
     }
 
     /// Takes segments off a frame's tail; returns how many.
@@ -467,18 +555,16 @@ impl Lane {
     }
 }
 
-/// What a discipline takes from a lane.
-struct Lost<'a> {
-    /// Frames of which nothing is left.
-    whole: u64,
-    losses: &'a mut Losses,
-}
-
-impl Lost<'_> {
-    fn note(&mut self, pool: &Pool, frame: &Frame, wire_bytes: u32) {
-        self.whole += u64::from(pool.meta(frame).wire_bytes == wire_bytes);
-        self.losses.note(sender(pool, frame), wire_bytes);
+/// The first part of a frame, which may go at once, and the rest if there is one. Where there is no
+/// buffer for the part, the frame goes whole.
+fn cut(pool: &mut Pool, frame: Frame, max_frame: u32) -> (Frame, Option<Frame>) {
+    let queued = pool.meta(&frame).queued;
+    let (first, rest) = segment::split_at_most(pool, frame, max_frame, MOST_SEGMENTS);
+    if let Some(rest) = &rest {
+        pool.meta_mut(rest).queued = queued;
+        pool.meta_mut(&first).queued = queued;
     }
+    (first, rest)
 }
 
 /// A moment in units of 2^20 ns, about a millisecond, in half the bits; they come again after 50
@@ -493,57 +579,4 @@ fn sender(pool: &Pool, frame: &Frame) -> Mac {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::frame::PoolLimits;
-    use crate::wire::transport::TCP_FLAGS;
-    use crate::wire::{L4, tcp_flags};
-
-    const MS: u64 = 1_000_000;
-
-    /// How many of the frames that went into a lane at once its management took, where one leaves
-    /// each `every_ns` and another comes. They have `len` bytes, take `wire` on the wire, and are
-    /// TCP segments with these flags, or UDP.
-    fn taken(waiting: u32, every_ns: u64, (len, wire): (usize, u32), flags: Option<u8>) -> u64 {
-        let mut pool = Pool::new(PoolLimits { small: 1000, medium: 1000, large: 20 });
-        let (mut lane, mut losses) = (Lane::new(1 << 24), Losses::default());
-        let frame = |pool: &mut Pool| {
-            let frame = pool.alloc(len).expect("a buffer");
-            let (bytes, meta) = pool.parts_mut(&frame);
-            (meta.wire_bytes, meta.layout.l4_offset) = (wire, 34);
-            meta.layout.l4 = if flags.is_some() { L4::Tcp } else { L4::Udp };
-            bytes[34 + TCP_FLAGS] = flags.unwrap_or(0);
-            frame
-        };
-        let mut now = Instant(MS);
-        for n in 0..waiting + 1000 {
-            let one = frame(&mut pool);
-            lane.enqueue(&mut pool, now, one, &mut losses).expect("room");
-            if n >= waiting {
-                now = now.plus_ns(every_ns);
-                let served = lane.dequeue(&mut pool, now, 1538, &mut losses).expect("a frame");
-                pool.free(served.frame);
-            }
-        }
-        lane.aqm_drops()
-    }
-
-    #[test]
-    fn a_segment_that_is_alone_is_not_lost_to_the_queues_management() {
-        let (full, short, ack) = ((1514, 1538), (200, 224), tcp_flags::ACK);
-        assert!(taken(40, MS / 2, full, Some(ack)) > 10);
-        assert!(taken(200, MS / 2, short, None) > 10, "UDP");
-        let all = taken(200, MS / 2, short, None);
-        let half = all / 4..=all * 3 / 4;
-        assert!(half.contains(&taken(200, MS / 2, short, Some(ack))), "short ones alone, every second");
-        assert_eq!(taken(200, MS / 2, short, Some(tcp_flags::SYN)), 0, "beginnings");
-    }
-
-    #[test]
-    fn a_few_segments_on_a_slow_link_are_no_standing_queue() {
-        let full = (1514, 1538);
-        assert_eq!(taken(14, MS / 2, full, None), 0, "7 ms at 25 Mbit/s");
-        assert!(taken(30, MS / 2, full, None) > 10, "15 ms");
-        assert!(taken(14, 2 * MS, full, None) > 0, "28 ms at 6 Mbit/s");
-    }
-}
+mod tests;

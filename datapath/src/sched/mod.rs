@@ -7,6 +7,7 @@
 //! is.
 
 pub mod ahead;
+pub(crate) mod flows;
 pub mod lane;
 pub mod level;
 pub mod limits;

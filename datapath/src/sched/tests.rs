@@ -7,6 +7,7 @@ use crate::program::{Endpoint, OrderKind, PortId, Tenant, Uplink};
 use crate::units::Both;
 
 mod aqm;
+mod flows;
 mod sojourn;
 mod unmet;
 

@@ -13,7 +13,8 @@ mod node;
 
 use super::ahead::{Ahead, Aheads};
 use super::earlier;
-use super::lane::{Lane, Served};
+use super::flows::Flows;
+use super::lane::{Admission, Among, Lane, Offer, Served};
 use super::level::{Level, Pick};
 use super::limits::{Limits, Plane};
 use super::losses::Losses;
@@ -109,6 +110,8 @@ pub struct Tree {
     aqms: Vec<Option<Box<Aqm>>>,
     /// What disciplines throw their dice with.
     seed: u64,
+    /// Queues of flows, where several wait in a lane.
+    flows: Flows,
     /// What goes before the rest, where [`Node::has_ahead`].
     aheads: Aheads,
     /// Who waits for its limit, by [`WheelNode`].
@@ -152,6 +155,7 @@ impl Tree {
             unmet: Vec::new(),
             aqms: Vec::new(),
             seed,
+            flows: Flows::new(seed),
             aheads: Aheads::default(),
             wheel: Wheel::new(0),
             capacity: None,
@@ -254,7 +258,7 @@ impl Tree {
         node.limited = leaf.share.limit.is_limited();
         node.lane.set_bound(leaf.queue_bytes);
         self.shares[endpoint.0 as usize] = leaf.share;
-        let head = node.lane.head(pool, node.max_frame);
+        let head = node.lane.head(pool, &self.flows, node.max_frame);
         self.tenants[node.tenant as usize].level.set_share(node.child, &leaf.share, head, clock);
         self.set_aqm(endpoint.0 as usize, leaf.aqm);
         self.fit_frames(endpoint.0 as usize);
@@ -298,7 +302,7 @@ impl Tree {
         let at = endpoint.0 as usize;
         node.measure(&mut self.unmet[at], &self.shares[at], self.seen);
         self.tenants[node.tenant as usize].measure(self.seen, self.max_frame);
-        let freed = node.lane.clear(pool);
+        let freed = node.lane.clear(pool, &mut self.flows);
         if let Some(ahead) = self.aheads.get_mut(endpoint.0) {
             ahead.clear();
         }
@@ -341,6 +345,7 @@ impl Tree {
             self.tenants.push(Tenant::new(self.kind, self.max_frame));
             self.wheel.grow(WheelNode::Tenant(self.tenants.len() as u32 - 1).number() as usize + 1);
         }
+        self.flows.reserve(self.tenants.len());
         self.tenants[tenant].share = share;
         self.tenants[tenant].measure(self.seen, self.max_frame);
         self.root.set_share(tenant as u32, &share, self.max_frame, clock);
@@ -373,20 +378,60 @@ impl Tree {
     ) -> Result<(), Reason> {
         let node = &mut self.nodes[endpoint.0 as usize];
         let was_empty = node.lane.is_empty();
-        let ahead = if node.has_ahead { self.aheads.get_mut(endpoint.0) } else { None };
-        let before = ahead.and_then(|ahead| ahead.takes(pool, now, &frame));
-        let aqm = if node.has_aqm { self.aqms[endpoint.0 as usize].as_deref_mut() } else { None };
-        match (before, aqm) {
-            (Some(before), _) => node.lane.enqueue_ahead(pool, now, before, frame),
-            (None, Some(aqm)) => node.lane.enqueue_under(pool, now, frame, &mut self.losses, aqm)?,
-            (None, None) => node.lane.enqueue(pool, now, frame, &mut self.losses)?,
+        if node.has_ahead || node.has_aqm {
+            self.enqueue_special(pool, now, endpoint.0 as usize, frame)?;
+        } else {
+            let among = Among { quantum: node.max_frame, ahead: 0, tenant: node.tenant };
+            node.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses)?;
         }
+        let node = &mut self.nodes[endpoint.0 as usize];
         // A discipline may have lost it.
         if was_empty && !node.lane.is_empty() {
             node.stretch.begin(now, node.lane.served_bytes(), node.span);
             self.activate(pool, now, limits, endpoint.0);
         }
         Ok(())
+    }
+
+    /// The same of one of which something goes ahead, or whose queue has a discipline.
+    #[inline(never)]
+    fn enqueue_special(&mut self, pool: &mut Pool, now: Instant, at: usize, frame: Frame) -> Result<(), Reason> {
+        let node = &mut self.nodes[at];
+        let mut stand_ahead = 0;
+        if node.has_ahead
+            && let Some(ahead) = self.aheads.get_mut(at as u32)
+        {
+            if let Some(before) = ahead.takes(pool, now, &frame) {
+                node.lane.enqueue_ahead(pool, now, before, frame);
+                return Ok(());
+            }
+            stand_ahead = ahead.frames();
+        }
+        if node.has_aqm
+            && let Some(aqm) = self.aqms[at].as_deref_mut()
+        {
+            return node.lane.enqueue_under(pool, now, frame, (&mut self.flows, &mut self.losses), aqm);
+        }
+        let among = Among { quantum: node.max_frame, ahead: stand_ahead, tenant: node.tenant };
+        node.lane.enqueue(pool, now, frame, (&mut self.flows, among), &mut self.losses)
+    }
+
+    /// How much of a frame the lane of `endpoint` would take, which is no agent's. Changes nothing;
+    /// `bytes` are the frame's, `may_wait` as in [`Pool::may_wait`].
+    pub(crate) fn decide<'a>(
+        &self,
+        pool: &'a Pool,
+        endpoint: EndpointId,
+        offer: &Offer<'_>,
+        bytes: &'a [u8],
+        may_wait: &impl Fn(Owner, u64) -> bool,
+    ) -> Admission {
+        let node = &self.nodes[endpoint.0 as usize];
+        if node.has_aqm {
+            return node.lane.decide_managed(offer, may_wait);
+        }
+        let ahead = if node.has_ahead { self.aheads.get(endpoint.0).map_or(0, Ahead::frames) } else { 0 };
+        node.lane.decide(pool, offer, || bytes, may_wait, (&self.flows, ahead)).0
     }
 
     /// The next frame that the link, the limits and the shares let go at `now`, and whose it is.
@@ -440,9 +485,9 @@ impl Tree {
             } else if node.has_aqm
                 && let Some(aqm) = &mut self.aqms[e as usize]
             {
-                node.lane.dequeue_under(pool, now, node.max_frame, &mut self.losses, aqm)
+                node.lane.dequeue_under(pool, now, node.max_frame, (&mut self.flows, &mut self.losses), aqm)
             } else {
-                node.lane.dequeue(pool, now, node.max_frame, &mut self.losses)
+                node.lane.dequeue(pool, now, node.max_frame, &mut self.flows, &mut self.losses)
             };
             match served {
                 Some(Served { frame, segments, full }) => {
@@ -493,7 +538,7 @@ impl Tree {
     /// Charges the frames of an endpoint to another account. Takes time in proportion to what
     /// waits.
     pub fn set_owner(&mut self, pool: &mut Pool, endpoint: EndpointId, owner: Owner) {
-        self.nodes[endpoint.0 as usize].lane.set_owner(pool, owner);
+        self.nodes[endpoint.0 as usize].lane.set_owner(pool, &self.flows, owner);
     }
 
     /// The longest frame that an endpoint sends at once, in wire bytes.
@@ -568,7 +613,8 @@ impl Tree {
         let e = tenant.children[pick.child as usize] as usize;
         let node = &mut self.nodes[e];
         let lengths = tenant.level.wants_lengths();
-        let length = |node: &Node| if lengths { node.lane.head(pool, node.max_frame) } else { node.max_frame };
+        let length =
+            |node: &Node| if lengths { node.lane.head(pool, &self.flows, node.max_frame) } else { node.max_frame };
         let next = (!node.lane.is_empty()).then(|| length(node));
         if node.limited {
             limits.endpoints[e].charge(self.plane, now_tag, bytes);
@@ -623,7 +669,7 @@ impl Tree {
         }
         let clock = self.clock();
         let node = &self.nodes[endpoint as usize];
-        let head = node.lane.head(pool, node.max_frame);
+        let head = node.lane.head(pool, &self.flows, node.max_frame);
         let t = node.tenant;
         let tenant = &mut self.tenants[t as usize];
         if tenant.level.active() == 0 {
@@ -650,7 +696,7 @@ impl Tree {
         let tenant = &mut self.tenants[t as usize];
         let Some(pick) = tenant.level.peek(clock) else { return };
         let node = &self.nodes[tenant.children[pick.child as usize] as usize];
-        let head = node.lane.head(pool, node.max_frame);
+        let head = node.lane.head(pool, &self.flows, node.max_frame);
         match limits.tenants[t as usize].wait(self.plane, tag(now), TURN) {
             Some(until) => self.wheel.insert(WheelNode::Tenant(t).number(), now, instant(until)),
             None => {

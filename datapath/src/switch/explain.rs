@@ -1,7 +1,7 @@
 //! What the switch would do with a frame, stage by stage, without doing it.
 //!
 //! Every decision is asked of the same function that decides for real frames, or of its twin that
-//! changes nothing (`would_learn`, `would_take`, `admit`). The fuzz target `switch` explains each
+//! changes nothing (`would_learn`, `would_take`). The fuzz target `switch` explains each
 //! frame before it is received, and compares.
 
 use super::look::longest_of;
@@ -18,7 +18,7 @@ use crate::offload::Offload;
 use crate::overlay::Vtep;
 use crate::program::{EndpointId, PortId};
 use crate::sched::Scheduler;
-use crate::sched::lane::Admission;
+use crate::sched::lane::{Admission, Offer};
 use crate::sched::limits::Plane;
 use crate::segment;
 use crate::units::{Direction, Instant};
@@ -86,6 +86,12 @@ impl<'a> Memory<'a> {
 impl Traveller<'_> {
     fn segments(&self) -> u32 {
         segment::segments(&self.layout, &self.offload)
+    }
+
+    /// What a lane looks at.
+    fn offer(&self) -> Offer<'_> {
+        let Traveller { wire_bytes, class, .. } = *self;
+        Offer { layout: &self.layout, offload: &self.offload, wire_bytes, class }
     }
 
     /// As [`Pool::may_wait`], for this frame.
@@ -397,8 +403,8 @@ impl Switch {
         seen: &Traveller<'_>,
         steps: &mut Vec<Step>,
     ) -> Result<bool, Reason> {
-        let size = (seen.wire_bytes, seen.class, seen.segments());
-        let mut met = self.pairs.on_the_way(now, from, destination(seen.bytes), seen.may_wait(), size);
+        let frame = (seen.offer(), seen.bytes);
+        let mut met = self.pairs.on_the_way(seen.memory.pool, now, from, seen.may_wait(), frame);
         let Some(first) = met.next() else { return Ok(false) };
         steps.push(Step::Pair(from, first));
         if let Admission::Refused(reason) = first.admission {
@@ -491,7 +497,8 @@ impl Switch {
         now: Instant,
         seen: &Traveller<'_>,
     ) -> Queue {
-        let lane = scheduler.tree(plane).lane(endpoint);
+        let tree = scheduler.tree(plane);
+        let lane = tree.lane(endpoint);
         let stats = lane.stats();
         let owner = self.program.endpoints.get(endpoint.0);
         Queue {
@@ -503,7 +510,7 @@ impl Switch {
             bound: lane.bound(),
             share: owner.map(|e| *e.share.get(direction)).unwrap_or_default(),
             wait_ns: owner.map_or(0, |e| scheduler.wait_ns(endpoint, e.tenant, now)),
-            admission: lane.admit(seen.may_wait(), seen.wire_bytes, seen.class, || seen.segments()),
+            admission: tree.decide(seen.memory.pool, endpoint, &seen.offer(), seen.bytes, &seen.may_wait()),
         }
     }
 }

@@ -37,7 +37,7 @@ impl Switch {
             let owner = self.memory.owner(from, endpoint.tenant);
             return self.pairs.limit(now, from, to, rate, (endpoint.queue_bytes, owner));
         }
-        if let Some(mut lane) = self.pairs.lift(from, to) {
+        if let Some(mut lane) = self.pairs.lift(pool, from, to) {
             self.keep_signals(from, &lane);
             while let Some(frame) = lane.give_up(pool) {
                 self.let_go(pool, now, from, to, frame);
@@ -128,9 +128,12 @@ impl Switch {
     /// Lifts all limits of an endpoint that goes; returns how many frames were freed.
     pub(super) fn remove_pairs(&mut self, pool: &mut Pool, from: EndpointId) -> u32 {
         let mut freed = 0;
-        while let Some(mut lane) = self.pairs.any(from).and_then(|to| self.pairs.lift(from, to)) {
+        while let Some(mut lane) = self.pairs.any(from).and_then(|to| self.pairs.lift(pool, from, to)) {
             self.keep_signals(from, &lane);
-            freed += lane.clear(pool);
+            while let Some(frame) = lane.give_up(pool) {
+                pool.free(frame);
+                freed += 1;
+            }
         }
         freed
     }

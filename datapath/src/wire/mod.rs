@@ -23,7 +23,7 @@ pub mod vxlan;
 
 pub use arp::Arp;
 pub use ethernet::{ETHERNET_HEADER, destination, ethertype, source};
-pub use flow::FlowKey;
+pub use flow::{FlowHash, FlowKey};
 pub use icmp::{Icmp, NdOption, NdOptions, Truncated, icmpv4, icmpv6};
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;

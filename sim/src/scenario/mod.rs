@@ -13,6 +13,7 @@ pub mod fsvde;
 pub mod isolation;
 pub mod measure;
 pub mod mixed;
+pub mod own_traffic;
 pub mod queue_size;
 pub mod scale;
 pub mod sizes;
@@ -63,6 +64,7 @@ pub const ALL: &[Scenario] = &[
     convergence::SCENARIO,
     fig5::SCENARIO,
     faults::SCENARIO,
+    own_traffic::SCENARIO,
     queue_size::SCENARIO,
     scale::SCENARIO,
     attacks::SCENARIO,

@@ -64,11 +64,8 @@ impl Bed {
     fn waits(&self, owner: usize) -> [i64; 3] {
         let mut held = [0; 3];
         for queue in &self.queues[3 * owner..3 * owner + 3] {
-            let mut index = queue.head;
-            while index != super::super::NONE {
-                let slot = &self.pool.slots[index as usize];
-                held[slot.class as usize] += 1;
-                index = slot.next;
+            for index in queue.chain().slots(&self.pool) {
+                held[self.pool.slots[index as usize].class as usize] += 1;
             }
         }
         held

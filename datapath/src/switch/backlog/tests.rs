@@ -1,6 +1,7 @@
 //! That nobody waits for what somebody else's frames are made into, and that nothing of it is lost,
 //! doubled or overtaken.
 
+use crate::aqm::Discipline;
 use crate::offload::OffloadSupport;
 use crate::program::{Attachment, Change, EndpointId, PortFeatures, PortId, Program, TenantId};
 use crate::switch::chaos::{OUTSIDE, Rig, endpoint, ip, learning, limited, mac, program, tenant, udp, uplink};
@@ -174,6 +175,8 @@ fn storms_from_outside_have_turns_by_network_and_what_is_for_one_does_not_wait()
 fn limits_hold_and_nothing_is_overtaken_where_a_receiver_has_one() {
     let mut program = five();
     program.endpoints[3].share = limited(10);
+    // Of flows with queues of their own, one may overtake another.
+    program.endpoints[3].aqm = Some(Discipline::Codel);
     let mut rig = Rig::new(&program);
     rig.rx(1, &many(0, 3));
     rig.rx(1, &udp(0, 3, vec![9; 100]));

@@ -2,6 +2,7 @@
 //! endpoint's own flood fills the link and the queue, it is bounded, and nobody else can say it.
 
 use super::*;
+use crate::aqm::Discipline;
 use crate::program::Talk;
 use crate::units::Both;
 use std::net::Ipv4Addr;
@@ -13,6 +14,13 @@ fn rig_of_host() -> Rig {
     let rate = Rate(10 * MBIT);
     let talk = Talk { address: ip().into(), port: PORT, rate: Both { egress: rate, ingress: rate } };
     Rig::new(&program(&[Endpoint { talk: Some(talk), ..endpoint(0, 0) }, endpoint(1, 0)]))
+}
+
+/// An endpoint has one queue for all its flows.
+fn one_queue(rig: &mut Rig, n: u32) {
+    let mut endpoint = rig.switch.program().endpoints[n as usize].clone();
+    endpoint.aqm = Some(Discipline::Codel);
+    rig.change(Change::Endpoint(EndpointId(n), Some(endpoint))).unwrap();
 }
 
 /// A datagram of the agents of `from`.
@@ -74,14 +82,16 @@ fn what_agents_hear_passes_when_the_hosts_queue_is_full() {
 #[test]
 fn nobody_else_goes_ahead_and_nobody_for_long() {
     // A tenant that speaks from the same address and port waits in its queue like all, and loses
-    // like all.
+    // like all: with one queue for all its flows.
     let mut rig = rig_of_host();
+    one_queue(&mut rig, 1);
     let flood = udp(1, OUTSIDE, vec![0; 1458]);
     let (left, late) = flooded(&mut rig, 2, &flood, &said(1, OUTSIDE), 1, 0);
     assert!(left < 100 && late > MS, "{left} of 100, {late} ns");
     // The host's own are bounded: 100 in a millisecond, 136 Mbit/s, get 10 of them, and the rest
     // waits.
     let mut rig = rig_of_host();
+    one_queue(&mut rig, 0);
     let (left, _) = flooded(&mut rig, 1, &full(OUTSIDE), &said(0, OUTSIDE), 100, 0);
     let at_rate = 10 * MBIT / 8 / 10 / 170;
     assert!(u64::from(left) < 10_000 * 8 / 10 && u64::from(left) > at_rate, "{left}");
