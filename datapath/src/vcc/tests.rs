@@ -94,8 +94,8 @@ impl Rig {
         let Segment { seq, ack, flags, codes, ecn, window, payload, .. } = *wire;
         let says = Says { seq, ack, flags, codes, ecn, window, payload: payload as usize, options };
         let frame = self.frame(from, &says);
-        self.sides[1 - from].receive(&mut self.pool, self.now, ENDPOINT, &frame);
-        self.read(frame)
+        let shown = self.sides[1 - from].receive(&mut self.pool, self.now, ENDPOINT, frame);
+        self.read(shown.expect("nothing waits"))
     }
 
     /// Both in one, with the codepoint that the network makes of what is capable.
