@@ -84,6 +84,8 @@ pub struct Star {
     pub of_natives: Settings,
     /// One flow each.
     pub senders: Vec<Sender>,
+    /// They begin one after the other within this time.
+    pub begin_ns: u64,
     /// Of all randomness.
     pub seed: u64,
 }
@@ -206,7 +208,8 @@ impl Star {
                 again_after_ns: sender.bytes.map(|_| 0),
                 pace: None,
             };
-            topology.flows.push(FlowSpec::new(3 + number, sender.guest as usize, traffic));
+            let start_ns = self.begin_ns * number as u64 / self.senders.len() as u64;
+            topology.flows.push(FlowSpec { start_ns, ..FlowSpec::new(3 + number, sender.guest as usize, traffic) });
         }
         topology
     }
