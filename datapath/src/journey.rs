@@ -14,6 +14,7 @@ use crate::sched::lane::Admission;
 use crate::sched::limits::Plane;
 use crate::service::ServiceId;
 use crate::units::{Direction, Rate};
+use crate::vcc::Told;
 use crate::verdict::{Reason, Verdict};
 use crate::wire::Mac;
 use core::fmt;
@@ -183,6 +184,8 @@ pub enum Step {
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared
     /// its source.
     Enter(Result<Option<u16>, Reason>),
+    /// Virtual congestion control, for the guest of this endpoint.
+    Vcc(EndpointId, Box<Told>),
     /// It concerns a service: which one, and what is done.
     Service(ServiceId, Served),
     /// Taken aside for the protocols beside the switch, or too many of such frames wait.
@@ -219,6 +222,7 @@ impl Step {
             Step::Guard(_) | Step::Claim(..) => "guard",
             Step::Learn(..) => "learn",
             Step::Enter(_) => "enter",
+            Step::Vcc(..) => "vcc",
             Step::Service(..) => "service",
             Step::Control(_) => "control",
             Step::Open(_) | Step::Train(_) => "tunnel",
@@ -247,6 +251,7 @@ impl Step {
             | Step::Emit(Emit { refused: Some(reason), .. }) => Some(reason),
             Step::Guard(ref finding) => finding.verdict.err(),
             Step::Police(_, 0, _) => Some(Reason::Policed),
+            Step::Vcc(_, ref told) if told.is_refused => Some(Reason::VccWindow),
             _ => None,
         }
     }
@@ -344,6 +349,7 @@ impl fmt::Display for Words<'_> {
                 write!(f, "refused ({})", reason.name())
             }
             Step::Open(Ok((vni, from))) => write!(f, "out of VXLAN {vni}, from {from}"),
+            Step::Vcc(_, told) => write!(f, "{told}"),
             Step::Service(service, what) => {
                 write!(f, "{}: ", names.service(*service))?;
                 match what {

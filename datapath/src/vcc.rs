@@ -10,9 +10,12 @@
 //! Literature: Cronkite-Ratcliff et al. (vCC) and He et al. (AC/DC TCP), both SIGCOMM 2016; RFC
 //! 3168, RFC 8257 (DCTCP), RFC 8311, RFC 9293, RFC 9768.
 //!
-//! [`Vcc::send`] is called for a frame that a guest sends toward the uplink, behind `forward`;
-//! [`Vcc::receive`] for one that is about to be delivered, behind the ingress queue, which may have
-//! marked it. Nothing here is called where an endpoint's mode is `off`.
+//! [`Vcc::send`] is called for a frame that a guest sends, behind the guard and before services
+//! translate it: a connection is known by the addresses that its guest sees. [`Vcc::receive`] is
+//! called for one that is about to be delivered, behind services and the queues, which may have
+//! marked it. Both are called between neighbours too, whether or not a limit makes a queue there:
+//! limits come and go, and how a connection is treated does not. Nothing here is called where an
+//! endpoint's mode is `off`.
 
 use crate::frame::{self, Frame, Pool};
 use crate::program::{EndpointId, TenantId};
@@ -32,7 +35,10 @@ pub mod handshake;
 mod hold;
 mod open;
 pub mod segment;
+mod told;
 pub mod window;
+
+pub use told::Told;
 
 #[cfg(test)]
 mod tests;
@@ -363,8 +369,18 @@ impl Vcc {
         Ok(())
     }
 
-    /// A frame is about to be delivered to a guest: it goes on, or waits for [`Vcc::dequeue`].
-    pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
+    /// A frame is about to be delivered to a guest.
+    pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
+        let Some(call) = self.call(now, to) else { return };
+        if let Some((id, news)) = self.show(pool, &call, frame)
+            && news.supersedes
+        {
+            self.supersede(pool, id);
+        }
+    }
+
+    /// The same of one that has come by the network: it goes on, or waits for [`Vcc::dequeue`].
+    pub fn receive_or_hold(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
         let Some(call) = self.call(now, to) else { return Some(frame) };
         match self.show(pool, &call, &frame) {
             Some((id, news)) => self.hold(pool, &call, id, &news, frame),
@@ -396,16 +412,16 @@ impl Vcc {
 
     /// Lets an acknowledgement wait that should, where there is room.
     fn hold(&mut self, pool: &mut Pool, call: &Call, id: Id, news: &open::News, frame: Frame) -> Option<Frame> {
+        if news.wait_us == 0 {
+            if news.supersedes {
+                self.supersede(pool, id);
+            }
+            return Some(frame);
+        }
         let Call { now, owner, memory, .. } = *call;
         let (Some(holds), Some(connection)) = (&mut self.holds, self.connections.get_mut(id)) else {
             return Some(frame);
         };
-        if news.wait_us == 0 {
-            if news.supersedes {
-                holds.supersede(pool, id, std::mem::replace(&mut connection.held, hold::NONE));
-            }
-            return Some(frame);
-        }
         let whose = (owner, id, connection.held);
         match holds.hold(pool, (now, news.wait_us), whose, memory, frame) {
             Ok(place) => connection.held = place,
@@ -415,6 +431,13 @@ impl Vcc {
             counters.held += 1;
         }
         None
+    }
+
+    /// What waits of a connection was said by a later frame.
+    fn supersede(&mut self, pool: &mut Pool, id: Id) {
+        if let (Some(holds), Some(connection)) = (&mut self.holds, self.connections.get_mut(id)) {
+            holds.supersede(pool, id, std::mem::replace(&mut connection.held, hold::NONE));
+        }
     }
 
     fn send_syn(

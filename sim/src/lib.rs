@@ -23,5 +23,6 @@ pub mod star;
 pub mod steering;
 pub mod tcp;
 pub mod topology;
+pub mod work;
 pub mod worker;
 pub mod world;

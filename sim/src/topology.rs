@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use agent::{Directory, Settings};
 use datapath::frame::PoolLimits;
-use datapath::link::{LinkConfig, Side};
-use datapath::program::{Change, PortId, Program};
+use datapath::link::LinkConfig;
+use datapath::program::{Change, Program};
 use datapath::units::Rate;
 use datapath::wire::Mac;
+
+pub use crate::fabric::Plug;
 
 use crate::attack::Kind;
 use crate::fabric::FabricConfig;
@@ -38,19 +40,6 @@ pub struct HostSpec {
     pub all_capable: bool,
     /// What its TCP does not keep to.
     pub cheat: Cheat,
-}
-
-/// An end of a cable.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Plug {
-    /// A host's NIC.
-    Host(usize),
-    /// A switch's port.
-    Switch(usize, PortId),
-    /// A link's end.
-    Link(usize, Side),
-    /// A fabric's port.
-    Fabric(usize, usize),
 }
 
 /// What a flow sends.

@@ -84,9 +84,13 @@ impl Rig {
     /// A guest sends: what is on the wire.
     fn send(&mut self, from: usize, says: &Says) -> Segment {
         let frame = self.frame(from, says);
+        let (bytes, meta) = (self.pool.bytes(&frame), self.pool.meta(&frame));
+        let told = self.sides[from].explain_send(self.now, ENDPOINT, (bytes, &meta.layout, &meta.offload));
         let sent = self.sides[from].send(&mut self.pool, self.now, ENDPOINT, &frame);
         assert_eq!(sent, Ok(()));
-        self.read(frame)
+        let done = self.read(frame);
+        assert_told(told, &done);
+        done
     }
 
     /// It arrives as `wire` has it: what the other guest sees.
@@ -94,8 +98,12 @@ impl Rig {
         let Segment { seq, ack, flags, codes, ecn, window, payload, .. } = *wire;
         let says = Says { seq, ack, flags, codes, ecn, window, payload: payload as usize, options };
         let frame = self.frame(from, &says);
-        let shown = self.sides[1 - from].receive(&mut self.pool, self.now, ENDPOINT, frame);
-        self.read(shown.expect("nothing waits"))
+        let (bytes, meta) = (self.pool.bytes(&frame), self.pool.meta(&frame));
+        let told = self.sides[1 - from].explain_receive(self.now, ENDPOINT, (bytes, &meta.layout, &meta.offload));
+        self.sides[1 - from].receive(&mut self.pool, self.now, ENDPOINT, &frame);
+        let done = self.read(frame);
+        assert_told(told, &done);
+        done
     }
 
     /// Both in one, with the codepoint that the network makes of what is capable.
@@ -123,6 +131,17 @@ impl Rig {
         let mut all = classes.into_iter().flat_map(|class| connections.of(ENDPOINT, class));
         *all.next().expect("a connection").1
     }
+}
+
+/// What a trace says beforehand is what is done.
+fn assert_told(told: Option<Told>, done: &Segment) {
+    // With the mode `off` nothing is.
+    let Some(told) = told else { return };
+    let Told { edit, segment, .. } = &told;
+    let said = (edit.ecn.unwrap_or(segment.ecn), edit.codes.unwrap_or(segment.codes));
+    assert_eq!(said, (done.ecn, done.codes), "{told}");
+    assert_eq!(edit.window.unwrap_or(segment.window), done.window, "{told}");
+    assert!(!told.is_refused && told.cut == 0, "{told}");
 }
 
 fn tcp_sum(bytes: &[u8]) -> u16 {
@@ -322,7 +341,7 @@ fn a_port_that_is_used_again_begins_anew() {
 fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is_not() {
     let mut rig = Rig::new([Mode::Dctcp; 2]);
     let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Dctcp, polices: true });
+    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Dctcp, polices: true, holds: false });
     rig.open([100, 200], [false; 2]);
     // Ten segments of 1460 bytes are the first window; a hundred come, of which what fits passes.
     let mut passed = 0;
@@ -359,7 +378,7 @@ fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is
 fn a_policed_super_frame_loses_the_segments_beyond_the_window() {
     let mut rig = Rig::new([Mode::Echo; 2]);
     let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Echo, polices: true });
+    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Echo, polices: true, holds: false });
     rig.open([100, 200], [false; 2]);
     let build = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]))
         .ipv4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))
