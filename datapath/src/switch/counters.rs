@@ -130,6 +130,7 @@ impl Switch {
             + self.egress.frames()
             + self.ingress.frames()
             + self.backlogs.frames()
+            + self.vcc.frames()
             + self.out.len()
             + self.control.frames()
             + self.bond.as_ref().map_or(0, |bond| bond.frames())

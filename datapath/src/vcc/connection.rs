@@ -2,6 +2,7 @@
 //!
 //! Sequence numbers are compared by difference (RFC 9293, section 3.4), so that they may wrap.
 
+use super::hold;
 use super::segment::Options;
 
 /// What was negotiated toward the network.
@@ -146,7 +147,9 @@ pub struct Connection {
     pub acked: u32,
     /// Of these, bytes whose mark was reported.
     pub marked: u32,
-    /// Bytes acknowledged since the window last grew by a segment.
+    /// What the window was before the last reduction.
+    pub prior: u32,
+    /// Of what is to be added to the window, what is no whole byte yet, in bytes of a window.
     pub grown: u32,
     /// The largest flight of this round, and of the one before.
     pub flights: [u32; 2],
@@ -166,6 +169,8 @@ pub struct Connection {
     pub srtt: u32,
     /// DCTCP's estimate of the marked fraction, in 1/65536.
     pub alpha: u32,
+    /// Where an acknowledgement for the guest waits, or [`hold::NONE`].
+    pub held: u32,
     /// Largest payload of a segment.
     pub mss: u16,
     /// See [`bit`].
@@ -213,6 +218,7 @@ impl Connection {
             reduced_to: 0,
             acked: 0,
             marked: 0,
+            prior: 0,
             grown: 0,
             flights: [0; 2],
             timed: (0, 0),
@@ -223,6 +229,7 @@ impl Connection {
             ce_said: 0,
             srtt: 0,
             alpha: 0,
+            held: hold::NONE,
             mss: u16::MAX,
             bits: 0,
             pace: 0,

@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
-use super::{Counters, Policy, control, handshake, window};
+use super::{Counters, Policy, control, handshake, hold, window};
 use crate::units::Instant;
 use crate::wire::tcp_flags;
 
@@ -26,6 +26,10 @@ pub(super) struct News {
     lowered: bool,
     reduced: bool,
     outside: bool,
+    /// How long the acknowledgement should wait, in microseconds.
+    pub(super) wait_us: u32,
+    /// It says all that an earlier one said that waits.
+    pub(super) supersedes: bool,
 }
 
 impl News {
@@ -145,6 +149,9 @@ pub(super) fn receive(
         edit.window = acknowledge(connection, now, policy, segment, news);
         news.lowered |= edit.window.is_some();
     }
+    if connection.held != hold::NONE && segment.has(tcp_flags::ACK) && segment.ack == connection.una {
+        news.supersedes = true;
+    }
     if connection.is_translated() {
         edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
         edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
@@ -221,7 +228,13 @@ fn acknowledge(
         // What the guest has sent, or will send before this reaches it, was allowed.
         connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
     }
-    window::tell(connection, policy, ack, segment.window, acked)
+    let told = window::tell(connection, policy, ack, segment.window, acked);
+    let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
+    let may_wait = policy.holds && connection.is(bit::ENGAGED) && connection.window < two;
+    if may_wait && segment.payload == 0 && !segment.has(tcp_flags::FIN) {
+        news.wait_us = hold::wait_us(connection.srtt, two, connection.window);
+    }
+    told
 }
 
 /// Bytes that the peer reports as marked.
