@@ -1,8 +1,8 @@
 //! Many to one: translated guests whose windows must be below two segments.
 //!
-//! N senders of endless flows meet at a port of 1 Gbit/s with 90 000 bytes of queue that marks above
-//! 30 000. Two segments of each are more than queue and path hold from about 40 senders on: who
-//! cannot send less (DCTCP, and any TCP by its rules) loses from there on. The switch holds
+//! N senders of endless flows meet at a port of 1 Gbit/s with 90 000 bytes of queue that marks
+//! above 30 000. Two segments of each are more than queue and path hold from about 40 senders on:
+//! who cannot send less (DCTCP, and any TCP by its rules) loses from there on. The switch holds
 //! acknowledgements back, so that two segments go in several round trips.
 
 use datapath::aqm::{At, Discipline, Step};
