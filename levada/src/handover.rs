@@ -82,7 +82,11 @@ fn refuse(stream: &UnixStream) {
 fn unexpected(message: &Message) -> io::Error {
     io::Error::other(match message {
         Message::Refusal { why } => why.clone(),
-        other => format!("an unexpected message: {other:?}"),
+        other => format!(
+            "the other process sent \"{}\" out of turn: it is another version; stop it (systemctl \
+             stop, or SIGTERM) and start this one",
+            other.name()
+        ),
     })
 }
 
