@@ -42,8 +42,9 @@ ASKER_MAC, ASKER_IP = "02:00:00:00:01:fe", "10.1.0.254"
 VICTIM_IP6, FAR_IP6 = "2001:db8:1::1", "2001:db8:f::1"
 ROUTER_IP6 = "fe80::a1b2:c3d4:e5f6:708"
 #: Attackers yield the processors that they share with the victim's programs: only what the switch
-#: does for them is to harm.
-NICE = 19
+#: does for them is to harm. Niceness is not enough: the kernel lets a nice program end its slice of
+#: milliseconds before a woken one runs (EEVDF). A program of SCHED_IDLE yields at once (sched(7)).
+YIELDING = ("chrt", "--idle", "0")
 #: The thread that moves every frame.
 WORKER = "levada-worker"
 
@@ -113,8 +114,8 @@ def topology(scene: Scene, factor: float = 1.0) -> Topology:
 class Attacked(OneHost):
     """The host of a scene. `factor` makes its link slower than `LINK_BPS`."""
 
-    tools: ClassVar[tuple[str, ...]] = ("vde_plug", "ethtool", "nice")
-    packages: ClassVar[str] = "vde2 ethtool"
+    tools: ClassVar[tuple[str, ...]] = ("vde_plug", "ethtool", "chrt")
+    packages: ClassVar[str] = "vde2 ethtool util-linux"
     # The kernel takes 20 ms to make a device or to remove it, and there are hundreds.
     ready_s: ClassVar[float] = 60.0
     stop_grace_s: ClassVar[float] = 60.0
@@ -238,10 +239,10 @@ def _make_bare(switch: Attacked) -> None:
 
 
 def _plug_in(switch: Attacked) -> None:
-    """A client that takes all frames and throws them away."""
+    """A client that takes all frames and throws them away. It is the attacker's, so it yields."""
     process = switch.lab.spawn(
         "plug",
-        "vde_plug",
+        *(*YIELDING, "vde_plug"),
         "-p",
         str(_NUMBERS[PLUGGED]),
         str(switch.plugs),
@@ -292,7 +293,7 @@ def _tool(
     switch: Attacked, src: str, options: Sequence[str], per_s: float, batch: int | None
 ) -> Tool:
     bound = [] if batch is None else ["--batch", str(batch)]
-    return Tool("attack", src, src, "costly", [*options, "--per-s", str(per_s), *bound], NICE)
+    return Tool("attack", src, src, "costly", [*options, "--per-s", str(per_s), *bound], YIELDING)
 
 
 def _theft(kind: str) -> Callable[[Attacked], Tool]:

@@ -327,23 +327,29 @@ def _bytes_at(rows: Sequence[tuple[float, int]], at_s: float) -> float:
 
 
 class Tool(Flow):
-    """A sender of the lab, `lab.MODULE` with options, run at a process priority (nice(1)). Nobody
+    """A sender of the lab, `lab.MODULE` with options, started by `prefix` (chrt(1), say). Nobody
     receives; the result's detail is what it writes."""
 
     def __init__(
-        self, name: str, src: str, dst: str, module: str, options: Sequence[str], nice: int = 0
+        self,
+        name: str,
+        src: str,
+        dst: str,
+        module: str,
+        options: Sequence[str],
+        prefix: Sequence[str] = (),
     ) -> None:
         super().__init__(name, src, dst)
         self._module = module
         self._options = options
-        self._nice = nice
+        self._prefix = prefix
 
     def begin(self, src: Guest, dst: Guest, port: int, seconds: int) -> None:
         self._seconds = seconds
         options = (*self._options, "--seconds", str(seconds))
         label = f"{self._module}-{self.name}"
         module = f"lab.{self._module}"
-        self._sender = sender = _python(src, label, module, *options, nice=self._nice)
+        self._sender = sender = _python(src, label, module, *options, prefix=self._prefix)
         sender.wait_for(lambda: READY in sender.output(), "its frames")
 
     def end(self) -> FlowResult:
@@ -472,12 +478,13 @@ def _json_report(flow: Flow, text: str) -> dict[str, Any]:
     return report
 
 
-def _python(host: Guest, label: str, module: str, *arguments: str, nice: int = 0) -> Process:
+def _python(
+    host: Guest, label: str, module: str, *arguments: str, prefix: Sequence[str] = ()
+) -> Process:
     """A tool of the lab, run in a guest."""
-    polite = ("nice", "-n", str(nice)) if nice else ()
     return host.namespace.spawn(
         label,
-        *("env", f"PYTHONPATH={_ROOT}", *polite, sys.executable, "-m", module, *arguments),
+        *("env", f"PYTHONPATH={_ROOT}", *prefix, sys.executable, "-m", module, *arguments),
         stdout=subprocess.PIPE,
     )
 

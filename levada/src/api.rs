@@ -22,6 +22,10 @@ pub struct ChangeRequest {
     /// Only check.
     #[serde(default)]
     pub dry_run: bool,
+    /// Network namespaces that the actions name by these paths: the client has sent a descriptor of
+    /// each beside the request (SCM_RIGHTS, unix(7)), in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
 }
 
 /// The answer to a change that was made, or would be.

@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::api::ErrorReply;
+use crate::descriptors::{Came, Stream};
 use crate::rundir::{self, SOCKET};
 use clap::Args;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -12,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,7 +66,7 @@ impl Client {
     /// # Errors
     /// Nobody listens, or the daemon refused, in words.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.ask(Method::GET, path, Vec::new())
+        self.ask(Method::GET, path, Vec::new(), Vec::new())
     }
 
     /// Sends `body` to `path`.
@@ -72,13 +74,32 @@ impl Client {
     /// # Errors
     /// See [`Client::get`].
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        let body = serde_json::to_vec(body).map_err(|error| Failure::Failed(error.to_string()))?;
-        self.ask(Method::POST, path, body)
+        self.post_with(path, body, Vec::new())
     }
 
-    fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Vec<u8>) -> Result<T, Failure> {
+    /// The same, with descriptors beside it.
+    ///
+    /// # Errors
+    /// See [`Client::get`].
+    pub fn post_with<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| Failure::Failed(error.to_string()))?;
+        self.ask(Method::POST, path, body, descriptors)
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<T, Failure> {
         let talk = self.runtime.block_on(async {
-            match tokio::time::timeout(PATIENCE, self.talk(method, path, body)).await {
+            match tokio::time::timeout(PATIENCE, self.talk(method, path, body, descriptors)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(format!(
                     "instance \"{}\" did not answer on {} within {} s; see its log",
@@ -102,8 +123,15 @@ impl Client {
         Err(Failure::Failed(refused.text()))
     }
 
-    async fn talk(&self, method: Method, path: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), String> {
+    async fn talk(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(StatusCode, Bytes), String> {
         let stream = tokio::net::UnixStream::connect(&self.path).await.map_err(|error| self.unreachable(&error))?;
+        let stream = Stream::new(stream, Came::default(), descriptors);
         let broken = |error: hyper::Error| format!("{}: {error}", self.path.display());
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;

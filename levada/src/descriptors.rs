@@ -1,4 +1,5 @@
-//! Descriptors that pass from process to process: over Unix sockets with SCM_RIGHTS (unix(7)).
+//! Descriptors that pass from process to process: over Unix sockets with SCM_RIGHTS (unix(7)),
+//! beside messages, or beside what a client of the control socket sends.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -7,6 +8,11 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::UnixStream;
 
 /// Descriptors in one message at most; the kernel allows 253 (SCM_MAX_FD).
 pub const MOST: usize = 64;
@@ -40,4 +46,88 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8], into: &mut Vec<OwnedFd>) -> 
         }
     }
     Ok(received.bytes)
+}
+
+/// Descriptors that have come over a connection; of more than [`MOST`] the last are closed.
+#[derive(Clone, Default)]
+pub struct Came(Arc<Mutex<Vec<OwnedFd>>>);
+
+impl Came {
+    fn add(&self, new: Vec<OwnedFd>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MOST.saturating_sub(all.len());
+        all.extend(new.into_iter().take(room));
+    }
+
+    /// Takes them.
+    #[must_use]
+    pub fn take(&self) -> Vec<OwnedFd> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A connection over which descriptors pass beside the bytes.
+pub struct Stream {
+    stream: UnixStream,
+    came: Came,
+    /// Those that go with the next byte that is sent.
+    goes: Vec<OwnedFd>,
+}
+
+impl Stream {
+    /// A connection that takes note of what comes in `came`, and sends `goes`, [`MOST`] at most,
+    /// with its first byte.
+    #[must_use]
+    pub fn new(stream: UnixStream, came: Came, goes: Vec<OwnedFd>) -> Stream {
+        Stream { stream, came, goes }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            ready!(this.stream.poll_read_ready(cx))?;
+            let mut new = Vec::new();
+            let into = buf.initialize_unfilled();
+            match this.stream.try_io(Interest::READABLE, || receive(&this.stream, into, &mut new)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(bytes) => {
+                    buf.advance(bytes);
+                    this.came.add(new);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.goes.is_empty() || bytes.is_empty() {
+            return Pin::new(&mut this.stream).poll_write(cx, bytes);
+        }
+        loop {
+            ready!(this.stream.poll_write_ready(cx))?;
+            let goes: Vec<_> = this.goes.iter().map(AsFd::as_fd).collect();
+            match this.stream.try_io(Interest::WRITABLE, || send(&this.stream, &bytes[..1], &goes)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(()) => {
+                    this.goes.clear();
+                    return Poll::Ready(Ok(1));
+                }
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
 }

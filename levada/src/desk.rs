@@ -27,6 +27,8 @@ use control::config::{Config, Daemon};
 use control::place::Place;
 use control::problem::{MOST_SHOWN, Problem, more_than_shown};
 use control::write;
+use ports::Survey;
+use ports::netns::Netns;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -277,6 +279,19 @@ impl Desk {
     /// # Errors
     /// See [`Fault`]; nothing was changed.
     pub fn change(&self, request: &ChangeRequest) -> Result<ChangeReply, Fault> {
+        self.change_with(request, Vec::new())
+    }
+
+    /// The same, with descriptors of the namespaces that the request names.
+    ///
+    /// # Errors
+    /// See [`Fault`]; nothing was changed.
+    pub fn change_with(&self, request: &ChangeRequest, descriptors: Vec<OwnedFd>) -> Result<ChangeReply, Fault> {
+        let passed = request.namespaces.iter().zip(descriptors);
+        let passed = passed.map(|(path, descriptor)| {
+            Netns::passed(path, descriptor).map_err(|error| Fault::Wrong(format!("namespace {path:?}: {error}")))
+        });
+        let passed = Survey::with_passed(passed.collect::<Result<_, _>>()?);
         let mut site = lock(&self.site);
         let (config, revision) = self.running();
         if request.revision.is_some_and(|wanted| wanted != revision) {
@@ -289,7 +304,7 @@ impl Desk {
             for warning in changed.warnings.iter().take(MOST_SHOWN) {
                 self.log.line(Level::Warning, &format!("{}: {}", warning.key, warning.message));
             }
-            self.make(&mut site, Arc::new(changed.config), group, 1)?;
+            self.make(&mut site, Arc::new(changed.config), group, 1, passed)?;
         }
         let warnings = changed.warnings.iter().take(MOST_SHOWN).map(ProblemReply::from).collect();
         let revision = lock(&self.running).revision;
@@ -314,7 +329,7 @@ impl Desk {
             return Ok((0, revision));
         }
         let count = actions.len();
-        let request = ChangeRequest { actions, revision: Some(revision), dry_run: false };
+        let request = ChangeRequest { actions, revision: Some(revision), ..ChangeRequest::default() };
         match self.change(&request) {
             Ok(reply) => Ok((count, reply.revision)),
             Err(fault) => Err(fault.in_full()),
@@ -334,7 +349,7 @@ impl Desk {
         }
         if differs {
             let (config, _) = self.running();
-            if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
+            if let Err(fault) = self.make(&mut site, config, self.door.group(), 0, Survey::default()) {
                 self.log.line(Level::Warning, &format!("a change of interfaces or routes cannot be applied: {fault}"));
             }
         }
@@ -351,13 +366,20 @@ impl Desk {
     pub fn follow_others(&self) {
         let mut site = lock(&self.site);
         let (config, _) = self.running();
-        if let Err(fault) = self.make(&mut site, config, self.door.group(), 0) {
+        if let Err(fault) = self.make(&mut site, config, self.door.group(), 0, Survey::default()) {
             self.log.line(Level::Warning, &format!("a change of other hosts cannot be applied: {fault}"));
         }
     }
 
     /// Becomes what `config` says at this time; it is so many revisions further.
-    fn make(&self, site: &mut Site, config: Arc<Config>, group: Option<u32>, revisions: u64) -> Result<(), Fault> {
+    fn make(
+        &self,
+        site: &mut Site,
+        config: Arc<Config>,
+        group: Option<u32>,
+        revisions: u64,
+        passed: Survey,
+    ) -> Result<(), Fault> {
         let mut plan = compile(&self.seat.complete(&config), Some(site.plan()));
         if let Some(why) = settle(&mut plan, Some(site.plan())) {
             self.log.line(Level::Warning, &why);
@@ -369,7 +391,7 @@ impl Desk {
         let admit = |group| if self.door.group() == group { Ok(()) } else { self.door.admit(group) };
         let facts = admit(group)
             .map_err(|error| format!("the control socket cannot get its group: {error}; correct [daemon] socket_group"))
-            .and_then(|()| site.change(plan, &self.log));
+            .and_then(|()| site.change(plan, passed, &self.log));
         let facts = facts.map_err(|why| {
             // It was so before.
             let _ = admit(before);

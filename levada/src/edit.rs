@@ -4,11 +4,16 @@ use crate::api::{ChangeReply, ChangeRequest, ConfigReply};
 use crate::check;
 use crate::cli::How;
 use crate::client::Client;
+use crate::descriptors;
 use crate::{Failure, print};
 use control::action::{Action, between};
 use control::units::show_count;
 use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// What `--json` prints.
@@ -54,8 +59,9 @@ pub fn apply(file: &Path, how: &How) -> Result<(), Failure> {
 }
 
 fn send(client: &Client, actions: Vec<Action>, revision: Option<u64>, how: &How) -> Result<(), Failure> {
-    let request = ChangeRequest { actions, revision, dry_run: how.dry_run };
-    let reply: ChangeReply = client.post("/v1/actions", &request)?;
+    let (namespaces, opened) = if how.dry_run { Default::default() } else { namespaces(&actions)? };
+    let request = ChangeRequest { actions, revision, dry_run: how.dry_run, namespaces };
+    let reply: ChangeReply = client.post_with("/v1/actions", &request, opened)?;
     let actions = &request.actions;
     if how.json {
         let text = serde_json::to_string_pretty(&Outcome { actions, reply: &reply });
@@ -79,4 +85,34 @@ fn send(client: &Client, actions: Vec<Action>, revision: Option<u64>, how: &How)
     };
     let _ = writeln!(text, "{count}{done}; revision {}", reply.revision);
     print(&text)
+}
+
+/// The network namespaces that actions name by a path, and descriptors of them: the daemon may not
+/// look at the process that a namespace is named by. One that cannot be opened here is left to it.
+fn namespaces(actions: &[Action]) -> Result<(Vec<String>, Vec<OwnedFd>), Failure> {
+    let mut all = BTreeMap::new();
+    for action in actions {
+        if let Action::Add { keys, .. } | Action::Set { keys, .. } = action {
+            keys.iter().for_each(|(key, value)| find_namespaces(key, value, &mut all));
+        }
+    }
+    if all.len() > descriptors::MOST {
+        return Err(Failure::Failed(format!(
+            "a change names at most {} namespaces by a path, but this one has {}; make several changes, or name them (ip netns attach)",
+            descriptors::MOST,
+            all.len()
+        )));
+    }
+    Ok(all.into_iter().unzip())
+}
+
+fn find_namespaces(key: &str, value: &Value, into: &mut BTreeMap<String, OwnedFd>) {
+    match value {
+        Value::String(path) if key == "netns" && path.starts_with('/') => {
+            into.extend(File::open(path).ok().map(|file| (path.clone(), file.into())));
+        }
+        Value::Array(values) => values.iter().for_each(|value| find_namespaces(key, value, into)),
+        Value::Object(map) => map.iter().for_each(|(key, value)| find_namespaces(key, value, into)),
+        _ => {}
+    }
 }

@@ -19,6 +19,7 @@ mod routes;
 mod tests;
 
 use crate::changes::Changes;
+use crate::descriptors::{Came, Stream};
 use crate::desk::Desk;
 use crate::door::Door;
 use crate::os;
@@ -37,6 +38,7 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, Semaphore};
 
@@ -134,7 +136,14 @@ fn receive(house: &Arc<House>, stream: UnixStream) {
     let house = Arc::clone(house);
     tokio::spawn(async move {
         // A client that went away, or did nothing in time, needs no answer.
-        let _ = client(&house, stream, rights).await;
+        let _ = match rights {
+            Rights::Change => {
+                let came = Came::default();
+                client(&house, Stream::new(stream, came.clone(), Vec::new()), rights, came).await
+            }
+            // What comes beside its bytes is never received.
+            Rights::Look | Rights::None => client(&house, stream, rights, Came::default()).await,
+        };
         drop(place);
     });
 }
@@ -163,12 +172,17 @@ fn refuse(house: &Arc<House>, stream: UnixStream, status: &'static str, why: Str
     });
 }
 
-async fn client(house: &Arc<House>, stream: UnixStream, rights: Rights) -> Result<(), hyper::Error> {
+async fn client(
+    house: &Arc<House>,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    rights: Rights,
+    came: Came,
+) -> Result<(), hyper::Error> {
     let answered = Arc::new(Notify::new());
     let service = service_fn(|request| {
-        let answered = Arc::clone(&answered);
+        let (answered, came) = (Arc::clone(&answered), came.clone());
         async move {
-            let answer = routes::answer(house, rights, request).await;
+            let answer = routes::answer(house, rights, request, &came).await;
             answered.notify_one();
             Ok::<hyper::Response<Full<Bytes>>, Infallible>(answer)
         }

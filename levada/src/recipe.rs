@@ -16,6 +16,22 @@ pub struct Reopen {
     pub recipe: Option<Recipe>,
     /// What it is called in the log: `tap://red1 of s1/red/red1`.
     pub label: String,
+    /// Why it could not be opened, where it is lost from the beginning.
+    pub lost: Option<String>,
+}
+
+impl Reopen {
+    /// What brings a lost device back that would not come back by itself: the process that its
+    /// namespace is named by has ended, or may not be looked at.
+    pub fn cure(&self) -> Option<String> {
+        self.recipe.as_ref()?.netns().filter(|netns| netns.is_of_process())?;
+        let owner = self.label.rsplit_once(" of ").map_or("", |(_, owner)| owner);
+        let thing = match owner.strip_suffix("/uplink") {
+            Some(switch) => format!("uplink {switch}"),
+            None => format!("endpoint {owner}"),
+        };
+        Some(format!("levada set {thing} netns=/proc/PID/ns/net brings it back; PID is a process of the container"))
+    }
 }
 
 /// How a device is opened.
@@ -75,6 +91,36 @@ impl Recipe {
                 Ok(Fresh { is_adopted: host.is_adopted(), port: Box::new(host), notes: Vec::new() })
             }
         }
+    }
+
+    /// The namespace that the device is put in, or is in; `None` for the daemon's.
+    pub fn netns(&self) -> Option<&Netns> {
+        match self {
+            Recipe::Tap(options) => options.netns.as_ref(),
+            Recipe::Packet(options, _) => options.netns.as_ref(),
+            Recipe::Host(options) => options.netns.as_ref(),
+        }
+    }
+
+    /// The same with another way into its namespace.
+    fn entered_by(&self, netns: Netns) -> Recipe {
+        let netns = Some(netns);
+        match self.clone() {
+            Recipe::Tap(options) => Recipe::Tap(TapOptions { netns, ..options }),
+            Recipe::Packet(options, mtu) => Recipe::Packet(PacketOptions { netns, ..options }, mtu),
+            Recipe::Host(options) => Recipe::Host(HostOptions { netns, ..options }),
+        }
+    }
+
+    /// The same, which enters its namespace by the descriptor that was passed; `None` where none
+    /// was.
+    pub fn by_passed(&self, survey: &Survey) -> Option<Recipe> {
+        Some(self.entered_by(survey.passed(self.netns()?)?))
+    }
+
+    /// The same, which enters its namespace by its path and keeps nothing open.
+    pub fn by_path(&self) -> Recipe {
+        self.netns().map_or_else(|| self.clone(), |netns| self.entered_by(netns.released()))
     }
 
     /// Makes a device that was opened by `old`, and of which `fd` is the descriptor, what this

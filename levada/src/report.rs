@@ -283,6 +283,9 @@ pub struct EndpointReport {
     /// last second or two.
     #[serde(default)]
     pub device: Option<DeviceReport>,
+    /// Of a device that is gone: why, and what brings it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
     /// As for an uplink; the host's own port is `absent` where its interface had to be shared.
     #[serde(default)]
     pub sharing: Option<String>,
@@ -520,6 +523,7 @@ struct Part<'a> {
 struct PortState {
     state: String,
     device: Option<DeviceReport>,
+    lost: Option<String>,
     losses: u64,
     worker_ns: u64,
 }
@@ -568,7 +572,7 @@ impl Part<'_> {
 
     fn endpoint(&self, id: u32, endpoint: &Endpoint) -> EndpointReport {
         let stats: EndpointStats = of(&self.numbers.endpoints, id);
-        let PortState { state, device, losses, worker_ns } = self.port(endpoint.port);
+        let PortState { state, device, lost, losses, worker_ns } = self.port(endpoint.port);
         let queues = self.numbers.queues.iter().find(|(of, _)| *of == id).map(|(_, queues)| queues);
         let one = |d| queues.and_then(|queues| queues.get(d).as_ref()).map(queue);
         let queues = Both { egress: one(Direction::Egress), ingress: one(Direction::Ingress) };
@@ -579,6 +583,7 @@ impl Part<'_> {
             port: self.plan.ports[endpoint.port.0 as usize].locator.to_string(),
             state,
             device,
+            lost,
             sharing: sharing(&self.plan.ports[endpoint.port.0 as usize].kind),
             losses,
             worker_ns,
@@ -612,13 +617,14 @@ impl Part<'_> {
     /// What there is behind a port. The ends of links are always up.
     fn port(&self, port: PortId) -> PortState {
         let Some(&number) = self.facts.devices.get(&(self.index as usize, port)) else {
-            return PortState { state: "up".to_owned(), device: None, losses: 0, worker_ns: 0 };
+            return PortState { state: "up".to_owned(), device: None, lost: None, losses: 0, worker_ns: 0 };
         };
         let used = of(&self.shot.devices, number as u32);
         let device = self.facts.sights.of(number).filter(|_| used.is_up);
         let is_up = used.is_up && device.as_ref().is_none_or(|device| device.carrier);
         let state = if is_up { "up" } else { "down" }.to_owned();
-        PortState { state, device, losses: used.losses, worker_ns: used.read_ns + used.write_ns }
+        let lost = self.facts.sights.lost(number).filter(|_| !used.is_up);
+        PortState { state, device, lost, losses: used.losses, worker_ns: used.read_ns + used.write_ns }
     }
 }
 

@@ -149,13 +149,15 @@ impl Site {
         Ok(Beginning { edits, chore, plugs, machines, facts, adopted })
     }
 
-    /// Becomes what `plan` says, whose numbers follow from those of [`Site::plan`].
+    /// Becomes what `plan` says, whose numbers follow from those of [`Site::plan`]. Namespaces that
+    /// were `passed` are entered by their descriptors; devices in them that are lost return.
     ///
     /// # Errors
     /// What could not be had, in words; nothing was changed.
-    pub fn change(&mut self, mut plan: Plan, log: &Log) -> Result<Facts, String> {
+    pub fn change(&mut self, mut plan: Plan, passed: Survey, log: &Log) -> Result<Facts, String> {
         let prepared = netns::roaming(|| {
-            let ready = self.prepare(&plan, &Survey::default(), log, Otherwise::Refuse)?;
+            let passed = passed;
+            let ready = self.prepare(&plan, &passed, log, Otherwise::Refuse)?;
             Ok((ready, self.look_for_hops(&plan)))
         });
         let (ready, hops) = prepared.inspect_err(|_: &String| self.put_in_shortcuts(log))?;
@@ -172,7 +174,7 @@ impl Site {
         };
         let facts = self.facts(&plan, &programs, &ready.devices);
         self.take_out_shortcuts(&plan, &ready);
-        self.carry_out(&plan, edits, ready.fresh, ready.altered, &ready.devices)?;
+        self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.returning, &ready.devices)?;
         self.plan = plan;
         self.programs = programs;
         self.devices = ready.devices;
@@ -273,6 +275,7 @@ impl Site {
         edits: Vec<Edit>,
         fresh: Vec<Fresh>,
         altered: Vec<Altered>,
+        returning: Vec<(usize, Reopen)>,
         devices: &[Option<Held>],
     ) -> Result<(), String> {
         let List { edits, mut new, plugs, machines } = list(edits, fresh, devices);
@@ -280,10 +283,11 @@ impl Site {
         new.extend(altered.into_iter().filter_map(|altered| match altered {
             Altered::Device { number, recipes, label, .. } => {
                 let [_, recipe] = *recipes;
-                Some((number, Reopen { recipe: Some(recipe), label }, None))
+                Some((number, Reopen { recipe: Some(recipe), label, lost: None }, None))
             }
             Altered::Plug(..) | Altered::Machine(..) => None,
         }));
+        new.extend(returning.into_iter().map(|(number, reopen)| (number, reopen, None)));
         // From here on nothing can be refused. Plugs that go are closed first, so that no client's
         // port comes to a number that is another's.
         for number in self.gone(devices) {

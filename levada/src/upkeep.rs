@@ -123,6 +123,11 @@ struct Lost {
     failure: String,
 }
 
+/// Why a device is lost, and what brings it back where it does not return by itself.
+fn with_cure(why: &str, reopen: &Reopen) -> String {
+    reopen.cure().map_or_else(|| why.to_owned(), |cure| format!("{why}; {cure}"))
+}
+
 /// Whether there may be another line about what guests can cause, of those in the second that began
 /// at the first of `lines`.
 fn may_say(lines: &mut (Instant, u32)) -> bool {
@@ -276,13 +281,20 @@ impl Upkeep {
 
     /// Has an eye on a device from now on, or has it on one in another way.
     fn attend(&mut self, device: usize, reopen: Reopen, port: Option<AnyPort>) {
+        let lost = reopen.lost.clone();
         self.devices.insert(device, reopen);
-        match port {
-            Some(port) => self.watch(device, port),
-            None => self.bring_in_line(device),
+        match (port, lost) {
+            (_, Some(why)) => self.begin(device, &why),
+            (Some(port), None) => self.watch(device, port),
+            (None, None) => {
+                self.bring_in_line(device);
+                self.lost.iter_mut().filter(|lost| lost.device == device).for_each(|lost| lost.next = Instant::now());
+                self.retry();
+            }
         }
-        for lost in self.lost.iter_mut().filter(|lost| lost.device == device) {
-            lost.next = Instant::now();
+        // A namespace that was passed is kept open no longer: it could not end.
+        if let Some(Reopen { recipe: Some(recipe), .. }) = self.devices.get_mut(&device) {
+            *recipe = recipe.by_path();
         }
     }
 
@@ -323,7 +335,7 @@ impl Upkeep {
             let device = watched.device;
             let before = self.sights.of(device);
             let Some(report) = self.sights.see(device, seen) else { continue };
-            let Some(Reopen { label, recipe: Some(recipe) }) = self.devices.get(&device) else { continue };
+            let Some(Reopen { label, recipe: Some(recipe), .. }) = self.devices.get(&device) else { continue };
             let text = report.text();
             let text = if text.is_empty() { "where it should be, and up" } else { &text };
             if may_say(&mut self.lines) {
@@ -345,15 +357,15 @@ impl Upkeep {
     /// Tells of devices that are not what they were; of those that it cannot, later.
     fn tell(&mut self) {
         for device in std::mem::take(&mut self.untold) {
-            let Some(Reopen { recipe: Some(recipe @ (Recipe::Packet(..) | Recipe::Host(_))), .. }) =
-                self.devices.get(&device)
-            else {
-                continue;
-            };
+            let Some(Reopen { recipe: Some(recipe), .. }) = self.devices.get(&device) else { continue };
             let fastest = self.fastest.get(&device).copied().unwrap_or_default();
             let slower = |line: Line| line.bits_per_second.filter(|&bits| bits < fastest).map(Rate);
             let watched = self.watched.iter().find(|watched| watched.device == device);
             let seen = watched.map(|watched| (watched.features, slower(watched.line)));
+            if seen.is_none() && matches!(recipe, Recipe::Tap(_)) {
+                // Nothing of the plan depends on whether it is there.
+                continue;
+            }
             let news = News::Interface(Seen { device, recipe: recipe.clone(), seen });
             if self.news.try_send(news).is_err() {
                 self.untold.insert(device);
@@ -470,7 +482,8 @@ impl Upkeep {
 
     fn begin(&mut self, device: usize, why: &str) {
         // Only a device that was not taken away meanwhile, and that is opened by us, is a loss.
-        let Some(Reopen { label, recipe: Some(_) }) = self.devices.get(&device) else { return };
+        let Some(reopen @ Reopen { label, recipe: Some(_), .. }) = self.devices.get(&device) else { return };
+        self.sights.lose(device, with_cure(why, reopen));
         let text = format!("{label} is gone ({why}): its frames are dropped (port-down) until it can be opened again");
         self.log.line(Level::Warning, &text);
         let next = Instant::now() + FIRST_RETRY;
@@ -491,6 +504,7 @@ impl Upkeep {
             match recipe.open(&Survey::default()) {
                 Ok(fresh) => {
                     self.log.line(Level::Info, &format!("{} is back", reopen.label));
+                    self.sights.forget(&[lost.device]);
                     fresh.notes.iter().for_each(|note| self.log.line(Level::Warning, note));
                     let second = fresh.port.second();
                     self.order(Order::Restore { device: lost.device, port: fresh.port });
@@ -499,7 +513,9 @@ impl Upkeep {
                 }
                 Err(failure) => {
                     if failure != lost.failure {
-                        self.log.line(Level::Warning, &format!("{}: {failure}", reopen.label));
+                        let text = with_cure(&failure, reopen);
+                        self.log.line(Level::Warning, &format!("{}: {text}", reopen.label));
+                        self.sights.lose(lost.device, text);
                         lost.failure = failure;
                         self.untold.insert(lost.device);
                     }

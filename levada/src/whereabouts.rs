@@ -122,6 +122,8 @@ impl Names {
 #[derive(Default)]
 struct All {
     sights: BTreeMap<usize, Sight>,
+    /// Of those that are gone: why, and what helps.
+    lost: BTreeMap<usize, String>,
     names: Names,
 }
 
@@ -138,7 +140,7 @@ impl Sights {
     /// before.
     pub fn see(&self, device: usize, seen: &Whereabouts) -> Option<DeviceReport> {
         let mut all = self.lock();
-        let All { sights, names } = &mut *all;
+        let All { sights, names, .. } = &mut *all;
         let sight = sights.entry(device).or_default();
         let is_as_before = sight.seen.as_ref() == Some(seen);
         if is_as_before && sight.report.moved.as_ref().is_none_or(|netns| netns.name.is_some()) {
@@ -160,9 +162,22 @@ impl Sights {
         self.lock().sights.entry(device).or_default().report.unsettled = why;
     }
 
-    /// Forgets devices that are gone.
+    /// Takes note that a device is gone: why, and what brings it back.
+    pub fn lose(&self, device: usize, why: String) {
+        self.lock().lost.insert(device, why);
+    }
+
+    /// Why a device is gone, where it is.
+    #[must_use]
+    pub fn lost(&self, device: usize) -> Option<String> {
+        self.lock().lost.get(&device).cloned()
+    }
+
+    /// Forgets what is known of devices: they are gone, or are opened anew.
     pub fn forget(&self, devices: &[usize]) {
-        self.lock().sights.retain(|device, _| !devices.contains(device));
+        let mut all = self.lock();
+        all.sights.retain(|device, _| !devices.contains(device));
+        all.lost.retain(|device, _| !devices.contains(device));
     }
 
     /// The report on a device; `None` where it is none that can be moved, or is gone.

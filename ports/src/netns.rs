@@ -12,13 +12,14 @@ use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::hash::{Hash, Hasher};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use rustix::fs::FlockOperation;
+use rustix::ioctl::{Opcode, opcode};
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
@@ -28,6 +29,10 @@ use crate::rtnl::Netlink;
 const DIRECTORY: &str = "/run/netns";
 /// The calling thread's own namespace.
 const OWN: &str = "/proc/thread-self/ns/net";
+/// Asks what kind a namespace is of (`linux/nsfs.h`).
+const NS_GET_NSTYPE: Opcode = opcode::none(0xb7, 3);
+/// The file system of namespaces (`linux/magic.h`).
+const NSFS_MAGIC: u64 = 0x6e73_6673;
 /// What is mounted where (proc_pid_mountinfo(5)).
 const MOUNTS: &str = "/proc/self/mountinfo";
 
@@ -133,6 +138,44 @@ impl Netns {
     pub fn held(self) -> io::Result<Netns> {
         let file = self.open()?;
         Ok(Netns(self.0, Held(Some(Arc::new(file)))))
+    }
+
+    /// The namespace that another process calls `path`, and of which it has sent a descriptor. It
+    /// is held, as by [`Netns::held`].
+    ///
+    /// # Errors
+    /// The descriptor is of something else.
+    pub fn passed(path: &str, descriptor: OwnedFd) -> io::Result<Netns> {
+        // On another file system the request might mean something else.
+        let is_namespace = rustix::fs::fstatfs(&descriptor)?.f_type as u64 == NSFS_MAGIC;
+        // SAFETY: NS_GET_NSTYPE takes no argument and touches none of our memory.
+        let kind = || unsafe { libc::ioctl(descriptor.as_raw_fd(), libc::Ioctl::from(NS_GET_NSTYPE)) };
+        if !is_namespace || kind() != libc::CLONE_NEWNET {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace"));
+        }
+        Ok(Netns(Path::new(path).to_owned(), Held(Some(Arc::new(descriptor.into())))))
+    }
+
+    /// The same by its path alone, not held.
+    #[must_use]
+    pub fn released(&self) -> Netns {
+        Netns::at(self.0.clone())
+    }
+
+    /// Whether the path stands for another namespace than this, or for none. One that may not be
+    /// looked at is taken for what it was.
+    #[must_use]
+    pub fn is_another(&self, than: Identity) -> bool {
+        match self.identity() {
+            Ok(identity) => identity != than,
+            Err(error) => error.kind() != io::ErrorKind::PermissionDenied,
+        }
+    }
+
+    /// Whether it is named by a process that is in it, with which it may end.
+    #[must_use]
+    pub fn is_of_process(&self) -> bool {
+        self.0.starts_with("/proc")
     }
 
     /// The name below `/run/netns`; `None` where it has only a path.
@@ -334,6 +377,21 @@ mod tests {
         let own = Identity::own().unwrap();
         let all = Netns::reachable().unwrap();
         assert_eq!(all.iter().filter(|netns| netns.identity().is_ok_and(|it| it == own)).count(), 1);
+    }
+
+    #[test]
+    fn only_descriptors_of_network_namespaces_are_taken() {
+        let open = |path: &str| OwnedFd::from(File::open(path).unwrap());
+        let passed = Netns::passed("/proc/1/ns/net", open(OWN)).unwrap();
+        assert_eq!(passed.identity().unwrap(), Identity::own().unwrap(), "the descriptor counts, not the path");
+        assert_eq!(passed, Netns::new("/proc/1/ns/net"));
+        assert!(!passed.is_another(Identity::own().unwrap()));
+        for other in ["/proc/self/ns/mnt", "/proc/self/ns", "/dev/null", "/proc/self/status"] {
+            let refused = Netns::passed("/proc/1/ns/net", open(other)).unwrap_err();
+            assert!(refused.to_string().contains("no network namespace"), "{other}: {refused}");
+        }
+        assert!(Netns::new("/proc/4194305/ns/net").is_another(Identity::own().unwrap()), "there is no such process");
+        assert!(passed.is_of_process() && !Netns::new("red").is_of_process());
     }
 
     #[test]

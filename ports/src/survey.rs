@@ -16,9 +16,7 @@ use std::path::Path;
 use rustix::fs::FileType;
 
 use crate::netns::{Identity, Netns};
-use crate::packet;
 use crate::rtnl::Link;
-use crate::tap::{self, TapOptions};
 
 /// See the module. Looking for the devices of all instances is done once for all, when the first is
 /// wanted: looking for each of 100 by itself in 100 namespaces took seconds.
@@ -26,6 +24,7 @@ use crate::tap::{self, TapOptions};
 pub struct Survey {
     inherited: RefCell<Vec<Inherited>>,
     elsewhere: Vec<Netns>,
+    passed: Vec<Netns>,
     known: OnceCell<Vec<(Option<Netns>, Link)>>,
 }
 
@@ -61,7 +60,24 @@ impl Survey {
     /// devices may be, too.
     #[must_use]
     pub fn of(inherited: Vec<Inherited>, elsewhere: Vec<Netns>) -> Survey {
-        Survey { inherited: RefCell::new(inherited), elsewhere, known: OnceCell::new() }
+        Survey { inherited: RefCell::new(inherited), elsewhere, ..Survey::default() }
+    }
+
+    /// A survey that knows namespaces which another process has passed ([`Netns::passed`]).
+    #[must_use]
+    pub fn with_passed(passed: Vec<Netns>) -> Survey {
+        Survey { elsewhere: passed.clone(), passed, ..Survey::default() }
+    }
+
+    /// The namespace as it was passed, if it was.
+    #[must_use]
+    pub fn passed(&self, netns: &Netns) -> Option<Netns> {
+        self.passed.iter().find(|passed| *passed == netns).cloned()
+    }
+
+    /// A namespace as it is to be entered: by the descriptor that was passed, if one was.
+    pub(crate) fn entrance(&self, netns: Option<&Netns>) -> Option<Netns> {
+        netns.map(|netns| self.passed(netns).unwrap_or_else(|| netns.clone()))
     }
 
     /// Takes note of all that will be asked for. What a descriptor was known as and nobody asks
@@ -74,45 +90,15 @@ impl Survey {
     }
 
     /// The first descriptor of which `what` says something, with what it says.
-    fn take<T>(&self, what: impl Fn(&Inherited) -> Option<T>) -> Option<(OwnedFd, T)> {
+    pub(crate) fn take<T>(&self, what: impl Fn(&Inherited) -> Option<T>) -> Option<(OwnedFd, T)> {
         let mut inherited = self.inherited.borrow_mut();
         let (at, said) = inherited.iter().enumerate().find_map(|(at, one)| Some((at, what(one)?)))?;
         Some((inherited.swap_remove(at).fd, said))
     }
 
-    /// That of a TAP device, wherever the device is by now. Of those of which nothing was said,
-    /// that of the device which has the name and is where it should be.
-    pub(crate) fn tap(&self, options: &TapOptions) -> Option<OwnedFd> {
-        let known_as = options.known_as();
-        let is_known =
-            |one: &Inherited| (one.known_as.as_ref() == Some(&known_as) && tap::is_attached(one.as_fd())).then_some(());
-        let known = self.take(is_known);
-        let at_its_place = || {
-            let wanted = place(options.netns.as_ref())?;
-            let is_there = |one: &Inherited| {
-                let (is, at) = tap::attached_to(one.as_fd()).filter(|_| one.known_as.is_none())?;
-                (is == options.name && at == wanted).then_some(())
-            };
-            self.take(is_there)
-        };
-        known.or_else(at_its_place).map(|(fd, ())| fd)
-    }
-
     /// Namespaces without a name where devices may be.
     pub(crate) fn elsewhere(&self) -> &[Netns] {
         &self.elsewhere
-    }
-
-    /// That of a packet socket on the interface with this index, in this namespace (`None`: ours).
-    pub(crate) fn packet_socket(&self, index: i32, netns: Option<&Netns>) -> Option<OwnedFd> {
-        let wanted = place(netns)?;
-        let is_it = |one: &Inherited| (packet::socket_on(one.as_fd())? == (index, wanted)).then_some(());
-        self.take(is_it).map(|(fd, ())| fd)
-    }
-
-    /// That of the link with one of these ids.
-    pub(crate) fn link(&self, ids: &[u32]) -> Option<OwnedFd> {
-        self.take(|one| packet::link_id(one.as_fd()).filter(|id| ids.contains(id))).map(|(fd, _)| fd)
     }
 
     /// Those of the directory at `path`, and of the socket that listens in it as `name`.
@@ -148,6 +134,7 @@ impl Survey {
     }
 }
 
-fn place(netns: Option<&Netns>) -> Option<Identity> {
+/// The namespace that options name; without one our own.
+pub(crate) fn place(netns: Option<&Netns>) -> Option<Identity> {
     netns.map_or_else(Identity::own, Netns::identity).ok()
 }

@@ -7,8 +7,6 @@
 //! machine, so that a simulation repeats; that a live worker measures the same where it runs, by
 //! the speed of there, is a test (`levada/tests/daemon/costs.rs`).
 
-pub mod work;
-
 /// Instructions of the switch for a frame from one endpoint to another.
 pub const FORWARD_INSTRUCTIONS: u64 = 1225;
 /// For a segment that is cut off, with its checksum and its way out.

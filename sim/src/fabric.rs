@@ -12,11 +12,25 @@
 use std::collections::BTreeMap;
 
 use datapath::frame::{Frame, Pool};
+use datapath::link::Side;
+use datapath::program::PortId;
 use datapath::units::Instant;
 use datapath::wire::Mac;
 
 use crate::random::Random;
-use crate::topology::Plug;
+
+/// An end of a cable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Plug {
+    /// A host's NIC.
+    Host(usize),
+    /// A switch's port.
+    Switch(usize, PortId),
+    /// A link's end.
+    Link(usize, Side),
+    /// A fabric's port.
+    Fabric(usize, usize),
+}
 
 /// What a fabric is like.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -22,5 +22,6 @@ pub mod site;
 pub mod steering;
 pub mod tcp;
 pub mod topology;
+pub mod work;
 pub mod worker;
 pub mod world;

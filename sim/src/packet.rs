@@ -16,6 +16,7 @@ use datapath::frame::{Frame, Pool};
 use datapath::offload::{Gso, Offload};
 use datapath::wire::{L3, L4, Layout, Mac};
 
+pub use crate::tcp::flag;
 use crate::tcp::seq::Blocks;
 
 const ETHERNET: usize = 14;
@@ -34,18 +35,6 @@ const WIRE_OVERHEAD: usize = 24;
 const WIRE_MIN: usize = 84;
 /// Bytes of a stamp.
 pub const STAMP: usize = 8;
-
-/// TCP's flags (RFC 9293 section 3.1).
-pub mod flag {
-    #![allow(missing_docs)]
-    pub const SYN: u8 = 0x02;
-    pub const PSH: u8 = 0x08;
-    pub const ACK: u8 = 0x10;
-    /// ECN echo (RFC 3168).
-    pub const ECE: u8 = 0x40;
-    /// Congestion window reduced (RFC 3168).
-    pub const CWR: u8 = 0x80;
-}
 
 /// The ECN field of IP (RFC 3168).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

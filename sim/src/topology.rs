@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use agent::{Directory, Settings};
 use datapath::frame::PoolLimits;
-use datapath::link::{LinkConfig, Side};
-use datapath::program::{Change, PortId, Program};
+use datapath::link::LinkConfig;
+use datapath::program::{Change, Program};
 use datapath::units::Rate;
 use datapath::wire::Mac;
+
+pub use crate::fabric::Plug;
 
 use crate::attack::Kind;
 use crate::fabric::FabricConfig;
@@ -32,19 +34,6 @@ pub struct HostSpec {
     /// Its TCP's first sample of a round trip is the handshake's, as Linux's. Without it the first
     /// timeout is a second.
     pub times_syn: bool,
-}
-
-/// An end of a cable.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Plug {
-    /// A host's NIC.
-    Host(usize),
-    /// A switch's port.
-    Switch(usize, PortId),
-    /// A link's end.
-    Link(usize, Side),
-    /// A fabric's port.
-    Fabric(usize, usize),
 }
 
 /// What a flow sends.

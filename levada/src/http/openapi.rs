@@ -192,6 +192,11 @@ fn actions() -> Value {
             "actions": {"type": "array", "items": {"$ref": "#/components/schemas/Action"}},
             "revision": {"type": ["integer", "null"], "minimum": 0, "description": "the revision that the actions are meant for"},
             "dry_run": {"type": "boolean", "description": "only check"},
+            "namespaces": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "paths of network namespaces of which descriptors come beside the request (SCM_RIGHTS), in this order",
+            },
         },
     })
 }

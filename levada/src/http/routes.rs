@@ -3,6 +3,7 @@
 use super::peer::Rights;
 use super::{House, PATIENCE, document};
 use crate::api::{ChangeReply, ChangeRequest, ErrorReply, ProblemReply, VERSION};
+use crate::descriptors::Came;
 use crate::desk::Fault;
 use crate::metrics;
 use crate::services::{ConnectionsRequest, LoadRequest};
@@ -14,6 +15,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -58,7 +60,7 @@ struct Read {
 }
 
 /// Answers a request.
-pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<Incoming>, came: &Came) -> Answer {
     let path = request.uri().path().to_owned();
     let Some(index) = ROUTES.iter().position(|(route, _)| *route == path) else {
         return error(StatusCode::NOT_FOUND, &format!("there is no {path:?}; GET /v1/openapi.json lists the paths"));
@@ -98,7 +100,11 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
             Err(answer) => answer,
         },
         _ => match read(house, rights, request, BODY_BYTES).await {
-            Ok(read) => with_desk(house, &house.changes, move |house| change(house, read)).await,
+            Ok(read) => {
+                // All of the body is there, and what came beside it.
+                let descriptors = came.take();
+                with_desk(house, &house.changes, move |house| change(house, read, descriptors)).await
+            }
             Err(answer) => answer,
         },
     }
@@ -134,7 +140,7 @@ async fn look(house: &Arc<House>, path: &str) -> Answer {
 }
 
 /// Does the actions of a request.
-fn change(house: &House, read: Read) -> Result<ChangeReply, Fault> {
+fn change(house: &House, read: Read, descriptors: Vec<OwnedFd>) -> Result<ChangeReply, Fault> {
     let request: ChangeRequest = understood(&read.body)?;
     // Its memory is for the next one's body.
     drop(read);
@@ -144,7 +150,14 @@ fn change(house: &House, read: Read) -> Result<ChangeReply, Fault> {
             "a request has at most {MOST_ACTIONS} actions, but this one has {count}; send several requests"
         )));
     }
-    house.maker.make(move |desk| desk.change(&request))?
+    if request.namespaces.len() != descriptors.len() {
+        return Err(Fault::Wrong(format!(
+            "the request names {} namespaces, and {} descriptors came beside it; send as many, by SCM_RIGHTS",
+            request.namespaces.len(),
+            descriptors.len()
+        )));
+    }
+    house.maker.make(move |desk| desk.change_with(&request, descriptors))?
 }
 
 /// Reads the JSON of a body.

@@ -135,12 +135,12 @@ fn port_rows(report: &Report) -> Vec<Row> {
     }
     for (path, endpoint) in endpoints(report) {
         let time = show_time(endpoint.worker_ns / 1_000 * 1_000);
-        let state = state(&endpoint.state, endpoint.device.as_ref());
+        let lost = endpoint.lost.as_deref();
+        let state = lost.map_or_else(|| state(&endpoint.state, endpoint.device.as_ref()), |_| "lost".to_owned());
         rows.push(row([&endpoint.port, &path, &state, &endpoint.losses.to_string(), &time]));
         // Below it, since it is a sentence.
-        rows.extend(
-            endpoint.device.as_ref().and_then(|device| device.unsettled.as_deref()).map(|why| row(["", "", why])),
-        );
+        let unsettled = endpoint.device.as_ref().and_then(|device| device.unsettled.as_deref());
+        rows.extend(lost.or(unsettled).map(|why| row(["", "", why])));
     }
     rows
 }
@@ -266,8 +266,8 @@ pub fn json(report: &Report, what: What) -> Value {
             });
             let port = |(path, e): (String, &EndpointReport)| {
                 json!({
-                    "path": path, "port": e.port, "state": e.state, "device": e.device, "losses": e.losses,
-                    "worker_ns": e.worker_ns
+                    "path": path, "port": e.port, "state": e.state, "device": e.device, "lost": e.lost,
+                    "losses": e.losses, "worker_ns": e.worker_ns
                 })
             };
             uplinks.chain(endpoints(report).map(port)).collect()

@@ -126,7 +126,7 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
     let mut new = Vec::new();
     let mut places = Vec::new();
     let (mut plugs, mut machines) = (Vec::new(), Vec::new());
-    for Fresh { number, port, watched, label, .. } in fresh {
+    for Fresh { number, port, watched, label, lost, .. } in fresh {
         let Some(Some(Held { kind, place: (switch, id), .. })) = devices.get(number) else { continue };
         let recipe = match kind {
             Kind::Opened(recipe, _) => Some(recipe.clone()),
@@ -140,7 +140,7 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
                 None
             }
         };
-        new.push((number, Reopen { recipe, label }, watched));
+        new.push((number, Reopen { recipe, label, lost }, watched));
         let device = port.map_or_else(|| Device::absent(*switch, *id), |port| Device::new(port, *switch, *id));
         places.push(Edit::Device(number, Some(Box::new(device))));
     }

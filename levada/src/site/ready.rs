@@ -6,9 +6,10 @@ use super::{PATIENCE, Site};
 use crate::front_ends::FrontEndId;
 use crate::log::{Level, Log};
 use crate::plugs::{Otherwise, PlugId};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, Reopen};
 use crate::worker::{AnyPort, Lent, Order};
 use control::plan::{Plan, VdePlan, VhostPlan};
+use datapath::frame::MAX_FRAME;
 use datapath::offload::OffloadSupport;
 use ports::{Features, Survey};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub struct Fresh {
     pub watched: Option<AnyPort>,
     pub label: String,
     pub is_adopted: bool,
+    /// Why it could not be opened, where the daemon begins without it.
+    pub lost: Option<String>,
 }
 
 /// What a change needs, ready.
@@ -32,6 +35,8 @@ pub struct Ready {
     pub fresh: Vec<Fresh>,
     /// Devices that stay and were set up otherwise.
     pub altered: Vec<Altered>,
+    /// Devices that stay, with the namespaces that were passed: where they are lost, they return.
+    pub returning: Vec<(usize, Reopen)>,
 }
 
 /// How a device that stays was set up otherwise.
@@ -73,7 +78,7 @@ impl Site {
                 Want::Machine(plan) => Key::Machine(plan.socket.clone()),
             };
             let made = match held.get(&key).and_then(|&number| Some((number, self.devices[number].as_ref()?))) {
-                Some((number, before)) => self.keep(number, before, wanted, &mut ready),
+                Some((number, before)) => self.keep(number, before, wanted, survey, &mut ready),
                 None => self.open(free.next().unwrap_or(usize::MAX), wanted, survey, log, otherwise, &mut ready),
             };
             if let Err(why) = made {
@@ -95,15 +100,30 @@ impl Site {
         ready: &mut Ready,
     ) -> Result<(), String> {
         let Wanted { kind, label, place } = wanted;
-        let mut fresh = Fresh { number, port: None, watched: None, label, is_adopted: false };
+        let mut fresh = Fresh { number, port: None, watched: None, label, is_adopted: false, lost: None };
         let kind = match kind {
             Want::Opened(recipe) => {
-                let opened = recipe.open(survey)?;
-                opened.notes.iter().for_each(|note| log.line(Level::Warning, note));
-                let features = opened.port.features();
-                fresh.is_adopted = opened.is_adopted;
-                fresh.watched = opened.port.second();
-                fresh.port = Some(opened.port);
+                let features = match recipe.open(survey) {
+                    Ok(opened) => {
+                        opened.notes.iter().for_each(|note| log.line(Level::Warning, note));
+                        let features = opened.port.features();
+                        fresh.is_adopted = opened.is_adopted;
+                        fresh.watched = opened.port.second();
+                        fresh.port = Some(opened.port);
+                        features
+                    }
+                    // Nor whichever container has ended.
+                    Err(why) if otherwise == Otherwise::Wait && has_ended(&recipe) => {
+                        fresh.lost = Some(why);
+                        Features {
+                            offload: OffloadSupport::NONE,
+                            can_pause: false,
+                            reports_drops: true,
+                            max_frame: MAX_FRAME,
+                        }
+                    }
+                    Err(why) => return Err(why),
+                };
                 Kind::Opened(recipe, features)
             }
             Want::Absent(owner) => Kind::Absent(owner),
@@ -136,10 +156,21 @@ impl Site {
     }
 
     /// A device that is open stays, maybe set up otherwise.
-    pub(super) fn keep(&self, number: usize, before: &Held, wanted: Wanted, ready: &mut Ready) -> Result<(), String> {
+    pub(super) fn keep(
+        &self,
+        number: usize,
+        before: &Held,
+        wanted: Wanted,
+        survey: &Survey,
+        ready: &mut Ready,
+    ) -> Result<(), String> {
         let Wanted { kind, place, label } = wanted;
         let kind = match (&before.kind, kind) {
             (Kind::Opened(old, features), Want::Opened(recipe)) => {
+                if let Some(recipe) = recipe.by_passed(survey) {
+                    let reopen = Reopen { recipe: Some(recipe), label: label.clone(), lost: None };
+                    ready.returning.push((number, reopen));
+                }
                 if *old != recipe {
                     let fd = self.descriptor(number);
                     // Before the attempt, so that one that fails half way is undone, too.
@@ -195,6 +226,11 @@ impl Site {
             };
         }
     }
+}
+
+/// Whether its namespace is that of a process which is there no more.
+fn has_ended(recipe: &Recipe) -> bool {
+    recipe.netns().is_some_and(|netns| netns.is_of_process() && netns.identity().is_err())
 }
 
 /// A device that is still as another process left it.

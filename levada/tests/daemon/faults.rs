@@ -1,6 +1,6 @@
 //! What goes wrong around a daemon, and that it leaves nothing behind.
 
-use crate::testbed::{Bed, soon, turn};
+use crate::testbed::{Bed, Container, soon, turn};
 use crate::traffic::{A, B, C, NEIGHBOURS};
 use crate::vde;
 use rustix::process::{Resource, Rlimit, Signal};
@@ -162,38 +162,11 @@ fn frames_lost_in_a_device_before_they_are_read_are_counted() {
     assert_eq!(drops, SENT - RING);
 }
 
-/// A network namespace without a name, as containers have them: that of a process, which ends when
-/// this is dropped.
-struct Contained(Child);
-
-impl Contained {
-    fn new() -> Contained {
-        let child = Command::new("unshare").args(["-n", "sleep", "1000"]).spawn().unwrap();
-        let contained = Contained(child);
-        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-        soon("the process has a namespace of its own", || {
-            std::fs::read_link(contained.path()).is_ok_and(|link| link != own)
-        });
-        contained
-    }
-
-    fn path(&self) -> String {
-        format!("/proc/{}/ns/net", self.0.id())
-    }
-}
-
-impl Drop for Contained {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A namespace mounted on a file outside the usual directory.
 struct Mounted(PathBuf);
 
 impl Mounted {
-    fn new(bed: &Bed, of: &Contained) -> Mounted {
+    fn new(bed: &Bed, of: &Container) -> Mounted {
         let path = bed.directory.join("space");
         std::fs::write(&path, "").unwrap();
         assert!(Command::new("mount").arg("--bind").arg(of.path()).arg(&path).status().unwrap().success());
@@ -211,8 +184,8 @@ impl Drop for Mounted {
 fn clean_finds_devices_in_namespaces_that_have_only_a_path() {
     let Some(_turn) = turn("clean_finds_devices_in_namespaces_that_have_only_a_path") else { return };
     let bed = Bed::new(&["a"]);
-    let contained = Contained::new();
-    let mounted = Mounted::new(&bed, &Contained::new());
+    let contained = Container::new();
+    let mounted = Mounted::new(&bed, &Container::new());
     let spaces = [contained.path(), mounted.0.to_str().unwrap().to_owned(), format!("/run/netns/{}", bed.name("a"))];
     let mut text = "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s\"\n[[switch.tenant]]\nname = \"t\"\n".to_owned();
     for (number, space) in spaces.iter().enumerate() {

@@ -3,6 +3,7 @@
 
 mod agents;
 mod clocks;
+mod containers;
 mod costs;
 mod delays;
 mod fabric;
@@ -24,6 +25,7 @@ mod terminal;
 mod testbed;
 mod traffic;
 mod tunnels;
+mod vcc;
 mod vde;
 mod vhost;
 mod watching;

@@ -2,11 +2,10 @@
 //! daemon's, wherever they are.
 
 use crate::restart::{Datagrams, Manager};
-use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::testbed::{Bed, Container, Daemon, soon, turn};
 use crate::traffic::{A, B};
-use ports::netns::Netns;
 use rustix::process::Signal;
-use std::process::{Child, Command};
+use std::process::Command;
 
 /// How many takeovers a device lives through.
 const TAKEOVERS: usize = 20;
@@ -214,36 +213,6 @@ fn a_service_manager_keeps_a_tap_that_was_moved() {
     assert_eq!(bed.ask("a", B, 3), 3);
 }
 
-/// A process in a network namespace that has no name, until it is dropped.
-struct Container(Child);
-
-impl Container {
-    fn new() -> Container {
-        let container = Container(Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap());
-        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-        soon("it is in a namespace of its own", || {
-            let link = std::fs::read_link(format!("/proc/{}/ns/net", container.0.id()));
-            link.is_ok_and(|link| link != own)
-        });
-        container
-    }
-
-    fn ip(&self, arguments: &str) -> String {
-        let words: Vec<&str> = arguments.split_whitespace().collect();
-        let space = Netns::new(&format!("/proc/{}/ns/net", self.0.id()));
-        let output = space.run(|| Command::new("ip").args(words).output().unwrap()).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Container {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_persistent_tap_in_a_container_is_found_again_after_a_kill() {
     let Some(_turn) = turn("a_persistent_tap_in_a_container_is_found_again_after_a_kill") else { return };
@@ -252,7 +221,7 @@ fn a_persistent_tap_in_a_container_is_found_again_after_a_kill() {
     let name = bed.name("").trim_end_matches('-').to_owned();
     let text = TEXT.replace("OF-A", "persistent = true");
     let mut daemon = bed.start(&text);
-    ip(&format!("link set dev {name} netns {} name eth0", container.0.id()));
+    ip(&format!("link set dev {name} netns {} name eth0", container.pid()));
     container.ip("link set dev eth0 up");
     let first = container.ip("-o link show dev eth0").split(':').next().unwrap().to_owned();
     daemon.end(Signal::KILL);
@@ -261,7 +230,7 @@ fn a_persistent_tap_in_a_container_is_found_again_after_a_kill() {
     assert!(std::fs::metadata(format!("/sys/class/net/{name}")).is_err(), "there is no second one");
     let a = daemon.endpoint("a");
     assert!(a["state"] == "up" && a["device"]["renamed"] == "eth0", "{a}");
-    assert!(shown_ports(&bed).contains(&format!("of process {}, renamed", container.0.id())), "{}", shown_ports(&bed));
+    assert!(shown_ports(&bed).contains(&format!("of process {}, renamed", container.pid())), "{}", shown_ports(&bed));
     // Another that says it were that one: neither is believed, and the log says so.
     daemon.end(Signal::KILL);
     let liar = Container::new();

@@ -180,7 +180,12 @@ impl Bed {
     /// Sends datagrams from `space` to the echo at `to`; says how many of `count` came back within
     /// a second each.
     pub fn ask(&self, space: &str, to: Ipv4Addr, count: usize) -> usize {
-        let socket = self.space(space).run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
+        self.ask_from(&self.space(space), to, count)
+    }
+
+    /// The same from any namespace.
+    pub fn ask_from(&self, space: &Netns, to: Ipv4Addr, count: usize) -> usize {
+        let socket = space.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let mut back = 0;
         for number in 0..count {
@@ -217,6 +222,46 @@ impl Drop for Echo {
     fn drop(&mut self) {
         drop(self.0.take());
         let _ = self.1.take().unwrap().join();
+    }
+}
+
+/// A process in a network namespace that has no name, as containers are, until it is dropped.
+pub struct Container(Child);
+
+impl Container {
+    pub fn new() -> Container {
+        let container = Container(Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap());
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        soon("it is in a namespace of its own", || std::fs::read_link(container.path()).is_ok_and(|link| link != own));
+        container
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// The path of its namespace.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/ns/net", self.pid())
+    }
+
+    pub fn space(&self) -> Netns {
+        Netns::new(&self.path())
+    }
+
+    /// What `ip` prints in it.
+    pub fn ip(&self, arguments: &str) -> String {
+        let words: Vec<&str> = arguments.split_whitespace().collect();
+        let output = self.space().run(|| Command::new("ip").args(words).output().unwrap()).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -124,7 +124,9 @@ impl Links {
     /// missing.
     pub fn inherit(at: &AtHooks, survey: &Survey) -> Option<Links> {
         let [guard, leave, enter] = &at.0;
-        Some(Links([survey.link(guard)?, survey.link(leave)?, survey.link(enter)?]))
+        let take =
+            |ids: &[u32]| survey.take(|one| link_id(one.as_fd()).filter(|id| ids.contains(id))).map(|(fd, _)| fd);
+        Some(Links([take(guard)?, take(leave)?, take(enter)?]))
     }
 
     /// The descriptors that hold them.

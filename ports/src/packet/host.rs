@@ -90,20 +90,21 @@ impl Host {
     /// # Errors
     /// As [`Host::open`].
     pub fn open_among(options: &HostOptions, survey: &Survey) -> Result<Host, OpenError> {
-        let place = Place { name: options.interface.clone(), netns: options.netns.clone() };
-        let pinned = pin(&place)?;
-        let link = find_known(options, &place)?;
+        let place = Place { name: options.interface.clone(), netns: options.netns.as_ref().map(Netns::released) };
+        let entrance = Place { netns: survey.entrance(options.netns.as_ref()), ..place.clone() };
+        let pinned = pin(&entrance)?;
+        let link = find_known(options, &entrance)?;
         let tap = Tap::open_among(&tap_options(options, &link), survey).map_err(OpenError::Tap)?;
         let kernel = |error| OpenError::Kernel(place.clone(), "attaching the programs that take it", error);
         let look = || -> io::Result<(i32, AtHooks)> {
             let device = Netlink::open()?.link(Which::Name(tap.name()))?.ok_or(io::ErrorKind::NotFound)?;
             Ok((device.index, AtHooks::look(link.index, device.index)?))
         };
-        let (device, at_hooks) = within(&place, look)?.map_err(kernel)?;
+        let (device, at_hooks) = within(&entrance, look)?.map_err(kernel)?;
         let inherited = if tap.is_adopted() { Links::inherit(&at_hooks, survey) } else { None };
         let links = match inherited {
             Some(links) => links,
-            None => within(&place, || Links::attach(link.index, device))?.map_err(kernel)?,
+            None => within(&entrance, || Links::attach(link.index, device))?.map_err(kernel)?,
         };
         Ok(Host { links: Arc::new(links), tap, place, pinned, link })
     }

@@ -36,12 +36,11 @@ use rustix::io::Errno;
 
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Link, Netlink, Which};
-use crate::survey::Survey;
+use crate::survey::{Inherited, Survey, place};
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Line, Port, PortError, Refused};
 use tunnel::Tunnels;
 
-pub(crate) use bpf::link_id;
 pub use bpf::{Hooks, hooks};
 pub use host::{Host, HostOptions, probe};
 pub use shortcut::{Shortcuts, Way, takes};
@@ -114,7 +113,13 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Namespace(place, error) => {
-                write!(f, "{place}: {error}; make the namespace first (ip netns add), or correct `netns`")
+                let is_hidden = error.kind() == io::ErrorKind::PermissionDenied;
+                let remedy = if is_hidden && place.netns.as_ref().is_some_and(Netns::is_of_process) {
+                    "a daemon that was started without a namespace below /proc may not look at processes; levada add, set and apply, as root, pass the namespace on"
+                } else {
+                    "make the namespace first (ip netns add), or correct `netns`"
+                };
+                write!(f, "{place}: {error}; {remedy}")
             }
             OpenError::Missing(place) => {
                 write!(f, "{place}: there is none of this name; `ip link` lists those there are")
@@ -186,14 +191,15 @@ impl Packet {
     /// # Errors
     /// As [`Packet::open`].
     pub fn open_among(options: &PacketOptions, survey: &Survey) -> Result<Packet, OpenError> {
-        let place = Place { name: options.name.clone(), netns: options.netns.clone() };
-        let pinned = pin(&place)?;
-        let inherit = |link: &Link| survey.packet_socket(link.index, options.netns.as_ref());
-        let inherited = within(&place, || find(&place))?.ok().and_then(|link| Some((inherit(&link)?, link)));
+        let place = Place { name: options.name.clone(), netns: options.netns.as_ref().map(Netns::released) };
+        let entrance = Place { netns: survey.entrance(options.netns.as_ref()), ..place.clone() };
+        let pinned = pin(&entrance)?;
+        let inherit = |link: &Link| inherited_socket(survey, link.index, entrance.netns.as_ref());
+        let inherited = within(&entrance, || find(&place))?.ok().and_then(|link| Some((inherit(&link)?, link)));
         let is_adopted = inherited.is_some();
         let (socket, link, notes) = match inherited {
             Some((socket, link)) => (socket, link, Vec::new()),
-            None => within(&place, || open_here(&place, room(options), options.is_exclusive))??,
+            None => within(&entrance, || open_here(&place, room(options), options.is_exclusive))??,
         };
         let bits_per_second = socket::bits_per_second(socket.as_fd(), &link.name);
         let offload = offload(socket.as_fd(), &link);
@@ -303,6 +309,14 @@ pub fn address(name: &str, netns: Option<&Netns>) -> Result<Mac, OpenError> {
     link.mac.map(Mac).ok_or(OpenError::NotEthernet(place))
 }
 
+/// A packet socket of an earlier process on the interface with this index, in this namespace
+/// (`None`: ours).
+fn inherited_socket(survey: &Survey, index: i32, netns: Option<&Netns>) -> Option<OwnedFd> {
+    let wanted = place(netns)?;
+    let is_it = |one: &Inherited| (socket::socket_on(one.as_fd())? == (index, wanted)).then_some(());
+    survey.take(is_it).map(|(fd, ())| fd)
+}
+
 /// Memory for what waits to be read, in bytes.
 fn room(options: &PacketOptions) -> usize {
     options.room.unwrap_or(DEFAULT_ROOM) as usize * LONGEST_FRAME_MEMORY
@@ -357,7 +371,9 @@ fn within<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, 
 /// is busy. It may have another name by now.
 fn inspect(place: &Place, pinned: Option<Identity>, index: i32) -> Result<Option<Link>, PortError> {
     let gone = |how: String| Err(PortError::Gone(format!("{place}: {how}")));
-    if place.netns.as_ref().is_some_and(|netns| netns.identity().ok() != pinned) {
+    if let (Some(netns), Some(pinned)) = (&place.netns, pinned)
+        && netns.is_another(pinned)
+    {
         return gone("its namespace was deleted".to_owned());
     }
     let look = || Netlink::open()?.link(Which::Index(index));

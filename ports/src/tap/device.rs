@@ -29,7 +29,7 @@ use super::tag::{Tag, WITHOUT_IPV6};
 use super::whereabouts::visit;
 use crate::netns::{Identity, Netns};
 use crate::rtnl::{Change, Link, Netlink, Which};
-use crate::survey::Survey;
+use crate::survey::{Inherited, Survey, place};
 use crate::vnet::HEADER_BYTES;
 
 /// The name under which a device is made that is then moved; the kernel puts a number in.
@@ -76,7 +76,7 @@ impl TapOptions {
 
     /// Whether the options say that it should be in another namespace than `is`.
     fn is_away(&self, is: Identity) -> bool {
-        self.netns.as_ref().is_some_and(|netns| netns.identity().ok() != Some(is))
+        self.netns.as_ref().is_some_and(|netns| netns.is_another(is))
     }
 }
 
@@ -125,9 +125,10 @@ impl fmt::Display for OpenError {
             OpenError::Name(why) => write!(f, "{why}"),
             OpenError::Namespace { device, netns, error } => {
                 let remedy = match error.kind() {
+                    io::ErrorKind::NotFound if netns.is_of_process() => "the process has ended; correct `netns`",
                     io::ErrorKind::NotFound => "make it first (ip netns add), or correct `netns`",
                     io::ErrorKind::PermissionDenied => {
-                        "run as root; a daemon that was started without any namespace below /proc has given up the right to enter one"
+                        "a daemon that was started without a namespace below /proc may not look at processes; levada add, set and apply, as root, pass the namespace on"
                     }
                     _ => "`netns` must name a network namespace",
                 };
@@ -187,10 +188,28 @@ struct Attached {
     pinned: Option<(Netns, Identity)>,
 }
 
+/// What an earlier process had of a TAP device, wherever the device is by now. Of those of which
+/// nothing was said, that of the device which has the name and is where it should be.
+fn inherited(survey: &Survey, options: &TapOptions) -> Option<OwnedFd> {
+    let known_as = options.known_as();
+    let is_known =
+        |one: &Inherited| (one.known_as.as_ref() == Some(&known_as) && is_attached(one.as_fd())).then_some(());
+    let known = survey.take(is_known);
+    let at_its_place = || {
+        let wanted = place(options.netns.as_ref())?;
+        let is_there = |one: &Inherited| {
+            let (is, at) = attached_to(one.as_fd()).filter(|_| one.known_as.is_none())?;
+            (is == options.name && at == wanted).then_some(())
+        };
+        survey.take(is_there)
+    };
+    known.or_else(at_its_place).map(|(fd, ())| fd)
+}
+
 /// See [`super::Tap::open`].
 pub(super) fn open(options: &TapOptions, survey: &Survey) -> Result<Device, OpenError> {
     check_names(options)?;
-    if let Some(inherited) = survey.tap(options) {
+    if let Some(inherited) = inherited(survey, options) {
         return adopt(options, inherited);
     }
     let mut notes = Vec::new();
@@ -299,13 +318,13 @@ fn find(
 
 /// The device that a descriptor is attached to, and the namespace that is in; `None` where it is no
 /// TAP device's, or the device is gone.
-pub(crate) fn attached_to(fd: BorrowedFd<'_>) -> Option<(String, Identity)> {
+fn attached_to(fd: BorrowedFd<'_>) -> Option<(String, Identity)> {
     let name = ioctl::name(fd).ok()?;
     Some((name, Identity::of(&ioctl::netns(fd).ok()?).ok()?))
 }
 
 /// Whether a descriptor is attached to a TAP device that is there.
-pub(crate) fn is_attached(fd: BorrowedFd<'_>) -> bool {
+fn is_attached(fd: BorrowedFd<'_>) -> bool {
     ioctl::name(fd).is_ok()
 }
 
@@ -316,8 +335,7 @@ fn adopt(options: &TapOptions, fd: OwnedFd) -> Result<Device, OpenError> {
     let udp_segmentation =
         ioctl::set_offload(fd.as_fd()).map_err(|error| kernel(options, "asking for offloaded frames", error.into()))?;
     // Who made the descriptor, and where, is not known: it may keep the namespace alive.
-    let pinned = options.netns.clone().and_then(|netns| Some((netns.identity().ok()?, netns)));
-    let pinned = pinned.map(|(identity, netns)| (netns, identity));
+    let pinned = options.netns.as_ref().and_then(|netns| Some((netns.released(), netns.identity().ok()?)));
     Ok(Device { fd, name: options.name.clone(), udp_segmentation, pinned, adopted: true, notes: Vec::new() })
 }
 
@@ -382,7 +400,7 @@ fn take_up(
     })?;
     // One that is named by a process may go on when that has ended.
     let watched = place.as_ref().filter(|netns| netns.name().is_some() || options.netns.as_ref() == Some(*netns));
-    let pinned = watched.and_then(|netns| Some((netns.clone(), netns.identity().ok()?)));
+    let pinned = watched.and_then(|netns| Some((netns.released(), netns.identity().ok()?)));
     match &options.netns {
         Some(target) if place.as_ref() != Some(target) => {
             move_to(options, place.as_ref(), link.index, target)?;

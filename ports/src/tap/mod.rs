@@ -34,8 +34,8 @@ use crate::survey::Survey;
 use crate::vnet::{self, HEADER_BYTES};
 use crate::{BURST_BYTES, Features, Port, PortError, Refused};
 
+pub(crate) use device::settle;
 pub use device::{OpenError, Removed, TapOptions, reconfigure, remove_tagged};
-pub(crate) use device::{attached_to, is_attached, settle};
 pub use tag::Tag;
 use whereabouts::Spot;
 pub use whereabouts::Whereabouts;
@@ -89,14 +89,16 @@ impl Tap {
     /// # Errors
     /// As [`Tap::open`].
     pub fn open_among(options: &TapOptions, survey: &Survey) -> Result<Tap, OpenError> {
-        let device = device::open(options, survey)?;
+        // Kept open only until the device is in it: who has a namespace open keeps it from ending.
+        let netns = survey.entrance(options.netns.as_ref());
+        let device = device::open(&TapOptions { netns: netns.clone(), ..options.clone() }, survey)?;
         let offload = OffloadSupport { uso: device.udp_segmentation, ..OffloadSupport::ALL };
         let mut tap = Tap {
             fd: device.fd,
             name: device.name,
-            wanted: (options.name.clone(), options.netns.clone()),
+            wanted: (options.name.clone(), options.netns.as_ref().map(Netns::released)),
             known_as: options.known_as(),
-            home: None,
+            home: netns.and_then(|netns| netns.identity().ok()),
             whereabouts: None,
             features: Features { offload, can_pause: false, reports_drops: false, max_frame: MAX_FRAME },
             pinned: device.pinned,
@@ -305,7 +307,7 @@ impl Port for Tap {
 
     fn drops_before_us(&mut self) -> Result<u64, PortError> {
         if let Some((netns, identity)) = &self.pinned
-            && netns.identity().ok() != Some(*identity)
+            && netns.is_another(*identity)
             // Elsewhere it lives as long as the namespace that it is in.
             && Spot::of(self.fd.as_fd()).is_ok_and(|spot| spot.identity == *identity)
         {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use sim::chaos;
-use sim::costs::work::{Work, Workplace};
 use sim::scenario::{ALL, Options, Scenario};
 use sim::shuffle::{Cell, Guests, Job, QUEUES};
+use sim::work::{Work, Workplace};
 
 const USAGE: &str = "usage: levada-sim [SCENARIO] [--seed N] [--seconds S] [--json]
        levada-sim chaos [--seed N]

@@ -1,6 +1,7 @@
 //! TCP: as much of it as fills links and reacts to them. A connection carries bytes one way.
 
 pub mod congestion;
+pub mod flag;
 pub mod receiver;
 pub mod rtt;
 pub mod sender;

@@ -16,10 +16,10 @@ use std::collections::{BTreeSet, VecDeque};
 use datapath::units::Instant;
 
 use super::congestion::{Algorithm, Congestion};
+use super::flag;
 use super::rtt::Rtt;
 use super::seq::MAX_BLOCKS;
 use super::{Ack, SenderConfig, SenderStats, Transmission};
-use crate::packet::flag;
 
 /// Segments delivered out of order before a gap counts as a loss (RFC 6675's DupThresh).
 const DUP_THRESHOLD: u32 = 3;

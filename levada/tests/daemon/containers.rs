@@ -1,0 +1,172 @@
+//! Containers: network namespaces that a process is in and that have no name. The daemon may not
+//! look at processes, so whoever changes it passes the namespace on.
+
+use crate::privileges::assert_confined;
+use crate::testbed::{Bed, Container, Daemon, soon, turn};
+use rustix::process::Signal;
+use std::fs::File;
+use std::io::{IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+/// Endpoint b, in a namespace with a name.
+const ONE: &str = r#"
+[daemon]
+name = "NAME"
+[[switch]]
+name = "s1"
+[[switch.tenant]]
+name = "home"
+[[switch.tenant.endpoint]]
+name = "b"
+port = "tap://tap0"
+netns = "NS-b"
+address = "10.0.0.2/24"
+"#;
+
+/// Endpoint a, in a container.
+fn with_a(container: &Container) -> String {
+    format!(
+        "{ONE}\n[[switch.tenant.endpoint]]\nname = \"a\"\nport = \"tap://tap0\"\nnetns = \"{}\"\naddress = \"10.0.0.1/24\"\n",
+        container.path()
+    )
+}
+
+/// What a command of the program prints; it must succeed.
+fn run(bed: &Bed, words: &[&str]) -> String {
+    let output = bed.run(words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn is_lost(daemon: &Daemon) -> bool {
+    let a = daemon.endpoint("a");
+    a["state"] == "down" && a["lost"].as_str().is_some_and(|why| why.contains("levada set endpoint s1/home/a netns="))
+}
+
+#[test]
+fn a_container_that_starts_after_the_daemon_is_attached_and_may_end() {
+    let Some(_turn) = turn("a_container_that_starts_after_the_daemon_is_attached_and_may_end") else { return };
+    let bed = Bed::new(&["b"]);
+    let mut daemon = bed.start(ONE);
+    let _echo = bed.echo("b", B);
+    let container = Container::new();
+    let netns = format!("netns={}", container.path());
+    let add = ["add", "endpoint", "s1/home/a", "port=tap://tap0", &netns, "address=10.0.0.1/24"];
+    run(&bed, &[&add[..], &["--dry-run"]].concat());
+    run(&bed, &add);
+    assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
+    // It still has no right to look at processes.
+    assert_confined(&daemon);
+    // What needs no way into the namespace goes on.
+    run(&bed, &["set", "endpoint", "s1/home/a", "mtu=1400", "address=10.0.0.7/24"]);
+    let shown = container.ip("address show dev tap0");
+    assert!(shown.contains("mtu 1400") && shown.contains("10.0.0.7/24"), "{shown}");
+    assert!(daemon.endpoint("a")["device"]["unsettled"].is_null());
+    // A device that is deleted in it: the same command brings it back, though nothing differs.
+    container.ip("link del dev tap0");
+    soon("it is lost", || is_lost(&daemon));
+    let set = ["set", "endpoint", "s1/home/a", &netns];
+    assert!(run(&bed, &["show", "ports"]).contains(" lost "), "{}", run(&bed, &["show", "ports"]));
+    run(&bed, &set);
+    soon("it is back", || daemon.endpoint("a")["state"] == "up");
+    assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
+    // The container ends, and its namespace with it: the daemon has not kept it.
+    drop(container);
+    soon("it is lost with its container", || is_lost(&daemon));
+    let why = daemon.endpoint("a")["lost"].as_str().unwrap().to_owned();
+    assert!(why.contains("gone") || why.contains("deleted") || why.contains("has ended"), "{why}");
+    let next = Container::new();
+    run(&bed, &["set", "endpoint", "s1/home/a", &format!("netns={}", next.path())]);
+    assert_eq!(bed.ask_from(&next.space(), B, 3), 3);
+    assert_confined(&daemon);
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn after_a_kill_a_container_returns_or_is_shown_lost_with_its_cure() {
+    let Some(_turn) = turn("after_a_kill_a_container_returns_or_is_shown_lost_with_its_cure") else { return };
+    let bed = Bed::new(&["b"]);
+    let container = Container::new();
+    let text = with_a(&container);
+    let mut daemon = bed.start(&text);
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
+    daemon.end(Signal::KILL);
+    let mut daemon = bed.start(&text);
+    assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
+    // The container ends while no daemon runs: that keeps none of the others from starting.
+    daemon.end(Signal::KILL);
+    drop(container);
+    let mut daemon = bed.start(&text);
+    assert!(is_lost(&daemon), "{}", daemon.endpoint("a"));
+    assert_eq!(daemon.endpoint("b")["state"], "up");
+    let shown = run(&bed, &["show", "ports"]);
+    assert!(
+        shown.contains("lost") && shown.contains("levada set endpoint s1/home/a netns=/proc/PID/ns/net"),
+        "{shown}"
+    );
+    let next = Container::new();
+    run(&bed, &["set", "endpoint", "s1/home/a", &format!("netns={}", next.path())]);
+    assert_eq!(bed.ask_from(&next.space(), B, 3), 3);
+    assert!(daemon.endpoint("a")["lost"].is_null());
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+/// Sends a request for changes with descriptors beside it, and reads the answer.
+fn post(bed: &Bed, body: &str, descriptors: &[BorrowedFd<'_>]) -> String {
+    let name = bed.name("").trim_end_matches('-').to_owned();
+    let mut stream = UnixStream::connect(bed.directory.join("run").join(name).join("control.sock")).unwrap();
+    let head = format!("POST /v1/actions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(100))];
+    let mut beside = rustix::net::SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(beside.push(rustix::net::SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    let flags = rustix::net::SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(&stream, &[IoSlice::new(head.as_bytes())], &mut beside, flags).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn descriptors_of_anything_but_the_named_namespaces_are_refused_and_closed() {
+    let Some(_turn) = turn("descriptors_of_anything_but_the_named_namespaces_are_refused_and_closed") else { return };
+    let bed = Bed::new(&["b"]);
+    let daemon = bed.start(ONE);
+    let container = Container::new();
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let before = open();
+    let (space, mounts, null) = (container.path(), "/proc/self/ns/mnt", "/dev/null");
+    let files = [&space, mounts, null].map(|path| File::open(path).unwrap());
+    let [space_fd, mounts_fd, null_fd] = files.each_ref().map(|file| file.as_fd());
+    let body = |names: &[&str]| {
+        format!(
+            r#"{{"actions": [{{"action": "add", "kind": "endpoint", "path": "s1/home/a", "keys": {{"port": "tap://tap0", "netns": "{space}"}}}}], "namespaces": {}}}"#,
+            serde_json::to_string(names).unwrap()
+        )
+    };
+    for (names, descriptors, why) in [
+        (&[space.as_str()][..], &[][..], "names 1 namespaces, and 0 descriptors"),
+        (&[], &[space_fd][..], "names 0 namespaces, and 1 descriptors"),
+        (&[&space], &[mounts_fd], "it is no network namespace"),
+        (&[&space], &[null_fd], "it is no network namespace"),
+        (&[&space], &[space_fd; 100], "names 1 namespaces, and 64 descriptors"),
+        // Of another path: it is not what the endpoint names.
+        (&["/proc/1/ns/net"], &[space_fd], "may not look at processes"),
+    ] {
+        let answer = post(&bed, &body(names), descriptors);
+        assert!(answer.starts_with("HTTP/1.1 4") || answer.starts_with("HTTP/1.1 5"), "{why}: {answer}");
+        assert!(answer.contains(why), "{why}: {answer}");
+    }
+    soon("all that came is closed", || open() <= before);
+    let answer = post(&bed, &body(&[&space]), &[space_fd]);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(container.ip("link show dev tap0").contains("tap0"));
+}

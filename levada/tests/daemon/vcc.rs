@@ -1,0 +1,204 @@
+//! Virtual congestion control with the kernel's TCP on both sides. Everything is judged by
+//! counters: what the link dropped and marked, what the kernels saw, what the switch did.
+
+use crate::testbed::{Bed, Daemon, PATIENCE, turn};
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+
+/// Two hosts, and between them a network whose slow link marks what can be marked above a
+/// threshold, and drops the rest there, as routers do. (It is not the hosts' own link: a switch
+/// does not send faster than that, so the queue would be its lanes'.)
+const HOSTS: &str = r#"
+[daemon]
+name = "NAME"
+[[switch]]
+name = "host1"
+uplink = { port = "link://near/a", rate = "100 Mbit/s" }
+[[switch.tenant]]
+name = "old"
+vlan = 10
+vcc = "ONE"
+[[switch.tenant.endpoint]]
+name = "one"
+port = "tap://tap0"
+netns = "NS-one"
+mac = "02:00:00:00:07:01"
+ip = "10.7.0.1"
+address = "10.7.0.1/24"
+ipv6 = false
+[[switch]]
+name = "host2"
+uplink = { port = "link://far/a", rate = "100 Mbit/s" }
+[[switch.tenant]]
+name = "old"
+vlan = 10
+vcc = "TWO"
+[[switch.tenant.endpoint]]
+name = "two"
+port = "tap://tap0"
+netns = "NS-two"
+mac = "02:00:00:00:07:02"
+ip = "10.7.0.2"
+address = "10.7.0.2/24"
+ipv6 = false
+[[switch]]
+name = "network1"
+[[switch.tenant]]
+name = "all"
+endpoint = [
+  { name = "host", port = "link://near/b", trunk = true },
+  { name = "wire", port = "link://wire/a", trunk = true },
+]
+[[switch]]
+name = "network2"
+[[switch.tenant]]
+name = "all"
+endpoint = [
+  { name = "host", port = "link://far/b", trunk = true },
+  { name = "wire", port = "link://wire/b", trunk = true },
+]
+[[link]]
+name = "near"
+rate = "100 Mbit/s"
+[[link]]
+name = "wire"
+rate = "40 Mbit/s"
+delay = "1 ms"
+queue = "1 MiB"
+aqm = { kind = "step", threshold = "30000 B" }
+[[link]]
+name = "far"
+rate = "100 Mbit/s"
+"#;
+
+const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 7, 0, 2), 7070);
+/// Sent in each direction, one after the other.
+const BYTES: usize = 6_000_000;
+
+/// `HOSTS` with what `vcc` is on each.
+fn hosts(one: &str, two: &str) -> String {
+    HOSTS.replace("ONE", one).replace("TWO", two)
+}
+
+/// Guests with these values of `net.ipv4.tcp_ecn`: 0 asks for nothing and agrees to nothing, 1 is
+/// RFC 3168's. Reno, since each namespace may choose it.
+fn guests(ecn: [&str; 2]) -> Bed {
+    let bed = Bed::new(&["one", "two"]);
+    for (name, ecn) in ["one", "two"].into_iter().zip(ecn) {
+        let set = || {
+            std::fs::write("/proc/sys/net/ipv4/tcp_ecn", ecn)?;
+            std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno")
+        };
+        bed.space(name).run(set).unwrap().unwrap();
+    }
+    bed
+}
+
+/// Bytes that differ from place to place.
+fn stream() -> Vec<u8> {
+    (0..BYTES).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
+}
+
+/// One connection from `one` to `two`, on which each sends, one after the other; what arrives is
+/// what was sent.
+fn transfer(bed: &Bed) {
+    let listener = bed.space("two").run(|| TcpListener::bind(SERVER).unwrap()).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        exchange(&mut stream, [false, true]);
+    });
+    let mut client = bed.space("one").run(|| TcpStream::connect(SERVER).unwrap()).unwrap();
+    exchange(&mut client, [true, false]);
+    server.join().unwrap();
+}
+
+/// Sends where it is true, and receives where it is not.
+fn exchange(socket: &mut TcpStream, sends: [bool; 2]) {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    let sent = stream();
+    for sends in sends {
+        if sends {
+            socket.write_all(&sent).unwrap();
+        } else {
+            let mut received = vec![0; BYTES];
+            socket.read_exact(&mut received).unwrap();
+            assert!(received == sent, "what arrived is not what was sent");
+        }
+    }
+}
+
+/// Packets marked as having met congestion that a guest's kernel has seen.
+fn marks_seen(bed: &Bed, name: &str) -> u64 {
+    let text = bed.space(name).run(|| std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap()).unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("IpExt:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == "InCEPkts").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+/// What `levada show vcc` says of an endpoint.
+fn shown(daemon: &Daemon, path: &str) -> Value {
+    let reply = daemon.show_part("vcc");
+    let endpoints = reply["endpoints"].as_array().unwrap();
+    endpoints.iter().find(|endpoint| endpoint["path"] == path).unwrap_or_else(|| panic!("{reply}")).clone()
+}
+
+/// What was marked at an end of the slow link, and what was lost there, by kind.
+fn end(daemon: &Daemon, name: &str) -> Value {
+    let report = daemon.show();
+    let wire = report["links"].as_array().unwrap().iter().find(|link| link["name"] == "wire").unwrap();
+    wire[name]["queue"].clone()
+}
+
+/// Segments that were lost there.
+fn lost(queue: &Value) -> u64 {
+    let of = |what: &str| -> u64 { queue[what].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum() };
+    of("dropped") + of("overflowed")
+}
+
+#[test]
+fn an_old_guest_beside_a_kernel_with_ecn_is_marked_where_it_was_dropped() {
+    let Some(_turn) = turn("an_old_guest_beside_a_kernel_with_ecn_is_marked_where_it_was_dropped") else { return };
+    let bed = guests(["0", "1"]);
+    let daemon = bed.start(&hosts("off", "off"));
+    transfer(&bed);
+    let without = end(&daemon, "a");
+    assert!(lost(&without) > 0 && without["marks"] == 0, "{without}");
+    drop(daemon);
+
+    let bed = guests(["0", "1"]);
+    // The receiver's host does nothing: its guest speaks for itself.
+    let daemon = bed.start(&hosts("echo", "off"));
+    transfer(&bed);
+    let (sent, received) = (end(&daemon, "a"), end(&daemon, "b"));
+    assert!(lost(&sent) == 0 && sent["marks"].as_u64() > Some(0), "what the guest sent: {sent}");
+    assert!(received["marks"].as_u64() > Some(0), "what the receiver's kernel sent back: {received}");
+    let one = shown(&daemon, "host1/old/one");
+    assert_eq!((&one["mode"], &one["translated"], &one["plain"]), (&"echo".into(), &1.into(), &0.into()), "{one}");
+    for counted in ["lowered", "reductions", "marked_bytes", "hidden_marks"] {
+        assert!(one[counted].as_u64() > Some(0), "{counted}: {one}");
+    }
+    assert_eq!(marks_seen(&bed, "one"), 0, "the guest sees none");
+    assert!(marks_seen(&bed, "two") > 0, "the receiver's kernel has asked for them");
+}
+
+#[test]
+fn two_old_guests_use_a_link_that_marks_and_see_no_mark() {
+    let Some(_turn) = turn("two_old_guests_use_a_link_that_marks_and_see_no_mark") else { return };
+    for mode in ["echo", "dctcp"] {
+        let bed = guests(["0", "0"]);
+        let daemon = bed.start(&hosts(mode, mode));
+        transfer(&bed);
+        for (name, host) in [("one", "host1"), ("two", "host2")] {
+            let endpoint = shown(&daemon, &format!("{host}/old/{name}"));
+            assert_eq!((&endpoint["mode"], &endpoint["translated"]), (&mode.into(), &1.into()), "{endpoint}");
+            for counted in ["lowered", "marked_bytes", "hidden_marks"] {
+                assert!(endpoint[counted].as_u64() > Some(0), "{counted}: {endpoint}");
+            }
+            assert_eq!(marks_seen(&bed, name), 0, "{mode}");
+        }
+        assert_eq!(["a", "b"].map(|side| lost(&end(&daemon, side))), [0, 0], "{mode}");
+    }
+}
