@@ -54,6 +54,9 @@ impl Cost {
             return;
         }
         let expected = self.of(frames, bytes);
+        if ns == expected {
+            return;
+        }
         let is_long = bytes / frames >= LONG;
         let units = if is_long { bytes } else { frames };
         let estimate = if is_long { &mut self.byte } else { &mut self.frame };
