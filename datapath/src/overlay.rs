@@ -236,8 +236,8 @@ impl Tunnels {
         }
     }
 
-    /// The first of a tenant's hosts with number `from` or more, and whether there are others behind
-    /// it: whoever comes or goes meanwhile, one who stays is met once.
+    /// The first of a tenant's hosts with number `from` or more, and whether there are others
+    /// behind it: whoever comes or goes meanwhile, one who stays is met once.
     #[must_use]
     pub fn next_peer(&self, tenant: TenantId, from: u32) -> Option<(PeerId, bool)> {
         let peers = self.peers_of(tenant);

@@ -1,12 +1,12 @@
 //! Backlogs: what frames are yet to be made into, at the expense of who sent them.
 //!
 //! One frame may become thousands: segments for a port that cannot cut, a copy for each member of a
-//! network, or for each other host. These are not made at once, or all others would wait for them, but one at a time
-//! ([`Switch::work`]), when it is the turn of whose they are: an endpoint, or the uplink for what
-//! is copied to a network from outside. Where a frame is one piece, nothing waits. What an endpoint
-//! sends to neighbours afterwards waits behind its backlog, so nothing is overtaken; what the
-//! schedulers let go for the uplink, or from it for one endpoint, is no part of this, and of that
-//! at most 64 segments leave together (`sched/lane.rs`).
+//! network, or for each other host. These are not made at once, or all others would wait for them,
+//! but one at a time ([`Switch::work`]), when it is the turn of whose they are: an endpoint, or the
+//! uplink for what is copied to a network from outside. Where a frame is one piece, nothing waits.
+//! What an endpoint sends to neighbours afterwards waits behind its backlog, so nothing is
+//! overtaken; what the schedulers let go for the uplink, or from it for one endpoint, is no part of
+//! this, and of that at most 64 segments leave together (`sched/lane.rs`).
 //!
 //! Who has a backlog should not be read on: its port's ring is what tells it to slow down. So a
 //! backlog is short: what one turn has read.

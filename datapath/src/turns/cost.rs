@@ -48,7 +48,7 @@ impl Cost {
         *estimate = if rises { estimate.saturating_add(step) } else { (*estimate - step).max(LEAST) };
     }
     /// The same, but the estimate follows the mean of what is not [far](Cost::is_far). The median
-    /// says nothing of a few that are dear, and who chooses the frames would have these for nothing.
+    /// says nothing of a few that are dear, and who chooses the frames had these for nothing.
     pub fn follow(&mut self, frames: u64, bytes: u64, ns: u64) {
         if frames == 0 || self.is_far(frames, bytes, ns) {
             return;

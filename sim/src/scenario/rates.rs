@@ -1,9 +1,9 @@
 //! Rates: up to how many frames a second a guarantee holds on one core, beside attackers that take
 //! all the time that they get.
 //!
-//! What a tenant has of the worker's time is its share of the link, of all that tenants have; they
-//! have half where the uplink's ring is never empty either. So the answer is a part of what the core
-//! moves for one who is alone, whatever the machine.
+//! What a tenant has of the worker's time is its share of the link, of all that tenants have. They
+//! have half where the uplink's ring is never empty either. So the answer is a part of what the
+//! core moves for one who is alone, whatever the machine.
 
 use datapath::program::Share;
 use datapath::units::{Direction, Instant, Rate};
