@@ -6,13 +6,14 @@
 //! and nothing is lost by judging it in the kernel. So an endpoint may send that way where it and
 //! its tenant have no egress limit, and receive where they have no ingress limit. In both cases it
 //! is on an interface that exists and is not shared out with the host by the switch, its addresses
-//! are declared, and it is no trunk. The uplink has no part in it, so neither have guarantees,
-//! weights, headroom, and the ingress mode.
+//! are declared, it is no trunk, and its tenant has no virtual congestion control. The uplink has
+//! no part in it, so neither have guarantees, weights, headroom, and the ingress mode.
 
 use crate::plan::{PortKind, SwitchPlan};
 use datapath::fdb::{Network, network_of};
 use datapath::program::{Endpoint, TenantId};
 use datapath::units::{Both, Direction};
+use datapath::vcc::Mode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -37,6 +38,8 @@ pub enum Hindrance {
     Undeclared,
     /// Its network has services, whose frames the switch translates.
     Service,
+    /// Its tenant has virtual congestion control, which the switch does.
+    Vcc,
     /// It has a limit.
     Limit,
     /// Its tenant has one.
@@ -55,6 +58,7 @@ impl fmt::Display for Hindrance {
             Hindrance::Addresses => "it has more than 16 addresses",
             Hindrance::Undeclared => "it may use any IP address but those of others: declare `ip`",
             Hindrance::Service => "its network has services",
+            Hindrance::Vcc => "its tenant has `vcc`",
             Hindrance::Limit => "it has a limit",
             Hindrance::TenantLimit => "its tenant has a limit",
             Hindrance::Alone => "no neighbour has one",
@@ -156,6 +160,7 @@ fn alike(plan: &SwitchPlan, endpoint: &Endpoint, is_exclusive: bool) -> Result<(
         (endpoint.trunk, Hindrance::Trunk),
         (identity.macs.is_empty(), Hindrance::Learned),
         (most > MOST_ADDRESSES, Hindrance::Addresses),
+        (plan.program.tenants.get(endpoint.tenant.0).is_some_and(|t| t.vcc.mode != Mode::Off), Hindrance::Vcc),
     ];
     hindrances.into_iter().find(|(holds, _)| *holds).map_or(Ok(()), |(_, hindrance)| Err(hindrance))
 }
@@ -245,6 +250,7 @@ mod tests {
         assert_eq!(of("", "", &[A, &elsewhere]), [both(Hindrance::Alone); 2], "redirecting stays in a namespace");
         assert_eq!(of("", "", &[A, ""])[1], both(Hindrance::Learned));
         assert_eq!(of("", "", &[A, "trunk = true"])[1], both(Hindrance::Trunk));
+        assert_eq!(of("", "vcc = \"count\"", &[A, B]), [both(Hindrance::Vcc); 2]);
         let many: Vec<String> = (0..17).map(|i| format!("\"10.0.0.{i}\"")).collect();
         let many = format!("{B}\nip = [{}]", many.join(", "));
         assert_eq!(of("", "", &[A, &many])[1], both(Hindrance::Addresses));

@@ -14,6 +14,7 @@ use crate::sched::lane::Admission;
 use crate::sched::limits::Plane;
 use crate::service::ServiceId;
 use crate::units::{Direction, Rate};
+use crate::vcc::Told;
 use crate::verdict::{Reason, Verdict};
 use crate::wire::Mac;
 use core::fmt;
@@ -152,6 +153,14 @@ pub enum Served {
     /// It opens a connection, which this backend gets; or would get, as nothing is remembered of
     /// what is only explained.
     New(IpAddr, u16),
+    /// Its connection is not known: this backend, which may have it, is asked.
+    Sought(IpAddr, u16),
+    /// It is from this backend, of a connection that is not known, and gets the service's address.
+    Heard(IpAddr, u16),
+    /// It is between a client and this backend without the service.
+    Direct(IpAddr, u16),
+    /// This backend does not know the connection: another is asked.
+    Denied(IpAddr, u16),
     /// No backend takes it.
     Down,
     /// It is from this backend, and gets the service's address.
@@ -183,6 +192,8 @@ pub enum Step {
     /// From the uplink: the transit checks, its network's VLAN, and the endpoint that has declared
     /// its source.
     Enter(Result<Option<u16>, Reason>),
+    /// Virtual congestion control, for the guest of this endpoint.
+    Vcc(EndpointId, Box<Told>),
     /// It concerns a service: which one, and what is done.
     Service(ServiceId, Served),
     /// Taken aside for the protocols beside the switch, or too many of such frames wait.
@@ -219,6 +230,7 @@ impl Step {
             Step::Guard(_) | Step::Claim(..) => "guard",
             Step::Learn(..) => "learn",
             Step::Enter(_) => "enter",
+            Step::Vcc(..) => "vcc",
             Step::Service(..) => "service",
             Step::Control(_) => "control",
             Step::Open(_) | Step::Train(_) => "tunnel",
@@ -247,6 +259,7 @@ impl Step {
             | Step::Emit(Emit { refused: Some(reason), .. }) => Some(reason),
             Step::Guard(ref finding) => finding.verdict.err(),
             Step::Police(_, 0, _) => Some(Reason::Policed),
+            Step::Vcc(_, ref told) if told.is_refused => Some(Reason::VccWindow),
             _ => None,
         }
     }
@@ -344,11 +357,24 @@ impl fmt::Display for Words<'_> {
                 write!(f, "refused ({})", reason.name())
             }
             Step::Open(Ok((vni, from))) => write!(f, "out of VXLAN {vni}, from {from}"),
+            Step::Vcc(_, told) => write!(f, "{told}"),
             Step::Service(service, what) => {
                 write!(f, "{}: ", names.service(*service))?;
                 match what {
                     Served::Known(ip, port) => write!(f, "connection known, to backend {}", Socket(ip, port)),
                     Served::New(ip, port) => write!(f, "new connection, to backend {}", Socket(ip, port)),
+                    Served::Sought(ip, port) => {
+                        write!(f, "connection not known, asked of backend {}", Socket(ip, port))
+                    }
+                    Served::Heard(ip, port) => {
+                        write!(f, "connection not known, of backend {}, with the service's address", Socket(ip, port))
+                    }
+                    Served::Direct(ip, port) => {
+                        write!(f, "between a client and backend {} without the service", Socket(ip, port))
+                    }
+                    Served::Denied(ip, port) => {
+                        write!(f, "not known to backend {}: another is asked", Socket(ip, port))
+                    }
                     Served::Down => write!(f, "no backend is up"),
                     Served::Back(ip, port) => {
                         write!(f, "from backend {}, with the service's address", Socket(ip, port))

@@ -18,13 +18,26 @@ pub enum Gso {
     Udp,
 }
 
+/// What TCP's flag CWR means in a frame that is yet to be cut.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum GsoEcn {
+    /// It is not set.
+    #[default]
+    None,
+    /// RFC 3168's (section 6.1.2): it belongs to the first segment alone. What virtio's bit says.
+    Cwr,
+    /// A bit of AccECN's counter (RFC 9768, section 3.2.2): each segment shows it. No port can be
+    /// told, and Linux clears the flag behind the first segment, so the switch cuts such a frame.
+    Ace,
+}
+
 /// Offload metadata of one frame. `segment::check_offload` says whether it agrees with the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload {
     /// The kind of segmentation.
     pub gso: Gso,
-    /// The frame's TCP had the ECN bit of segmentation: CWR only on the first segment.
-    pub gso_ecn: bool,
+    /// What CWR means where the frame is cut.
+    pub gso_ecn: GsoEcn,
     /// Payload bytes of each segment but the last; 0 without segmentation.
     pub gso_size: u16,
     /// The transport checksum is still partial: to be summed from `csum_start` and stored at
@@ -47,7 +60,7 @@ pub struct OffloadSupport {
     pub tso4: bool,
     /// TCP segmentation over IPv6.
     pub tso6: bool,
-    /// TCP segmentation with the ECN bit.
+    /// TCP segmentation with the ECN bit: [`GsoEcn::Cwr`].
     pub tso_ecn: bool,
     /// UDP segmentation, both IP versions.
     pub uso: bool,
@@ -73,6 +86,11 @@ impl OffloadSupport {
             Gso::Tcp6 => self.tso6,
             Gso::Udp => self.uso,
         };
-        gso && (self.csum || !offload.needs_csum) && (self.tso_ecn || !offload.gso_ecn)
+        let ecn = match offload.gso_ecn {
+            GsoEcn::None => true,
+            GsoEcn::Cwr => self.tso_ecn,
+            GsoEcn::Ace => false,
+        };
+        gso && ecn && (self.csum || !offload.needs_csum)
     }
 }

@@ -11,7 +11,7 @@
 
 use crate::checksum;
 use crate::frame::{Frame, Meta, Pool};
-use crate::offload::{Gso, Offload, OffloadSupport};
+use crate::offload::{Gso, GsoEcn, Offload, OffloadSupport};
 use crate::verdict::Reason;
 use crate::wire::{L3, L4, Layout, Udp, be16, be32, ipv4, ipv6, put16, put32, tcp_flags, transport, vlan};
 
@@ -32,7 +32,7 @@ pub const MAX_SEGMENTS: u32 = 2048;
 pub fn check_offload(bytes: &[u8], layout: &Layout, offload: &Offload) -> Result<(), Reason> {
     let checksum = !offload.needs_csum || checksum_fits(layout, offload);
     let gso = match offload.gso {
-        Gso::None => !offload.gso_ecn,
+        Gso::None => offload.gso_ecn == GsoEcn::None,
         _ => gso_fits(bytes, layout, offload),
     };
     if checksum && gso { Ok(()) } else { Err(Reason::BadOffload) }
@@ -57,13 +57,27 @@ fn checksum_fits(layout: &Layout, offload: &Offload) -> bool {
     }
 }
 
+/// What CWR means in a frame whose offload metadata fit it: whoever gives the frame can only say
+/// that it is RFC 3168's, so where that is not said it is AccECN's.
+#[must_use]
+pub fn meaning_of_cwr(bytes: &[u8], layout: &Layout, offload: &Offload) -> GsoEcn {
+    let is_tcp = matches!(offload.gso, Gso::Tcp4 | Gso::Tcp6);
+    let flags = || bytes.get(usize::from(layout.l4_offset) + transport::TCP_FLAGS).copied().unwrap_or(0);
+    match offload.gso_ecn {
+        GsoEcn::None if is_tcp && flags() & tcp_flags::CWR != 0 => GsoEcn::Ace,
+        said => said,
+    }
+}
+
 fn gso_fits(bytes: &[u8], layout: &Layout, offload: &Offload) -> bool {
     let kind = match offload.gso {
         Gso::Tcp4 => layout.l3 == L3::Ipv4 && layout.l4 == L4::Tcp,
         Gso::Tcp6 => layout.l3 == L3::Ipv6 && layout.l4 == L4::Tcp,
         // The datagram must fill the packet; its length is rewritten in each part.
-        Gso::Udp => Udp::of(bytes, layout)
-            .is_some_and(|udp| u32::from(udp.length()) + u32::from(layout.l4_offset) == layout.end && !offload.gso_ecn),
+        Gso::Udp => Udp::of(bytes, layout).is_some_and(|udp| {
+            let fills = u32::from(udp.length()) + u32::from(layout.l4_offset) == layout.end;
+            fills && offload.gso_ecn == GsoEcn::None
+        }),
         Gso::None => false,
     };
     let size = usize::from(offload.gso_size);
@@ -200,9 +214,11 @@ fn correct(pool: &mut Pool, part: &Frame, skipped: u32, last: bool) {
     let Meta { layout, offload, .. } = meta;
     correct_headers(bytes, layout, offload, skipped, last);
     layout.end = bytes.len() as u32;
-    offload.gso_ecn &= skipped == 0;
+    if skipped > 0 && offload.gso_ecn == GsoEcn::Cwr {
+        offload.gso_ecn = GsoEcn::None;
+    }
     if segments(layout, offload) == 1 {
-        (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, false);
+        (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, GsoEcn::None);
     }
     meta.wire_bytes = tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
 }
@@ -251,11 +267,10 @@ pub fn write_segment(bytes: &[u8], layout: &Layout, offload: &Offload, index: u3
 }
 
 /// TCP flags that belong to other segments than these: the end of the data to the last, and CWR to
-/// the first where the sender said that it means RFC 3168's (in AccECN, RFC 9768, it is part of a
-/// counter that every segment shows).
+/// the first where it is RFC 3168's.
 fn flags_elsewhere(offload: &Offload, skipped: u32, last: bool) -> u8 {
     let end = if last { 0 } else { tcp_flags::FIN | tcp_flags::PSH };
-    let start = if offload.gso_ecn && skipped > 0 { tcp_flags::CWR } else { 0 };
+    let start = if offload.gso_ecn == GsoEcn::Cwr && skipped > 0 { tcp_flags::CWR } else { 0 };
     end | start
 }
 
@@ -332,7 +347,7 @@ pub fn piece(pool: &mut Pool, frame: Frame, support: OffloadSupport) -> Result<(
 /// does.
 fn finish(pool: &mut Pool, frame: &Frame, support: OffloadSupport) {
     let (bytes, Meta { layout, offload, .. }) = pool.parts_mut(frame);
-    (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, false);
+    (offload.gso, offload.gso_size, offload.gso_ecn) = (Gso::None, 0, GsoEcn::None);
     if !offload.needs_csum || support.csum {
         return;
     }

@@ -1,9 +1,11 @@
 //! The switch: the stages, called in the order of a frame's journey.
 //!
-//! From an endpoint: look (headers, offloads) -> guard -> learn -> forward -> pair limit, where
-//! there is one -> egress queue; or straight to the neighbour. From the uplink: look -> network ->
-//! forward -> arrivals, where they are watched -> ingress queue, or the policer. What leaves a
-//! queue is fitted to its port: tag, segmentation, checksums.
+//! From an endpoint: look (headers, offloads) -> guard -> learn -> virtual congestion control ->
+//! services -> forward -> pair limit, where there is one -> egress queue; or straight to the
+//! neighbour. From the uplink: look -> network -> services -> forward -> arrivals, where they are
+//! watched -> ingress queue, or the policer. What is for an endpoint passes virtual congestion
+//! control behind its queue. What leaves a queue is fitted to its port: tag, segmentation,
+//! checksums.
 
 use crate::arrivals::Arrivals;
 use crate::bond::Bond;
@@ -314,7 +316,10 @@ impl Switch {
                 self.deliver(pool, now, endpoint, frame);
             } else if let Some((endpoint, frame)) = self.ingress.dequeue(pool, now, Plane::Local) {
                 match pool.meta(&frame).out() {
-                    Out::From(from) => self.deliver_local(pool, from, endpoint, frame),
+                    Out::From(from) => {
+                        self.show(pool, now, endpoint, &frame);
+                        self.deliver_local(pool, from, endpoint, frame);
+                    }
                     _ => pool.free(frame),
                 }
             } else {
@@ -365,6 +370,11 @@ impl Switch {
         if let Err(reason) = look(pool, &frame).and_then(|()| self.check_source(pool, now, from, &frame)) {
             pool.free(frame);
             return Err(reason);
+        }
+        if self.vcc.concerns(from)
+            && let Err(reason) = self.vcc.send(pool, now, from, &frame)
+        {
+            return drop_for(pool, frame, reason);
         }
         let network = self.forward.network(from);
         let mut is_hairpin = false;
@@ -472,6 +482,7 @@ impl Switch {
             }
             return;
         }
+        self.show(pool, now, to, &frame);
         match self.program.endpoints.get(to.0) {
             Some(endpoint) if self.is_in_pieces(pool, endpoint.port, &frame) => {
                 count_traffic(pool, &frame, &mut self.tallies[to.0 as usize].local.ingress);
@@ -519,6 +530,13 @@ impl Switch {
         ahead.is_some_and(|ahead| ahead.would_take(pool, now, frame))
     }
 
+    /// A frame has passed the queues: what its receiver's guest is to see of it.
+    fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
+        if self.vcc.concerns(to) {
+            self.vcc.receive(pool, now, to, frame);
+        }
+    }
+
     fn deliver_local(&mut self, pool: &mut Pool, from: EndpointId, to: EndpointId, frame: Frame) {
         count_traffic(pool, &frame, &mut self.tallies[to.0 as usize].local.ingress);
         match self.program.endpoints.get(to.0) {
@@ -539,9 +557,7 @@ impl Switch {
             pool.meta_mut(&frame).outer = 0;
             count_wire_bytes(pool, &frame);
         }
-        if self.vcc.concerns(to) {
-            self.vcc.receive(pool, now, to, &frame);
-        }
+        self.show(pool, now, to, &frame);
         // The receiver's tenant did not ask for it: charged to that, a flood from outside would
         // take the time of all tenants' turns.
         let member = pool.meta(&frame).member();

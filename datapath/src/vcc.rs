@@ -10,9 +10,12 @@
 //! Literature: Cronkite-Ratcliff et al. (vCC) and He et al. (AC/DC TCP), both SIGCOMM 2016; RFC
 //! 3168, RFC 8257 (DCTCP), RFC 8311, RFC 9293, RFC 9768.
 //!
-//! [`Vcc::send`] is called for a frame that a guest sends toward the uplink, behind `forward`;
-//! [`Vcc::receive`] for one that is about to be delivered, behind the ingress queue, which may have
-//! marked it. Nothing here is called where an endpoint's mode is `off`.
+//! [`Vcc::send`] is called for a frame that a guest sends, behind the guard and before services
+//! translate it: a connection is known by the addresses that its guest sees. [`Vcc::receive`] is
+//! called for one that is about to be delivered, behind services and the queues, which may have
+//! marked it. Both are called between neighbours too, whether or not a limit makes a queue there:
+//! limits come and go, and how a connection is treated does not. Nothing here is called where an
+//! endpoint's mode is `off`.
 
 use crate::frame::{Frame, Pool};
 use crate::program::{EndpointId, TenantId};
@@ -30,7 +33,10 @@ pub mod control;
 pub mod handshake;
 mod open;
 pub mod segment;
+mod told;
 pub mod window;
+
+pub use told::Told;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 //! payload, the same bytes counted, and checksums valid where they were.
 
 use datapath::frame::{Frame, Pool, PoolLimits};
-use datapath::offload::{Gso, Offload, OffloadSupport};
+use datapath::offload::{Gso, GsoEcn, Offload, OffloadSupport};
 use datapath::segment::{check_offload, mark_ce, segments, software, split, trim, wire_bytes};
 use datapath::wire::{Ipv6, L3, L4, Layout, Tcp, parse};
 
@@ -33,7 +33,11 @@ impl Case {
         let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let offload = Offload {
             gso: [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp][usize::from(head[0] & 3)],
-            gso_ecn: bit(0, 2),
+            gso_ecn: match (bit(0, 2), bit(0, 5)) {
+                (false, _) => GsoEcn::None,
+                (true, false) => GsoEcn::Cwr,
+                (true, true) => GsoEcn::Ace,
+            },
             needs_csum: bit(0, 3),
             csum_valid: bit(0, 4),
             gso_size: word(2),
@@ -62,7 +66,8 @@ impl Case {
             Gso::Udp => 3,
         };
         let bits = |flags: &[bool]| flags.iter().rev().fold(0, |byte, &flag| (byte << 1) | u8::from(flag));
-        let mut out = vec![kind | (bits(&[offload.gso_ecn, offload.needs_csum, offload.csum_valid]) << 2)];
+        let (says, is_counter) = (offload.gso_ecn != GsoEcn::None, offload.gso_ecn == GsoEcn::Ace);
+        let mut out = vec![kind | (bits(&[says, offload.needs_csum, offload.csum_valid, is_counter]) << 2)];
         out.push(bits(&[support.csum, support.tso4, support.tso6, support.tso_ecn, support.uso]));
         for word in [offload.gso_size, offload.csum_start, offload.csum_offset] {
             out.extend(word.to_be_bytes());
@@ -172,7 +177,7 @@ struct After {
 impl After {
     fn add(&mut self, whole: &Whole, pool: &mut Pool, frame: Frame) {
         let (bytes, meta) = (pool.bytes(&frame), pool.meta(&frame));
-        assert!(!meta.offload.needs_csum && meta.offload.gso == Gso::None && !meta.offload.gso_ecn);
+        assert!(!meta.offload.needs_csum && meta.offload.gso == Gso::None && meta.offload.gso_ecn == GsoEcn::None);
         assert_eq!(parse(bytes), Ok(meta.layout));
         if whole.ipv4_valid {
             assert_eq!(ipv4_sum(bytes, &meta.layout), 0xffff);

@@ -5,7 +5,7 @@
 use datapath::aqm::{At, Discipline, Red, Step};
 use datapath::frame::{Pool, PoolLimits};
 use datapath::guard::Identity;
-use datapath::offload::{Gso, Offload, OffloadSupport};
+use datapath::offload::{Gso, GsoEcn, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, OverlayChange, Peer, Vtep};
 use datapath::pair::Toward;
 use datapath::program::{
@@ -311,7 +311,7 @@ fn offload(bytes: &mut Bytes<'_>) -> Option<Offload> {
     let flags = bytes.byte()?;
     Some(Offload {
         gso: [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp][usize::from(flags & 3)],
-        gso_ecn: flags & 4 != 0,
+        gso_ecn: if flags & 4 != 0 { GsoEcn::Cwr } else { GsoEcn::None },
         needs_csum: flags & 8 != 0,
         csum_valid: flags & 16 != 0,
         gso_size: bytes.word()?,

@@ -10,7 +10,7 @@
 //! | 4-5 | payload bytes of each segment |
 //! | 6-7, 8-9 | where the checksum's sum starts; where it is stored, from there |
 
-use datapath::offload::{Gso, Offload};
+use datapath::offload::{Gso, GsoEcn, Offload};
 
 /// Bytes of the header (without the `num_buffers` field of the 12-byte form).
 pub const HEADER_BYTES: usize = 10;
@@ -45,7 +45,7 @@ pub fn decode(header: &[u8; HEADER_BYTES]) -> Offload {
     let needs_csum = header[0] & NEEDS_CSUM != 0;
     Offload {
         gso,
-        gso_ecn: header[1] & GSO_ECN != 0,
+        gso_ecn: if header[1] & GSO_ECN != 0 { GsoEcn::Cwr } else { GsoEcn::None },
         gso_size,
         needs_csum,
         csum_valid: header[0] & DATA_VALID != 0,
@@ -70,7 +70,7 @@ pub fn encode(offload: &Offload, bytes: &[u8]) -> [u8; HEADER_BYTES] {
         (false, true) => DATA_VALID,
         (false, false) => 0,
     };
-    header[1] = if tcp && offload.gso_ecn { kind | GSO_ECN } else { kind };
+    header[1] = if tcp && offload.gso_ecn == GsoEcn::Cwr { kind | GSO_ECN } else { kind };
     header[2..4].copy_from_slice(&header_bytes(offload, bytes).to_ne_bytes());
     if offload.gso != Gso::None {
         header[4..6].copy_from_slice(&offload.gso_size.to_ne_bytes());
@@ -135,7 +135,7 @@ mod tests {
         ] {
             let offload = Offload {
                 gso,
-                gso_ecn: ecn,
+                gso_ecn: if ecn { GsoEcn::Cwr } else { GsoEcn::None },
                 gso_size: 1400,
                 needs_csum: true,
                 csum_valid: false,

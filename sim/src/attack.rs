@@ -4,7 +4,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use datapath::frame::{Frame, Pool};
-use datapath::offload::{Gso, Offload};
+use datapath::offload::{Gso, GsoEcn, Offload};
 use datapath::wire::Mac;
 
 use crate::packet::{self, Address, Ecn, Envelope, Nic, TCP_HEADERS, Tcp, flag};
@@ -219,7 +219,7 @@ fn offload_lies(pool: &mut Pool, frame: &Frame, random: &mut Random) {
     let gso = *random.pick(&[Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp]);
     pool.meta_mut(frame).offload = Offload {
         gso,
-        gso_ecn: random.range(0, 1) == 1,
+        gso_ecn: *random.pick(&[GsoEcn::None, GsoEcn::Cwr, GsoEcn::Ace]),
         gso_size: random.range(0, 300) as u16,
         needs_csum: true,
         csum_valid: false,

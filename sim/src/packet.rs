@@ -13,7 +13,7 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 
 use datapath::frame::{Frame, Pool};
-use datapath::offload::{Gso, Offload};
+use datapath::offload::{Gso, GsoEcn, Offload};
 use datapath::wire::{L3, L4, Layout, Mac};
 
 pub use crate::tcp::flag;
@@ -226,7 +226,7 @@ pub fn write_tcp(
     let gso = if payload > mss { Gso::Tcp4 } else { Gso::None };
     let offload = Offload {
         gso,
-        gso_ecn: gso != Gso::None && tcp.flags & flag::CWR != 0,
+        gso_ecn: if gso != Gso::None && tcp.flags & flag::CWR != 0 { GsoEcn::Cwr } else { GsoEcn::None },
         gso_size: if gso == Gso::None { 0 } else { mss as u16 },
         ..Offload::default()
     };

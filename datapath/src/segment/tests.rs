@@ -74,18 +74,25 @@ impl Whole {
         build.payload(&self.payload[from..to])
     }
 
+    /// What CWR means, if it is set.
+    fn say(&self, offload: &mut Offload) {
+        if self.accecn && offload.gso_ecn == GsoEcn::Cwr {
+            offload.gso_ecn = GsoEcn::Ace;
+        }
+    }
+
     /// Such a part with its work left undone: bytes and offload metadata.
     fn offloaded(&self, first: u32, count: u32) -> (Vec<u8>, Offload) {
         let mut bytes = Vec::new();
         let mut offload = self.part(first, count).gso(self.size).write(&mut bytes);
-        offload.gso_ecn &= !self.accecn;
+        self.say(&mut offload);
         (bytes, offload)
     }
 
     fn frame(&self, pool: &mut Pool) -> Frame {
         let frame = self.part(0, self.segments()).gso(self.size).frame(pool).unwrap();
         let (bytes, meta) = pool.parts_mut(&frame);
-        meta.offload.gso_ecn &= !self.accecn;
+        self.say(&mut meta.offload);
         assert_eq!(check_offload(bytes, &meta.layout, &meta.offload), Ok(()));
         meta.wire_bytes = wire_bytes(bytes.len(), &meta.layout, &meta.offload);
         meta.set_out(Out::Payer(PortId(77)));
@@ -251,8 +258,8 @@ fn lying_segmentation_is_refused() {
     assert_eq!(changed(|o| o.needs_csum = false), BAD);
     assert_eq!(changed(|o| o.csum_start += 1), BAD);
     assert_eq!(changed(|o| o.csum_offset = 6), BAD);
-    assert_eq!(changed(|o| o.gso_ecn = true), Ok(()));
-    assert_eq!(changed(|o| (o.gso, o.gso_ecn) = (Gso::None, true)), BAD);
+    assert_eq!(changed(|o| o.gso_ecn = GsoEcn::Cwr), Ok(()));
+    assert_eq!(changed(|o| (o.gso, o.gso_ecn) = (Gso::None, GsoEcn::Cwr)), BAD);
     let data = vec![0; 3000];
     let v6 = eth(A, B).ipv6(A6, B6).tcp(1, 2, 3).payload(&data).gso(1000);
     assert_eq!(checked(&v6, |_| ()), Ok(()));
@@ -260,7 +267,7 @@ fn lying_segmentation_is_refused() {
     let udp = eth(A, B).ipv4(A4, B4).udp(1, 2).payload(&data).gso(1000);
     assert_eq!(checked(&udp, |_| ()), Ok(()));
     assert_eq!(checked(&udp, |o| o.gso = Gso::Tcp4), BAD);
-    assert_eq!(checked(&udp, |o| o.gso_ecn = true), BAD);
+    assert_eq!(checked(&udp, |o| o.gso_ecn = GsoEcn::Cwr), BAD);
     assert_eq!(checked(&udp, |o| (o.csum_start, o.csum_offset) = (50, 10)), BAD, "a tunnel's checksum");
     let fragment = eth(A, B).ipv4(A4, B4).fragment(0, true).tcp(1, 2, 3).payload(&data).gso(1000);
     assert_eq!(checked(&fragment, |_| ()), BAD);

@@ -191,7 +191,8 @@ impl Switch {
         self.set_tenant_flood(id, before.is_none(), tenant.flood_rate);
         self.memory.change_tenant(id, self.program.tenants.get(id.0), Some(&tenant));
         if self.program.tenants.get(id.0).is_some_and(|before| before.vcc != tenant.vcc) {
-            for (endpoint, _) in self.program.endpoints.iter().filter(|(_, endpoint)| endpoint.tenant == id) {
+            let is_guest = |(_, endpoint): &(u32, &Endpoint)| endpoint.tenant == id && !endpoint.trunk;
+            for (endpoint, _) in self.program.endpoints.iter().filter(is_guest) {
                 self.vcc.set(vcc::Owner { tenant: id, endpoint: EndpointId(endpoint) }, tenant.vcc);
             }
         }
@@ -304,9 +305,11 @@ impl Switch {
         }
         self.memory.change_endpoint(id, self.program.endpoints.get(id.0), Some(&endpoint));
         let tenant = endpoint.tenant;
-        if self.program.endpoints.get(id.0).is_none() {
-            let service = self.program.tenants.get(tenant.0).map(|tenant| tenant.vcc).unwrap_or_default();
-            self.vcc.set(vcc::Owner { tenant, endpoint: id }, service);
+        if self.program.endpoints.get(id.0).is_none_or(|before| before.trunk != endpoint.trunk) {
+            // Behind a trunk are many guests, in networks of their own.
+            let of_tenant = self.program.tenants.get(tenant.0).filter(|_| !endpoint.trunk);
+            let settings = of_tenant.map(|tenant| tenant.vcc).unwrap_or_default();
+            self.vcc.set(vcc::Owner { tenant, endpoint: id }, settings);
         }
         self.program.endpoints.set(id.0, Some(endpoint));
         self.settle_change(pool, id, tenant);

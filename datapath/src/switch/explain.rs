@@ -27,6 +27,7 @@ use crate::wire::{self, Arp, Icmp, Ipv4, Ipv6, L3, L4, Layout, Tcp, Udp, vlan, v
 
 mod service;
 mod tunnel;
+mod vcc;
 
 /// A frame on its journey: what the stages look at.
 struct Traveller<'a> {
@@ -152,8 +153,9 @@ impl Switch {
         steps: &mut Vec<Step>,
     ) -> Result<(), Reason> {
         self.explain_source(now, from, seen, steps)?;
+        let (mut sent, mut bytes) = (Vec::new(), Vec::new());
+        let seen = &self.explain_vcc(now, from, seen, &mut sent, steps)?;
         let network = self.forward.network(from);
-        let mut bytes = Vec::new();
         let served = self.explain_service(now, network, Some(from), seen, &mut bytes, steps)?;
         let seen = &served.seen(seen, &bytes);
         if served.is_answered {
@@ -438,6 +440,7 @@ impl Switch {
             }
         }
         let Some(endpoint) = self.program.endpoints.get(to.0) else { return };
+        let seen = &self.explain_vcc_in(now, to, seen, steps);
         let untag = seen.layout.vlan.filter(|_| plane == Plane::Wire && !endpoint.trunk);
         self.explain_emit(endpoint.port, seen, None, untag, steps);
     }
@@ -503,9 +506,10 @@ fn refuse(steps: &mut Vec<Step>, reason: Reason) -> Result<(), Reason> {
 
 /// What `look` would write down.
 fn see<'a>(pool: &'a Pool, frame: &Frame) -> Result<Traveller<'a>, Reason> {
-    let (bytes, offload) = (pool.bytes(frame), pool.meta(frame).offload);
+    let (bytes, mut offload) = (pool.bytes(frame), pool.meta(frame).offload);
     let layout = wire::parse(bytes)?;
     segment::check_offload(bytes, &layout, &offload)?;
+    offload.gso_ecn = segment::meaning_of_cwr(bytes, &layout, &offload);
     Ok(Traveller {
         bytes,
         layout,

@@ -4,7 +4,6 @@
 //! Both cost nothing where no agent runs: see [`crate::pair`] and [`crate::arrivals`].
 
 use super::Switch;
-use super::look::drop_for;
 use crate::arrivals::{Arrival, QueueSample};
 use crate::frame::{Frame, Pool};
 use crate::pair::{PairError, PairStats, Toward};
@@ -90,11 +89,6 @@ impl Switch {
         from: EndpointId,
         frame: Frame,
     ) -> Result<(), Reason> {
-        if self.vcc.concerns(from)
-            && let Err(reason) = self.vcc.send(pool, now, from, &frame)
-        {
-            return drop_for(pool, frame, reason);
-        }
         // What agents say is not held back by what others' agents have asked for.
         let is_talk = || {
             let ahead = self.egress.tree(Plane::Wire).ahead(from);

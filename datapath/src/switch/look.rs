@@ -14,6 +14,7 @@ pub(super) fn look(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
     meta.layout = wire::parse(bytes)?;
     meta.flow = None;
     segment::check_offload(bytes, &meta.layout, &meta.offload)?;
+    meta.offload.gso_ecn = segment::meaning_of_cwr(bytes, &meta.layout, &meta.offload);
     meta.wire_bytes = segment::tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
     Ok(())
 }

@@ -13,6 +13,7 @@ mod connections;
 mod members;
 mod owners;
 mod services;
+mod vcc;
 
 const UPLINK: PortId = PortId(0);
 const NOW: Instant = Instant(1_000_000_000);

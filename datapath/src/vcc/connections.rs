@@ -6,6 +6,7 @@
 //! end, are half-open for too long, or idle. Never is an open connection that lives forgotten; a
 //! new one that finds no room is left untouched, and counted.
 
+use super::Owner;
 use super::connection::{Connection, Treatment};
 use crate::fdb::Keyed;
 use crate::program::{EndpointId, TenantId};
@@ -128,6 +129,14 @@ impl Connections {
     /// All entries of an endpoint in a class, the newest first.
     pub fn of(&self, endpoint: EndpointId, class: Class) -> impl Iterator<Item = (&Key, &Connection)> {
         self.table.newest_first(list(endpoint, class)).map(|(_, key, value)| (key, value))
+    }
+
+    /// Whether an owner has room for one more, or something old to forget for it.
+    #[must_use]
+    pub fn may_insert(&self, now: Instant, Owner { tenant, endpoint }: Owner) -> bool {
+        let ages = [(Class::Lingering, 0), (Class::HalfOpen, HALF_OPEN_PRESSED_NS), (Class::Open, IDLE_NS)];
+        self.has_room(tenant, endpoint)
+            || ages.into_iter().any(|(class, age_ns)| self.table.aged(now, list(endpoint, class), age_ns).is_some())
     }
 
     /// Adds a half-open connection.

@@ -138,7 +138,7 @@ pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, 
     let hidden = Edit {
         codes: (answer.codes != codes::NONE).then_some(codes::NONE),
         ecn: (answer.ecn != ecn::NOT).then_some(ecn::NOT),
-        window: None,
+        ..Edit::NONE
     };
     if connection.treatment != Treatment::Opening {
         // Once more, since the guest's acknowledgement was lost; the first one counts.

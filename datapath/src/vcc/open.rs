@@ -82,7 +82,8 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     Edit {
         ecn: is_capable.then_some(ecn::ECT0).filter(|&ecn| ecn != segment.ecn),
         codes: (says != segment.codes).then_some(says),
-        window: None,
+        is_counter: connection.wire == Wire::Accurate,
+        ..Edit::NONE
     }
 }
 

@@ -5,7 +5,7 @@
 //! alone (virtio 1.2, section 5.1.6), in which none of these fields takes part: it stays.
 
 use crate::checksum;
-use crate::offload::Offload;
+use crate::offload::{Gso, GsoEcn, Offload};
 use crate::segment::{replace_ipv4, segments};
 use crate::wire::{L3, L4, Layout, be16, be32, put16, tcp_flags, transport};
 
@@ -210,16 +210,18 @@ pub struct Edit {
     pub codes: Option<u8>,
     /// The window field.
     pub window: Option<u16>,
+    /// The flags are AccECN's counter, which each segment of an offloaded frame shows.
+    pub is_counter: bool,
 }
 
 impl Edit {
     /// Changes nothing.
-    pub const NONE: Edit = Edit { ecn: None, codes: None, window: None };
+    pub const NONE: Edit = Edit { ecn: None, codes: None, window: None, is_counter: false };
 
     /// Whether it changes nothing.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        *self == Edit::NONE
+        self.ecn.is_none() && self.codes.is_none() && self.window.is_none()
     }
 
     /// Makes the changes. The frame has a whole TCP header.
@@ -232,8 +234,11 @@ impl Edit {
             let old = be16(bytes, l4 + OFFSET_AND_FLAGS);
             let flags = u16::from(codes >> 2) << 8 | u16::from(codes & 3) << 6;
             replace_tcp(bytes, l4, OFFSET_AND_FLAGS, old & !0x01c0 | flags, offload);
-            // Segmentation that sets CWR on the first segment alone needs one to set.
-            offload.gso_ecn &= codes & codes::CWR != 0;
+            offload.gso_ecn = match (offload.gso, codes & codes::CWR) {
+                (Gso::None, _) | (_, 0) => GsoEcn::None,
+                _ if self.is_counter => GsoEcn::Ace,
+                _ => GsoEcn::Cwr,
+            };
         }
         if let Some(window) = self.window {
             replace_tcp(bytes, l4, WINDOW, window, offload);

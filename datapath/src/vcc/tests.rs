@@ -84,9 +84,13 @@ impl Rig {
     /// A guest sends: what is on the wire.
     fn send(&mut self, from: usize, says: &Says) -> Segment {
         let frame = self.frame(from, says);
+        let (bytes, meta) = (self.pool.bytes(&frame), self.pool.meta(&frame));
+        let told = self.sides[from].explain_send(self.now, ENDPOINT, (bytes, &meta.layout, &meta.offload));
         let sent = self.sides[from].send(&mut self.pool, self.now, ENDPOINT, &frame);
         assert_eq!(sent, Ok(()));
-        self.read(frame)
+        let done = self.read(frame);
+        assert_told(told, &done);
+        done
     }
 
     /// It arrives as `wire` has it: what the other guest sees.
@@ -94,8 +98,12 @@ impl Rig {
         let Segment { seq, ack, flags, codes, ecn, window, payload, .. } = *wire;
         let says = Says { seq, ack, flags, codes, ecn, window, payload: payload as usize, options };
         let frame = self.frame(from, &says);
+        let (bytes, meta) = (self.pool.bytes(&frame), self.pool.meta(&frame));
+        let told = self.sides[1 - from].explain_receive(self.now, ENDPOINT, (bytes, &meta.layout, &meta.offload));
         self.sides[1 - from].receive(&mut self.pool, self.now, ENDPOINT, &frame);
-        self.read(frame)
+        let done = self.read(frame);
+        assert_told(told, &done);
+        done
     }
 
     /// Both in one, with the codepoint that the network makes of what is capable.
@@ -123,6 +131,17 @@ impl Rig {
         let mut all = classes.into_iter().flat_map(|class| connections.of(ENDPOINT, class));
         *all.next().expect("a connection").1
     }
+}
+
+/// What a trace says beforehand is what is done.
+fn assert_told(told: Option<Told>, done: &Segment) {
+    // With the mode `off` nothing is.
+    let Some(told) = told else { return };
+    let Told { edit, segment, .. } = &told;
+    let said = (edit.ecn.unwrap_or(segment.ecn), edit.codes.unwrap_or(segment.codes));
+    assert_eq!(said, (done.ecn, done.codes), "{told}");
+    assert_eq!(edit.window.unwrap_or(segment.window), done.window, "{told}");
+    assert!(!told.is_refused && told.cut == 0, "{told}");
 }
 
 fn tcp_sum(bytes: &[u8]) -> u16 {

@@ -12,7 +12,7 @@ pub use messages::*;
 
 use super::{Mac, ethertype, parse, protocol, tcp_flags};
 use crate::frame::{Frame, Pool};
-use crate::offload::{Gso, Offload};
+use crate::offload::{Gso, GsoEcn, Offload};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::borrow::Cow;
 
@@ -397,7 +397,10 @@ impl<'a> Build<'a> {
             out[field..field + 2].copy_from_slice(&fold(pseudo).to_be_bytes());
             return Offload {
                 gso: if cut { gso } else { Gso::None },
-                gso_ecn: cut && matches!(self.transport, Transport::Tcp { flags, .. } if flags & tcp_flags::CWR != 0),
+                gso_ecn: match self.transport {
+                    Transport::Tcp { flags, .. } if cut && flags & tcp_flags::CWR != 0 => GsoEcn::Cwr,
+                    _ => GsoEcn::None,
+                },
                 gso_size: if cut { self.gso_size } else { 0 },
                 needs_csum: true,
                 csum_valid: false,

@@ -3,7 +3,7 @@
 use super::build::{self, Build, eth};
 use super::*;
 use crate::frame::{Pool, PoolLimits};
-use crate::offload::Gso;
+use crate::offload::{Gso, GsoEcn};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
@@ -307,7 +307,7 @@ fn tags_are_pushed_and_popped() {
 fn a_built_offload_describes_the_frame() {
     let mut out = Vec::new();
     let offload = v6().vlan(2).tcp(1, 2, 3).flags(tcp_flags::CWR).payload(vec![0; 5000]).gso(1400).write(&mut out);
-    assert_eq!((offload.gso, offload.gso_size, offload.gso_ecn), (Gso::Tcp6, 1400, true));
+    assert_eq!((offload.gso, offload.gso_size, offload.gso_ecn), (Gso::Tcp6, 1400, GsoEcn::Cwr));
     assert_eq!((offload.needs_csum, offload.csum_start, offload.csum_offset), (true, 58, 16));
 }
 

@@ -3,7 +3,7 @@ use super::message::{HEADER_BYTES, Header, Region, Request};
 use super::*;
 use crate::{Port, Refused};
 use datapath::frame::{Frame, Pool, PoolLimits};
-use datapath::offload::{Gso, Offload};
+use datapath::offload::{Gso, GsoEcn, Offload};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::SealFlags;
@@ -94,7 +94,7 @@ fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
 
 const TSO: Offload = Offload {
     gso: Gso::Tcp4,
-    gso_ecn: false,
+    gso_ecn: GsoEcn::None,
     gso_size: 1448,
     needs_csum: true,
     csum_valid: false,

@@ -6,7 +6,7 @@ use crate::traffic::bulk;
 use datapath::checksum;
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
-use datapath::offload::{Gso, Offload, OffloadSupport};
+use datapath::offload::{Gso, GsoEcn, Offload, OffloadSupport};
 use datapath::overlay::{Overlay, Peer, Vtep};
 use datapath::program::{Attachment, Endpoint, EndpointId, PortFeatures, PortId, Program, Tenant, TenantId, Uplink};
 use datapath::segment;
@@ -260,7 +260,7 @@ fn looked_at(pool: &mut Pool, case: &Case) -> Frame {
     let frame = case.inner.frame(pool).unwrap();
     let (bytes, meta) = pool.parts_mut(&frame);
     meta.layout = parse(bytes).unwrap();
-    meta.offload.gso_ecn = case.what == WITH_CWR;
+    meta.offload.gso_ecn = if case.what == WITH_CWR { GsoEcn::Cwr } else { GsoEcn::None };
     segment::trim(pool, &frame, case.trimmed);
     let meta = pool.meta_mut(&frame);
     meta.set_in_tunnel(true);

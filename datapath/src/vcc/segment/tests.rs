@@ -34,7 +34,7 @@ proptest! {
         let mut bytes = frame(is_ipv6, is_tagged, payload).bytes();
         let layout = parse(&bytes).unwrap();
         let before = Segment::of(&bytes, &layout, &Offload::default()).unwrap();
-        let edit = Edit { ecn, codes, window };
+        let edit = Edit { ecn, codes, window, ..Edit::NONE };
         edit.apply(&mut bytes, &layout, &mut Offload::default());
         let after = Segment::of(&bytes, &layout, &Offload::default()).unwrap();
         let expected = Segment {
@@ -68,7 +68,11 @@ fn a_partial_checksum_stays_as_it_is_when_header_words_change() {
     assert!(offload.needs_csum);
     let at = usize::from(layout.l4_offset) + transport::TCP_CHECKSUM;
     let before = be16(&bytes, at);
-    Edit { ecn: Some(ecn::ECT0), codes: Some(0b101), window: Some(9) }.apply(&mut bytes, &layout, &mut offload);
+    Edit { ecn: Some(ecn::ECT0), codes: Some(0b101), window: Some(9), ..Edit::NONE }.apply(
+        &mut bytes,
+        &layout,
+        &mut offload,
+    );
     assert_eq!(be16(&bytes, at), before);
     assert_eq!(Segment::of(&bytes, &layout, &offload).unwrap().segments, 3);
 }

@@ -1,0 +1,262 @@
+//! What is done with a frame, and why, without doing it: for traces. The same functions decide as
+//! for real frames, on a copy of the connection.
+
+use super::connection::{Connection, Treatment, Why, Wire, before, bit};
+use super::connections::Key;
+use super::segment::{Edit, Segment, codes, ecn, options_of};
+use super::{Call, Mode, Vcc, handshake, is_tcp, open};
+use crate::offload::Offload;
+use crate::program::EndpointId;
+use crate::units::{Direction, Instant};
+use crate::wire::{FlowKey, L4, Layout, tcp_flags};
+use core::fmt;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// Egress: a guest sends it. Ingress: it is for one.
+    pub direction: Direction,
+    /// What is done for the endpoint.
+    pub mode: Mode,
+    /// How the connection is treated from this frame on.
+    pub treatment: Treatment,
+    /// What was negotiated toward the network.
+    pub wire: Wire,
+    /// The frame as it came.
+    pub segment: Segment,
+    /// What is changed in it.
+    pub edit: Edit,
+    /// Segments cut off, since they lie beyond the window that the guest was told.
+    pub cut: u32,
+    /// Nothing is left of it.
+    pub is_refused: bool,
+    /// The peer's window scale.
+    pub scale: u8,
+    /// The estimate of the marked fraction, in 1/65536.
+    pub alpha: u32,
+}
+
+impl Told {
+    fn new(direction: Direction, mode: Mode, segment: Segment) -> Told {
+        let treatment = Treatment::Untouched(Why::Unknown);
+        let (wire, edit) = (Wire::Plain, Edit::NONE);
+        Told { direction, mode, treatment, wire, segment, edit, cut: 0, is_refused: false, scale: 0, alpha: 0 }
+    }
+
+    fn untouched(self, why: Why) -> Told {
+        Told { treatment: Treatment::Untouched(why), ..self }
+    }
+
+    fn of(self, connection: &Connection, edit: Edit) -> Told {
+        let &Connection { treatment, wire, alpha, scales: [_, scale], .. } = connection;
+        Told { treatment, wire, edit, scale, alpha, ..self }
+    }
+}
+
+/// What a frame shows this stage.
+struct Seen<'a> {
+    call: Call,
+    bytes: &'a [u8],
+    layout: &'a Layout,
+    segment: Segment,
+    flow: FlowKey,
+}
+
+impl Vcc {
+    fn see<'a>(
+        &self,
+        now: Instant,
+        endpoint: EndpointId,
+        (bytes, layout, offload): (&'a [u8], &'a Layout, &Offload),
+    ) -> Option<Seen<'a>> {
+        let call = self.call(now, endpoint)?;
+        let (segment, flow) = (Segment::of(bytes, layout, offload)?, FlowKey::of(bytes, layout)?);
+        Some(Seen { call, bytes, layout, segment, flow })
+    }
+
+    /// What [`Vcc::send`] would do; `None` where it has nothing to do with the frame.
+    #[must_use]
+    pub fn explain_send(&self, now: Instant, from: EndpointId, frame: (&[u8], &Layout, &Offload)) -> Option<Told> {
+        let (bytes, layout, offload) = frame;
+        let call = self.call(now, from)?;
+        if layout.fragment && is_tcp(bytes, layout) {
+            let told = Told::new(Direction::Egress, call.policy.mode, Segment::default());
+            return Some(Told { is_refused: call.policy.polices, ..told.untouched(Why::Fragment) });
+        }
+        if layout.l4 != L4::Tcp {
+            return None;
+        }
+        let Seen { mut segment, flow, .. } = self.see(now, from, frame)?;
+        let mut told = Told::new(Direction::Egress, call.policy.mode, segment);
+        let key = Key { endpoint: call.owner.endpoint, flow };
+        let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
+        if let Some(connection) = &known {
+            told.cut = open::beyond(connection, now, &call.policy, &segment, offload.gso_size);
+            if told.cut >= segment.segments {
+                told.is_refused = true;
+                return Some(told.of(connection, Edit::NONE));
+            }
+            if told.cut > 0 {
+                segment.segments -= told.cut;
+                segment.payload = segment.segments * u32::from(offload.gso_size);
+                segment.flags &= !(tcp_flags::FIN | tcp_flags::PSH);
+            }
+        }
+        Some(self.told_of_sent(told, &call, known, &segment, || options_of(bytes, layout)))
+    }
+
+    fn told_of_sent(
+        &self,
+        told: Told,
+        call: &Call,
+        known: Option<Connection>,
+        segment: &Segment,
+        options: impl FnOnce() -> super::segment::Options,
+    ) -> Told {
+        let policy = &call.policy;
+        match known {
+            Some(mut c) if segment.is_syn() && c.is(bit::ACTIVE) && c.first[0] == segment.seq => {
+                let edit = handshake::ask_again(&mut c, policy);
+                told.of(&c, edit)
+            }
+            Some(c) if segment.is_syn() && c.treatment == Treatment::Opening && !c.is(bit::ACTIVE) => {
+                told.untouched(Why::Simultaneous)
+            }
+            known if segment.is_syn() => {
+                let has_room = known.is_some() || self.connections.may_insert(call.now, call.owner);
+                let (connection, edit) = handshake::ask(policy, segment, &options());
+                if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
+            }
+            Some(c) if segment.is_syn_ack() && (c.is(bit::ACTIVE) || segment.ack != c.first[1].wrapping_add(1)) => told,
+            Some(mut c) if segment.is_syn_ack() => {
+                let edit = handshake::answer(&mut c, policy, segment, &options());
+                told.of(&c, edit)
+            }
+            Some(mut c) => {
+                let edit = open::send(&mut c, call.now, policy, segment);
+                told.of(&c, edit)
+            }
+            None => told,
+        }
+    }
+
+    /// What [`Vcc::receive`] would do, as long as no queue on the way marks the frame; `None` where
+    /// it has nothing to do with it.
+    #[must_use]
+    pub fn explain_receive(&self, now: Instant, to: EndpointId, frame: (&[u8], &Layout, &Offload)) -> Option<Told> {
+        let Seen { call, bytes, layout, segment, flow } = self.see(now, to, frame)?;
+        let told = Told::new(Direction::Ingress, call.policy.mode, segment);
+        let policy = &call.policy;
+        let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
+        let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
+        let options = || options_of(bytes, layout);
+        Some(match known {
+            Some(c) if segment.is_syn() && c.treatment == Treatment::Opening && c.is(bit::ACTIVE) => {
+                told.untouched(Why::Simultaneous)
+            }
+            known if segment.is_syn() => {
+                let has_room = known.is_some() || self.connections.may_insert(now, call.owner);
+                let connection = known.unwrap_or_else(|| handshake::offered(&segment, &options()));
+                let edit = handshake::offer(policy, &segment);
+                if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
+            }
+            Some(mut c) if segment.is_syn_ack() => {
+                let expected = c.first[0].wrapping_add(1);
+                let fits = !before(segment.ack, expected) && !before(c.nxt, segment.ack);
+                if !c.is(bit::ACTIVE) || !fits {
+                    return Some(told.untouched(Why::Outside));
+                }
+                let edit = handshake::answered(&mut c, policy, &segment, &options());
+                told.of(&c, edit)
+            }
+            Some(mut c) => {
+                let edit = open::receive(&mut c, now, policy, &segment, &mut open::News::default());
+                told.of(&c, edit)
+            }
+            None => told,
+        })
+    }
+}
+
+impl Why {
+    /// The reason in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Why::Signed => "a MAC (TCP-MD5 or TCP-AO) covers its header",
+            Why::Multipath => "it is one of several flows of Multipath TCP",
+            Why::Simultaneous => "both sides open at once",
+            Why::Unknown => "its handshake was not seen here",
+            Why::Full => "there is no room for its connection",
+            Why::Codes => "its handshake's ECN flags are none that a standard has",
+            Why::Fragment => "it is a fragment, which hides its numbers",
+            Why::Outside => "it acknowledges what the guest has not sent",
+        }
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_refused {
+            return match self.treatment {
+                Treatment::Untouched(why) => write!(f, "refused (vcc-window): {}", why.words()),
+                _ => write!(f, "refused (vcc-window): it lies beyond the window that the guest was told"),
+            };
+        }
+        match (self.treatment, self.wire) {
+            (Treatment::Opening, _) => write!(f, "a connection opens")?,
+            (Treatment::Translated, Wire::Accurate) => write!(f, "the switch speaks AccECN for the guest")?,
+            (Treatment::Translated, _) => write!(f, "the switch speaks RFC 3168's ECN for the guest")?,
+            (Treatment::Native, _) => write!(f, "the guest speaks ECN itself")?,
+            (Treatment::Plain, _) => write!(f, "without ECN")?,
+            (Treatment::Untouched(why), _) => write!(f, "left as it is: {}", why.words())?,
+        }
+        if self.mode == Mode::Count {
+            write!(f, "; counted only")?;
+        }
+        if self.cut > 0 {
+            let all = self.segment.segments;
+            write!(
+                f,
+                "; {} of {all} segments dropped (vcc-window): beyond the window that the guest was told",
+                self.cut
+            )?;
+        }
+        self.edit_words(f)
+    }
+}
+
+impl Told {
+    fn edit_words(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.edit.ecn, self.segment.ecn) {
+            (None, _) => {}
+            (Some(_), ecn::CE) => write!(f, "; its mark counted and hidden")?,
+            (Some(ecn::NOT), _) => write!(f, "; shown as not ECN-capable")?,
+            (Some(_), _) => write!(f, "; made ECN-capable")?,
+        }
+        let is_syn = self.segment.has(tcp_flags::SYN);
+        match (self.edit.codes, is_syn) {
+            (None, _) => {}
+            (Some(codes::NONE), _) => write!(f, "; its ECN flags hidden")?,
+            (Some(codes::ASK_CLASSIC), true) => write!(f, "; asks for RFC 3168's ECN")?,
+            (Some(codes::ASK_ACCURATE), true) => write!(f, "; asks for AccECN")?,
+            (Some(_), true) => write!(f, "; agrees to ECN")?,
+            (Some(counter), false) if self.edit.is_counter => write!(f, "; shows {counter} in the counter of marks")?,
+            (Some(flags), false) => {
+                if flags & codes::ECE != 0 {
+                    write!(f, "; reports marks")?;
+                }
+                if flags & codes::CWR != 0 {
+                    write!(f, "; says that the window was reduced")?;
+                }
+            }
+        }
+        let Some(window) = self.edit.window else { return Ok(()) };
+        let bytes = |field: u16| u64::from(field) << self.scale.min(14);
+        write!(f, "; window {} lowered to {}", bytes(self.segment.window), bytes(window))?;
+        if self.mode == Mode::Dctcp && self.wire == Wire::Accurate {
+            return write!(f, ": {} % marked", (u64::from(self.alpha) * 100) >> 16);
+        }
+        write!(f, ", since the network marked")
+    }
+}
