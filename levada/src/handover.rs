@@ -85,9 +85,21 @@ fn unexpected(message: &Message) -> io::Error {
         other => format!(
             "the other process sent \"{}\" out of turn: it is another version; stop it (systemctl \
              stop, or SIGTERM) and start this one",
-            other.name()
+            name(other)
         ),
     })
+}
+
+/// How a message is called where it is reported.
+fn name(message: &Message) -> &'static str {
+    match message {
+        Message::Hello { .. } => "hello",
+        Message::Offer { .. } => "offer",
+        Message::Refusal { .. } => "refusal",
+        Message::Ready {} => "ready",
+        Message::State { .. } => "state",
+        Message::Taken { .. } => "taken",
+    }
 }
 
 /// The old process's side: gives its work away to who asks.

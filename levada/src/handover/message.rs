@@ -41,21 +41,6 @@ pub enum Message {
     },
 }
 
-impl Message {
-    /// How it is called where it is reported.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Message::Hello { .. } => "hello",
-            Message::Offer { .. } => "offer",
-            Message::Refusal { .. } => "refusal",
-            Message::Ready {} => "ready",
-            Message::State { .. } => "state",
-            Message::Taken { .. } => "taken",
-        }
-    }
-}
-
 impl Papers {
     /// How many descriptors belong to them.
     #[must_use]

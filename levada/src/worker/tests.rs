@@ -453,7 +453,7 @@ impl Port for Slow {
 
     fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
         self.frames += 1;
-        if self.frames % self.every == 0 {
+        if self.frames.is_multiple_of(self.every) {
             let start = Wall::now();
             while start.elapsed() < Duration::from_nanos(SLOW_NS) {}
             self.took_ns.fetch_add(SLOW_NS, std::sync::atomic::Ordering::Relaxed);
