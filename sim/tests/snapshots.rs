@@ -47,6 +47,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "scale",
         "attacks",
         "turns",
+        "frame-rates",
         "lb-mixed",
         "bonding",
     ];
@@ -122,6 +123,11 @@ fn scale() {
 #[test]
 fn attacks() {
     check("attacks");
+}
+
+#[test]
+fn frame_rates() {
+    check("frame-rates");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod measure;
 pub mod mixed;
 pub mod own_traffic;
 pub mod queue_size;
+pub mod rates;
 pub mod scale;
 pub mod sizes;
 pub mod speed;
@@ -72,6 +73,7 @@ pub const ALL: &[Scenario] = &[
     scale::SCENARIO,
     attacks::SCENARIO,
     turns::SCENARIO,
+    rates::SCENARIO,
     mixed::SCENARIO,
     bonding::SCENARIO,
     vcc_unfair::SCENARIO,
