@@ -53,8 +53,8 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     }
 }
 
-/// Whether a signal is of data sent after the last reduction: what is older was answered by that. Of
-/// an acknowledgement of both, what is marked beyond all of the older.
+/// Whether a signal is of data sent after the last reduction: what is older was answered by that.
+/// Of an acknowledgement of both, what is marked beyond all of the older.
 fn is_news(connection: &Connection, acked: u32, marked: u32) -> bool {
     let from = connection.una.wrapping_sub(acked);
     if !before(from, connection.reduced_to) {
@@ -99,8 +99,8 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
     reduce_to(connection, policy, reduced);
 }
 
-/// The least that the window may be: two segments, as for natives (RFC 5681), or what acknowledgements
-/// that wait can make of these.
+/// The least that the window may be: two segments, as for natives (RFC 5681), or what
+/// acknowledgements that wait can make of these.
 fn floor(connection: &Connection, policy: &Policy) -> u32 {
     let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
     if policy.holds && connection.srtt > 0 { hold::least_window(connection.srtt, two) } else { two }

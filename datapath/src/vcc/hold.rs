@@ -10,7 +10,8 @@
 //! What is held does nothing but acknowledge. One of a connection waits: what comes later says the
 //! same and more, so it takes the place of the one that waits and keeps its time, or goes at once
 //! and the other is freed. An endpoint has a quarter of [`MOST`] and its tenant half, and what
-//! waits is charged to the endpoint's part of the frame memory; beyond, acknowledgements go at once.
+//! waits is charged to the endpoint's part of the frame memory; beyond, acknowledgements go at
+//! once.
 
 use super::Owner;
 use crate::frame::{self, Fifo, Frame, Pool};
@@ -272,8 +273,13 @@ mod tests {
         for number in 0..8 * MOST / 4 + 8 {
             let endpoint = number % 8;
             let frame = frame(&mut pool, 1);
-            match holds.hold(&mut pool, (Instant(0), 1000), (owner(endpoint), Id(number), NONE), frame::Owner::NOBODY, frame)
-            {
+            match holds.hold(
+                &mut pool,
+                (Instant(0), 1000),
+                (owner(endpoint), Id(number), NONE),
+                frame::Owner::NOBODY,
+                frame,
+            ) {
                 Ok(_) => took[endpoint as usize] += 1,
                 Err(frame) => pool.free(frame),
             }
