@@ -179,7 +179,9 @@ impl Star {
     fn topology(&self) -> Topology {
         let mut topology = Topology { seed: self.seed, ..Topology::default() };
         topology.hosts.extend(Guest::ALL.map(Self::host));
-        topology.hosts.extend(self.senders.iter().map(|sender| HostSpec { cheat: sender.cheat, ..Self::host(sender.guest) }));
+        topology
+            .hosts
+            .extend(self.senders.iter().map(|sender| HostSpec { cheat: sender.cheat, ..Self::host(sender.guest) }));
         let link = LinkConfig { rate: self.rate, delay_ns: self.delay_ns, queue_bytes: WIDE, ..LinkConfig::default() };
         let (discipline, queue_bytes) = self.queue;
         topology.links.push(LinkConfig { discipline, queue_bytes, ..link });

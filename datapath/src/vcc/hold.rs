@@ -273,8 +273,13 @@ mod tests {
         for number in 0..8 * MOST / 4 + 8 {
             let endpoint = number % 8;
             let frame = frame(&mut pool, 1);
-            match holds.hold(&mut pool, (Instant(0), 1000), (owner(endpoint), Id(number), NONE), frame::Owner::NOBODY, frame)
-            {
+            match holds.hold(
+                &mut pool,
+                (Instant(0), 1000),
+                (owner(endpoint), Id(number), NONE),
+                frame::Owner::NOBODY,
+                frame,
+            ) {
                 Ok(_) => took[endpoint as usize] += 1,
                 Err(frame) => pool.free(frame),
             }

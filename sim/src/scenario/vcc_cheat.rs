@@ -44,15 +44,23 @@ fn run(options: &Options) -> Result<Table, Violation> {
             ("links", format!("{RATE}, {} us each, red1, ten translated guests to one receiver", DELAY_NS / 1000)),
             ("seeds", format!("{SEEDS}; means and 95 % intervals; {} s are left out", WARM_UP_NS / SECOND)),
         ],
-        columns: vec!["the first of ten", "policed", "its Mbit/s", "gain %", "+-", "others' loss %", "+-", "segments cut"],
+        columns: vec![
+            "the first of ten",
+            "policed",
+            "its Mbit/s",
+            "gain %",
+            "+-",
+            "others' loss %",
+            "+-",
+            "segments cut",
+        ],
         notes: vec!["Gain and loss are against the same seeds with ten honest senders.".into()],
         ..Table::default()
     };
     for polices in [false, true] {
         let cell = |cheat, bytes| {
-            let seeds = (0..SEEDS).map(|seed| {
-                star(options.seed + seed, polices, cheat, bytes).run(WARM_UP_NS, options.seconds * SECOND)
-            });
+            let seeds = (0..SEEDS)
+                .map(|seed| star(options.seed + seed, polices, cheat, bytes).run(WARM_UP_NS, options.seconds * SECOND));
             seeds.collect::<Result<Vec<Seen>, Violation>>()
         };
         let honest = cell(Cheat::None, None)?;

@@ -40,10 +40,35 @@ const USED_LEAST: f64 = 0.99;
 fn run(options: &Options) -> Result<Table, Violation> {
     let mut table = Table {
         config: vec![
-            ("links", format!("{RATE}, {} us each; {QUEUE_BYTES} bytes of queue, marks above {}", DELAY_NS / 1000, STEP.mark_bytes)),
-            ("runs", format!("{} seeds, {} ms each behind {} ms", options.seconds, MEASURED_NS / 1_000_000, WARM_UP_NS / 1_000_000)),
+            (
+                "links",
+                format!(
+                    "{RATE}, {} us each; {QUEUE_BYTES} bytes of queue, marks above {}",
+                    DELAY_NS / 1000,
+                    STEP.mark_bytes
+                ),
+            ),
+            (
+                "runs",
+                format!(
+                    "{} seeds, {} ms each behind {} ms",
+                    options.seconds,
+                    MEASURED_NS / 1_000_000,
+                    WARM_UP_NS / 1_000_000
+                ),
+            ),
         ],
-        columns: vec!["senders", "they are", "link used %", "retransmissions", "timeouts", "lost", "most waiting, kB", "Jain", "held"],
+        columns: vec![
+            "senders",
+            "they are",
+            "link used %",
+            "retransmissions",
+            "timeouts",
+            "lost",
+            "most waiting, kB",
+            "Jain",
+            "held",
+        ],
         ..Table::default()
     };
     let service = |mode, holds| Settings { mode, holds, ..Settings::default() };
@@ -77,7 +102,8 @@ fn run(options: &Options) -> Result<Table, Violation> {
 fn push(table: &mut Table, (senders, name): (usize, &str), seen: &[Seen], is_claimed: bool) {
     let sum = |value: fn(&Seen) -> u64| seen.iter().map(value).sum::<u64>() as f64;
     let used = Interval::of(&seen.iter().map(|one| one.used(RATE)).collect::<Vec<f64>>());
-    let fairness: Vec<f64> = seen.iter().map(|one| jain(&(0..senders).map(|n| one.bps(n)).collect::<Vec<f64>>())).collect();
+    let fairness: Vec<f64> =
+        seen.iter().map(|one| jain(&(0..senders).map(|n| one.bps(n)).collect::<Vec<f64>>())).collect();
     let most = seen.iter().map(|one| one.backlog_max_bytes).max().unwrap_or(0);
     table.rows.push(vec![
         Cell::Number(senders as f64, 0),

@@ -52,8 +52,21 @@ fn run(options: &Options) -> Result<Table, Violation> {
             ("links", format!("{RATE}, {} us each, ten senders to one receiver", DELAY_NS / 1000)),
             ("seeds", format!("{SEEDS}; means and 95 % intervals; {} s are left out", WARM_UP_NS / SECOND)),
         ],
-        columns: vec!["queue", "natives", "without ECN", "they are", "their share", "+-", "natives' share", "Jain", "natives' rate", "+-"],
-        notes: vec!["Shares are of a tenth. The natives' rate is that of what they have where all ten are natives.".into()],
+        columns: vec![
+            "queue",
+            "natives",
+            "without ECN",
+            "they are",
+            "their share",
+            "+-",
+            "natives' share",
+            "Jain",
+            "natives' rate",
+            "+-",
+        ],
+        notes: vec![
+            "Shares are of a tenth. The natives' rate is that of what they have where all ten are natives.".into(),
+        ],
         ..Table::default()
     };
     for (queue, discipline, bytes, algorithm) in CELLS {
