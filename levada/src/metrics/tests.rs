@@ -120,7 +120,7 @@ fn cluster() -> ClusterReply {
 
 #[test]
 fn the_cluster_is_in_it_where_there_is_one() {
-    let samples = read(&text(&report(), &cluster()));
+    let samples = read(&text(&report(), &cluster(, &VccReply::default())));
     let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}")) as u64;
     assert_eq!(get("levada_cluster_up"), 1);
     assert_eq!(get("levada_cluster_connected{member=\"h3\",direction=\"to\"}"), 1);
@@ -133,7 +133,7 @@ fn the_cluster_is_in_it_where_there_is_one() {
 
 #[test]
 fn the_report_is_sound_openmetrics() {
-    let samples = read(&text(&report(), &cluster()));
+    let samples = read(&text(&report(), &cluster(, &VccReply::default())));
     let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}"));
     assert!((get("levada_uptime_seconds") - 1.5).abs() < 1e-9);
     let of_b = "switch=\"s1\",tenant=\"red\",endpoint=\"b\"";
