@@ -304,6 +304,9 @@ impl Taker {
 }
 
 #[cfg(test)]
+mod crossing;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write as _;

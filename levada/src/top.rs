@@ -205,7 +205,16 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     let busy_ns = now.worker.busy_ns.saturating_sub(before.worker.busy_ns);
     let busy_permille = busy_ns * 1000 / interval_ns;
     let name = now.name.clone();
-    Comparison { version: 1, name, interval_ns, busy_permille, short_of_processor, processor_users, marked: Vec::new(), rows }
+    Comparison {
+        version: 1,
+        name,
+        interval_ns,
+        busy_permille,
+        short_of_processor,
+        processor_users,
+        marked: Vec::new(),
+        rows,
+    }
 }
 
 /// Tenants by their paths, with a number each.
@@ -464,7 +473,10 @@ mod tests {
         assert_eq!(seen, [wanted]);
         let none = compare(&report(10, &[]), &report(11, &[]), &mut Unmet::new());
         let text = screen(&Comparison { marked: seen, ..none }, 40, 100);
-        assert!(text.contains("nobody is short of a guarantee\nheld back by the network's marks: s1/old/a: 12.5 %"), "{text}");
+        assert!(
+            text.contains("nobody is short of a guarantee\nheld back by the network's marks: s1/old/a: 12.5 %"),
+            "{text}"
+        );
     }
 
     /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and
