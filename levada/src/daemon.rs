@@ -320,9 +320,9 @@ impl Running {
         let from = inheritance.taker.as_ref().map(|taker| taker.from);
         // From here on nobody else reads the devices.
         let taken = inheritance.taker.map(|taker| taker.take(plugs.inherited())).transpose();
-        let taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
-        if let Some(spoils) = &taken {
-            import(&mut worker, plan, &spoils.state, log);
+        let mut taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
+        if let Some(spoils) = &mut taken {
+            import(&mut worker, plan, &mut spoils.state, log);
         }
         let complaint = log.clone();
         let hurry = move || {
@@ -534,7 +534,7 @@ fn spawn_after(
 }
 
 /// Goes on with what the switches of another process knew.
-fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
+fn import(worker: &mut Worker, plan: &Plan, state: &mut State, log: &Log) {
     let away_ns = monotonic_ns().saturating_sub(state.at_ns);
     for (switch, known) in state.known(plan) {
         if let Err(why) = worker.import(switch, &known, away_ns) {

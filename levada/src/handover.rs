@@ -10,7 +10,7 @@
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
 //! | old | `offer`, descriptors | of the run directory's lock, of every device (with what a TAP is known by: it may be anywhere by now), of VDE directories and of the agents' socket; the old one works on |
 //! | new | `ready` | everything is made; only its worker does not run yet |
-//! | old | `state`, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; of VDE clients |
+//! | old | `state`, connections, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; as many bytes of connections as the state says, where the new one reads them; of VDE clients |
 //! | new | `taken` | its worker runs; the VDE directories it goes on with |
 //! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
 //!
@@ -32,7 +32,7 @@ use message::{Message, receive, send};
 use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -154,8 +154,8 @@ impl Giver {
         }
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let pid = match receive(stream)? {
-            Message::Hello { protocol: PROTOCOL, pid, .. } => pid,
+        let (pid, reads_connections) = match receive(stream)? {
+            Message::Hello { protocol: PROTOCOL, pid, reads_connections, .. } => (pid, reads_connections),
             Message::Hello { protocol, version, .. } => {
                 let why = format!(
                     "version {version} speaks handover {protocol}, version {} speaks {PROTOCOL}; stop the old daemon, then start the new one",
@@ -187,7 +187,12 @@ impl Giver {
         let suspended = self.desk.suspend_shortcuts();
         self.desk.fall_silent();
         let (papers, clients) = self.plugs.freeze();
-        let given = self.stop_reading().and_then(|state| Self::pass(stream, state, papers, &clients));
+        let given = self.stop_reading().and_then(|mut state| {
+            if !reads_connections {
+                state.forget_connections();
+            }
+            Self::pass(stream, state, papers, &clients)
+        });
         match given {
             Ok(directories) => {
                 self.plugs.leave(&directories);
@@ -206,15 +211,17 @@ impl Giver {
     fn stop_reading(&self) -> io::Result<State> {
         let (reply, answer) = sync_channel(1);
         self.order(Order::Yield { reply })?;
-        let known = answer
+        let mut known = answer
             .recv_timeout(PATIENCE)
             .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))?;
-        Ok(State::new(monotonic_ns(), &self.desk.facts().plan, &known))
+        Ok(State::new(monotonic_ns(), &self.desk.facts().plan, &mut known))
     }
 
     /// Passes on what is left, and says which VDE directories the new process goes on with.
-    fn pass(stream: &UnixStream, state: State, plugs: Papers, clients: &[OwnedFd]) -> io::Result<Vec<PathBuf>> {
+    fn pass(mut stream: &UnixStream, mut state: State, plugs: Papers, clients: &[OwnedFd]) -> io::Result<Vec<PathBuf>> {
+        let connections = state.take_connections();
         send(stream, &Message::State { state, plugs })?;
+        connections.iter().try_for_each(|of_switch| stream.write_all(of_switch))?;
         send_descriptors(stream, &clients.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>())?;
         stream.set_read_timeout(Some(SHORT))?;
         let answer = receive(stream).or_else(|error| {
@@ -259,7 +266,10 @@ impl Taker {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        send(&stream, &Message::Hello { protocol: PROTOCOL, version, pid: std::process::id() })?;
+        send(
+            &stream,
+            &Message::Hello { protocol: PROTOCOL, version, pid: std::process::id(), reads_connections: true },
+        )?;
         let (from, count, known_as) = match receive(&stream)? {
             Message::Offer { pid, descriptors, known_as, .. } => (pid, descriptors, known_as),
             other => return Err(unexpected(&other)),
@@ -282,15 +292,19 @@ impl Taker {
     /// The old process goes on.
     pub fn take(self, directories: Vec<PathBuf>) -> io::Result<Spoils> {
         send(&self.stream, &Message::Ready {})?;
-        let (state, papers) = match receive(&self.stream)? {
+        let (mut state, papers) = match receive(&self.stream)? {
             Message::State { state, plugs } => (state, plugs),
             other => return Err(unexpected(&other)),
         };
+        state.read_connections(&self.stream)?;
         let clients = receive_descriptors(&self.stream, papers.descriptors())?;
         send(&self.stream, &Message::Taken { directories })?;
         Ok(Spoils { state, papers, clients })
     }
 }
+
+#[cfg(test)]
+mod crossing;
 
 #[cfg(test)]
 mod tests {

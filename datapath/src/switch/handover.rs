@@ -17,6 +17,7 @@ use crate::program::{EndpointId, TenantId};
 use crate::sched::limits::Plane;
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Direction, Instant, Rate};
+use crate::vcc::Counters;
 use crate::verdict::DropCounters;
 use crate::wire::{Mac, vlan};
 use core::net::IpAddr;
@@ -39,6 +40,8 @@ pub struct State {
     pub uplink_flood: Saved,
     /// What was seen outside, of each network the newest first.
     pub outside: Vec<SeenOutside>,
+    /// Connections of virtual congestion control: see [`crate::vcc::saved`].
+    pub vcc: Vec<u8>,
 }
 
 impl State {
@@ -63,6 +66,8 @@ pub struct EndpointState {
     pub tokens: Option<Tokens>,
     /// Its pair limits.
     pub pairs: Vec<PairState>,
+    /// What virtual congestion control counted, where there was any.
+    pub vcc: Option<Box<Counters>>,
 }
 
 /// A limit on what an endpoint sends toward a destination.
@@ -135,7 +140,10 @@ pub struct Imported {
     pub learned: usize,
     /// Pairs that are limited again.
     pub pairs: usize,
-    /// Endpoints, tenants, addresses and pairs that do not fit the program, or are there twice.
+    /// Connections of virtual congestion control that go on as they were.
+    pub vcc: usize,
+    /// Endpoints, tenants, addresses, pairs and connections that do not fit the program, or are
+    /// there twice.
     pub ignored: usize,
 }
 
@@ -174,6 +182,7 @@ impl Switch {
                 flood: self.floods[at].saved(now),
                 tokens: self.policer.as_ref().and_then(|policer| policer.tokens(now, id)),
                 pairs: self.pairs.of(id).map(pair(id)).collect(),
+                vcc: self.vcc.counters(id).cloned().map(Box::new),
             };
             (id, state)
         };
@@ -197,6 +206,7 @@ impl Switch {
             uplink_drops: self.uplink_drops.clone(),
             uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
             outside: self.seen_outside(now).collect(),
+            vcc: self.vcc.export(now),
         }
     }
 
@@ -276,6 +286,9 @@ impl Switch {
                 imported.ignored += 1;
             }
         }
+        let (known, unknown) = self.vcc.import(now, &state.vcc);
+        imported.vcc += known;
+        imported.ignored += unknown;
         // After the endpoints: what their lanes have counted is part of what their tenant has.
         for (id, tenant) in &state.tenants {
             if self.program.tenants.get(id.0).is_none() {
@@ -316,6 +329,9 @@ impl Switch {
             self.tallies[at].local.get_mut(direction).count_on(&local.traffic);
         }
         self.tallies[at].drops.count_on(&state.stats.drops);
+        if let Some(counters) = &state.vcc {
+            self.vcc.count_on(id, counters);
+        }
         self.floods[at].restore(now, away_ns, state.flood);
         if let Some(policer) = &mut self.policer {
             policer.passed_mut(id).0.count_on(&state.stats.ingress.traffic);
