@@ -201,9 +201,7 @@ def claims(without: Phase, given: Phase) -> list[Claim]:
     gain = given.got_bps()["new"] / max(without.got_bps()["new"], 1.0)
     return [
         at_most("old-guest: its unfairness with vcc, of that without", unfair, "%", UNFAIR_PERCENT),
-        at_least(
-            "old-guest: what the new one gets with vcc, of that without", gain, "x", NEW_GAIN
-        ),
+        at_least("old-guest: what the new one gets with vcc, of that without", gain, "x", NEW_GAIN),
     ]
 
 
