@@ -2,7 +2,7 @@
 
 As in the simulation, half of the job's hosts and one end of each background connection are at each
 side of a network whose link marks what is ECN-capable and drops the rest. Its rate is a tenth of
-the simulation's and its delay ten times as long, so that bytes (of windows, thresholds, copies) stay.
+the simulation's and its delay ten times as long, so that bytes stay (of windows and copies).
 Other than there, only the link between the sides is slow and marks, each side is one host with
 Levada, and the background is one guest a side with a connection for each pair.
 """
