@@ -34,10 +34,10 @@ lint: ## formatting, lints, licences, Python linter and types
 
 .PHONY: golden
 golden: ## regenerate golden cases and snapshots; review the diff
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p control --test golden
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p sim
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p control --test problems --test corpus
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p levada --test examples
+	LEVADA_REGENERATE=1 cargo test --quiet -p control --test golden
+	LEVADA_REGENERATE=1 cargo test --quiet -p sim
+	LEVADA_REGENERATE=1 cargo test --quiet -p control --test problems --test corpus
+	LEVADA_REGENERATE=1 cargo test --quiet -p levada --test examples
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for a minute (needs a C++ compiler)

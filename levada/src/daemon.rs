@@ -33,7 +33,7 @@ use crate::plugs::Plugs;
 use crate::privileges::{self, Duty, confine};
 use crate::recipe::{Recipe, settle};
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
-use crate::site::{Beginning, Site};
+use crate::site::{self, Beginning, Site};
 use crate::state::State;
 use crate::upkeep::Upkeep;
 use crate::whereabouts::Sights;
@@ -289,7 +289,9 @@ impl Running {
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news.clone());
         let front_ends = front_ends.map_err(failed("cannot watch virtual machines"))?;
         let (mail, ring, errand) = (inbox.clone(), bell.clone(), chores.clone());
-        let mut site = Site::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone());
+        let service_key = rundir.service_key(site::random());
+        let service_key = service_key.map_err(failed("cannot keep the key of services in the run directory"))?;
+        let mut site = Site::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), service_key);
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
         let sights = site.sights();
@@ -323,6 +325,8 @@ impl Running {
         let mut taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
         if let Some(spoils) = &mut taken {
             import(&mut worker, plan, &mut spoils.state, log);
+        } else {
+            worker.recover_services();
         }
         let complaint = log.clone();
         let hurry = move || {

@@ -15,6 +15,7 @@ use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
 use crate::program::{EndpointId, TenantId};
 use crate::sched::limits::Plane;
+use crate::service::{ServiceId, ServiceState};
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Direction, Instant, Rate};
 use crate::vcc::Counters;
@@ -42,6 +43,8 @@ pub struct State {
     pub outside: Vec<SeenOutside>,
     /// Connections of virtual congestion control: see [`crate::vcc::saved`].
     pub vcc: Vec<u8>,
+    /// By service.
+    pub services: Vec<(ServiceId, ServiceState)>,
 }
 
 impl State {
@@ -142,8 +145,9 @@ pub struct Imported {
     pub pairs: usize,
     /// Connections of virtual congestion control that go on as they were.
     pub vcc: usize,
-    /// Endpoints, tenants, addresses, pairs and connections that do not fit the program, or are
-    /// there twice.
+    /// Connections to services that go on.
+    pub connections: usize,
+    /// What does not fit the program, or is there twice.
     pub ignored: usize,
 }
 
@@ -207,6 +211,7 @@ impl Switch {
             uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
             outside: self.seen_outside(now).collect(),
             vcc: self.vcc.export(now),
+            services: self.services.export(now),
         }
     }
 
@@ -289,6 +294,11 @@ impl Switch {
         let (known, unknown) = self.vcc.import(now, &state.vcc);
         imported.vcc += known;
         imported.ignored += unknown;
+        for (id, service) in &state.services {
+            let (done, ignored) = self.services.import(now, away_ns, *id, service);
+            imported.connections += done;
+            imported.ignored += ignored;
+        }
         // After the endpoints: what their lanes have counted is part of what their tenant has.
         for (id, tenant) in &state.tenants {
             if self.program.tenants.get(id.0).is_none() {
