@@ -34,6 +34,7 @@ pub mod control;
 pub mod handshake;
 mod hold;
 mod open;
+pub mod saved;
 pub mod segment;
 mod told;
 pub mod window;
@@ -169,6 +170,24 @@ pub struct Counters {
     pub held: u64,
 }
 
+impl Counters {
+    fn count_on(&mut self, before: &Counters) {
+        let arrays = self.opened.iter_mut().zip(before.opened);
+        arrays.chain(self.untouched.iter_mut().zip(before.untouched)).for_each(|(n, m)| *n = n.saturating_add(m));
+        for (n, m) in [
+            (&mut self.acked_bytes, before.acked_bytes),
+            (&mut self.marked_bytes, before.marked_bytes),
+            (&mut self.hidden_marks, before.hidden_marks),
+            (&mut self.lowered, before.lowered),
+            (&mut self.reductions, before.reductions),
+            (&mut self.policed, before.policed),
+            (&mut self.held, before.held),
+        ] {
+            *n = n.saturating_add(m);
+        }
+    }
+}
+
 /// Connections of a switch at most.
 pub const FLOWS: u32 = 65_536;
 
@@ -269,6 +288,13 @@ impl Vcc {
     #[must_use]
     pub fn counters(&self, endpoint: EndpointId) -> Option<&Counters> {
         self.endpoints.get(endpoint.0 as usize)?.counters.as_deref()
+    }
+
+    /// Counters go on where others were, as far as anything is done for the endpoint.
+    pub fn count_on(&mut self, endpoint: EndpointId, before: &Counters) {
+        if let Some(counters) = self.counters_mut(endpoint) {
+            counters.count_on(before);
+        }
     }
 
     /// An endpoint goes; how many frames for it were freed.

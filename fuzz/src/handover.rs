@@ -34,6 +34,7 @@ rate = "1 Gbit/s"
 [[switch.tenant]]
 name = "red"
 vlan = 10
+vcc = "dctcp"
 limit = "400 Mbit/s"
 [[switch.tenant.endpoint]]
 name = "red1"
@@ -79,13 +80,16 @@ const FRAME: [u8; 60] = {
 /// `data` is what comes over the socket.
 pub fn run(data: &[u8]) {
     let mut rest = data;
-    while let Ok(message) = receive(&mut rest) {
+    while let Ok(mut message) = receive(&mut rest) {
         let mut written = Vec::new();
         send(&mut written, &message).expect("memory takes everything");
         assert_eq!(receive(&mut &written[..]).expect("what was written is read"), message);
-        if let Message::State { state, plugs, machines } = &message {
+        if let Message::State { state, plugs, machines } = &mut message {
             machines.iter().for_each(goes_on_with);
             assert_eq!(plugs.descriptors(), 2 * plugs.clients.len());
+            if state.read_connections(&mut rest).is_err() {
+                return;
+            }
             goes_on(state);
         }
     }
@@ -101,7 +105,7 @@ fn goes_on_with(machine: &SessionPaper) {
     assert!(machine.descriptors() > 0);
 }
 
-fn goes_on(state: &State) {
+fn goes_on(state: &mut State) {
     let plan = control::load(HOST).plan.expect("a good configuration");
     let now = Instant(1_000_000_000);
     let away_ns = state.at_ns;
@@ -110,8 +114,8 @@ fn goes_on(state: &State) {
     for (number, known) in state.known(&plan) {
         let _other_version = switches[number].import(now, away_ns, &known);
     }
-    let exported: Vec<_> = switches.iter().map(|switch| switch.export(now)).collect();
-    let again = State::new(now.0, &plan, &exported);
+    let mut exported: Vec<_> = switches.iter().map(|switch| switch.export(now)).collect();
+    let mut again = State::new(now.0, &plan, &mut exported);
     let known = again.known(&plan);
     assert_eq!(known.len(), switches.len(), "every switch is known by its name");
     for (number, known) in known {

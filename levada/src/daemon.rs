@@ -326,8 +326,8 @@ impl Running {
         for (machine, device) in machines {
             front_ends.join(machine, device);
         }
-        let taken = taken.map(|Spoils { state, papers, clients, machines: (sessions, descriptors) }| {
-            import(&mut worker, plan, &state, log);
+        let taken = taken.map(|Spoils { mut state, papers, clients, machines: (sessions, descriptors) }| {
+            import(&mut worker, plan, &mut state, log);
             // The worker has their rings before it reads the first frame for them.
             front_ends.inherit(&sessions, descriptors);
             (papers, clients)
@@ -544,7 +544,7 @@ fn spawn_after<T>(
 }
 
 /// Goes on with what the switches of another process knew.
-fn import(worker: &mut Worker, plan: &Plan, state: &State, log: &Log) {
+fn import(worker: &mut Worker, plan: &Plan, state: &mut State, log: &Log) {
     let away_ns = monotonic_ns().saturating_sub(state.at_ns);
     for (switch, known) in state.known(plan) {
         if let Err(why) = worker.import(switch, &known, away_ns) {

@@ -10,7 +10,7 @@
 //! | new | `hello` | it has read and checked its configuration, and opened nothing |
 //! | old | `offer`, descriptors | of the run directory's lock, of every device (with what a TAP is known by: it may be anywhere by now), of VDE directories and of the agents' socket; the old one works on |
 //! | new | `ready` | everything is made; only its worker does not run yet |
-//! | old | `state`, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; of VDE clients, and of virtual machines, whose rings it uses no more |
+//! | old | `state`, connections, descriptors | its agents are silent, its worker no longer reads, has sent what it could within 5 ms, and waits; as many bytes of connections as the state says, where the new one reads them; of VDE clients, and of virtual machines, whose rings it uses no more |
 //! | new | `taken` | its worker runs; the VDE directories it goes on with |
 //! | old | | sends what it still holds, and ends; it leaves the run directory to the new one |
 //!
@@ -34,7 +34,7 @@ use message::{Message, receive, send};
 use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -174,8 +174,8 @@ impl Giver {
         }
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let pid = match receive(stream)? {
-            Message::Hello { protocol: PROTOCOL, pid, .. } => pid,
+        let (pid, reads_connections) = match receive(stream)? {
+            Message::Hello { protocol: PROTOCOL, pid, reads_connections, .. } => (pid, reads_connections),
             Message::Hello { protocol, version, .. } => {
                 let why = format!(
                     "version {version} speaks handover {protocol}, version {} speaks {PROTOCOL}; stop the old daemon, then start the new one",
@@ -208,10 +208,14 @@ impl Giver {
         self.desk.fall_silent();
         let (plugs, mut lent) = self.plugs.freeze();
         self.front_ends.freeze();
-        let given = self.stop_reading().and_then(|state| {
+        let given = self.stop_reading().and_then(|mut state| {
+            if !reads_connections {
+                state.forget_connections();
+            }
+            let connections = state.take_connections();
             let (machines, more) = self.front_ends.papers();
             lent.extend(more);
-            Self::pass(stream, Message::State { state, plugs, machines }, &lent)
+            Self::pass(stream, Message::State { state, plugs, machines }, &connections, &lent)
         });
         match given {
             Ok(directories) => {
@@ -232,15 +236,21 @@ impl Giver {
     fn stop_reading(&self) -> io::Result<State> {
         let (reply, answer) = sync_channel(1);
         self.order(Order::Yield { reply })?;
-        let known = answer
+        let mut known = answer
             .recv_timeout(PATIENCE)
             .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))?;
-        Ok(State::new(monotonic_ns(), &self.desk.facts().plan, &known))
+        Ok(State::new(monotonic_ns(), &self.desk.facts().plan, &mut known))
     }
 
     /// Passes on what is left, and says which VDE directories the new process goes on with.
-    fn pass(stream: &UnixStream, state: Message, lent: &[OwnedFd]) -> io::Result<Vec<PathBuf>> {
+    fn pass(
+        mut stream: &UnixStream,
+        state: Message,
+        connections: &[Vec<u8>],
+        lent: &[OwnedFd],
+    ) -> io::Result<Vec<PathBuf>> {
         send(stream, &state)?;
+        connections.iter().try_for_each(|of_switch| stream.write_all(of_switch))?;
         send_descriptors(stream, &lent.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>())?;
         stream.set_read_timeout(Some(SHORT))?;
         let answer = receive(stream).or_else(|error| {
@@ -287,7 +297,10 @@ impl Taker {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        send(&stream, &Message::Hello { protocol: PROTOCOL, version, pid: std::process::id() })?;
+        send(
+            &stream,
+            &Message::Hello { protocol: PROTOCOL, version, pid: std::process::id(), reads_connections: true },
+        )?;
         let (from, count, known_as) = match receive(&stream)? {
             Message::Offer { pid, descriptors, known_as, .. } => (pid, descriptors, known_as),
             other => return Err(unexpected(&other)),
@@ -310,10 +323,11 @@ impl Taker {
     /// The old process goes on.
     pub fn take(self, directories: Vec<PathBuf>) -> io::Result<Spoils> {
         send(&self.stream, &Message::Ready {})?;
-        let (state, papers, machines) = match receive(&self.stream)? {
+        let (mut state, papers, machines) = match receive(&self.stream)? {
             Message::State { state, plugs, machines } => (state, plugs, machines),
             other => return Err(unexpected(&other)),
         };
+        state.read_connections(&self.stream)?;
         let of_clients = papers.descriptors();
         let count = machines.iter().fold(of_clients, |sum, paper| sum.saturating_add(paper.descriptors()));
         let mut clients = receive_descriptors(&self.stream, count)?;
@@ -322,6 +336,9 @@ impl Taker {
         Ok(Spoils { state, papers, clients, machines: (machines, sessions) })
     }
 }
+
+#[cfg(test)]
+mod crossing;
 
 #[cfg(test)]
 mod tests {

@@ -8,10 +8,13 @@
 
 use crate::report::{LaneReport, LinkEndReport, ProcessorReport, Report, SharedReport, SojournReport};
 use crate::seat::{ClusterReply, ClusterReport};
+use crate::vcc::VccReply;
 use crate::whereabouts::DeviceReport;
 use datapath::sojourn::Sojourn;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
+
+mod vcc;
 
 /// The media type.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -123,7 +126,7 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 
 /// The report as text.
 #[must_use]
-pub fn text(report: &Report, cluster: &ClusterReply) -> String {
+pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply) -> String {
     let mut all = Families::default();
     worker(&mut all, report);
     for link in &report.links {
@@ -215,6 +218,7 @@ pub fn text(report: &Report, cluster: &ClusterReply) -> String {
             }
         }
     }
+    vcc.endpoints.iter().for_each(|endpoint| vcc::families(&mut all, endpoint));
     if let Some(report) = &cluster.cluster {
         self::cluster(&mut all, report);
     }

@@ -14,11 +14,18 @@ use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
 use datapath::switch::{EndpointState, Held, Learned, PairState, SeenOutside, State as Known, TenantState};
 use datapath::units::{Both, Rate};
+use datapath::vcc::Counters;
+use datapath::vcc::connection::Why;
+use datapath::vcc::saved::renumber;
 use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes of connections that are read at most: those of seven full tables.
+const CONNECTIONS_BYTES: u64 = 64 << 20;
 
 /// What the switches of a daemon know.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -42,6 +49,10 @@ struct Switch {
     flood: u64,
     flood_used_ns: u64,
     outside: Vec<Outside>,
+    /// Bytes of connections of virtual congestion control: they follow the state.
+    connections_bytes: u64,
+    #[serde(skip)]
+    connections: Vec<u8>,
     /// By tenant and service.
     services: BTreeMap<String, Service>,
 }
@@ -125,6 +136,65 @@ struct Endpoint {
     /// Packets, and nanoseconds since.
     tokens: Option<(u64, u64)>,
     pairs: Vec<Pair>,
+    /// Its number in the connections that follow.
+    number: Option<u32>,
+    vcc: Option<Vcc>,
+}
+
+/// What virtual congestion control counted.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Vcc {
+    translated: u64,
+    native: u64,
+    plain: u64,
+    untouched: BTreeMap<String, u64>,
+    acked_bytes: u64,
+    marked_bytes: u64,
+    hidden_marks: u64,
+    lowered: u64,
+    reductions: u64,
+    policed: u64,
+}
+
+impl From<&Counters> for Vcc {
+    fn from(counters: &Counters) -> Vcc {
+        let &Counters { opened: [translated, native, plain], acked_bytes, marked_bytes, hidden_marks, .. } = counters;
+        let &Counters { lowered, reductions, policed, .. } = counters;
+        let untouched = Why::ALL.iter().map(|&why| (why.name().to_owned(), counters.untouched[why as usize]));
+        let untouched = untouched.filter(|&(_, count)| count > 0).collect();
+        Vcc {
+            translated,
+            native,
+            plain,
+            untouched,
+            acked_bytes,
+            marked_bytes,
+            hidden_marks,
+            lowered,
+            reductions,
+            policed,
+        }
+    }
+}
+
+impl From<&Vcc> for Counters {
+    fn from(vcc: &Vcc) -> Counters {
+        let mut counters = Counters {
+            opened: [vcc.translated, vcc.native, vcc.plain],
+            acked_bytes: vcc.acked_bytes,
+            marked_bytes: vcc.marked_bytes,
+            hidden_marks: vcc.hidden_marks,
+            lowered: vcc.lowered,
+            reductions: vcc.reductions,
+            policed: vcc.policed,
+            ..Counters::default()
+        };
+        for &why in Why::ALL {
+            counters.untouched[why as usize] = vcc.untouched.get(why.name()).copied().unwrap_or(0);
+        }
+        counters
+    }
 }
 
 /// A limit toward a destination.
@@ -206,10 +276,14 @@ fn drops_in(drops: &Drops) -> DropCounters {
 impl State {
     /// What the switches of `plan` know at `at_ns`, by their numbers.
     #[must_use]
-    pub fn new(at_ns: u64, plan: &Plan, known: &[Known]) -> State {
+    pub fn new(at_ns: u64, plan: &Plan, known: &mut [Known]) -> State {
         let switches = plan.switches.iter().filter_map(|(number, switch)| {
-            let known = known.get(number as usize)?;
-            let endpoints = known.endpoints.iter().map(|(id, e)| (switch.endpoint_path(*id), endpoint_out(e)));
+            let known = known.get_mut(number as usize)?;
+            let connections = std::mem::take(&mut known.vcc);
+            let endpoint = |(id, state): &(EndpointId, EndpointState)| {
+                (switch.endpoint_path(*id), Endpoint { number: Some(id.0), ..endpoint_out(state) })
+            };
+            let endpoints = known.endpoints.iter().map(endpoint);
             let tenant = |state: &TenantState| Tenant {
                 egress: (&state.stats.egress).into(),
                 ingress: (&state.stats.ingress).into(),
@@ -228,6 +302,8 @@ impl State {
                 flood: known.uplink_flood.frames,
                 flood_used_ns: known.uplink_flood.used_ns,
                 outside: known.outside.iter().map(|seen| outside_out(switch, seen)).collect(),
+                connections_bytes: connections.len() as u64,
+                connections,
                 services: services_out(switch, &known.services, RECORDS / plan.switches.len().max(1)),
             };
             Some((switch.name.clone(), written))
@@ -235,11 +311,46 @@ impl State {
         State { at_ns, switches: switches.collect() }
     }
 
-    /// What there is for each switch of `plan`, by its number.
+    /// Connections, to be sent after the state, switch by switch.
     #[must_use]
-    pub fn known(&self, plan: &Plan) -> Vec<(usize, Known)> {
+    pub fn take_connections(&mut self) -> Vec<Vec<u8>> {
+        self.switches.values_mut().map(|switch| std::mem::take(&mut switch.connections)).collect()
+    }
+
+    /// None follow.
+    pub fn forget_connections(&mut self) {
+        for switch in self.switches.values_mut() {
+            (switch.connections, switch.connections_bytes) = (Vec::new(), 0);
+        }
+    }
+
+    /// Reads the connections that follow it.
+    ///
+    /// # Errors
+    /// They are more than any switch has, or do not come.
+    pub fn read_connections(&mut self, mut from: impl Read) -> io::Result<()> {
+        let bytes = self.switches.values().fold(0u64, |all, switch| all.saturating_add(switch.connections_bytes));
+        if bytes > CONNECTIONS_BYTES {
+            let why = format!("{bytes} bytes of connections are above {CONNECTIONS_BYTES}: start without --takeover");
+            return Err(io::Error::other(why));
+        }
+        for switch in self.switches.values_mut() {
+            let bytes = switch.connections_bytes;
+            let mut connections = Vec::with_capacity(bytes as usize);
+            if from.by_ref().take(bytes).read_to_end(&mut connections)? as u64 != bytes {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            switch.connections = connections;
+        }
+        Ok(())
+    }
+
+    /// What there is for each switch of `plan`, by its number; the connections are taken out.
+    #[must_use]
+    pub fn known(&mut self, plan: &Plan) -> Vec<(usize, Known)> {
         let of = |(number, switch): (u32, &SwitchPlan)| {
-            let written = self.switches.get(&switch.name)?;
+            let written = self.switches.get_mut(&switch.name)?;
+            let vcc = connections_in(switch, written);
             let endpoints = switch.program.endpoints.iter().filter_map(|(id, _)| {
                 let id = EndpointId(id);
                 Some((id, endpoint_in(written.endpoints.get(&switch.endpoint_path(id))?)))
@@ -259,12 +370,25 @@ impl State {
                 uplink_drops: drops_in(&written.drops),
                 uplink_flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
                 outside: outside_in(switch, &written.outside),
+                vcc,
                 services: services_in(switch, &written.services),
             };
             Some((number as usize, known))
         };
         plan.switches.iter().filter_map(of).collect()
     }
+}
+
+/// Connections, with the numbers that their endpoints have now.
+fn connections_in(switch: &SwitchPlan, written: &mut Switch) -> Vec<u8> {
+    let mut connections = std::mem::take(&mut written.connections);
+    if !connections.is_empty() {
+        let now = switch.program.endpoints.iter().map(|(id, _)| EndpointId(id));
+        let before = |id| Some((written.endpoints.get(&switch.endpoint_path(id))?.number?, id));
+        let numbers: BTreeMap<u32, EndpointId> = now.filter_map(before).collect();
+        renumber(&mut connections, |before| numbers.get(&before.0).copied());
+    }
+    connections
 }
 
 /// Connections of all switches that are written down at most: in base64 they take half of what a
@@ -376,6 +500,8 @@ fn endpoint_out(state: &EndpointState) -> Endpoint {
         flood_used_ns: state.flood.used_ns,
         tokens: state.tokens.map(|tokens| (tokens.packets, tokens.since_ns)),
         pairs: state.pairs.iter().map(Pair::from).collect(),
+        number: None,
+        vcc: state.vcc.as_deref().map(Vcc::from),
     }
 }
 
@@ -399,5 +525,6 @@ fn endpoint_in(written: &Endpoint) -> EndpointState {
         flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
         tokens: written.tokens.map(|(packets, since_ns)| Tokens { packets, since_ns }),
         pairs: written.pairs.iter().map(PairState::from).collect(),
+        vcc: written.vcc.as_ref().map(|vcc| Box::new(vcc.into())),
     }
 }

@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::client::Instance;
 use crate::os::Signals;
 use crate::report::{LaneReport, ProcessorReport, Report, SharedReport, SojournReport};
+use crate::vcc::{EndpointReport, VccReply};
 use crate::{Failure, print};
 use clap::Args;
 use control::units::{show_rate, show_time};
@@ -56,8 +57,41 @@ pub struct Comparison {
     pub short_of_processor: Vec<(String, u64)>,
     /// Who used the processor most in this time, in thousandths of what all used.
     pub processor_users: Vec<(String, u64)>,
+    /// Whose windows were lowered in this time, since the network marked: that is not the switch's
+    /// own shortage.
+    pub marked: Vec<Marked>,
     /// Everybody, the worst off first.
     pub rows: Vec<Row>,
+}
+
+/// An endpoint that virtual congestion control held back, since a queue of the network marked.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub struct Marked {
+    /// `SWITCH/TENANT/ENDPOINT`.
+    pub path: String,
+    /// Bytes acknowledged to it in this time.
+    pub acked_bytes: u64,
+    /// Of these, how many were marked, in thousandths.
+    pub marked_permille: u64,
+    /// Acknowledgements whose window was lowered.
+    pub lowered: u64,
+}
+
+/// Whom the network's marks held back between two answers, the most acknowledged first.
+fn marked(before: &VccReply, now: &VccReply) -> Vec<Marked> {
+    let old = by_name(&before.endpoints, |endpoint| &endpoint.path);
+    let one = |endpoint: &EndpointReport| {
+        let old = old.get(&*endpoint.path)?;
+        let lowered = endpoint.lowered.saturating_sub(old.lowered);
+        let acked_bytes = endpoint.acked_bytes.saturating_sub(old.acked_bytes);
+        let marked_bytes = endpoint.marked_bytes.saturating_sub(old.marked_bytes);
+        let marked_permille = marked_bytes.saturating_mul(1000) / acked_bytes.max(1);
+        let path = endpoint.path.clone();
+        (lowered > 0).then_some(Marked { path, acked_bytes, marked_permille, lowered })
+    };
+    let mut all: Vec<Marked> = now.endpoints.iter().filter_map(one).collect();
+    all.sort_by_cached_key(|marked| (Reverse(marked.acked_bytes), marked.path.clone()));
+    all
 }
 
 /// One direction of a tenant or an endpoint.
@@ -171,7 +205,16 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
     let busy_ns = now.worker.busy_ns.saturating_sub(before.worker.busy_ns);
     let busy_permille = busy_ns * 1000 / interval_ns;
     let name = now.name.clone();
-    Comparison { version: 1, name, interval_ns, busy_permille, short_of_processor, processor_users, rows }
+    Comparison {
+        version: 1,
+        name,
+        interval_ns,
+        busy_permille,
+        short_of_processor,
+        processor_users,
+        marked: Vec::new(),
+        rows,
+    }
 }
 
 /// Tenants by their paths, with a number each.
@@ -286,6 +329,11 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
         let cost = row.at_cost_of.iter();
         out.extend(cost.map(|(path, bps)| format!("      most beyond its own: {path}, by {}", rate(*bps))));
     }
+    for marked in seen.marked.iter().take(3) {
+        let Marked { path, marked_permille, lowered, .. } = marked;
+        let part = format!("{}.{} % of its bytes marked", marked_permille / 10, marked_permille % 10);
+        out.push(format!("held back by the network's marks: {path}: {part}, {lowered} windows lowered"));
+    }
     // What is wider than the smallest terminal goes to the names, as far as they need it, and the
     // rest to the drops.
     let longest = seen.rows.iter().map(|row| row.path.chars().count()).max().unwrap_or(0);
@@ -347,6 +395,7 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
     let signals = Signals::block().map_err(failed)?;
     let client = Client::new(arguments.instance.name.as_deref())?;
     let mut before: Report = client.get("/v1/report")?;
+    let mut marks: VccReply = client.get("/v1/vcc")?;
     let mut unmet = Unmet::new();
     let plain = arguments.once || arguments.json;
     let terminal = if plain { None } else { Some(Terminal::enter()?) };
@@ -364,7 +413,8 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
             }
         }
         let now: Report = client.get("/v1/report")?;
-        let seen = compare(&before, &now, &mut unmet);
+        let marks_now: VccReply = client.get("/v1/vcc")?;
+        let seen = Comparison { marked: marked(&marks, &marks_now), ..compare(&before, &now, &mut unmet) };
         match (arguments.json, arguments.once) {
             (true, _) => {
                 print(&(serde_json::to_string(&seen).map_err(|error| Failure::Failed(error.to_string()))? + "\n"))?;
@@ -379,7 +429,7 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.once {
             return Ok(());
         }
-        before = now;
+        (before, marks) = (now, marks_now);
     }
 }
 
@@ -405,6 +455,28 @@ mod tests {
         let text = screen(&seen, 40, 100);
         assert!(text.contains(&format!("SHORT OF PROCESSOR TIME {tenant} for 1.0 s")), "{text}");
         assert!(text.contains(&format!("used by {tenant} 100 %")), "{text}");
+    }
+
+    #[test]
+    fn whom_the_networks_marks_hold_back_is_told_apart_from_shortage() {
+        let reply = |acked_bytes, marked_bytes, lowered| {
+            let one = serde_json::json!({"path": "s1/old/a", "mode": "echo", "open": 1, "half_open": 0,
+                "translated": 1, "native": 0, "plain": 0, "untouched": {}, "acked_bytes": acked_bytes,
+                "marked_bytes": marked_bytes, "hidden_marks": 0, "lowered": lowered, "reductions": 0,
+                "connections": []});
+            VccReply { version: 1, endpoints: vec![serde_json::from_value(one).unwrap()] }
+        };
+        let before = reply(1000, 100, 5);
+        assert!(marked(&before, &reply(9000, 100, 5)).is_empty(), "nothing was lowered in this time");
+        let seen = marked(&before, &reply(9000, 1100, 12));
+        let wanted = Marked { path: "s1/old/a".into(), acked_bytes: 8000, marked_permille: 125, lowered: 7 };
+        assert_eq!(seen, [wanted]);
+        let none = compare(&report(10, &[]), &report(11, &[]), &mut Unmet::new());
+        let text = screen(&Comparison { marked: seen, ..none }, 40, 100);
+        assert!(
+            text.contains("nobody is short of a guarantee\nheld back by the network's marks: s1/old/a: 12.5 %"),
+            "{text}"
+        );
     }
 
     /// A report of one switch: by endpoint its guarantee in Mbit/s, and wire bytes, backlog and

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// `GET /v1/vcc`.
-#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default)]
 pub struct VccReply {
     /// 1.
     pub version: u32,
@@ -47,6 +47,9 @@ pub struct EndpointReport {
     pub lowered: u64,
     /// Reductions of a window.
     pub reductions: u64,
+    /// Segments dropped since they lay beyond the window that the guest was told.
+    #[serde(default)]
+    pub policed: u64,
     /// The open connections used last, at most 64.
     pub connections: Vec<ConnectionReport>,
 }
@@ -61,6 +64,13 @@ pub struct ConnectionReport {
     /// `accecn`, `classic` or `plain`: what was negotiated toward the network. `native` and
     /// `untouched`: the guest's own.
     pub wire: String,
+    /// `passive`: nothing is lowered yet; `engaged`: the window is the switch's; `native`; `plain`:
+    /// the peer has no ECN; `untouched`.
+    #[serde(default)]
+    pub state: String,
+    /// Why it is untouched, in words.
+    #[serde(default)]
+    pub why: Option<String>,
     /// The window that the switch allows, in bytes; `null` where it lowers nothing.
     pub window_bytes: Option<u32>,
     /// Bytes that the guest has in flight.
@@ -94,6 +104,7 @@ pub fn of_switch(plan: &SwitchPlan, part: &VccPart) -> Vec<EndpointReport> {
             hidden_marks: counters.hidden_marks,
             lowered: counters.lowered,
             reductions: counters.reductions,
+            policed: counters.policed,
             connections: told.connections.iter().map(|(key, connection)| connection_report(key, connection)).collect(),
         })
     };
@@ -110,12 +121,20 @@ fn connection_report(key: &Key, connection: &Connection) -> ConnectionReport {
         (Treatment::Untouched(_), _) => "untouched",
         _ => "plain",
     };
-    let is_translated = connection.treatment == Treatment::Translated;
-    let window = (is_translated && connection.is(bit::ENGAGED)).then_some(connection.window);
+    let (state, why) = match connection.treatment {
+        Treatment::Translated if connection.is(bit::ENGAGED) => ("engaged", None),
+        Treatment::Translated => ("passive", None),
+        Treatment::Native => ("native", None),
+        Treatment::Untouched(why) => ("untouched", Some(why.words().to_owned())),
+        Treatment::Plain | Treatment::Opening => ("plain", None),
+    };
+    let window = (state == "engaged").then_some(connection.window);
     ConnectionReport {
         guest,
         peer,
         wire: wire.into(),
+        state: state.into(),
+        why,
         window_bytes: window,
         flight_bytes: connection.flight(),
         marked_ppm: ((u64::from(connection.alpha) * 1_000_000) >> 16) as u32,
@@ -144,13 +163,16 @@ pub fn text(reply: &VccReply) -> String {
             "  marked {marked:.1} % of what was acknowledged; {} windows lowered, {} reductions; {} marks hidden",
             endpoint.lowered, endpoint.reductions, endpoint.hidden_marks
         );
+        if endpoint.policed > 0 {
+            let _ = writeln!(out, "  dropped beyond the window: {} segments", endpoint.policed);
+        }
         let untouched: Vec<String> = endpoint.untouched.iter().map(|(why, count)| format!("{why} {count}")).collect();
         if !untouched.is_empty() {
             let _ = writeln!(out, "  untouched: {}", untouched.join(", "));
         }
         for connection in &endpoint.connections {
             let window = match connection.window_bytes {
-                None => "not lowered".to_owned(),
+                None => connection.why.clone().unwrap_or_else(|| "not lowered".to_owned()),
                 Some(window) => format!(
                     "window {window}, {}.{} % marked",
                     connection.marked_ppm / 10_000,

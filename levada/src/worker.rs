@@ -67,7 +67,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 pub use tables::LearnedPart;
 use trace::Armed;
 pub use trace::Trace;
-pub use vcc::{EndpointVcc, VccPart};
+pub use vcc::{ENDPOINT_CONNECTIONS, EndpointVcc, VccPart};
 pub use wake::{Bell, Clock, Wake};
 
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.

@@ -18,6 +18,7 @@ use crate::sched::limits::Plane;
 use crate::service::{ServiceId, ServiceState};
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Direction, Instant, Rate};
+use crate::vcc::Counters;
 use crate::verdict::DropCounters;
 use crate::wire::{Mac, vlan};
 use core::net::IpAddr;
@@ -40,6 +41,8 @@ pub struct State {
     pub uplink_flood: Saved,
     /// What was seen outside, of each network the newest first.
     pub outside: Vec<SeenOutside>,
+    /// Connections of virtual congestion control: see [`crate::vcc::saved`].
+    pub vcc: Vec<u8>,
     /// By service.
     pub services: Vec<(ServiceId, ServiceState)>,
 }
@@ -66,6 +69,8 @@ pub struct EndpointState {
     pub tokens: Option<Tokens>,
     /// Its pair limits.
     pub pairs: Vec<PairState>,
+    /// What virtual congestion control counted, where there was any.
+    pub vcc: Option<Box<Counters>>,
 }
 
 /// A limit on what an endpoint sends toward a destination.
@@ -138,6 +143,8 @@ pub struct Imported {
     pub learned: usize,
     /// Pairs that are limited again.
     pub pairs: usize,
+    /// Connections of virtual congestion control that go on as they were.
+    pub vcc: usize,
     /// Connections to services that go on.
     pub connections: usize,
     /// What does not fit the program, or is there twice.
@@ -179,6 +186,7 @@ impl Switch {
                 flood: self.floods[at].saved(now),
                 tokens: self.policer.as_ref().and_then(|policer| policer.tokens(now, id)),
                 pairs: self.pairs.of(id).map(pair(id)).collect(),
+                vcc: self.vcc.counters(id).cloned().map(Box::new),
             };
             (id, state)
         };
@@ -202,6 +210,7 @@ impl Switch {
             uplink_drops: self.uplink_drops.clone(),
             uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
             outside: self.seen_outside(now).collect(),
+            vcc: self.vcc.export(now),
             services: self.services.export(now),
         }
     }
@@ -282,6 +291,9 @@ impl Switch {
                 imported.ignored += 1;
             }
         }
+        let (known, unknown) = self.vcc.import(now, &state.vcc);
+        imported.vcc += known;
+        imported.ignored += unknown;
         for (id, service) in &state.services {
             let (done, ignored) = self.services.import(now, away_ns, *id, service);
             imported.connections += done;
@@ -327,6 +339,9 @@ impl Switch {
             self.tallies[at].local.get_mut(direction).count_on(&local.traffic);
         }
         self.tallies[at].drops.count_on(&state.stats.drops);
+        if let Some(counters) = &state.vcc {
+            self.vcc.count_on(id, counters);
+        }
         self.floods[at].restore(now, away_ns, state.flood);
         if let Some(policer) = &mut self.policer {
             policer.passed_mut(id).0.count_on(&state.stats.ingress.traffic);

@@ -126,6 +126,11 @@ impl Connections {
         self.table.get(id)
     }
 
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Connection)> {
+        self.table.iter().map(|(_, key, value)| (key, value))
+    }
+
     /// All entries of an endpoint in a class, the newest first.
     pub fn of(&self, endpoint: EndpointId, class: Class) -> impl Iterator<Item = (&Key, &Connection)> {
         self.table.newest_first(list(endpoint, class)).map(|(_, key, value)| (key, value))
@@ -144,13 +149,28 @@ impl Connections {
     /// # Errors
     /// The endpoint, its tenant or the table has no room.
     pub fn insert(&mut self, now: Instant, tenant: TenantId, key: Key, connection: Connection) -> Result<Id, NoRoom> {
+        self.insert_as(now, tenant, key, connection, Class::HalfOpen)
+    }
+
+    /// Adds a connection of a class.
+    ///
+    /// # Errors
+    /// See [`Connections::insert`].
+    pub fn insert_as(
+        &mut self,
+        now: Instant,
+        tenant: TenantId,
+        key: Key,
+        connection: Connection,
+        class: Class,
+    ) -> Result<Id, NoRoom> {
         let endpoint = key.endpoint;
         let pressed = !self.has_room(tenant, endpoint);
         self.sweep(now, tenant, endpoint, pressed);
         if pressed && !self.has_room(tenant, endpoint) {
             return Err(NoRoom);
         }
-        let id = self.table.insert(now, list(endpoint, Class::HalfOpen), key, connection).map_err(|_| NoRoom)?;
+        let id = self.table.insert(now, list(endpoint, class), key, connection).map_err(|_| NoRoom)?;
         if let Some(count) = self.tenants.get_mut(tenant.0 as usize) {
             *count += 1;
         }

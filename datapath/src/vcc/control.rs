@@ -63,6 +63,13 @@ fn is_news(connection: &Connection, acked: u32, marked: u32) -> bool {
     before(connection.reduced_to, connection.una) && marked > connection.reduced_to.wrapping_sub(from)
 }
 
+/// Whether a connection that was written down has values that this controller gives.
+pub(super) fn is_sound(connection: &Connection) -> bool {
+    let is_window = connection.window > 0 && connection.window <= WINDOW_MOST;
+    let is_engaged = connection.is(bit::ENGAGED);
+    (is_window || !is_engaged) && connection.alpha <= ALL_MARKED && connection.idle_rounds < PASSIVE_AFTER
+}
+
 /// The guest sends again what it sent before: once a round that says that something was lost.
 pub fn lost(connection: &mut Connection, policy: &Policy) {
     // A guest that nothing is lowered for has reduced its own window.

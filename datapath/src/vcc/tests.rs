@@ -10,6 +10,8 @@ use crate::wire::{Mac, be16, parse, put16};
 use core::net::Ipv4Addr;
 use proptest::prelude::*;
 
+mod saved;
+
 const POOL: PoolLimits = PoolLimits { small: 64, medium: 4, large: 4 };
 const ENDPOINT: EndpointId = EndpointId(0);
 const CLIENT: usize = 0;

@@ -77,6 +77,36 @@ impl FlowKey {
         }
     }
 
+    /// Bytes of what [`FlowKey::to_bytes`] gives.
+    pub const BYTES: usize = 38;
+
+    /// Written down: both addresses, both ports, the protocol, and whether it is IPv6.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..16].copy_from_slice(&self.source);
+        bytes[16..32].copy_from_slice(&self.destination);
+        bytes[32..34].copy_from_slice(&self.source_port.to_be_bytes());
+        bytes[34..36].copy_from_slice(&self.destination_port.to_be_bytes());
+        (bytes[36], bytes[37]) = (self.protocol, u8::from(self.is_ipv6));
+        bytes
+    }
+
+    /// What was written down; `None` where an IPv4 flow has addresses that are none.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<FlowKey> {
+        let (mut source, mut destination) = ([0; 16], [0; 16]);
+        source.copy_from_slice(&bytes[..16]);
+        destination.copy_from_slice(&bytes[16..32]);
+        let is_ipv6 = bytes[37] == 1;
+        let is_mapped = |address: [u8; 16]| Ipv6Addr::from(address).to_ipv4_mapped().is_some();
+        if bytes[37] > 1 || !is_ipv6 && !(is_mapped(source) && is_mapped(destination)) {
+            return None;
+        }
+        let (source_port, destination_port) = (be16(bytes, 32), be16(bytes, 34));
+        Some(FlowKey { source, destination, source_port, destination_port, protocol: bytes[36], is_ipv6 })
+    }
+
     /// Its hash under a secret key, since strangers choose addresses and ports.
     #[must_use]
     #[inline]

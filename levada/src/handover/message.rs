@@ -17,6 +17,9 @@ pub enum Message {
         protocol: u32,
         version: String,
         pid: u32,
+        /// Whether it reads the connections that follow a state.
+        #[serde(default)]
+        reads_connections: bool,
     },
     Offer {
         version: String,

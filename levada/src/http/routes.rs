@@ -124,9 +124,9 @@ async fn look(house: &Arc<House>, path: &str) -> Answer {
             with_desk_as(
                 house,
                 &house.reports,
-                |house| Ok((house.desk.report()?, house.desk.cluster())),
-                |(report, cluster)| {
-                    let mut answer = Response::new(Full::new(Bytes::from(metrics::text(report, cluster))));
+                |house| Ok((house.desk.report()?, house.desk.cluster(), house.desk.vcc_counts()?)),
+                |(report, cluster, vcc)| {
+                    let mut answer = Response::new(Full::new(Bytes::from(metrics::text(report, cluster, vcc))));
                     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
                     answer
                 },

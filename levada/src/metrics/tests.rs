@@ -53,6 +53,28 @@ const FILE: &str = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[[switch.
     [[switch.tenant.endpoint]]\nname = \"a\"\nport = \"tap://a\"\nmac = \"02:00:00:00:00:01\"\n\
     [[switch.tenant.endpoint]]\nname = \"b\"\nport = \"tap://b\"\nlimit = \"8 Mbit/s\"\n";
 
+fn vcc() -> VccReply {
+    let endpoint = serde_json::json!({"path": "s1/red/a", "mode": "echo", "open": 3, "half_open": 1, "translated": 4,
+        "native": 1, "plain": 2, "untouched": {"unknown": 7}, "acked_bytes": 5000, "marked_bytes": 600,
+        "hidden_marks": 8, "lowered": 9, "reductions": 10, "policed": 11, "connections": []});
+    VccReply { version: 1, endpoints: vec![serde_json::from_value(endpoint).unwrap()] }
+}
+
+#[test]
+fn virtual_congestion_control_is_told_by_endpoint() {
+    let samples = read(&text(&report(), &cluster(), &vcc()));
+    let of = "switch=\"s1\",tenant=\"red\",endpoint=\"a\"";
+    for (name, value) in [
+        (format!("levada_endpoint_vcc_connections{{{of},state=\"open\"}}"), 3.0),
+        (format!("levada_endpoint_vcc_opened_total{{{of},kind=\"translated\"}}"), 4.0),
+        (format!("levada_endpoint_vcc_untouched_total{{{of},reason=\"unknown\"}}"), 7.0),
+        (format!("levada_endpoint_vcc_marked_bytes_total{{{of}}}"), 600.0),
+        (format!("levada_endpoint_vcc_policed_segments_total{{{of}}}"), 11.0),
+    ] {
+        assert_eq!(samples.get(&name), Some(&value), "{name}");
+    }
+}
+
 fn report() -> Report {
     let plan = control::load(FILE).plan.unwrap();
     let mut shot = Snapshot { now: datapath::units::Instant(1_500_000_000), ..Snapshot::default() };
@@ -120,20 +142,20 @@ fn cluster() -> ClusterReply {
 
 #[test]
 fn the_cluster_is_in_it_where_there_is_one() {
-    let samples = read(&text(&report(), &cluster()));
+    let samples = read(&text(&report(), &cluster(), &vcc()));
     let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}")) as u64;
     assert_eq!(get("levada_cluster_up"), 1);
     assert_eq!(get("levada_cluster_connected{member=\"h3\",direction=\"to\"}"), 1);
     assert_eq!(get("levada_cluster_datagrams_total{member=\"h2\",direction=\"egress\",outcome=\"passed\"}"), 7);
     assert_eq!(get("levada_cluster_refused_attempts_total{reason=\"unproven\"}"), 3);
     assert_eq!(get("levada_cluster_certificate_expiry_timestamp_seconds{of=\"host\"}"), 1_800_000_000);
-    let alone = read(&text(&report(), &ClusterReply { version: 1, cluster: None }));
+    let alone = read(&text(&report(), &ClusterReply { version: 1, cluster: None }, &VccReply::default()));
     assert!(!alone.keys().any(|key| key.contains("cluster")));
 }
 
 #[test]
 fn the_report_is_sound_openmetrics() {
-    let samples = read(&text(&report(), &cluster()));
+    let samples = read(&text(&report(), &cluster(), &vcc()));
     let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}"));
     assert!((get("levada_uptime_seconds") - 1.5).abs() < 1e-9);
     let of_b = "switch=\"s1\",tenant=\"red\",endpoint=\"b\"";

@@ -79,6 +79,8 @@ pub enum Order {
         switch: usize,
         /// The endpoint to begin at.
         from: u32,
+        /// Connections of each at most.
+        most: usize,
         /// Where to send the answer. Has room for one.
         reply: SyncSender<VccPart>,
     },
@@ -219,8 +221,8 @@ impl Worker {
                 let _ = reply.try_send(self.connections(switch, service, client));
             }
             Order::Load { switch, service, backend, load } => self.take_load(switch, service, &backend, load),
-            Order::Vcc { switch, from, reply } => {
-                let _ = reply.try_send(self.vcc(switch, from));
+            Order::Vcc { switch, from, most, reply } => {
+                let _ = reply.try_send(self.vcc(switch, from, most));
             }
             Order::Drops { device, frames } => self.count_drops(device, frames),
             Order::Passed(all) => self.count_past(&all),

@@ -6,8 +6,8 @@ use datapath::vcc::connection::Connection;
 use datapath::vcc::connections::{Class, Key};
 use datapath::vcc::{Counters, Mode};
 
-/// Connections of one endpoint that are told at most: those used last.
-const ENDPOINT_CONNECTIONS: usize = 64;
+/// Connections of one endpoint that are told at most, where any are: those used last.
+pub const ENDPOINT_CONNECTIONS: usize = 64;
 /// Connections after which a part ends.
 const PART_CONNECTIONS: usize = 512;
 /// Endpoints that are looked at for a part.
@@ -40,8 +40,8 @@ pub struct VccPart {
 }
 
 impl Worker {
-    /// The part that begins at endpoint `from`.
-    pub(super) fn vcc(&self, switch: usize, from: u32) -> VccPart {
+    /// The part that begins at endpoint `from`, with at most `most` connections of each.
+    pub(super) fn vcc(&self, switch: usize, from: u32, most: usize) -> VccPart {
         let mut part = VccPart::default();
         let Some(unit) = self.units.get(switch) else { return part };
         let vcc = unit.switch.vcc();
@@ -54,7 +54,7 @@ impl Worker {
             let endpoint = EndpointId(number);
             let (mode, Some(counters)) = (vcc.mode(endpoint), vcc.counters(endpoint)) else { continue };
             let all = vcc.connections();
-            let newest = all.of(endpoint, Class::Open).take(ENDPOINT_CONNECTIONS);
+            let newest = all.of(endpoint, Class::Open).take(most);
             let connections: Vec<_> = newest.map(|(&key, &connection)| (key, connection)).collect();
             told += connections.len();
             part.endpoints.push(EndpointVcc {

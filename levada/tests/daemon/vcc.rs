@@ -1,7 +1,9 @@
 //! Virtual congestion control with the kernel's TCP on both sides. Everything is judged by
 //! counters: what the link dropped and marked, what the kernels saw, what the switch did.
 
-use crate::testbed::{Bed, Daemon, PATIENCE, turn};
+use crate::restart::Transfer;
+use crate::testbed::{Bed, Daemon, PATIENCE, soon, turn};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -201,4 +203,64 @@ fn two_old_guests_use_a_link_that_marks_and_see_no_mark() {
         }
         assert_eq!(["a", "b"].map(|side| lost(&end(&daemon, side))), [0, 0], "{mode}");
     }
+}
+
+/// A connection from `one` to `two` that sends until it is told to stop.
+fn going(bed: &Bed) -> Transfer {
+    Transfer::over((bed, "one"), (bed, "two"), *SERVER.ip())
+}
+
+#[test]
+fn a_takeover_keeps_connections_translated() {
+    let Some(_turn) = turn("a_takeover_keeps_connections_translated") else { return };
+    let bed = guests(["0", "0"]);
+    let text = hosts("dctcp", "dctcp");
+    let mut daemon = bed.start(&text);
+    let transfer = going(&bed);
+    let counted = |daemon: &Daemon, key: &str| shown(daemon, "host1/old/one")[key].as_u64().unwrap();
+    soon("its window is lowered", || counted(&daemon, "lowered") > 0);
+    for _ in 0..3 {
+        transfer.goes_on();
+        let lowered = counted(&daemon, "lowered");
+        let next = bed.take_over(&text);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        assert!(!next.log().contains("without"), "{}", next.log());
+        daemon = next;
+        transfer.goes_on();
+        soon("its window is lowered as before", || counted(&daemon, "lowered") > lowered);
+    }
+    for path in ["host1/old/one", "host2/old/two"] {
+        let endpoint = shown(&daemon, path);
+        assert_eq!((&endpoint["open"], &endpoint["translated"]), (&1.into(), &1.into()), "{endpoint}");
+        assert_eq!(endpoint["untouched"], serde_json::json!({}), "{endpoint}");
+        assert_eq!(endpoint["connections"][0]["wire"], "accecn", "{endpoint}");
+    }
+    transfer.end();
+    assert_eq!([marks_seen(&bed, "one"), marks_seen(&bed, "two")], [0, 0]);
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn after_a_kill_connections_go_on_by_themselves_and_are_counted() {
+    let Some(_turn) = turn("after_a_kill_connections_go_on_by_themselves_and_are_counted") else { return };
+    let bed = guests(["0", "0"]);
+    let text = hosts("echo", "echo").replace("ipv6 = false", "ipv6 = false\npersistent = true");
+    let mut daemon = bed.start(&text);
+    let transfer = going(&bed);
+    transfer.goes_on();
+    assert_eq!(shown(&daemon, "host1/old/one")["translated"], 1);
+    daemon.end(Signal::KILL);
+    daemon = bed.start(&text);
+    transfer.goes_on();
+    for path in ["host1/old/one", "host2/old/two"] {
+        let endpoint = shown(&daemon, path);
+        assert_eq!((&endpoint["open"], &endpoint["translated"]), (&0.into(), &0.into()), "{endpoint}");
+        assert!(endpoint["untouched"]["unknown"].as_u64() > Some(0), "{endpoint}");
+    }
+    transfer.end();
+    // What opens from now on is translated again.
+    going(&bed).end();
+    assert_eq!(shown(&daemon, "host1/old/one")["translated"], 1);
+    assert!(daemon.end(Signal::TERM).success());
+    bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
 }

@@ -1,0 +1,37 @@
+//! Virtual congestion control. No label is of a connection: strangers choose those.
+
+use super::{Families, labels};
+use crate::vcc::EndpointReport;
+
+/// What is known of an endpoint.
+pub(super) fn families(all: &mut Families, endpoint: &EndpointReport) {
+    let mut names = endpoint.path.splitn(3, '/');
+    let mut name = || names.next().unwrap_or_default();
+    let of = [("switch", name()), ("tenant", name()), ("endpoint", name())];
+    let with = |key: &str, value: &str| labels(&[of[0], of[1], of[2], (key, value)]);
+    for (state, count) in [("open", endpoint.open), ("half-open", endpoint.half_open)] {
+        let help = "TCP connections that virtual congestion control knows.";
+        all.gauge("levada_endpoint_vcc_connections", help, &with("state", state), count);
+    }
+    let opened = [("translated", endpoint.translated), ("native", endpoint.native), ("plain", endpoint.plain)];
+    for (kind, count) in opened {
+        let help = "Connections that opened: the switch speaks ECN, the guest does, or the peer has none.";
+        all.counter("levada_endpoint_vcc_opened", help, &with("kind", kind), count);
+    }
+    for (reason, count) in &endpoint.untouched {
+        let help = "Connections, or frames of none, that were left as they were.";
+        all.counter("levada_endpoint_vcc_untouched", help, &with("reason", reason), count);
+    }
+    let to = labels(&of);
+    let acknowledged = "What peers acknowledged to guests that the switch speaks for.";
+    all.counter("levada_endpoint_vcc_acknowledged_bytes", acknowledged, &to, endpoint.acked_bytes);
+    let marked = "Of that, what peers reported as marked by the network.";
+    all.counter("levada_endpoint_vcc_marked_bytes", marked, &to, endpoint.marked_bytes);
+    let hidden = "Marked segments that arrived, and were hidden from the guest.";
+    all.counter("levada_endpoint_vcc_hidden_marks", hidden, &to, endpoint.hidden_marks);
+    let lowered = "Acknowledgements whose window was lowered.";
+    all.counter("levada_endpoint_vcc_lowered_windows", lowered, &to, endpoint.lowered);
+    all.counter("levada_endpoint_vcc_reductions", "Reductions of a window.", &to, endpoint.reductions);
+    let policed = "Segments dropped since they lay beyond the window that the guest was told.";
+    all.counter("levada_endpoint_vcc_policed_segments", policed, &to, endpoint.policed);
+}
