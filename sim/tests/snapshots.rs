@@ -1,6 +1,6 @@
 //! The scenarios' tables, as committed under `sim/snapshots`. A difference is a change of
 //! behaviour: to be reviewed, then committed with `make golden`, or here alone with
-//! `LEVADA_REGENERATE=1 cargo test --release -p sim --test snapshots`.
+//! `LEVADA_REGENERATE=1 cargo test -p sim --test snapshots`.
 
 use std::path::PathBuf;
 
