@@ -91,11 +91,10 @@ fn a_syn_that_is_not_answered_goes_to_another_backend_when_it_comes_again() {
 fn where_most_are_ejected_health_says_nothing() {
     let mut rig = rig(Policy::RoundRobin);
     for port in 1..=40 {
-        let to = rig.one(1, &ask(port, SYN, (99, 0))).0;
-        let other = rig.one(to, &answer(to as u8, port, RST | ACK, (0, 100))).0;
-        let again = rig.one(other, &answer(other as u8, port, RST | ACK, (0, 100))).0;
-        if again != 1 {
-            assert_eq!(rig.one(again, &answer(again as u8, port, RST | ACK, (0, 100))).0, 1);
+        let mut to = rig.one(1, &ask(port, SYN, (99, 0))).0;
+        // Until the client is told.
+        while to != 1 {
+            to = rig.one(to, &answer(to as u8, port, RST | ACK, (0, 100))).0;
         }
     }
     assert!([0, 1].iter().all(|&n| of_backend(&rig, n).ejected_until.is_some()));
