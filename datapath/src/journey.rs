@@ -160,6 +160,8 @@ pub enum Served {
     Heard(IpAddr, u16),
     /// It is between a client and this backend without the service.
     Direct(IpAddr, u16),
+    /// A backend refused it: this one is asked instead.
+    Retry(IpAddr, u16),
     /// This backend does not know the connection: another is asked.
     Denied(IpAddr, u16),
     /// No backend takes it.
@@ -381,6 +383,9 @@ impl fmt::Display for Words<'_> {
                     }
                     Served::Direct(ip, port) => {
                         write!(f, "between a client and backend {} without the service", Socket(ip, port))
+                    }
+                    Served::Retry(ip, port) => {
+                        write!(f, "refused: the connection goes to backend {} instead", Socket(ip, port))
                     }
                     Served::Denied(ip, port) => {
                         write!(f, "not known to backend {}: another is asked", Socket(ip, port))

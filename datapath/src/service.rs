@@ -17,9 +17,11 @@ mod decide;
 pub mod entry;
 mod fragments;
 mod handover;
+pub mod health;
 pub mod inner;
 pub mod maglev;
 mod recover;
+mod retry;
 mod running;
 mod shown;
 mod spec;
@@ -41,6 +43,8 @@ use entry::{Entry, Key, State};
 use fragments::{FragmentKey, Fragments};
 pub use handover::{BackendName, ConnectionState, ServiceState};
 use inner::Quoted;
+pub use retry::Again;
+use retry::Syns;
 pub use running::{BackendStats, ServiceStats};
 use running::{Running, Server, count};
 pub use shown::Shown;
@@ -86,6 +90,7 @@ pub struct Services {
     networks: Vec<bool>,
     connections: Connections,
     fragments: Fragments,
+    syns: Syns,
     most: u32,
 }
 
@@ -106,6 +111,7 @@ impl Services {
             networks: Vec::new(),
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
             fragments: Fragments::new(keyed),
+            syns: Syns::default(),
             most: DEFAULT_CONNECTIONS,
         }
     }
@@ -155,6 +161,7 @@ impl Services {
             let has = self.all.values().any(|running| running.service.tenant == tenant);
             self.connections.set_owner(tenant.0, has);
             self.fragments.set_owner(tenant.0);
+            self.syns.reserve(tenant.0 + 1);
         }
         self.drop_lost();
     }
@@ -268,12 +275,19 @@ impl Services {
 
     /// The backend that a new connection would get; `from` is the endpoint that asks.
     #[must_use]
-    pub fn would_choose(&self, now: Instant, key: &Key, from: Option<EndpointId>) -> Option<u8> {
+    pub fn would_choose(&self, now: Instant, key: &Key, from: Option<EndpointId>, again: Option<Again>) -> Option<u8> {
         let (running, front) = self.running(key.front)?;
         let mut loads = vec![Load::default(); running.servers.len()];
-        running.fill(&mut loads, now, front.address.ip, key.client, from.is_none());
+        running.fill(&mut loads, now, front.address.ip, key.client, from.is_none(), again.map(|again| again.avoid));
         let candidates = running.candidates(self.candidate_hash(&front, key));
         running.chooser.clone().choose(running.service.policy, &loads, candidates).map(|at| at as u8)
+    }
+
+    /// The same as [`Services::opener`], of a connection that is in the table already.
+    fn opener_again(&self, key: &Key, from: Option<EndpointId>, again: Option<Again>) -> Option<Opener> {
+        let opener = self.opener(key, from)?;
+        let old = again.and_then(|_| self.connections.find(key));
+        Some(old.map_or(opener, |id| Opener { bucket: self.connections.bucket(id), ..opener }))
     }
 
     /// Chooses a backend for a new connection and makes its entry; `from` is the endpoint that
@@ -282,13 +296,23 @@ impl Services {
     /// # Errors
     /// [`Reason::ServiceDown`] where no backend is up, [`Reason::ServiceFull`] where there is no
     /// room.
-    pub fn choose(&mut self, now: Instant, key: Key, from: Option<EndpointId>, is_tcp: bool) -> Result<Known, Reason> {
+    pub fn choose(
+        &mut self,
+        now: Instant,
+        key: Key,
+        from: Option<EndpointId>,
+        is_tcp: bool,
+        again: Option<Again>,
+    ) -> Result<Known, Reason> {
+        if let Some(again) = &again {
+            self.count_failure(now, &key, again);
+        }
         let front = self.fronts.get(usize::from(key.front)).copied().flatten().ok_or(Reason::ServiceUnknown)?;
         let hash = self.candidate_hash(&front, &key);
-        let opener = self.opener(&key, from).ok_or(Reason::ServiceUnknown)?;
+        let opener = self.opener_again(&key, from, again).ok_or(Reason::ServiceUnknown)?;
         let running = self.all.get_mut(front.service.0).ok_or(Reason::ServiceUnknown)?;
         let mut loads = std::mem::take(&mut running.loads);
-        running.fill(&mut loads, now, front.address.ip, key.client, from.is_none());
+        running.fill(&mut loads, now, front.address.ip, key.client, from.is_none(), again.map(|again| again.avoid));
         let candidates = running.candidates(hash);
         let chosen = running.chooser.choose(running.service.policy, &loads, candidates);
         running.loads = loads;
@@ -300,6 +324,7 @@ impl Services {
         let server = &running.servers[at];
         let own = server.backend.as_ref().and_then(|backend| backend.ip(front.address.ip)).map(octets);
         let entry = Entry::new(at as u8, server.generation, is_tcp, own == Some(key.client));
+        let entry = again.map_or(entry, |again| entry.after_tries(again.tries + 1));
         let added = self.replace(now, opener, key, entry);
         let Some(running) = self.all.get_mut(front.service.0) else { return Err(Reason::ServiceUnknown) };
         let known = match added {
@@ -309,7 +334,7 @@ impl Services {
                 return Err(Reason::ServiceFull);
             }
         };
-        running.stats.new += 1;
+        running.stats.new += u64::from(again.is_none());
         running.stats.off_candidates += u64::from(is_off);
         let server = &mut running.servers[at];
         server.stats.new += 1;
@@ -356,6 +381,12 @@ impl Services {
             && let Some(server) = self.server_mut(&known.key, known.backend)
         {
             server.stats.refused += 1;
+            server.health.failed(now);
+        }
+        if change.is_some_and(|(before, after)| before.state == State::Asked && after.state == State::Answered)
+            && let Some(server) = self.server_mut(&known.key, known.backend)
+        {
+            server.health.answered();
         }
         self.recount(&known.key, change);
         entry.is_hairpin()

@@ -8,7 +8,8 @@ use clap::Args;
 use control::names::{POLICIES, ServiceAddress, name_of};
 use control::plan::{Plan, SwitchPlan};
 use datapath::service::choose::LOAD_ONE;
-use datapath::service::{Backend, ServiceId, Shown};
+use datapath::service::{Backend, BackendStats, ServiceId, Shown};
+use datapath::units::Instant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -42,6 +43,8 @@ pub struct ServiceReport {
     /// Connections that got a backend which their hash does not name: they would be lost with the
     /// table.
     pub off_candidates: u64,
+    /// New connections that got another backend, as one refused or did not answer.
+    pub redirected: u64,
     /// Connections that were not known, of which a backend was asked.
     pub sought: u64,
     /// Connections that were found again so.
@@ -63,8 +66,12 @@ pub struct BackendReport {
     pub weight: u32,
     /// Connections that it got.
     pub new: u64,
+    /// `up`, `ejected` (too many connections failed one after the other), or `drain` (weight 0).
+    pub state: String,
     /// Connections to which a reset was its first answer.
     pub refused: u64,
+    /// Connections that it did not answer in time.
+    pub silent: u64,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
     /// Other open ones.
@@ -141,7 +148,9 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
             name: name_of_backend(plan, id, backend)?,
             weight: backend.weight,
             new: stats.new,
+            state: state(count.now, backend, stats).to_owned(),
             refused: stats.refused,
+            silent: stats.silent,
             busy: stats.busy,
             idle: stats.idle,
             load_milli: stats.load,
@@ -156,12 +165,21 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
         full: stats.full,
         evicted: stats.evicted,
         off_candidates: stats.off_candidates,
+        redirected: stats.redirected,
         sought: stats.sought,
         recovered: stats.recovered,
         table: count.table.0,
         table_most: count.table.1,
         backends: backends.filter(|backend| called.backends.contains(&backend.name)).collect(),
     })
+}
+
+fn state(now: Instant, backend: &Backend, stats: &BackendStats) -> &'static str {
+    match backend.weight {
+        0 => "drain",
+        _ if stats.ejected_until.is_some_and(|until| now < until) => "ejected",
+        _ => "up",
+    }
 }
 
 /// `SWITCH/TENANT/SERVICE`.

@@ -66,6 +66,7 @@ struct Service {
     full: u64,
     evicted: u64,
     off_candidates: u64,
+    redirected: u64,
     sought: u64,
     recovered: u64,
     /// Address, protocol, port.
@@ -87,6 +88,7 @@ struct Backend {
     port: Option<u16>,
     new: u64,
     refused: u64,
+    silent: u64,
 }
 
 /// An address that was seen outside.
@@ -406,7 +408,7 @@ fn services_out(
     mut records: usize,
 ) -> BTreeMap<String, Service> {
     let one = |(id, state): &(ServiceId, ServiceState)| {
-        let &ServiceStats { new, refused, full, evicted, off_candidates, sought, recovered } = &state.stats;
+        let &ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered } = &state.stats;
         // Those that matter most are the last.
         let fit = state.connections.len().min(records);
         records -= fit;
@@ -418,6 +420,7 @@ fn services_out(
             port: name.port,
             new: stats.new,
             refused: stats.refused,
+            silent: stats.silent,
         };
         let service = Service {
             new,
@@ -425,6 +428,7 @@ fn services_out(
             full,
             evicted,
             off_candidates,
+            redirected,
             sought,
             recovered,
             addresses: state.addresses.iter().map(|a| (a.ip, a.protocol, a.port)).collect(),
@@ -441,15 +445,15 @@ fn services_out(
 fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(ServiceId, ServiceState)> {
     let one = |(id, _)| {
         let written = all.get(&service_path(switch, id)?)?;
-        let &Service { new, refused, full, evicted, off_candidates, sought, recovered, .. } = written;
+        let &Service { new, refused, full, evicted, off_candidates, redirected, sought, recovered, .. } = written;
         let is_known = written.connections_version == ConnectionState::VERSION;
         let bytes = if is_known { BASE64.decode(&written.connections).unwrap_or_default() } else { Vec::new() };
         let backend = |b: &Backend| {
-            let stats = BackendStats { new: b.new, refused: b.refused, ..BackendStats::default() };
+            let stats = BackendStats { new: b.new, refused: b.refused, silent: b.silent, ..BackendStats::default() };
             (BackendName { ipv4: b.ipv4, ipv6: b.ipv6, port: b.port }, stats)
         };
         let state = ServiceState {
-            stats: ServiceStats { new, refused, full, evicted, off_candidates, sought, recovered },
+            stats: ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered },
             addresses: written.addresses.iter().map(|&(ip, protocol, port)| Address { ip, protocol, port }).collect(),
             backends: written.backends.iter().map(backend).collect(),
             connections: bytes.as_chunks().0.iter().filter_map(ConnectionState::from_bytes).collect(),

@@ -303,7 +303,7 @@ impl Connections {
     }
 
     /// The bucket of an entry.
-    fn bucket(&self, id: Id) -> u32 {
+    pub(super) fn bucket(&self, id: Id) -> u32 {
         self.table.list(id).unwrap_or_default() % BUCKETS
     }
 

@@ -5,6 +5,7 @@ use super::answer::Answer;
 use super::entry::{Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
+use super::retry::Again;
 use super::{Role, Services, octets};
 use crate::fdb::Network;
 use crate::program::EndpointId;
@@ -22,7 +23,7 @@ pub enum Decision {
     /// A connection that is known, to its backend.
     Forward(Known),
     /// A new one: a backend is to be chosen.
-    Choose(Key),
+    Choose(Key, Option<Again>),
     /// A segment of a connection that is not known: a candidate is asked.
     Seek(Key),
     /// What a backend answers, to the client.
@@ -31,6 +32,8 @@ pub enum Decision {
     Hear(Known, bool),
     /// A backend and who opened a connection to it speak without the service.
     Direct(Known),
+    /// A backend's reset in answer to a SYN: another backend gets the SYN in its place.
+    Retry(Known),
     /// A backend's reset, as it does not know a connection: another is asked.
     Deny(Known),
     /// A client's reset, as it does not know a connection that its backend was heard of.
@@ -92,7 +95,7 @@ impl Services {
                 if by.is_some_and(|role| role.mac.is_some()) {
                     return spoofed(if layout.l3 == L3::Ipv4 { Reason::SpoofedIpv4 } else { Reason::SpoofedIpv6 });
                 }
-                self.decide_ip((now, network), (by, to), (source, destination), bytes, layout, spoofed)
+                self.decide_ip((now, network, from.is_none()), (by, to), (source, destination), bytes, layout, spoofed)
             }
             L3::Other => Decision::Pass,
         }
@@ -119,7 +122,7 @@ impl Services {
 
     fn decide_ip(
         &self,
-        (now, network): (Instant, Network),
+        (now, network, outside): (Instant, Network, bool),
         (by, to): (Option<&Role>, Option<&Role>),
         (source, destination): (IpAddr, IpAddr),
         bytes: &[u8],
@@ -145,7 +148,7 @@ impl Services {
                 if let Some(by) = by {
                     let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
                     if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
-                        return self.decide_back(known, bytes, layout);
+                        return self.decide_back((now, outside), known, bytes, layout);
                     }
                     if layout.l4 == L4::Tcp && !by.targets.is_empty() {
                         let (at, client) = ((by, number, from_port), (client, to_port));
@@ -159,7 +162,8 @@ impl Services {
                 let Some(&(_, _, front)) = front else {
                     return self.closed_port(to, layout);
                 };
-                self.decide_front(Key { client: octets(source), port: from_port, front }, bytes, layout)
+                let key = Key { client: octets(source), port: from_port, front };
+                self.decide_front((now, outside), key, bytes, layout)
             }
             L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, (by, to), bytes, layout, spoofed),
             L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
@@ -167,32 +171,39 @@ impl Services {
         }
     }
 
-    fn decide_front(&self, key: Key, bytes: &[u8], layout: &Layout) -> Decision {
+    fn decide_front(&self, (now, outside): (Instant, bool), key: Key, bytes: &[u8], layout: &Layout) -> Decision {
         let known = self.connections.find(&key).and_then(|id| {
             let entry = self.connections.get(id)?;
             self.server(&key, entry).is_some().then_some((Known { id, key, backend: entry.backend }, entry))
         });
         if layout.l4 == L4::Udp {
-            return known.map_or(Decision::Choose(key), |(known, _)| Decision::Forward(known));
+            return known.map_or(Decision::Choose(key, None), |(known, _)| Decision::Forward(known));
         }
         let segment = segment(bytes, layout);
         match known {
-            Some((_, entry)) if segment.opens() && entry.is_replaced() => Decision::Choose(key),
+            Some((_, entry)) if segment.opens() && entry.is_replaced() => Decision::Choose(key, None),
             Some((known, entry)) if entry.is_heard() && segment.resets() => Decision::Disown(known),
+            Some((known, entry)) if segment.opens() => {
+                self.decide_silent(now, &known, entry, outside).unwrap_or(Decision::Forward(known))
+            }
             Some((known, entry)) if entry.state != State::Direct => Decision::Forward(known),
-            None if segment.opens() => Decision::Choose(key),
+            None if segment.opens() => Decision::Choose(key, None),
             _ => self.decide_seek(key, &segment),
         }
     }
 
     /// What a backend says of a connection that is known.
-    fn decide_back(&self, known: Known, bytes: &[u8], layout: &Layout) -> Decision {
+    fn decide_back(&self, (now, outside): (Instant, bool), known: Known, bytes: &[u8], layout: &Layout) -> Decision {
         if layout.l4 == L4::Tcp
             && Tcp::of(bytes, layout).is_some_and(|tcp| tcp.flags() & tcp_flags::RST != 0)
             && let Some(entry) = self.connections.get(known.id)
-            && self.decide_denied(&known, entry)
         {
-            return Decision::Deny(known);
+            if self.decide_denied(&known, entry) {
+                return Decision::Deny(known);
+            }
+            if self.decide_refused(now, &known, entry, outside) {
+                return Decision::Retry(known);
+            }
         }
         Decision::Back(known)
     }

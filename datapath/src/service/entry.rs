@@ -137,8 +137,9 @@ const HAIRPIN: u8 = 8;
 const ANSWERED: u8 = 16;
 /// Of one that is sought: the backend was heard, and not the client.
 const HEARD: u8 = 32;
-/// Of one that is sought: how many candidates were asked before this one, in two bits.
+/// How many backends were asked before this one, in two bits.
 const ASKED_SHIFT: u8 = 6;
+const MOST_ASKED_BITS: u8 = 3;
 
 /// What a segment of TCP says: flags, sequence number, acknowledgement, bytes of payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -306,7 +307,14 @@ impl Entry {
         entry
     }
 
-    /// Of one that is sought: how many candidates were asked before this one.
+    /// The same after other backends did not take it.
+    #[must_use]
+    pub fn after_tries(mut self, tries: u8) -> Entry {
+        self.bits |= tries.min(MOST_ASKED_BITS) << ASKED_SHIFT;
+        self
+    }
+
+    /// How many backends were asked before this one.
     #[must_use]
     pub const fn asked(&self) -> u8 {
         self.bits >> ASKED_SHIFT

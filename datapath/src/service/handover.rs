@@ -236,13 +236,14 @@ impl Services {
 
 impl ServiceStats {
     fn count_on(&mut self, more: &ServiceStats) {
-        let ServiceStats { new, refused, full, evicted, off_candidates, sought, recovered } = more;
+        let ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered } = more;
         for (to, from) in [
             (&mut self.new, new),
             (&mut self.refused, refused),
             (&mut self.full, full),
             (&mut self.evicted, evicted),
             (&mut self.off_candidates, off_candidates),
+            (&mut self.redirected, redirected),
             (&mut self.sought, sought),
             (&mut self.recovered, recovered),
         ] {
@@ -255,5 +256,6 @@ impl BackendStats {
     fn count_on(&mut self, more: &BackendStats) {
         self.new = self.new.saturating_add(more.new);
         self.refused = self.refused.saturating_add(more.refused);
+        self.silent = self.silent.saturating_add(more.silent);
     }
 }

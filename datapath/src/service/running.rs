@@ -3,6 +3,7 @@
 
 use super::answer::Budget;
 use super::choose::{self, Chooser, Load, MOST_BACKENDS, Report};
+use super::health::Health;
 use super::maglev::{Lookup, Seat};
 use super::octets;
 use super::recover::{MOST_ASKED, Order};
@@ -25,6 +26,8 @@ pub struct ServiceStats {
     pub evicted: u64,
     /// Connections that got a backend which their hash does not name: they are lost with the table.
     pub off_candidates: u64,
+    /// New connections that got another backend, as one refused or did not answer.
+    pub redirected: u64,
     /// Segments of connections that were not known, with which a candidate was asked.
     pub sought: u64,
     /// Connections that were found again so.
@@ -38,6 +41,10 @@ pub struct BackendStats {
     pub new: u64,
     /// Those it refused: a reset was its first answer.
     pub refused: u64,
+    /// Those it did not answer in time.
+    pub silent: u64,
+    /// Until when it gets no new connections, as too many failed one after the other.
+    pub ejected_until: Option<Instant>,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
     /// Other open ones.
@@ -52,6 +59,7 @@ pub(super) struct Server {
     pub(super) backend: Option<Backend>,
     pub(super) generation: u8,
     pub(super) stats: BackendStats,
+    pub(super) health: Health,
     pub(super) report: Option<(Instant, u64)>,
     pub(super) sent_since_report: u64,
 }
@@ -72,8 +80,8 @@ pub(super) struct Running {
 
 impl Server {
     fn new(backend: Backend) -> Server {
-        let stats = BackendStats::default();
-        Server { backend: Some(backend), generation: 0, stats, report: None, sent_since_report: 0 }
+        let (stats, health) = (BackendStats::default(), Health::default());
+        Server { backend: Some(backend), generation: 0, stats, health, report: None, sent_since_report: 0 }
     }
 }
 
@@ -99,7 +107,7 @@ impl Running {
             let after = server.backend.as_ref().and_then(stays);
             if after.is_none() && server.backend.is_some() {
                 server.generation = server.generation.wrapping_add(1);
-                server.stats = BackendStats::default();
+                (server.stats, server.health) = (BackendStats::default(), Health::default());
                 (server.report, server.sent_since_report) = (None, 0);
             }
             server.backend = after;
@@ -158,9 +166,29 @@ impl Running {
         order
     }
 
+    /// Whether so little of the weight is healthy that health says nothing (Envoy's default:
+    /// less than half).
+    fn is_in_panic(&self, now: Instant) -> bool {
+        let weights = self.servers.iter().filter_map(|s| Some((s.backend.as_ref()?.weight, s.health.is_ejected(now))));
+        let (all, healthy) = weights.fold((0, 0), |(all, healthy), (weight, is_ejected)| {
+            (all + weight, healthy + if is_ejected { 0 } else { weight })
+        });
+        healthy * 2 < all
+    }
+
     /// What the policy is to know. A backend gets its own connection only where there is no other,
-    /// and one outside none from outside.
-    pub(super) fn fill(&self, loads: &mut [Load], now: Instant, like: IpAddr, client: [u8; 16], outside: bool) {
+    /// one outside none from outside, one that is ejected none unless most are, and one that was
+    /// tried already (`avoid`) none.
+    pub(super) fn fill(
+        &self,
+        loads: &mut [Load],
+        now: Instant,
+        like: IpAddr,
+        client: [u8; 16],
+        outside: bool,
+        avoid: Option<u8>,
+    ) {
+        let ignores_health = self.is_in_panic(now);
         let fits = |backend: &Backend| backend.ip(like).is_some() && !(outside && backend.endpoint.is_none());
         let is_client = |backend: &Backend| backend.ip(like).map(octets) == Some(client);
         let period = self.service.report_period_ns.saturating_mul(choose::REPORT_PERIODS);
@@ -170,7 +198,8 @@ impl Running {
                 *load = Load::default();
                 continue;
             };
-            let takes = fits(backend) && !is_client(backend);
+            let is_well = ignores_health || !server.health.is_ejected(now);
+            let takes = is_well && fits(backend) && !is_client(backend);
             others |= takes && backend.weight > 0;
             *load = Load {
                 takes,
@@ -188,6 +217,16 @@ impl Running {
         if !others {
             for (load, server) in loads.iter_mut().zip(&self.servers) {
                 load.takes = server.backend.as_ref().is_some_and(fits);
+            }
+        }
+        if let Some(avoid) = avoid {
+            if let Some(load) = loads.get_mut(usize::from(avoid)) {
+                load.takes = false;
+            }
+            let is_doubtful = |at: usize| self.servers[at].health.is_doubtful();
+            let any_sure = loads.iter().enumerate().any(|(at, load)| load.is_eligible() && !is_doubtful(at));
+            for (at, load) in loads.iter_mut().enumerate() {
+                load.takes &= !(any_sure && is_doubtful(at));
             }
         }
     }

@@ -36,9 +36,10 @@ impl Services {
             | Decision::Error(known, _)
             | Decision::Hear(known, _)
             | Decision::Direct(known)
+            | Decision::Retry(known)
             | Decision::Deny(known)
             | Decision::Disown(known) => (known.key.front, Some(known.backend)),
-            Decision::Choose(key) | Decision::Seek(key) => (key.front, None),
+            Decision::Choose(key, _) | Decision::Seek(key) => (key.front, None),
             Decision::Answer(answer) => return Some((answer.service(), None)),
             Decision::Pass | Decision::Fragment(_) | Decision::Drop(_) => return None,
         };
@@ -69,7 +70,10 @@ impl Services {
     /// What is counted of its backends, as they are numbered, and who they are.
     pub fn backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &Backend, BackendStats)> {
         let servers = self.all.get(service.0).map(|running| running.servers.as_slice()).unwrap_or_default();
-        servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.backend.as_ref()?, server.stats)))
+        servers.iter().enumerate().filter_map(|(at, server)| {
+            let ejected_until = server.health.ejected_until();
+            Some((at, server.backend.as_ref()?, BackendStats { ejected_until, ..server.stats }))
+        })
     }
 
     /// Connections of a service, the busiest classes first: client, port, address of the service,

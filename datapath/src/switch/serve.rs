@@ -9,8 +9,8 @@ use crate::frame::{Frame, Out, Pool};
 use crate::program::{ChangeError, EndpointId, Slots};
 use crate::service::answer::Answer;
 use crate::service::{
-    BackendStats, Decision, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, ServiceStats, Shown, WhenDown,
-    choose::MOST_BACKENDS,
+    Again, BackendStats, Decision, Known, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, ServiceStats, Shown,
+    WhenDown, choose::MOST_BACKENDS,
 };
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -45,8 +45,13 @@ impl Switch {
             Decision::Pass => false,
             Decision::Forward(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
             Decision::Back(known) => self.services.back(now, &known, pool.bytes_mut(&frame), layout, offload),
-            Decision::Choose(key) => match self.services.choose(now, key, from, layout.l4 == L4::Tcp) {
-                Ok(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
+            Decision::Choose(key, again) => match self.services.choose(now, key, from, layout.l4 == L4::Tcp, again) {
+                Ok(known) => {
+                    if layout.l4 == L4::Tcp {
+                        self.services.keep(&known, pool.bytes(&frame), layout, offload);
+                    }
+                    self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload)
+                }
                 Err(Reason::ServiceDown) => {
                     let answer = self.services.when_down(&key).and_then(|(service, when)| match (when, layout.l4) {
                         (WhenDown::Drop, _) => None,
@@ -72,6 +77,7 @@ impl Switch {
                 self.services.speak_directly(now, &known);
                 false
             }
+            Decision::Retry(known) => return self.retry(pool, now, &known, from, frame),
             Decision::Deny(known) => {
                 self.services.deny(now, &known);
                 return dropped(pool, frame, Reason::ServiceRetry);
@@ -92,6 +98,41 @@ impl Switch {
             Decision::Drop(reason) => return dropped(pool, frame, reason),
         };
         Ok(Served::On(frame, may_return))
+    }
+
+    /// A backend's reset becomes the SYN that it refuses, for another backend.
+    #[cold]
+    fn retry(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        known: &Known,
+        from: Option<EndpointId>,
+        frame: Frame,
+    ) -> Result<Served, Reason> {
+        let layout = pool.meta(&frame).layout;
+        let Some(syn) = self.services.syn(known, pool.bytes(&frame), &layout) else {
+            return dropped(pool, frame, Reason::ServiceRetry);
+        };
+        let tries = self.services.tries(known);
+        let again = Again { avoid: known.backend, is_refused: true, tries };
+        let chosen = match self.services.choose(now, known.key, from, true, Some(again)) {
+            Ok(chosen) => chosen,
+            Err(reason) => return dropped(pool, frame, reason),
+        };
+        pool.set_len(&frame, syn.bytes().len());
+        if pool.len(&frame) != syn.bytes().len() {
+            return dropped(pool, frame, Reason::ServiceRetry);
+        }
+        pool.bytes_mut(&frame).copy_from_slice(syn.bytes());
+        pool.meta_mut(&frame).offload = syn.offload;
+        if let Err(reason) = look(pool, &frame) {
+            return dropped(pool, frame, reason);
+        }
+        let layout = pool.meta(&frame).layout;
+        self.services.keep(&chosen, syn.bytes(), &layout, &syn.offload);
+        self.services.forward(now, &chosen, pool.bytes_mut(&frame), &layout, &syn.offload);
+        Ok(Served::On(frame, true))
     }
 
     /// What has a tag from inside is another network's, behind a trunk; and through tunnels

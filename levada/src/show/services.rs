@@ -10,13 +10,14 @@ pub fn text(reply: &ServicesReply) -> String {
     for service in &reply.services {
         let _ = writeln!(
             out,
-            "service {}  {}, policy {}; {} new ({} off their candidates), {} refused, {} without room, {} evicted, \
-             {} of {} found again; table {} of {}",
+            "service {}  {}, policy {}; {} new ({} off their candidates), {} redirected, {} refused, {} without room, \
+             {} evicted, {} of {} found again; table {} of {}",
             service.path,
             service.addresses.join(", "),
             service.policy,
             service.new,
             service.off_candidates,
+            service.redirected,
             service.refused,
             service.full,
             service.evicted,
@@ -25,15 +26,16 @@ pub fn text(reply: &ServicesReply) -> String {
             service.table,
             service.table_most
         );
-        let head = ["backend", "weight", "busy", "idle", "new", "refused", "load"].map(str::to_owned);
+        let head =
+            ["backend", "state", "weight", "busy", "idle", "new", "refused", "silent", "load"].map(str::to_owned);
         let rows = service.backends.iter().map(|backend| {
             let load = backend
                 .load_milli
                 .map_or_else(|| "-".to_owned(), |load| format!("{}.{:02}", load / 1000, load % 1000 / 10));
-            let numbers =
-                [u64::from(backend.weight), backend.busy.into(), backend.idle.into(), backend.new, backend.refused];
-            let [weight, busy, idle, new, refused] = numbers.map(|number| number.to_string());
-            [backend.name.clone(), weight, busy, idle, new, refused, load]
+            let connections = [backend.new, backend.refused, backend.silent];
+            let [new, refused, silent] = connections.map(|number| number.to_string());
+            let [weight, busy, idle] = [backend.weight, backend.busy, backend.idle].map(|number| number.to_string());
+            [backend.name.clone(), backend.state.clone(), weight, busy, idle, new, refused, silent, load]
         });
         out += &columns(&[head].into_iter().chain(rows).collect::<Vec<_>>());
     }

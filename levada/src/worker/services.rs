@@ -2,6 +2,7 @@
 
 use super::Worker;
 use datapath::service::{Backend, BackendStats, ServiceId, ServiceStats, Shown};
+use datapath::units::Instant;
 use std::net::IpAddr;
 
 /// Connections that are told at most: some ten microseconds.
@@ -14,6 +15,8 @@ const MOST_SEEN: usize = 20_000;
 pub struct ServiceCount {
     /// Which one.
     pub service: ServiceId,
+    /// When it was so.
+    pub now: Instant,
     /// All of it.
     pub stats: ServiceStats,
     /// Of each backend: the number that connections know it by, who it is, and what it has.
@@ -31,7 +34,8 @@ impl Worker {
         all.filter_map(|service| {
             let backends = switch.service_backends(service).map(|(at, backend, stats)| (at, backend.clone(), stats));
             let (stats, table) = (switch.service_stats(service)?, switch.connections());
-            Some(ServiceCount { service, stats, backends: backends.collect(), table })
+            let now = self.outside.now;
+            Some(ServiceCount { service, now, stats, backends: backends.collect(), table })
         })
         .collect()
     }

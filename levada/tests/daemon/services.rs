@@ -12,8 +12,8 @@ const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 100);
 /// Connections of a test: enough that each backend has some.
 const CONNECTIONS: usize = 12;
 
-fn with_service(text: &str, policy: &str) -> String {
-    let backends = ["b", "c"].map(|name| format!("[[switch.tenant.service.backend]]\nname = \"{name}\"\n")).concat();
+fn with_service(text: &str, policy: &str, backends: [&str; 2]) -> String {
+    let backends = backends.map(|name| format!("[[switch.tenant.service.backend]]\nname = \"{name}\"\n")).concat();
     let service = format!(
         "[[switch.tenant.service]]\nname = \"web\"\naddress = \"{SERVICE}:{PORT}\"\npolicy = \"{policy}\"\n{backends}"
     );
@@ -67,7 +67,7 @@ fn count(daemon: &Daemon, what: &str) -> u64 {
 fn connections_of_a_service_survive_takeovers() {
     let Some(_turn) = turn("connections_of_a_service_survive_takeovers") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
-    let text = with_service(NEIGHBOURS, "round-robin");
+    let text = with_service(NEIGHBOURS, "round-robin", ["b", "c"]);
     let mut daemon = bed.start(&text);
     serve(&bed);
     let mut connections = connect(&bed);
@@ -85,11 +85,30 @@ fn connections_of_a_service_survive_takeovers() {
 }
 
 #[test]
+fn clients_do_not_notice_a_backend_whose_port_is_closed() {
+    let Some(_turn) = turn("clients_do_not_notice_a_backend_whose_port_is_closed") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    // Nobody listens in a.
+    let text = with_service(NEIGHBOURS, "round-robin", ["a", "c"]);
+    let mut daemon = bed.start(&text);
+    serve(&bed);
+    let one = || bed.space("b").run(|| TcpStream::connect((SERVICE, PORT))).unwrap().expect("it is not refused");
+    for byte in 0..20 {
+        assert_eq!(ask(&mut one(), byte), b'c');
+    }
+    assert_eq!((count(&daemon, "new"), count(&daemon, "redirected")), (20, 5));
+    let shown = daemon.show_part("services");
+    let state = |backend: usize| shown["services"][0]["backends"][backend]["state"].clone();
+    assert_eq!((state(0), state(1)), ("ejected".into(), "up".into()));
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
 fn connections_of_a_service_survive_kills() {
     let Some(_turn) = turn("connections_of_a_service_survive_kills") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
     for policy in ["maglev", "p2c"] {
-        let text = with_service(&persistent(), policy);
+        let text = with_service(&persistent(), policy, ["b", "c"]);
         let mut daemon = bed.start(&text);
         if policy == "maglev" {
             // They outlive the daemon.

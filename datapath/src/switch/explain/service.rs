@@ -3,13 +3,14 @@
 use super::{Traveller, refuse};
 use crate::fdb::Network;
 use crate::journey::{self, Step};
+use crate::offload::Offload;
 use crate::program::EndpointId;
 use crate::service::answer::Answer;
-use crate::service::{Decision, Known, ServiceId};
+use crate::service::{Again, Decision, Known, ServiceId};
 use crate::switch::Switch;
 use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::L4;
+use crate::wire::{L4, Layout, parse};
 
 /// What became of the frame there.
 #[derive(Clone, Copy, Default)]
@@ -20,12 +21,16 @@ pub(super) struct Served {
     pub may_return: bool,
     /// It goes no further.
     pub is_answered: bool,
+    /// It became another one: where its headers are, and its offload.
+    becomes: Option<(Layout, Offload)>,
 }
 
 impl Served {
     /// The frame behind this stage.
     pub fn seen<'a>(self, seen: &Traveller<'a>, bytes: &'a [u8]) -> Traveller<'a> {
-        if self.is_translated { Traveller { bytes, ..*seen } } else { Traveller { bytes: seen.bytes, ..*seen } }
+        let bytes = if self.is_translated { bytes } else { seen.bytes };
+        let (layout, offload) = self.becomes.unwrap_or((seen.layout, seen.offload));
+        Traveller { bytes, layout, offload, ..*seen }
     }
 }
 
@@ -66,8 +71,8 @@ impl Switch {
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_client(&known, served.may_return, bytes, layout, offload);
             }
-            Decision::Choose(key) => {
-                let Some(backend) = self.services.would_choose(now, &key, from) else {
+            Decision::Choose(key, again) => {
+                let Some(backend) = self.services.would_choose(now, &key, from, again) else {
                     say(journey::Served::Down);
                     return match self.services.when_down(&key) {
                         Some((service, crate::service::WhenDown::Reset)) => {
@@ -112,6 +117,24 @@ impl Switch {
                     say(journey::Served::Direct(ip, port));
                 }
                 return Ok(Served::default());
+            }
+            Decision::Retry(known) => {
+                let again = Again { avoid: known.backend, is_refused: true, tries: 0 };
+                let chosen = self.services.would_choose(now, &known.key, from, Some(again));
+                let syn = self.services.syn(&known, seen.bytes, layout);
+                let Some((backend, syn)) = chosen.zip(syn) else {
+                    return refuse(steps, Reason::ServiceDown).map(|()| served);
+                };
+                let known = Known::new(known.key, backend);
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Retry(ip, port));
+                }
+                bytes.clear();
+                bytes.extend_from_slice(syn.bytes());
+                let Ok(layout) = parse(bytes) else { return refuse(steps, Reason::Malformed).map(|()| served) };
+                served.becomes = Some((layout, syn.offload));
+                self.services.to_backend(&known, false, bytes, &layout, &syn.offload);
+                served.may_return = true;
             }
             Decision::Deny(known) => {
                 if let Some((ip, port)) = reached(&known) {

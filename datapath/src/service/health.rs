@@ -1,0 +1,89 @@
+//! What a backend's answers say of its health: passive, from the connections that it gets. Five
+//! failures one after the other eject it for a while; a longer while each time.
+
+use crate::units::Instant;
+
+/// Failures one after the other that eject a backend.
+const FAILURES: u32 = 5;
+/// For how long the first time, and at most, in nanoseconds (Envoy's defaults for outliers).
+const EJECTED_NS: u64 = 30_000_000_000;
+const MOST_EJECTED_NS: u64 = 300_000_000_000;
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    failures: u32,
+    /// Ejections not long after each other.
+    ejections: u32,
+    until: Option<Instant>,
+}
+
+impl Health {
+    /// It refused a connection, or did not answer. Whether it is ejected for that.
+    pub fn failed(&mut self, now: Instant) -> bool {
+        if self.is_ejected(now) {
+            return false;
+        }
+        self.failures += 1;
+        if self.failures < FAILURES {
+            return false;
+        }
+        let is_again = self.until.is_some_and(|until| now.since(until) < MOST_EJECTED_NS);
+        self.ejections = if is_again { self.ejections + 1 } else { 1 };
+        self.until = Some(now.plus_ns((EJECTED_NS * u64::from(self.ejections)).min(MOST_EJECTED_NS)));
+        // Back, it is on trial: one more failure is enough.
+        self.failures = FAILURES - 1;
+        true
+    }
+
+    /// It accepted a connection.
+    pub fn answered(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Whether it gets no new connections for now.
+    #[must_use]
+    pub fn is_ejected(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// Whether its last answers were none.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// Until when it is or was ejected.
+    #[must_use]
+    pub fn ejected_until(&self) -> Option<Instant> {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_failures_in_a_row_eject_it_and_longer_each_time() {
+        let mut health = Health::default();
+        let mut now = Instant(0);
+        for _ in 0..4 {
+            assert!(!health.failed(now));
+        }
+        health.answered();
+        assert!((0..4).all(|_| !health.failed(now)) && health.failed(now));
+        for n in 1..=12u64 {
+            let lasts = (EJECTED_NS * n).min(MOST_EJECTED_NS);
+            assert!(health.is_ejected(now.plus_ns(lasts - 1)) && !health.failed(now));
+            now = now.plus_ns(lasts);
+            assert!(!health.is_ejected(now) && health.is_doubtful());
+            assert!(health.failed(now), "on trial");
+        }
+        now = now.plus_ns(2 * MOST_EJECTED_NS);
+        health.answered();
+        assert!(!health.is_doubtful());
+        assert!((0..5).any(|_| health.failed(now)));
+        assert_eq!(health.ejected_until(), Some(now.plus_ns(EJECTED_NS)), "long ago counts no more");
+    }
+}

@@ -1,0 +1,188 @@
+//! A second try: a new connection that its backend refuses, or does not answer, goes to another one
+//! before its client notices.
+//!
+//! A copy of the SYN is kept until the backend answers. A reset in answer to it becomes that SYN,
+//! in the reset's own buffer, and goes to another backend: who refuses pays. A SYN that its client
+//! sends again, since nobody answered, is chosen for anew. Copies have places of their own for each
+//! tenant and bucket, so that a flood overwrites its own.
+
+use super::connections::{BUCKETS, Opener};
+use super::decide::Known;
+use super::entry::{Entry, Key, State};
+use super::{Decision, Services};
+use crate::offload::Offload;
+use crate::units::Instant;
+use crate::wire::Layout;
+use std::hash::BuildHasher;
+
+/// Bytes of a SYN at most, without a tag: Ethernet, IPv4 with all options, TCP with all options.
+const SYN_BYTES: usize = 14 + 60 + 60;
+/// An 802.1Q tag, which lies behind the addresses.
+const TAG: usize = 4;
+const TAG_AT: usize = 12;
+/// Copies kept of one bucket.
+const OF_BUCKET: usize = 4;
+/// How often a reset is kept back and another backend asked.
+const MOST_TRIES: u8 = 2;
+/// A SYN that comes again so late was not answered, in nanoseconds: RFC 6298 asks for 1 s, and
+/// clocks differ.
+const SILENT_NS: u64 = 900_000_000;
+
+/// Another choice for a connection: not this backend, and how many were tried before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Again {
+    /// It refused or did not answer.
+    pub avoid: u8,
+    /// Whether it refused.
+    pub is_refused: bool,
+    /// Tries before.
+    pub tries: u8,
+}
+
+/// A SYN as its client sent it, without tag.
+#[derive(Clone, Debug)]
+struct Kept {
+    key: Key,
+    offload: Offload,
+    len: u8,
+    bytes: [u8; SYN_BYTES],
+}
+
+/// Copies of SYNs, by tenant, bucket and hash.
+#[derive(Debug, Default)]
+pub(super) struct Syns {
+    places: Vec<Option<Kept>>,
+}
+
+impl Syns {
+    /// Makes room for tenants' slots below `owners`.
+    pub(super) fn reserve(&mut self, owners: u32) {
+        let wanted = owners as usize * BUCKETS as usize * OF_BUCKET;
+        if self.places.len() < wanted {
+            self.places.resize(wanted, None);
+        }
+    }
+
+    fn place(opener: Opener, hash: u64) -> usize {
+        let bucket = opener.owner as usize * BUCKETS as usize + opener.bucket as usize;
+        bucket * OF_BUCKET + hash as usize % OF_BUCKET
+    }
+}
+
+/// A SYN that is sent again: its bytes, and what is to be known of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Syn {
+    bytes: [u8; SYN_BYTES + TAG],
+    len: usize,
+    pub(crate) offload: Offload,
+}
+
+impl Syn {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Kept {
+    /// As it would come from where a frame with this tag came from.
+    fn with_tag(&self, tag: Option<[u8; TAG]>) -> Syn {
+        let mut syn = Syn { bytes: [0; SYN_BYTES + TAG], len: usize::from(self.len), offload: self.offload };
+        let (head, rest) = self.bytes[..syn.len].split_at(TAG_AT);
+        syn.bytes[..TAG_AT].copy_from_slice(head);
+        let mut at = TAG_AT;
+        if let Some(tag) = tag {
+            syn.bytes[at..at + TAG].copy_from_slice(&tag);
+            at += TAG;
+            syn.len += TAG;
+            if syn.offload.needs_csum {
+                syn.offload.csum_start += TAG as u16;
+            }
+        }
+        syn.bytes[at..syn.len].copy_from_slice(rest);
+        syn
+    }
+}
+
+impl Services {
+    /// Keeps a copy of the SYN of a connection that was just given to a backend.
+    pub fn keep(&mut self, known: &Known, bytes: &[u8], layout: &Layout, offload: &Offload) {
+        let Some(opener) = self.opener_of(known) else { return };
+        let tag = if layout.vlan.is_some() { TAG } else { 0 };
+        let len = bytes.len() - tag;
+        if len > SYN_BYTES || bytes.len() < TAG_AT + tag {
+            return;
+        }
+        let hash = self.keyed.hash_one(known.key);
+        let Some(place) = self.syns.places.get_mut(Syns::place(opener, hash)) else { return };
+        let mut kept = Kept { key: known.key, offload: *offload, len: len as u8, bytes: [0; SYN_BYTES] };
+        kept.bytes[..TAG_AT].copy_from_slice(&bytes[..TAG_AT]);
+        kept.bytes[TAG_AT..len].copy_from_slice(&bytes[TAG_AT + tag..]);
+        if offload.needs_csum {
+            kept.offload.csum_start = kept.offload.csum_start.saturating_sub(tag as u16);
+        }
+        *place = Some(kept);
+    }
+
+    fn opener_of(&self, known: &Known) -> Option<Opener> {
+        let (running, _) = self.running(known.key.front)?;
+        Some(Opener { owner: running.service.tenant.0, bucket: self.connections.bucket(known.id) })
+    }
+
+    fn kept(&self, known: &Known) -> Option<&Kept> {
+        let place = Syns::place(self.opener_of(known)?, self.keyed.hash_one(known.key));
+        self.syns.places.get(place)?.as_ref().filter(|kept| kept.key == known.key)
+    }
+
+    /// The SYN of a connection, to be sent again in the place of a frame, whose tag it gets.
+    pub(crate) fn syn(&self, known: &Known, bytes: &[u8], layout: &Layout) -> Option<Syn> {
+        let tag = layout.vlan.and_then(|_| bytes.get(TAG_AT..TAG_AT + TAG)?.try_into().ok());
+        Some(self.kept(known)?.with_tag(tag))
+    }
+
+    /// How many backends a connection was given to before its own.
+    pub(crate) fn tries(&self, known: &Known) -> u8 {
+        self.connections.get(known.id).map_or(0, Entry::asked)
+    }
+
+    /// Whether a reset is kept back, since another backend can be asked.
+    pub(super) fn decide_refused(&self, now: Instant, known: &Known, entry: &Entry, outside: bool) -> bool {
+        entry.state == State::Asked
+            && entry.asked() < MOST_TRIES
+            && self.kept(known).is_some()
+            && self.has_other(now, known, outside)
+    }
+
+    /// A SYN of a connection that is known: sent again, as its backend did not answer?
+    pub(super) fn decide_silent(&self, now: Instant, known: &Known, entry: &Entry, outside: bool) -> Option<Decision> {
+        let seen = self.connections.seen(known.id)?;
+        let is_late = entry.state == State::Asked && now.since(seen) >= SILENT_NS;
+        (is_late && self.has_other(now, known, outside)).then(|| {
+            let again = Again { avoid: known.backend, is_refused: false, tries: entry.asked() };
+            Decision::Choose(known.key, Some(again))
+        })
+    }
+
+    /// Whether a backend other than that of a connection would get it.
+    fn has_other(&self, now: Instant, known: &Known, outside: bool) -> bool {
+        let Some((running, front)) = self.running(known.key.front) else { return false };
+        let server = |&(at, _): &(usize, _)| at != usize::from(known.backend);
+        running.servers.iter().enumerate().filter(server).any(|(_, server)| {
+            let fits = server.backend.as_ref().is_some_and(|backend| {
+                let own = backend.ip(front.address.ip).map(super::octets);
+                let is_near = !outside || backend.endpoint.is_some();
+                backend.weight > 0 && is_near && own.is_some_and(|own| own != known.key.client)
+            });
+            fits && !server.health.is_ejected(now)
+        })
+    }
+
+    /// What a backend's failure to take a connection says of it.
+    pub(super) fn count_failure(&mut self, now: Instant, key: &Key, again: &Again) {
+        let Some(running) = self.running_mut(key) else { return };
+        running.stats.redirected += 1;
+        let Some(server) = running.servers.get_mut(usize::from(again.avoid)) else { return };
+        let count = if again.is_refused { &mut server.stats.refused } else { &mut server.stats.silent };
+        *count += 1;
+        server.health.failed(now);
+    }
+}

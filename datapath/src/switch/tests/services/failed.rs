@@ -1,0 +1,102 @@
+//! Backends that refuse connections, or do not answer them.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn stats(rig: &Rig) -> crate::service::ServiceStats {
+    rig.switch.service_stats(FIRST).expect("it is there")
+}
+
+fn of_backend(rig: &Rig, number: usize) -> crate::service::BackendStats {
+    rig.switch.service_backends(FIRST).find(|(at, ..)| *at == number).expect("it is there").2
+}
+
+/// Opens a connection where backend 2 has closed its port: what it refuses goes to another one at
+/// once, and the client sees nothing of that. Whether it was refused.
+fn open_beside_a_closed_port(rig: &mut Rig, port: u16) -> bool {
+    let (first, bytes) = rig.one(1, &ask(port, SYN, (99, 0)));
+    assert_eq!(bytes, tcp((1, port), (first as u8, 8080), SYN, (99, 0)).bytes());
+    let mut backend = first;
+    if first == 2 {
+        let reset = answer(2, port, RST | ACK, (0, 100));
+        let (second, bytes) = rig.one(2, &reset);
+        assert_ne!(second, 2);
+        assert_eq!(bytes, tcp((1, port), (second as u8, 8080), SYN, (99, 0)).bytes(), "the SYN as it was sent");
+        backend = second;
+    }
+    let (client, bytes) = rig.one(backend, &answer(backend as u8, port, SYN_ACK, (499, 100)));
+    assert_eq!((client, bytes), (1, seen(port, SYN_ACK, (499, 100))));
+    assert_eq!(rig.one(1, &ask(port, ACK, (100, 500))).0, backend);
+    first == 2
+}
+
+#[test]
+fn a_refused_connection_goes_to_another_backend_and_five_eject_the_first() {
+    let mut rig = rig(Policy::RoundRobin);
+    let refused = (1..=100).filter(|&port| open_beside_a_closed_port(&mut rig, port)).count();
+    assert_eq!(refused, 5, "then it gets none for a while");
+    assert_eq!((stats(&rig).new, stats(&rig).redirected), (100, 5));
+    assert_eq!((of_backend(&rig, 0).refused, of_backend(&rig, 0).busy), (5, 0));
+    assert!(of_backend(&rig, 0).ejected_until.is_some_and(|until| until > rig.now));
+    rig.now = rig.now.plus_ns(31 * SECOND);
+    assert_eq!((101..=120).filter(|&port| open_beside_a_closed_port(&mut rig, port)).count(), 1, "on trial");
+}
+
+#[test]
+fn a_client_outside_is_not_told_of_a_refusal_either() {
+    let mut rig = rig(Policy::RoundRobin);
+    let (port, _) = rig.one(0, &tcp((77, 5), (100, 80), SYN, (1, 0)).vlan(10));
+    assert_eq!(port, 2);
+    let (port, bytes) = rig.one(2, &tcp((2, 8080), (77, 5), RST | ACK, (0, 2)));
+    assert_eq!((port, bytes), (3, tcp((77, 5), (3, 8080), SYN, (1, 0)).bytes()));
+    assert_eq!(rig.one(3, &tcp((3, 8080), (77, 5), SYN_ACK, (9, 2))).0, 0);
+}
+
+#[test]
+fn a_refusal_of_all_reaches_the_client() {
+    let mut rig = rig(Policy::RoundRobin);
+    let to = rig.one(1, &ask(5, SYN, (99, 0))).0;
+    let other = rig.one(to, &answer(to as u8, 5, RST | ACK, (0, 100))).0;
+    assert_eq!(rig.one(other, &answer(other as u8, 5, RST | ACK, (0, 100))).0, to, "once more");
+    let (client, bytes) = rig.one(to, &answer(to as u8, 5, RST | ACK, (0, 100)));
+    assert_eq!((client, bytes), (1, seen(5, RST | ACK, (0, 100))));
+    // And of one backend alone at once.
+    rig.change_service(service(Policy::P2c, vec![backend(3, Some(2))]));
+    rig.one(1, &ask(6, SYN, (99, 0)));
+    assert_eq!(rig.one(3, &answer(3, 6, RST | ACK, (0, 100))).0, 1);
+}
+
+#[test]
+fn a_syn_that_is_not_answered_goes_to_another_backend_when_it_comes_again() {
+    let mut rig = rig(Policy::RoundRobin);
+    let mut silent = 0;
+    for port in 1..=40 {
+        let first = rig.one(1, &ask(port, SYN, (99, 0))).0;
+        rig.now = rig.now.plus_ns(SECOND / 2);
+        assert_eq!(rig.one(1, &ask(port, SYN, (99, 0))).0, first, "too early to tell");
+        rig.now = rig.now.plus_ns(SECOND / 2);
+        if first == 2 {
+            silent += 1;
+            assert_eq!(rig.one(1, &ask(port, SYN, (99, 0))).0, 3);
+        }
+        rig.one(3, &answer(3, port, SYN_ACK, (499, 100)));
+        rig.one(1, &ask(port, ACK, (100, 500)));
+    }
+    assert!((5..=7).contains(&silent), "{silent}: ejected for 30 s of the 40");
+    assert_eq!(of_backend(&rig, 0).silent, silent);
+}
+
+#[test]
+fn where_most_are_ejected_health_says_nothing() {
+    let mut rig = rig(Policy::RoundRobin);
+    for port in 1..=40 {
+        let mut to = rig.one(1, &ask(port, SYN, (99, 0))).0;
+        // Until the client is told.
+        while to != 1 {
+            to = rig.one(to, &answer(to as u8, port, RST | ACK, (0, 100))).0;
+        }
+    }
+    assert!([0, 1].iter().all(|&n| of_backend(&rig, n).ejected_until.is_some()));
+    assert!([2, 3].contains(&rig.open(99)), "who comes up again is found");
+}
