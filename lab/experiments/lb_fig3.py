@@ -85,7 +85,7 @@ class Plan:
 
 
 FULL = Plan(runs=10, connections=100)
-QUICK = Plan(runs=1, connections=50)
+QUICK = Plan(runs=1, connections=40)
 
 
 @dataclass

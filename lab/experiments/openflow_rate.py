@@ -3,13 +3,15 @@
 One bridge (userspace datapath), one service, two servers; SYNs of connections that are all
 different. `levada openflow` as published (`reactive`) and with the switch choosing (`hash`), beside
 a controller of the same kind written for os-ken in Python, one after the other in one run. Each
-gets a switch of its own, started anew.
+gets a switch of its own, started anew. Then a stand-in for a switch asks the same controllers,
+which shows what they could do were the switch not the limit.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,8 @@ class Cell:
     way: str
     run: int
     made: SetUps
+    #: With a stand-in for the switch; none where the switch alone decides.
+    alone: SetUps | None
     #: Frames that came to the controller, and connections that it set up; of ours only.
     packet_ins: int | None
     set_up: int | None
@@ -109,8 +113,20 @@ def _play(lab: Lab, way: str, number: int, seconds: float) -> Cell:
         made = measure(ends[0], ends[1:], all_syns, seconds)
         use = cpu_use(start, sample_cpu(switch.processes))
         after = _counts(switch)
+        alone = None if way == "hash" else _alone(switch, seconds)
     came = [None if a is None or b is None else a - b for a, b in zip(after, before, strict=True)]
-    return Cell(way, number, made, came[0], came[1], use.strangers, use.disturbed())
+    return Cell(way, number, made, alone, came[0], came[1], use.strangers, use.disturbed())
+
+
+def _alone(switch: OvsBalanced, seconds: float) -> SetUps:
+    client = switch.topology.mac(switch.topology.endpoints[0])
+    all_syns = syns(client, SERVICE_MAC, SERVICE, PORT, "10.1.2")
+    stand_in = switch.stand_in()
+    try:
+        stand_in.settle(WARM_S)
+        return stand_in.measure(all_syns, seconds)
+    finally:
+        stand_in.close()
 
 
 def _counts(switch: OvsBalanced) -> tuple[int | None, int | None]:
@@ -123,17 +139,23 @@ def _counts(switch: OvsBalanced) -> tuple[int | None, int | None]:
 def claims(cells: list[Cell]) -> list[Claim]:
     """A round has each way once, one after the other, on a machine as it then is: the median of
     the rounds' ratios is judged."""
-    by_round: dict[int, dict[str, float]] = {}
-    for cell in cells:
-        by_round.setdefault(cell.run, {})[cell.way] = cell.made.per_s
-    rounds = by_round.values()
-    ratios = [one["reactive"] / one["os-ken"] for one in rounds if one.get("os-ken")]
-    times = statistics.median(ratios) if ratios else None
+
+    def times(rate: Callable[[Cell], float]) -> float | None:
+        by_round: dict[int, dict[str, float]] = {}
+        for cell in cells:
+            by_round.setdefault(cell.run, {})[cell.way] = rate(cell)
+        rounds = by_round.values()
+        ratios = [one["reactive"] / one["os-ken"] for one in rounds if one.get("os-ken")]
+        return statistics.median(ratios) if ratios else None
+
+    whole = times(lambda cell: cell.made.per_s)
+    alone = times(lambda cell: cell.alone.per_s if cell.alone else 0.0)
     ours = [cell for cell in cells if cell.way == "hash"]
     asked = [cell.packet_ins for cell in ours if cell.packet_ins is not None]
     done = [cell for cell in ours if cell.made.done > 0]
     return [
-        at_least("reactive: set-ups a second", times, "x os-ken", LEAST_TIMES),
+        at_least("reactive: set-ups a second", whole, "x os-ken", LEAST_TIMES),
+        at_least("reactive: controller alone", alone, "x os-ken", LEAST_TIMES),
         at_most("hash: frames to the controller", max(asked, default=None), "frames", 0),
         at_least("hash: runs that set up connections", len(done), "runs", len(ours)),
     ]
@@ -145,15 +167,19 @@ def shown(cells: list[Cell]) -> str:
     for way in WAYS:
         group = [cell for cell in cells if cell.way == way]
         rate = mean([cell.made.per_s for cell in group])
+        alone = [cell.alone.per_s for cell in group if cell.alone]
         lost = sum(cell.made.lost for cell in group)
         asked = [cell.packet_ins for cell in group if cell.packet_ins is not None]
         done = sum(cell.made.done for cell in group)
         each = f"{sum(asked) / max(1, done):.2f}" if asked else "-"
-        rows.append([way, format(rate, ".0f"), str(done), str(lost), each])
-    return table(["controller", "set-ups/s", "connections", "lost", "packet-ins each"], rows)
+        only = format(mean(alone), ".0f") if alone else "-"
+        rows.append([way, format(rate, ".0f"), only, str(done), str(lost), each])
+    head = ["controller", "set-ups/s", "controller alone", "connections", "lost"]
+    return table([*head, "packet-ins each"], rows)
 
 
 def _say(cell: Cell) -> None:
     text = f"  {cell.way} {cell.run}: {cell.made.per_s:.0f} set-ups/s, {cell.made.lost} lost"
+    text += f", alone {cell.alone.per_s:.0f}/s" if cell.alone else ""
     why = cell.disturbed
     print(f"{text}; {why}" if why else text, file=sys.stderr, flush=True)

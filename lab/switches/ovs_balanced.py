@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lab.net import Lab, Process, veth
+from lab.net import Lab, Process, inside, veth
 from lab.net import run as run_command
 from lab.programs import program
+from lab.stand_in import StandIn
 from lab.switches.levada import toml_table
 from lab.switches.ovs import Ovs
 from lab.topology import Endpoint, Topology
@@ -22,6 +23,8 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 OSKEN = "/usr/bin/osken-manager"
 #: Where the switch connects to os-ken, on its own namespace's loopback.
 OSKEN_PORT = 6653
+#: Of `levada openflow`: more than a run has, so that none is turned away.
+CONNECTIONS = 1 << 20
 #: What the queue before a limited endpoint holds, as time at its rate.
 QUEUE_MS = 100
 
@@ -97,11 +100,19 @@ class OvsBalanced(Ovs):
             for server in self.servers
         ]
         listen = f"unix:{self._dir}/levada.sock"
-        head = toml_table("openflow", name=self._name, listen=listen, mode=self.mode)
+        head = toml_table(
+            "openflow",
+            name=self._name,
+            listen=listen,
+            mode=self.mode,
+            connections=CONNECTIONS,
+        )
         config = self._dir / "openflow.toml"
         config.write_text("\n".join([head, service, *backends]))
         command = (str(program()), "openflow", "-c", str(config))
-        return self.lab.spawn("openflow", *command, env=self._environment)
+        process = self.lab.spawn("openflow", *command, env=self._environment)
+        process.wait_for(lambda: f"levada: {self._name} ready" in process.output(), "listening")
+        return process
 
     def _osken(self) -> Process:
         servers = ";".join(
@@ -121,6 +132,13 @@ class OvsBalanced(Ovs):
             f"--ofp-tcp-listen-port={OSKEN_PORT}",
             str(app),
         )
+
+    def stand_in(self) -> StandIn:
+        """Another switch at the same controller, which only asks."""
+        if self.mode != "os-ken":
+            return StandIn(self._dir / "levada.sock")
+        with inside(self._home.name):
+            return StandIn(("127.0.0.1", OSKEN_PORT))
 
     def _is_ready(self) -> bool:
         if self.mode != "os-ken":

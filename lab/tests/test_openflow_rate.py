@@ -30,7 +30,9 @@ def test_syns_differ_and_are_right() -> None:
 
 
 def _cell(way: str, run: int, per_s: int, packet_ins: int | None) -> Cell:
-    return Cell(way, run, SetUps(per_s, per_s, 0, 1.0), packet_ins, None, 0.0, None)
+    made = SetUps(per_s, per_s, 0, 1.0)
+    alone = None if way == "hash" else made
+    return Cell(way, run, made, alone, packet_ins, None, 0.0, None)
 
 
 def test_the_median_round_is_judged_and_any_frame_of_hash() -> None:
