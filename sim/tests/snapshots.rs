@@ -47,15 +47,9 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "attacks",
         "turns",
         "lb-mixed",
-        "bonding",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
-}
-
-#[test]
-fn bonding() {
-    check("bonding");
 }
 
 #[test]

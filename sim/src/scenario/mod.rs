@@ -4,7 +4,6 @@
 //! `sim/snapshots`, so that a change of behaviour is a diff to review.
 
 pub mod attacks;
-pub mod bonding;
 pub mod convergence;
 pub mod fairness;
 pub mod faults;
@@ -68,7 +67,6 @@ pub const ALL: &[Scenario] = &[
     attacks::SCENARIO,
     turns::SCENARIO,
     mixed::SCENARIO,
-    bonding::SCENARIO,
     speed::SCENARIO,
 ];
 
