@@ -11,7 +11,6 @@ pub mod forward;
 pub mod frame;
 pub mod guard;
 pub mod journey;
-pub mod lacp;
 pub mod link;
 pub mod offload;
 mod outside;

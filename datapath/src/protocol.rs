@@ -7,7 +7,6 @@
 //! commands go out. Whether a port has a carrier is told as it changes. [`Protocols::poll_timeout`]
 //! says when the shell is to come back.
 
-use crate::bond::{MemberId, MemberState};
 use crate::frame::{Frame, Pool};
 use crate::pair::Toward;
 use crate::program::{Change, EndpointId, PortId};
@@ -23,8 +22,6 @@ const SENT_MOST: usize = 64;
 pub enum Command {
     /// A step to another program. Where it does not fit any more, what it is about is gone.
     Change(Change),
-    /// A member of the uplink may be used for something else now.
-    Member(MemberId, MemberState),
     /// A limit on what an endpoint sends over the uplink.
     Limit {
         /// The sender.
@@ -125,7 +122,6 @@ pub fn obey(protocol: &mut dyn Protocol, pool: &mut Pool, now: Instant, switch: 
         match command {
             // Refused where what it concerns is gone, and then there is nothing to do.
             Command::Change(change) => drop(switch.change(pool, now, change)),
-            Command::Member(member, state) => switch.set_member_state(pool, now, member, state),
             Command::Limit { from, to, rate, phase } => {
                 // Where there is no room for more, whoever asked for it sees that nothing came of
                 // it.

@@ -99,7 +99,7 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     curves, carried = [], {}
     pulled = None
     for links in (1, LINKS):
-        switch = LevadaBond(lab, topology(), links)
+        switch = LevadaBond(lab, topology(), links, options={"order": "auto"})
         with switch.running():
             for turn in range(times):
                 curves.append(_curve(switch, links, out / f"netpipe-{links}-{turn}.txt"))

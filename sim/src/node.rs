@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use datapath::bond::{MemberId, MemberState};
 use datapath::frame::{Frame, Pool};
 use datapath::program::{Change, EndpointId, PortId, Program};
 use datapath::protocol::Protocols;
@@ -79,13 +78,6 @@ impl Node {
         let pool = Self::pool(&mut self.worker, world);
         // Refused changes are a test as well.
         let _ = self.switch.change(pool, now, change);
-    }
-
-    /// A member of its bond carries frames, or has no carrier.
-    pub fn set_member(&mut self, world: &mut Pool, now: Instant, member: u8, is_up: bool) {
-        let pool = Self::pool(&mut self.worker, world);
-        let state = if is_up { MemberState::Distributing } else { MemberState::Down };
-        self.switch.set_member_state(pool, now, MemberId(member), state);
     }
 
     /// Its loop is not run until then.

@@ -160,15 +160,6 @@ pub enum Fault {
         /// For how long, in nanoseconds.
         for_ns: u64,
     },
-    /// A member of a switch's bond carries frames from now on, or has lost its carrier.
-    Member {
-        /// Which switch.
-        switch: usize,
-        /// Which member.
-        member: u8,
-        /// Whether it carries frames.
-        is_up: bool,
-    },
     /// Somebody changes a switch while it runs. A change that does not fit is refused, and nothing
     /// happens.
     Change {

@@ -409,10 +409,6 @@ impl World {
                 self.nodes[switch].change(&mut self.pool, self.now, change);
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));
             }
-            Fault::Member { switch, member, is_up } => {
-                self.nodes[switch].set_member(&mut self.pool, self.now, member, is_up);
-                self.touch(self.component(Plug::Switch(switch, PortId(0))));
-            }
             Fault::Mail { config } => self.mail.set_config(config),
             Fault::Partition { apart } => self.mail.partition(&apart),
             Fault::AgentRestart { switch } => self.steer(switch, Steering::restart),

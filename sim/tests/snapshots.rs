@@ -49,18 +49,12 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "turns",
         "frame-rates",
         "lb-mixed",
-        "bonding",
         "vcc-unfair",
         "vcc-incast",
         "vcc-cheat",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
-}
-
-#[test]
-fn bonding() {
-    check("bonding");
 }
 
 #[test]

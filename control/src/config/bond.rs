@@ -39,7 +39,7 @@ pub struct Bond {
 impl Default for Bond {
     fn default() -> Self {
         Bond {
-            settings: BondSettings { order: true, ..BondSettings::default() },
+            settings: BondSettings::default(),
             miimon_ns: DEFAULT_MIIMON_NS,
             updelay_ns: 0,
             downdelay_ns: 0,

@@ -64,9 +64,9 @@ impl Hello {
         let shown = Number { value: self.below % MODULUS, is_shared: false };
         bytes[14..16].copy_from_slice(&shown.tci().to_be_bytes());
         bytes[16..18].copy_from_slice(&ETHERTYPE.to_be_bytes());
-        let flags = u8::from(self.is_numbered) * NUMBERED
-            | u8::from(self.has_pieces) * PIECES
-            | u8::from(self.next.is_some()) * KNOWS_NEXT;
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags =
+            flag(self.is_numbered, NUMBERED) | flag(self.has_pieces, PIECES) | flag(self.next.is_some(), KNOWS_NEXT);
         let said = &mut bytes[HEADERS..];
         said[..4].copy_from_slice(&MAGIC);
         (said[4], said[5]) = (flags, self.member);

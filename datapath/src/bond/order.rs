@@ -207,12 +207,11 @@ impl Order {
         let full = expand(next, number.value);
         self.show(member, full, number.is_shared);
         let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
-        if full == next && self.waiting.is_empty() && self.ready.is_empty() && !number.is_shared {
-            if place.number != full || place.seen.is_none() {
-                (place.number, place.seen) = (full, Some((member.0, false)));
-                self.next = Some(next + 1);
-                return Ok(Some(frame));
-            }
+        let is_first = place.number != full || place.seen.is_none();
+        if full == next && is_first && self.waiting.is_empty() && self.ready.is_empty() && !number.is_shared {
+            (place.number, place.seen) = (full, Some((member.0, false)));
+            self.next = Some(next + 1);
+            return Ok(Some(frame));
         }
         let result = if full < next {
             self.late(pool, member, full, number.is_shared, frame)

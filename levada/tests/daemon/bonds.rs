@@ -31,7 +31,7 @@ fn text(number: u8, mode: &str) -> String {
         )
     };
     format!(
-        "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"{mode}\"\n{}{}\
+        "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"{mode}\"\norder = \"auto\"\n{}{}\
          [[switch.tenant]]\nname = \"red\"\nvlan = 10\n[[switch.tenant.endpoint]]\nname = \"red{number}\"\n\
          port = \"tap://red\"\nnetns = \"NS-red\"\naddress = \"10.0.0.{number}/24\"\nmac = \"02:00:00:00:05:0{number}\"\n",
         member("up0"),

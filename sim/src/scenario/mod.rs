@@ -4,7 +4,6 @@
 //! `sim/snapshots`, so that a change of behaviour is a diff to review.
 
 pub mod attacks;
-pub mod bonding;
 pub mod convergence;
 pub mod fairness;
 pub mod faults;
@@ -75,7 +74,6 @@ pub const ALL: &[Scenario] = &[
     turns::SCENARIO,
     rates::SCENARIO,
     mixed::SCENARIO,
-    bonding::SCENARIO,
     vcc_unfair::SCENARIO,
     vcc_incast::SCENARIO,
     vcc_cheat::SCENARIO,
