@@ -3,7 +3,8 @@
 //! When the worker has stopped, its ports are taken back, so that only one process ever uses a
 //! ring, and each session is told the next process as the messages that make it what it is. The
 //! front end sees nothing of it: its connection, its memory and its rings stay, and what the guest
-//! sends meanwhile waits in its rings. Nothing is in flight: a frame is complete as soon as it is copied.
+//! sends meanwhile waits in its rings. Nothing is in flight: a frame is complete as soon as it is
+//! copied.
 
 use super::papers::SessionPaper;
 use super::{Board, FrontEnds};
