@@ -9,7 +9,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 .PHONY: demo
-demo: ## a flood from the same host and one from another, without isolation and with (under a minute after the build)
+demo: ## a flood from the same host and one from another, without isolation and with, and an old guest among new ones (some 70 s after the build)
 	@tools/setup build python hosts
 	@lab/demo
 
@@ -34,10 +34,10 @@ lint: ## formatting, lints, licences, Python linter and types
 
 .PHONY: golden
 golden: ## regenerate golden cases and snapshots; review the diff
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p control --test golden
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p sim
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p control --test problems --test corpus
-	LEVADA_REGENERATE=1 cargo test --release --quiet -p levada --test examples
+	LEVADA_REGENERATE=1 cargo test --quiet -p control --test golden
+	LEVADA_REGENERATE=1 cargo test --quiet -p sim
+	LEVADA_REGENERATE=1 cargo test --quiet -p control --test problems --test corpus
+	LEVADA_REGENERATE=1 cargo test --quiet -p levada --test examples
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for a minute (needs a C++ compiler)

@@ -1,7 +1,7 @@
-"""`make demo`: what isolation is, in less than a minute.
+"""`make demo`: what isolation is, and an old guest among new ones, in a minute and a half.
 
-Two acts, each played twice. In both a victim has one TCP connection, and after two seconds an
-aggressor joins, whose traffic alone would fill the link.
+Three acts, each played twice. In the first two a victim has one TCP connection, and after two
+seconds an aggressor joins, whose traffic alone would fill the link.
 
     from the same host   the two share their host's uplink. First over a Linux bridge (best
                          effort, as a host has it by default), then over Levada.
@@ -9,6 +9,9 @@ aggressor joins, whose traffic alone would fill the link.
                          drops comes from a third. Levada isolates on all hosts: first each alone,
                          so that the network in between drops what the receiver's host would
                          have kept, then with their congestion agents.
+
+    an old guest         beside ECN traffic on a network that marks: as it is, and with the switch
+                         speaking ECN for it (`lab.old_guest`).
 
 Hosts, links and workloads are those of the experiments (`lab.switches`, `lab.workload`). Live
 figures and the report's are what reached the receivers' devices, on the wire (`lab.wire`), which
@@ -27,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import machine, plot, wire
+from lab import machine, old_guest, plot, wire
 from lab.bars import Bar, Bars
 from lab.cell import worker_use
 from lab.machine import CpuUse, cpu_use, sample_cpu
@@ -350,9 +353,9 @@ def _row(phase: Phase) -> dict[str, object]:
 
 
 def main() -> int:
-    """Plays both acts, prints and writes the report. Exit status as of `lab.runner`."""
+    """Plays all acts, prints and writes the report. Exit status as of `lab.runner`."""
     parser = argparse.ArgumentParser(
-        prog="lab/demo", description="Isolation, in less than a minute."
+        prog="lab/demo", description="Isolation, and an old guest among new ones."
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder of the report")
     out: Path = parser.parse_args().out
@@ -376,8 +379,20 @@ def _show(out: Path) -> int:
         for number, act in enumerate(ACTS, start=1):
             print(f"{number}. {act.title}\n{act.introduction}", flush=True)
             played.append((play(lab, act, act.harmed, bars), play(lab, act, act.kept, bars)))
+        old = _play_old_guest(lab, len(ACTS) + 1)
     report = report_of(played)
+    report.cells += old_guest.cells(*old)
+    report.tables.append(old_guest.text(*old))
+    report.claims += old_guest.claims(*old)
     path = report.write(out)
+    fair = {"old": old_guest.FAIR_PERCENT, "new": 100 - old_guest.FAIR_PERCENT}
+    plot.timelines(
+        out / "old-guest",
+        f"{old_guest.TITLE}, a link of {old_guest.LINK_BPS // MBIT} Mbit/s",
+        "Mbit/s on the wire",
+        {f"vcc {phase.vcc}": phase.series() for phase in old},
+        {name: percent * old_guest.LINK_BPS / 100 / MBIT for name, percent in fair.items()},
+    )
     for phases in played:
         plot.timelines(
             out / phases[0].act.name,
@@ -388,9 +403,16 @@ def _show(out: Path) -> int:
         )
     _give_to_caller(out)
     print(report.text())
-    plots = ", ".join(f"{out / act.name}.svg and .png" for act in ACTS)
+    names = [*(act.name for act in ACTS), "old-guest"]
+    plots = ", ".join(f"{out / name}.svg and .png" for name in names)
     print(f"\nraw rows: {path}; plots: {plots}")
     return 0 if report.holds() else 1
+
+
+def _play_old_guest(lab: Lab, number: int) -> tuple[old_guest.Phase, old_guest.Phase]:
+    print(f"{number}. {old_guest.TITLE}\n{old_guest.INTRODUCTION}", flush=True)
+    bars = Bars(old_guest.LINK_BPS / MBIT, "Mbit/s")
+    return old_guest.play(lab, "off", bars), old_guest.play(lab, "echo", bars)
 
 
 def _give_to_caller(out: Path) -> None:

@@ -12,6 +12,8 @@ mod agent;
 mod config;
 #[path = "../../fuzz/src/filter.rs"]
 mod filter;
+#[path = "../../fuzz/src/service.rs"]
+mod service;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -78,5 +80,26 @@ fn no_datagram_of_the_corpus_does_harm() {
     assert!(files.len() >= 5);
     for file in files {
         agent::run(&std::fs::read(file).unwrap());
+    }
+}
+
+/// And five hundred cases that look like chance (Marsaglia's xorshift, 2003).
+#[test]
+fn no_frame_of_the_corpus_harms_a_service() {
+    let files = files(&here("../fuzz/corpus/service"));
+    assert!(files.len() >= 5);
+    for file in files {
+        service::run(&std::fs::read(file).unwrap());
+    }
+    let mut dice = 0x2545_f491_4f6c_dd1d_u64;
+    for _ in 0..500 {
+        let mut case = vec![0; 100 * service::STEP];
+        for byte in &mut case {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            *byte = (dice >> 32) as u8;
+        }
+        service::run(&case);
     }
 }

@@ -153,6 +153,14 @@ pub enum Served {
     /// It opens a connection, which this backend gets; or would get, as nothing is remembered of
     /// what is only explained.
     New(IpAddr, u16),
+    /// Its connection is not known: this backend, which may have it, is asked.
+    Sought(IpAddr, u16),
+    /// It is from this backend, of a connection that is not known, and gets the service's address.
+    Heard(IpAddr, u16),
+    /// It is between a client and this backend without the service.
+    Direct(IpAddr, u16),
+    /// This backend does not know the connection: another is asked.
+    Denied(IpAddr, u16),
     /// No backend takes it.
     Down,
     /// It is from this backend, and gets the service's address.
@@ -355,6 +363,18 @@ impl fmt::Display for Words<'_> {
                 match what {
                     Served::Known(ip, port) => write!(f, "connection known, to backend {}", Socket(ip, port)),
                     Served::New(ip, port) => write!(f, "new connection, to backend {}", Socket(ip, port)),
+                    Served::Sought(ip, port) => {
+                        write!(f, "connection not known, asked of backend {}", Socket(ip, port))
+                    }
+                    Served::Heard(ip, port) => {
+                        write!(f, "connection not known, of backend {}, with the service's address", Socket(ip, port))
+                    }
+                    Served::Direct(ip, port) => {
+                        write!(f, "between a client and backend {} without the service", Socket(ip, port))
+                    }
+                    Served::Denied(ip, port) => {
+                        write!(f, "not known to backend {}: another is asked", Socket(ip, port))
+                    }
                     Served::Down => write!(f, "no backend is up"),
                     Served::Back(ip, port) => {
                         write!(f, "from backend {}, with the service's address", Socket(ip, port))

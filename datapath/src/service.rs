@@ -14,29 +14,36 @@ pub mod answer;
 pub mod choose;
 pub mod connections;
 mod decide;
+pub mod entry;
 mod fragments;
+mod handover;
 pub mod inner;
 pub mod maglev;
+mod recover;
 mod running;
+mod shown;
 mod spec;
 pub mod translate;
 
 use crate::fdb::{Keyed, Network};
 use crate::offload::Offload;
 use crate::owners::slot;
-use crate::program::Slots;
+use crate::program::{EndpointId, Slots};
 use crate::table::Id;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, Mac, source};
 use choose::Load;
-use connections::{Connections, DEFAULT_CONNECTIONS, Entry, Key, NoRoom, State};
+use connections::{BUCKETS, Connections, DEFAULT_CONNECTIONS, NoRoom, Opener};
 pub use decide::{Decision, Known};
 use decide::{ends, segment};
+use entry::{Entry, Key, State};
 use fragments::{FragmentKey, Fragments};
+pub use handover::{BackendName, ConnectionState, ServiceState};
 use inner::Quoted;
 pub use running::{BackendStats, ServiceStats};
 use running::{Running, Server, count};
+pub use shown::Shown;
 pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -65,6 +72,10 @@ struct Role {
 #[derive(Debug)]
 pub struct Services {
     keyed: Keyed,
+    /// What candidates are drawn by: see [`Services::set_key`].
+    service_key: Keyed,
+    /// Until when connections may be open that the table does not know.
+    recovers_until: Option<Instant>,
     seed: u64,
     all: Slots<Running>,
     fronts: Vec<Option<Front>>,
@@ -85,6 +96,8 @@ impl Services {
         let keyed = Keyed::new(seed ^ 0x7365_7276_6963_6573);
         Services {
             keyed,
+            service_key: keyed,
+            recovers_until: None,
             seed,
             all: Slots::default(),
             fronts: Vec::new(),
@@ -102,6 +115,15 @@ impl Services {
     #[inline]
     pub fn are_in(&self, network: Network) -> bool {
         !self.networks.is_empty() && self.networks.get(slot(network)).is_some_and(|&has| has)
+    }
+
+    /// The key that candidates are drawn by, which is to be the same after a restart and which
+    /// nobody outside is to know. To be said before the first frame.
+    pub fn set_key(&mut self, key: u64) {
+        self.service_key = Keyed::new(key);
+        for running in self.all.values_mut() {
+            running.look_up(&self.service_key);
+        }
     }
 
     /// Changes how many connections are kept at most.
@@ -122,7 +144,7 @@ impl Services {
         match service {
             Some(service) => {
                 let mut running = self.take(id).unwrap_or_else(|| Running::new(&service, network, seed));
-                running.change(service, network, &self.keyed);
+                running.change(service, network, &self.service_key);
                 self.all.set(id.0, Some(running));
             }
             None => self.all.set(id.0, None),
@@ -224,42 +246,49 @@ impl Services {
         Some((running, front, server.backend.as_ref()?))
     }
 
-    /// The service that a decision concerns, and the number of its backend, if it has one.
-    #[must_use]
-    pub fn concerned(&self, decision: &Decision) -> Option<(ServiceId, Option<u8>)> {
-        let (front, backend) = match decision {
-            Decision::Forward(known) | Decision::Back(known) | Decision::Error(known, _) => {
-                (known.key.front, Some(known.backend))
-            }
-            Decision::Choose(key) => (key.front, None),
-            Decision::Answer(answer) => return Some((answer.service(), None)),
-            Decision::Pass | Decision::Fragment(_) | Decision::Drop(_) => return None,
-        };
-        self.running(front).map(|(_, front)| (front.service, backend))
+    fn running_mut(&mut self, key: &Key) -> Option<&mut Running> {
+        let front = (*self.fronts.get(usize::from(key.front))?)?;
+        self.all.get_mut(front.service.0)
     }
 
-    /// The backend that a new connection would get; `outside` where its client is.
+    /// Whose a new connection is, and in which bucket: by endpoint, or by the client's address (of
+    /// IPv6 its /64) where it is not here.
+    fn opener(&self, key: &Key, from: Option<EndpointId>) -> Option<Opener> {
+        let (running, _) = self.running(key.front)?;
+        let [a, b, c, d, e, f, g, h, ..] = key.client;
+        let prefix = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let hash = match from {
+            Some(endpoint) => self.keyed.hash_one(endpoint),
+            // IPv4 addresses are mapped into one prefix.
+            None if prefix == 0 => self.keyed.hash_one(key.client),
+            None => self.keyed.hash_one(prefix),
+        };
+        Some(Opener { owner: running.service.tenant.0, bucket: hash as u32 % BUCKETS })
+    }
+
+    /// The backend that a new connection would get; `from` is the endpoint that asks.
     #[must_use]
-    pub fn would_choose(&self, now: Instant, key: &Key, outside: bool) -> Option<u8> {
+    pub fn would_choose(&self, now: Instant, key: &Key, from: Option<EndpointId>) -> Option<u8> {
         let (running, front) = self.running(key.front)?;
         let mut loads = vec![Load::default(); running.servers.len()];
-        running.fill(&mut loads, now, front.address.ip, octets_of(key), outside);
-        let candidates = running.candidates(self.keyed.hash_one(key));
+        running.fill(&mut loads, now, front.address.ip, key.client, from.is_none());
+        let candidates = running.candidates(self.candidate_hash(&front, key));
         running.chooser.clone().choose(running.service.policy, &loads, candidates).map(|at| at as u8)
     }
 
-    /// Chooses a backend for a new connection and makes its entry; `outside` where its client is.
+    /// Chooses a backend for a new connection and makes its entry; `from` is the endpoint that
+    /// asks.
     ///
     /// # Errors
     /// [`Reason::ServiceDown`] where no backend is up, [`Reason::ServiceFull`] where there is no
     /// room.
-    pub fn choose(&mut self, now: Instant, key: Key, outside: bool, is_tcp: bool) -> Result<Known, Reason> {
-        let hash = self.keyed.hash_one(key);
+    pub fn choose(&mut self, now: Instant, key: Key, from: Option<EndpointId>, is_tcp: bool) -> Result<Known, Reason> {
         let front = self.fronts.get(usize::from(key.front)).copied().flatten().ok_or(Reason::ServiceUnknown)?;
+        let hash = self.candidate_hash(&front, &key);
+        let opener = self.opener(&key, from).ok_or(Reason::ServiceUnknown)?;
         let running = self.all.get_mut(front.service.0).ok_or(Reason::ServiceUnknown)?;
-        let client = octets_of(&key);
         let mut loads = std::mem::take(&mut running.loads);
-        running.fill(&mut loads, now, front.address.ip, client, outside);
+        running.fill(&mut loads, now, front.address.ip, key.client, from.is_none());
         let candidates = running.candidates(hash);
         let chosen = running.chooser.choose(running.service.policy, &loads, candidates);
         running.loads = loads;
@@ -267,32 +296,26 @@ impl Services {
             running.stats.refused += 1;
             return Err(Reason::ServiceDown);
         };
+        let is_off = !running.order(hash).contains(at as u8);
         let server = &running.servers[at];
-        let is_hairpin = server.backend.as_ref().is_some_and(|b| b.ip(front.address.ip).map(octets) == Some(client));
-        let (owner, generation) = (running.service.tenant.0, server.generation);
-        if let Some(old) = self.connections.find(&key)
-            && let Some((key, entry)) = self.connections.remove(owner, old)
-        {
-            self.leave(&key, &entry);
-        }
-        let entry = Entry::new(at as u8, generation, is_tcp, is_hairpin);
-        let (all, fronts) = (&mut self.all, &self.fronts);
-        let added =
-            self.connections.insert(now, owner, key, entry, |(key, entry)| leave(all, fronts, &key, &entry, true));
+        let own = server.backend.as_ref().and_then(|backend| backend.ip(front.address.ip)).map(octets);
+        let entry = Entry::new(at as u8, server.generation, is_tcp, own == Some(key.client));
+        let added = self.replace(now, opener, key, entry);
         let Some(running) = self.all.get_mut(front.service.0) else { return Err(Reason::ServiceUnknown) };
-        let id = match added {
-            Ok(id) => id,
+        let known = match added {
+            Ok(known) => known,
             Err(NoRoom) => {
                 running.stats.full += 1;
                 return Err(Reason::ServiceFull);
             }
         };
         running.stats.new += 1;
+        running.stats.off_candidates += u64::from(is_off);
         let server = &mut running.servers[at];
         server.stats.new += 1;
         server.stats.busy += 1;
         server.sent_since_report += 1;
-        Ok(Known { id, key, backend: at as u8 })
+        Ok(known)
     }
 
     /// A client's frame, to its backend: translated, and its connection is told. Whether it may go
@@ -433,6 +456,11 @@ impl Services {
     /// The backend's counts, after its connection was this and is that.
     fn recount(&mut self, key: &Key, change: Option<(Entry, Entry)>) {
         let Some((before, after)) = change else { return };
+        if (before.state, after.state) == (State::Sought, State::Open)
+            && let Some(running) = self.running_mut(key)
+        {
+            running.stats.recovered += 1;
+        }
         let kind = |entry: &Entry| entry.state.is_counted().then_some(entry.is_busy());
         if kind(&before) == kind(&after) {
             return;
@@ -457,6 +485,12 @@ impl Services {
         }
     }
 
+    /// Whether an answer to somebody outside may be given for a service now.
+    #[must_use]
+    pub fn would_answer(&self, now: Instant, service: ServiceId) -> bool {
+        self.all.get(service.0).is_some_and(|running| running.budget.has_one(now))
+    }
+
     /// May an answer be given for a service now?
     pub fn may_answer(&mut self, now: Instant, service: ServiceId) -> bool {
         self.all.get_mut(service.0).is_some_and(|running| running.budget.take(now))
@@ -468,15 +502,6 @@ impl Services {
         self.running(key.front).map(|(running, front)| (front.service, running.service.when_down))
     }
 
-    /// Where a backend is reached through a front, and how many backends have how much in flight:
-    /// for people.
-    #[must_use]
-    pub fn reached(&self, key: &Key, backend: u8) -> Option<(IpAddr, u16)> {
-        let (running, front) = self.running(key.front)?;
-        let backend = running.servers.get(usize::from(backend))?.backend.as_ref()?;
-        Some((backend.ip(front.address.ip)?, backend.port.unwrap_or(front.address.port)))
-    }
-
     /// Whether a client is the backend that it gets.
     #[must_use]
     pub(crate) fn is_hairpin(&self, known: &Known) -> bool {
@@ -486,68 +511,6 @@ impl Services {
             None => self.reached(&known.key, known.backend).is_some_and(|(ip, _)| octets(ip) == known.key.client),
         }
     }
-
-    /// The MAC address of a service.
-    #[must_use]
-    pub fn mac(&self, service: ServiceId) -> Option<Mac> {
-        self.all.get(service.0).map(|running| running.service.mac)
-    }
-
-    /// What is counted of a service.
-    #[must_use]
-    pub fn stats(&self, service: ServiceId) -> Option<ServiceStats> {
-        self.all.get(service.0).map(|running| running.stats)
-    }
-
-    /// What is counted of its backends, as they are numbered, and who they are.
-    pub fn backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &Backend, BackendStats)> {
-        let servers = self.all.get(service.0).map(|running| running.servers.as_slice()).unwrap_or_default();
-        servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.backend.as_ref()?, server.stats)))
-    }
-
-    /// Connections of a service, the busiest classes first: client, port, address of the service,
-    /// backend, state, idle time.
-    pub fn connections(&self, now: Instant, service: ServiceId) -> impl Iterator<Item = Shown> {
-        let owner = self.all.get(service.0).map_or(u32::MAX, |running| running.service.tenant.0);
-        let owner = if owner < self.connections.owners() { Some(owner) } else { None };
-        owner.into_iter().flat_map(|owner| self.connections.of(owner)).filter_map(move |(id, key, entry)| {
-            let (_, front, _) = self.server(key, entry)?;
-            (front.service == service).then(|| Shown {
-                client: address(key.client, front.address.ip),
-                port: key.port,
-                address: front.address,
-                backend: entry.backend,
-                state: entry.state,
-                is_busy: entry.is_busy() && entry.state.is_counted(),
-                idle_ns: self.connections.seen(id).map_or(0, |seen| now.since(seen)),
-            })
-        })
-    }
-
-    /// Connections in the table, and how many fit.
-    #[must_use]
-    pub fn table(&self) -> (u32, u32) {
-        self.connections.len()
-    }
-}
-
-/// A connection as it is shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shown {
-    /// The client.
-    pub client: IpAddr,
-    /// Its port.
-    pub port: u16,
-    /// Where it reached the service.
-    pub address: Address,
-    /// The backend's number.
-    pub backend: u8,
-    /// See [`State`].
-    pub state: State,
-    /// Whether the client waits or the server is sending.
-    pub is_busy: bool,
-    /// Since when nothing was seen of it, to within a second, in nanoseconds.
-    pub idle_ns: u64,
 }
 
 fn leave(all: &mut Slots<Running>, fronts: &[Option<Front>], key: &Key, entry: &Entry, is_evicted: bool) {
@@ -566,10 +529,6 @@ fn octets(ip: IpAddr) -> [u8; 16] {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     }
-}
-
-fn octets_of(key: &Key) -> [u8; 16] {
-    key.client
 }
 
 /// An address out of a key, of the same IP version as another.

@@ -120,6 +120,8 @@ reasons! {
     ServiceFull = "service-full",
     /// A segment or error of a connection that the service does not know.
     ServiceUnknown = "service-unknown",
+    /// A backend's reset that its client is not told: another backend is asked.
+    ServiceRetry = "service-retry",
     /// More answers in the name of a service than are given to clients outside.
     ServiceBudget = "service-budget",
     /// A later fragment of a packet whose first one was not seen, for a service.

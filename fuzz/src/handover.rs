@@ -39,6 +39,17 @@ limit = "10 Mbit/s"
 name = "red2"
 port = "tap://red2"
 trunk = true
+[[switch.tenant.endpoint]]
+name = "red3"
+port = "tap://red3"
+mac = "02:00:00:00:00:03"
+ip = "10.0.0.3"
+[[switch.tenant.service]]
+name = "web"
+address = ["10.0.0.100:80", "udp://10.0.0.100:53"]
+[[switch.tenant.service.backend]]
+name = "red3"
+port = 8080
 [[switch]]
 name = "s2"
 ingress = "police"

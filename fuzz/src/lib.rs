@@ -13,6 +13,7 @@ pub mod guard;
 pub mod handover;
 pub mod offload;
 pub mod parse;
+pub mod service;
 pub mod store;
 pub mod switch;
 pub mod vcc;

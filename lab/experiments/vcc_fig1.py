@@ -3,7 +3,8 @@
 A shuffle job's hosts share two switches of a network with endless ECN flows; every queue marks what
 can be marked and drops the rest. The job's hosts know ECN (`native`), do not (`legacy`), or do not
 but are behind Levada, which does as the published systems do (`published`) or as it should
-(`echo`; `dctcp` beside DCTCP). The network is `sim/src/shuffle.rs`, which says what is in it.
+(`echo`; `dctcp` beside DCTCP). The network is `sim/src/shuffle.rs`, which says what is in it. A
+quick run has live cells too (`lab.vcc_live`).
 
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
@@ -22,11 +23,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lab import machine
+from lab import machine, vcc_live
 from lab.net import Failed, Lab
 from lab.programs import simulator
 from lab.report import Claim, Report
@@ -92,6 +93,11 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
         view = View(plan, job, cells)
         report.tables += [view.times(), view.losses(), view.published()]
         report.claims += view.claims()
+    if quick:
+        live = [vcc_live.play(lab, guests) for guests in vcc_live.GUESTS]
+        report.cells += [{"labels": {"live": cell.guests}, **asdict(cell)} for cell in live]
+        report.tables.append(vcc_live.text(live))
+        report.claims += vcc_live.claims(live)
     return report
 
 

@@ -15,15 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from lab import demo, wire
+from lab import demo, old_guest, wire
 from lab.bars import Bar, Bars
 from lab.demo import Act, Phase, Sample, Way
 from lab.machine import CpuUse
-from lab.net import NETNS_DIR, Lab, Received, veth
+from lab.net import NETNS_DIR, Lab, Namespace, Received, veth
 from lab.programs import Missing, program
 from lab.report import Claim
 from lab.rootless import diagnose, with_sudo
 from lab.switches import Levada
+from lab.workload import Guest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The victim's and the aggressor's, in Mbit/s.
@@ -123,6 +124,47 @@ def test_the_flood_of_the_second_act_comes_from_a_host_that_sends_nothing_else()
     assert isinstance(without, Levada)
     assert isinstance(talking, Levada)
     assert (without.controller, talking.controller) == (None, "rate")
+
+
+def old_phase(vcc: str, old_mbit: float) -> old_guest.Phase:
+    """Two seconds of the third act at constant rates, of 100 Mbit/s in all."""
+    samples = []
+    for at_s in (0, 1, 2):
+        received = {}
+        for name, mbit in (("old", old_mbit), ("new", 100 - old_mbit)):
+            frames = round(at_s * mbit * 1e6 / 8 / wire.FULL_BYTES)
+            nbytes = frames * (wire.MTU_BYTES + wire.ETHERNET_BYTES)
+            received[name] = Received(nbytes, frames)
+        samples.append(old_guest.Sample(at_s, received))
+    return old_guest.Phase(vcc, samples, samples[0], {})
+
+
+@pytest.mark.parametrize(
+    ("without", "given", "holds"),
+    [
+        (95, 27, [True, True]),
+        (95, 85, [False, True]),
+        (60, 35, [True, False]),
+        (5, 18, [True, False]),
+        (20, 40, [False, False]),
+    ],
+)
+def test_the_old_guest_is_judged_by_both_phases(
+    without: float, given: float, holds: list[bool]
+) -> None:
+    claims = old_guest.claims(old_phase("off", without), old_phase("echo", given))
+    assert [claim.holds for claim in claims] == holds
+
+
+def test_only_the_old_tenant_has_vcc_and_the_slow_link_marks() -> None:
+    lab = Lab()  # not entered: nothing is made
+    network = old_guest.MarkingNetwork(lab, old_guest.TOPOLOGY, "echo")
+    network.guests = {
+        e.name: Guest(e.name, Namespace(lab, e.name), "") for e in old_guest.TOPOLOGY.endpoints
+    }
+    text = network.configuration()
+    assert text.count('name = "old"\nvcc = "echo"\n') == text.count("vcc =") == 2
+    assert text.count("aqm =") == 1
 
 
 class Terminal(io.StringIO):

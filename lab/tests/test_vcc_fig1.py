@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from lab import vcc_live
 from lab.experiments import vcc_fig1
 from lab.experiments.vcc_fig1 import Interval, floor_s, lines, placed, shortened
 from lab.shuffle.generate import generate
@@ -51,3 +52,23 @@ def test_a_trace_that_is_too_long_keeps_the_size_of_its_copies() -> None:
 )
 def test_a_claim_holds_fails_or_is_undecided(values: list[float], verdict: str) -> None:
     assert Interval.of_ratios(values).verdict(0.0, 1.06) == verdict
+
+
+def test_live_cells_are_judged_against_the_natives() -> None:
+    def cells(native: float | None, ours: float | None, again: int) -> list[vcc_live.Cell]:
+        one = vcc_live.Cell("native", native, 10, 0, 4e7)
+        return [one, replace(one, guests="echo", job_s=ours, again=again)]
+
+    for given, holds in (
+        (cells(3.0, 2.5, 0), [True, True]),
+        (cells(3.0, 3.3, 10), [False, True]),
+        (cells(3.0, 2.5, 11), [True, False]),
+        (cells(3.0, None, 0), [False, True]),
+    ):
+        assert [claim.holds for claim in vcc_live.claims(given)] == holds
+
+
+def test_half_of_a_live_jobs_hosts_are_at_each_side() -> None:
+    shape = vcc_live.topology(generate(1, vcc_live.SHAPE))
+    sides = [e.host for e in shape.endpoints if e.tenant == "job"]
+    assert sides.count("h1") == sides.count("h2") == len(sides) / 2

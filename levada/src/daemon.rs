@@ -33,11 +33,11 @@ use crate::plugs::Plugs;
 use crate::privileges::{self, Duty, confine};
 use crate::recipe::{Recipe, settle};
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
-use crate::site::{Beginning, Site};
+use crate::site::{self, Beginning, Site};
 use crate::state::State;
 use crate::upkeep::Upkeep;
 use crate::whereabouts::Sights;
-use crate::worker::{Bell, Chore, Clock, Lent, Order, Parts, Wake, Worker};
+use crate::worker::{Bell, Chore, Clock, Lent, Order, Parts, Stalls, Wake, Worker};
 use crate::{Failure, check};
 use control::config::Config;
 use control::plan::{Plan, PortKind};
@@ -289,7 +289,9 @@ impl Running {
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news.clone());
         let front_ends = front_ends.map_err(failed("cannot watch virtual machines"))?;
         let (mail, ring, errand) = (inbox.clone(), bell.clone(), chores.clone());
-        let mut site = Site::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone());
+        let service_key = rundir.service_key(site::random());
+        let service_key = service_key.map_err(failed("cannot keep the key of services in the run directory"))?;
+        let mut site = Site::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), service_key);
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
         let sights = site.sights();
@@ -323,16 +325,19 @@ impl Running {
         let taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
         if let Some(spoils) = &taken {
             import(&mut worker, plan, &spoils.state, log);
+        } else {
+            worker.recover_services();
         }
         let complaint = log.clone();
         let hurry = move || {
             for refused in os::hurry() {
                 complaint.line(Level::Warning, &format!("the worker runs without {refused}"));
             }
+            Stalls::of_this_thread()
         };
-        let worker = spawn_after(hurry, "levada-worker", Duty::Passing, log, move || {
+        let worker = spawn_after(hurry, "levada-worker", Duty::Passing, log, move |stalls| {
             let _alive = alive;
-            worker.run();
+            worker.run(stalls);
         })?;
         rundir.announce().map_err(failed("cannot rename the sockets in the run directory"))?;
         desk.join_others();
@@ -508,24 +513,24 @@ impl Running {
 
 /// Starts a thread that has no more rights than its duty takes.
 fn spawn(name: &str, duty: Duty, log: &Log, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
-    spawn_after(|| {}, name, duty, log, work)
+    spawn_after(|| {}, name, duty, log, |()| work())
 }
 
-/// The same; `before` is done while it still has those of its parent.
-fn spawn_after(
-    before: impl FnOnce() + Send + 'static,
+/// The same; `before` is done while it still has those of its parent, and hands on what it made.
+fn spawn_after<T>(
+    before: impl FnOnce() -> T + Send + 'static,
     name: &str,
     duty: Duty,
     log: &Log,
-    work: impl FnOnce() + Send + 'static,
+    work: impl FnOnce(T) + Send + 'static,
 ) -> Result<JoinHandle<()>, Failure> {
     let log = log.clone();
     let thread = move || {
-        before();
+        let made = before();
         if let Err(why) = confine(duty) {
             log.line(Level::Warning, &why);
         }
-        work();
+        work(made);
     };
     thread::Builder::new()
         .name(name.to_owned())

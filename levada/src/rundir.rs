@@ -25,6 +25,9 @@ const LOCK: &str = "lock";
 /// after a kill can be found without the configuration. A process that takes over writes one of its
 /// own, with its number behind the name, until it is the instance.
 const LEDGER: &str = "vde-directories";
+/// What services' connections are given to backends by (`Switch::set_service_key`), as long as the
+/// instance has its run directory: a daemon that was killed goes on with it.
+const SERVICE_KEY: &str = "service-key";
 /// Before a path in the ledger: the daemon makes the directory, so that without anything in it,
 /// too, it is the daemon's.
 const MADE: u8 = b'+';
@@ -141,6 +144,25 @@ impl RunDir {
     pub fn ledger(&self) -> Ledger {
         let place = self.path.join(LEDGER);
         Ledger { place: if self.is_ours { place } else { place.with_extension(std::process::id().to_string()) } }
+    }
+
+    /// The key of services: that of the daemon before, or `fresh`.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn service_key(&self, fresh: u64) -> io::Result<u64> {
+        let place = self.path.join(SERVICE_KEY);
+        let found = fs::read_to_string(&place).ok().and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+        if let Some(key) = found {
+            return Ok(key);
+        }
+        // Beside it, so that it is whole or not there.
+        let beside = place.with_extension("new");
+        let _ = fs::remove_file(&beside);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
+        file.and_then(|mut file| writeln!(file, "{fresh:016x}"))?;
+        fs::rename(&beside, &place)?;
+        Ok(fresh)
     }
 
     /// Removes what a daemon that was killed left in VDE directories, before another one starts.
@@ -270,6 +292,7 @@ impl Drop for RunDir {
         }
         // What a takeover that was killed has left, too.
         let _ = self.remove_directories();
+        self.remove_entries(&[SERVICE_KEY]);
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);

@@ -39,6 +39,13 @@ pub struct ServiceReport {
     pub full: u64,
     /// Connections whose entry went before its time, for others of the tenant.
     pub evicted: u64,
+    /// Connections that got a backend which their hash does not name: they would be lost with the
+    /// table.
+    pub off_candidates: u64,
+    /// Connections that were not known, of which a backend was asked.
+    pub sought: u64,
+    /// Connections that were found again so.
+    pub recovered: u64,
     /// Connections of the whole switch, and how many it may have.
     pub table: u32,
     /// See `table`.
@@ -148,6 +155,9 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
         refused: stats.refused,
         full: stats.full,
         evicted: stats.evicted,
+        off_candidates: stats.off_candidates,
+        sought: stats.sought,
+        recovered: stats.recovered,
         table: count.table.0,
         table_most: count.table.1,
         backends: backends.filter(|backend| called.backends.contains(&backend.name)).collect(),

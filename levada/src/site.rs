@@ -26,6 +26,7 @@ use control::shortcut::shortcuts;
 use datapath::program::{PortFeatures, Program};
 use datapath::units::Both;
 use device::{Held, Key, Kind, known_as};
+pub use edits::random;
 use edits::{List, list};
 use ports::packet::Way as Shortcut;
 use ports::{Features, Survey, netns};
@@ -58,6 +59,8 @@ pub struct Site {
     hops: BTreeMap<u32, Hops>,
     /// Larger at each start of the daemon: which of its agents' messages are new.
     life: u64,
+    /// What connections' candidates are drawn by.
+    service_key: u64,
 }
 
 /// What a daemon begins with: for the worker, for upkeep, for the plugs, for the desk, and for the
@@ -79,7 +82,7 @@ pub struct Beginning {
 
 impl Site {
     /// A site where nothing of `plan` runs yet, with the worker behind `inbox` and `bell` and
-    /// upkeep behind `chores`.
+    /// upkeep behind `chores`. `service_key`: see `Switch::set_service_key`.
     pub fn new(
         plan: &Plan,
         inbox: SyncSender<Order>,
@@ -87,6 +90,7 @@ impl Site {
         chores: SyncSender<Chore>,
         plugs: Plugs,
         front_ends: FrontEnds,
+        service_key: u64,
     ) -> Site {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let life = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
@@ -104,6 +108,7 @@ impl Site {
             sights,
             hops: BTreeMap::new(),
             life,
+            service_key,
         }
     }
 

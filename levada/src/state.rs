@@ -2,11 +2,14 @@
 //! names instead of numbers, because its configuration may count differently, and with every key
 //! optional, because its version may know others.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use control::plan::{Plan, SwitchPlan};
 use datapath::flood::Saved;
 use datapath::pair::Toward;
 use datapath::police::Tokens;
 use datapath::program::{EndpointId, TenantId};
+use datapath::service::{Address, BackendName, BackendStats, ConnectionState, ServiceId, ServiceState, ServiceStats};
 use datapath::sojourn::Sojourn;
 use datapath::stats::{EndpointStats, LaneStats, Traffic};
 use datapath::switch::{EndpointState, Held, Learned, PairState, SeenOutside, State as Known, TenantState};
@@ -15,7 +18,7 @@ use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What the switches of a daemon know.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
@@ -39,6 +42,40 @@ struct Switch {
     flood: u64,
     flood_used_ns: u64,
     outside: Vec<Outside>,
+    /// By tenant and service.
+    services: BTreeMap<String, Service>,
+}
+
+/// A service, and its connections.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Service {
+    new: u64,
+    refused: u64,
+    full: u64,
+    evicted: u64,
+    off_candidates: u64,
+    sought: u64,
+    recovered: u64,
+    /// Address, protocol, port.
+    addresses: Vec<(IpAddr, u8, u16)>,
+    backends: Vec<Backend>,
+    /// Of the connections: [`ConnectionState::VERSION`].
+    connections_version: u32,
+    /// Records one behind the other, in base64.
+    connections: String,
+    left_out: u64,
+}
+
+/// A backend, and what it has counted.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Backend {
+    ipv4: Option<Ipv4Addr>,
+    ipv6: Option<Ipv6Addr>,
+    port: Option<u16>,
+    new: u64,
+    refused: u64,
 }
 
 /// An address that was seen outside.
@@ -191,6 +228,7 @@ impl State {
                 flood: known.uplink_flood.frames,
                 flood_used_ns: known.uplink_flood.used_ns,
                 outside: known.outside.iter().map(|seen| outside_out(switch, seen)).collect(),
+                services: services_out(switch, &known.services, RECORDS / plan.switches.len().max(1)),
             };
             Some((switch.name.clone(), written))
         });
@@ -221,11 +259,81 @@ impl State {
                 uplink_drops: drops_in(&written.drops),
                 uplink_flood: Saved { frames: written.flood, used_ns: written.flood_used_ns },
                 outside: outside_in(switch, &written.outside),
+                services: services_in(switch, &written.services),
             };
             Some((number as usize, known))
         };
         plan.switches.iter().filter_map(of).collect()
     }
+}
+
+/// Connections of all switches that are written down at most: in base64 they take half of what a
+/// message may.
+const RECORDS: usize = (32 << 20) / (ConnectionState::BYTES * 4).div_ceil(3);
+
+fn service_path(switch: &SwitchPlan, id: u32) -> Option<String> {
+    let (service, named) = (switch.program.services.get(id)?, switch.services.get(id)?);
+    Some(format!("{}/{}", switch.tenants.get(service.tenant.0)?, named.name))
+}
+
+fn services_out(
+    switch: &SwitchPlan,
+    all: &[(ServiceId, ServiceState)],
+    mut records: usize,
+) -> BTreeMap<String, Service> {
+    let one = |(id, state): &(ServiceId, ServiceState)| {
+        let &ServiceStats { new, refused, full, evicted, off_candidates, sought, recovered } = &state.stats;
+        // Those that matter most are the last.
+        let fit = state.connections.len().min(records);
+        records -= fit;
+        let out = state.connections.len() - fit;
+        let bytes: Vec<u8> = state.connections[out..].iter().flat_map(ConnectionState::to_bytes).collect();
+        let backend = |(name, stats): &(BackendName, BackendStats)| Backend {
+            ipv4: name.ipv4,
+            ipv6: name.ipv6,
+            port: name.port,
+            new: stats.new,
+            refused: stats.refused,
+        };
+        let service = Service {
+            new,
+            refused,
+            full,
+            evicted,
+            off_candidates,
+            sought,
+            recovered,
+            addresses: state.addresses.iter().map(|a| (a.ip, a.protocol, a.port)).collect(),
+            backends: state.backends.iter().map(backend).collect(),
+            connections_version: ConnectionState::VERSION,
+            connections: BASE64.encode(bytes),
+            left_out: state.left_out + out as u64,
+        };
+        Some((service_path(switch, id.0)?, service))
+    };
+    all.iter().filter_map(one).collect()
+}
+
+fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(ServiceId, ServiceState)> {
+    let one = |(id, _)| {
+        let written = all.get(&service_path(switch, id)?)?;
+        let &Service { new, refused, full, evicted, off_candidates, sought, recovered, .. } = written;
+        let is_known = written.connections_version == ConnectionState::VERSION;
+        let bytes = if is_known { BASE64.decode(&written.connections).unwrap_or_default() } else { Vec::new() };
+        let backend = |b: &Backend| {
+            let stats = BackendStats { new: b.new, refused: b.refused, ..BackendStats::default() };
+            (BackendName { ipv4: b.ipv4, ipv6: b.ipv6, port: b.port }, stats)
+        };
+        let state = ServiceState {
+            stats: ServiceStats { new, refused, full, evicted, off_candidates, sought, recovered },
+            addresses: written.addresses.iter().map(|&(ip, protocol, port)| Address { ip, protocol, port }).collect(),
+            backends: written.backends.iter().map(backend).collect(),
+            connections: bytes.as_chunks().0.iter().filter_map(ConnectionState::from_bytes).collect(),
+            left_out: written.left_out,
+        };
+        Some((ServiceId(id), state))
+    };
+    switch.program.services.iter().filter_map(one).collect()
 }
 
 fn outside_out(switch: &SwitchPlan, seen: &SeenOutside) -> Outside {

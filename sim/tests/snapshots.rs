@@ -1,6 +1,6 @@
 //! The scenarios' tables, as committed under `sim/snapshots`. A difference is a change of
 //! behaviour: to be reviewed, then committed with `make golden`, or here alone with
-//! `LEVADA_REGENERATE=1 cargo test --release -p sim --test snapshots`.
+//! `LEVADA_REGENERATE=1 cargo test -p sim --test snapshots`.
 
 use std::path::PathBuf;
 
@@ -47,6 +47,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "scale",
         "attacks",
         "turns",
+        "frame-rates",
         "lb-mixed",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
@@ -116,6 +117,11 @@ fn scale() {
 #[test]
 fn attacks() {
     check("attacks");
+}
+
+#[test]
+fn frame_rates() {
+    check("frame-rates");
 }
 
 #[test]

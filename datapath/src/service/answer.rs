@@ -74,11 +74,29 @@ impl Answer {
         }
     }
 
+    /// Whether the question is one to be answered.
+    #[must_use]
+    pub fn is_asked(&self, bytes: &[u8], layout: &Layout) -> bool {
+        let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+        match self {
+            Answer::Arp(..) | Answer::Echo(_) => true,
+            Answer::Neighbour(..) => {
+                let target = Icmp::of(bytes, layout).and_then(Icmp::nd_target);
+                target.is_some() && l4 == l3 + IPV6 && bytes[l3 + 7] == ND_HOPS
+            }
+            Answer::Reset(_) => Tcp::of(bytes, layout).is_some_and(|tcp| tcp.flags() & tcp_flags::RST == 0),
+            Answer::PortUnreachable(_) => layout.l4 == L4::Udp,
+        }
+    }
+
     /// Writes the answer over its question; `mac` is the service's. False where there is none to be
     /// given.
     #[must_use]
     pub fn write(&self, pool: &mut Pool, frame: &Frame, mac: Mac) -> bool {
         let layout = pool.meta(frame).layout;
+        if !self.is_asked(pool.bytes(frame), &layout) {
+            return false;
+        }
         let done = match self {
             Answer::Arp(mac, _) => arp(pool.bytes_mut(frame), &layout, *mac),
             Answer::Neighbour(mac, _) => neighbour(pool, frame, &layout, *mac),
@@ -112,9 +130,6 @@ fn arp(bytes: &mut [u8], layout: &Layout, mac: Mac) -> bool {
 fn neighbour(pool: &mut Pool, frame: &Frame, layout: &Layout, mac: Mac) -> bool {
     let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
     let Some(target) = Icmp::of(pool.bytes(frame), layout).and_then(Icmp::nd_target) else { return false };
-    if l4 != l3 + IPV6 || pool.bytes(frame)[l3 + 7] != ND_HOPS {
-        return false;
-    }
     pool.set_len(frame, l4 + ADVERTISEMENT);
     let bytes = pool.bytes_mut(frame);
     // Who looks whether the address is taken has none to be answered at: all nodes are told.
@@ -159,9 +174,6 @@ fn reset(pool: &mut Pool, frame: &Frame, layout: &Layout) -> bool {
     let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
     let Some(tcp) = Tcp::of(pool.bytes(frame), layout) else { return false };
     let (flags, sequence, ack) = (tcp.flags(), tcp.sequence(), tcp.acknowledgement());
-    if flags & tcp_flags::RST != 0 {
-        return false;
-    }
     let len = layout.end - u32::from(layout.payload_offset);
     let len = len + u32::from(flags & tcp_flags::SYN != 0) + u32::from(flags & tcp_flags::FIN != 0);
     let ports: [u8; 4] = pool.bytes(frame)[l4..l4 + 4].try_into().unwrap_or_default();
@@ -188,9 +200,6 @@ fn unreachable(pool: &mut Pool, frame: &Frame, layout: &Layout) -> bool {
     let l3 = usize::from(layout.l3_offset);
     let is_v4 = layout.l3 == L3::Ipv4;
     let (header, (kind, code, most)) = if is_v4 { (IPV4, UNREACHABLE_V4) } else { (IPV6, UNREACHABLE_V6) };
-    if layout.l4 != L4::Udp {
-        return false;
-    }
     let quoted = (layout.end as usize - l3).min(most);
     pool.set_len(frame, l3 + header + ICMP + quoted);
     let bytes = pool.bytes_mut(frame);
@@ -255,12 +264,20 @@ pub(super) struct Budget {
 impl Budget {
     /// Takes one, where one is left.
     pub(super) fn take(&mut self, now: Instant) -> bool {
-        let used = self.full_at.since(now) + 1_000_000_000 / PER_SECOND;
-        if used > SAVED_NS {
-            return false;
+        let is_left = self.has_one(now);
+        if is_left {
+            self.full_at = now.plus_ns(self.used_with_one(now));
         }
-        self.full_at = now.plus_ns(used);
-        true
+        is_left
+    }
+
+    /// Whether one is left.
+    pub(super) fn has_one(&self, now: Instant) -> bool {
+        self.used_with_one(now) <= SAVED_NS
+    }
+
+    fn used_with_one(&self, now: Instant) -> u64 {
+        self.full_at.since(now) + 1_000_000_000 / PER_SECOND
     }
 }
 

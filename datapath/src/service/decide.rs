@@ -2,15 +2,16 @@
 //! new, a question to be answered.
 
 use super::answer::Answer;
-use super::connections::{Key, Segment, State};
+use super::entry::{Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
 use super::{Role, Services, octets};
 use crate::fdb::Network;
 use crate::program::EndpointId;
 use crate::table::Id;
+use crate::units::Instant;
 use crate::verdict::Reason;
-use crate::wire::{Arp, Icmp, L3, L4, Layout, Tcp, be16, icmpv6, ipv4, ipv6, protocol, source};
+use crate::wire::{Arp, Icmp, L3, L4, Layout, Tcp, be16, icmpv6, ipv4, ipv6, protocol, source, tcp_flags};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// What is to be done with a frame.
@@ -22,8 +23,18 @@ pub enum Decision {
     Forward(Known),
     /// A new one: a backend is to be chosen.
     Choose(Key),
+    /// A segment of a connection that is not known: a candidate is asked.
+    Seek(Key),
     /// What a backend answers, to the client.
     Back(Known),
+    /// The same, of a connection that is not known; `true`: its client asks for it too.
+    Hear(Known, bool),
+    /// A backend and who opened a connection to it speak without the service.
+    Direct(Known),
+    /// A backend's reset, as it does not know a connection: another is asked.
+    Deny(Known),
+    /// A client's reset, as it does not know a connection that its backend was heard of.
+    Disown(Known),
     /// A later fragment of a packet whose first one was translated.
     Fragment(Id),
     /// An ICMP error about what was translated, to the backend (`true`) or to the client.
@@ -45,11 +56,26 @@ pub struct Known {
     pub backend: u8,
 }
 
+impl Known {
+    /// A connection that is not in the table.
+    #[must_use]
+    pub const fn new(key: Key, backend: u8) -> Known {
+        Known { id: Id(u32::MAX), key, backend }
+    }
+}
+
 impl Services {
     /// What is to be done with a frame that `from` sent, or that came from outside. Changes
     /// nothing.
     #[must_use]
-    pub fn decide(&self, network: Network, from: Option<EndpointId>, bytes: &[u8], layout: &Layout) -> Decision {
+    pub fn decide(
+        &self,
+        now: Instant,
+        network: Network,
+        from: Option<EndpointId>,
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> Decision {
         let spoofed = |of_endpoint: Reason| Decision::Drop(if from.is_some() { of_endpoint } else { Reason::Loop });
         // What endpoints send has been guarded; nobody outside has a service's address either.
         if from.is_none() && self.macs.contains(&(network.0, source(bytes))) {
@@ -66,7 +92,7 @@ impl Services {
                 if by.is_some_and(|role| role.mac.is_some()) {
                     return spoofed(if layout.l3 == L3::Ipv4 { Reason::SpoofedIpv4 } else { Reason::SpoofedIpv6 });
                 }
-                self.decide_ip(network, (by, to), (source, destination), bytes, layout, spoofed)
+                self.decide_ip((now, network), (by, to), (source, destination), bytes, layout, spoofed)
             }
             L3::Other => Decision::Pass,
         }
@@ -93,7 +119,7 @@ impl Services {
 
     fn decide_ip(
         &self,
-        network: Network,
+        (now, network): (Instant, Network),
         (by, to): (Option<&Role>, Option<&Role>),
         (source, destination): (IpAddr, IpAddr),
         bytes: &[u8],
@@ -119,7 +145,13 @@ impl Services {
                 if let Some(by) = by {
                     let client = if to.is_some_and(|role| role.mac.is_some()) { source } else { destination };
                     if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
-                        return Decision::Back(known);
+                        return self.decide_back(known, bytes, layout);
+                    }
+                    if layout.l4 == L4::Tcp && !by.targets.is_empty() {
+                        let (at, client) = ((by, number, from_port), (client, to_port));
+                        if let Some(decision) = self.decide_heard(now, at, client, (bytes, layout)) {
+                            return decision;
+                        }
                     }
                 }
                 let Some(to) = to.filter(|role| role.mac.is_some()) else { return Decision::Pass };
@@ -145,13 +177,24 @@ impl Services {
         }
         let segment = segment(bytes, layout);
         match known {
-            Some((_, entry)) if segment.opens() && matches!(entry.state, State::Closing | State::Closed) => {
-                Decision::Choose(key)
-            }
-            Some((known, _)) => Decision::Forward(known),
+            Some((_, entry)) if segment.opens() && entry.is_replaced() => Decision::Choose(key),
+            Some((known, entry)) if entry.is_heard() && segment.resets() => Decision::Disown(known),
+            Some((known, entry)) if entry.state != State::Direct => Decision::Forward(known),
             None if segment.opens() => Decision::Choose(key),
-            None => Decision::Drop(Reason::ServiceUnknown),
+            _ => self.decide_seek(key, &segment),
         }
+    }
+
+    /// What a backend says of a connection that is known.
+    fn decide_back(&self, known: Known, bytes: &[u8], layout: &Layout) -> Decision {
+        if layout.l4 == L4::Tcp
+            && Tcp::of(bytes, layout).is_some_and(|tcp| tcp.flags() & tcp_flags::RST != 0)
+            && let Some(entry) = self.connections.get(known.id)
+            && self.decide_denied(&known, entry)
+        {
+            return Decision::Deny(known);
+        }
+        Decision::Back(known)
     }
 
     /// To a port of a service's address at which no service is.
@@ -169,9 +212,10 @@ impl Services {
         fronts.into_iter().find_map(|&(_, _, front, backend)| {
             let key = Key { client: octets(client), port: client_port, front };
             let id = self.connections.find(&key)?;
-            let entry = self.connections.get(id).filter(|entry| entry.backend == backend)?;
+            let entry = self.connections.get(id)?;
+            let is_its = entry.backend == backend && entry.state != State::Direct;
             self.server(&key, entry)?;
-            Some(Known { id, key, backend })
+            is_its.then_some(Known { id, key, backend })
         })
     }
 

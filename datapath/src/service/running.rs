@@ -5,6 +5,7 @@ use super::answer::Budget;
 use super::choose::{self, Chooser, Load, MOST_BACKENDS, Report};
 use super::maglev::{Lookup, Seat};
 use super::octets;
+use super::recover::{MOST_ASKED, Order};
 use super::spec::{Backend, Service};
 use crate::fdb::{Keyed, Network};
 use crate::units::Instant;
@@ -22,6 +23,12 @@ pub struct ServiceStats {
     pub full: u64,
     /// Connections whose entry went before its time, for others.
     pub evicted: u64,
+    /// Connections that got a backend which their hash does not name: they are lost with the table.
+    pub off_candidates: u64,
+    /// Segments of connections that were not known, with which a candidate was asked.
+    pub sought: u64,
+    /// Connections that were found again so.
+    pub recovered: u64,
 }
 
 /// What is counted of a backend.
@@ -108,6 +115,15 @@ impl Running {
                 None => {}
             }
         }
+        self.look_up(keyed);
+        self.chooser.renew();
+        self.loads = vec![Load::default(); self.servers.len()];
+        self.service = service;
+        self.network = network;
+    }
+
+    /// Works out anew whom a hash names.
+    pub(super) fn look_up(&mut self, keyed: &Keyed) {
         let seats: Vec<Seat> = self
             .servers
             .iter()
@@ -119,10 +135,6 @@ impl Running {
             })
             .collect();
         self.lookup = Lookup::build(&seats, keyed);
-        self.chooser.renew();
-        self.loads = vec![Load::default(); self.servers.len()];
-        self.service = service;
-        self.network = network;
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -131,6 +143,19 @@ impl Running {
 
     pub(super) fn candidates(&self, hash: u64) -> [usize; 2] {
         self.lookup.candidates(hash).unwrap_or_default().map(usize::from)
+    }
+
+    /// Backends that can have a connection with this hash: its candidates, those that keep what
+    /// they have while they are drained, and all where they are few.
+    pub(super) fn order(&self, hash: u64) -> Order {
+        let mut order = Order::default();
+        let all = || self.servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.backend.as_ref()?)));
+        self.lookup.candidates(hash).into_iter().flatten().for_each(|at| order.push(usize::from(at)));
+        all().filter(|(_, backend)| backend.weight == 0).for_each(|(at, _)| order.push(at));
+        if self.servers.len() <= MOST_ASKED {
+            all().for_each(|(at, _)| order.push(at));
+        }
+        order
     }
 
     /// What the policy is to know. A backend gets its own connection only where there is no other,

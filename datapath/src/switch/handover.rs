@@ -15,6 +15,7 @@ use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
 use crate::program::{EndpointId, TenantId};
 use crate::sched::limits::Plane;
+use crate::service::{ServiceId, ServiceState};
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Direction, Instant, Rate};
 use crate::verdict::DropCounters;
@@ -39,6 +40,8 @@ pub struct State {
     pub uplink_flood: Saved,
     /// What was seen outside, of each network the newest first.
     pub outside: Vec<SeenOutside>,
+    /// By service.
+    pub services: Vec<(ServiceId, ServiceState)>,
 }
 
 impl State {
@@ -135,7 +138,9 @@ pub struct Imported {
     pub learned: usize,
     /// Pairs that are limited again.
     pub pairs: usize,
-    /// Endpoints, tenants, addresses and pairs that do not fit the program, or are there twice.
+    /// Connections to services that go on.
+    pub connections: usize,
+    /// What does not fit the program, or is there twice.
     pub ignored: usize,
 }
 
@@ -197,6 +202,7 @@ impl Switch {
             uplink_drops: self.uplink_drops.clone(),
             uplink_flood: self.uplink_floods[slot(Network::UNTAGGED)].saved(now),
             outside: self.seen_outside(now).collect(),
+            services: self.services.export(now),
         }
     }
 
@@ -275,6 +281,11 @@ impl Switch {
             } else {
                 imported.ignored += 1;
             }
+        }
+        for (id, service) in &state.services {
+            let (done, ignored) = self.services.import(now, away_ns, *id, service);
+            imported.connections += done;
+            imported.ignored += ignored;
         }
         // After the endpoints: what their lanes have counted is part of what their tenant has.
         for (id, tenant) in &state.tenants {

@@ -40,12 +40,12 @@ impl Switch {
         if self.is_served_elsewhere(network, from, layout) {
             return Ok(Served::On(frame, false));
         }
-        let decision = self.services.decide(network, from, pool.bytes(&frame), layout);
+        let decision = self.services.decide(now, network, from, pool.bytes(&frame), layout);
         let may_return = match decision {
             Decision::Pass => false,
             Decision::Forward(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
             Decision::Back(known) => self.services.back(now, &known, pool.bytes_mut(&frame), layout, offload),
-            Decision::Choose(key) => match self.services.choose(now, key, from.is_none(), layout.l4 == L4::Tcp) {
+            Decision::Choose(key) => match self.services.choose(now, key, from, layout.l4 == L4::Tcp) {
                 Ok(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
                 Err(Reason::ServiceDown) => {
                     let answer = self.services.when_down(&key).and_then(|(service, when)| match (when, layout.l4) {
@@ -60,6 +60,26 @@ impl Switch {
                 }
                 Err(reason) => return dropped(pool, frame, reason),
             },
+            Decision::Seek(key) => match self.services.seek(now, key, from) {
+                Ok(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
+                Err(reason) => return dropped(pool, frame, reason),
+            },
+            Decision::Hear(known, client_asks) => match self.services.hear(now, &known, client_asks) {
+                Some(known) => self.services.back(now, &known, pool.bytes_mut(&frame), layout, offload),
+                None => return dropped(pool, frame, Reason::ServiceFull),
+            },
+            Decision::Direct(known) => {
+                self.services.speak_directly(now, &known);
+                false
+            }
+            Decision::Deny(known) => {
+                self.services.deny(now, &known);
+                return dropped(pool, frame, Reason::ServiceRetry);
+            }
+            Decision::Disown(known) => {
+                self.services.speak_directly(now, &known);
+                return dropped(pool, frame, Reason::ServiceUnknown);
+            }
             Decision::Fragment(id) => {
                 self.services.fragment(id, pool.bytes_mut(&frame), layout, offload);
                 true
@@ -177,6 +197,18 @@ impl Switch {
             ips.into_iter().flatten().any(|ip| targets(ip, backend.port) > MOST_FRONTS_OF_TARGET * 2)
         });
         if is_full { Err(ChangeError::ServicesFull) } else { Ok(()) }
+    }
+
+    /// The key that connections' candidates are drawn by, which is to be the same after a restart:
+    /// to be said before the first frame.
+    pub fn set_service_key(&mut self, key: u64) {
+        self.services.set_key(key);
+    }
+
+    /// Connections to services may be open that this switch does not know: those of a switch that
+    /// ended without handover.
+    pub fn recover_services(&mut self, now: Instant) {
+        self.services.recover(now);
     }
 
     /// What is counted of a service; `None` where there is none.

@@ -37,7 +37,7 @@ impl Bed {
         let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), None).unwrap();
         let (news, _) = std::sync::mpsc::sync_channel(1);
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news).unwrap();
-        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs.clone(), front_ends);
+        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs.clone(), front_ends, 0);
         let plan = site.plan().clone();
         let facts = Facts {
             plan,

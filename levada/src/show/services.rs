@@ -10,14 +10,18 @@ pub fn text(reply: &ServicesReply) -> String {
     for service in &reply.services {
         let _ = writeln!(
             out,
-            "service {}  {}, policy {}; {} new, {} refused, {} without room, {} evicted; table {} of {}",
+            "service {}  {}, policy {}; {} new ({} off their candidates), {} refused, {} without room, {} evicted, \
+             {} of {} found again; table {} of {}",
             service.path,
             service.addresses.join(", "),
             service.policy,
             service.new,
+            service.off_candidates,
             service.refused,
             service.full,
             service.evicted,
+            service.recovered,
+            service.sought,
             service.table,
             service.table_most
         );

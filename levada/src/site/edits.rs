@@ -28,6 +28,13 @@ pub struct List {
 }
 
 impl Site {
+    /// A switch that runs `program`.
+    fn make(&self, program: &Program, name: &str) -> Result<Switch, String> {
+        let mut switch = Switch::new(program, random()).map_err(|error| format!("switch {name}: {error}"))?;
+        switch.set_service_key(self.service_key);
+        Ok(switch)
+    }
+
     /// The edits from what runs to `plan`.
     pub(super) fn edits(
         &self,
@@ -38,7 +45,7 @@ impl Site {
         let mut edits = Vec::new();
         for (id, switch) in plan.switches.iter() {
             if !self.programs.contains_key(&id) {
-                edits.push(Edit::Switch(id as usize, Box::new(make(&programs[&id], &switch.name)?)));
+                edits.push(Edit::Switch(id as usize, Box::new(self.make(&programs[&id], &switch.name)?)));
             }
         }
         let (before, after) = (ways(&self.plan, &self.devices), ways(plan, &ready.devices));
@@ -108,7 +115,7 @@ impl Site {
         let links = self.plan.links.iter().filter(|(id, _)| plan.links.get(*id).is_none());
         edits.extend(links.map(|(id, _)| Edit::Cable(id as usize, None)));
         for (id, switch) in self.plan.switches.iter().filter(|(id, _)| plan.switches.get(*id).is_none()) {
-            edits.push(Edit::Switch(id as usize, Box::new(make(&Program::default(), &switch.name)?)));
+            edits.push(Edit::Switch(id as usize, Box::new(self.make(&Program::default(), &switch.name)?)));
         }
         Ok(())
     }
@@ -148,11 +155,6 @@ pub fn list(mut edits: Vec<Edit>, fresh: Vec<Fresh>, devices: &[Option<Held>]) -
     let at = edits.iter().position(|edit| matches!(edit, Edit::Device(_, None))).unwrap_or(edits.len());
     edits.splice(at..at, places);
     List { edits, new, plugs, machines }
-}
-
-/// A switch that runs `program`.
-pub fn make(program: &Program, name: &str) -> Result<Switch, String> {
-    Switch::new(program, random()).map_err(|error| format!("switch {name}: {error}"))
 }
 
 /// A number that nobody outside can guess: the standard library keys its hash tables with such.

@@ -58,6 +58,13 @@ impl Worker {
         Ok(imported)
     }
 
+    /// Connections to services may be open that no switch knows: another process ended without
+    /// handing them over. To be called before [`Worker::run`].
+    pub fn recover_services(&mut self) {
+        let now = self.outside.look();
+        self.units.iter_mut().for_each(|unit| unit.switch.recover_services(now));
+    }
+
     /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it.
     /// True: end.
     pub(super) fn give_way(&mut self, reply: &SyncSender<Vec<State>>) -> bool {

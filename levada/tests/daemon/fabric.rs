@@ -301,15 +301,20 @@ pub fn nobody_is_limited(host: &Host) -> bool {
 /// Until red of the first host has in some second nearly all that the second host's sends, which is
 /// less than what it was promised.
 pub fn has_its_guarantee(daemons: &[Daemon]) {
-    let frames = |daemon: &Daemon, name: &str, direction: &str| {
-        daemon.endpoint(name)[direction]["frames"].as_u64().unwrap_or_default()
+    let count = |daemon: &Daemon, name: &str, direction: &str| {
+        let (endpoint, at) = daemon.endpoint_at(name);
+        (endpoint[direction]["frames"].as_u64().unwrap_or_default(), at)
     };
+    let counts = || [count(&daemons[1], "red2", "egress"), count(&daemons[0], "red1", "ingress")];
     soon("red has its guarantee", || {
-        let counts = || (frames(&daemons[1], "red2", "egress"), frames(&daemons[0], "red1", "ingress"));
         let before = counts();
         std::thread::sleep(Duration::from_secs(1));
         let after = counts();
-        let (sent, came) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-        sent > 100 && came * 100 >= sent * 95
+        let per_s = |n: usize| {
+            let ((from, began), (to, ended)) = (before[n], after[n]);
+            to.saturating_sub(from) as f64 / ended.saturating_sub(began).as_secs_f64()
+        };
+        let (sent, came) = (per_s(0), per_s(1));
+        sent > 100.0 && came >= 0.95 * sent
     });
 }

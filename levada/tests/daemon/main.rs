@@ -18,6 +18,7 @@ mod members;
 mod moves;
 mod privileges;
 mod restart;
+mod services;
 mod shortcuts;
 mod strays;
 mod talk;

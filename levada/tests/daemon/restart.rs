@@ -25,7 +25,7 @@ const PIECE: usize = 64 << 10;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The configuration with devices that outlive the daemon.
-fn persistent() -> String {
+pub fn persistent() -> String {
     NEIGHBOURS.replace("ipv6 = false", "ipv6 = false\npersistent = true")
 }
 

@@ -298,11 +298,19 @@ impl Daemon {
 
     /// The report on an endpoint, by its name.
     pub fn endpoint(&self, name: &str) -> Value {
+        self.endpoint_at(name).0
+    }
+
+    /// The same, and when it was so, by the daemon's clock: where making reports takes long, they
+    /// rest in between.
+    pub fn endpoint_at(&self, name: &str) -> (Value, Duration) {
         let report = self.show();
+        let now = Duration::from_nanos(report["now_ns"].as_u64().unwrap());
         let switches = report["switches"].as_array().unwrap();
         let tenants = switches.iter().flat_map(|s| s["tenants"].as_array().unwrap());
         let mut endpoints = tenants.flat_map(|t| t["endpoints"].as_array().unwrap());
-        endpoints.find(|e| e["name"] == name).unwrap_or_else(|| panic!("no endpoint {name}")).clone()
+        let found = endpoints.find(|e| e["name"] == name).unwrap_or_else(|| panic!("no endpoint {name}"));
+        (found.clone(), now)
     }
 
     /// Sends a signal.

@@ -14,6 +14,7 @@ pub mod measure;
 pub mod mixed;
 pub mod own_traffic;
 pub mod queue_size;
+pub mod rates;
 pub mod scale;
 pub mod sizes;
 pub mod speed;
@@ -68,6 +69,7 @@ pub const ALL: &[Scenario] = &[
     scale::SCENARIO,
     attacks::SCENARIO,
     turns::SCENARIO,
+    rates::SCENARIO,
     mixed::SCENARIO,
     speed::SCENARIO,
 ];

@@ -4,11 +4,12 @@ use super::{Traveller, refuse};
 use crate::fdb::Network;
 use crate::journey::{self, Step};
 use crate::program::EndpointId;
+use crate::service::answer::Answer;
 use crate::service::{Decision, Known, ServiceId};
 use crate::switch::Switch;
-use crate::table::Id;
 use crate::units::Instant;
 use crate::verdict::Reason;
+use crate::wire::L4;
 
 /// What became of the frame there.
 #[derive(Clone, Copy, Default)]
@@ -42,7 +43,7 @@ impl Switch {
         if !self.services.are_in(network) || self.is_served_elsewhere(network, from, &seen.layout) {
             return Ok(Served::default());
         }
-        let decision = self.services.decide(network, from, seen.bytes, &seen.layout);
+        let decision = self.services.decide(now, network, from, seen.bytes, &seen.layout);
         let concerned = self.services.concerned(&decision).map_or(ServiceId(u32::MAX), |(service, _)| service);
         let (layout, offload) = (&seen.layout, &seen.offload);
         let reached = |known: &Known| self.services.reached(&known.key, known.backend);
@@ -66,20 +67,63 @@ impl Switch {
                 self.services.to_client(&known, served.may_return, bytes, layout, offload);
             }
             Decision::Choose(key) => {
-                let Some(backend) = self.services.would_choose(now, &key, from.is_none()) else {
+                let Some(backend) = self.services.would_choose(now, &key, from) else {
                     say(journey::Served::Down);
                     return match self.services.when_down(&key) {
-                        Some((_, crate::service::WhenDown::Reset)) => Ok(Served { is_answered: true, ..served }),
+                        Some((service, crate::service::WhenDown::Reset)) => {
+                            let is_tcp = seen.layout.l4 == L4::Tcp;
+                            let answer = if is_tcp { Answer::Reset(service) } else { Answer::PortUnreachable(service) };
+                            match self.explain_answer(now, from, answer, seen) {
+                                Ok(()) => Ok(Served { is_answered: true, ..served }),
+                                Err(reason) => refuse(steps, reason).map(|()| served),
+                            }
+                        }
                         _ => refuse(steps, Reason::ServiceDown).map(|()| served),
                     };
                 };
                 // It has no entry yet.
-                let known = Known { id: Id(u32::MAX), key, backend };
+                let known = Known::new(key, backend);
                 if let Some((ip, port)) = reached(&known) {
                     say(journey::Served::New(ip, port));
                 }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Seek(key) => {
+                let Some(backend) = self.services.would_seek(&key) else {
+                    return refuse(steps, Reason::ServiceUnknown).map(|()| served);
+                };
+                let known = Known::new(key, backend);
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Sought(ip, port));
+                }
+                served.may_return = self.services.is_hairpin(&known);
+                self.services.to_backend(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Hear(known, _) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Heard(ip, port));
+                }
+                served.may_return = self.services.is_hairpin(&known);
+                self.services.to_client(&known, served.may_return, bytes, layout, offload);
+            }
+            Decision::Direct(known) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Direct(ip, port));
+                }
+                return Ok(Served::default());
+            }
+            Decision::Deny(known) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Denied(ip, port));
+                }
+                return refuse(steps, Reason::ServiceRetry).map(|()| served);
+            }
+            Decision::Disown(known) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(journey::Served::Direct(ip, port));
+                }
+                return refuse(steps, Reason::ServiceUnknown).map(|()| served);
             }
             Decision::Fragment(id) => {
                 self.services.fragment(id, bytes, layout, offload);
@@ -92,11 +136,28 @@ impl Switch {
                 self.services.error(&known, to_backend, bytes, layout, offload);
             }
             Decision::Answer(answer) => {
+                if let Err(reason) = self.explain_answer(now, from, answer, seen) {
+                    return refuse(steps, reason).map(|()| served);
+                }
                 say(journey::Served::Answer(answer.name()));
                 served.is_answered = true;
             }
             Decision::Drop(reason) => return refuse(steps, reason).map(|()| served),
         }
         Ok(served)
+    }
+
+    /// Whether an answer would be given.
+    fn explain_answer(
+        &self,
+        now: Instant,
+        from: Option<EndpointId>,
+        answer: Answer,
+        seen: &Traveller<'_>,
+    ) -> Result<(), Reason> {
+        if from.is_none() && !self.services.would_answer(now, answer.service()) {
+            return Err(Reason::ServiceBudget);
+        }
+        if answer.is_asked(seen.bytes, &seen.layout) { Ok(()) } else { Err(Reason::Unreachable) }
     }
 }

@@ -31,7 +31,7 @@ fn addresses_stay_known_for_as_long_as_they_would_have_been() {
     rig.rx(1, &udp(22, OUTSIDE, vec![]));
     rig.run(0);
     let (mut next, imported) = restarted(&rig, 2 * SECOND);
-    assert_eq!(imported, Imported { endpoints: 3, tenants: 1, learned: 3, pairs: 0, ignored: 0 });
+    assert_eq!(imported, Imported { endpoints: 3, tenants: 1, learned: 3, pairs: 0, connections: 0, ignored: 0 });
     next.rx(3, &udp(2, 20, vec![]));
     assert_eq!(next.ports(), [1]);
     next.run(3 * SECOND + SECOND / 2);
@@ -104,7 +104,7 @@ fn what_is_not_there_any_more_is_ignored_and_counted() {
     // Of the endpoints the shell knows one by name; the others are gone, and so is a tenant.
     assert_eq!(
         next.switch.import(next.now, 0, &state),
-        Ok(Imported { endpoints: 1, tenants: 1, learned: 1, pairs: 0, ignored: 3 })
+        Ok(Imported { endpoints: 1, tenants: 1, learned: 1, pairs: 0, connections: 0, ignored: 3 })
     );
     assert_eq!(next.switch.learned(), 1);
     state.version += 1;
@@ -223,6 +223,7 @@ prop_compose! {
             uplink_drops,
             uplink_flood: Saved { frames: uplink_flood, used_ns: uplink_flood },
             outside,
+            services: Vec::new(),
         }
     }
 }
@@ -315,7 +316,8 @@ proptest! {
             let imported = chaos.rig.switch.import(chaos.rig.now, away_ns, &state).expect("the same version");
             let of = |e: &EndpointState| 1 + e.learned.len() + e.held.len() + e.pairs.len();
             let all = state.endpoints.iter().map(|(_, e)| of(e)).sum::<usize>() + state.outside.len();
-            let Imported { endpoints, tenants, learned, pairs, ignored } = imported;
+            let Imported { endpoints, tenants, learned, pairs, connections, ignored } = imported;
+            prop_assert_eq!(connections, 0);
             prop_assert!(endpoints + tenants + learned + pairs + ignored <= all + state.tenants.len());
             prop_assert!(chaos.rig.switch.learned() <= quota as usize);
         }

@@ -1,0 +1,453 @@
+//! A connection: its key, what state it is in, and what each segment makes of that.
+//!
+//! Sixteen bytes, which follow what both sides say. A connection whose start was not seen, after a
+//! restart or where its entry had to go, is *sought*: it is kept on trial until the side that was
+//! not heard yet speaks as one that knows it.
+
+use crate::wire::tcp_flags as flags;
+
+/// A second, in nanoseconds.
+pub(super) const SECOND: u64 = 1_000_000_000;
+/// The furthest that a FIN may lie ahead of what the other side has acknowledged, in bytes: the
+/// largest window (RFC 7323).
+const WINDOW: u32 = 1 << 30;
+
+/// A flow of a client to a service: 20 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Key {
+    /// The client's address, IPv4 mapped into IPv6.
+    pub client: [u8; 16],
+    /// Its port.
+    pub port: u16,
+    /// The front that it speaks to: address, protocol and port of a service.
+    pub front: u16,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum State {
+    /// The client has sent its SYN; no answer yet.
+    Asked,
+    /// The backend has answered; the client has not acknowledged that.
+    Answered,
+    /// TCP, both have spoken.
+    Open,
+    /// One side has sent its FIN.
+    Closing,
+    /// Both FINs were acknowledged, or it was reset.
+    Closed,
+    /// UDP, the client only.
+    OneWay,
+    /// UDP, both.
+    TwoWay,
+    /// TCP, taken up in the middle: one side was heard, the other has not confirmed it.
+    Sought,
+    /// No connection of the service: client and backend speak without it. Kept only while it
+    /// cannot be told from a connection that was lost with the table.
+    Direct,
+}
+
+/// How long an open connection is kept of which nothing is seen, in nanoseconds: 2 h 4 min (RFC
+/// 5382, section 5).
+pub const OPEN_NS: u64 = 7440 * SECOND;
+
+impl State {
+    /// How long it is kept when nothing is seen of it, in nanoseconds.
+    #[must_use]
+    pub const fn age_ns(self) -> u64 {
+        match self {
+            State::Asked | State::Answered | State::Closed | State::Sought => 10 * SECOND,
+            State::Open | State::Direct => OPEN_NS,
+            State::Closing => 60 * SECOND,
+            // RFC 4787, section 4.3, recommends more; a datagram's client asks again sooner.
+            State::OneWay => 30 * SECOND,
+            State::TwoWay => 120 * SECOND,
+        }
+    }
+
+    /// Whether one side has not been heard, or not again: what strangers can make many of.
+    #[must_use]
+    pub const fn is_half_open(self) -> bool {
+        matches!(self, State::Asked | State::Answered | State::OneWay | State::Sought)
+    }
+
+    /// Whether the connection counts as in flight.
+    #[must_use]
+    pub const fn is_counted(self) -> bool {
+        !matches!(self, State::Closed | State::Direct | State::Sought)
+    }
+
+    /// How it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Asked => "asked",
+            State::Answered => "answered",
+            State::Open => "open",
+            State::Closing => "closing",
+            State::Closed => "closed",
+            State::OneWay => "one-way",
+            State::TwoWay => "two-way",
+            State::Sought => "sought",
+            State::Direct => "direct",
+        }
+    }
+
+    /// All of them, as they are numbered when they are handed over.
+    pub(super) const ALL: [State; 9] = [
+        State::Asked,
+        State::Answered,
+        State::Open,
+        State::Closing,
+        State::Closed,
+        State::OneWay,
+        State::TwoWay,
+        State::Sought,
+        State::Direct,
+    ];
+}
+
+/// What is known of a connection: 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The backend's number in its service, and whose number it was then: a number that was given
+    /// to another is not the old one.
+    pub backend: u8,
+    /// See `backend`.
+    pub generation: u8,
+    /// See [`State`].
+    pub state: State,
+    pub(super) bits: u8,
+    /// The end of what the server has sent.
+    pub(super) server_end: u32,
+    /// What the client has acknowledged last, and the server.
+    pub(super) client_ack: u32,
+    pub(super) server_ack: u32,
+}
+
+/// The client waits, or the server is sending.
+const BUSY: u8 = 1;
+/// The client has sent a FIN.
+const CLIENT_FIN: u8 = 2;
+/// The server has.
+const SERVER_FIN: u8 = 4;
+/// The client is the backend itself.
+const HAIRPIN: u8 = 8;
+/// The server has answered since the client sent last.
+const ANSWERED: u8 = 16;
+/// Of one that is sought: the backend was heard, and not the client.
+const HEARD: u8 = 32;
+/// Of one that is sought: how many candidates were asked before this one, in two bits.
+const ASKED_SHIFT: u8 = 6;
+
+/// What a segment of TCP says: flags, sequence number, acknowledgement, bytes of payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Segment {
+    /// See [`crate::wire::tcp_flags`].
+    pub flags: u8,
+    /// Number of its first byte.
+    pub sequence: u32,
+    /// What it acknowledges.
+    pub ack: u32,
+    /// Bytes of payload.
+    pub len: u32,
+}
+
+impl Segment {
+    const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether it says that there is no such connection.
+    #[must_use]
+    pub const fn resets(&self) -> bool {
+        self.has(flags::RST)
+    }
+
+    /// Whether it asks for a new connection.
+    #[must_use]
+    pub const fn opens(&self) -> bool {
+        self.flags & (flags::SYN | flags::ACK | flags::RST | flags::FIN) == flags::SYN
+    }
+}
+
+impl Entry {
+    /// A connection that was just given to a backend.
+    #[must_use]
+    pub fn new(backend: u8, generation: u8, is_tcp: bool, is_hairpin: bool) -> Entry {
+        let state = if is_tcp { State::Asked } else { State::OneWay };
+        let bits = BUSY | if is_hairpin { HAIRPIN } else { 0 };
+        Entry { backend, generation, state, bits, server_end: 0, client_ack: 0, server_ack: 0 }
+    }
+
+    /// Whether the client waits or the server is sending.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.bits & BUSY != 0
+    }
+
+    /// Whether the client is the backend itself.
+    #[must_use]
+    pub const fn is_hairpin(&self) -> bool {
+        self.bits & HAIRPIN != 0
+    }
+
+    /// The client sends a segment.
+    pub fn client_sends(&mut self, segment: &Segment) {
+        if segment.has(flags::RST) {
+            // What is not exactly what the other side expects changes nothing here (RFC 5961,
+            // section 3).
+            if segment.sequence == self.server_ack || matches!(self.state, State::Asked | State::Sought) {
+                self.close();
+            }
+            return;
+        }
+        if segment.has(flags::ACK) {
+            if self.state == State::Answered {
+                self.state = State::Open;
+            }
+            if self.is_heard() {
+                self.confirm();
+            }
+            self.client_ack = segment.ack;
+        }
+        if segment.len > 0 {
+            self.bits = self.bits & !ANSWERED | BUSY;
+            self.reopen(CLIENT_FIN);
+        } else if self.bits & ANSWERED != 0 && self.client_ack == self.server_end {
+            self.bits &= !BUSY;
+        }
+        if segment.has(flags::FIN) && segment.sequence.wrapping_add(segment.len).wrapping_sub(self.server_ack) < WINDOW
+        {
+            self.finish(CLIENT_FIN);
+        }
+        self.close_when_done();
+    }
+
+    /// The backend sends a segment.
+    pub fn server_sends(&mut self, segment: &Segment) {
+        if segment.has(flags::RST) {
+            if segment.sequence == self.client_ack || matches!(self.state, State::Asked | State::Sought) {
+                self.close();
+            }
+            return;
+        }
+        if self.state == State::Sought {
+            if self.bits & HEARD == 0 {
+                self.confirm();
+            }
+            // What has gone before was not seen.
+            self.server_end = segment.sequence;
+        }
+        if segment.has(flags::SYN) {
+            if self.state == State::Asked {
+                self.state = State::Answered;
+                self.server_end = segment.sequence.wrapping_add(1);
+                self.client_ack = self.server_end;
+                self.server_ack = segment.ack;
+            }
+            return;
+        }
+        if segment.has(flags::ACK) {
+            self.server_ack = segment.ack;
+        }
+        let is_fin = segment.has(flags::FIN);
+        let end = segment.sequence.wrapping_add(segment.len).wrapping_add(u32::from(is_fin));
+        if (end.wrapping_sub(self.server_end) as i32) > 0 {
+            self.server_end = end;
+        }
+        if segment.len > 0 {
+            self.bits |= ANSWERED | BUSY;
+            self.reopen(SERVER_FIN);
+        }
+        if is_fin && end.wrapping_sub(self.client_ack) < WINDOW {
+            self.finish(SERVER_FIN);
+        }
+        self.close_when_done();
+    }
+
+    /// A datagram of UDP passes.
+    pub fn datagram(&mut self, from_server: bool) {
+        if from_server {
+            self.state = State::TwoWay;
+            self.bits &= !BUSY;
+        } else {
+            self.bits |= BUSY;
+        }
+    }
+
+    /// One whose start was not seen, and whose client speaks: the backend is the candidate that is
+    /// asked after `asked` others.
+    #[must_use]
+    pub fn sought(backend: u8, generation: u8, is_hairpin: bool, asked: u8) -> Entry {
+        let mut entry = Entry::new(backend, generation, true, is_hairpin);
+        entry.state = State::Sought;
+        entry.bits |= asked << ASKED_SHIFT;
+        entry
+    }
+
+    /// One whose start was not seen, and whose backend speaks. `client_asks`: so does the client,
+    /// whose segments went to another candidate.
+    #[must_use]
+    pub fn heard(backend: u8, generation: u8, is_hairpin: bool, client_asks: bool) -> Entry {
+        let mut entry = Entry::sought(backend, generation, is_hairpin, 0);
+        entry.bits |= HEARD;
+        if client_asks {
+            entry.confirm();
+        }
+        entry
+    }
+
+    /// One that is none of the service's.
+    #[must_use]
+    pub fn direct(backend: u8, generation: u8) -> Entry {
+        let mut entry = Entry::new(backend, generation, true, false);
+        (entry.state, entry.bits) = (State::Direct, 0);
+        entry
+    }
+
+    /// Of one that is sought: how many candidates were asked before this one.
+    #[must_use]
+    pub const fn asked(&self) -> u8 {
+        self.bits >> ASKED_SHIFT
+    }
+
+    /// Of one that is sought: whether its backend was heard, and the client was not.
+    #[must_use]
+    pub const fn is_heard(&self) -> bool {
+        matches!(self.state, State::Sought) && self.bits & HEARD != 0
+    }
+
+    /// Whether a SYN of the same client and port is a new connection.
+    #[must_use]
+    pub const fn is_replaced(&self) -> bool {
+        matches!(self.state, State::Closing | State::Closed | State::Direct | State::Sought)
+    }
+
+    /// Both sides know it.
+    fn confirm(&mut self) {
+        self.state = State::Open;
+        self.bits = self.bits & HAIRPIN | BUSY | ANSWERED;
+    }
+
+    fn close(&mut self) {
+        self.state = State::Closed;
+        self.bits &= !BUSY;
+    }
+
+    fn finish(&mut self, fin: u8) {
+        self.bits |= fin;
+        if matches!(self.state, State::Open | State::Answered | State::Asked) {
+            self.state = State::Closing;
+        }
+    }
+
+    /// Payload after a FIN of the other side is none after its own: one who has not finished is
+    /// still sending.
+    fn reopen(&mut self, fin: u8) {
+        if self.state == State::Closing && self.bits & fin == 0 {
+            self.state = State::Open;
+        }
+    }
+
+    fn close_when_done(&mut self) {
+        const BOTH: u8 = CLIENT_FIN | SERVER_FIN;
+        if self.bits & BOTH == BOTH && self.client_ack == self.server_end {
+            self.close();
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Key>() == 20 && size_of::<Entry>() == 16 && size_of::<Option<(Key, Entry)>>() == 36);
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::service) fn syn() -> Entry {
+        Entry::new(0, 0, true, false)
+    }
+
+    fn segment(flags: u8, sequence: u32, ack: u32, len: u32) -> Segment {
+        Segment { flags, sequence, ack, len }
+    }
+
+    /// A connection whose client's numbers begin at 100, and the server's at 500.
+    pub(in crate::service) fn open() -> Entry {
+        let mut entry = syn();
+        entry.client_sends(&segment(flags::SYN, 99, 0, 0));
+        assert_eq!((entry.state, entry.is_busy()), (State::Asked, true));
+        entry.server_sends(&segment(flags::SYN | flags::ACK, 499, 100, 0));
+        assert_eq!(entry.state, State::Answered);
+        entry.client_sends(&segment(flags::ACK, 100, 500, 0));
+        assert_eq!(entry.state, State::Open);
+        entry
+    }
+
+    #[test]
+    fn a_connection_is_busy_from_its_request_to_the_acknowledged_end_of_the_answer() {
+        let mut entry = open();
+        entry.client_sends(&segment(flags::ACK, 100, 500, 50));
+        assert!(entry.is_busy());
+        entry.server_sends(&segment(flags::ACK, 500, 150, 0));
+        entry.client_sends(&segment(flags::ACK, 150, 500, 0));
+        assert!(entry.is_busy(), "no answer yet");
+        entry.server_sends(&segment(flags::ACK, 500, 150, 64_000));
+        entry.client_sends(&segment(flags::ACK, 150, 30_000, 0));
+        assert!(entry.is_busy());
+        entry.client_sends(&segment(flags::ACK, 150, 64_500, 0));
+        assert!(!entry.is_busy());
+        entry.client_sends(&segment(flags::ACK, 150, 64_500, 50));
+        assert!(entry.is_busy(), "the next request");
+    }
+
+    #[test]
+    fn both_fins_close_it_and_payload_behind_the_others_fin_does_not_count_as_closing() {
+        let mut entry = open();
+        entry.client_sends(&segment(flags::ACK | flags::FIN, 100, 500, 10));
+        assert_eq!(entry.state, State::Closing);
+        entry.server_sends(&segment(flags::ACK, 500, 111, 1000));
+        assert_eq!(entry.state, State::Open, "the server is still sending");
+        entry.server_sends(&segment(flags::ACK | flags::FIN, 1500, 111, 0));
+        assert_eq!(entry.state, State::Closing);
+        entry.client_sends(&segment(flags::ACK, 111, 1501, 0));
+        assert_eq!((entry.state, entry.is_busy()), (State::Closed, false));
+    }
+
+    #[test]
+    fn only_an_exact_reset_closes_it() {
+        let mut entry = open();
+        for sequence in [0, 99, 101, 500] {
+            entry.client_sends(&segment(flags::RST, sequence, 0, 0));
+        }
+        for sequence in [0, 100, 499, 501] {
+            entry.server_sends(&segment(flags::RST | flags::ACK, sequence, 100, 0));
+        }
+        assert_eq!(entry.state, State::Open);
+        entry.server_sends(&segment(flags::RST, 500, 0, 0));
+        assert_eq!(entry.state, State::Closed);
+        let mut entry = open();
+        entry.client_sends(&segment(flags::RST, 100, 0, 0));
+        assert_eq!(entry.state, State::Closed);
+    }
+
+    #[test]
+    fn what_was_lost_is_kept_on_trial_until_the_other_side_confirms_it() {
+        let mut entry = Entry::sought(3, 1, false, 2);
+        entry.client_sends(&segment(flags::ACK, 150, 500, 20));
+        assert_eq!((entry.state, entry.asked(), entry.is_heard()), (State::Sought, 2, false));
+        let mut refused = entry;
+        refused.server_sends(&segment(flags::RST, 500, 0, 0));
+        assert_eq!(refused.state, State::Closed);
+        entry.server_sends(&segment(flags::ACK, 500, 170, 100));
+        assert_eq!((entry.state, entry.is_busy()), (State::Open, true));
+        entry.client_sends(&segment(flags::ACK, 170, 600, 0));
+        assert!(!entry.is_busy(), "the end of what was sent is known");
+        let mut entry = Entry::heard(3, 1, false, false);
+        entry.server_sends(&segment(flags::ACK, 500, 170, 100));
+        assert!(entry.is_heard());
+        entry.client_sends(&segment(flags::ACK, 170, 600, 0));
+        assert_eq!((entry.state, entry.is_busy(), entry.is_heard()), (State::Open, false, false));
+        assert_eq!(Entry::heard(3, 1, false, true).state, State::Open);
+    }
+}

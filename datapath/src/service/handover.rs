@@ -1,0 +1,259 @@
+//! Handover of connections to the switch that goes on after this one: plain data, by the addresses
+//! of services and backends, because the next program may number both differently. Importing trusts
+//! nothing: what does not fit is left out and counted, and no more is kept than the table's bounds
+//! let a tenant have.
+
+use super::connections::Opener;
+use super::entry::{Entry, Key, State};
+use super::running::{Running, count};
+use super::{Address, BackendStats, ServiceId, ServiceStats, Services};
+use crate::units::Instant;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Connections that a switch hands over at most, of all its services; the others are found again by
+/// their candidates. Written down, they are 14 MB.
+pub const MOST_HANDED: usize = 1 << 18;
+
+/// What a service knows.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ServiceState {
+    /// Its counters.
+    pub stats: ServiceStats,
+    /// What its connections call its addresses.
+    pub addresses: Vec<Address>,
+    /// What they call its backends, and what was counted of each; connections are counted anew.
+    pub backends: Vec<(BackendName, BackendStats)>,
+    /// Those that matter most, the oldest of a kind first.
+    pub connections: Vec<ConnectionState>,
+    /// Connections that there was no room for.
+    pub left_out: u64,
+}
+
+/// A backend: who it is, whatever it is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BackendName {
+    /// Its IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// Its IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// Its port, where it has one of its own.
+    pub port: Option<u16>,
+}
+
+/// A connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionState {
+    client: [u8; 16],
+    port: u16,
+    /// Place in [`ServiceState::addresses`].
+    address: u16,
+    /// Place in [`ServiceState::backends`].
+    backend: u8,
+    state: State,
+    bits: u8,
+    server_end: u32,
+    client_ack: u32,
+    server_ack: u32,
+    idle_ms: u32,
+}
+
+impl ConnectionState {
+    /// Bytes of one that is written down.
+    pub const BYTES: usize = 39;
+    /// Goes up when what the bytes say changes.
+    pub const VERSION: u32 = 1;
+
+    /// As it is written down, numbers with the highest byte first: client, port, address, backend,
+    /// state, bits, end of what the server sent, what the client acknowledged, what the server
+    /// did, milliseconds since it was seen.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..16].copy_from_slice(&self.client);
+        bytes[16..18].copy_from_slice(&self.port.to_be_bytes());
+        bytes[18..20].copy_from_slice(&self.address.to_be_bytes());
+        let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or_default();
+        bytes[20..23].copy_from_slice(&[self.backend, state as u8, self.bits]);
+        let numbers = [self.server_end, self.client_ack, self.server_ack, self.idle_ms];
+        for (place, number) in bytes[23..].chunks_exact_mut(4).zip(numbers) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// One that was written down; `None` where it has no state that is known.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<ConnectionState> {
+        let (client, rest) = bytes.split_first_chunk()?;
+        let word = |at: usize| u16::from_be_bytes([rest[at], rest[at + 1]]);
+        let number = |n: usize| {
+            let at = 7 + 4 * n;
+            u32::from_be_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]])
+        };
+        Some(ConnectionState {
+            client: *client,
+            port: word(0),
+            address: word(2),
+            backend: rest[4],
+            state: *State::ALL.get(usize::from(rest[5]))?,
+            bits: rest[6],
+            server_end: number(0),
+            client_ack: number(1),
+            server_ack: number(2),
+            idle_ms: number(3),
+        })
+    }
+}
+
+impl Running {
+    fn names(&self) -> Vec<(BackendName, BackendStats)> {
+        // Numbers that nobody has keep their places.
+        let name = |server: &super::Server| {
+            let name = server.backend.as_ref().map(|b| BackendName { ipv4: b.ipv4, ipv6: b.ipv6, port: b.port });
+            (name.unwrap_or_default(), server.stats)
+        };
+        self.servers.iter().map(name).collect()
+    }
+
+    fn number(&self, name: &BackendName) -> Option<usize> {
+        self.servers.iter().position(|server| {
+            server.backend.as_ref().is_some_and(|b| (b.ipv4, b.ipv6, b.port) == (name.ipv4, name.ipv6, name.port))
+        })
+    }
+}
+
+impl Services {
+    /// What the services know, and their connections: of each tenant its part of [`MOST_HANDED`].
+    #[must_use]
+    pub fn export(&self, now: Instant) -> Vec<(ServiceId, ServiceState)> {
+        let mut states: Vec<(ServiceId, ServiceState)> = self
+            .all
+            .iter()
+            .map(|(id, running)| {
+                let (stats, addresses, backends) = (running.stats, running.service.addresses.clone(), running.names());
+                (ServiceId(id), ServiceState { stats, addresses, backends, ..ServiceState::default() })
+            })
+            .collect();
+        let mut tenants: Vec<u32> = self.all.values().map(|running| running.service.tenant.0).collect();
+        tenants.sort_unstable();
+        tenants.dedup();
+        let most = MOST_HANDED / tenants.len().max(1);
+        for &tenant in &tenants {
+            for (at, (id, key, entry)) in self.connections.of(tenant).enumerate() {
+                let Some((_, front, _)) = self.server(key, entry) else { continue };
+                let Some((_, state)) = states.iter_mut().find(|(id, _)| *id == front.service) else { continue };
+                let address = state.addresses.iter().position(|address| *address == front.address);
+                let (true, Some(address)) = (at < most, address) else {
+                    state.left_out += 1;
+                    continue;
+                };
+                let idle_ns = self.connections.seen(id).map_or(0, |seen| now.since(seen));
+                state.connections.push(ConnectionState {
+                    client: key.client,
+                    port: key.port,
+                    address: address as u16,
+                    backend: entry.backend,
+                    state: entry.state,
+                    bits: entry.bits,
+                    server_end: entry.server_end,
+                    client_ack: entry.client_ack,
+                    server_ack: entry.server_ack,
+                    idle_ms: u32::try_from(idle_ns / 1_000_000).unwrap_or(u32::MAX),
+                });
+            }
+        }
+        states.iter_mut().for_each(|(_, state)| state.connections.reverse());
+        states
+    }
+
+    /// Goes on with what another switch exported `away_ns` ago. How many connections go on, and how
+    /// many do not fit.
+    pub fn import(&mut self, now: Instant, away_ns: u64, id: ServiceId, state: &ServiceState) -> (usize, usize) {
+        let Some(running) = self.all.get_mut(id.0) else { return (0, state.connections.len()) };
+        running.stats.count_on(&state.stats);
+        let numbers: Vec<Option<usize>> = state.backends.iter().map(|(name, _)| running.number(name)).collect();
+        for (number, (_, stats)) in numbers.iter().zip(&state.backends) {
+            if let Some(number) = number {
+                running.servers[*number].stats.count_on(stats);
+            }
+        }
+        let tenant = running.service.tenant.0;
+        let fronts: Vec<Option<u16>> = state
+            .addresses
+            .iter()
+            .map(|address| {
+                let is_it =
+                    |front: &Option<super::Front>| front.is_some_and(|f| (f.service, f.address) == (id, *address));
+                self.fronts.iter().position(is_it).map(|at| at as u16)
+            })
+            .collect();
+        let done = state.connections.iter().filter(|connection| {
+            let front = fronts.get(usize::from(connection.address)).copied().flatten();
+            let backend = numbers.get(usize::from(connection.backend)).copied().flatten();
+            front.zip(backend).is_some_and(|(front, backend)| {
+                self.import_connection((now, away_ns), tenant, front, backend, connection)
+            })
+        });
+        let done = done.count();
+        (done, state.connections.len() - done)
+    }
+
+    fn import_connection(
+        &mut self,
+        (now, away_ns): (Instant, u64),
+        tenant: u32,
+        front: u16,
+        backend: usize,
+        state: &ConnectionState,
+    ) -> bool {
+        let key = Key { client: state.client, port: state.port, front };
+        let Some(Opener { owner, bucket }) = self.opener(&key, None) else { return false };
+        let idle_ns = (u64::from(state.idle_ms) * 1_000_000).saturating_add(away_ns);
+        if owner != tenant || self.connections.find(&key).is_some() || idle_ns >= state.state.age_ns() {
+            return false;
+        }
+        let Some((running, ..)) = self.running(front) else { return false };
+        let generation = running.servers[backend].generation;
+        let entry = Entry {
+            backend: backend as u8,
+            generation,
+            state: state.state,
+            bits: state.bits,
+            server_end: state.server_end,
+            client_ack: state.client_ack,
+            server_ack: state.server_ack,
+        };
+        let seen = Instant(now.0.saturating_sub(idle_ns));
+        let (all, fronts) = (&mut self.all, &self.fronts);
+        let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
+        let done = self.connections.insert((now, seen), Opener { owner, bucket }, key, entry, gone).is_ok();
+        if done && let Some(server) = self.server_mut(&key, backend as u8) {
+            count(&mut server.stats, entry.state.is_counted().then_some(entry.is_busy()), true);
+        }
+        done
+    }
+}
+
+impl ServiceStats {
+    fn count_on(&mut self, more: &ServiceStats) {
+        let ServiceStats { new, refused, full, evicted, off_candidates, sought, recovered } = more;
+        for (to, from) in [
+            (&mut self.new, new),
+            (&mut self.refused, refused),
+            (&mut self.full, full),
+            (&mut self.evicted, evicted),
+            (&mut self.off_candidates, off_candidates),
+            (&mut self.sought, sought),
+            (&mut self.recovered, recovered),
+        ] {
+            *to = to.saturating_add(*from);
+        }
+    }
+}
+
+impl BackendStats {
+    fn count_on(&mut self, more: &BackendStats) {
+        self.new = self.new.saturating_add(more.new);
+        self.refused = self.refused.saturating_add(more.refused);
+    }
+}

@@ -1,0 +1,196 @@
+//! Connections that the table does not know: after a start without handover, or where their entry
+//! had to go for others.
+//!
+//! A connection's hash names the backends that can have it (its *candidates*), so the table is not
+//! needed to find it again. A client's segment goes to the first candidate; one that does not know
+//! the connection answers with a reset, which is kept back, and the next one is asked: the client
+//! sends again after its retransmission timeout. What a backend sends is taken for an answer to a
+//! client of the service while connections may have been lost ([`Services::recover`]); a client
+//! that knows no such connection says so with a reset, which is kept back too, and the two then
+//! speak without the service.
+
+use super::connections::{NoRoom, Opener};
+use super::decide::segment;
+use super::entry::{Entry, Key, OPEN_NS, Segment, State};
+use super::{Decision, Front, Known, Role, Services, octets};
+use crate::program::EndpointId;
+use crate::units::Instant;
+use crate::verdict::Reason;
+use crate::wire::{Layout, tcp_flags as flags};
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+/// Backends that are asked about one connection at most: an entry counts them in two bits.
+pub(super) const MOST_ASKED: usize = 4;
+
+/// Backends that can have a connection, in the order in which they are asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Order {
+    numbers: [u8; MOST_ASKED],
+    len: usize,
+}
+
+impl Order {
+    /// Adds one, unless it is there or the list is full.
+    pub(super) fn push(&mut self, number: usize) {
+        if self.len < MOST_ASKED && !self.contains(number as u8) {
+            self.numbers[self.len] = number as u8;
+            self.len += 1;
+        }
+    }
+
+    pub(super) fn contains(&self, number: u8) -> bool {
+        self.numbers[..self.len].contains(&number)
+    }
+
+    pub(super) fn get(&self, at: u8) -> Option<u8> {
+        self.numbers[..self.len].get(usize::from(at)).copied()
+    }
+}
+
+impl Services {
+    /// Connections may be open that the table does not know: for as long as one may be idle, what
+    /// backends send is taken for theirs.
+    pub fn recover(&mut self, now: Instant) {
+        self.recovers_until = Some(now.plus_ns(OPEN_NS));
+    }
+
+    /// What a connection's candidates are drawn by: the same after a restart and on other hosts.
+    pub(super) fn candidate_hash(&self, front: &Front, key: &Key) -> u64 {
+        let super::Address { ip, protocol, port } = front.address;
+        self.service_key.hash_one((octets(ip), protocol, port, key.client, key.port))
+    }
+
+    fn order(&self, key: &Key) -> Option<Order> {
+        let (running, front) = self.running(key.front)?;
+        Some(running.order(self.candidate_hash(&front, key)))
+    }
+
+    /// The first backend that a segment of an unknown connection goes to.
+    #[must_use]
+    pub fn would_seek(&self, key: &Key) -> Option<u8> {
+        self.order(key)?.get(0)
+    }
+
+    /// A client's segment in the middle of a connection that is not known.
+    pub(super) fn decide_seek(&self, key: Key, segment: &Segment) -> Decision {
+        let is_middle = segment.flags & (flags::ACK | flags::RST | flags::SYN) == flags::ACK;
+        match is_middle && self.would_seek(&key).is_some() {
+            true => Decision::Seek(key),
+            false => Decision::Drop(Reason::ServiceUnknown),
+        }
+    }
+
+    /// A backend's reset in answer to a segment of a connection that it may not have: another is
+    /// asked, if there is one.
+    pub(super) fn decide_denied(&self, known: &Known, entry: &Entry) -> bool {
+        entry.state == State::Sought
+            && !entry.is_heard()
+            && self.order(&known.key).is_some_and(|order| order.get(entry.asked() + 1).is_some())
+    }
+
+    /// A frame of TCP from a backend, of a connection that the table does not have as its own.
+    #[cold]
+    pub(super) fn decide_heard(
+        &self,
+        now: Instant,
+        (by, number, port): (&Role, u8, u16),
+        (client, client_port): (IpAddr, u16),
+        (bytes, layout): (&[u8], &Layout),
+    ) -> Option<Decision> {
+        let segment = segment(bytes, layout);
+        let is_recovering = self.recovers_until.is_some_and(|until| now < until);
+        let opens = segment.flags & flags::SYN != 0;
+        for &(_, _, front, backend) in by.targets.iter().filter(|&&(p, at, ..)| (p, at) == (number, port)) {
+            let key = Key { client: octets(client), port: client_port, front };
+            let entry = self.connections.find(&key).and_then(|id| self.connections.get(id));
+            let heard = |client_asks| Decision::Hear(Known::new(key, backend), client_asks);
+            let is_middle = segment.flags & (flags::SYN | flags::RST | flags::ACK) == flags::ACK;
+            match entry {
+                Some(entry) if entry.state == State::Direct => return None,
+                Some(entry) if is_middle && entry.state == State::Sought && !entry.is_heard() => {
+                    return Some(heard(true));
+                }
+                None if is_recovering && opens => return Some(Decision::Direct(Known::new(key, backend))),
+                None if is_recovering && is_middle && self.order(&key)?.contains(backend) => {
+                    return Some(heard(false));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Takes up a connection whose client speaks, at its first candidate.
+    ///
+    /// # Errors
+    /// [`Reason::ServiceFull`] where there is no room for its entry.
+    pub fn seek(&mut self, now: Instant, key: Key, from: Option<EndpointId>) -> Result<Known, Reason> {
+        let backend = self.would_seek(&key).ok_or(Reason::ServiceUnknown)?;
+        let entry =
+            self.trial(&key, backend, |generation, is_hairpin| Entry::sought(backend, generation, is_hairpin, 0));
+        let opener = self.opener(&key, from);
+        let known = entry.zip(opener).and_then(|(entry, opener)| self.replace(now, opener, key, entry).ok());
+        if let Some(running) = self.running_mut(&key) {
+            running.stats.sought += 1;
+        }
+        known.ok_or(Reason::ServiceFull)
+    }
+
+    /// Takes up a connection whose backend speaks.
+    pub fn hear(&mut self, now: Instant, known: &Known, client_asks: bool) -> Option<Known> {
+        let Known { key, backend, .. } = *known;
+        let entry = self.trial(&key, backend, |generation, is_hairpin| {
+            Entry::heard(backend, generation, is_hairpin, client_asks)
+        })?;
+        let opener = self.opener(&key, None)?;
+        if client_asks && let Some(running) = self.running_mut(&key) {
+            running.stats.recovered += 1;
+        }
+        self.replace(now, opener, key, entry).ok()
+    }
+
+    /// Two speak without the service.
+    pub fn speak_directly(&mut self, now: Instant, known: &Known) {
+        let Known { key, backend, .. } = *known;
+        let entry = self.trial(&key, backend, |generation, _| Entry::direct(backend, generation));
+        if let Some((entry, opener)) = entry.zip(self.opener(&key, None)) {
+            // Without room for it, the next frame is asked about again.
+            let _ = self.replace(now, opener, key, entry);
+        }
+    }
+
+    /// The backend does not know the connection: the next candidate is asked.
+    pub fn deny(&mut self, now: Instant, known: &Known) {
+        let Some(before) = self.connections.get(known.id).copied() else { return };
+        let asked = before.asked() + 1;
+        let Some(backend) = self.order(&known.key).and_then(|order| order.get(asked)) else { return };
+        let entry = self
+            .trial(&known.key, backend, |generation, is_hairpin| Entry::sought(backend, generation, is_hairpin, asked));
+        let owner = self.running(known.key.front).map(|(running, _)| running.service.tenant.0);
+        if let Some((entry, owner)) = entry.zip(owner) {
+            self.connections.update(now, owner, known.id, |old| *old = entry);
+        }
+    }
+
+    /// An entry for a backend as it is now.
+    fn trial(&self, key: &Key, backend: u8, entry: impl FnOnce(u8, bool) -> Entry) -> Option<Entry> {
+        let (running, front) = self.running(key.front)?;
+        let server = running.servers.get(usize::from(backend))?;
+        let ip = server.backend.as_ref()?.ip(front.address.ip)?;
+        Some(entry(server.generation, octets(ip) == key.client))
+    }
+
+    /// Makes an entry, instead of one that may be there.
+    pub(super) fn replace(&mut self, now: Instant, opener: Opener, key: Key, entry: Entry) -> Result<Known, NoRoom> {
+        if let Some(old) = self.connections.find(&key)
+            && let Some((key, entry)) = self.connections.remove(opener.owner, old)
+        {
+            self.leave(&key, &entry);
+        }
+        let (all, fronts) = (&mut self.all, &self.fronts);
+        let gone = |(key, entry)| super::leave(all, fronts, &key, &entry, true);
+        let id = self.connections.insert((now, now), opener, key, entry, gone)?;
+        Ok(Known { id, key, backend: entry.backend })
+    }
+}

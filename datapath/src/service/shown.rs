@@ -1,0 +1,99 @@
+//! Services as they are shown: what is counted, and which connections there are.
+
+use super::entry::Key;
+use super::entry::State;
+use super::{Address, Backend, BackendStats, Decision, ServiceId, ServiceStats, Services, address};
+use crate::units::Instant;
+use crate::wire::Mac;
+use std::net::IpAddr;
+
+/// A connection as it is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// The client.
+    pub client: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Where it reached the service.
+    pub address: Address,
+    /// The backend's number.
+    pub backend: u8,
+    /// See [`State`].
+    pub state: State,
+    /// Whether the client waits or the server is sending.
+    pub is_busy: bool,
+    /// Since when nothing was seen of it, to within a second, in nanoseconds.
+    pub idle_ns: u64,
+}
+
+impl Services {
+    /// The service that a decision concerns, and the number of its backend, if it has one.
+    #[must_use]
+    pub fn concerned(&self, decision: &Decision) -> Option<(ServiceId, Option<u8>)> {
+        let (front, backend) = match decision {
+            Decision::Forward(known)
+            | Decision::Back(known)
+            | Decision::Error(known, _)
+            | Decision::Hear(known, _)
+            | Decision::Direct(known)
+            | Decision::Deny(known)
+            | Decision::Disown(known) => (known.key.front, Some(known.backend)),
+            Decision::Choose(key) | Decision::Seek(key) => (key.front, None),
+            Decision::Answer(answer) => return Some((answer.service(), None)),
+            Decision::Pass | Decision::Fragment(_) | Decision::Drop(_) => return None,
+        };
+        self.running(front).map(|(_, front)| (front.service, backend))
+    }
+
+    /// Where a backend is reached through a front, and how many backends have how much in flight:
+    /// for people.
+    #[must_use]
+    pub fn reached(&self, key: &Key, backend: u8) -> Option<(IpAddr, u16)> {
+        let (running, front) = self.running(key.front)?;
+        let backend = running.servers.get(usize::from(backend))?.backend.as_ref()?;
+        Some((backend.ip(front.address.ip)?, backend.port.unwrap_or(front.address.port)))
+    }
+
+    /// The MAC address of a service.
+    #[must_use]
+    pub fn mac(&self, service: ServiceId) -> Option<Mac> {
+        self.all.get(service.0).map(|running| running.service.mac)
+    }
+
+    /// What is counted of a service.
+    #[must_use]
+    pub fn stats(&self, service: ServiceId) -> Option<ServiceStats> {
+        self.all.get(service.0).map(|running| running.stats)
+    }
+
+    /// What is counted of its backends, as they are numbered, and who they are.
+    pub fn backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &Backend, BackendStats)> {
+        let servers = self.all.get(service.0).map(|running| running.servers.as_slice()).unwrap_or_default();
+        servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.backend.as_ref()?, server.stats)))
+    }
+
+    /// Connections of a service, the busiest classes first: client, port, address of the service,
+    /// backend, state, idle time.
+    pub fn connections(&self, now: Instant, service: ServiceId) -> impl Iterator<Item = Shown> {
+        let owner = self.all.get(service.0).map_or(u32::MAX, |running| running.service.tenant.0);
+        let owner = if owner < self.connections.owners() { Some(owner) } else { None };
+        owner.into_iter().flat_map(|owner| self.connections.of(owner)).filter_map(move |(id, key, entry)| {
+            let (_, front, _) = self.server(key, entry)?;
+            (front.service == service).then(|| Shown {
+                client: address(key.client, front.address.ip),
+                port: key.port,
+                address: front.address,
+                backend: entry.backend,
+                state: entry.state,
+                is_busy: entry.is_busy() && entry.state.is_counted(),
+                idle_ns: self.connections.seen(id).map_or(0, |seen| now.since(seen)),
+            })
+        })
+    }
+
+    /// Connections in the table, and how many fit.
+    #[must_use]
+    pub fn table(&self) -> (u32, u32) {
+        self.connections.len()
+    }
+}

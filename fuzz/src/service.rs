@@ -1,0 +1,164 @@
+//! Any frames of a client, of backends and from outside through a switch with services, while
+//! backends come and go and the switch is taken over: no panic, no frame lost, what is explained is
+//! what happens, and no more is kept than the table may have.
+
+use datapath::frame::{Pool, PoolLimits};
+use datapath::program::{Change, PortId, Program};
+use datapath::service::{ConnectionState, ServiceId};
+use datapath::switch::Switch;
+use datapath::units::Instant;
+use datapath::wire::Mac;
+use datapath::wire::build::{Build, eth};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Bytes of a step.
+pub const STEP: usize = 12;
+/// Steps of one case at most.
+const MOST: usize = 400;
+/// Connections that the switch may have.
+const CONNECTIONS: u32 = 1024;
+
+const HOST: &str = r#"
+[daemon]
+name = "t"
+[[switch]]
+name = "s1"
+connections = 1024
+[switch.uplink]
+port = "tap://up"
+rate = "1 Gbit/s"
+[[switch.tenant]]
+name = "red"
+vlan = 10
+[[switch.tenant.endpoint]]
+name = "red1"
+port = "tap://red1"
+mac = "02:00:00:00:00:01"
+ip = ["10.0.0.1", "fd00::1"]
+[[switch.tenant.endpoint]]
+name = "red2"
+port = "tap://red2"
+mac = "02:00:00:00:00:02"
+ip = ["10.0.0.2", "fd00::2"]
+[[switch.tenant.endpoint]]
+name = "red3"
+port = "tap://red3"
+mac = "02:00:00:00:00:03"
+ip = ["10.0.0.3", "fd00::3"]
+[[switch.tenant.service]]
+name = "web"
+address = ["10.0.0.100:80", "[fd00::100]:80", "udp://10.0.0.100:53"]
+mac = "02:00:00:00:00:64"
+[[switch.tenant.service.backend]]
+name = "red2"
+port = 8080
+[[switch.tenant.service.backend]]
+name = "red3"
+port = 8080
+[[switch.tenant.service.backend]]
+name = "far"
+ip = ["10.0.0.50", "fd00::50"]
+mac = "02:00:00:00:00:32"
+port = 8080
+"#;
+
+/// `data` is a step of [`STEP`] bytes after the other: who sends what to whom, with which flags,
+/// ports and numbers, and when; or what is changed.
+pub fn run(data: &[u8]) {
+    let plan = control::load(HOST).plan.expect("a good configuration");
+    let program = &plan.switches[0].program;
+    let mut pool = Pool::new(PoolLimits { small: 64, medium: 8, large: 4 });
+    let mut switch = Switch::new(program, 7).expect("a sound program");
+    let mut now = Instant(1_000_000_000);
+    switch.recover_services(now);
+    for step in data.as_chunks::<STEP>().0.iter().take(MOST) {
+        now = now.plus_ns(u64::from(step[11]) * 20_000_000);
+        match step[0] & 0xf0 {
+            0xf0 => switch = change(program, switch, &mut pool, now, step),
+            _ => frame(&mut switch, &mut pool, now, step),
+        }
+        let (len, most) = switch.connections();
+        assert!(len <= most && most == CONNECTIONS);
+    }
+    switch.clear(&mut pool);
+    assert_eq!(pool.in_use(), 0, "no frame is lost");
+}
+
+/// Another policy or weight, a backend less, or a takeover.
+fn change(program: &Program, mut switch: Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP]) -> Switch {
+    if step[0] & 1 == 0 {
+        let mut service = program.services[0].clone();
+        let policies = datapath::service::choose::Policy::ALL;
+        service.policy = policies[usize::from(step[1]) % policies.len()];
+        for (backend, weight) in service.backends.iter_mut().zip(&step[2..]) {
+            backend.weight = u32::from(*weight) % 3;
+        }
+        service.backends.truncate(usize::from(step[6] % 4));
+        switch.change(pool, now, Change::Service(ServiceId(0), Some(service))).expect("it fits");
+        return switch;
+    }
+    let mut state = switch.export(now);
+    for (_, service) in &mut state.services {
+        for connection in &mut service.connections {
+            // One that lies.
+            let mut bytes = connection.to_bytes();
+            bytes[usize::from(step[2]) % ConnectionState::BYTES] ^= step[3];
+            *connection = ConnectionState::from_bytes(&bytes).unwrap_or(*connection);
+        }
+    }
+    let mut next = Switch::new(program, 7).expect("a sound program");
+    next.import(now, u64::from(step[4]) * 1_000_000_000, &state).expect("the own version");
+    switch.clear(pool);
+    next
+}
+
+fn built(step: &[u8; STEP]) -> Build<'static> {
+    const HOSTS: [u8; 6] = [1, 2, 3, 50, 77, 100];
+    let host = |byte: u8| HOSTS[usize::from(byte) % HOSTS.len()];
+    let port = |byte: u8| [80, 8080, 53, 4000 + u16::from(byte >> 4)][usize::from(byte & 3)];
+    let (from, to) = (host(step[1]), host(step[2]));
+    let ends = eth(Mac([2, 0, 0, 0, 0, from]), Mac([2, 0, 0, 0, 0, to]));
+    let ip = |n: u8| Ipv4Addr::new(10, 0, 0, n);
+    let is_v6 = step[0] & 8 != 0;
+    let ends = if is_v6 {
+        let ip = |n: u8| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n));
+        ends.ipv6(ip(from), ip(to))
+    } else {
+        ends.ipv4(ip(from), ip(to))
+    };
+    let ends = if step[0] & 7 == 0 { ends.vlan(10) } else { ends };
+    let number = |at: usize| u32::from(step[at]) * 16;
+    match step[0] >> 4 & 7 {
+        0..=3 => {
+            let tcp = ends.tcp(port(step[3]), port(step[4]), number(6)).ack(number(7), 1000).flags(step[5]);
+            tcp.payload(vec![0; usize::from(step[8])])
+        }
+        4 => ends.udp(port(step[3]), port(step[4])).payload(vec![0; usize::from(step[8])]),
+        5 if !is_v6 => ends.id(step[6].into()).udp(port(step[3]), port(step[4])).payload(vec![0; 64]).fragment(0, true),
+        6 if !is_v6 => ends.id(step[6].into()).protocol(17).payload(vec![0; 64]).fragment(64, step[8] & 1 == 1),
+        _ => {
+            let quoted = eth(Mac([0; 6]), Mac([0; 6])).ipv4(ip(to), ip(host(step[8])));
+            let quoted = quoted.tcp(port(step[4]), port(step[3]), number(6)).bytes()[14..].to_vec();
+            ends.icmp(step[5], step[7], 0).payload(quoted)
+        }
+    }
+}
+
+fn frame(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP]) {
+    let build = built(step);
+    let mut bytes = build.bytes();
+    // Sometimes a byte is wrong, or the frame too short.
+    if step[9] & 0x80 != 0 {
+        let at = usize::from(step[9] & 0x7f) % bytes.len();
+        bytes[at] ^= step[10];
+        bytes.truncate(bytes.len() - usize::from(step[10] & 7));
+    }
+    let port = PortId(u32::from(step[0] & 7) % 4);
+    let Some(frame) = pool.alloc_from(&bytes) else { return };
+    let explained = switch.explain(pool, now, port, &frame).verdict;
+    let verdict = switch.rx(pool, now, port, frame);
+    assert_eq!(explained, verdict, "what is explained is what happens");
+    while let Some((_, frame)) = switch.tx(pool, now) {
+        pool.free(frame);
+    }
+}

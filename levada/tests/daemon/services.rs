@@ -1,0 +1,110 @@
+//! Services over restarts: connections go on at their backends.
+
+use crate::restart::persistent;
+use crate::testbed::{Bed, Daemon, turn};
+use crate::traffic::{B, C, NEIGHBOURS};
+use rustix::process::Signal;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+const PORT: u16 = 7010;
+const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 100);
+/// Connections of a test: enough that each backend has some.
+const CONNECTIONS: usize = 12;
+
+fn with_service(text: &str, policy: &str) -> String {
+    let backends = ["b", "c"].map(|name| format!("[[switch.tenant.service.backend]]\nname = \"{name}\"\n")).concat();
+    let service = format!(
+        "[[switch.tenant.service]]\nname = \"web\"\naddress = \"{SERVICE}:{PORT}\"\npolicy = \"{policy}\"\n{backends}"
+    );
+    [text, &service].concat()
+}
+
+/// Servers in `b` and `c`, each of which puts its letter before what it sends back.
+fn serve(bed: &Bed) {
+    for (space, address, letter) in [("b", B, b'b'), ("c", C, b'c')] {
+        let listener = bed.space(space).run(|| TcpListener::bind((address, PORT)).unwrap()).unwrap();
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let Ok(mut connection) = connection else { return };
+                std::thread::spawn(move || {
+                    let mut byte = [0; 1];
+                    while connection.read_exact(&mut byte).is_ok() && connection.write_all(&[letter, byte[0]]).is_ok() {
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Who answers on a connection.
+fn ask(connection: &mut TcpStream, byte: u8) -> u8 {
+    connection.write_all(&[byte]).expect("the connection lives");
+    let mut answer = [0; 2];
+    connection.read_exact(&mut answer).expect("the connection lives");
+    assert_eq!(answer[1], byte);
+    answer[0]
+}
+
+fn connect(bed: &Bed) -> Vec<(TcpStream, u8)> {
+    let one = || bed.space("a").run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap();
+    let mut all: Vec<_> = (0..CONNECTIONS).map(|_| (one(), 0)).collect();
+    all.iter_mut().for_each(|(connection, who)| *who = ask(connection, 1));
+    all
+}
+
+fn go_on(connections: &mut [(TcpStream, u8)], byte: u8) {
+    for (connection, who) in connections {
+        assert_eq!(ask(connection, byte), *who, "at the same backend");
+    }
+}
+
+fn count(daemon: &Daemon, what: &str) -> u64 {
+    daemon.show_part("services")["services"][0][what].as_u64().unwrap()
+}
+
+#[test]
+fn connections_of_a_service_survive_takeovers() {
+    let Some(_turn) = turn("connections_of_a_service_survive_takeovers") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = with_service(NEIGHBOURS, "round-robin");
+    let mut daemon = bed.start(&text);
+    serve(&bed);
+    let mut connections = connect(&bed);
+    for byte in 2..5 {
+        daemon = {
+            let next = bed.take_over(&text);
+            assert!(daemon.wait().success(), "{}", daemon.log());
+            next
+        };
+        assert_eq!(count(&daemon, "table"), CONNECTIONS as u64, "all were handed over");
+        go_on(&mut connections, byte);
+    }
+    assert_eq!((count(&daemon, "new"), count(&daemon, "sought")), (CONNECTIONS as u64, 0));
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn connections_of_a_service_survive_kills() {
+    let Some(_turn) = turn("connections_of_a_service_survive_kills") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    for policy in ["maglev", "p2c"] {
+        let text = with_service(&persistent(), policy);
+        let mut daemon = bed.start(&text);
+        if policy == "maglev" {
+            // They outlive the daemon.
+            serve(&bed);
+        }
+        let mut connections = connect(&bed);
+        assert_eq!(count(&daemon, "off_candidates"), 0);
+        for byte in 2..5 {
+            daemon.end(Signal::KILL);
+            daemon = bed.start(&text);
+            assert_eq!(count(&daemon, "table"), 0, "nothing was handed over");
+            go_on(&mut connections, byte);
+            assert_eq!(count(&daemon, "recovered"), CONNECTIONS as u64);
+        }
+        assert!(daemon.end(Signal::TERM).success());
+    }
+    bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
+}
