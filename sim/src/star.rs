@@ -57,15 +57,13 @@ pub struct Sender {
     pub algorithm: Algorithm,
     /// What it does not keep to.
     pub cheat: Cheat,
-    /// Bytes of each of its connections, which follow each other; none is one without end.
-    pub bytes: Option<u64>,
 }
 
 impl Sender {
     /// One connection without end, of a sender that keeps to the rules.
     #[must_use]
     pub fn honest(guest: Guest, algorithm: Algorithm) -> Sender {
-        Sender { guest, algorithm, cheat: Cheat::None, bytes: None }
+        Sender { guest, algorithm, cheat: Cheat::None }
     }
 }
 
@@ -206,8 +204,8 @@ impl Star {
             let traffic = Traffic::Tcp {
                 algorithm: sender.algorithm,
                 ecn: sender.guest == Guest::Native,
-                bytes: sender.bytes,
-                again_after_ns: sender.bytes.map(|_| 0),
+                bytes: None,
+                again_after_ns: None,
                 pace: None,
             };
             let start_ns = self.begin_ns * number as u64 / self.senders.len() as u64;

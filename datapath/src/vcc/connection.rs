@@ -169,6 +169,8 @@ pub struct Connection {
     pub srtt: u32,
     /// DCTCP's estimate of the marked fraction, in 1/65536.
     pub alpha: u32,
+    /// How long acknowledgements wait on average, in us.
+    pub usual_wait: u32,
     /// Where an acknowledgement for the guest waits, or [`hold::NONE`].
     pub held: u32,
     /// Largest payload of a segment.
@@ -229,6 +231,7 @@ impl Connection {
             ce_said: 0,
             srtt: 0,
             alpha: 0,
+            usual_wait: 0,
             held: hold::NONE,
             mss: u16::MAX,
             bits: 0,

@@ -100,7 +100,7 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
             window - ((u64::from(window) * u64::from(connection.alpha)) >> 17) as u32
         }
         Mode::EchoPublished => window / 2,
-        _ => (u64::from(window) * CUBIC_BETA >> 10) as u32,
+        _ => ((u64::from(window) * CUBIC_BETA) >> 10) as u32,
     };
     connection.set(bit::MARKED | bit::CWR_DUE, true);
     reduce_to(connection, policy, reduced);
@@ -144,14 +144,27 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
         _ if window >= connection.prior => (1, 1),
         _ => CUBIC_ALPHA,
     };
-    // Below two segments by half of itself at most, or all who are there would leap at once.
-    let step = u64::from(mss.min((window / 2).max(1)));
-    let grown = u64::from(connection.grown) + u64::from(acked) * step * segments / of;
+    if window < window::LEAST_SEGMENTS * mss {
+        return grow_small(connection, acked);
+    }
+    let grown = u64::from(connection.grown) + u64::from(acked) * u64::from(mss) * segments / of;
     let base = u64::from(window.max(flight));
     connection.window = window.saturating_add((grown / base) as u32).min(WINDOW_MOST);
     connection.grown = (grown % base) as u32;
 }
 
+/// Below two segments: a 64th of a segment in a round trip, however many of these the guest's two
+/// segments take, so that who has less gains as much as who has more. Many are there, and a whole
+/// segment of each would be more than the path holds (Briscoe, De Schepper, 2015). By half of
+/// itself at most at a time.
+fn grow_small(connection: &mut Connection, acked: u32) {
+    let (window, mss) = (u64::from(connection.window.max(1)), u64::from(connection.mss));
+    let step = u64::from(acked) * mss / window / SMALL_PART;
+    connection.window = (window + step.min(window / 2)).min(u64::from(WINDOW_MOST)) as u32;
+}
+
+/// See [`grow_small`].
+const SMALL_PART: u64 = 64;
 /// The largest window that TCP can tell (RFC 7323, section 2.3).
 const WINDOW_MOST: u32 = 1 << 30;
 

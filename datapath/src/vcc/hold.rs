@@ -26,6 +26,8 @@ pub const MOST: u32 = 4096;
 /// The longest wait, in microseconds: half of what a delayed acknowledgement may take on Linux, and
 /// a tenth of its shortest timeout. 800 connections of two segments each 20 ms fill 1 Gbit/s.
 pub(super) const LONGEST_US: u32 = 20_000;
+/// What a tail loss probe waits beyond two round trips, less some for what else takes time.
+const PROBE_SLACK_US: u32 = 1_500;
 const US: u64 = 1_000;
 /// No place.
 pub const NONE: u32 = u32::MAX;
@@ -197,6 +199,22 @@ pub fn wait_us(srtt_us: u32, two: u32, window: u32) -> u32 {
     wait.min(u64::from(LONGEST_US)) as u32
 }
 
+/// The same for a guest whose earlier acknowledgements have waited for `usual_us` on average: no
+/// longer than it takes before its tail loss probe sends again what has arrived. That goes off
+/// after twice the guest's own smoothed round trip, of which the waits are a part, and two
+/// milliseconds (RFC 8985, section 7.2; Linux).
+#[must_use]
+pub fn patient_us(wait_us: u32, usual_us: u32) -> u32 {
+    wait_us.min(usual_us.saturating_mul(2).saturating_add(PROBE_SLACK_US))
+}
+
+/// What acknowledgements wait for on average, with one more: the guest's own gain of an eighth
+/// (RFC 6298).
+#[must_use]
+pub fn usual_us(before_us: u32, wait_us: u32) -> u32 {
+    before_us - before_us / 8 + wait_us / 8
+}
+
 /// The window that the longest wait amounts to.
 #[must_use]
 pub(super) fn least_window(srtt_us: u32, two: u32) -> u32 {
@@ -244,7 +262,7 @@ mod tests {
         assert_eq!((again, holds.frames(), pool.in_use()), (place, 1, 1));
         assert!(holds.due(&mut pool, now.plus_ns(999_000)).is_none());
         let (endpoint, id, _, frame) = holds.due(&mut pool, now.plus_ns(1_010_000)).expect("it is time");
-        assert_eq!((endpoint, id, pool.bytes(&frame)[11]), (EndpointId(0), Id(7), 2));
+        assert_eq!((endpoint, id, pool.bytes(&frame)[5]), (EndpointId(0), Id(7), 2));
         pool.free(frame);
         assert_eq!((holds.frames(), holds.next_due(), pool.in_use()), (0, None, 0));
     }
@@ -303,6 +321,7 @@ mod tests {
         assert_eq!(wait_us(100, 2000, 1000), 100);
         assert_eq!(wait_us(100, 2000, 200), 900);
         assert_eq!(wait_us(1000, 2000, 0), LONGEST_US);
+        assert_eq!((patient_us(9000, 0), patient_us(9000, 2000), patient_us(900, 0)), (1500, 5500, 900));
         for srtt in [50, 300, 5000, 100_000] {
             let least = least_window(srtt, 2000);
             assert!(wait_us(srtt, 2000, least) >= LONGEST_US - LONGEST_US / 20, "{srtt}: {least}");

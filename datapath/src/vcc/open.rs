@@ -230,9 +230,12 @@ fn acknowledge(
     }
     let told = window::tell(connection, policy, ack, segment.window, acked);
     let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
-    let may_wait = policy.holds && connection.is(bit::ENGAGED) && connection.window < two;
-    if may_wait && segment.payload == 0 && !segment.has(tcp_flags::FIN) {
-        news.wait_us = hold::wait_us(connection.srtt, two, connection.window);
+    if policy.holds && connection.is(bit::ENGAGED) && segment.payload == 0 && !segment.has(tcp_flags::FIN) {
+        let wait_us = hold::wait_us(connection.srtt, two, connection.window);
+        news.wait_us = hold::patient_us(wait_us, connection.usual_wait);
+        if connection.held == hold::NONE {
+            connection.usual_wait = hold::usual_us(connection.usual_wait, news.wait_us);
+        }
     }
     told
 }

@@ -7,8 +7,6 @@
 
 use datapath::units::Instant;
 
-use super::Cheat;
-
 /// Initial window, in segments (RFC 6928, and Linux).
 const INITIAL_WINDOW: f64 = 10.0;
 /// Slow-start threshold at the start: none.
@@ -81,9 +79,8 @@ struct Epoch {
 impl Congestion {
     /// A new connection's.
     #[must_use]
-    pub fn new(algorithm: Algorithm, cheat: Cheat) -> Self {
-        let window = if cheat == Cheat::Wide { f64::from(Cheat::SEGMENTS) } else { INITIAL_WINDOW };
-        Congestion { algorithm, window, threshold: UNBOUNDED, epoch: None, w_max: 0.0, alpha: 1.0 }
+    pub fn new(algorithm: Algorithm) -> Self {
+        Congestion { algorithm, window: INITIAL_WINDOW, threshold: UNBOUNDED, epoch: None, w_max: 0.0, alpha: 1.0 }
     }
 
     /// Segments that may be in flight.
@@ -221,14 +218,14 @@ mod tests {
 
     #[test]
     fn slow_start_doubles_every_round_trip() {
-        let mut congestion = Congestion::new(Algorithm::NewReno, Cheat::None);
+        let mut congestion = Congestion::new(Algorithm::NewReno);
         grow(&mut congestion, Instant(0), 3);
         assert_eq!(congestion.window(), 80.0);
     }
 
     #[test]
     fn newreno_halves_and_then_grows_by_one_segment_a_round_trip() {
-        let mut congestion = Congestion::new(Algorithm::NewReno, Cheat::None);
+        let mut congestion = Congestion::new(Algorithm::NewReno);
         congestion.set_window(100.0);
         congestion.reduce();
         assert_eq!(congestion.threshold(), 50.0);
@@ -239,7 +236,7 @@ mod tests {
 
     #[test]
     fn cubic_is_back_where_it_lost_after_k_seconds() {
-        let mut congestion = Congestion::new(Algorithm::Cubic, Cheat::None);
+        let mut congestion = Congestion::new(Algorithm::Cubic);
         congestion.set_window(1000.0);
         congestion.reduce();
         congestion.set_window(congestion.threshold());
@@ -253,7 +250,7 @@ mod tests {
 
     #[test]
     fn cubic_is_no_slower_than_reno_on_short_paths() {
-        let mut congestion = Congestion::new(Algorithm::Cubic, Cheat::None);
+        let mut congestion = Congestion::new(Algorithm::Cubic);
         congestion.set_window(20.0);
         congestion.reduce();
         congestion.set_window(congestion.threshold());

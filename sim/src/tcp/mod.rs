@@ -20,8 +20,8 @@ pub enum Cheat {
     /// It sends as if the receiver's window and congestion were nothing, [`Cheat::SEGMENTS`] in
     /// flight at least.
     Window,
-    /// Its first window has [`Cheat::SEGMENTS`], then it keeps to the rules.
-    Wide,
+    /// It ignores what is echoed of marks.
+    Deaf,
 }
 
 impl Cheat {

@@ -132,7 +132,7 @@ impl Sender {
             config,
             phase: Phase::Opening { due: true },
             state: State::Normal,
-            congestion: Congestion::new(config.algorithm, config.cheat),
+            congestion: Congestion::new(config.algorithm),
             rtt: Rtt::default(),
             stats: SenderStats::default(),
             una: 0,
@@ -420,7 +420,7 @@ impl Sender {
     // --- the window --------------------------------------------------------------------
 
     fn on_echo(&mut self) {
-        if self.config.ecn && matches!(self.state, State::Normal) {
+        if self.config.ecn && self.config.cheat != Cheat::Deaf && matches!(self.state, State::Normal) {
             self.stats.echoes += 1;
             self.send_cwr = true;
             self.congestion.reduce_for_mark();
@@ -580,7 +580,7 @@ impl Sender {
 
     fn send_new(&mut self, now: Instant, most: u32) -> Option<Transmission> {
         let mss = u64::from(self.config.mss);
-        let allowed = if self.config.cheat == Cheat::None { self.peer_window } else { self.cheated_window() };
+        let allowed = if self.config.cheat == Cheat::Window { u64::MAX } else { self.peer_window };
         let window_end = self.una + allowed.min(self.config.buffer_bytes);
         let end = self.end();
         let capable = self.config.ecn;
@@ -605,15 +605,6 @@ impl Sender {
             sent.flags |= flag::CWR;
         }
         Some(sent)
-    }
-
-    /// What one that cheats takes for the receiver's window.
-    fn cheated_window(&self) -> u64 {
-        match self.config.cheat {
-            Cheat::Window => u64::MAX,
-            Cheat::Wide if self.una == 0 => u64::MAX,
-            Cheat::Wide | Cheat::None => self.peer_window,
-        }
     }
 
     /// The last segment that is not known to have arrived, again.
