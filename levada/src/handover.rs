@@ -343,7 +343,6 @@ mod crossing;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
 
     #[test]
     fn what_is_unknown_in_a_message_is_ignored_and_what_is_none_is_an_error() {

@@ -139,7 +139,8 @@ async fn serve(
     let socket = rundir.place(SOCKET);
     let control =
         tokio::net::UnixListener::bind(&socket).map_err(failed(format!("cannot make {}", socket.display())))?;
-    let door = Door::open(&house.config.borrow()).await.map_err(Failure::Failed)?;
+    let config = house.config.borrow().clone();
+    let door = Door::open(&config).await.map_err(Failure::Failed)?;
     house.log.ready();
     house.log.line(Level::Info, &format!("switches connect to {}", door.name()));
     let mut number = 0;

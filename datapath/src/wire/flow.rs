@@ -100,7 +100,7 @@ impl FlowKey {
         destination.copy_from_slice(&bytes[16..32]);
         let is_ipv6 = bytes[37] == 1;
         let is_mapped = |address: [u8; 16]| Ipv6Addr::from(address).to_ipv4_mapped().is_some();
-        if bytes[37] > 1 || !is_ipv6 && !(is_mapped(source) && is_mapped(destination)) {
+        if bytes[37] > 1 || !(is_ipv6 || is_mapped(source) && is_mapped(destination)) {
             return None;
         }
         let (source_port, destination_port) = (be16(bytes, 32), be16(bytes, 34));

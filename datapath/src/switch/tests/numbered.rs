@@ -169,7 +169,7 @@ impl Pair {
         let wire = &mut self.wires[side][member];
         let start = wire.free_at.max(self.now);
         wire.free_at = start.plus_ns(bytes * 8 * 1_000_000_000 / wire.rate);
-        if wire.is_dead || wire.loses_one_of > 0 && dice % wire.loses_one_of == 0 {
+        if wire.is_dead || wire.loses_one_of > 0 && dice.is_multiple_of(wire.loses_one_of) {
             return self.pool.free(frame);
         }
         wire.arriving.push_back((wire.free_at.plus_ns(wire.delay_ns), frame));
