@@ -47,6 +47,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "attacks",
         "turns",
         "lb-mixed",
+        "lb-churn",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -120,4 +121,9 @@ fn turns() {
 #[test]
 fn lb_mixed() {
     check("lb-mixed");
+}
+
+#[test]
+fn lb_churn() {
+    check("lb-churn");
 }

@@ -4,6 +4,7 @@
 //! `sim/snapshots`, so that a change of behaviour is a diff to review.
 
 pub mod attacks;
+pub mod churn;
 pub mod convergence;
 pub mod fairness;
 pub mod faults;
@@ -67,6 +68,7 @@ pub const ALL: &[Scenario] = &[
     attacks::SCENARIO,
     turns::SCENARIO,
     mixed::SCENARIO,
+    churn::SCENARIO,
     speed::SCENARIO,
 ];
 
