@@ -52,6 +52,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "vcc-unfair",
         "vcc-incast",
         "vcc-cheat",
+        "lb-churn",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -150,4 +151,6 @@ fn vcc_incast() {
 #[test]
 fn vcc_cheat() {
     check("vcc-cheat");
+fn lb_churn() {
+    check("lb-churn");
 }

@@ -4,6 +4,7 @@
 //! `sim/snapshots`, so that a change of behaviour is a diff to review.
 
 pub mod attacks;
+pub mod churn;
 pub mod convergence;
 pub mod fairness;
 pub mod faults;
@@ -77,6 +78,7 @@ pub const ALL: &[Scenario] = &[
     vcc_unfair::SCENARIO,
     vcc_incast::SCENARIO,
     vcc_cheat::SCENARIO,
+    churn::SCENARIO,
     speed::SCENARIO,
 ];
 
