@@ -9,6 +9,7 @@ mod message;
 mod papers;
 #[path = "../../levada/src/front_ends/papers.rs"]
 mod sessions;
+#[allow(dead_code, reason = "what the daemon writes and this target only reads")]
 #[path = "../../levada/src/state.rs"]
 mod state;
 

@@ -162,7 +162,8 @@ weight = {weight}
 
 /// A controller of the switch, which has got its rules.
 fn control(bed: &Bed, text: &str) -> Daemon {
-    let controller = bed.control("sw", &text.replace("DIRECTORY", &bed.directory.display().to_string()));
+    let text = text.replace("DIRECTORY", &bed.directory.display().to_string());
+    let controller = bed.space("sw").run(|| bed.launch(&bed.tag, "openflow", &text, |_| {})).unwrap();
     soon("the switch has its rules", || switch(&controller)["phase"] == "ready");
     controller
 }

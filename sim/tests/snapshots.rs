@@ -151,6 +151,9 @@ fn vcc_incast() {
 #[test]
 fn vcc_cheat() {
     check("vcc-cheat");
+}
+
+#[test]
 fn lb_churn() {
     check("lb-churn");
 }

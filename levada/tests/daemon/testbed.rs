@@ -43,7 +43,7 @@ pub fn turn(test: &str) -> Option<Turn> {
 
 /// Namespaces with names of their own and a directory, deleted when dropped.
 pub struct Bed {
-    tag: String,
+    pub tag: String,
     pub directory: PathBuf,
     spaces: Mutex<Vec<Netns>>,
 }
@@ -138,12 +138,8 @@ impl Bed {
         self.launch(&self.tag, "run", text, change)
     }
 
-    /// Starts a controller of OpenFlow switches, in the namespace `space`.
-    pub fn control(&self, space: &str, text: &str) -> Daemon {
-        self.space(space).run(|| self.launch(&self.tag, "openflow", text, |_| {})).unwrap()
-    }
-
-    fn launch(&self, name: &str, verb: &str, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
+    /// Starts `levada VERB -c FILE`, and waits until it is ready.
+    pub fn launch(&self, name: &str, verb: &str, text: &str, change: impl FnOnce(&mut Command)) -> Daemon {
         let file = self.configuration(text);
         let mut command = self.levada(&[verb, "-c"]);
         change(command.arg(file).stderr(Stdio::piped()));
