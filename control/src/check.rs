@@ -154,6 +154,15 @@ fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
             format!("endpoint \"{name}\" may use any address that no other endpoint declares or uses, and receives frames to unknown addresses; tenants share its network"),
             "give it its `mac` instead",
         );
+    } else if !endpoint.trunk && !endpoint.identity.allow.router && endpoint.identity.any_ip() {
+        findings.warning(
+            place.clone(),
+            format!(
+                "endpoint \"{name}\" has no `ip` in a network that tenants share: it may use any IP address \
+                 that nobody else there declares or uses"
+            ),
+            "give it its `ip`",
+        );
     }
 }
 

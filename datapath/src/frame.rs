@@ -99,6 +99,8 @@ pub enum Out {
     From(EndpointId),
     /// It waits to go to this other host, through a tunnel.
     Host(PeerId),
+    /// It waits to be copied to each other host of its network.
+    Hosts,
     /// It leaves; the owner of this port is charged for that.
     Payer(PortId),
 }
@@ -169,6 +171,7 @@ impl Meta {
             4 => Out::From(EndpointId(self.to)),
             5 => Out::Host(PeerId(self.to)),
             6 => Out::Payer(PortId(self.to)),
+            7 => Out::Hosts,
             _ => Out::Unknown,
         }
     }
@@ -184,6 +187,7 @@ impl Meta {
             Out::From(EndpointId(from)) => (4, from),
             Out::Host(PeerId(host)) => (5, host),
             Out::Payer(PortId(port)) => (6, port),
+            Out::Hosts => (7, 0),
         };
         self.flags = self.flags & !OUT_KIND | kind;
         self.to = to;

@@ -64,7 +64,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    fn any_ip(&self) -> bool {
+    /// Whether it lists no IP address: it may use any that is nobody else's.
+    #[must_use]
+    pub fn any_ip(&self) -> bool {
         self.ipv4.is_empty() && self.ipv6.is_empty()
     }
 

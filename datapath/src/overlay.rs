@@ -106,7 +106,7 @@ impl Overlay {
 
 /// Another host, for as long as it is in the table. In `Meta::out` of a frame that waits to go
 /// there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PeerId(pub u32);
 
 /// A tenant's address, in one word each.
@@ -236,6 +236,21 @@ impl Tunnels {
         }
     }
 
+    /// The first of a tenant's hosts with number `from` or more, and whether there are others
+    /// behind it: whoever comes or goes meanwhile, one who stays is met once.
+    #[must_use]
+    pub fn next_peer(&self, tenant: TenantId, from: u32) -> Option<(PeerId, bool)> {
+        let peers = self.peers_of(tenant);
+        let first = peers.partition_point(|peer| peer.0 < from);
+        Some((*peers.get(first)?, first + 1 < peers.len()))
+    }
+
+    /// Whether a way may be narrower than the uplink.
+    #[must_use]
+    pub fn is_any_narrow(&self, now: Instant) -> bool {
+        now < self.narrow_until
+    }
+
     /// The longest packet that the way to a host carries, where a router has said so.
     #[must_use]
     pub fn path_mtu(&self, peer: PeerId, now: Instant) -> Option<u16> {
@@ -328,8 +343,8 @@ impl Tunnels {
         for &tenant in &peer.tenants {
             let id = self.places[slot as usize].id;
             let peers = &mut self.network(tenant).peers;
-            if !peers.contains(&id) {
-                peers.push(id);
+            if let Err(place) = peers.binary_search(&id) {
+                peers.insert(place, id);
             }
         }
         let place = &mut self.places[slot as usize];

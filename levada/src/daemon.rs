@@ -37,7 +37,7 @@ use crate::site::{self, Beginning, Site};
 use crate::state::State;
 use crate::upkeep::Upkeep;
 use crate::whereabouts::Sights;
-use crate::worker::{Bell, Chore, Clock, Lent, Order, Parts, Wake, Worker};
+use crate::worker::{Bell, Chore, Clock, Lent, Order, Parts, Stalls, Wake, Worker};
 use crate::{Failure, check};
 use control::config::Config;
 use control::plan::{Plan, PortKind};
@@ -333,10 +333,11 @@ impl Running {
             for refused in os::hurry() {
                 complaint.line(Level::Warning, &format!("the worker runs without {refused}"));
             }
+            Stalls::of_this_thread()
         };
-        let worker = spawn_after(hurry, "levada-worker", Duty::Passing, log, move || {
+        let worker = spawn_after(hurry, "levada-worker", Duty::Passing, log, move |stalls| {
             let _alive = alive;
-            worker.run();
+            worker.run(stalls);
         })?;
         rundir.announce().map_err(failed("cannot rename the sockets in the run directory"))?;
         desk.join_others();
@@ -512,24 +513,24 @@ impl Running {
 
 /// Starts a thread that has no more rights than its duty takes.
 fn spawn(name: &str, duty: Duty, log: &Log, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
-    spawn_after(|| {}, name, duty, log, work)
+    spawn_after(|| {}, name, duty, log, |()| work())
 }
 
-/// The same; `before` is done while it still has those of its parent.
-fn spawn_after(
-    before: impl FnOnce() + Send + 'static,
+/// The same; `before` is done while it still has those of its parent, and hands on what it made.
+fn spawn_after<T>(
+    before: impl FnOnce() -> T + Send + 'static,
     name: &str,
     duty: Duty,
     log: &Log,
-    work: impl FnOnce() + Send + 'static,
+    work: impl FnOnce(T) + Send + 'static,
 ) -> Result<JoinHandle<()>, Failure> {
     let log = log.clone();
     let thread = move || {
-        before();
+        let made = before();
         if let Err(why) = confine(duty) {
             log.line(Level::Warning, &why);
         }
-        work();
+        work(made);
     };
     thread::Builder::new()
         .name(name.to_owned())

@@ -82,8 +82,24 @@ fn refuse(stream: &UnixStream) {
 fn unexpected(message: &Message) -> io::Error {
     io::Error::other(match message {
         Message::Refusal { why } => why.clone(),
-        other => format!("an unexpected message: {other:?}"),
+        other => format!(
+            "the other process sent \"{}\" out of turn: it is another version; stop it (systemctl \
+             stop, or SIGTERM) and start this one",
+            name(other)
+        ),
     })
+}
+
+/// How a message is called where it is reported.
+fn name(message: &Message) -> &'static str {
+    match message {
+        Message::Hello { .. } => "hello",
+        Message::Offer { .. } => "offer",
+        Message::Refusal { .. } => "refusal",
+        Message::Ready {} => "ready",
+        Message::State { .. } => "state",
+        Message::Taken { .. } => "taken",
+    }
 }
 
 /// The old process's side: gives its work away to who asks.

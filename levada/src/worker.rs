@@ -20,6 +20,7 @@ mod edit;
 mod histogram;
 mod leave;
 mod order;
+mod prices;
 mod protocols;
 mod seats;
 mod services;
@@ -52,6 +53,8 @@ pub use leave::Lent;
 pub use order::Order;
 pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
+pub use prices::Stalls;
+use prices::{Written, price};
 pub use seats::{Claim, Payer};
 use seats::{Seats, Task, ends_of};
 pub use services::ServiceCount;
@@ -141,6 +144,7 @@ struct Outside {
     /// Devices that were handed frames at this visit: to be flushed.
     written: Vec<usize>,
     costs: Costs,
+    stalls: Stalls,
     clock: Clock,
     now: Instant,
 }
@@ -243,6 +247,7 @@ impl Worker {
                 cables: parts.cables.into_iter().map(|cable| Some(Box::new(cable))).collect(),
                 written: Vec::with_capacity(VISIT),
                 costs: Costs::default(),
+                stalls: Stalls::default(),
                 clock: parts.clock,
                 now: parts.clock.now(),
             },
@@ -267,8 +272,9 @@ impl Worker {
         })
     }
 
-    /// Runs until told to stop.
-    pub fn run(mut self) {
+    /// Runs until told to stop; `stalls` are of the thread that it runs in.
+    pub fn run(mut self, stalls: Stalls) {
+        self.outside.stalls = stalls;
         let mut woke = self.outside.look();
         loop {
             let worked = self.outside.look();
@@ -347,8 +353,8 @@ impl Worker {
         }
         unit.touched = true;
         let took_ns = self.outside.clock.now().since(start);
-        costs.make.learn(frames, bytes, took_ns);
-        self.seats.charge(way, costs.make.of(frames, bytes));
+        let charged_ns = price(&mut costs.make, &mut self.outside.stalls, (frames, bytes), took_ns);
+        self.seats.charge(way, charged_ns);
         self.outside.look();
         credit_ns.saturating_sub(cost_ns)
     }
@@ -444,7 +450,7 @@ impl Worker {
             return took_ns.min(costs.read.of(1, 0));
         }
         costs.read.learn(frames, bytes, took_ns);
-        let cost_ns = costs.read.of(frames, bytes);
+        let cost_ns = price(&mut device.read, &mut self.outside.stalls, (frames, bytes), took_ns);
         // How many fit into a turn depends on what writing them costs, too.
         device.frame_ns = (device.frame_ns * 3 + (cost_ns + costs.write.of(frames, bytes)) / frames) / 4;
         cost_ns
@@ -481,11 +487,14 @@ impl Worker {
             moved += 1;
             let way = unit.ways.get(port.0 as usize).copied().flatten();
             let payer = pool.meta(&frame).payer().and_then(|port| *unit.ways.get(port.0 as usize)?);
-            if let (Some(payer), Some(Way::Device(_))) = (payer, way) {
-                // A frame that is refused, or whose port is gone, is charged alike.
-                seats.charge(payer, outside.costs.write.of(1, pool.len(&frame) as u64));
+            let mut written = Written::of(pool, &frame, &outside.costs.write);
+            let start = outside.now;
+            let left = outside.leave(pool, way, frame);
+            if let Some(Way::Device(device)) = way {
+                written.took_ns = left.is_ok().then_some(outside.now.since(start));
+                outside.charge_write(seats, payer, (device, unit.switch.is_uplink(port)), written);
             }
-            if let Err(refused) = outside.leave(pool, way, frame) {
+            if let Err(refused) = left {
                 unit.switch.port_drops(port, refused.reason(), 1);
                 if let (Refused::Gone, Some(Way::Device(device))) = (refused, way) {
                     lost = Some(device);

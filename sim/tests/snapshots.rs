@@ -46,6 +46,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "scale",
         "attacks",
         "turns",
+        "frame-rates",
         "lb-mixed",
         "vcc-unfair",
         "vcc-incast",
@@ -113,6 +114,11 @@ fn scale() {
 #[test]
 fn attacks() {
     check("attacks");
+}
+
+#[test]
+fn frame_rates() {
+    check("frame-rates");
 }
 
 #[test]

@@ -109,6 +109,7 @@ fn what_shares_the_byte_of_flags_is_kept_apart() {
             Out::Learners,
             Out::From(EndpointId(last)),
             Out::Host(PeerId(last)),
+            Out::Hosts,
             Out::Payer(PortId(number)),
             Out::Unknown,
         ] {

@@ -1,12 +1,12 @@
 //! Backlogs: what frames are yet to be made into, at the expense of who sent them.
 //!
 //! One frame may become thousands: segments for a port that cannot cut, a copy for each member of a
-//! network. These are not made at once, or all others would wait for them, but one at a time
-//! ([`Switch::work`]), when it is the turn of whose they are: an endpoint, or the uplink for what
-//! is copied to a network from outside. Where a frame is one piece, nothing waits. What an endpoint
-//! sends to neighbours afterwards waits behind its backlog, so nothing is overtaken; what the
-//! schedulers let go for the uplink, or from it for one endpoint, is no part of this, and of that
-//! at most 64 segments leave together (`sched/lane.rs`).
+//! network, or for each other host. These are not made at once, or all others would wait for them,
+//! but one at a time ([`Switch::work`]), when it is the turn of whose they are: an endpoint, or the
+//! uplink for what is copied to a network from outside. Where a frame is one piece, nothing waits.
+//! What an endpoint sends to neighbours afterwards waits behind its backlog, so nothing is
+//! overtaken; what the schedulers let go for the uplink, or from it for one endpoint, is no part of
+//! this, and of that at most 64 segments leave together (`sched/lane.rs`).
 //!
 //! Who has a backlog should not be read on: its port's ring is what tells it to slow down. So a
 //! backlog is short: what one turn has read.
@@ -18,6 +18,7 @@ use crate::owners::slot;
 use crate::program::{EndpointId, MemberId, PortId};
 use crate::segment;
 use crate::switch::look::{longest_segment, segments};
+use crate::switch::tunnel::tenant_of;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use std::collections::VecDeque;
@@ -48,8 +49,8 @@ struct Backlog {
     waiting: Fifo,
     /// The first frame is what is left to be cut for this endpoint's port.
     cut_for: Option<EndpointId>,
-    /// The first frame, or the one behind what is cut, is being copied: members with smaller
-    /// numbers have had theirs.
+    /// The first frame, or the one behind what is cut, is being copied: members, or hosts, with
+    /// smaller numbers have had theirs.
     copied_to: Option<u32>,
     /// It is among [`Backlogs::woken`].
     is_listed: bool,
@@ -288,6 +289,7 @@ impl Switch {
                 pool.free(frame);
                 self.count_drop(from, Reason::Removed);
             }
+            Out::Hosts => self.go_on_to_hosts(pool, now, from, copied_to, frame),
             out => self.go_on_copying(pool, now, from, out == Out::Members, copied_to, frame),
         }
         Some(bytes)
@@ -341,6 +343,28 @@ impl Switch {
                     None => self.count_drop(to, Reason::NoBuffer),
                 }
             }
+        }
+    }
+
+    /// The copy for the next host. What it dies of is counted by itself.
+    fn go_on_to_hosts(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, copied_to: u32, frame: Frame) {
+        let tenant = tenant_of(self.forward.network(from));
+        let Some((peer, has_more)) = self.tunnels.next_peer(tenant, copied_to) else { return pool.free(frame) };
+        let (copy, rest) = match (self.may_copy_to(pool, now, (tenant, peer), &frame), has_more) {
+            (Ok(()), false) => (Ok(frame), None),
+            (Ok(()), true) => (pool.duplicate(&frame).ok_or(Reason::NoBuffer), Some(frame)),
+            (Err(reason), _) => (Err(reason), Some(frame)),
+        };
+        match rest {
+            Some(rest) if has_more => {
+                let backlog = &mut self.backlogs.endpoints[from.0 as usize];
+                backlog.waiting.push_front(pool, rest);
+                backlog.copied_to = Some(peer.0 + 1);
+            }
+            rest => rest.into_iter().for_each(|frame| pool.free(frame)),
+        }
+        if let Err(reason) = copy.and_then(|copy| self.send_tunnel(pool, now, from, peer, copy)) {
+            self.count_drop(from, reason);
         }
     }
 

@@ -226,7 +226,10 @@ impl Switch {
                 result = Err(Reason::PathMtu);
             }
         } else {
-            self.copy_to_hosts(pool, now, from, &frame);
+            self.tell_narrowest(pool, now, from, &frame);
+            pool.meta_mut(&frame).set_out(Out::Hosts);
+            self.put_off(pool, now, from, frame);
+            return result;
         }
         pool.free(frame);
         result

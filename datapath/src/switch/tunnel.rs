@@ -29,29 +29,31 @@ use crate::wire::{ETHERNET_HEADER, too_big};
 use core::net::IpAddr;
 
 impl Switch {
-    /// What a copy dies of is counted by itself.
-    pub(super) fn copy_to_hosts(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
-        let tenant = tenant_of(self.forward.network(from));
-        let (longest, mut narrowest) = (longest_segment(pool, frame), u32::MAX);
-        for index in 0..self.tunnels.peers_of(tenant).len() {
-            let peer = self.tunnels.peers_of(tenant)[index];
-            let most = self.longest_to(peer, now);
-            if longest > most {
-                narrowest = narrowest.min(most);
-                self.count_drop(from, Reason::PathMtu);
-                continue;
-            }
-            let sent = self.may_enter(tenant, peer, pool.meta(frame).layout.vlan).and_then(|()| {
-                let copy = pool.duplicate(frame).ok_or(Reason::NoBuffer)?;
-                self.send_tunnel(pool, now, from, peer, copy)
-            });
-            if let Err(reason) = sent {
-                self.count_drop(from, reason);
-            }
+    /// Tells the sender of a frame for all hosts where the way to one of them is too narrow for it.
+    pub(super) fn tell_narrowest(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) {
+        if !self.tunnels.is_any_narrow(now) {
+            return;
         }
-        if narrowest < u32::MAX {
+        let (tenant, longest) = (tenant_of(self.forward.network(from)), longest_segment(pool, frame));
+        let ways = self.tunnels.peers_of(tenant).iter().map(|&peer| self.longest_to(peer, now));
+        if let Some(narrowest) = ways.min().filter(|&most| longest > most) {
             self.tell_path(pool, now, from, frame, narrowest);
         }
+    }
+
+    /// Whether a copy of a frame for all hosts may go to one of them.
+    pub(super) fn may_copy_to(
+        &self,
+        pool: &Pool,
+        now: Instant,
+        to: (TenantId, PeerId),
+        frame: &Frame,
+    ) -> Result<(), Reason> {
+        let (tenant, peer) = to;
+        if longest_segment(pool, frame) > self.longest_to(peer, now) {
+            return Err(Reason::PathMtu);
+        }
+        self.may_enter(tenant, peer, pool.meta(frame).layout.vlan)
     }
 
     /// Into the sender's egress lane, for one host.

@@ -9,6 +9,10 @@ const LEAST: u64 = 8;
 /// Frames of at least this many bytes on average tell what a byte costs, shorter ones what a frame
 /// costs.
 const LONG: u64 = 8192;
+/// What took more than so many times the estimate is far from it.
+const FAR: u64 = 16;
+/// The least estimate that this is compared with, in nanoseconds: less than a system call is noise.
+const FAR_LEAST_NS: u64 = 1_000;
 
 /// What handling frames costs: so much a frame and so much a byte, learned from measurements as
 /// they come.
@@ -42,5 +46,29 @@ impl Cost {
         let estimate = if bytes / frames >= LONG { &mut self.byte } else { &mut self.frame };
         let step = (*estimate >> STEP).max(1);
         *estimate = if rises { estimate.saturating_add(step) } else { (*estimate - step).max(LEAST) };
+    }
+    /// The same, but the estimate follows the mean of what is not [far](Cost::is_far). The median
+    /// says nothing of a few that are dear, and who chooses the frames had these for nothing.
+    pub fn follow(&mut self, frames: u64, bytes: u64, ns: u64) {
+        if frames == 0 || self.is_far(frames, bytes, ns) {
+            return;
+        }
+        let expected = self.of(frames, bytes);
+        if ns == expected {
+            return;
+        }
+        let is_long = bytes / frames >= LONG;
+        let units = if is_long { bytes } else { frames };
+        let estimate = if is_long { &mut self.byte } else { &mut self.frame };
+        // A small difference moves it too: a byte has few digits.
+        let step = (((ns.abs_diff(expected) << SHIFT) / units) >> STEP).max(1);
+        *estimate = if ns > expected { *estimate + step } else { estimate.saturating_sub(step).max(LEAST) };
+    }
+
+    /// Whether `frames` with `bytes` in all took so much longer than others that the estimate says
+    /// nothing of them.
+    #[must_use]
+    pub fn is_far(&self, frames: u64, bytes: u64, ns: u64) -> bool {
+        ns > self.of(frames, bytes).max(FAR_LEAST_NS).saturating_mul(FAR)
     }
 }

@@ -208,3 +208,30 @@ fn costs_are_learned_apart_and_outliers_do_not_count() {
     assert!(cost.of(1, 0).abs_diff(2_500) < 250, "{cost:?}");
     assert!(cost.of(0, 65_536).abs_diff(6_554) < 700, "{cost:?}");
 }
+
+#[test]
+fn a_few_dear_frames_among_cheap_ones_are_in_the_mean_unless_they_are_far() {
+    let (mut cost, mut charged, mut took) = (Cost::new(2_000, 100), 0, 0);
+    for round in 0..20_000u64 {
+        // One of eight takes ten times as long, and one of 100 a thousand times.
+        let ns = match round {
+            _ if round % 100 == 0 => 2_000_000,
+            _ if round % 8 == 0 => 20_000,
+            _ => 2_000,
+        };
+        let is_far = cost.is_far(1, 64, ns);
+        assert_eq!(is_far, ns == 2_000_000, "round {round}: {cost:?}");
+        charged += if is_far { ns } else { cost.of(1, 64) };
+        took += ns;
+        cost.follow(1, 64, ns);
+    }
+    assert!(is_share(charged, took, 1000), "{charged} of {took}: {cost:?}");
+    // From far too dear it comes back, and from nothing too.
+    for mut cost in [Cost::new(1_000_000, 100), Cost::new(0, 0)] {
+        (0..1_000).for_each(|_| cost.follow(1, 64, 2_000));
+        assert!(cost.of(1, 64).abs_diff(2_000) < 100, "{cost:?}");
+    }
+    let mut cost = Cost::new(2_000, 0);
+    (0..1_000).for_each(|_| cost.follow(1, 65_536, 8_500));
+    assert!(cost.of(1, 65_536).abs_diff(8_500) < 500 && cost.of(1, 0) == 2_000, "{cost:?}");
+}

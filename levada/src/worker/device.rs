@@ -43,6 +43,9 @@ pub struct Device {
     pub is_paused: bool,
     /// Whether frames were handed to the port since it was flushed.
     pub is_written: bool,
+    /// What reading it and writing to it cost (`prices.rs`).
+    pub read: Cost,
+    pub write: Cost,
     /// Estimate of what one of its frames costs, in nanoseconds: how many fit into a turn.
     pub frame_ns: u64,
     /// What is counted of it.
@@ -74,7 +77,17 @@ impl Device {
 
     /// The place of a device that is yet to come.
     pub fn absent(switch: usize, id: PortId) -> Device {
-        Device { port: None, switch, id, is_paused: false, is_written: false, frame_ns: 10_000, use_: Use::default() }
+        Device {
+            port: None,
+            switch,
+            id,
+            is_paused: false,
+            is_written: false,
+            read: READ,
+            write: WRITE,
+            frame_ns: 10_000,
+            use_: Use::default(),
+        }
     }
 
     /// Puts a newly opened port in.

@@ -75,7 +75,7 @@ impl Bed {
             chores: sender,
         };
         let worker = Worker::new(parts).unwrap();
-        let thread = std::thread::spawn(move || worker.run());
+        let thread = std::thread::spawn(move || worker.run(Stalls::of_this_thread()));
         Bed { thread, inbox, bell, chores, far, pool: Pool::new(PoolLimits::default()) }
     }
 
@@ -425,6 +425,96 @@ fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
     }
     let (own, all) = (worker.seats.own_spent().used_ns, worker.seats.all_ns());
     assert!(own <= all / 20 + 2 * MOST_OWN_NS, "{own} of {all}");
+}
+
+/// A port whose receiver has a stack that takes long for one of some frames.
+struct Slow {
+    port: PairPort,
+    every: u64,
+    frames: u64,
+    /// How long it has taken in all, in nanoseconds.
+    took_ns: std::sync::Arc<std::sync::atomic::AtomicU64>,
+}
+
+const SLOW_NS: u64 = 300_000;
+
+impl Port for Slow {
+    fn features(&self) -> ports::Features {
+        self.port.features()
+    }
+
+    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.port.fd()
+    }
+
+    fn rx(&mut self, pool: &mut Pool, burst: usize, out: &mut Vec<Frame>) -> Result<usize, PortError> {
+        self.port.rx(pool, burst, out)
+    }
+
+    fn tx(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Refused> {
+        self.frames += 1;
+        if self.frames.is_multiple_of(self.every) {
+            let start = Wall::now();
+            while start.elapsed() < Duration::from_nanos(SLOW_NS) {}
+            self.took_ns.fetch_add(SLOW_NS, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.port.tx(pool, frame)
+    }
+
+    fn drops_before_us(&mut self) -> Result<u64, PortError> {
+        Ok(0)
+    }
+}
+
+#[test]
+fn a_receiver_whose_stack_is_slow_takes_its_own_tenants_time_also_where_few_frames_are() {
+    for every in [1, 3, 100] {
+        let (mut worker, mut far, _chores) = by_hand();
+        worker.outside.stalls = Stalls::of_this_thread();
+        let mut pool = Pool::new(PoolLimits::default());
+        let (near, slow_far) = pair(FRAMES, OffloadSupport::ALL);
+        far[1] = slow_far;
+        let took_ns = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let slow = Slow { port: near, every, frames: 0, took_ns: std::sync::Arc::clone(&took_ns) };
+        worker.outside.devices[1] = Device::new(Box::new(slow), 0, PortId(1));
+        let mut arrived = 0;
+        for _ in 0..8_000 {
+            for from in [0, 2] {
+                while let Some(frame) = pool.alloc_from(&frame(from, from + 1)) {
+                    if far[from as usize].tx(&mut pool, frame).is_err() {
+                        break;
+                    }
+                }
+            }
+            worker.do_what_is_due();
+            worker.take_a_turn();
+            worker.pump();
+            empty(&mut far[1], &mut pool);
+            arrived += empty(&mut far[3], &mut pool);
+        }
+        // Both have half of the time. That of the other is what it was charged for.
+        let slow_ns = took_ns.load(std::sync::atomic::Ordering::Relaxed);
+        let other_ns = worker.seats.tenant_spent(0, 1).used_ns;
+        assert!(slow_ns < other_ns * 5 / 4, "every {every}: {slow_ns} beside {other_ns} ns for {arrived} frames");
+        assert!(slow_ns > other_ns / 4, "every {every}: it has its part: {slow_ns} beside {other_ns} ns");
+    }
+}
+
+#[test]
+fn a_sender_pays_no_more_for_a_slow_receiver_than_some_times_the_usual() {
+    let (mut worker, _far, _chores) = by_hand();
+    let usual_ns = worker.outside.costs.write.of(1, 60);
+    let spent = |worker: &mut Worker, port| {
+        worker.take_a_turn();
+        worker.seats.spent(Way::Device(port)).used_ns
+    };
+    let before = [2, 1].map(|port| spent(&mut worker, port));
+    let written = Written { bytes: 60, segments: 1, usual_ns, took_ns: Some(1_000_000) };
+    let Worker { outside, seats, .. } = &mut worker;
+    outside.charge_write(seats, Some(Way::Device(2)), (1, false), written);
+    let after = [2, 1].map(|port| spent(&mut worker, port));
+    let [sender, receiver] = [0, 1].map(|i| after[i] - before[i]);
+    assert!(sender <= usual_ns * 5 && receiver > 900_000, "{sender} and {receiver} ns");
 }
 
 /// A port that hands over what it took only when it is flushed, and counts bursts.

@@ -13,6 +13,7 @@ pub mod isolation;
 pub mod measure;
 pub mod mixed;
 pub mod queue_size;
+pub mod rates;
 pub mod scale;
 pub mod sizes;
 pub mod speed;
@@ -69,6 +70,7 @@ pub const ALL: &[Scenario] = &[
     scale::SCENARIO,
     attacks::SCENARIO,
     turns::SCENARIO,
+    rates::SCENARIO,
     mixed::SCENARIO,
     vcc_unfair::SCENARIO,
     vcc_incast::SCENARIO,

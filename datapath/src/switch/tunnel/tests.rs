@@ -412,6 +412,45 @@ fn everyone_and_unknown_addresses_are_asked_for_at_each_host_within_the_budget()
 }
 
 #[test]
+fn a_frame_for_all_hosts_is_copied_one_at_a_time_while_hosts_come_and_go() {
+    let mut half = roomy(1);
+    half.overlay.peers.extend((3..=200).map(|n| (host(n), peer(n, &[0]))));
+    half.endpoints[0].flood_rate = Rate::UNLIMITED;
+    let mut one = Rig::new(&half);
+    let long = eth(mac(10), Mac::BROADCAST).ipv4(ip(), ip()).udp(1, 2).payload(vec![7; 1400]);
+    one.rx_told(1, &long);
+    assert_eq!(one.pool.in_use(), 2, "the neighbour's copy, and the hosts'");
+    let mut reached = Vec::new();
+    for round in 0..1_000 {
+        let before = one.pool.in_use();
+        let made = one.switch.work(&mut one.pool, one.now, PortId(1));
+        assert!(one.pool.in_use() <= before + 1, "one copy at a time");
+        if round == 50 {
+            // One that has its copy, and one that has not.
+            for n in [3, 150] {
+                let gone = OverlayChange::Peer(host(n), None);
+                one.change(Change::Overlay(gone)).expect("there");
+            }
+        }
+        while let Some((port, frame)) = one.switch.tx_due(&mut one.pool, one.now) {
+            if port == PortId(0) {
+                reached.push(one.pool.bytes(&frame)[33]);
+            }
+            one.pool.free(frame);
+        }
+        if made.is_none() {
+            break;
+        }
+        one.now = one.now.plus_ns(SECOND / 10);
+    }
+    reached.extend(one.run(SECOND).iter().filter(|(port, _)| *port == 0).map(|(_, bytes)| bytes[33]));
+    reached.sort_unstable();
+    reached.dedup();
+    let wanted: Vec<u8> = (2..=200).filter(|n| *n != 150).collect();
+    assert_eq!((reached, one.pool.in_use()), (wanted, 0));
+}
+
+#[test]
 fn what_is_too_long_for_the_path_is_named_and_its_sender_told() {
     let mut one = Rig::new(&half(1));
     // 1514 bytes, of which 1464 fit.
