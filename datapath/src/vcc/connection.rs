@@ -151,16 +151,12 @@ pub struct Connection {
     pub prior: u32,
     /// Of what is to be added to the window, what is no whole byte yet, in bytes of a window.
     pub grown: u32,
-    /// The largest flight of this round, and of the one before.
-    pub flights: [u32; 2],
     /// What is timed: until when it is acknowledged, and when it was sent, in us.
     pub timed: (u32, u32),
     /// From when on what lies beyond the edge is no longer what was allowed before, in us.
     pub armed_at: u32,
     /// First sequence numbers: the guest's, the peer's.
     pub first: [u32; 2],
-    /// Marked payload bytes that arrived.
-    pub ce_bytes: u32,
     /// Marked segments that arrived.
     pub ce_segments: u32,
     /// Of these, how many the peer has been told.
@@ -198,8 +194,8 @@ pub struct Connection {
     pub treatment: Treatment,
 }
 
-/// Bytes of an entry of the table beside its connection: hash, time, list, links, endpoint, key.
-const _: () = assert!(size_of::<Connection>() <= 128);
+/// An entry of the table has 72 bytes more: hash, time, list, links, endpoint, key.
+const _: () = assert!(size_of::<Connection>() <= 112);
 
 /// Payload of a segment where a SYN names no size (RFC 9293, section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
@@ -222,11 +218,9 @@ impl Connection {
             marked: 0,
             prior: 0,
             grown: 0,
-            flights: [0; 2],
             timed: (0, 0),
             armed_at: 0,
             first: [0; 2],
-            ce_bytes: 0,
             ce_segments: 0,
             ce_said: 0,
             srtt: 0,

@@ -42,7 +42,6 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     let Feedback { acked, marked, signal, flight } = *feedback;
     connection.acked = connection.acked.saturating_add(acked);
     connection.marked = connection.marked.saturating_add(marked);
-    connection.flights[0] = connection.flights[0].max(flight);
     if signal && is_news(connection, acked, marked) {
         mark(connection, policy, flight);
     } else if !before(connection.una, connection.reduced_to) && connection.is(bit::ENGAGED) {
@@ -184,7 +183,6 @@ fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) {
     }
     connection.round_end = connection.nxt;
     (connection.acked, connection.marked) = (0, 0);
-    connection.flights = [0, connection.flights[0]];
     connection.set(bit::USED | bit::LOST, false);
 }
 

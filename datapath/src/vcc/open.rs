@@ -185,7 +185,6 @@ fn count_marks(connection: &mut Connection, segment: &Segment, news: &mut News) 
     }
     if is_marked {
         connection.ce_segments = connection.ce_segments.wrapping_add(segment.segments);
-        connection.ce_bytes = connection.ce_bytes.wrapping_add(segment.payload);
         news.hidden += segment.segments;
     }
 }

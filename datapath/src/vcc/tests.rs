@@ -564,3 +564,10 @@ fn pass_on(
     }
     Ok(())
 }
+
+#[test]
+fn a_million_connections_take_at_most_200_bytes_each() {
+    let most = 1_000_000;
+    let bytes = Connections::bytes_of(most);
+    assert!(bytes <= 200 * u64::from(most), "{bytes}");
+}
