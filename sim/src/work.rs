@@ -138,7 +138,7 @@ impl Workplace {
         self.now = self.now.plus_ns(20_000);
         self.data();
         let ack = self.sent.wrapping_sub((FLIGHT - 1) * SEGMENT as u32).wrapping_add(1);
-        let is_marked = self.sent / SEGMENT as u32 % 100 == 0;
+        let is_marked = (self.sent / SEGMENT as u32).is_multiple_of(100);
         let flags = flag::ACK | if is_marked { flag::ECE } else { 0 };
         self.pass(1, &Tcp { seq: 1, ack, flags, window: 512, ..Tcp::default() }, 0);
         2
