@@ -284,7 +284,7 @@ fn switches_connect_by_tls() {
         1,
     );
     ovs.set("set-controller br0 tcp:127.0.0.1:6653");
-    let controller = bed.control("sw", &text);
+    let controller = bed.space("sw").run(|| bed.launch(&bed.tag, "openflow", &text, |_| {})).unwrap();
     soon("a switch in the clear is turned away", || controller.log().contains("no TLS"));
     ovs.set(&format!("set-ssl {host} {host} {trust}"));
     ovs.set("set-controller br0 ssl:127.0.0.1:6653");
