@@ -264,6 +264,20 @@ fn the_switch_balances_alone() {
     assert_eq!(switch(&controller)["packet_ins"], 0);
 }
 
+/// Makes a key and a certificate, of an authority or signed by it: with OpenSSL, which is what Open
+/// vSwitch reads keys with.
+fn certify(keys: &std::path::Path, name: &str) {
+    let mut command = Command::new("openssl");
+    command.current_dir(keys).args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 2".split(' '));
+    command.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem"), "-subj", &format!("/CN={name}")]);
+    if name != "authority" {
+        command.args("-CA authority.pem -CAkey authority.key -addext basicConstraints=critical,CA:FALSE".split(' '));
+        command.args(["-addext", &format!("subjectAltName=DNS:{name}")]);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn switches_connect_by_tls() {
     const NAME: &str = "switches_connect_by_tls";
@@ -273,11 +287,17 @@ fn switches_connect_by_tls() {
     serve(&bed, "b1", 1);
     serve(&bed, "b2", 2);
     let keys = bed.directory.join("keys");
-    let made = bed.run(&["cluster", "init", "--host", "controller", "-d", keys.to_str().unwrap()]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let (host, trust) = (keys.join("host.pem"), keys.join("trust.pem"));
-    let (host, trust) = (host.display(), trust.display());
-    let tls = format!("[openflow.tls]\ncertificate = \"{host}\"\nkey = \"{host}\"\nauthority = \"{trust}\"\n");
+    std::fs::create_dir(&keys).unwrap();
+    for name in ["authority", "controller", "switch"] {
+        certify(&keys, name);
+    }
+    let file = |name: &str| keys.join(name).display().to_string();
+    let tls = format!(
+        "[openflow.tls]\ncertificate = \"{}\"\nkey = \"{}\"\nauthority = \"{}\"\n",
+        file("controller.pem"),
+        file("controller.key"),
+        file("authority.pem")
+    );
     let text = configuration("reactive", 1).replace("unix:DIRECTORY/of.sock", "127.0.0.1:6653").replacen(
         "[[openflow.service]]",
         &(tls + "[[openflow.service]]"),
@@ -286,7 +306,7 @@ fn switches_connect_by_tls() {
     ovs.set("set-controller br0 tcp:127.0.0.1:6653");
     let controller = bed.space("sw").run(|| bed.launch(&bed.tag, "openflow", &text, |_| {})).unwrap();
     soon("a switch in the clear is turned away", || controller.log().contains("no TLS"));
-    ovs.set(&format!("set-ssl {host} {host} {trust}"));
+    ovs.set(&format!("set-ssl {} {} {}", file("switch.key"), file("switch.pem"), file("authority.pem")));
     ovs.set("set-controller br0 ssl:127.0.0.1:6653");
     soon("the switch has its rules", || switch(&controller)["phase"] == "ready");
     let (mut all, shares) = open(&bed, 10);
