@@ -254,7 +254,7 @@ fn vcc(r: &mut Reader, t: &mut Table<'_>) -> Settings {
         );
         r.problems.extend(problem.located(&r.locations, &r.hidden));
     }
-    Settings { mode, polices }
+    Settings { mode, polices, ..Settings::default() }
 }
 
 fn outside(r: &mut Reader, t: &mut Table<'_>) -> Outside {

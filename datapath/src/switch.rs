@@ -322,6 +322,11 @@ impl Switch {
                     }
                     _ => pool.free(frame),
                 }
+            } else if let Some((to, frame)) = self.vcc.dequeue(pool, now) {
+                match self.program.endpoints.get(to.0) {
+                    Some(endpoint) => self.hand_to(pool, to, endpoint.port, frame),
+                    None => pool.free(frame),
+                }
             } else {
                 return self.out.pop_front();
             }
@@ -347,7 +352,7 @@ impl Switch {
         }
         let queues = earlier(self.egress.poll_timeout(), self.ingress.poll_timeout());
         let members = self.bond.as_ref().and_then(|bond| bond.poll_timeout());
-        earlier(self.pairs.poll_timeout(), earlier(queues, members))
+        earlier(earlier(self.pairs.poll_timeout(), self.vcc.poll_timeout()), earlier(queues, members))
     }
 
     /// Frees every frame that the switch holds.
@@ -356,6 +361,7 @@ impl Switch {
         self.egress.clear(pool);
         self.ingress.clear(pool);
         self.backlogs.clear(pool);
+        self.vcc.clear(pool);
         if let Some(bond) = &mut self.bond {
             bond.clear(pool);
         }
@@ -530,7 +536,7 @@ impl Switch {
         ahead.is_some_and(|ahead| ahead.would_take(pool, now, frame))
     }
 
-    /// A frame has passed the queues: what its receiver's guest is to see of it.
+    /// A neighbour's frame has passed the queues: what its receiver's guest is to see of it.
     fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
         if self.vcc.concerns(to) {
             self.vcc.receive(pool, now, to, frame);
@@ -557,7 +563,16 @@ impl Switch {
             pool.meta_mut(&frame).outer = 0;
             count_wire_bytes(pool, &frame);
         }
-        self.show(pool, now, to, &frame);
+        if !self.vcc.concerns(to) {
+            return self.hand_to(pool, to, port, frame);
+        }
+        if let Some(frame) = self.vcc.receive_or_hold(pool, now, to, frame) {
+            self.hand_to(pool, to, port, frame);
+        }
+    }
+
+    /// To an endpoint's port, as the endpoint is to see it.
+    fn hand_to(&mut self, pool: &mut Pool, to: EndpointId, port: PortId, frame: Frame) {
         // The receiver's tenant did not ask for it: charged to that, a flood from outside would
         // take the time of all tenants' turns.
         let member = pool.meta(&frame).member();

@@ -17,7 +17,7 @@
 //! limits come and go, and how a connection is treated does not. Nothing here is called where an
 //! endpoint's mode is `off`.
 
-use crate::frame::{Frame, Pool};
+use crate::frame::{self, Frame, Pool};
 use crate::program::{EndpointId, TenantId};
 use crate::table::Id;
 use crate::units::Instant;
@@ -25,12 +25,14 @@ use crate::verdict::Reason;
 use crate::wire::{FlowKey, Ipv4, L3, L4, Layout, protocol, tcp_flags};
 use connection::{Connection, Treatment, Why, before, bit};
 use connections::{Class, Connections, Key};
+use hold::Holds;
 use segment::{Edit, Segment, options_of};
 
 pub mod connection;
 pub mod connections;
 pub mod control;
 pub mod handshake;
+mod hold;
 mod open;
 pub mod segment;
 mod told;
@@ -87,11 +89,13 @@ pub struct Settings {
     pub mode: Mode,
     /// Whether they are held to it: see [`Policy::polices`].
     pub polices: bool,
+    /// Whether acknowledgements may wait: see [`Policy::holds`].
+    pub holds: bool,
 }
 
 impl From<Mode> for Settings {
     fn from(mode: Mode) -> Settings {
-        Settings { mode, polices: false }
+        Settings { mode, ..Settings::default() }
     }
 }
 
@@ -117,11 +121,14 @@ pub struct Policy {
     pub translates_classic: bool,
     /// What a guest sends beyond the window that it was told is dropped.
     pub polices: bool,
+    /// Acknowledgements wait where the window is below two segments. Beside natives, which do not
+    /// go below two, a guest would starve.
+    pub holds: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { mode: Mode::Echo, marking: Marking::All, translates_classic: true, polices: false }
+        Policy { mode: Mode::Echo, marking: Marking::All, translates_classic: true, polices: false, holds: false }
     }
 }
 
@@ -158,6 +165,8 @@ pub struct Counters {
     pub reductions: u64,
     /// Segments dropped since they lay beyond the window.
     pub policed: u64,
+    /// Acknowledgements that waited, the later ones that took the place of such included.
+    pub held: u64,
 }
 
 /// Connections of a switch at most.
@@ -169,14 +178,17 @@ pub struct Vcc {
     connections: Connections,
     /// By endpoint: whose it is, and what is done for it.
     endpoints: Vec<Place>,
+    /// Where an endpoint wants it: acknowledgements that wait.
+    holds: Option<Box<Holds>>,
 }
 
 /// What is kept for an endpoint.
 #[derive(Clone, Debug)]
 struct Place {
     owner: Owner,
-    mode: Mode,
-    polices: bool,
+    settings: Settings,
+    /// Whose part of the frame memory has what waits.
+    memory: frame::Owner,
     /// Where anything is done, or was: most endpoints have none.
     counters: Option<Box<Counters>>,
 }
@@ -185,7 +197,7 @@ impl Vcc {
     /// Without connections, and without room for any.
     #[must_use]
     pub fn new(seed: u64) -> Vcc {
-        Vcc { connections: Connections::new(seed, 0), endpoints: Vec::new() }
+        Vcc { connections: Connections::new(seed, 0), endpoints: Vec::new(), holds: None }
     }
 
     /// Makes room for endpoints 0..`endpoints`.
@@ -195,26 +207,29 @@ impl Vcc {
 
     /// What is done for an endpoint from now on. Connections that are open go on as they began,
     /// until it is nothing; with it they are forgotten, and their guests go on by themselves.
-    pub fn set(&mut self, owner: Owner, Settings { mode, polices }: Settings) {
+    pub fn set(&mut self, owner: Owner, settings: Settings) {
         let at = owner.endpoint.0 as usize;
         if self.endpoints.len() <= at {
             let nobody = |endpoint: usize| Place {
                 owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
-                mode: Mode::Off,
-                polices: false,
+                settings: Settings::default(),
+                memory: frame::Owner::NOBODY,
                 counters: None,
             };
             let next = self.endpoints.len();
             self.endpoints.extend((next..=at).map(nobody));
         }
-        if mode == Mode::Off {
+        if settings.mode == Mode::Off {
             self.connections.clear(owner.tenant, owner.endpoint);
         } else {
             self.connections.reserve(FLOWS, at + 1, owner.tenant.0 as usize + 1);
         }
+        if settings.holds {
+            self.holds.get_or_insert_with(|| Box::new(Holds::new())).expect(owner);
+        }
         let place = &mut self.endpoints[at];
-        (place.owner, place.mode, place.polices) = (owner, mode, polices);
-        if mode != Mode::Off && place.counters.is_none() {
+        (place.owner, place.settings) = (owner, settings);
+        if settings.mode != Mode::Off && place.counters.is_none() {
             place.counters = Some(Box::default());
         }
     }
@@ -223,14 +238,15 @@ impl Vcc {
     #[must_use]
     #[inline]
     pub fn concerns(&self, endpoint: EndpointId) -> bool {
-        self.endpoints.get(endpoint.0 as usize).is_some_and(|place| place.mode != Mode::Off)
+        self.endpoints.get(endpoint.0 as usize).is_some_and(|place| place.settings.mode != Mode::Off)
     }
 
     fn call(&self, now: Instant, endpoint: EndpointId) -> Option<Call> {
-        let place = self.endpoints.get(endpoint.0 as usize).filter(|place| place.mode != Mode::Off)?;
-        let polices = place.polices && !matches!(place.mode, Mode::Count | Mode::EchoPublished);
-        let policy = Policy { mode: place.mode, polices, ..Policy::default() };
-        Some(Call { now, owner: place.owner, policy })
+        let place = self.endpoints.get(endpoint.0 as usize).filter(|place| place.settings.mode != Mode::Off)?;
+        let Settings { mode, polices, holds } = place.settings;
+        let is_ours = matches!(mode, Mode::Echo | Mode::Dctcp);
+        let policy = Policy { mode, polices: polices && is_ours, holds: holds && is_ours, ..Policy::default() };
+        Some(Call { now, owner: place.owner, policy, memory: place.memory })
     }
 
     fn counters_mut(&mut self, endpoint: EndpointId) -> Option<&mut Counters> {
@@ -246,7 +262,7 @@ impl Vcc {
     /// What is done for an endpoint.
     #[must_use]
     pub fn mode(&self, endpoint: EndpointId) -> Mode {
-        self.endpoints.get(endpoint.0 as usize).map_or(Mode::Off, |place| place.mode)
+        self.endpoints.get(endpoint.0 as usize).map_or(Mode::Off, |place| place.settings.mode)
     }
 
     /// What was counted for an endpoint.
@@ -255,12 +271,53 @@ impl Vcc {
         self.endpoints.get(endpoint.0 as usize)?.counters.as_deref()
     }
 
-    /// An endpoint goes.
-    pub fn remove(&mut self, endpoint: EndpointId) {
+    /// An endpoint goes; how many frames for it were freed.
+    pub fn remove(&mut self, pool: &mut Pool, endpoint: EndpointId) -> u32 {
         if let Some(place) = self.endpoints.get_mut(endpoint.0 as usize) {
-            place.mode = Mode::Off;
+            place.settings = Settings::default();
             place.counters = None;
             self.connections.clear(place.owner.tenant, endpoint);
+        }
+        self.holds.as_mut().map_or(0, |holds| holds.clear_endpoint(pool, endpoint))
+    }
+
+    /// What of an endpoint's waits is charged to this part of the frame memory.
+    pub fn set_owner(&mut self, pool: &mut Pool, endpoint: EndpointId, memory: frame::Owner) {
+        if let Some(place) = self.endpoints.get_mut(endpoint.0 as usize) {
+            place.memory = memory;
+        }
+        if let Some(holds) = &mut self.holds {
+            holds.set_owner(pool, endpoint, memory);
+        }
+    }
+
+    /// The next acknowledgement that has waited for long enough, and whom it is for.
+    #[inline]
+    pub fn dequeue(&mut self, pool: &mut Pool, now: Instant) -> Option<(EndpointId, Frame)> {
+        let (endpoint, id, place, frame) = self.holds.as_mut()?.due(pool, now)?;
+        if let Some(connection) = self.connections.get_mut(id).filter(|connection| connection.held == place) {
+            connection.held = hold::NONE;
+        }
+        Some((endpoint, frame))
+    }
+
+    /// When [`Vcc::dequeue`] will have one.
+    #[must_use]
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.holds.as_ref()?.next_due()
+    }
+
+    /// Frames that wait.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.holds.as_ref().map_or(0, |holds| holds.frames())
+    }
+
+    /// Frees all that waits.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        if let Some(holds) = &mut self.holds {
+            holds.clear(pool);
         }
     }
 
@@ -315,26 +372,72 @@ impl Vcc {
     /// A frame is about to be delivered to a guest.
     pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
         let Some(call) = self.call(now, to) else { return };
+        if let Some((id, news)) = self.show(pool, &call, frame)
+            && news.supersedes
+        {
+            self.supersede(pool, id);
+        }
+    }
+
+    /// The same of one that has come by the network: it goes on, or waits for [`Vcc::dequeue`].
+    pub fn receive_or_hold(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
+        let Some(call) = self.call(now, to) else { return Some(frame) };
+        match self.show(pool, &call, &frame) {
+            Some((id, news)) => self.hold(pool, &call, id, &news, frame),
+            None => Some(frame),
+        }
+    }
+
+    /// Makes of a frame what its guest is shown. Where it is of an open connection: which that is,
+    /// and what it told.
+    fn show(&mut self, pool: &mut Pool, call: &Call, frame: &Frame) -> Option<(Id, open::News)> {
         let (bytes, meta) = pool.parts_mut(frame);
         if meta.layout.l4 != L4::Tcp {
-            return;
+            return None;
         }
-        let Some((segment, flow)) = Segment::of(bytes, &meta.layout, &meta.offload)
-            .and_then(|segment| Some((segment, FlowKey::of(bytes, &meta.layout)?)))
-        else {
-            return;
-        };
+        let segment = Segment::of(bytes, &meta.layout, &meta.offload)?;
+        let flow = FlowKey::of(bytes, &meta.layout)?;
         let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
         let found = self.connections.find(&key);
+        let mut news = open::News::default();
         let edit = if segment.is_syn() {
             let options = options_of(bytes, &meta.layout);
-            self.receive_syn(&call, (key, found), &segment, &options)
-        } else if let Some(id) = found {
-            self.receive_known(&call, id, &segment, || options_of(bytes, &meta.layout))
+            self.receive_syn(call, (key, found), &segment, &options)
         } else {
-            return;
+            self.receive_known(call, (found?, &mut news), &segment, || options_of(bytes, &meta.layout))
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
+        Some((found?, news))
+    }
+
+    /// Lets an acknowledgement wait that should, where there is room.
+    fn hold(&mut self, pool: &mut Pool, call: &Call, id: Id, news: &open::News, frame: Frame) -> Option<Frame> {
+        if news.wait_us == 0 {
+            if news.supersedes {
+                self.supersede(pool, id);
+            }
+            return Some(frame);
+        }
+        let Call { now, owner, memory, .. } = *call;
+        let (Some(holds), Some(connection)) = (&mut self.holds, self.connections.get_mut(id)) else {
+            return Some(frame);
+        };
+        let whose = (owner, id, connection.held);
+        match holds.hold(pool, (now, news.wait_us), whose, memory, frame) {
+            Ok(place) => connection.held = place,
+            Err(frame) => return Some(frame),
+        }
+        if let Some(counters) = self.counters_mut(owner.endpoint) {
+            counters.held += 1;
+        }
+        None
+    }
+
+    /// What waits of a connection was said by a later frame.
+    fn supersede(&mut self, pool: &mut Pool, id: Id) {
+        if let (Some(holds), Some(connection)) = (&mut self.holds, self.connections.get_mut(id)) {
+            holds.supersede(pool, id, std::mem::replace(&mut connection.held, hold::NONE));
+        }
     }
 
     fn send_syn(
@@ -442,12 +545,11 @@ impl Vcc {
     fn receive_known(
         &mut self,
         call: &Call,
-        id: Id,
+        (id, news): (Id, &mut open::News),
         segment: &Segment,
         options: impl FnOnce() -> segment::Options,
     ) -> Edit {
         let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
-        let mut news = open::News::default();
         let edit = if segment.is_syn_ack() {
             let expected = connection.first[0].wrapping_add(1);
             let fits = !before(segment.ack, expected) && !before(connection.nxt, segment.ack);
@@ -462,7 +564,12 @@ impl Vcc {
             }
             edit
         } else {
-            open::receive(connection, call.now, &call.policy, segment, &mut news)
+            let edit = open::receive(connection, call.now, &call.policy, segment, news);
+            // What tells of losses is wanted at once.
+            if news.wait_us > 0 && options().has_sack {
+                (news.wait_us, news.supersedes) = (0, true);
+            }
+            edit
         };
         if let Some(counters) = self.counters_mut(call.owner.endpoint) {
             news.count(counters);
@@ -520,6 +627,7 @@ struct Call {
     now: Instant,
     owner: Owner,
     policy: Policy,
+    memory: frame::Owner,
 }
 
 /// Whose a connection is.

@@ -24,19 +24,26 @@ const ENDPOINT: EndpointId = EndpointId(0);
 /// options.
 pub fn run(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
-    let mut pool = Pool::new(PoolLimits { small: 2, medium: 1, large: 1 });
+    let mut pool = Pool::new(PoolLimits { small: 16, medium: 16, large: 1 });
     let mut vcc = Vcc::new(7);
-    let service = Settings { mode: Mode::ALL[usize::from(mode) % Mode::ALL.len()], polices: mode & 0x80 != 0 };
+    let (polices, holds) = (mode & 0x80 != 0, mode & 0x40 != 0);
+    let service = Settings { mode: Mode::ALL[usize::from(mode & 0x3f) % Mode::ALL.len()], polices, holds };
     vcc.set(Owner { tenant: TenantId(0), endpoint: ENDPOINT }, service);
     let (mut now, mut numbers) = (Instant(1), [0u32; 2]);
     for _ in 0..MOST {
-        let Some((step, tail)) = rest.split_first_chunk::<STEP>() else { return };
+        let Some((step, tail)) = rest.split_first_chunk::<STEP>() else { break };
         let words = usize::from(step[13] % 11);
-        let Some(options) = tail.get(..4 * words) else { return };
+        let Some(options) = tail.get(..4 * words) else { break };
         rest = &tail[4 * words..];
         now = now.plus_ns(u64::from(step[12]) * 1_000_000);
+        while let Some((_, frame)) = vcc.dequeue(&mut pool, now) {
+            pool.free(frame);
+        }
         one(&mut pool, &mut vcc, now, &mut numbers, step, options);
+        assert_eq!(pool.in_use(), vcc.frames(), "what is not delivered waits");
     }
+    vcc.clear(&mut pool);
+    assert_eq!(pool.in_use(), 0);
 }
 
 fn one(pool: &mut Pool, vcc: &mut Vcc, now: Instant, numbers: &mut [u32; 2], step: &[u8; STEP], options: &[u8]) {
@@ -83,9 +90,10 @@ fn one(pool: &mut Pool, vcc: &mut Vcc, now: Instant, numbers: &mut [u32; 2], ste
             // Beyond the window; what is left of a frame is judged by the tests of segmentation.
             return pool.free(frame);
         }
-    } else {
-        vcc.receive(pool, now, ENDPOINT, &frame);
+        check(&bytes, pool.bytes(&frame), &layout, &offload, is_out);
+        return pool.free(frame);
     }
+    let Some(frame) = vcc.receive_or_hold(pool, now, ENDPOINT, frame) else { return };
     check(&bytes, pool.bytes(&frame), &layout, &offload, is_out);
     pool.free(frame);
 }

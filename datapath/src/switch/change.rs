@@ -327,9 +327,9 @@ impl Switch {
         let freed = self.remove_pairs(pool, id)
             + self.backlogs.clear_endpoint(pool, id)
             + self.egress.remove_endpoint(pool, id)
-            + self.ingress.remove_endpoint(pool, id);
+            + self.ingress.remove_endpoint(pool, id)
+            + self.vcc.remove(pool, id);
         self.arrivals.forget(id);
-        self.vcc.remove(id);
         self.uplink_drops.add(Reason::Removed, u64::from(freed));
         self.move_role(pool, Some(port), None, Role::Endpoint(id));
         self.tallies[id.0 as usize] = Tally::default();

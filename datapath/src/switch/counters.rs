@@ -130,6 +130,7 @@ impl Switch {
             + self.egress.frames()
             + self.ingress.frames()
             + self.backlogs.frames()
+            + self.vcc.frames()
             + self.out.len()
             + self.control.frames()
     }

@@ -222,6 +222,7 @@ impl Switch {
     fn charge_to(&mut self, pool: &mut Pool, id: EndpointId, owner: Owner) {
         self.pairs.set_owner(pool, id, owner);
         self.backlogs.set_owner(pool, id, owner);
+        self.vcc.set_owner(pool, id, owner);
         self.egress.set_owner(pool, id, owner);
         self.ingress.set_owner(pool, id, owner);
     }

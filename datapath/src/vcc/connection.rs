@@ -2,6 +2,7 @@
 //!
 //! Sequence numbers are compared by difference (RFC 9293, section 3.4), so that they may wrap.
 
+use super::hold;
 use super::segment::Options;
 
 /// What was negotiated toward the network.
@@ -146,18 +147,16 @@ pub struct Connection {
     pub acked: u32,
     /// Of these, bytes whose mark was reported.
     pub marked: u32,
-    /// Bytes acknowledged since the window last grew by a segment.
+    /// What the window was before the last reduction.
+    pub prior: u32,
+    /// Of what is to be added to the window, what is no whole byte yet, in bytes of a window.
     pub grown: u32,
-    /// The largest flight of this round, and of the one before.
-    pub flights: [u32; 2],
     /// What is timed: until when it is acknowledged, and when it was sent, in us.
     pub timed: (u32, u32),
     /// From when on what lies beyond the edge is no longer what was allowed before, in us.
     pub armed_at: u32,
     /// First sequence numbers: the guest's, the peer's.
     pub first: [u32; 2],
-    /// Marked payload bytes that arrived.
-    pub ce_bytes: u32,
     /// Marked segments that arrived.
     pub ce_segments: u32,
     /// Of these, how many the peer has been told.
@@ -166,6 +165,10 @@ pub struct Connection {
     pub srtt: u32,
     /// DCTCP's estimate of the marked fraction, in 1/65536.
     pub alpha: u32,
+    /// How long acknowledgements wait on average, in us.
+    pub usual_wait: u32,
+    /// Where an acknowledgement for the guest waits, or [`hold::NONE`].
+    pub held: u32,
     /// Largest payload of a segment.
     pub mss: u16,
     /// See [`bit`].
@@ -191,8 +194,8 @@ pub struct Connection {
     pub treatment: Treatment,
 }
 
-/// Bytes of an entry of the table beside its connection: hash, time, list, links, endpoint, key.
-const _: () = assert!(size_of::<Connection>() <= 128);
+/// An entry of the table has 72 bytes more: hash, time, list, links, endpoint, key.
+const _: () = assert!(size_of::<Connection>() <= 112);
 
 /// Payload of a segment where a SYN names no size (RFC 9293, section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
@@ -213,16 +216,17 @@ impl Connection {
             reduced_to: 0,
             acked: 0,
             marked: 0,
+            prior: 0,
             grown: 0,
-            flights: [0; 2],
             timed: (0, 0),
             armed_at: 0,
             first: [0; 2],
-            ce_bytes: 0,
             ce_segments: 0,
             ce_said: 0,
             srtt: 0,
             alpha: 0,
+            usual_wait: 0,
+            held: hold::NONE,
             mss: u16::MAX,
             bits: 0,
             pace: 0,

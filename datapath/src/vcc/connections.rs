@@ -78,6 +78,12 @@ impl Connections {
         Connections { table: Table::new(Keyed::new(seed), most), tenants: Vec::new() }
     }
 
+    /// Memory of a table of so many connections, in bytes.
+    #[must_use]
+    pub fn bytes_of(entries: u32) -> u64 {
+        Table::<Key, Connection>::bytes_of(entries)
+    }
+
     /// Takes the memory of all entries, so that nothing is allocated later.
     pub fn reserve(&mut self, most: u32, endpoints: usize, tenants: usize) {
         self.table.set_most(most);

@@ -2,16 +2,23 @@
 //!
 //! A *signal* is a mark that the peer reports. A window is reduced at most once a round, and grows
 //! only in rounds without a reduction, and only as far as the guest uses it (the idea of RFC 7661),
-//! or a halving would take away what nobody used. Until the first signal nothing is lowered
+//! or a reduction would take away what nobody used. Until the first signal nothing is lowered
 //! (*passive*); the window is then what was in flight.
+//!
+//! `echo` shares queues with the senders of RFC 3168, and most of these run CUBIC: it reduces and
+//! grows as CUBIC does where round trips are short (the Reno-friendly region of RFC 9438), which is
+//! on average what Reno does. `dctcp` is Linux's DCTCP, which grows as Reno does.
 
 use super::connection::{Connection, Wire, before, bit};
-use super::{Mode, Policy};
+use super::{Mode, Policy, hold, window};
 
-/// The window's floor in segments: what a guest is told at least, and that of natives (RFC 5681).
-const FLOOR_SEGMENTS: u32 = super::window::LEAST_SEGMENTS;
 /// DCTCP's gain is 1/16 (RFC 8257, section 3.3), as a shift.
 const GAIN_SHIFT: u32 = 4;
+/// What CUBIC keeps of its window at a signal (RFC 9438, section 4.6), in 1/1024 as Linux has it.
+const CUBIC_BETA: u64 = 717;
+/// Segments that CUBIC's window grows by in a round trip, in 1/17, until it is where it was before
+/// the signal: 3 (1 - beta) / (1 + beta) (RFC 9438, section 4.3). From there on it is one.
+const CUBIC_ALPHA: (u64, u64) = (9, 17);
 /// All bytes are marked.
 pub(super) const ALL_MARKED: u32 = 1 << 16;
 /// Rounds without signal and without use of the window, after which it is no longer lowered.
@@ -35,10 +42,7 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     let Feedback { acked, marked, signal, flight } = *feedback;
     connection.acked = connection.acked.saturating_add(acked);
     connection.marked = connection.marked.saturating_add(marked);
-    connection.flights[0] = connection.flights[0].max(flight);
-    // What an acknowledgement reports of data sent before the last reduction was answered by that.
-    let is_news = !before(connection.una.wrapping_sub(acked), connection.reduced_to);
-    if signal && is_news {
+    if signal && is_news(connection, acked, marked) {
         mark(connection, policy, flight);
     } else if !before(connection.una, connection.reduced_to) && connection.is(bit::ENGAGED) {
         grow(connection, policy, acked, flight);
@@ -48,6 +52,16 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     }
 }
 
+/// Whether a signal is of data sent after the last reduction: what is older was answered by that.
+/// Of an acknowledgement of both, what is marked beyond all of the older.
+fn is_news(connection: &Connection, acked: u32, marked: u32) -> bool {
+    let from = connection.una.wrapping_sub(acked);
+    if !before(from, connection.reduced_to) {
+        return true;
+    }
+    before(connection.reduced_to, connection.una) && marked > connection.reduced_to.wrapping_sub(from)
+}
+
 /// The guest sends again what it sent before: once a round that says that something was lost.
 pub fn lost(connection: &mut Connection, policy: &Policy) {
     // A guest that nothing is lowered for has reduced its own window.
@@ -55,8 +69,9 @@ pub fn lost(connection: &mut Connection, policy: &Policy) {
         return;
     }
     connection.set(bit::LOST, true);
+    connection.prior = connection.window;
     let window = connection.window.min(connection.flight().max(1)) / 2;
-    reduce_to(connection, window);
+    reduce_to(connection, policy, window);
 }
 
 /// The first signal of a round.
@@ -68,6 +83,7 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
     }
     connection.idle_rounds = 0;
     let window = connection.window;
+    connection.prior = window;
     let reduced = match policy.mode {
         Mode::Dctcp if connection.wire == Wire::Accurate => {
             if !connection.is(bit::MARKED) {
@@ -75,23 +91,33 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
             }
             window - ((u64::from(window) * u64::from(connection.alpha)) >> 17) as u32
         }
-        _ => window / 2,
+        Mode::EchoPublished => window / 2,
+        _ => ((u64::from(window) * CUBIC_BETA) >> 10) as u32,
     };
     connection.set(bit::MARKED | bit::CWR_DUE, true);
-    reduce_to(connection, reduced);
+    reduce_to(connection, policy, reduced);
 }
 
-fn reduce_to(connection: &mut Connection, window: u32) {
-    connection.window = window.max(FLOOR_SEGMENTS * u32::from(connection.mss));
+/// The least that the window may be: two segments, as for natives (RFC 5681), or what
+/// acknowledgements that wait can make of these.
+fn floor(connection: &Connection, policy: &Policy) -> u32 {
+    let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
+    if policy.holds && connection.srtt > 0 { hold::least_window(connection.srtt, two) } else { two }
+}
+
+fn reduce_to(connection: &mut Connection, policy: &Policy, window: u32) {
+    let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
+    connection.window = window.max(floor(connection, policy));
     connection.ssthresh = connection.window;
     connection.reduced_to = connection.nxt;
     connection.grown = 0;
     let flight = connection.flight().max(1);
-    let pace = (u64::from(connection.window) << 8) / u64::from(flight);
+    let pace = (u64::from(connection.window.max(two)) << 8) / u64::from(flight);
     connection.pace = pace.min(256) as u16;
 }
 
-/// Slow start below the threshold, then a segment for each window that is acknowledged (RFC 5681).
+/// Slow start below the threshold, then so much for each window that is acknowledged as the natives
+/// of the network have: one segment, or what CUBIC does where it is as fast as that on average.
 fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
     let (window, mss) = (connection.window, u32::from(connection.mss));
     let slow_start = window < connection.ssthresh;
@@ -105,12 +131,32 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
         return;
     }
     // In bytes times the window, so that no part of a segment is lost.
-    let grown = u64::from(connection.grown) + u64::from(acked) * u64::from(mss);
+    let (segments, of) = match policy.mode {
+        Mode::Dctcp | Mode::EchoPublished => (1, 1),
+        _ if window >= connection.prior => (1, 1),
+        _ => CUBIC_ALPHA,
+    };
+    if window < window::LEAST_SEGMENTS * mss {
+        return grow_small(connection, acked);
+    }
+    let grown = u64::from(connection.grown) + u64::from(acked) * u64::from(mss) * segments / of;
     let base = u64::from(window.max(flight));
     connection.window = window.saturating_add((grown / base) as u32).min(WINDOW_MOST);
     connection.grown = (grown % base) as u32;
 }
 
+/// Below two segments: a 64th of a segment in a round trip, however many of these the guest's two
+/// segments take, so that who has less gains as much as who has more. Many are there, and a whole
+/// segment of each would be more than the path holds (Briscoe, De Schepper, 2015). By half of
+/// itself at most at a time.
+fn grow_small(connection: &mut Connection, acked: u32) {
+    let (window, mss) = (u64::from(connection.window.max(1)), u64::from(connection.mss));
+    let step = u64::from(acked) * mss / window / SMALL_PART;
+    connection.window = (window + step.min(window / 2)).min(u64::from(WINDOW_MOST)) as u32;
+}
+
+/// See [`grow_small`].
+const SMALL_PART: u64 = 64;
 /// The largest window that TCP can tell (RFC 7323, section 2.3).
 const WINDOW_MOST: u32 = 1 << 30;
 
@@ -130,7 +176,6 @@ fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) {
     }
     connection.round_end = connection.nxt;
     (connection.acked, connection.marked) = (0, 0);
-    connection.flights = [0, connection.flights[0]];
     connection.set(bit::USED | bit::LOST, false);
 }
 
@@ -167,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_mark_halves_what_was_in_flight_and_dctcp_does_so_once() {
-        for mode in [Mode::Echo, Mode::Dctcp] {
+    fn the_first_mark_reduces_what_was_in_flight_once() {
+        for (mode, left) in [(Mode::Echo, 70_019), (Mode::Dctcp, 50_000)] {
             let policy = Policy { mode, ..Policy::default() };
             let mut connection = connection(1000, 100_000);
             round(&mut connection, &policy, 100_000, 0);
             assert!(!connection.is(bit::ENGAGED));
             round(&mut connection, &policy, 100_000, 10_000);
-            assert_eq!((connection.is(bit::ENGAGED), connection.window), (true, 50_000), "{mode:?}");
+            assert_eq!((connection.is(bit::ENGAGED), connection.window), (true, left), "{mode:?}");
         }
     }
 
@@ -199,26 +244,35 @@ mod tests {
         for _ in 0..10 {
             round(&mut connection, &policy, 10_000, 0);
         }
-        assert!(connection.window <= 51_000, "{}", connection.window);
+        assert!(connection.window <= 71_000, "{}", connection.window);
         for _ in 0..10 {
             round(&mut connection, &policy, 10_000, 0);
         }
         assert!(!connection.is(bit::ENGAGED));
     }
 
-    #[test]
-    fn a_used_window_grows_by_a_segment_a_round() {
-        let policy = Policy { mode: Mode::Echo, ..Policy::default() };
+    /// How much a window has grown `rounds` after a reduction from 100 000 bytes.
+    fn grown(mode: Mode, rounds: u32) -> u32 {
+        let policy = Policy { mode, ..Policy::default() };
         let mut connection = connection(1000, 100_000);
         round(&mut connection, &policy, 100_000, 1000);
         // What was in flight at the reduction is acknowledged first.
-        round(&mut connection, &policy, 50_000, 0);
+        let flight = connection.window;
+        round(&mut connection, &policy, flight, 0);
         let before = connection.window;
-        for _ in 0..10 {
+        for _ in 0..rounds {
             let flight = connection.window;
             round(&mut connection, &policy, flight, 0);
         }
-        assert!((9_000..=10_000).contains(&(connection.window - before)), "{}", connection.window - before);
+        connection.window - before
+    }
+
+    #[test]
+    fn a_used_window_grows_by_a_segment_a_round_and_as_cubic_by_half_of_one_until_it_is_back() {
+        assert!((9_000..=10_000).contains(&grown(Mode::Dctcp, 10)), "{}", grown(Mode::Dctcp, 10));
+        assert!((4_700..=5_400).contains(&grown(Mode::Echo, 10)), "{}", grown(Mode::Echo, 10));
+        // Back after 57 rounds of 9/17, then one segment a round.
+        assert!((70_000..=74_000).contains(&grown(Mode::Echo, 100)), "{}", grown(Mode::Echo, 100));
     }
 
     #[test]

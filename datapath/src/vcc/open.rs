@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
-use super::{Counters, Policy, control, handshake, window};
+use super::{Counters, Policy, control, handshake, hold, window};
 use crate::units::Instant;
 use crate::wire::tcp_flags;
 
@@ -26,6 +26,10 @@ pub(super) struct News {
     lowered: bool,
     reduced: bool,
     outside: bool,
+    /// How long the acknowledgement should wait, in microseconds.
+    pub(super) wait_us: u32,
+    /// It says all that an earlier one said that waits.
+    pub(super) supersedes: bool,
 }
 
 impl News {
@@ -145,6 +149,9 @@ pub(super) fn receive(
         edit.window = acknowledge(connection, now, policy, segment, news);
         news.lowered |= edit.window.is_some();
     }
+    if connection.held != hold::NONE && segment.has(tcp_flags::ACK) && segment.ack == connection.una {
+        news.supersedes = true;
+    }
     if connection.is_translated() {
         edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
         edit.codes = (segment.codes != codes::NONE).then_some(codes::NONE);
@@ -178,7 +185,6 @@ fn count_marks(connection: &mut Connection, segment: &Segment, news: &mut News) 
     }
     if is_marked {
         connection.ce_segments = connection.ce_segments.wrapping_add(segment.segments);
-        connection.ce_bytes = connection.ce_bytes.wrapping_add(segment.payload);
         news.hidden += segment.segments;
     }
 }
@@ -221,7 +227,16 @@ fn acknowledge(
         // What the guest has sent, or will send before this reaches it, was allowed.
         connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
     }
-    window::tell(connection, policy, ack, segment.window, acked)
+    let told = window::tell(connection, policy, ack, segment.window, acked);
+    let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
+    if policy.holds && connection.is(bit::ENGAGED) && segment.payload == 0 && !segment.has(tcp_flags::FIN) {
+        let wait_us = hold::wait_us(connection.srtt, two, connection.window);
+        news.wait_us = hold::patient_us(wait_us, connection.usual_wait);
+        if connection.held == hold::NONE {
+            connection.usual_wait = hold::usual_us(connection.usual_wait, news.wait_us);
+        }
+    }
+    told
 }
 
 /// Bytes that the peer reports as marked.

@@ -341,7 +341,7 @@ fn a_port_that_is_used_again_begins_anew() {
 fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is_not() {
     let mut rig = Rig::new([Mode::Dctcp; 2]);
     let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Dctcp, polices: true });
+    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Dctcp, polices: true, holds: false });
     rig.open([100, 200], [false; 2]);
     // Ten segments of 1460 bytes are the first window; a hundred come, of which what fits passes.
     let mut passed = 0;
@@ -378,7 +378,7 @@ fn a_policed_guest_that_ignores_its_window_is_cut_to_it_and_one_that_heeds_it_is
 fn a_policed_super_frame_loses_the_segments_beyond_the_window() {
     let mut rig = Rig::new([Mode::Echo; 2]);
     let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
-    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Echo, polices: true });
+    rig.sides[CLIENT].set(owner, Settings { mode: Mode::Echo, polices: true, holds: false });
     rig.open([100, 200], [false; 2]);
     let build = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]))
         .ipv4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))
@@ -561,4 +561,11 @@ fn pass_on(
         guest.received = guest.received.wrapping_add(seen.payload);
     }
     Ok(())
+}
+
+#[test]
+fn a_million_connections_take_at_most_200_bytes_each() {
+    let most = 1_000_000;
+    let bytes = Connections::bytes_of(most);
+    assert!(bytes <= 200 * u64::from(most), "{bytes}");
 }

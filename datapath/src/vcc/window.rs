@@ -11,7 +11,8 @@
 //!   proportion (RFC 6937's idea): there is no silence of half a round after a reduction.
 //! - Never less than two segments, unless the receiver says so: with less than one the sender's
 //!   persist timer would rule, and for the second of two a receiver does not delay its
-//!   acknowledgement (RFC 9293, section 3.8.6.3), which with one may take 40 ms.
+//!   acknowledgement (RFC 9293, section 3.8.6.3), which with one may take 40 ms. Where the
+//!   controller allows less, the acknowledgement waits: see [`super::hold`].
 
 use super::connection::{Connection, before, bit, earlier, later};
 use super::{Mode, Policy};
@@ -33,7 +34,7 @@ pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, 
     let least = LEAST_SEGMENTS * u32::from(connection.mss);
     if acked > 0 {
         let flight = connection.nxt.wrapping_sub(ack);
-        let moved = if flight > connection.window {
+        let moved = if flight > connection.window.max(least) {
             connection.edge.wrapping_add(((u64::from(acked) * u64::from(connection.pace)) >> 8) as u32)
         } else {
             later(connection.edge, ack.wrapping_add(connection.window.max(least)))

@@ -114,7 +114,7 @@ fn between_neighbours_a_queue_marks_and_neither_guest_sees_it() {
 #[test]
 fn what_is_policed_is_said_to_be_before_it_is() {
     let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2)], |program| {
-        program.tenants[0].vcc = crate::vcc::Settings { mode: Mode::Echo, polices: true };
+        program.tenants[0].vcc = crate::vcc::Settings { mode: Mode::Echo, polices: true, holds: false };
     });
     rig.shake();
     // The window is ten segments of 536 bytes.
