@@ -139,6 +139,8 @@ pub enum SinkKind {
 pub struct TcpSink {
     policy: AckPolicy,
     kind: SinkKind,
+    /// Whether all its packets are capable where the connection has ECN, as DCTCP's are.
+    all_capable: bool,
     random: Random,
     receiver: Receiver,
     /// Sequence number of the peer's first byte, once it has said so.
@@ -408,10 +410,11 @@ impl TcpSource {
 impl TcpSink {
     /// A sink that waits for a connection.
     #[must_use]
-    pub fn new(policy: AckPolicy, kind: SinkKind, mut random: Random) -> Self {
+    pub fn new(policy: AckPolicy, kind: SinkKind, all_capable: bool, mut random: Random) -> Self {
         TcpSink {
             policy,
             kind,
+            all_capable: all_capable || kind == SinkKind::Dctcp,
             receiver: receiver(policy, kind, random.split()),
             random,
             base: None,
@@ -456,7 +459,7 @@ impl TcpSink {
         kinds: &mut [u64; 4],
     ) -> Option<Option<Frame>> {
         let base = self.base?;
-        let ecn = if self.ecn && self.kind == SinkKind::Dctcp { Ecn::Capable } else { Ecn::Not };
+        let ecn = if self.ecn && self.all_capable { Ecn::Capable } else { Ecn::Not };
         let window = (RECEIVE_BUFFER >> WINDOW_SCALE) as u16;
         let mut tcp =
             Tcp { seq: 1, flags: flag::ACK, window, timestamps: (clock(now), self.echo_time), ..Tcp::default() };

@@ -19,6 +19,7 @@ pub mod scenario;
 pub mod shuffle;
 pub mod siege;
 pub mod site;
+pub mod star;
 pub mod steering;
 pub mod tcp;
 pub mod topology;

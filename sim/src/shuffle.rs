@@ -181,6 +181,9 @@ pub struct Cell {
     pub guests: Guests,
     /// Background flows.
     pub pairs: usize,
+    /// A control experiment: all packets of hosts with ECN are capable, so that no queue drops what
+    /// another host's would have marked.
+    pub all_capable: bool,
     /// Of all randomness.
     pub seed: u64,
 }
@@ -200,6 +203,8 @@ pub struct Outcome {
     pub timeouts: u64,
     /// Retransmissions of the job's senders.
     pub retransmits: u64,
+    /// Timeouts of the background's senders.
+    pub background_timeouts: u64,
     /// The trunk's queue toward fabric 1.
     pub trunk: LinkStats,
     /// Windows that Levada reduced for the job, and acknowledgements whose window it lowered.
@@ -236,6 +241,7 @@ impl Outcome {
             ("background_bytes", self.background_bytes),
             ("timeouts", self.timeouts),
             ("retransmits", self.retransmits),
+            ("background_timeouts", self.background_timeouts),
             ("trunk_marks", self.trunk.queue.stats.marks),
             ("trunk_dropped_syn", self.trunk.queue.stats.dropped.syn),
             ("trunk_dropped", self.trunk.queue.stats.dropped.total()),
@@ -290,6 +296,8 @@ pub fn play(cell: &Cell, job: &Job) -> Result<Outcome, Violation> {
         if is_job {
             outcome.timeouts += sender.sender.timeouts;
             outcome.retransmits += sender.sender.retransmits;
+        } else {
+            outcome.background_timeouts += sender.sender.timeouts;
         }
     }
     for machine in 0..MACHINES {
@@ -350,7 +358,8 @@ fn topology(cell: &Cell, job: &Job) -> Topology {
     let mut topology = Topology { seed: cell.seed, ..Topology::default() };
     let nic = Nic::PLAIN;
     for _ in 0..MACHINES {
-        let background = HostSpec { tenant: 2, nic, times_syn: true, ..HostSpec::default() };
+        let all_capable = cell.all_capable;
+        let background = HostSpec { tenant: 2, nic, times_syn: true, all_capable, ..HostSpec::default() };
         let job = HostSpec { tenant: 1, without_ecn: !cell.guests.has_ecn(), ..background };
         topology.hosts.extend([job, background]);
     }
@@ -425,7 +434,7 @@ mod tests {
 
     fn run(queue: &str, guests: Guests, pairs: usize) -> Outcome {
         let (_, discipline, bytes) = QUEUES.into_iter().find(|(name, ..)| *name == queue).unwrap();
-        let cell = Cell { queue: (discipline, bytes), guests, pairs, seed: 1 };
+        let cell = Cell { queue: (discipline, bytes), guests, pairs, all_capable: false, seed: 1 };
         play(&cell, &job(300_000)).unwrap_or_else(|violation| panic!("{queue}, {guests:?}: {violation}"))
     }
 

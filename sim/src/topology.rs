@@ -16,6 +16,7 @@ use crate::attack::Kind;
 use crate::fabric::FabricConfig;
 use crate::mail::MailConfig;
 use crate::packet::{Address, Nic};
+use crate::tcp::Cheat;
 use crate::tcp::congestion::Algorithm;
 use crate::tcp::receiver::AckPolicy;
 use crate::worker::WorkerSpec;
@@ -34,6 +35,11 @@ pub struct HostSpec {
     /// Its TCP's first sample of a round trip is the handshake's, as Linux's. Without it the first
     /// timeout is a second.
     pub times_syn: bool,
+    /// Where its connections have ECN, all its packets are capable: SYN, acknowledgements and
+    /// retransmissions too (draft-ietf-tcpm-generalized-ecn). Linux's DCTCP is so anyway.
+    pub all_capable: bool,
+    /// What its TCP does not keep to.
+    pub cheat: Cheat,
 }
 
 /// What a flow sends.

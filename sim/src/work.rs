@@ -3,20 +3,27 @@
 //! `levada-sim work KIND OPERATIONS` does it, under callgrind say: the difference of two runs is
 //! what the operations between them take.
 
+use core::net::Ipv4Addr;
+
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::OffloadSupport;
-use datapath::program::{Endpoint, PortFeatures, PortId, Program, Tenant, TenantId};
+use datapath::program::{Endpoint, PortFeatures, PortId, Program, Tenant, TenantId, Uplink};
 use datapath::switch::Switch;
-use datapath::units::Instant;
+use datapath::units::{Both, Instant, Rate};
+use datapath::vcc::Mode;
+use datapath::wire::Mac;
 
 use crate::attack::{self, Kind};
-use crate::packet::{Address, Envelope, Nic};
+use crate::packet::{self, Address, Ecn, Envelope, Nic, Tcp};
 use crate::random::Random;
+use crate::tcp::flag;
 use crate::topology::{HostSpec, Topology};
 
 /// Endpoints; the second one's port has no offloads.
 const ENDPOINTS: usize = 100;
+/// Of the uplink: nothing waits.
+const UPLINK: Rate = Rate(100 * Rate::GBIT);
 /// Frames that are read together.
 const BURST: u64 = 32;
 
@@ -29,12 +36,22 @@ pub enum Work {
     Cut(u16),
     /// A copy of a frame of 60 bytes to a group.
     Copy,
+    /// A frame of a TCP connection with the network, data out and acknowledgements in by turns, of
+    /// an endpoint for which virtual congestion control does this. Its window is lowered.
+    Vcc(Mode),
 }
 
 impl Work {
     /// Every kind, by the name that the command line has for it.
-    pub const ALL: [(&str, Work); 4] =
-        [("forward", Work::Forward), ("cut-32", Work::Cut(32)), ("cut-1400", Work::Cut(1400)), ("copy", Work::Copy)];
+    pub const ALL: [(&str, Work); 7] = [
+        ("forward", Work::Forward),
+        ("cut-32", Work::Cut(32)),
+        ("cut-1400", Work::Cut(1400)),
+        ("copy", Work::Copy),
+        ("vcc-off", Work::Vcc(Mode::Off)),
+        ("vcc-echo", Work::Vcc(Mode::Echo)),
+        ("vcc-dctcp", Work::Vcc(Mode::Dctcp)),
+    ];
 }
 
 /// A switch that works.
@@ -45,7 +62,18 @@ pub struct Workplace {
     pool: Pool,
     template: Frame,
     now: Instant,
+    /// Of the connection: from the guest, and from its peer.
+    envelopes: [Envelope; 2],
+    /// What the guest has sent of it.
+    sent: u32,
 }
+
+/// Payload of a segment of the connection.
+const SEGMENT: usize = 1448;
+/// Segments of it in flight.
+const FLIGHT: u32 = 8;
+/// The port that leads to the network.
+const OUTSIDE: PortId = PortId(ENDPOINTS as u32);
 
 impl Workplace {
     /// A switch that does `work`.
@@ -61,16 +89,66 @@ impl Workplace {
             Work::Forward => Kind::Shortest,
             Work::Cut(segment) => Kind::Crumbs(segment),
             Work::Copy => Kind::Broadcast,
+            Work::Vcc(_) => Kind::Shortest,
         };
         let (from, to): (Address, Address) = (topology.address(0), topology.address(1));
         let envelope = Envelope { from, to, tenant: 1, port: 0, nic: Nic::default() };
         let template = attack::frame(&mut pool, &envelope, kind, &mut Random::new(1)).expect("the pool is empty");
         let switch = Switch::new(&program(&topology, work), 1).expect("the program is sound");
-        Workplace { work, switch, pool, template, now: Instant(1_000_000_000) }
+        let peer = Address { mac: Mac([2, 0, 0, 9, 0, 9]), ip: Ipv4Addr::new(10, 9, 9, 9) };
+        let port = 1024;
+        let envelopes =
+            [(from, peer), (peer, from)].map(|(from, to)| Envelope { from, to, tenant: 1, port, nic: Nic::default() });
+        let mut place = Workplace { work, switch, pool, template, now: Instant(1_000_000_000), envelopes, sent: 0 };
+        if let Work::Vcc(_) = work {
+            place.open();
+        }
+        place
+    }
+
+    /// The handshake; the peer knows RFC 3168 only. Then as many segments as will be in flight.
+    fn open(&mut self) {
+        let syn = Some((1460, 7));
+        self.pass(0, &Tcp { flags: flag::SYN, window: u16::MAX, syn, ..Tcp::default() }, 0);
+        let answer = flag::SYN | flag::ACK | flag::ECE;
+        self.pass(1, &Tcp { ack: 1, flags: answer, window: u16::MAX, syn, ..Tcp::default() }, 0);
+        for _ in 0..FLIGHT {
+            self.data();
+        }
+    }
+
+    fn data(&mut self) {
+        let tcp = Tcp { seq: self.sent.wrapping_add(1), ack: 1, flags: flag::ACK, window: 512, ..Tcp::default() };
+        self.pass(0, &tcp, SEGMENT);
+        self.sent = self.sent.wrapping_add(SEGMENT as u32);
+    }
+
+    /// The guest's (0) or the peer's (1) segment, through the switch.
+    fn pass(&mut self, from: usize, tcp: &Tcp, payload: usize) {
+        let port = [PortId(0), OUTSIDE][from];
+        let frame = packet::write_tcp(&mut self.pool, &self.envelopes[from], Ecn::Not, tcp, payload, 0);
+        self.switch.rx(&mut self.pool, self.now, port, frame.expect("nothing is left from before"));
+        let (to, frame) = self.switch.tx(&mut self.pool, self.now).expect("it comes out");
+        assert_eq!(to, [OUTSIDE, PortId(0)][from]);
+        self.pool.free(frame);
+    }
+
+    /// A segment out and an acknowledgement in, of which each hundredth tells of a mark.
+    fn exchange(&mut self) -> u64 {
+        self.now = self.now.plus_ns(20_000);
+        self.data();
+        let ack = self.sent.wrapping_sub((FLIGHT - 1) * SEGMENT as u32).wrapping_add(1);
+        let is_marked = (self.sent / SEGMENT as u32).is_multiple_of(100);
+        let flags = flag::ACK | if is_marked { flag::ECE } else { 0 };
+        self.pass(1, &Tcp { seq: 1, ack, flags, window: 512, ..Tcp::default() }, 0);
+        2
     }
 
     /// Works for a short while, and says how many operations that were.
     pub fn step(&mut self) -> u64 {
+        if let Work::Vcc(_) = self.work {
+            return self.exchange();
+        }
         let frames = if self.work == Work::Forward { BURST } else { 1 };
         self.now = self.now.plus_ns(1_000_000);
         for _ in 0..frames {
@@ -101,8 +179,16 @@ fn program(topology: &Topology, work: Work) -> Program {
     if let Work::Cut(_) = work {
         ports[1].offload = OffloadSupport::NONE;
     }
+    let mut tenant = Tenant::default();
+    let mut uplink = None;
+    if let Work::Vcc(mode) = work {
+        tenant.vcc = mode.into();
+        ports.push(PortFeatures::default());
+        uplink = Some(Uplink::new(OUTSIDE, Both { egress: UPLINK, ingress: UPLINK }));
+    }
     Program {
-        tenants: vec![Tenant::default()].into(),
+        uplink,
+        tenants: vec![tenant].into(),
         endpoints: (0..ENDPOINTS).map(endpoint).collect(),
         ports: ports.into(),
         fdb_age_ns: 300_000_000_000,

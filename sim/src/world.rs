@@ -544,7 +544,7 @@ impl World {
                     Algorithm::Dctcp => SinkKind::Dctcp,
                     Algorithm::NewReno | Algorithm::Cubic => SinkKind::Classic,
                 };
-                Role::TcpSink(Box::new(TcpSink::new(host.acks, kind, random.split())))
+                Role::TcpSink(Box::new(TcpSink::new(host.acks, kind, host.all_capable, random.split())))
             }
             Traffic::Udp { .. } => Role::UdpSink { answers: false, waiting: VecDeque::new() },
             Traffic::Ping { .. } | Traffic::Ask { .. } => Role::UdpSink { answers: true, waiting: VecDeque::new() },
@@ -569,7 +569,7 @@ impl World {
 }
 
 fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Role {
-    let HostSpec { nic, times_syn, .. } = topology.hosts[spec.from];
+    let HostSpec { nic, times_syn, all_capable, cheat, .. } = topology.hosts[spec.from];
     match spec.traffic {
         Traffic::Tcp { algorithm, ecn, bytes, again_after_ns, pace } => {
             let config = SenderConfig {
@@ -581,6 +581,8 @@ fn source_role(spec: &FlowSpec, topology: &Topology, random: &mut Random) -> Rol
                 mss: nic.mss(),
                 offload_bytes: nic.offload_bytes,
                 times_syn,
+                all_capable,
+                cheat,
             };
             Role::TcpSource(Box::new(TcpSource::new(config, again_after_ns, random.split())))
         }

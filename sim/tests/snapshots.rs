@@ -48,6 +48,9 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "turns",
         "frame-rates",
         "lb-mixed",
+        "vcc-unfair",
+        "vcc-incast",
+        "vcc-cheat",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -126,4 +129,19 @@ fn turns() {
 #[test]
 fn lb_mixed() {
     check("lb-mixed");
+}
+
+#[test]
+fn vcc_unfair() {
+    check("vcc-unfair");
+}
+
+#[test]
+fn vcc_incast() {
+    check("vcc-incast");
+}
+
+#[test]
+fn vcc_cheat() {
+    check("vcc-cheat");
 }

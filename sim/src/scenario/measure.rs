@@ -121,3 +121,41 @@ pub fn quantile_ms(values_ns: &[u64], part: f64) -> f64 {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).map_or(f64::NAN, |&ns| ns as f64 / 1e6)
 }
+
+/// A mean, and how far from it the true one lies with 95 %.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// Half of the interval; nothing where there is one value only.
+    pub half: f64,
+}
+
+impl Interval {
+    /// Student's t of 97.5 %, by degrees of freedom from one on (Abramowitz and Stegun, table
+    /// 26.10).
+    const T: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+
+    /// Of independent runs.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Interval {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let Some(freedom) = values.len().checked_sub(2) else { return Interval { mean, half: 0.0 } };
+        let variance = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1.0);
+        let t = Self::T[freedom.min(Self::T.len() - 1)];
+        Interval { mean, half: t * (variance / n).sqrt() }
+    }
+
+    /// Its lower end.
+    #[must_use]
+    pub fn low(&self) -> f64 {
+        self.mean - self.half
+    }
+
+    /// Its upper end.
+    #[must_use]
+    pub fn high(&self) -> f64 {
+        self.mean + self.half
+    }
+}

@@ -19,6 +19,9 @@ pub mod sizes;
 pub mod speed;
 pub mod throughput;
 pub mod turns;
+pub mod vcc_cheat;
+pub mod vcc_incast;
+pub mod vcc_unfair;
 pub mod watch;
 pub mod weights;
 
@@ -69,6 +72,9 @@ pub const ALL: &[Scenario] = &[
     turns::SCENARIO,
     rates::SCENARIO,
     mixed::SCENARIO,
+    vcc_unfair::SCENARIO,
+    vcc_incast::SCENARIO,
+    vcc_cheat::SCENARIO,
     speed::SCENARIO,
 ];
 

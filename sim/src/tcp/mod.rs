@@ -11,6 +11,24 @@ use congestion::Algorithm;
 use datapath::units::Rate;
 use seq::Blocks;
 
+/// What a sender does not keep to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Cheat {
+    /// It keeps to the rules.
+    #[default]
+    None,
+    /// It sends as if the receiver's window and congestion were nothing, [`Cheat::SEGMENTS`] in
+    /// flight at least.
+    Window,
+    /// It ignores what is echoed of marks.
+    Deaf,
+}
+
+impl Cheat {
+    /// Segments in flight of one that cheats.
+    pub const SEGMENTS: u32 = 100;
+}
+
 /// What a sender is told when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderConfig {
@@ -30,6 +48,11 @@ pub struct SenderConfig {
     pub offload_bytes: u32,
     /// Whether the handshake is the first sample of the round trip.
     pub times_syn: bool,
+    /// What it does not keep to.
+    pub cheat: Cheat,
+    /// Whether all its packets say that they understand ECN, as DCTCP's do, and not its new data
+    /// only (draft-ietf-tcpm-generalized-ecn).
+    pub all_capable: bool,
 }
 
 /// A segment, or several as one super-frame, to be sent.

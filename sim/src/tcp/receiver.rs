@@ -9,6 +9,9 @@ use crate::random::Random;
 /// Acknowledgements before delays begin, so that slow start is not held up (as Linux's quick
 /// acknowledgements).
 const QUICK_ACKS: u32 = 16;
+/// The same after a mark: the sender's window may be so low that it has nothing more to send (as
+/// Linux's `tcp_enter_quickack_mode(sk, 2)`).
+const QUICK_ACKS_MARKED: u32 = 2;
 /// Recent places of arrival that are remembered, to report the ranges around them first.
 const RECENT: usize = 6;
 
@@ -123,7 +126,9 @@ impl Receiver {
                 self.echo = false;
             }
             if marked {
-                self.at_once |= !self.echo;
+                if !self.echo {
+                    (self.at_once, self.quick) = (true, self.quick.max(QUICK_ACKS_MARKED));
+                }
                 self.echo = true;
             }
         }

@@ -19,7 +19,7 @@ use super::congestion::{Algorithm, Congestion};
 use super::flag;
 use super::rtt::Rtt;
 use super::seq::MAX_BLOCKS;
-use super::{Ack, SenderConfig, SenderStats, Transmission};
+use super::{Ack, Cheat, SenderConfig, SenderStats, Transmission};
 
 /// Segments delivered out of order before a gap counts as a loss (RFC 6675's DupThresh).
 const DUP_THRESHOLD: u32 = 3;
@@ -296,7 +296,7 @@ impl Sender {
             self.syn_sent = if self.stats.timeouts == 0 { Some(now) } else { None };
             self.timeout_at = Some(now.plus_ns(self.rtt.timeout_ns()));
             let flags = flag::SYN | if self.config.ecn { flag::ECE | flag::CWR } else { 0 };
-            return Some(Transmission { position: 0, bytes: 0, flags, capable: self.is_dctcp(), again: false });
+            return Some(Transmission { position: 0, bytes: 0, flags, capable: self.is_all_capable(), again: false });
         }
         if let Some(pace) = self.config.pace {
             let write = WRITE_SEGMENTS * u64::from(self.config.mss);
@@ -309,7 +309,8 @@ impl Sender {
             self.rearm(now);
             return sent;
         }
-        let budget = (self.congestion.window() as u32).saturating_sub(self.in_flight);
+        let least = if self.config.cheat == Cheat::Window { Cheat::SEGMENTS } else { 0 };
+        let budget = (self.congestion.window() as u32).max(least).saturating_sub(self.in_flight);
         if budget == 0 {
             return None;
         }
@@ -419,7 +420,7 @@ impl Sender {
     // --- the window --------------------------------------------------------------------
 
     fn on_echo(&mut self) {
-        if self.config.ecn && matches!(self.state, State::Normal) {
+        if self.config.ecn && self.config.cheat != Cheat::Deaf && matches!(self.state, State::Normal) {
             self.stats.echoes += 1;
             self.send_cwr = true;
             self.congestion.reduce_for_mark();
@@ -427,9 +428,9 @@ impl Sender {
         }
     }
 
-    /// Whether it is DCTCP on a path with ECN, all of whose packets are capable.
-    fn is_dctcp(&self) -> bool {
-        self.config.ecn && self.config.algorithm == Algorithm::Dctcp
+    /// Whether all its packets are capable, on a path with ECN.
+    fn is_all_capable(&self) -> bool {
+        self.config.ecn && (self.config.all_capable || self.config.algorithm == Algorithm::Dctcp)
     }
 
     /// DCTCP: so many segments were acknowledged, by an acknowledgement that says whether they were
@@ -553,7 +554,7 @@ impl Sender {
     fn send_lost(&mut self, now: Instant, most: u32) -> Option<Transmission> {
         let first = *self.lost.first()?;
         let start = self.index_of(first)?;
-        let capable = self.is_dctcp();
+        let capable = self.is_all_capable();
         let mut sent = Transmission { position: first, bytes: 0, flags: flag::ACK, capable, again: true };
         for index in start..start + most as usize {
             let Some(segment) = self.segments.get_mut(index).filter(|segment| segment.fate == Fate::Lost) else {
@@ -579,7 +580,8 @@ impl Sender {
 
     fn send_new(&mut self, now: Instant, most: u32) -> Option<Transmission> {
         let mss = u64::from(self.config.mss);
-        let window_end = self.una + self.peer_window.min(self.config.buffer_bytes);
+        let allowed = if self.config.cheat == Cheat::Window { u64::MAX } else { self.peer_window };
+        let window_end = self.una + allowed.min(self.config.buffer_bytes);
         let end = self.end();
         let capable = self.config.ecn;
         let mut sent = Transmission { position: self.next, bytes: 0, flags: flag::ACK, capable, again: false };
@@ -617,7 +619,7 @@ impl Sender {
         *segment = Segment { sent: now, order: self.order, fate: Fate::InFlight, again: true, ..*segment };
         let bytes = segment.bytes;
         self.put_in_flight(position, true);
-        Some(Transmission { position, bytes, flags: flag::ACK, capable: self.is_dctcp(), again: true })
+        Some(Transmission { position, bytes, flags: flag::ACK, capable: self.is_all_capable(), again: true })
     }
 
     fn put_in_flight(&mut self, position: u64, again: bool) {

@@ -1,0 +1,115 @@
+//! A cheater among ten translated guests, policed: what it gains.
+
+use datapath::aqm::{Discipline, Red};
+use datapath::units::Rate;
+use datapath::vcc::{Mode, Settings};
+
+use super::measure::{Interval, SECOND};
+use super::{Cell, Claim, Options, Scenario, Table, Target};
+use crate::star::{Guest, Seen, Sender, Star};
+use crate::tcp::Cheat;
+use crate::tcp::congestion::Algorithm;
+use crate::world::Violation;
+
+/// See the module.
+pub const SCENARIO: Scenario = Scenario {
+    name: "vcc-cheat",
+    about: "one of ten guests cheats: what it has, of what it has where it does not",
+    seconds: 3,
+    warms_up: false,
+    repeats: true,
+    run,
+};
+
+const SENDERS: usize = 10;
+const RATE: Rate = Rate(100_000_000);
+const DELAY_NS: u64 = 250_000;
+const WARM_UP_NS: u64 = 2 * SECOND;
+const SEEDS: u64 = 5;
+/// What a cheater gains at most.
+const GAIN_MOST: f64 = 0.01;
+/// Kinds: what the first of ten does, whether it speaks ECN itself, and its name.
+const CHEATS: [(&str, Cheat, Guest); 2] =
+    [("ignores its window", Cheat::Window, Guest::Virtual), ("native, ignores ECE", Cheat::Deaf, Guest::Native)];
+
+fn run(options: &Options) -> Result<Table, Violation> {
+    let mut table = Table {
+        config: vec![
+            ("links", format!("{RATE}, {} us each, red1, ten translated guests to one receiver", DELAY_NS / 1000)),
+            ("seeds", format!("{SEEDS}; means and 95 % intervals; {} s are left out", WARM_UP_NS / SECOND)),
+        ],
+        columns: vec![
+            "the first of ten",
+            "policed",
+            "its Mbit/s",
+            "gain %",
+            "+-",
+            "others' loss %",
+            "+-",
+            "segments cut",
+        ],
+        notes: vec!["Gain and loss are against the same seeds with ten honest senders.".into()],
+        ..Table::default()
+    };
+    for polices in [false, true] {
+        let cell = |cheat, guest| {
+            let seeds = (0..SEEDS)
+                .map(|seed| star(options.seed + seed, polices, cheat, guest).run(WARM_UP_NS, options.seconds * SECOND));
+            seeds.collect::<Result<Vec<Seen>, Violation>>()
+        };
+        let honest = cell(Cheat::None, Guest::Virtual)?;
+        push(&mut table, "is honest", polices, &honest, &honest);
+        for (name, cheat, guest) in CHEATS {
+            let seen = cell(cheat, guest)?;
+            let gain = push(&mut table, name, polices, &seen, &honest);
+            if polices {
+                let (id, target) = (format!("{name}: gain, high end"), Target::AtMost(GAIN_MOST));
+                table.claims.push(Claim { id, value: Some(gain.high()), unit: "x", target });
+            }
+        }
+    }
+    Ok(table)
+}
+
+fn star(seed: u64, polices: bool, cheat: Cheat, guest: Guest) -> Star {
+    let honest = Sender::honest(Guest::Virtual, Algorithm::Cubic);
+    let mut senders = vec![honest; SENDERS];
+    senders[0] = Sender { cheat, guest, ..honest };
+    Star {
+        rate: RATE,
+        delay_ns: DELAY_NS,
+        queue: (Discipline::Red(Red::VCC_RED1), 1_000_000),
+        service: Settings { mode: Mode::Echo, polices, ..Settings::default() },
+        of_natives: Settings { mode: Mode::Echo, polices, ..Settings::default() },
+        senders,
+        begin_ns: WARM_UP_NS / 4,
+        seed,
+    }
+}
+
+/// Adds a row; what the first sender gained.
+fn push(table: &mut Table, name: &str, polices: bool, seen: &[Seen], honest: &[Seen]) -> Interval {
+    let others = |one: &Seen| (1..SENDERS).map(|sender| one.bps(sender)).sum::<f64>();
+    // What one of ten has where all are honest is a tenth of all: a single flow differs by chance.
+    let fair = |one: &Seen| (one.bps(0) + others(one)) / SENDERS as f64;
+    let gains: Vec<f64> = seen.iter().zip(honest).map(|(one, before)| one.bps(0) / fair(before) - 1.0).collect();
+    let losses: Vec<f64> = seen
+        .iter()
+        .zip(honest)
+        .map(|(one, before)| 1.0 - others(one) / (fair(before) * (SENDERS - 1) as f64))
+        .collect();
+    let (gain, loss) = (Interval::of(&gains), Interval::of(&losses));
+    let rate = Interval::of(&seen.iter().map(|one| one.bps(0) / 1e6).collect::<Vec<f64>>());
+    let cut: u64 = seen.iter().map(|one| one.counters.policed).sum();
+    table.rows.push(vec![
+        name.into(),
+        if polices { "yes" } else { "no" }.into(),
+        Cell::Number(rate.mean, 2),
+        Cell::Number(gain.mean * 100.0, 1),
+        Cell::Number(gain.half * 100.0, 1),
+        Cell::Number(loss.mean * 100.0, 1),
+        Cell::Number(loss.half * 100.0, 1),
+        Cell::Number(cut as f64, 0),
+    ]);
+    gain
+}
