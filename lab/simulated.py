@@ -17,10 +17,11 @@ from lab.report import Claim, Report
 from lab.stats import table
 
 
-def play(experiment: str, quick: bool, seconds: int) -> Report:
+def play(experiment: str, quick: bool, seconds: int, quick_seconds: int = 1) -> Report:
     """Runs the scenario of the experiment's name, for `seconds` simulated a cell, or quickly for
-    one."""
-    command = [simulator(), experiment, "--json", "--seconds", "1" if quick else str(seconds)]
+    `quick_seconds`."""
+    length = str(quick_seconds if quick else seconds)
+    command = [simulator(), experiment, "--json", "--seconds", length]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")

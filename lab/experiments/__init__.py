@@ -23,6 +23,10 @@ EXPERIMENTS = {
     "reload": "lab.experiments.reload",
     "restart": "lab.experiments.restart",
     "scale": "lab.experiments.scale",
+    "vcc-cheat": "lab.experiments.vcc_cheat",
+    "vcc-cost": "lab.experiments.vcc_cost",
     "vcc-fig1": "lab.experiments.vcc_fig1",
+    "vcc-incast": "lab.experiments.vcc_incast",
+    "vcc-unfair": "lab.experiments.vcc_unfair",
     "vm": "lab.experiments.vm",
 }

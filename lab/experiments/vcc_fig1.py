@@ -6,6 +6,10 @@ but are behind Levada, which does as the published systems do (`published`) or a
 (`echo`; `dctcp` beside DCTCP). The network is `sim/src/shuffle.rs`, which says what is in it. A
 quick run has live cells too (`lab.vcc_live`).
 
+Control cells, whose guests end in `-all`, are the same but for one thing: all packets of hosts with
+ECN are capable (draft-ietf-tcpm-generalized-ecn), so no queue drops a native's acknowledgement or
+SYN where it would mark another packet. What differs in such cells is what the switch itself does.
+
 The same seeds are on both sides of each ratio. A claim holds if the upper end of the 95 % interval
 of its number is within the bound, fails if the lower end is beyond it, and is undecided otherwise.
 Results of cells are kept in `cells.jsonl` beside the report: a run that was interrupted goes on
@@ -49,7 +53,15 @@ SHAPE = Shape(hosts=6, maps_per_host=1, map_s=0.05, reduce_s=0.0, host_bytes=48_
 MOST_BYTES = 1_000_000_000
 
 #: What the job's hosts are compared with: the same beside the same background.
-NATIVE_OF = {"echo": "native", "published": "native", "legacy": "native", "dctcp": "native-dctcp"}
+NATIVE_OF = {
+    "echo": "native",
+    "published": "native",
+    "legacy": "native",
+    "dctcp": "native-dctcp",
+    "echo-all": "native-all",
+}
+#: What control cells are called beside the others; see above.
+CONTROL = "-all"
 #: Bounds: job time against the natives', with `echo` and with `dctcp`; `auto` against the better
 #: fixed setting; the background's rate.
 ECHO_MOST, DCTCP_MOST, AUTO_MOST, BACKGROUND_WITHIN = 1.05, 1.02, 1.02, 0.03
@@ -66,9 +78,10 @@ class Plan:
     seeds: int
 
 
-QUICK = Plan(("native", "legacy", "published", "echo"), ("red1", "auto"), (2, 8), 3)
+_CLASSIC = ("native", "legacy", "published", "echo", "native-all", "echo-all")
+QUICK = Plan(_CLASSIC, ("red1", "auto"), (2, 8), 3)
 FULL = Plan(
-    ("native", "legacy", "published", "echo", "native-dctcp", "legacy-dctcp", "dctcp"),
+    (*_CLASSIC, "native-dctcp", "legacy-dctcp", "dctcp"),
     ("red1", "red2", "red3", "auto"),
     (0, 2, 4, 8),
     10,
@@ -190,7 +203,8 @@ def _play(plan: Plan, jobs: Sequence[Job], out: Path) -> dict[Key, dict[str, Any
 
     def play(key: Key) -> None:
         name, queue, guests, pairs, seed = key
-        command = [program, "shuffle", queue, guests, str(pairs), str(seed)]
+        command = [program, "shuffle", queue, guests.removesuffix(CONTROL), str(pairs), str(seed)]
+        command += ["all-capable"] if guests.endswith(CONTROL) else []
         done = subprocess.run(
             command, input=texts[name], capture_output=True, text=True, check=False
         )
@@ -286,6 +300,10 @@ def background_bps(cell: dict[str, Any]) -> float:
     return 8 * float(cell["background_bytes"]) / job_s(cell)
 
 
+def _count(what: str) -> Number:
+    return lambda cell: float(cell[what])
+
+
 def _kind(what: str, kind: int) -> Number:
     return lambda cell: float(cell[what][kind])
 
@@ -318,17 +336,21 @@ class View:
             for guests in self.plan.guests:
                 seconds = mean(self.values(queue, guests, pairs, job_s))
                 rate = mean(self.values(queue, guests, pairs, background_bps)).over(1e6)
-                timeouts = mean(self.values(queue, guests, pairs, lambda c: c["timeouts"]))
+                timeouts, others = (
+                    mean(self.values(queue, guests, pairs, _count(what)))
+                    for what in ("timeouts", "background_timeouts")
+                )
                 native = NATIVE_OF.get(guests)
                 ratio = "-"
                 if native in self.plan.guests:
                     against = self.ratio((queue, guests, pairs), (queue, native, pairs), job_s)
                     ratio = f"{against.value:.3f}"
-                numbers = [f"{seconds:.3f}", ratio, f"{rate:.0f}", f"{timeouts.value:.1f}"]
-                rows.append([queue, str(pairs), guests, *numbers])
+                numbers = [f"{seconds:.3f}", ratio, f"{rate:.0f}"]
+                counts = [f"{timeouts.value:.1f}", f"{others.value:.1f}"]
+                rows.append([queue, str(pairs), guests, *numbers, *counts])
         header = ["queue", "pairs", "job's hosts", "job, s", "x native", "background, Mbit/s"]
         title = f"{self.job.name}: no network plays it in less than {floor_s(self.job):.3f} s"
-        return title + "\n" + table([*header, "timeouts"], rows)
+        return title + "\n" + table([*header, "timeouts", "of the background"], rows)
 
     def losses(self) -> str:
         """What the job's connections lost, by kind, as a part of what they sent."""
@@ -384,7 +406,8 @@ class View:
             if pairs == 0:
                 continue
             at = f"{self.job.name}, {queue}, {pairs} pairs"
-            for guests, most in (("echo", ECHO_MOST), ("dctcp", DCTCP_MOST)):
+            limits = (("echo", ECHO_MOST), ("dctcp", DCTCP_MOST), ("echo-all", ECHO_MOST))
+            for guests, most in limits:
                 native = NATIVE_OF[guests]
                 if {guests, native} <= set(self.plan.guests):
                     mine, other = (queue, guests, pairs), (queue, native, pairs)
@@ -404,7 +427,7 @@ class View:
                     made.append(_claim(name, rate, "x", least=least, most=most_rate))
         fixed = [queue for queue in self.plan.queues if queue != "auto"]
         if "auto" in self.plan.queues and fixed:
-            for guests in set(self.plan.guests) & {"echo", "dctcp"}:
+            for guests in sorted(set(self.plan.guests) & {"echo", "dctcp", "echo-all"}):
                 for pairs in filter(None, self.plan.pairs):
                     times = zip(*(self.values(q, guests, pairs, job_s) for q in fixed), strict=True)
                     auto = self.values("auto", guests, pairs, job_s)
