@@ -22,7 +22,7 @@ use datapath::offload::OffloadSupport;
 use datapath::program::{
     self, Attachment, Member, MemberId, PortFeatures, PortId, Program, Share, Slots, TenantId, Uplink,
 };
-use datapath::train;
+use datapath::udp_gso;
 use datapath::units::{Both, Direction, Rate};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,16 +126,16 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
                 endpoints[place as usize].max_learned = 0;
             }
             names.set(place, Some(e.name.clone()));
-            let talk = talk::talk(config, switch, e);
+            let agent_traffic = talk::talk(config, switch, e);
             for direction in Direction::ALL {
-                let Some(talk) = &talk else { break };
-                let more = talk::guarantee(switch, one, e, talk, direction);
+                let Some(agent_traffic) = &agent_traffic else { break };
+                let more = talk::guarantee(switch, one, e, agent_traffic, direction);
                 raise(&mut endpoints[place as usize].share, direction, more);
                 if one.knobs.guarantee.get(direction).is_none() {
                     raise(&mut tenants[id as usize].share, direction, more);
                 }
             }
-            endpoints[place as usize].talk = talk;
+            endpoints[place as usize].agent_traffic = agent_traffic;
             endpoints[place as usize].aqm = discipline(switch, one, e);
         }
     }
@@ -313,7 +313,7 @@ fn endpoint(endpoint: &Endpoint, tenant: TenantId, port: PortId) -> program::End
         flood_per_second: endpoint.flood_per_second.unwrap_or(flood),
         flood_rate: flood_rate(endpoint),
         max_learned: endpoint.max_learned.unwrap_or(learned),
-        talk: None,
+        agent_traffic: None,
         aqm: None,
     }
 }
@@ -452,7 +452,7 @@ impl<'a> Ports<'a> {
 fn longest_offload(mtu: u32, uplink: &config::Uplink) -> Option<u32> {
     let vtep = uplink.vtep?;
     let whole = vtep.is_ipv4() && matches!(uplink.device.locator, Some(Locator::Packet(_)));
-    Some(if whole { LONGEST_OFFLOAD } else { train::longest_offload(mtu, &vtep) })
+    Some(if whole { LONGEST_OFFLOAD } else { udp_gso::longest_offload(mtu, &vtep) })
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@
 //! ```
 //!
 //! `ether src MAC` is the same as `src ether MAC`. An endpoint matches what it sends and what the
-//! table says is for it. A filter is judged by the frame's [`Journey`], so that all of what the
+//! table says is for it. A filter is judged by the frame's [`FrameTrace`], so that all of what the
 //! switch found out can be asked for. Depth and length are bounded: filters come from outside.
 
 use crate::plan::Plan;
-use datapath::journey::{Found, Headers, Journey, Step, Transport};
+use datapath::frame_trace::{Found, FrameTrace, Headers, Step, Transport};
 use datapath::program::EndpointId;
 use datapath::verdict::{Reason, Verdict};
 use datapath::wire::Mac;
@@ -138,27 +138,27 @@ impl Filter {
 
     /// Whether a frame of the switch at this place in the plan is meant.
     #[must_use]
-    pub fn matches(&self, switch: usize, journey: &Journey) -> bool {
+    pub fn matches(&self, switch: usize, frame_trace: &FrameTrace) -> bool {
         let headers = || {
-            journey.steps.iter().find_map(|step| match step {
+            frame_trace.steps.iter().find_map(|step| match step {
                 Step::Look(Ok(headers)) => Some(headers),
                 _ => None,
             })
         };
         let of = |is: &dyn Fn(&Headers) -> bool| headers().is_some_and(is);
         match self {
-            Filter::All(all) => all.iter().all(|filter| filter.matches(switch, journey)),
-            Filter::Any(any) => any.iter().any(|filter| filter.matches(switch, journey)),
-            Filter::Not(filter) => !filter.matches(switch, journey),
+            Filter::All(all) => all.iter().all(|filter| filter.matches(switch, frame_trace)),
+            Filter::Any(any) => any.iter().any(|filter| filter.matches(switch, frame_trace)),
+            Filter::Not(filter) => !filter.matches(switch, frame_trace),
             Filter::Switch(wanted) => *wanted == switch,
-            Filter::Endpoint(wanted) => journey.steps.iter().any(|step| match step {
+            Filter::Endpoint(wanted) => frame_trace.steps.iter().any(|step| match step {
                 Step::Arrive(_, Some(endpoint))
                 | Step::Forward(_, Found::Declared(endpoint) | Found::Learned(endpoint, _)) => {
                     wanted.contains(&(switch, *endpoint))
                 }
                 _ => false,
             }),
-            Filter::Uplink => journey.steps.iter().any(|step| {
+            Filter::Uplink => frame_trace.steps.iter().any(|step| {
                 let flooded =
                     |found| matches!(found, Found::Group { uplink: true, .. } | Found::Unknown { uplink: true, .. });
                 match step {
@@ -167,9 +167,9 @@ impl Filter {
                     _ => false,
                 }
             }),
-            Filter::Forwarded => journey.fate() == Verdict::Forwarded,
-            Filter::Drop(None) => journey.fate() != Verdict::Forwarded,
-            Filter::Drop(Some(reason)) => journey.fate() == Verdict::Dropped(*reason),
+            Filter::Forwarded => frame_trace.fate() == Verdict::Forwarded,
+            Filter::Drop(None) => frame_trace.fate() != Verdict::Forwarded,
+            Filter::Drop(Some(reason)) => frame_trace.fate() == Verdict::Dropped(*reason),
             Filter::Protocol(protocol) => of(&|headers| protocol.is(headers)),
             Filter::Vlan(None) => of(&|headers| headers.vlan.is_some()),
             Filter::Vlan(wanted) => of(&|headers| headers.vlan == *wanted),

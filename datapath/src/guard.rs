@@ -22,11 +22,11 @@ use crate::wire::{
 };
 pub use claims::{Claim, Kind, claims};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-pub use ground::{Finding, Match};
+pub use explanation::{Finding, Match};
 
 mod claims;
 mod control;
-mod ground;
+mod explanation;
 
 /// What an endpoint may announce beyond its own addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -96,9 +96,10 @@ pub enum Attachment {
 }
 
 /// Where the congestion agents of this host speak with those of others, on an endpoint that is the
-/// host's own. Their datagrams go before the endpoint's other frames; see [`crate::sched::ahead`].
+/// host's own. Their datagrams go before the endpoint's other frames; see
+/// [`crate::sched::priority`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Talk {
+pub struct AgentTraffic {
     /// The address where this host's agents listen and from which they speak; unspecified for any.
     pub address: IpAddr,
     /// The UDP port.
@@ -165,7 +166,7 @@ pub struct Endpoint {
     /// Source addresses that may be learned from it.
     pub max_learned: u32,
     /// What of its traffic over the uplink is the agents'.
-    pub talk: Option<Talk>,
+    pub agent_traffic: Option<AgentTraffic>,
 }
 
 impl Endpoint {
@@ -185,7 +186,7 @@ impl Endpoint {
             flood_per_second: 1000,
             flood_rate: Rate::UNLIMITED,
             max_learned: 0,
-            talk: None,
+            agent_traffic: None,
         }
     }
 }

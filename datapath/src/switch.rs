@@ -1,4 +1,4 @@
-//! The switch: the stages, called in the order of a frame's journey.
+//! The switch: the stages, called in the order of a frame's trace.
 //!
 //! From an endpoint: look (headers, offloads) -> guard -> learn -> virtual congestion control ->
 //! services -> forward -> pair limit, where there is one -> egress queue; or straight to the
@@ -31,8 +31,8 @@ use crate::wire::{L4, Mac, vlan, vxlan};
 use backlog::Backlogs;
 use change::Gone;
 use control::Control;
-use look::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, look, segments, source};
 use memory::Memory;
+use parse::{count_traffic, count_wire_bytes, destination, drop_for, longest_segment, parse, segments, source};
 use route::{Route, Seen};
 use serve::Served;
 use std::collections::VecDeque;
@@ -47,9 +47,9 @@ mod explain;
 mod feedback;
 mod floods;
 mod handover;
-mod look;
 mod members;
 mod memory;
+mod parse;
 mod route;
 mod serve;
 mod source;
@@ -378,7 +378,7 @@ impl Switch {
     }
 
     fn rx_endpoint(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, mut frame: Frame) -> Result<(), Reason> {
-        if let Err(reason) = look(pool, &frame).and_then(|()| self.check_source(pool, now, from, &frame)) {
+        if let Err(reason) = parse(pool, &frame).and_then(|()| self.check_source(pool, now, from, &frame)) {
             pool.free(frame);
             return Err(reason);
         }
@@ -414,7 +414,7 @@ impl Switch {
         {
             return self.rx_tunnel(pool, now, frame);
         }
-        let looked = look(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
+        let looked = parse(pool, &frame).and_then(|()| guard::check_transit(pool.bytes(&frame)));
         if let Err(reason) = looked.and_then(|()| self.receive_member(pool, member, &frame)) {
             return self.refuse_transit(pool, now, member, frame, reason);
         }

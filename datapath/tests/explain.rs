@@ -3,8 +3,8 @@
 //! changes nothing is the compiler's to check: it borrows the switch immutably.
 
 use datapath::frame::{Pool, PoolLimits};
+use datapath::frame_trace::{FrameTrace, Step};
 use datapath::guard::Identity;
-use datapath::journey::{Journey, Step};
 use datapath::offload::OffloadSupport;
 use datapath::overlay::{Overlay, Peer, Vtep};
 use datapath::pair::Toward;
@@ -149,9 +149,9 @@ fn dropped(switch: &Switch, reason: Reason) -> u64 {
 }
 
 /// Whether it is decided at once what becomes of the frame: it does not wait anywhere.
-fn at_once(journey: &Journey) -> bool {
+fn at_once(frame_trace: &FrameTrace) -> bool {
     let waits = |admission| !matches!(admission, Admission::Refused(_));
-    !journey.steps.iter().any(|step| match step {
+    !frame_trace.steps.iter().any(|step| match step {
         Step::Queue(queue) => waits(queue.admission),
         Step::Pair(_, pair) => waits(pair.admission),
         _ => false,

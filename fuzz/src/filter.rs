@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
     let address = |n| Ipv4Addr::new(10, 0, 0, n);
     let frame = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])).ipv4(address(1), address(2)).tcp(5000, 80, 1);
     let frame = frame.frame(&mut pool).expect("a buffer");
-    let journey = switch.explain(&pool, Instant(1), PortId(0), &frame);
-    let said = filter.matches(0, &journey);
-    assert_ne!(said, Filter::Not(Box::new(filter)).matches(0, &journey));
+    let frame_trace = switch.explain(&pool, Instant(1), PortId(0), &frame);
+    let said = filter.matches(0, &frame_trace);
+    assert_ne!(said, Filter::Not(Box::new(filter)).matches(0, &frame_trace));
 }

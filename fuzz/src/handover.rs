@@ -5,7 +5,7 @@
 // The very modules of the daemon, which is no library.
 #[path = "../../levada/src/handover/message.rs"]
 mod message;
-#[path = "../../levada/src/plugs/papers.rs"]
+#[path = "../../levada/src/vde_server/papers.rs"]
 mod papers;
 #[path = "../../levada/src/front_ends/papers.rs"]
 mod sessions;

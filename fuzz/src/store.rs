@@ -4,16 +4,16 @@
 
 // The very modules of the daemon, which is no library.
 #[allow(dead_code)]
-#[path = "../../levada/src/roster/book.rs"]
-mod book;
-#[allow(dead_code)]
-#[path = "../../levada/src/roster/entry.rs"]
+#[path = "../../levada/src/directory/entry.rs"]
 mod entry;
+#[allow(dead_code)]
+#[path = "../../levada/src/directory/store_state.rs"]
+mod store_state;
 
-use book::{Book, Own};
 use datapath::wire::Mac;
 use entry::{Entry, Key};
 use std::collections::BTreeSet;
+use store_state::{Own, StoreState};
 
 const PREFIX: &str = "/l";
 
@@ -28,8 +28,8 @@ pub fn run(data: &[u8]) {
         vtep: Some([192, 0, 2, 1].into()),
         endpoints: [place(1), place(2)].into(),
     };
-    let mut book = Book::new(PREFIX, own);
-    book.set_lease(7);
+    let mut store_state = StoreState::new(PREFIX, own);
+    store_state.set_lease(7);
     let mut revision = 0;
     for line in data.split(|&byte| byte == b'\n') {
         revision += 1;
@@ -45,22 +45,22 @@ pub fn run(data: &[u8]) {
             }
         }
         match value {
-            Some(value) => book.put(&path, value, (revision, revision), 0),
-            None => book.delete(&path, revision),
+            Some(value) => store_state.put(&path, value, (revision, revision), 0),
+            None => store_state.delete(&path, revision),
         }
     }
     let mut writes = 0;
-    while let Some(write) = book.next_write() {
+    while let Some(write) = store_state.next_write() {
         (revision, writes) = (revision + 1, writes + 1);
         assert!(writes <= data.len() + 8, "it never ends: {write:?}");
         let path = write.key.path(PREFIX);
         match &write.value {
-            Some(value) => book.put(&path, value, (revision, revision), if write.leased { 7 } else { 0 }),
-            None => book.delete(&path, revision),
+            Some(value) => store_state.put(&path, value, (revision, revision), if write.leased { 7 } else { 0 }),
+            None => store_state.delete(&path, revision),
         }
     }
-    let outcome = book.outcome();
-    assert!(outcome.refused.len() <= book::MOST_SAID && outcome.refused.len() <= outcome.refusals);
+    let outcome = store_state.outcome();
+    assert!(outcome.refused.len() <= store_state::MOST_SAID && outcome.refused.len() <= outcome.refusals);
     let (mut addresses, mut places) = (BTreeSet::new(), outcome.held.clone());
     for known in &outcome.members {
         assert!(known.member.name != "h1" && addresses.insert(known.member.address), "{known:?}");

@@ -6,7 +6,7 @@ use datapath::checksum;
 use datapath::frame::{MAX_FRAME, Pool, PoolLimits};
 use datapath::offload::{Gso, Offload, OffloadSupport};
 use datapath::segment;
-use datapath::train;
+use datapath::udp_gso;
 use datapath::wire::vxlan::{self, Tunnel};
 use datapath::wire::{Mac, parse, too_big};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -109,7 +109,7 @@ fn comes_apart(data: &[u8], offload: Offload) {
     let cars: Vec<&[u8]> = data[layout.headers()..].chunks(offload.gso_size.into()).collect();
     let mut first = 0;
     while first < cars.len() {
-        let (count, opened) = train::uncouple(&mut pool, &train, first as u32);
+        let (count, opened) = udp_gso::uncouple(&mut pool, &train, first as u32);
         let next = first + count as usize;
         assert!(count > 0 && next <= cars.len());
         if let Ok((_, frame)) = opened {

@@ -4,7 +4,7 @@
 
 use crate::privileges::{Duty, confine};
 use crate::recipe::Recipe;
-use crate::worker::{Bell, Order};
+use crate::worker::{Request, Waker};
 use control::bond::LinkState;
 use control::plan::{Plan, PortKind};
 use ports::carriers::Carriers;
@@ -42,7 +42,7 @@ impl Watchers {
         &mut self,
         plan: &Plan,
         devices: impl Iterator<Item = (usize, &'a Recipe)>,
-        tell: impl Fn() -> (SyncSender<Order>, Bell),
+        tell: impl Fn() -> (SyncSender<Request>, Waker),
     ) -> Vec<String> {
         let mut wanted = wanted(plan, devices);
         self.0.retain(|place, watcher| {
@@ -115,7 +115,7 @@ fn watch(
     place: Option<&str>,
     links: &Links,
     miimon_ns: u64,
-    (inbox, bell): (SyncSender<Order>, Bell),
+    (inbox, waker): (SyncSender<Request>, Waker),
 ) -> io::Result<Watcher> {
     let carriers = Carriers::open(place.map(Netns::new).as_ref())?;
     let wanted = Arc::new(());
@@ -124,8 +124,8 @@ fn watch(
     let mine = links.clone();
     thread::Builder::new().name("levada-links".to_owned()).spawn(move || {
         listen(carriers, &mine, patience, is_polled, &is_wanted, |device, link| {
-            let is_there = inbox.send(Order::Link { device, link }).is_ok();
-            bell.ring();
+            let is_there = inbox.send(Request::Link { device, link }).is_ok();
+            waker.ring();
             is_there
         });
     })?;

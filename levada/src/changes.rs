@@ -1,14 +1,14 @@
 //! Changes: the one thread that changes what runs, and has the capabilities for it. Whoever wants a
 //! change gives it to this thread and waits for what comes of it: clients (`http`), the signal to
-//! read the file again (`daemon`), what upkeep saw and what other hosts said, a takeover that
+//! read the file again (`daemon`), what maintenance saw and what other hosts said, a takeover that
 //! failed. So those who read what comes from outside need no capabilities, and changes are made one
 //! after the other.
 
-use crate::desk::{Desk, Fault};
+use crate::handler::{Fault, Handler};
 use crate::log::{Level, Log};
 use crate::os;
-use crate::plugs::Plugs;
 use crate::privileges::{Duty, confine};
+use crate::vde_server::VdeServer;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,25 +22,25 @@ const WAITING: usize = 8;
 /// How often VDE directories are tended.
 const TEND: Duration = Duration::from_secs(1);
 
-type Change = Box<dyn FnOnce(&Desk) + Send>;
+type Change = Box<dyn FnOnce(&Handler) + Send>;
 
 /// The way to the thread that makes changes.
 #[derive(Clone)]
 pub struct Changes(SyncSender<Change>);
 
 impl Changes {
-    /// Starts the thread, which makes changes at `desk`, and tends `plugs`.
+    /// Starts the thread, which makes changes at `handler`, and tends `vde_server`.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(desk: Arc<Desk>, plugs: Plugs, log: Log) -> io::Result<Changes> {
+    pub fn start(handler: Arc<Handler>, plugs: VdeServer, log: Log) -> io::Result<Changes> {
         let (into, changes) = sync_channel(WAITING);
         let work = move || {
             os::stand_back();
             if let Err(why) = confine(Duty::Changes) {
                 log.line(Level::Warning, &why);
             }
-            make(&desk, &plugs, &changes);
+            make(&handler, &plugs, &changes);
         };
         std::thread::Builder::new().name("levada-changes".to_owned()).spawn(work)?;
         Ok(Changes(into))
@@ -50,10 +50,10 @@ impl Changes {
     ///
     /// # Errors
     /// It was not made to its end.
-    pub fn make<T: Send + 'static>(&self, change: impl FnOnce(&Desk) -> T + Send + 'static) -> Result<T, Fault> {
+    pub fn make<T: Send + 'static>(&self, change: impl FnOnce(&Handler) -> T + Send + 'static) -> Result<T, Fault> {
         let (reply, answer) = sync_channel(1);
-        self.post(move |desk| {
-            let _ = reply.try_send(change(desk));
+        self.post(move |handler| {
+            let _ = reply.try_send(change(handler));
         })?;
         answer.recv().map_err(|_| Fault::Failed("the change failed by a fault of levada; see its log".to_owned()))
     }
@@ -62,18 +62,18 @@ impl Changes {
     ///
     /// # Errors
     /// The thread has ended.
-    pub fn post(&self, change: impl FnOnce(&Desk) + Send + 'static) -> Result<(), Fault> {
+    pub fn post(&self, change: impl FnOnce(&Handler) + Send + 'static) -> Result<(), Fault> {
         self.0.send(Box::new(change)).map_err(|_| Fault::Busy("the daemon is stopping; try again when it runs"))
     }
 }
 
 /// Makes changes until nobody can bring any more.
-fn make(desk: &Desk, plugs: &Plugs, changes: &Receiver<Change>) {
+fn make(handler: &Handler, plugs: &VdeServer, changes: &Receiver<Change>) {
     let mut tend = Instant::now() + TEND;
     loop {
         match changes.recv_timeout(tend.saturating_duration_since(Instant::now())) {
             // Who brought one that fails so is told; the next is none the worse for it.
-            Ok(change) => drop(catch_unwind(AssertUnwindSafe(|| change(desk)))),
+            Ok(change) => drop(catch_unwind(AssertUnwindSafe(|| change(handler)))),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -1,7 +1,7 @@
 //! `levada check`: is a configuration good, and what does it promise?
 
 use crate::pki::credentials::Credentials;
-use crate::{Failure, roster};
+use crate::{Failure, directory};
 use control::admission::{Promise, promise};
 use control::config::openflow::{MODES, OpenFlow};
 use control::config::{Config, Switch};
@@ -118,7 +118,7 @@ fn lacking(config: &Config) -> Vec<String> {
     let Some(cluster) = &config.cluster else { return Vec::new() };
     let speaks = cluster.listen.is_some();
     let certificate = speaks.then(|| Credentials::load(Path::new(&cluster.directory), &cluster.host).err()).flatten();
-    let etcd = cluster.etcd.as_ref().map(roster::look).unwrap_or_default();
+    let etcd = cluster.etcd.as_ref().map(directory::look).unwrap_or_default();
     certificate.into_iter().chain(etcd.into_iter().map(|why| format!("the etcd: {why}"))).collect()
 }
 
@@ -286,7 +286,7 @@ fn host(plan: &control::plan::SwitchPlan, uplink: PortId) -> Option<String> {
         "its own traffic is endpoint {path}, where the kernel allows it (Linux 6.6 with BPF; `levada show` tells)"
     );
     let endpoint = plan.program.endpoints.get(endpoint)?;
-    if let Some(talk) = &endpoint.talk {
+    if let Some(talk) = &endpoint.agent_traffic {
         let pair = |of: &dyn Fn(Direction) -> Rate| {
             format!("{} out and {} in", show_rate(of(Direction::Egress)), show_rate(of(Direction::Ingress)))
         };

@@ -9,7 +9,7 @@
 
 use crate::pki::authority::{Answer, Authority, request, settle};
 use crate::pki::credentials::{self, AUTHORITY, Credentials, HOST, Parsed, REQUEST, TRUST, option};
-use crate::{Failure, check, print, roster};
+use crate::{Failure, check, directory, print};
 use clap::{Args, Subcommand};
 use control::config::DEFAULT_DIRECTORY;
 use rustls::RootCertStore;
@@ -238,7 +238,7 @@ fn forget(host: &str, file: &Path) -> Result<String, Failure> {
             file.display()
         ))
     })?;
-    let gone = roster::forget(&etcd, host).map_err(Failure::Failed)?;
+    let gone = directory::forget(&etcd, host).map_err(Failure::Failed)?;
     if gone.is_empty() {
         return Err(Failure::Failed(format!(
             "the etcd has no entry of host \"{host}\"; check the name, and `prefix` in [cluster.etcd] of {}",

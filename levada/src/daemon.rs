@@ -6,38 +6,38 @@
 //! | main | starts and ends the others, does what signals ask for |
 //! | `levada-signals` | waits for signals, and sees to it that the process ends (`ending`) |
 //! | `levada-worker` | moves every frame (`worker`) |
-//! | `levada-upkeep` | closes and opens devices, logs (`upkeep`) |
-//! | `levada-changes` | changes what runs, for whoever wants that (`changes`, `desk`, `site`) |
-//! | `levada-news` | brings what upkeep saw change |
+//! | `levada-maint` | closes and opens devices, logs (`maintenance`) |
+//! | `levada-changes` | changes what runs, for whoever wants that (`changes`, `handler`, `reconciler`) |
+//! | `levada-news` | brings what maintenance saw change |
 //! | `levada-door` | another process that takes over (`handover`) |
-//! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`desk`) |
-//! | `levada-vde` | lets clients into VDE directories (`plugs`) |
+//! | `levada-http`, `levada-clerk` | the control socket (`http`), and what its clients ask for (`handler`) |
+//! | `levada-vde` | lets clients into VDE directories (`vde_server`) |
 //! | `levada-peers` | speaks with other hosts (`peers`), where there is a cluster |
-//! | `levada-store` | asks an etcd for them (`roster`), where there is one |
+//! | `levada-store` | asks an etcd for them (`directory`), where there is one |
 //! | `levada-others` | brings what that has said |
 //!
 //! What each may do, `privileges` says.
 
 use crate::changes::Changes;
-use crate::desk::{self, Desk};
 use crate::ending::{self, Asked};
 use crate::front_ends::FrontEnds;
-use crate::handover::{Giver, Spoils, Taker, monotonic_ns};
+use crate::handler::{self, Handler};
+use crate::handover::{TakeoverClient, TakeoverServer, TakeoverState, monotonic_ns};
 use crate::http;
 use crate::log::{Format, Level, Log};
+use crate::maintenance::Maintenance;
 use crate::notify::{self, Notifier};
 use crate::os::{self, Signal, Signals};
 use crate::pace::{Pace, gathered};
 use crate::peers::Socket;
-use crate::plugs::Plugs;
 use crate::privileges::{self, Duty, confine};
 use crate::recipe::{Recipe, settle};
+use crate::reconciler::{self, Beginning, Reconciler};
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
-use crate::site::{self, Beginning, Site};
 use crate::state::State;
-use crate::upkeep::Upkeep;
+use crate::vde_server::VdeServer;
 use crate::whereabouts::Sights;
-use crate::worker::{Bell, Chore, Clock, Lent, Order, Parts, Stalls, Wake, Worker};
+use crate::worker::{Clock, Lent, Parts, Request, Stalls, Task, Wake, Waker, Worker};
 use crate::{Failure, check};
 use control::config::Config;
 use control::plan::{Plan, PortKind};
@@ -60,7 +60,7 @@ use std::time::Duration;
 /// Orders that wait for the worker at most: among them what other hosts say at once, 256 datagrams
 /// each.
 const ORDERS: usize = 1024;
-/// Chores that wait for upkeep at most; events beyond are not logged.
+/// Tasks that wait for maintenance at most; events beyond are not logged.
 const CHORES: usize = 256;
 /// Buffers made and touched before the first frame comes: a page fault costs as much as a frame
 /// (2.9 us). The pool makes the rest when they are first needed. 0.5 MiB, 0.5 MiB and 2 MiB.
@@ -91,7 +91,7 @@ struct Inheritance {
     /// Namespaces without a name, where persistent devices may be.
     elsewhere: Vec<Netns>,
     /// The process that runs, to be taken over from.
-    taker: Option<Taker>,
+    takeover_client: Option<TakeoverClient>,
 }
 
 /// Why a daemon ends.
@@ -138,13 +138,13 @@ pub fn run(file: &Path, takeover: bool, format: Format) -> Result<(), Failure> {
         let known_as = names.iter().map(|name| notify::known_as(name)).chain(iter::repeat(None));
         let stored = stored.into_iter().zip(known_as);
         let descriptors = stored.filter_map(|(fd, known_as)| Some(Inherited { fd: fd?, known_as })).collect();
-        (rundir, Inheritance { descriptors, elsewhere, taker: None })
+        (rundir, Inheritance { descriptors, elsewhere, takeover_client: None })
     };
     let running = Running::start(&checked.config, &plan, &log, &mut rundir, inheritance)?;
     log.ready();
     notifier.ready(&status(&plan));
     notifier.forget(&names);
-    let watched = notifier.watch(running.inbox.clone(), running.bell.clone());
+    let watched = notifier.watch(running.inbox.clone(), running.waker.clone());
     watched.map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
     // All that are to have more have been started.
     if let Err(why) = confine(Duty::Main) {
@@ -195,16 +195,17 @@ fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
 /// Asks the process that runs `name` for what it has.
 fn inherit(name: &str) -> Result<(RunDir, Inheritance), Failure> {
     let base = rundir::base();
-    let (taker, lock, descriptors) = Taker::ask(&rundir::handover(&base, name)).map_err(|error| {
-        let remedy = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                "; no process runs it: start it without --takeover"
-            }
-            _ => "; the old process continues",
-        };
-        Failure::Failed(format!("cannot take over from the process that runs \"{name}\": {error}{remedy}"))
-    })?;
-    let inheritance = Inheritance { descriptors, elsewhere: Vec::new(), taker: Some(taker) };
+    let (takeover_client, lock, descriptors) =
+        TakeoverClient::ask(&rundir::handover(&base, name)).map_err(|error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    "; no process runs it: start it without --takeover"
+                }
+                _ => "; the old process continues",
+            };
+            Failure::Failed(format!("cannot take over from the process that runs \"{name}\": {error}{remedy}"))
+        })?;
+    let inheritance = Inheritance { descriptors, elsewhere: Vec::new(), takeover_client: Some(takeover_client) };
     Ok((RunDir::inherit(&base, name, lock), inheritance))
 }
 
@@ -239,15 +240,15 @@ fn take_rundir(name: &str) -> Result<RunDir, Failure> {
 /// The threads of a running daemon.
 struct Running {
     worker: JoinHandle<()>,
-    upkeep: JoinHandle<()>,
-    plugs: Plugs,
+    maintenance: JoinHandle<()>,
+    plugs: VdeServer,
     vde: JoinHandle<()>,
     front_ends: FrontEnds,
     machines: JoinHandle<()>,
-    inbox: SyncSender<Order>,
-    bell: Bell,
-    chores: SyncSender<Chore>,
-    desk: Arc<Desk>,
+    inbox: SyncSender<Request>,
+    waker: Waker,
+    tasks: SyncSender<Task>,
+    handler: Arc<Handler>,
     changes: Changes,
     /// Becomes readable when the worker ends by itself.
     ended: UnixStream,
@@ -266,41 +267,41 @@ impl Running {
         let mut pool = Pool::new(plan.pool);
         warm(&mut pool);
         let wake = Wake::new().map_err(failed("cannot make an epoll instance"))?;
-        let bell = wake.bell();
+        let waker = wake.waker();
         let (inbox, orders) = sync_channel(ORDERS);
-        let (chores, errands) = sync_channel(CHORES);
+        let (tasks, errands) = sync_channel(CHORES);
         let parts = Parts {
             pool,
-            units: Vec::new(),
-            cables: Vec::new(),
+            switch_slots: Vec::new(),
+            link_slots: Vec::new(),
             devices: Vec::new(),
             spin: plan.spin,
             wake,
             clock: Clock::start(),
             inbox: orders,
-            chores: chores.clone(),
+            tasks: tasks.clone(),
         };
         let mut worker = Worker::new(parts).map_err(failed("the worker cannot watch its ports (epoll)"))?;
         let group =
-            desk::group(&config.daemon).map_err(|(what, remedy)| Failure::Failed(format!("{what}: {remedy}")))?;
-        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), Some(rundir.ledger()));
+            handler::group(&config.daemon).map_err(|(what, remedy)| Failure::Failed(format!("{what}: {remedy}")))?;
+        let plugs = VdeServer::new(log.clone(), inbox.clone(), waker.clone(), Some(rundir.ledger()));
         let plugs = plugs.map_err(failed("cannot watch VDE clients (epoll)"))?;
         let (news, heard) = sync_channel(CHORES);
-        let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news.clone());
+        let front_ends = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news.clone());
         let front_ends = front_ends.map_err(failed("cannot watch virtual machines"))?;
-        let (mail, ring, errand) = (inbox.clone(), bell.clone(), chores.clone());
-        let service_key = rundir.service_key(site::random());
+        let (mail, ring, errand) = (inbox.clone(), waker.clone(), tasks.clone());
+        let service_key = rundir.service_key(reconciler::random());
         let service_key = service_key.map_err(failed("cannot keep the key of services in the run directory"))?;
-        let mut site = Site::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), service_key);
+        let mut reconciler = Reconciler::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), service_key);
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
-        let sights = site.sights();
-        front_ends.take_over(inheritance.taker.is_some());
-        let begun = site.begin(plan.clone(), survey, log).map_err(Failure::Failed)?;
-        let Beginning { edits, chore, plugs: joins, machines, facts, adopted } = begun;
+        let sights = reconciler.sights();
+        front_ends.take_over(inheritance.takeover_client.is_some());
+        let begun = reconciler.begin(plan.clone(), survey, log).map_err(Failure::Failed)?;
+        let Beginning { edits, task, plugs: joins, machines, facts, adopted } = begun;
         front_ends.take_over(false);
         worker.begin(edits).map_err(Failure::Failed)?;
-        let _ = chores.send(chore);
+        let _ = tasks.send(task);
         let opened = crate::door::Door::open(&rundir.coming(SOCKET), rundir.place(SOCKET), group);
         let (visitors, listener) =
             opened.map_err(failed("cannot listen on the control socket in the run directory"))?;
@@ -309,24 +310,27 @@ impl Running {
             .map_err(failed("cannot listen on the takeover socket in the run directory"))?;
         let (left, given) = UnixStream::pair().map_err(failed("cannot make a socket pair"))?;
         let lock = rundir.lock().map_err(failed("cannot duplicate the lock of the run directory"))?;
-        let (mail, ring, admitted) = (inbox.clone(), bell.clone(), Arc::clone(&visitors));
+        let (mail, ring, admitted) = (inbox.clone(), waker.clone(), Arc::clone(&visitors));
         let (stir, stirred) = sync_channel(1);
         // One that waits stands for all since.
         let changed = Arc::new(move || {
             let _ = stir.try_send(());
         });
-        let desk = Arc::new(Desk::new(config, site, facts, mail, ring, log.clone(), admitted, socket, changed));
+        let handler =
+            Arc::new(Handler::new(config, reconciler, facts, mail, ring, log.clone(), admitted, socket, changed));
         let seen = sights.clone();
-        let upkeep = Upkeep::new(plan.empty(), log.clone(), inbox.clone(), bell.clone(), news, chores.clone(), seen);
+        let maintenance =
+            Maintenance::new(plan.empty(), log.clone(), inbox.clone(), waker.clone(), news, tasks.clone(), seen);
         let (ended, alive) = UnixStream::pair().map_err(failed("cannot make a socket pair"))?;
-        let from = inheritance.taker.as_ref().map(|taker| taker.from);
+        let from = inheritance.takeover_client.as_ref().map(|takeover_client| takeover_client.from);
         // From here on nobody else reads the devices.
-        let taken = inheritance.taker.map(|taker| taker.take(plugs.inherited())).transpose();
+        let taken =
+            inheritance.takeover_client.map(|takeover_client| takeover_client.take(plugs.inherited())).transpose();
         let taken = taken.map_err(failed("the takeover failed, and the old process continues; see its log"))?;
         for (machine, device) in machines {
             front_ends.join(machine, device);
         }
-        let taken = taken.map(|Spoils { mut state, papers, clients, machines: (sessions, descriptors) }| {
+        let taken = taken.map(|TakeoverState { mut state, papers, clients, machines: (sessions, descriptors) }| {
             import(&mut worker, plan, &mut state, log);
             // The worker has their rings before it reads the first frame for them.
             front_ends.inherit(&sessions, descriptors);
@@ -347,32 +351,32 @@ impl Running {
             worker.run(stalls);
         })?;
         rundir.announce().map_err(failed("cannot rename the sockets in the run directory"))?;
-        desk.join_others();
+        handler.join_others();
         plugs.write_down(rundir.ledger());
         if let Some(from) = from {
             log.line(Level::Info, &format!("has taken over from process {from}"));
         }
         settle_adopted(adopted, &sights, log);
-        desk.begin_shortcuts();
-        let changes = Changes::start(Arc::clone(&desk), plugs.clone(), log.clone())
+        handler.begin_shortcuts();
+        let changes = Changes::start(Arc::clone(&handler), plugs.clone(), log.clone())
             .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
-        let upkeep = spawn("levada-upkeep", Duty::Upkeep, log, move || upkeep.run(&errands))?;
-        // Ends with upkeep.
+        let maintenance = spawn("levada-maint", Duty::Maintenance, log, move || maintenance.run(&errands))?;
+        // Ends with maintenance.
         let bringer = changes.clone();
         spawn("levada-news", Duty::Passing, log, move || {
             gathered(&heard, Pace::new(BETWEEN, LONGEST_BETWEEN), |news| {
-                let _ = bringer.make(move |desk| desk.follow(&news));
+                let _ = bringer.make(move |handler| handler.follow(&news));
             });
         })?;
         let bringer = changes.clone();
         spawn("levada-others", Duty::Passing, log, move || {
             gathered(&stirred, Pace::new(BETWEEN, LONGEST_BETWEEN), |_: Vec<()>| {
-                let _ = bringer.make(Desk::follow_others);
+                let _ = bringer.make(Handler::follow_others);
             });
         })?;
-        let herald = Arc::clone(&desk);
+        let herald = Arc::clone(&handler);
         spawn("levada-herald", Duty::Passing, log, move || herald.herald())?;
-        let vde = spawn("levada-vde", Duty::Plugs, log, {
+        let vde = spawn("levada-vde", Duty::VdeServer, log, {
             let plugs = plugs.clone();
             move || plugs.run()
         })?;
@@ -386,36 +390,36 @@ impl Running {
         if let Some((papers, clients)) = taken {
             plugs.take_over(&papers, clients);
         }
-        let (served, complaint, maker) = (Arc::clone(&desk), log.clone(), changes.clone());
+        let (served, complaint, maker) = (Arc::clone(&handler), log.clone(), changes.clone());
         spawn("levada-http", Duty::Serving, log, move || {
             if let Err(error) = http::serve(listener, served, maker, visitors) {
                 complaint
                     .line(Level::Warning, &format!("the control socket is not served: {error}; restart the daemon"));
             }
         })?;
-        let giver = Giver {
+        let takeover_server = TakeoverServer {
             lock,
-            desk: Arc::clone(&desk),
+            handler: Arc::clone(&handler),
             changes: changes.clone(),
             plugs: plugs.clone(),
             front_ends: front_ends.clone(),
             inbox: inbox.clone(),
-            bell: bell.clone(),
+            waker: waker.clone(),
             log: log.clone(),
             left,
         };
-        spawn("levada-door", Duty::Serving, log, move || giver.serve(&door))?;
+        spawn("levada-door", Duty::Serving, log, move || takeover_server.serve(&door))?;
         Ok(Running {
             worker,
-            upkeep,
+            maintenance,
             plugs,
             vde,
             front_ends,
             machines,
             inbox,
-            bell,
-            chores,
-            desk,
+            waker,
+            tasks,
+            handler,
             changes,
             ended,
             given,
@@ -453,10 +457,10 @@ impl Running {
     /// Makes the daemon what the file says now, or says why not.
     fn reload(&self, file: &Path, log: &Log) -> String {
         let (file, complaint): (PathBuf, _) = (file.to_owned(), log.clone());
-        let read = move |desk: &Desk| match check::load(&file) {
+        let read = move |handler: &Handler| match check::load(&file) {
             Ok((checked, warnings)) => {
                 complain(&complaint, &warnings);
-                desk.become_what(&checked.config)
+                handler.become_what(&checked.config)
             }
             Err(failure) => Err(format!("nothing was changed: {}", failure.text())),
         };
@@ -477,10 +481,10 @@ impl Running {
     /// does not answer.
     fn lend(&self) -> Vec<Inherited> {
         let (reply, answer) = sync_channel(1);
-        if self.inbox.try_send(Order::Lend { which: Lent::MayWait, reply }).is_err() {
+        if self.inbox.try_send(Request::Lend { which: Lent::MayWait, reply }).is_err() {
             return Vec::new();
         }
-        self.bell.ring();
+        self.waker.ring();
         let devices = answer.recv_timeout(LENDING).unwrap_or_default();
         devices.into_iter().map(|(_, lent)| lent).collect()
     }
@@ -502,16 +506,16 @@ impl Running {
             }
             ended
         };
-        ending::send(&self.inbox, if end == End::GivenAway { Order::Finish } else { Order::Stop }, STOPPING);
-        self.bell.ring();
+        ending::send(&self.inbox, if end == End::GivenAway { Request::Finish } else { Request::Stop }, STOPPING);
+        self.waker.ring();
         let crashed = ended("levada-worker", self.worker, CLOSING) == Some(false);
-        self.desk.leave_others();
+        self.handler.leave_others();
         self.plugs.stop();
         self.front_ends.stop();
         ended("levada-vde", self.vde, STOPPING);
         ended("levada-vhost", self.machines, STOPPING);
-        ending::send(&self.chores, Chore::Stop, STOPPING);
-        ended("levada-upkeep", self.upkeep, STOPPING);
+        ending::send(&self.tasks, Task::Stop, STOPPING);
+        ended("levada-maint", self.maintenance, STOPPING);
         crashed
     }
 }

@@ -3,7 +3,7 @@
 //! port; the frames themselves never come here.
 //!
 //! A port with a machine whose rings run is a device that is up; all others are down. Before a
-//! request that says how rings or memory are, the port is taken from the worker ([`Order::Take`])
+//! request that says how rings or memory are, the port is taken from the worker ([`Request::Take`])
 //! and dropped, and a new one follows, which goes on where it stopped: what the guest sends
 //! meanwhile waits in its rings.
 //!
@@ -16,8 +16,8 @@ pub mod papers;
 mod socket;
 
 use crate::log::{Level, Log};
-use crate::upkeep::News;
-use crate::worker::{Bell, Order};
+use crate::maintenance::News;
+use crate::worker::{Request, Waker};
 use control::plan::VhostPlan;
 use ports::vhost::{End, Fault, Incoming, Offer, Session};
 use ports::{Features, Port as _};
@@ -76,8 +76,8 @@ pub struct FrontEnds {
 
 struct Board {
     log: Log,
-    inbox: SyncSender<Order>,
-    bell: Bell,
+    inbox: SyncSender<Request>,
+    waker: Waker,
     news: SyncSender<News>,
     epoll: Arc<OwnedFd>,
     machines: Vec<Machine>,
@@ -128,12 +128,12 @@ struct Live {
 }
 
 impl FrontEnds {
-    /// No machines yet, for the worker behind `inbox` and `bell`. What guests can do goes to
+    /// No machines yet, for the worker behind `inbox` and `waker`. What guests can do goes to
     /// `news`.
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn new(log: Log, inbox: SyncSender<Order>, bell: Bell, news: SyncSender<News>) -> io::Result<FrontEnds> {
+    pub fn new(log: Log, inbox: SyncSender<Request>, waker: Waker, news: SyncSender<News>) -> io::Result<FrontEnds> {
         // The thread that serves them may not.
         ports::vhost::prepare();
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
@@ -146,7 +146,7 @@ impl FrontEnds {
         let (takes_over, is_frozen) = (false, false);
         let epoll_of = Arc::clone(&epoll);
         let board =
-            Board { log, inbox, bell, news, epoll: epoll_of, machines, takes_over, is_frozen, next: STIR, lines };
+            Board { log, inbox, waker, news, epoll: epoll_of, machines, takes_over, is_frozen, next: STIR, lines };
         Ok(FrontEnds { board: Arc::new(Mutex::new(board)), epoll, stop: Arc::new(stop), stir: Arc::new(stir) })
     }
 
@@ -463,8 +463,8 @@ impl Board {
             return;
         }
         let (reply, answer) = sync_channel(1);
-        if self.inbox.send(Order::Take { device, reply }).is_ok() {
-            self.bell.ring();
+        if self.inbox.send(Request::Take { device, reply }).is_ok() {
+            self.waker.ring();
             // Dropped here: what it has goes back, and its rings say how far they came.
             drop(answer.recv_timeout(WORKER));
         }
@@ -481,8 +481,8 @@ impl Board {
         };
         let features = port.features();
         live.has_port = true;
-        let _ = self.inbox.send(Order::Restore { device, port: Box::new(port) });
-        self.bell.ring();
+        let _ = self.inbox.send(Request::Restore { device, port: Box::new(port) });
+        self.waker.ring();
         let (pairs, has_offload) = (live.session.pairs(), features.offload.csum);
         machine.pause = FIRST_RETRY;
         if machine.told != Some(features) && self.news.try_send(News::Guest { device, features }).is_ok() {

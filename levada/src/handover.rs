@@ -22,14 +22,14 @@ mod message;
 
 use crate::changes::Changes;
 use crate::descriptors;
-use crate::desk::Desk;
 use crate::front_ends::FrontEnds;
 use crate::front_ends::papers::SessionPaper;
+use crate::handler::Handler;
 use crate::log::{Level, Log};
-use crate::plugs::Plugs;
-use crate::plugs::papers::Papers;
 use crate::state::State;
-use crate::worker::{Bell, Lent, Order};
+use crate::vde_server::VdeServer;
+use crate::vde_server::papers::Papers;
+use crate::worker::{Lent, Request, Waker};
 use message::{Message, receive, send};
 use ports::Inherited;
 use rustix::net::sockopt::socket_peercred;
@@ -105,32 +105,32 @@ fn name(message: &Message) -> &'static str {
 }
 
 /// The old process's side: gives its work away to who asks.
-pub struct Giver {
+pub struct TakeoverServer {
     /// The lock of the run directory.
     pub lock: File,
     /// What runs: gives names to the worker's numbers.
-    pub desk: Arc<Desk>,
+    pub handler: Arc<Handler>,
     /// Has the rights to speak with others again.
     pub changes: Changes,
     /// VDE directories and the clients in them.
-    pub plugs: Plugs,
+    pub plugs: VdeServer,
     /// Virtual machines.
     pub front_ends: FrontEnds,
     /// The worker's inbox.
-    pub inbox: SyncSender<Order>,
-    /// The worker's bell.
-    pub bell: Bell,
+    pub inbox: SyncSender<Request>,
+    /// The worker's waker.
+    pub waker: Waker,
     /// For what is to be known.
     pub log: Log,
     /// Dropped when the work has been given away: the main thread sees its other end close.
     pub left: UnixStream,
 }
 
-impl Giver {
+impl TakeoverServer {
     /// Serves takeovers until one succeeds. One at a time: others are refused.
     pub fn serve(self, listener: &UnixListener) {
         let busy = Arc::new(AtomicBool::new(false));
-        let giver = Arc::new(self);
+        let takeover_server = Arc::new(self);
         loop {
             let Ok((stream, _)) = listener.accept() else {
                 std::thread::sleep(Duration::from_millis(100));
@@ -140,27 +140,29 @@ impl Giver {
                 refuse(&stream);
                 continue;
             }
-            let (busy, giver) = (Arc::clone(&busy), Arc::clone(&giver));
-            let give = move || match giver.give(&stream) {
+            let (busy, takeover_server) = (Arc::clone(&busy), Arc::clone(&takeover_server));
+            let give = move || match takeover_server.give(&stream) {
                 // It stays busy: nothing is left to be taken.
                 Ok(pid) => {
-                    giver.log.line(Level::Info, &format!("process {pid} has taken over"));
-                    let _ = giver.left.shutdown(Shutdown::Both);
+                    takeover_server.log.line(Level::Info, &format!("process {pid} has taken over"));
+                    let _ = takeover_server.left.shutdown(Shutdown::Both);
                 }
                 Err(error) => {
                     busy.store(false, Ordering::Release);
-                    giver.log.line(Level::Warning, &format!("a takeover failed, and this process goes on: {error}"));
+                    takeover_server
+                        .log
+                        .line(Level::Warning, &format!("a takeover failed, and this process goes on: {error}"));
                 }
             };
             let _ = std::thread::Builder::new().name("levada-handover".into()).spawn(give);
         }
     }
 
-    fn order(&self, order: Order) -> io::Result<()> {
+    fn request(&self, request: Request) -> io::Result<()> {
         self.inbox
-            .send(order)
+            .send(request)
             .map_err(|_| io::Error::other("the worker has ended; see the log, then restart the daemon"))?;
-        self.bell.ring();
+        self.waker.ring();
         Ok(())
     }
 
@@ -187,13 +189,13 @@ impl Giver {
             other => return Err(unexpected(&other)),
         };
         let (reply, answer) = sync_channel(1);
-        self.order(Order::Lend { which: Lent::All, reply })?;
+        self.request(Request::Lend { which: Lent::All, reply })?;
         let devices = answer
             .recv_timeout(PATIENCE)
             .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))?;
         let known_as = devices.iter().map(|(_, lent)| lent.known_as.clone()).collect();
         let devices = devices.into_iter().map(|(_, lent)| lent.fd).chain(self.plugs.lend());
-        let devices: Vec<OwnedFd> = devices.chain(self.desk.lend_socket()).collect();
+        let devices: Vec<OwnedFd> = devices.chain(self.handler.lend_socket()).collect();
         let (version, own) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
         send(stream, &Message::Offer { version, pid: own, descriptors: devices.len() + 1, known_as })?;
         let all: Vec<_> = std::iter::once(self.lock.as_fd()).chain(devices.iter().map(|fd| fd.as_fd())).collect();
@@ -204,8 +206,8 @@ impl Giver {
             other => return Err(unexpected(&other)),
         }
         // The next process has programs of its own; what ours count by then goes along.
-        let suspended = self.desk.suspend_shortcuts();
-        self.desk.fall_silent();
+        let suspended = self.handler.suspend_shortcuts();
+        self.handler.fall_silent();
         let (plugs, mut lent) = self.plugs.freeze();
         self.front_ends.freeze();
         let given = self.stop_reading().and_then(|mut state| {
@@ -225,9 +227,9 @@ impl Giver {
             }
             Err(error) => {
                 self.plugs.thaw();
-                self.order(Order::Resume)?;
+                self.request(Request::Resume)?;
                 self.front_ends.thaw();
-                let _ = self.changes.post(Desk::speak_again);
+                let _ = self.changes.post(Handler::speak_again);
                 Err(error)
             }
         }
@@ -235,11 +237,11 @@ impl Giver {
 
     fn stop_reading(&self) -> io::Result<State> {
         let (reply, answer) = sync_channel(1);
-        self.order(Order::Yield { reply })?;
+        self.request(Request::Yield { reply })?;
         let mut known = answer
             .recv_timeout(PATIENCE)
             .map_err(|_| io::Error::other("the worker did not answer in time; see the log, then try again"))?;
-        Ok(State::new(monotonic_ns(), &self.desk.facts().plan, &mut known))
+        Ok(State::new(monotonic_ns(), &self.handler.facts().plan, &mut known))
     }
 
     /// Passes on what is left, and says which VDE directories the new process goes on with.
@@ -267,7 +269,7 @@ impl Giver {
 
 /// The new process's side.
 #[derive(Debug)]
-pub struct Taker {
+pub struct TakeoverClient {
     stream: UnixStream,
     /// Who gives.
     pub from: u32,
@@ -275,7 +277,7 @@ pub struct Taker {
 
 /// What the old process knew when it stopped.
 #[derive(Debug)]
-pub struct Spoils {
+pub struct TakeoverState {
     /// Of its switches.
     pub state: State,
     /// Of its VDE directories and clients.
@@ -286,13 +288,13 @@ pub struct Spoils {
     pub machines: (Vec<SessionPaper>, Vec<OwnedFd>),
 }
 
-impl Taker {
+impl TakeoverClient {
     /// Asks the process behind `socket` for its work. Gets the lock of the run directory, and the
     /// descriptors of its devices.
     ///
     /// # Errors
     /// Nobody is there, or it refuses: it goes on in any case.
-    pub fn ask(socket: &Path) -> io::Result<(Taker, File, Vec<Inherited>)> {
+    pub fn ask(socket: &Path) -> io::Result<(TakeoverClient, File, Vec<Inherited>)> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -313,7 +315,7 @@ impl Taker {
         })?;
         let known_as = known_as.into_iter().chain(std::iter::repeat(None));
         let all = all.zip(known_as).map(|(fd, known_as)| Inherited { fd, known_as });
-        Ok((Taker { stream, from }, File::from(lock), all.collect()))
+        Ok((TakeoverClient { stream, from }, File::from(lock), all.collect()))
     }
 
     /// Takes the work, and the VDE directories that are inherited. All must be ready: when this
@@ -321,7 +323,7 @@ impl Taker {
     ///
     /// # Errors
     /// The old process goes on.
-    pub fn take(self, directories: Vec<PathBuf>) -> io::Result<Spoils> {
+    pub fn take(self, directories: Vec<PathBuf>) -> io::Result<TakeoverState> {
         send(&self.stream, &Message::Ready {})?;
         let (mut state, papers, machines) = match receive(&self.stream)? {
             Message::State { state, plugs, machines } => (state, plugs, machines),
@@ -333,7 +335,7 @@ impl Taker {
         let mut clients = receive_descriptors(&self.stream, count)?;
         let sessions = clients.split_off(of_clients);
         send(&self.stream, &Message::Taken { directories })?;
-        Ok(Spoils { state, papers, clients, machines: (machines, sessions) })
+        Ok(TakeoverState { state, papers, clients, machines: (machines, sessions) })
     }
 }
 

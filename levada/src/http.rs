@@ -20,8 +20,8 @@ mod tests;
 
 use crate::changes::Changes;
 use crate::descriptors::{Came, Stream};
-use crate::desk::Desk;
 use crate::door::Door;
+use crate::handler::Handler;
 use crate::os;
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -62,7 +62,7 @@ const HANDS: usize = 8;
 
 /// What every client meets.
 struct House {
-    desk: Arc<Desk>,
+    handler: Arc<Handler>,
     maker: Changes,
     door: Arc<Door>,
     changers: Arc<Places>,
@@ -86,7 +86,7 @@ struct House {
 ///
 /// # Errors
 /// The kernel has no descriptor left.
-pub fn serve(listener: UnixListener, desk: Arc<Desk>, maker: Changes, door: Arc<Door>) -> io::Result<()> {
+pub fn serve(listener: UnixListener, handler: Arc<Handler>, maker: Changes, door: Arc<Door>) -> io::Result<()> {
     os::stand_back();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -97,7 +97,7 @@ pub fn serve(listener: UnixListener, desk: Arc<Desk>, maker: Changes, door: Arc<
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let house = Arc::new(House {
-            desk,
+            handler,
             maker,
             door,
             // Root may fill its places: it may do anything.

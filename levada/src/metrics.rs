@@ -6,8 +6,8 @@
 //! What strangers choose (addresses) is never a label. Written by hand: it is two dozen lines of
 //! format, and the report is there already; the tests parse it strictly.
 
+use crate::membership::{ClusterReply, ClusterReport};
 use crate::report::{LaneReport, LinkEndReport, ProcessorReport, Report, SharedReport, SojournReport};
-use crate::seat::{ClusterReply, ClusterReport};
 use crate::vcc::VccReply;
 use crate::whereabouts::DeviceReport;
 use datapath::sojourn::Sojourn;

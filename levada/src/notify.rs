@@ -12,7 +12,7 @@
 
 use crate::descriptors;
 use crate::privileges::{Duty, confine};
-use crate::worker::{Bell, Order};
+use crate::worker::{Request, Waker};
 use ports::Inherited;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
@@ -108,7 +108,7 @@ impl Notifier {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn watch(&self, inbox: SyncSender<Order>, bell: Bell) -> io::Result<()> {
+    pub fn watch(&self, inbox: SyncSender<Request>, waker: Waker) -> io::Result<()> {
         let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let Some(every) = number("WATCHDOG_USEC").filter(|_| ours && self.is_there()) else { return Ok(()) };
@@ -117,7 +117,7 @@ impl Notifier {
         let watch = move || {
             // Of a thread that may do more than it needs, others tell.
             let _ = confine(Duty::Passing);
-            while answers(&inbox, &bell, every) {
+            while answers(&inbox, &waker, every) {
                 notifier.tell("WATCHDOG=1", &[]);
                 std::thread::sleep(every);
             }
@@ -129,12 +129,12 @@ impl Notifier {
 
 /// Waits for the worker's answer, however long it takes: the manager's patience is what counts.
 /// False: the worker has ended.
-fn answers(inbox: &SyncSender<Order>, bell: &Bell, every: Duration) -> bool {
+fn answers(inbox: &SyncSender<Request>, waker: &Waker, every: Duration) -> bool {
     let (reply, answer) = sync_channel(1);
-    if inbox.send(Order::Ping { reply }).is_err() {
+    if inbox.send(Request::Ping { reply }).is_err() {
         return false;
     }
-    bell.ring();
+    waker.ring();
     loop {
         match answer.recv_timeout(every) {
             Ok(()) => return true,

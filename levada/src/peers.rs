@@ -5,7 +5,7 @@
 //! Everything else (loss, order, what it means) is the agents' affair. Who a host is, its
 //! certificate says, which the cluster's authority has signed (`cluster`); who is a member, the
 //! configuration says. How connections behave is in `flow`, what this host says in `line`, who may
-//! speak to it in `gate`.
+//! speak to it in `acceptor`.
 //!
 //! All of it is one thread beside the worker, which posts without ever waiting: a bounded queue,
 //! and what does not fit is counted and dropped. Every table is bounded by the number of members,
@@ -14,8 +14,8 @@
 //! What is wrong with network, certificate or clock never ends the daemon: the switch goes on,
 //! `levada show cluster` says what it is, and it is tried again.
 
+mod acceptor;
 mod flow;
-mod gate;
 mod line;
 mod rate;
 mod socket;
@@ -27,7 +27,7 @@ mod tests;
 use crate::log::{Level, Log};
 use crate::pki::credentials::{Credentials, HOST, TRUST};
 use crate::privileges::{Duty, confine};
-use gate::Gate;
+use acceptor::Acceptor;
 use line::Line;
 use quinn::{ClientConfig, Endpoint, TokioRuntime, VarInt};
 pub use socket::Socket;
@@ -102,9 +102,9 @@ impl Peers {
         let status = Arc::new(Status::default());
         let (posts, posted) = mpsc::channel(POSTS);
         let (settings, changes) = watch::channel(settings);
-        let gate = Gate::new(Arc::clone(&status), hear);
+        let acceptor = Acceptor::new(Arc::clone(&status), hear);
         let is_succeeded = Arc::new(AtomicBool::new(false));
-        let mut house = House::new(changes, socket, Arc::clone(&status), gate, log);
+        let mut house = House::new(changes, socket, Arc::clone(&status), acceptor, log);
         house.is_succeeded = Arc::clone(&is_succeeded);
         let thread = std::thread::Builder::new().name("levada-peers".to_owned()).spawn(move || {
             if let Err(why) = confine(Duty::Peers) {
@@ -181,7 +181,7 @@ struct House {
     is_succeeded: Arc<AtomicBool>,
     status: Arc<Status>,
     log: Log,
-    gate: Gate,
+    acceptor: Acceptor,
     /// What speaks at the socket, and where that was asked for.
     endpoint: Option<(SocketAddr, Endpoint)>,
     credentials: Option<Credentials>,
@@ -199,14 +199,20 @@ struct House {
 type Stamps = [Option<SystemTime>; 2];
 
 impl House {
-    fn new(settings: watch::Receiver<Settings>, socket: Socket, status: Arc<Status>, gate: Gate, log: Log) -> House {
+    fn new(
+        settings: watch::Receiver<Settings>,
+        socket: Socket,
+        status: Arc<Status>,
+        acceptor: Acceptor,
+        log: Log,
+    ) -> House {
         House {
             settings,
             socket,
             is_succeeded: Arc::default(),
             status,
             log,
-            gate,
+            acceptor,
             endpoint: None,
             credentials: None,
             stamps: [None; 2],
@@ -228,7 +234,7 @@ impl House {
                     Err(_) => break,
                 },
                 Some((host, datagram)) = posts.recv() => self.post(&host, datagram),
-                Some(incoming) = next(endpoint.as_ref()) => self.gate.meet(incoming),
+                Some(incoming) = next(endpoint.as_ref()) => self.acceptor.meet(incoming),
                 () = look => self.look(),
             }
         }
@@ -241,7 +247,7 @@ impl House {
         let mut others = settings.others.clone();
         others.remove(&settings.host);
         self.status.become_hosts(&others);
-        self.gate.admit(&others);
+        self.acceptor.admit(&others);
         // Who has moved gets another line.
         self.lines.retain(|name, (address, _)| others.get(name) == Some(address));
         if self.credentials.as_ref().is_some_and(|credentials| credentials.host != settings.host) {
@@ -265,7 +271,7 @@ impl House {
             if let Some((_, old)) = self.endpoint.take() {
                 old.close(CLOSED_AT_REST, b"");
                 self.papers.send_replace(None);
-                self.gate.clear();
+                self.acceptor.clear();
             }
             match open(&settings, &self.socket, credentials) {
                 Ok(endpoint) => self.endpoint = Some((settings.listen, endpoint)),
@@ -276,7 +282,7 @@ impl House {
             self.settle();
         }
         let now = OffsetDateTime::now_utc();
-        self.gate.expel_expired(now);
+        self.acceptor.expel_expired(now);
         self.warn(now);
         let settled = self.endpoint.is_some() && self.credentials.is_some();
         self.look_at = Instant::now() + if settled { LOOK } else { LOOK_AGAIN };
@@ -302,7 +308,7 @@ impl House {
                 if expired || self.credentials.as_ref().is_some_and(|c| c.host != settings.host) {
                     self.credentials = None;
                     self.papers.send_replace(None);
-                    self.gate.clear();
+                    self.acceptor.clear();
                 }
                 let used = self.credentials.as_ref().map(|used| used.not_after.date());
                 let meanwhile =
@@ -324,7 +330,7 @@ impl House {
             }
         };
         endpoint.set_server_config(Some(server));
-        self.gate.clear();
+        self.acceptor.clear();
         self.papers.send_replace(Some(Papers { endpoint: endpoint.clone(), client }));
         let listening = endpoint.local_addr().ok();
         self.status.own(|own| {
@@ -386,7 +392,7 @@ impl House {
                 address,
                 papers: self.papers.subscribe(),
                 posts,
-                alive: self.gate.alive(host),
+                alive: self.acceptor.alive(host),
                 status: Arc::clone(&self.status),
             };
             tokio::spawn(line_of.run());

@@ -8,14 +8,14 @@
 //!
 //! | capability | for | kept by |
 //! |---|---|---|
-//! | `NET_ADMIN` | tap devices, their addresses, promiscuous interfaces; long queues for VDE clients | changes, upkeep, VDE |
-//! | `SYS_ADMIN` | entering network namespaces (setns), also to open a lost device again | changes, upkeep |
-//! | `NET_RAW` | `packet://`: sockets on interfaces that exist | changes, upkeep |
-//! | `BPF`, `PERFMON` | `packet://`: the programs that hold an interface | changes, upkeep |
+//! | `NET_ADMIN` | tap devices, their addresses, promiscuous interfaces; long queues for VDE clients | changes, maintenance, VDE |
+//! | `SYS_ADMIN` | entering network namespaces (setns), also to open a lost device again | changes, maintenance |
+//! | `NET_RAW` | `packet://`: sockets on interfaces that exist | changes, maintenance |
+//! | `BPF`, `PERFMON` | `packet://`: the programs that hold an interface | changes, maintenance |
 //! | `SYS_NICE` | the worker's place in the scheduler | the worker, until it has it |
-//! | `SYS_PTRACE` | only where the configuration has a `netns` below `/proc`: looking at another process's namespace (ptrace(2), access mode checking) | changes, upkeep |
+//! | `SYS_PTRACE` | only where the configuration has a `netns` below `/proc`: looking at another process's namespace (ptrace(2), access mode checking) | changes, maintenance |
 //! | `CHOWN` | the group of the control socket and of VDE directories; VDE clients' sockets | changes, VDE |
-//! | `DAC_OVERRIDE` | files, sockets and directories of VDE clients that run as others | changes, upkeep, VDE, main |
+//! | `DAC_OVERRIDE` | files, sockets and directories of VDE clients that run as others | changes, maintenance, VDE, main |
 //!
 //! All other capabilities go, from the bounding set too, and no_new_privs keeps a program that
 //! would be started from getting more; the filter that all threads have lets none be started. What
@@ -52,7 +52,7 @@ pub enum Duty {
     /// Makes changes: opens, sets up and closes devices.
     Changes,
     /// Opens devices again that were lost.
-    Upkeep,
+    Maintenance,
     /// Moves frames, or passes on what others say: no file, no socket of its own.
     Passing,
     /// Listens to what the kernel says, and looks whether a file is still there.
@@ -64,7 +64,7 @@ pub enum Duty {
     /// Asks a store, by its name, over TCP.
     Store,
     /// Lets VDE clients in.
-    Plugs,
+    VdeServer,
     /// Speaks with virtual machines' front ends.
     Machines,
 }
@@ -75,8 +75,8 @@ impl Duty {
             Duty::Main => CapabilitySet::DAC_OVERRIDE,
             // A namespace below /proc: where the process has given it up, there is none.
             Duty::Changes => DEVICES.union(OTHERS).union(CapabilitySet::SYS_PTRACE),
-            Duty::Upkeep => DEVICES.union(CapabilitySet::SYS_PTRACE),
-            Duty::Plugs => OTHERS.union(CapabilitySet::NET_ADMIN),
+            Duty::Maintenance => DEVICES.union(CapabilitySet::SYS_PTRACE),
+            Duty::VdeServer => OTHERS.union(CapabilitySet::NET_ADMIN),
             // Sockets that QEMU makes are its user's.
             Duty::Machines => OTHERS,
             Duty::Passing | Duty::Looking | Duty::Serving | Duty::Peers | Duty::Store => CapabilitySet::empty(),
@@ -86,13 +86,13 @@ impl Duty {
     /// What it may call. `None`: what all may.
     fn calls(self) -> Option<&'static [&'static [Rule]]> {
         match self {
-            Duty::Main | Duty::Changes | Duty::Upkeep => None,
+            Duty::Main | Duty::Changes | Duty::Maintenance => None,
             Duty::Passing => Some(&[calls::RUNTIME, calls::CALLING]),
             Duty::Looking => Some(&[calls::RUNTIME, calls::READING]),
             Duty::Serving => Some(&[calls::RUNTIME, calls::SERVING]),
             Duty::Peers => Some(&[calls::RUNTIME, calls::READING, calls::TALKING, calls::UDP]),
             Duty::Store => Some(&[calls::LOADING, calls::RUNTIME, calls::READING, calls::TALKING, calls::INTERNET]),
-            Duty::Plugs => Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES]),
+            Duty::VdeServer => Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES]),
             Duty::Machines => {
                 Some(&[calls::RUNTIME, calls::SERVING, calls::PLUGS, calls::FILES, calls::CALLING, calls::MACHINES])
             }
@@ -197,7 +197,8 @@ mod tests {
 
     use Duty::*;
 
-    const DUTIES: [Duty; 10] = [Main, Changes, Upkeep, Passing, Looking, Serving, Peers, Store, Plugs, Machines];
+    const DUTIES: [Duty; 10] =
+        [Main, Changes, Maintenance, Passing, Looking, Serving, Peers, Store, VdeServer, Machines];
 
     /// Whose calls let a thread do this, whatever its capabilities are.
     fn who(may: fn() -> bool) -> Vec<Duty> {
@@ -215,7 +216,7 @@ mod tests {
 
     /// Those who make devices, and more.
     fn makers_and(more: &[Duty]) -> Vec<Duty> {
-        [&[Main, Changes, Upkeep], more].concat()
+        [&[Main, Changes, Maintenance], more].concat()
     }
 
     fn passes<T>(result: io::Result<T>) -> bool {
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(who(|| OpenOptions::new().write(true).open("/dev/null").is_ok()), makers_and(&[]));
         assert_eq!(who(|| OpenOptions::new().append(true).open("/dev/null").is_ok()), makers_and(&[]));
         assert_eq!(who(|| File::open("/dev/null").is_ok()), makers_and(&[Looking, Peers, Store]));
-        assert_eq!(who(|| passes(std::fs::remove_file("/dev/null/levada"))), makers_and(&[Plugs, Machines]));
+        assert_eq!(who(|| passes(std::fs::remove_file("/dev/null/levada"))), makers_and(&[VdeServer, Machines]));
         assert_eq!(who(|| passes(std::fs::create_dir("/dev/null/levada"))), makers_and(&[]));
     }
 
@@ -262,8 +263,8 @@ mod tests {
         assert_eq!(who(|| UdpSocket::bind("127.0.0.1:0").is_ok()), makers_and(&[Peers, Store]));
         assert_eq!(who(|| makes(Family::INET, Type::STREAM)), makers_and(&[Store]));
         assert_eq!(who(|| TcpListener::bind("127.0.0.1:0").is_ok()), makers_and(&[]), "nobody listens to strangers");
-        assert_eq!(who(|| UnixDatagram::unbound().is_ok()), makers_and(&[Store, Plugs, Machines]));
-        assert_eq!(who(|| passes(UnixStream::connect("/levada/nothing"))), makers_and(&[Store, Plugs, Machines]));
+        assert_eq!(who(|| UnixDatagram::unbound().is_ok()), makers_and(&[Store, VdeServer, Machines]));
+        assert_eq!(who(|| passes(UnixStream::connect("/levada/nothing"))), makers_and(&[Store, VdeServer, Machines]));
         assert_eq!(who(|| makes(Family::INET, Type::RAW)), makers_and(&[]));
         assert_eq!(who(|| makes(Family::INET6, Type::RAW)), makers_and(&[]));
         assert_eq!(who(|| makes(Family::NETLINK, Type::RAW)), makers_and(&[]));

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 #[derive(Clone, Debug)]
 pub struct Reopen {
     /// How; `None` where there is nothing to open, or it is there when somebody plugs in: that is
-    /// not upkeep's affair.
+    /// not maintenance's affair.
     pub recipe: Option<Recipe>,
     /// What it is called in the log: `tap://red1 of s1/red/red1`.
     pub label: String,

@@ -6,7 +6,7 @@
 
 pub mod bond;
 
-use crate::hops::report::TunnelsReport;
+use crate::next_hops::report::TunnelsReport;
 use crate::shortcut::{Inside, Shortcuts};
 use crate::whereabouts::{DeviceReport, Sights};
 use crate::worker::{Histogram, Snapshot, SwitchNumbers};

@@ -13,12 +13,12 @@ use crate::agents::report::AgentsReply;
 use crate::api::ConfigReply;
 use crate::cli::{Show, What};
 use crate::client::Client;
-use crate::hops::report::TunnelsReply;
+use crate::membership::ClusterReply;
+use crate::next_hops::report::TunnelsReply;
 use crate::openflow::OpenFlowReply;
 use crate::report::{
     EndpointReport, LaneReport, ON, Report, SharedReport, ShortcutReport, SwitchReport, UplinkDirection,
 };
-use crate::seat::ClusterReply;
 use crate::services::{ConnectionsReply, ConnectionsRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::vcc::{self, VccReply};

@@ -12,7 +12,7 @@ pub use capture::SNAP_BYTES;
 use capture::hex;
 use clap::Args;
 use control::plan::Plan;
-use datapath::journey::{Journey, Names};
+use datapath::frame_trace::{FrameTrace, Names};
 use datapath::program::{EndpointId, PortId};
 use datapath::service::ServiceId;
 use datapath::verdict::Verdict;
@@ -118,15 +118,15 @@ impl Names for Called<'_> {
 }
 
 impl Traced {
-    /// A journey through the switch at this place in the plan.
+    /// A trace through the switch at this place in the plan.
     #[must_use]
-    pub fn new(plan: &Plan, switch: usize, at_ns: Option<u64>, journey: &Journey) -> Traced {
-        let (fate, reason) = match journey.fate() {
+    pub fn new(plan: &Plan, switch: usize, at_ns: Option<u64>, frame_trace: &FrameTrace) -> Traced {
+        let (fate, reason) = match frame_trace.fate() {
             Verdict::Forwarded => ("forwarded", None),
             Verdict::Dropped(reason) => ("dropped", Some(reason.name().to_owned())),
         };
         let called = Called(plan, switch);
-        let steps = journey.lines(&called).map(|(stage, text)| TracedStep { stage: stage.to_owned(), text });
+        let steps = frame_trace.lines(&called).map(|(stage, text)| TracedStep { stage: stage.to_owned(), text });
         Traced {
             at_ns,
             switch: plan.switches[switch].name.clone(),

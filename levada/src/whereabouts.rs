@@ -1,5 +1,5 @@
-//! Where TAP devices are that somebody has moved, renamed or set down: what upkeep saw last, for
-//! reports and the log.
+//! Where TAP devices are that somebody has moved, renamed or set down: what maintenance saw last,
+//! for reports and the log.
 
 use ports::netns::{Identity, Netns};
 use ports::tap::Whereabouts;

@@ -8,25 +8,25 @@
 //! for the reading of other ports, and no tenant can take the time of others. What a frame costs is
 //! charged to whose it is when it is spent.
 //!
-//! The worker takes no lock, writes no file and no log: other threads ask it by [`Order`], which it
-//! answers between two rounds, and it hands what may take long (closing and opening devices, log
-//! lines) to `upkeep` as a [`Chore`].
+//! The worker takes no lock, writes no file and no log: other threads ask it by [`Request`], which
+//! it answers between two rounds, and it hands what may take long (closing and opening devices, log
+//! lines) to `maintenance` as a [`Task`].
 
 mod agents;
 mod bonds;
-mod chore;
 mod device;
 mod edit;
 mod histogram;
 mod leave;
-mod order;
 mod prices;
 mod protocols;
+mod request;
 mod seats;
 mod services;
 mod shortage;
 mod snapshot;
 mod tables;
+mod task;
 mod trace;
 mod vcc;
 mod wake;
@@ -38,7 +38,6 @@ use agents::{Mail, Station};
 pub use agents::{Post, Reported};
 pub use bonds::BondPost;
 use bonds::Bonded;
-pub use chore::Chore;
 use datapath::frame::{Frame, Pool};
 use datapath::link::{Link, Side};
 use datapath::program::PortId;
@@ -50,13 +49,13 @@ pub use device::Device;
 pub use edit::{Edit, Edits};
 pub use histogram::Histogram;
 pub use leave::Lent;
-pub use order::Order;
 pub use ports::AnyPort;
 use ports::{BURST_BYTES, PortError, Refused, Unsent};
 pub use prices::Stalls;
 use prices::{Written, price};
+pub use request::Request;
 pub use seats::{Claim, Payer};
-use seats::{Seats, Task, ends_of};
+use seats::{Duty, Seats, ends_of};
 pub use services::ServiceCount;
 use shortage::Look;
 pub use shortage::Shortage;
@@ -65,10 +64,11 @@ pub use snapshot::{Snapshot, SwitchNumbers};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender};
 pub use tables::LearnedPart;
+pub use task::Task;
 use trace::Armed;
 pub use trace::Trace;
 pub use vcc::{ENDPOINT_CONNECTIONS, EndpointVcc, VccPart};
-pub use wake::{Bell, Clock, Wake};
+pub use wake::{Clock, Wake, Waker};
 
 /// Most frames read at a turn: beyond it a system call saved is nothing beside the frames.
 const BURST: u64 = 32;
@@ -96,7 +96,7 @@ const MOST_OWN_NS: u64 = 100_000;
 
 /// What is behind a port of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Backing {
     /// A device, by its number.
     Device(usize),
     /// An end of a link, by its number.
@@ -104,11 +104,11 @@ pub enum Way {
 }
 
 /// A switch, and when it has something to do.
-pub struct Unit {
+pub struct SwitchSlot {
     /// The switch.
     pub switch: Switch,
     /// What is behind its ports; `None` for a port that is not in use.
-    pub ways: Vec<Option<Way>>,
+    pub ways: Vec<Option<Backing>>,
     /// Frames came in, or were left over: look at it whatever the time.
     touched: bool,
     /// When it has something to do otherwise.
@@ -121,15 +121,23 @@ pub struct Unit {
     protocols: Protocols,
 }
 
-impl Unit {
+impl SwitchSlot {
     /// A switch with the ways behind its ports, by [`PortId`].
-    pub fn new(switch: Switch, ways: Vec<Option<Way>>) -> Unit {
-        Unit { switch, ways, touched: true, due: None, station: None, protocols: Protocols::default(), bond: None }
+    pub fn new(switch: Switch, ways: Vec<Option<Backing>>) -> SwitchSlot {
+        SwitchSlot {
+            switch,
+            ways,
+            touched: true,
+            due: None,
+            station: None,
+            protocols: Protocols::default(),
+            bond: None,
+        }
     }
 }
 
 /// A link, and the switch ports at its ends.
-pub struct Cable {
+pub struct LinkSlot {
     /// The link.
     pub link: Link,
     /// Switch and port at [`Side::A`] and [`Side::B`].
@@ -140,7 +148,7 @@ pub struct Cable {
 struct Outside {
     devices: Vec<Device>,
     /// By number; `None` where the number is not in use.
-    cables: Vec<Option<Box<Cable>>>,
+    link_slots: Vec<Option<Box<LinkSlot>>>,
     /// Devices that were handed frames at this visit: to be flushed.
     written: Vec<usize>,
     costs: Costs,
@@ -167,9 +175,9 @@ pub struct Parts {
     /// Frame memory.
     pub pool: Pool,
     /// Its switches.
-    pub units: Vec<Unit>,
+    pub switch_slots: Vec<SwitchSlot>,
     /// Links between them.
-    pub cables: Vec<Cable>,
+    pub link_slots: Vec<LinkSlot>,
     /// Devices.
     pub devices: Vec<Device>,
     /// Whether never to sleep.
@@ -178,22 +186,22 @@ pub struct Parts {
     pub wake: Wake,
     /// Time.
     pub clock: Clock,
-    /// Orders from other threads, each followed by a ring of the bell.
-    pub inbox: Receiver<Order>,
-    /// Chores for another thread.
-    pub chores: SyncSender<Chore>,
+    /// Orders from other threads, each followed by a ring of the waker.
+    pub inbox: Receiver<Request>,
+    /// Tasks for another thread.
+    pub tasks: SyncSender<Task>,
 }
 
 /// The worker.
 pub struct Worker {
     pool: Pool,
-    units: Vec<Unit>,
+    switch_slots: Vec<SwitchSlot>,
     outside: Outside,
     seats: Seats,
     spin: bool,
     wake: Wake,
-    inbox: Receiver<Order>,
-    chores: SyncSender<Chore>,
+    inbox: Receiver<Request>,
+    tasks: SyncSender<Task>,
     effort: Effort,
     /// Who was short of the processor.
     look: Look,
@@ -211,8 +219,8 @@ pub struct Worker {
     edits: VecDeque<Edits>,
     /// Snapshots that were asked for.
     counts: VecDeque<Count>,
-    /// Chores that found the queue full.
-    waiting: Vec<Chore>,
+    /// Tasks that found the queue full.
+    waiting: Vec<Task>,
     /// When events are handed on again.
     events_due: Instant,
     /// What agents say to each other.
@@ -230,21 +238,21 @@ impl Worker {
         let mut seats = Seats::new();
         let mut polled = Vec::new();
         for (index, device) in parts.devices.iter().enumerate() {
-            seats.claim_any(Way::Device(index), device.switch);
+            seats.claim_any(Backing::Device(index), device.switch);
             if let Some(port) = &device.port {
                 match port.fd() {
                     Some(fd) => parts.wake.watch(index, fd)?,
                     None => polled.push(index),
                 }
-                seats.wake(Way::Device(index));
+                seats.wake(Backing::Device(index));
             }
         }
         Ok(Worker {
             pool: parts.pool,
-            units: parts.units,
+            switch_slots: parts.switch_slots,
             outside: Outside {
                 devices: parts.devices,
-                cables: parts.cables.into_iter().map(|cable| Some(Box::new(cable))).collect(),
+                link_slots: parts.link_slots.into_iter().map(|link_slot| Some(Box::new(link_slot))).collect(),
                 written: Vec::with_capacity(VISIT),
                 costs: Costs::default(),
                 stalls: Stalls::default(),
@@ -255,7 +263,7 @@ impl Worker {
             spin: parts.spin,
             wake: parts.wake,
             inbox: parts.inbox,
-            chores: parts.chores,
+            tasks: parts.tasks,
             effort: Effort::default(),
             look: Look::default(),
             trace: None,
@@ -283,7 +291,7 @@ impl Worker {
             self.effort.rounds += 1;
             let timeout = self.timeout();
             let seats = &mut self.seats;
-            let rung = self.wake.wait(timeout, |device| seats.wake(Way::Device(device)));
+            let rung = self.wake.wait(timeout, |device| seats.wake(Backing::Device(device)));
             woke = self.outside.look();
             if rung && self.obey() {
                 return;
@@ -299,25 +307,29 @@ impl Worker {
 
     /// Whoever's turn it is does what it has to do. False where nobody has anything.
     fn take_a_turn(&mut self) -> bool {
-        let Some((task, credit_ns)) = self.seats.next_turn() else { return false };
-        match task {
-            Task::Own => self.work_for_itself(),
-            Task::Port(way @ Way::Device(device)) => {
+        let Some((duty, credit_ns)) = self.seats.next_turn() else { return false };
+        match duty {
+            Duty::Own => self.work_for_itself(),
+            Duty::Port(way @ Backing::Device(device)) => {
                 let Device { switch, id, .. } = self.outside.devices[device];
                 let left_ns = self.make(way, (switch, id), credit_ns);
                 // An uplink is read whatever is yet to be copied of it: what is for one endpoint
                 // does not wait for that.
-                let switch = &self.units[switch].switch;
+                let switch = &self.switch_slots[switch].switch;
                 if left_ns > 0 && !switch.has_work(id) || switch.is_uplink(id) {
                     self.read(device, credit_ns);
                 }
             }
-            Task::Port(way @ Way::Link(link, side)) => {
-                let end = self.outside.cables.get(link).and_then(|cable| Some(cable.as_ref()?.ends[side as usize]));
+            Duty::Port(way @ Backing::Link(link, side)) => {
+                let end = self
+                    .outside
+                    .link_slots
+                    .get(link)
+                    .and_then(|link_slot| Some(link_slot.as_ref()?.ends[side as usize]));
                 if let Some((switch, id)) = end {
                     self.make(way, (switch, id), credit_ns);
                 }
-                if end.is_none_or(|(switch, id)| !self.units[switch].switch.has_work(id)) {
+                if end.is_none_or(|(switch, id)| !self.switch_slots[switch].switch.has_work(id)) {
                     self.seats.sleep(way);
                 }
             }
@@ -339,19 +351,22 @@ impl Worker {
 
     /// Makes of a port's frames what is yet to be made of them, for so much time, writing included.
     /// What of that is left.
-    fn make(&mut self, way: Way, (switch, id): (usize, PortId), credit_ns: u64) -> u64 {
-        let Some(unit) = self.units.get_mut(switch).filter(|unit| unit.switch.has_work(id)) else { return credit_ns };
+    fn make(&mut self, way: Backing, (switch, id): (usize, PortId), credit_ns: u64) -> u64 {
+        let Some(switch_slot) = self.switch_slots.get_mut(switch).filter(|switch_slot| switch_slot.switch.has_work(id))
+        else {
+            return credit_ns;
+        };
         let start = self.outside.now;
         let costs = &mut self.outside.costs;
         let (mut frames, mut bytes, mut cost_ns) = (0, 0, 0);
         while cost_ns < credit_ns
-            && let Some(made) = unit.switch.work(&mut self.pool, start, id)
+            && let Some(made) = switch_slot.switch.work(&mut self.pool, start, id)
         {
             frames += 1;
             bytes += made as u64;
             cost_ns = costs.make.of(frames, bytes) + costs.write.of(frames, bytes);
         }
-        unit.touched = true;
+        switch_slot.touched = true;
         let took_ns = self.outside.clock.now().since(start);
         let charged_ns = price(&mut costs.make, &mut self.outside.stalls, (frames, bytes), took_ns);
         self.seats.charge(way, charged_ns);
@@ -365,17 +380,19 @@ impl Worker {
             || (self.seats.any_ready() && !self.starved)
             || self.has_edits()
             || self.has_counts()
-            || self.units.iter().any(|u| u.touched || u.switch.has_control())
+            || self.switch_slots.iter().any(|u| u.touched || u.switch.has_control())
         {
             return Some(0);
         }
         let now = self.outside.now;
         let mut wait = self.events_due.since(now);
-        let links = self.outside.cables.iter().flatten().filter_map(|c| c.link.poll_timeout());
-        let agents = self.units.iter().filter_map(|u| u.station.as_ref()?.poll_timeout());
-        let protocols = self.units.iter().filter_map(|u| u.protocols.poll_timeout());
-        let bonds = self.units.iter().filter_map(|u| u.bond.as_ref()?.due());
-        for due in self.units.iter().filter_map(|u| u.due).chain(links).chain(agents).chain(protocols).chain(bonds) {
+        let links = self.outside.link_slots.iter().flatten().filter_map(|c| c.link.poll_timeout());
+        let agents = self.switch_slots.iter().filter_map(|u| u.station.as_ref()?.poll_timeout());
+        let protocols = self.switch_slots.iter().filter_map(|u| u.protocols.poll_timeout());
+        let bonds = self.switch_slots.iter().filter_map(|u| u.bond.as_ref()?.due());
+        for due in
+            self.switch_slots.iter().filter_map(|u| u.due).chain(links).chain(agents).chain(protocols).chain(bonds)
+        {
             wait = wait.min(due.since(now));
         }
         if !self.paused.is_empty() {
@@ -390,7 +407,7 @@ impl Worker {
     /// Lets a device be read for so much time.
     fn read(&mut self, index: usize, credit_ns: u64) {
         let start = self.outside.now;
-        let way = Way::Device(index);
+        let way = Backing::Device(index);
         let device = &mut self.outside.devices[index];
         // A device that rests is read again when the switch wants it, whatever the kernel says of
         // it meanwhile.
@@ -407,29 +424,29 @@ impl Worker {
         // Where the pool had no more, and not the port, the port will not call again for what it
         // has.
         self.starved = read < burst && self.pool.available().large == 0;
-        let unit = &mut self.units[device.switch];
+        let switch_slot = &mut self.switch_slots[device.switch];
         let mut bytes = 0;
         match &mut self.trace {
             None => {
                 for frame in self.burst.drain(..) {
                     bytes += self.pool.len(&frame);
-                    unit.switch.rx(&mut self.pool, start, device.id, frame);
+                    switch_slot.switch.rx(&mut self.pool, start, device.id, frame);
                 }
             }
             Some(trace) => {
                 for frame in self.burst.drain(..) {
                     bytes += self.pool.len(&frame);
-                    trace.rx((device.switch, &mut unit.switch), &mut self.pool, start, device.id, frame);
+                    trace.rx((device.switch, &mut switch_slot.switch), &mut self.pool, start, device.id, frame);
                 }
             }
         }
-        unit.touched = true;
+        switch_slot.touched = true;
         // What it has yet to make of frames is done at its turns too.
-        let has_work = unit.switch.has_work(device.id);
+        let has_work = switch_slot.switch.has_work(device.id);
         if read < burst && bytes < BURST_BYTES && !self.starved && !has_work {
             self.seats.sleep(way);
         }
-        if unit.switch.is_paused(device.id, start) {
+        if switch_slot.switch.is_paused(device.id, start) {
             device.is_paused = true;
             self.paused.push(index);
             if !has_work {
@@ -459,7 +476,7 @@ impl Worker {
     /// Moves what the switches let go and what has arrived over links: until nothing is due, or
     /// [`PUMP`] frames were moved. The next call goes on behind where this one stopped.
     fn pump(&mut self) {
-        let (switches, all) = (self.units.len(), self.units.len() + self.outside.cables.len());
+        let (switches, all) = (self.switch_slots.len(), self.switch_slots.len() + self.outside.link_slots.len());
         let (mut moved, mut quiet) = (0, 0);
         while moved < PUMP && quiet < all {
             let index = self.place;
@@ -471,41 +488,41 @@ impl Worker {
     }
 
     fn pump_switch(&mut self, index: usize) -> usize {
-        let Worker { pool, units, outside, effort, seats, .. } = self;
-        let unit = &mut units[index];
-        match unit.due {
+        let Worker { pool, switch_slots, outside, effort, seats, .. } = self;
+        let switch_slot = &mut switch_slots[index];
+        match switch_slot.due {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
-            _ if !unit.touched => return 0,
+            _ if !switch_slot.touched => return 0,
             _ => {}
         }
         let (mut moved, mut lost) = (0, None);
-        unit.touched = loop {
+        switch_slot.touched = loop {
             if moved == VISIT {
                 break true;
             }
-            let Some((port, frame)) = unit.switch.tx_due(pool, outside.now) else { break false };
+            let Some((port, frame)) = switch_slot.switch.tx_due(pool, outside.now) else { break false };
             moved += 1;
-            let way = unit.ways.get(port.0 as usize).copied().flatten();
-            let payer = pool.meta(&frame).payer().and_then(|port| *unit.ways.get(port.0 as usize)?);
+            let way = switch_slot.ways.get(port.0 as usize).copied().flatten();
+            let payer = pool.meta(&frame).payer().and_then(|port| *switch_slot.ways.get(port.0 as usize)?);
             let mut written = Written::of(pool, &frame, &outside.costs.write);
             let start = outside.now;
             let left = outside.leave(pool, way, frame);
-            if let Some(Way::Device(device)) = way {
+            if let Some(Backing::Device(device)) = way {
                 written.took_ns = left.is_ok().then_some(outside.now.since(start));
-                outside.charge_write(seats, payer, (device, unit.switch.is_uplink(port)), written);
+                outside.charge_write(seats, payer, (device, switch_slot.switch.is_uplink(port)), written);
             }
             if let Err(refused) = left {
-                unit.switch.port_drops(port, refused.reason(), 1);
-                if let (Refused::Gone, Some(Way::Device(device))) = (refused, way) {
+                switch_slot.switch.port_drops(port, refused.reason(), 1);
+                if let (Refused::Gone, Some(Backing::Device(device))) = (refused, way) {
                     lost = Some(device);
                 }
             }
         };
-        lost = outside.flush(pool, &mut unit.switch).or(lost);
+        lost = outside.flush(pool, &mut switch_slot.switch).or(lost);
         // What is left over now is not late.
-        unit.due = if unit.touched { None } else { unit.switch.poll_due() };
-        while let Some(port) = unit.switch.poll_work() {
-            if let Some(way) = unit.ways.get(port.0 as usize).copied().flatten() {
+        switch_slot.due = if switch_slot.touched { None } else { switch_slot.switch.poll_due() };
+        while let Some(port) = switch_slot.switch.poll_work() {
+            if let Some(way) = switch_slot.ways.get(port.0 as usize).copied().flatten() {
                 seats.wake(way);
             }
         }
@@ -516,25 +533,25 @@ impl Worker {
     }
 
     fn pump_link(&mut self, index: usize) -> usize {
-        let Worker { pool, units, outside, effort, trace, seats, .. } = self;
-        let Some(cable) = &mut outside.cables[index] else { return 0 };
-        match cable.link.poll_timeout() {
+        let Worker { pool, switch_slots, outside, effort, trace, seats, .. } = self;
+        let Some(link_slot) = &mut outside.link_slots[index] else { return 0 };
+        match link_slot.link.poll_timeout() {
             Some(due) if due <= outside.now => effort.lag.record(outside.now.since(due)),
             _ => return 0,
         }
         let mut moved = 0;
         while moved < VISIT {
-            let Some((side, frame)) = cable.link.poll(pool, outside.now) else { break };
+            let Some((side, frame)) = link_slot.link.poll(pool, outside.now) else { break };
             moved += 1;
-            let (switch, port) = cable.ends[side as usize];
-            seats.charge(Way::Link(index, side), outside.costs.make.of(1, pool.len(&frame) as u64));
+            let (switch, port) = link_slot.ends[side as usize];
+            seats.charge(Backing::Link(index, side), outside.costs.make.of(1, pool.len(&frame) as u64));
             match trace {
                 None => {
-                    units[switch].switch.rx(pool, outside.now, port, frame);
+                    switch_slots[switch].switch.rx(pool, outside.now, port, frame);
                 }
-                Some(trace) => trace.rx((switch, &mut units[switch].switch), pool, outside.now, port, frame),
+                Some(trace) => trace.rx((switch, &mut switch_slots[switch].switch), pool, outside.now, port, frame),
             }
-            units[switch].touched = true;
+            switch_slots[switch].touched = true;
         }
         moved
     }
@@ -542,18 +559,18 @@ impl Worker {
     /// What is done by the clock: devices that rest, and events.
     fn do_what_is_due(&mut self) {
         let now = self.outside.now;
-        let (seats, outside, units) = (&mut self.seats, &mut self.outside, &self.units);
+        let (seats, outside, switch_slots) = (&mut self.seats, &mut self.outside, &self.switch_slots);
         self.paused.retain(|&index| {
             let device = &mut outside.devices[index];
-            device.is_paused = units[device.switch].switch.is_paused(device.id, now);
+            device.is_paused = switch_slots[device.switch].switch.is_paused(device.id, now);
             if !device.is_paused {
-                seats.wake(Way::Device(index));
+                seats.wake(Backing::Device(index));
             }
             device.is_paused
         });
         for &index in &self.polled {
             if outside.devices[index].port.is_some() && !outside.devices[index].is_paused {
-                seats.wake(Way::Device(index));
+                seats.wake(Backing::Device(index));
             }
         }
         if self.trace.as_ref().is_some_and(|trace| trace.is_over(now)) {
@@ -577,20 +594,20 @@ impl Outside {
     }
 
     /// Sends a frame out of its switch.
-    fn leave(&mut self, pool: &mut Pool, way: Option<Way>, frame: Frame) -> Result<(), Refused> {
+    fn leave(&mut self, pool: &mut Pool, way: Option<Backing>, frame: Frame) -> Result<(), Refused> {
         match way {
             None => {
                 pool.free(frame);
                 Err(Refused::Down)
             }
-            Some(Way::Link(index, side)) => {
-                match &mut self.cables[index] {
-                    Some(cable) => cable.link.send(pool, self.now, side, frame),
+            Some(Backing::Link(index, side)) => {
+                match &mut self.link_slots[index] {
+                    Some(link_slot) => link_slot.link.send(pool, self.now, side, frame),
                     None => pool.free(frame),
                 }
                 Ok(())
             }
-            Some(Way::Device(index)) => {
+            Some(Backing::Device(index)) => {
                 let device = &mut self.devices[index];
                 let Some(port) = &mut device.port else {
                     pool.free(frame);

@@ -1,6 +1,6 @@
 //! The agents' own traffic: where this host's agents speak with those of other hosts over the
 //! interface that the switch has taken, the host's endpoint lets their datagrams go before its
-//! other frames ([`datapath::sched::ahead`]), and has a small guarantee for them without being
+//! other frames ([`datapath::sched::priority`]), and has a small guarantee for them without being
 //! given one.
 //!
 //! It is 1 % of the uplink, at most 10 Mbit/s, and at most what the guarantees of others leave. An
@@ -10,7 +10,7 @@
 use crate::admission::{endpoints_guarantee, promise};
 use crate::config::{Config, Endpoint, Switch, Tenant};
 use crate::names::Locator;
-use datapath::program::Talk;
+use datapath::program::AgentTraffic;
 use datapath::units::{Both, Direction, Rate};
 
 /// Part of the uplink's rate, in millionths.
@@ -23,7 +23,7 @@ const MOST: Rate = Rate(10_000_000);
 /// What of an endpoint's traffic is the agents'; `None` where it is not the host's own over the
 /// uplink, or there are no agents of other hosts.
 #[must_use]
-pub fn talk(config: &Config, switch: &Switch, endpoint: &Endpoint) -> Option<Talk> {
+pub fn talk(config: &Config, switch: &Switch, endpoint: &Endpoint) -> Option<AgentTraffic> {
     let (listen, uplink) = (config.cluster.as_ref()?.listen?, switch.uplink.as_ref()?);
     let (Some(Locator::Host(host)), Some(Locator::Packet(interface))) =
         (&endpoint.device.locator, &uplink.device.locator)
@@ -31,7 +31,7 @@ pub fn talk(config: &Config, switch: &Switch, endpoint: &Endpoint) -> Option<Tal
         return None;
     };
     let rate = |direction| uplink.rate.get(direction).scaled(PART_PPM, WHOLE_PPM).min(MOST);
-    (host == interface && endpoint.device.netns == uplink.device.netns).then(|| Talk {
+    (host == interface && endpoint.device.netns == uplink.device.netns).then(|| AgentTraffic {
         address: listen.ip(),
         port: listen.port(),
         rate: Both { egress: rate(Direction::Egress), ingress: rate(Direction::Ingress) },
@@ -41,7 +41,13 @@ pub fn talk(config: &Config, switch: &Switch, endpoint: &Endpoint) -> Option<Tal
 /// What the endpoint is guaranteed for its agents in one direction. One that has been given a
 /// guarantee keeps to that.
 #[must_use]
-pub fn guarantee(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint, talk: &Talk, direction: Direction) -> Rate {
+pub fn guarantee(
+    switch: &Switch,
+    tenant: &Tenant,
+    endpoint: &Endpoint,
+    agent_traffic: &AgentTraffic,
+    direction: Direction,
+) -> Rate {
     if endpoint.knobs.guarantee.get(direction).is_some() {
         return Rate(0);
     }
@@ -53,7 +59,7 @@ pub fn guarantee(switch: &Switch, tenant: &Tenant, endpoint: &Endpoint, talk: &T
         let limit = tenant.knobs.limit.get(direction).unwrap_or(Rate::UNLIMITED);
         left.min(less(limit, endpoints_guarantee(tenant, direction)))
     });
-    (*talk.rate.get(direction)).min(left).min(endpoint.knobs.limit.get(direction).unwrap_or(Rate::UNLIMITED))
+    (*agent_traffic.rate.get(direction)).min(left).min(endpoint.knobs.limit.get(direction).unwrap_or(Rate::UNLIMITED))
 }
 
 #[cfg(test)]
@@ -63,7 +69,12 @@ mod tests {
     const MBIT: u64 = 1_000_000;
 
     /// What the host's endpoint has, and its tenant: of a file with these keys.
-    fn compiled(tenant: &str, endpoint: &str, other: &str, cluster: &str) -> (Option<Talk>, [u64; 2], [u64; 2]) {
+    fn compiled(
+        tenant: &str,
+        endpoint: &str,
+        other: &str,
+        cluster: &str,
+    ) -> (Option<AgentTraffic>, [u64; 2], [u64; 2]) {
         let text = format!(
             "[daemon]\nname = \"t\"\n{cluster}[[switch]]\nname = \"s\"\n[switch.uplink]\nport = \"packet://eth0\"\nrate = \"500 Mbit/s\"\n\
              [[switch.tenant]]\nname = \"ops\"\nvlan = \"untagged\"\n{tenant}\n[[switch.tenant.endpoint]]\nname = \"host\"\nport = \"host://eth0\"\n{endpoint}\n\
@@ -73,17 +84,20 @@ mod tests {
         let plan = checked.plan.unwrap_or_else(|| panic!("{:?}", checked.problems));
         let program = &plan.switches[0].program;
         let of = |share: &Both<datapath::program::Share>| [share.egress.guarantee.0, share.ingress.guarantee.0];
-        assert!(program.endpoints[1].talk.is_none());
-        (program.endpoints[0].talk, of(&program.endpoints[0].share), of(&program.tenants[0].share))
+        assert!(program.endpoints[1].agent_traffic.is_none());
+        (program.endpoints[0].agent_traffic, of(&program.endpoints[0].share), of(&program.tenants[0].share))
     }
 
     #[test]
     fn the_hosts_endpoint_has_a_small_guarantee_for_the_agents() {
         let cluster = "[cluster]\nhost = \"h1\"\nlisten = \"192.0.2.1:7370\"\n";
         let few = 5 * MBIT;
-        let (talk, endpoint, tenant) = compiled("", "", "", cluster);
-        let talk = talk.expect("the agents are there");
-        assert_eq!((talk.address.to_string().as_str(), talk.port, talk.rate.egress.0), ("192.0.2.1", 7370, few));
+        let (agent_traffic, endpoint, tenant) = compiled("", "", "", cluster);
+        let agent_traffic = agent_traffic.expect("the agents are there");
+        assert_eq!(
+            (agent_traffic.address.to_string().as_str(), agent_traffic.port, agent_traffic.rate.egress.0),
+            ("192.0.2.1", 7370, few)
+        );
         assert_eq!((endpoint, tenant), ([few; 2], [few; 2]));
         // Who is alone has none, and a guarantee that was given counts.
         assert_eq!(compiled("", "", "", ""), (None, [0; 2], [0; 2]));

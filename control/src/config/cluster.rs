@@ -1,8 +1,8 @@
 //! The cluster: this host among others, and which endpoints the others have, as far as the
 //! configuration file says.
 //!
-//! The file is one of the places that this can come from (`levada/src/roster.rs`); what comes from
-//! elsewhere has the same types.
+//! The file is one of the places that this can come from (`levada/src/directory.rs`); what comes
+//! from elsewhere has the same types.
 
 use crate::names::EtcdUrl;
 use agent::Settings;

@@ -33,7 +33,7 @@ fn plan() -> Plan {
     checked.plan.unwrap_or_else(|| panic!("{:?}", checked.problems))
 }
 
-fn journey(frame: &Build<'_>) -> Journey {
+fn frame_trace(frame: &Build<'_>) -> FrameTrace {
     let plan = plan();
     let switch = Switch::new(&plan.switches[0].program, 1).expect("a sound program");
     let mut pool = Pool::new(plan.pool);
@@ -48,9 +48,10 @@ fn to_red2() -> Build<'static> {
 
 #[test]
 fn words_mean_what_they_say() {
-    let tcp = journey(&to_red2());
+    let tcp = frame_trace(&to_red2());
     assert_eq!(tcp.verdict, Verdict::Forwarded, "{tcp}");
-    let arp = journey(&arp_request(Mac([2, 0, 0, 0, 0, 9]), Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 0, 2)));
+    let arp =
+        frame_trace(&arp_request(Mac([2, 0, 0, 0, 0, 9]), Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 0, 2)));
     for (text, of_tcp, of_arp) in [
         ("", true, true),
         ("tcp", true, false),

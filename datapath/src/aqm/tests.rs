@@ -258,8 +258,8 @@ fn a_step_and_a_wait_spare_what_cannot_be_marked() {
     }
 }
 
-/// What of four trains of ten segments, that came at once, is marked where they leave one after the
-/// other at [`RATE`].
+/// What of four UDP GSO packets of ten segments, that came at once, is marked where they leave one
+/// after the other at [`RATE`].
 fn marked_in_turn(discipline: Discipline) -> Vec<bool> {
     let (mut pool, mut queue, mut passed) = (pool(), Fifo::default(), Fifo::default());
     let mut aqm = Aqm::new(discipline, RATE, 1);

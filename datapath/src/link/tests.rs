@@ -178,7 +178,7 @@ fn train(pool: &mut Pool) -> Frame {
     frame
 }
 
-/// Wire bytes of one segment of a train.
+/// Wire bytes of one segment of a UDP GSO packet.
 const SEGMENT: u32 = 1000 + 54 + 24;
 
 #[test]
@@ -209,7 +209,7 @@ fn a_long_queue_marks_what_can_be_marked() {
             pool.free(frame);
         }
     }
-    // The second train is cut where the queue crosses the threshold.
+    // The second UDP GSO packet is cut where the queue crosses the threshold.
     assert_eq!(marked, [false, false, true, true, true]);
     assert_eq!(link.stats(Side::A).queue.stats.marks, 24);
 }
@@ -229,8 +229,8 @@ fn a_train_loses_single_segments_on_the_wire() {
     }
     let losses = link.stats(Side::A).losses;
     assert_eq!(bytes, (10_000 - losses) * 1000, "what was not lost arrived");
-    // 1000 expected, standard deviation 30; and 0.9^10 of the trains come through whole: 349,
-    // standard deviation 15.
+    // 1000 expected, standard deviation 30; and 0.9^10 of the UDP GSO packets come through whole:
+    // 349, standard deviation 15.
     assert!((850..1150).contains(&losses) && (274..424).contains(&whole), "{losses} lost, {whole} whole");
     assert_eq!(pool.in_use(), 0);
 }

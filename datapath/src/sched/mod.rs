@@ -6,13 +6,13 @@
 //! guarantee, limit and weight at two levels; `SPECIFICATION.md` states how near to it each order
 //! is.
 
-pub mod ahead;
 pub(crate) mod flows;
 pub mod lane;
 pub mod level;
 pub mod limits;
 pub mod losses;
 pub mod order;
+pub mod priority;
 pub mod tag;
 pub mod tree;
 mod unmet;
@@ -114,7 +114,7 @@ impl Scheduler {
         self.limits.endpoints[at] = Limit::new(Pace::of(leaf.share.limit));
         self.wire.add_endpoint(id, &leaf);
         self.local.add_endpoint(id, &leaf.between_neighbours());
-        self.wire.set_ahead(id, endpoint.talk, self.direction);
+        self.wire.set_ahead(id, endpoint.agent_traffic, self.direction);
         self.limited[at] = self.must_queue(id, endpoint.tenant);
     }
 
@@ -124,7 +124,7 @@ impl Scheduler {
         self.limits.endpoints[id.0 as usize].set_pace(Pace::of(leaf.share.limit));
         self.wire.set_endpoint(pool, id, &leaf);
         self.local.set_endpoint(pool, id, &leaf.between_neighbours());
-        self.wire.set_ahead(id, endpoint.talk, self.direction);
+        self.wire.set_ahead(id, endpoint.agent_traffic, self.direction);
         self.limited[id.0 as usize] = self.must_queue(id, endpoint.tenant);
     }
 

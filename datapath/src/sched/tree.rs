@@ -11,19 +11,19 @@
 
 mod node;
 
-use super::ahead::{Ahead, Aheads};
 use super::earlier;
 use super::flows::Flows;
 use super::lane::{Admission, Among, Lane, Offer, Served};
 use super::level::{Level, Pick};
 use super::limits::{Limits, Plane};
 use super::losses::Losses;
+use super::priority::{Priorities, Priority};
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::unmet::Unmet;
 use super::wheel::Wheel;
 use crate::aqm::{Aqm, Discipline};
 use crate::frame::{Frame, Owner, Pool};
-use crate::program::{EndpointId, OrderKind, Share, Talk, TenantId};
+use crate::program::{AgentTraffic, EndpointId, OrderKind, Share, TenantId};
 use crate::sojourn::Sojourn;
 use crate::stats::{LaneStats, count_on};
 use crate::units::{Direction, Instant, Rate};
@@ -113,7 +113,7 @@ pub struct Tree {
     /// Queues of flows, where several wait in a lane.
     flows: Flows,
     /// What goes before the rest, where [`Node::has_ahead`].
-    aheads: Aheads,
+    aheads: Priorities,
     /// Who waits for its limit, by [`WheelNode`].
     wheel: Wheel,
     capacity: Option<Capacity>,
@@ -156,7 +156,7 @@ impl Tree {
             aqms: Vec::new(),
             seed,
             flows: Flows::new(seed),
-            aheads: Aheads::default(),
+            aheads: Priorities::default(),
             wheel: Wheel::new(0),
             capacity: None,
             pace: Pace::UNLIMITED,
@@ -265,14 +265,14 @@ impl Tree {
     }
 
     /// Says what of an endpoint's frames goes before its others.
-    pub fn set_ahead(&mut self, endpoint: EndpointId, talk: Option<Talk>, direction: Direction) {
-        self.aheads.set(endpoint.0, talk, direction);
-        self.nodes[endpoint.0 as usize].has_ahead = talk.is_some();
+    pub fn set_ahead(&mut self, endpoint: EndpointId, agent_traffic: Option<AgentTraffic>, direction: Direction) {
+        self.aheads.set(endpoint.0, agent_traffic, direction);
+        self.nodes[endpoint.0 as usize].has_ahead = agent_traffic.is_some();
     }
 
     /// What of an endpoint's frames goes before its others, where something does.
     #[must_use]
-    pub fn ahead(&self, endpoint: EndpointId) -> Option<&Ahead> {
+    pub fn ahead(&self, endpoint: EndpointId) -> Option<&Priority> {
         self.aheads.get(endpoint.0)
     }
 
@@ -430,7 +430,7 @@ impl Tree {
         if node.has_aqm {
             return node.lane.decide_managed(offer, may_wait);
         }
-        let ahead = if node.has_ahead { self.aheads.get(endpoint.0).map_or(0, Ahead::frames) } else { 0 };
+        let ahead = if node.has_ahead { self.aheads.get(endpoint.0).map_or(0, Priority::frames) } else { 0 };
         node.lane.decide(pool, offer, || bytes, may_wait, (&self.flows, ahead)).0
     }
 
@@ -479,7 +479,7 @@ impl Tree {
                 self.wheel.insert(WheelNode::Endpoint(e).number(), now, instant(until));
                 continue;
             }
-            let is_ahead = node.has_ahead && self.aheads.get_mut(e).is_some_and(Ahead::lets_go);
+            let is_ahead = node.has_ahead && self.aheads.get_mut(e).is_some_and(Priority::lets_go);
             let served = if is_ahead {
                 node.lane.dequeue_ahead(pool, now)
             } else if node.has_aqm

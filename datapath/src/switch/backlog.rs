@@ -17,7 +17,7 @@ use crate::frame::{Fifo, Frame, Out, Owner, Pool};
 use crate::owners::slot;
 use crate::program::{EndpointId, MemberId, PortId};
 use crate::segment;
-use crate::switch::look::{longest_segment, segments};
+use crate::switch::parse::{longest_segment, segments};
 use crate::switch::tunnel::tenant_of;
 use crate::units::Instant;
 use crate::verdict::Reason;

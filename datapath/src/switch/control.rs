@@ -8,7 +8,7 @@
 use super::{OUT, Role, Switch};
 use crate::frame::{Frame, Out, Pool};
 use crate::program::PortId;
-use crate::switch::look::{longest_segment, look};
+use crate::switch::parse::{longest_segment, parse};
 use crate::verdict::Reason;
 use std::collections::VecDeque;
 
@@ -93,7 +93,7 @@ impl Switch {
         let checked = match features {
             None => Err(Reason::Unknown),
             Some(_) if self.out.len() >= OUT => Err(Reason::NoBuffer),
-            Some(features) => look(pool, &frame).and_then(|()| match features {
+            Some(features) => parse(pool, &frame).and_then(|()| match features {
                 _ if !features.offload.takes(&pool.meta(&frame).offload) => Err(Reason::BadOffload),
                 _ if longest_segment(pool, &frame) > features.max_frame => Err(Reason::TooLong),
                 _ => Ok(()),

@@ -4,7 +4,7 @@
 //! changes nothing (`would_learn`, `would_take`). The fuzz target `switch` explains each
 //! frame before it is received, and compares.
 
-use super::look::longest_of;
+use super::parse::longest_of;
 use super::route::{Away, Flood, Inside, Route, Seen};
 use super::source::{Refused, learned_by, unlearned};
 use super::tunnel::tenant_of;
@@ -12,8 +12,8 @@ use super::{OUT, Role, Switch, destination, source};
 use crate::fdb::Network;
 use crate::forward::Target;
 use crate::frame::{Class, Frame, HEADROOM, Owner, Pool};
+use crate::frame_trace::{Emit, Found, FrameTrace, Headers, Queue, Step, Transport};
 use crate::guard::{self, Finding};
-use crate::journey::{Emit, Found, Headers, Journey, Queue, Step, Transport};
 use crate::offload::Offload;
 use crate::overlay::Vtep;
 use crate::program::{EndpointId, PortId};
@@ -29,7 +29,7 @@ mod service;
 mod tunnel;
 mod vcc;
 
-/// A frame on its journey: what the stages look at.
+/// A frame on its trace: what the stages look at.
 struct Traveller<'a> {
     bytes: &'a [u8],
     layout: Layout,
@@ -121,7 +121,7 @@ impl Switch {
     /// What `rx` would do with `frame` if it arrived at `port` now, and what would become of it
     /// then. Nothing is changed, and the frame stays.
     #[must_use]
-    pub fn explain(&self, pool: &Pool, now: Instant, port: PortId, frame: &Frame) -> Journey {
+    pub fn explain(&self, pool: &Pool, now: Instant, port: PortId, frame: &Frame) -> FrameTrace {
         let role = self.role(port);
         let mut steps = Vec::with_capacity(8);
         let from = match role {
@@ -129,7 +129,7 @@ impl Switch {
             Role::Uplink(_) => None,
             Role::Nothing => {
                 let refused = Step::Refuse(Reason::Unknown);
-                return Journey { steps: vec![refused], verdict: Verdict::Dropped(Reason::Unknown) };
+                return FrameTrace { steps: vec![refused], verdict: Verdict::Dropped(Reason::Unknown) };
             }
         };
         steps.push(Step::Arrive(port, from));
@@ -140,7 +140,7 @@ impl Switch {
             // What is behind the number is read when it is the frame's turn.
             steps.push(Step::Number(numbered));
             let verdict = numbered.map_or_else(Verdict::Dropped, |_| Verdict::Forwarded);
-            return Journey { steps, verdict };
+            return FrameTrace { steps, verdict };
         }
         let is_for = |local: Vtep| vxlan::is_for(pool.bytes(frame), local.address, local.mac);
         let result = if from.is_none() && self.tunnels.local().is_some_and(is_for) {
@@ -157,7 +157,7 @@ impl Switch {
         if let (Err(reason), 1) = (result, steps.len()) {
             steps.push(Step::Look(Err(reason)));
         }
-        Journey { steps, verdict: result.map_or_else(Verdict::Dropped, |()| Verdict::Forwarded) }
+        FrameTrace { steps, verdict: result.map_or_else(Verdict::Dropped, |()| Verdict::Forwarded) }
     }
 
     fn explain_endpoint(
@@ -520,7 +520,7 @@ fn refuse(steps: &mut Vec<Step>, reason: Reason) -> Result<(), Reason> {
     Err(reason)
 }
 
-/// What `look` would write down.
+/// What `parse` would write down.
 fn see<'a>(pool: &'a Pool, frame: &Frame) -> Result<Traveller<'a>, Reason> {
     let (bytes, mut offload) = (pool.bytes(frame), pool.meta(frame).offload);
     let layout = wire::parse(bytes)?;

@@ -3,7 +3,7 @@
 //! `follow_inside`) decides nothing.
 
 use super::floods::asks;
-use super::look::{destination, drop_for, longest_of};
+use super::parse::{destination, drop_for, longest_of};
 use super::tunnel::tenant_of;
 use super::{Switch, count_wire_bytes};
 use crate::fdb::Network;

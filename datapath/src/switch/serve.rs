@@ -1,7 +1,7 @@
 //! Services in the switch: what the stage ([`crate::service`]) decides is done here, and what it
 //! says is shown.
 
-use super::look::{drop_for, look};
+use super::parse::{drop_for, parse};
 use super::{OUT, Switch};
 use crate::fdb::{Network, network_of};
 use crate::forward::Outside;
@@ -126,7 +126,7 @@ impl Switch {
         }
         pool.bytes_mut(&frame).copy_from_slice(syn.bytes());
         pool.meta_mut(&frame).offload = syn.offload;
-        if let Err(reason) = look(pool, &frame) {
+        if let Err(reason) = parse(pool, &frame) {
             return dropped(pool, frame, reason);
         }
         let layout = pool.meta(&frame).layout;
@@ -161,7 +161,7 @@ impl Switch {
         if !answer.write(pool, &frame, mac) {
             return dropped(pool, frame, Reason::Unreachable);
         }
-        match look(pool, &frame) {
+        match parse(pool, &frame) {
             Ok(()) => Ok(Served::Answer(frame)),
             Err(reason) => dropped(pool, frame, reason),
         }

@@ -1,7 +1,7 @@
 //! May this frame be sent by whom it is from? From an endpoint: guard, learning, and what it claims
 //! beyond its own list. From outside: nothing of what somebody here has.
 
-use super::look::source;
+use super::parse::source;
 use super::{Event, Switch};
 use crate::fdb::{Fdb, Learning, Network};
 use crate::frame::{Frame, Pool};

@@ -6,13 +6,14 @@
 //! destination, marks and trims are as for any other, and where it is sent is looked up again when
 //! it goes. In: the headers come off first, and what was inside goes the way of every frame from
 //! the uplink. Where the port can cut TCP in a tunnel, a frame of TCP goes whole, with one set of
-//! outer headers; where it can cut UDP, the segments of others go as trains (`train.rs`).
+//! outer headers; where it can cut UDP, the segments of others go as UDP GSO packets (`UDP GSO
+//! packet.rs`).
 //!
 //! What is too long with the headers around it, for the uplink or for the way to a host as a router
 //! on it has said, is dropped under a name of its own, and the sender told, if it wants to be
 //! (`wire/too_big.rs`).
 
-use super::look::{count_wire_bytes, drop_for, longest_segment, look, segments, source};
+use super::parse::{count_wire_bytes, drop_for, longest_segment, parse, segments, source};
 use super::{OUT, Switch};
 use crate::fdb::Network;
 use crate::frame::{Frame, Out, Pool};
@@ -21,7 +22,7 @@ use crate::offload::OffloadSupport;
 use crate::overlay::PeerId;
 use crate::program::{EndpointId, PortId, TenantId};
 use crate::segment;
-use crate::train;
+use crate::udp_gso;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::vxlan::{self, Received, Tunnel};
@@ -121,14 +122,14 @@ impl Switch {
             return;
         }
         let Some(answer) = too_big::answer(pool, frame, mtu) else { return };
-        match look(pool, &answer) {
+        match parse(pool, &answer) {
             Ok(()) => self.arrive_local(pool, now, from, from, answer),
             Err(_) => pool.free(answer),
         }
     }
 
-    /// To the uplink: whole, in trains or cut into segments, with a tunnel's headers. Drops are
-    /// counted for `endpoint`.
+    /// To the uplink: whole, in UDP GSO packets or cut into segments, with a tunnel's headers.
+    /// Drops are counted for `endpoint`.
     pub(super) fn emit_tunnel(&mut self, pool: &mut Pool, port: PortId, endpoint: EndpointId, frame: Frame) {
         let Some(&features) = self.program.ports.get(port.0) else { return pool.free(frame) };
         let Out::Host(peer) = pool.meta(&frame).out() else { return pool.free(frame) };
@@ -151,7 +152,7 @@ impl Switch {
         let whole = features.offload.tunnel && vxlan::may_go_whole(pool.len(&frame), &tunnel);
         let csum = features.offload.csum;
         let support = OffloadSupport { csum, tso4: whole, tso6: whole, tso_ecn: whole, ..OffloadSupport::NONE };
-        let most = train::most(pool.meta(&frame), &tunnel);
+        let most = udp_gso::most(pool.meta(&frame), &tunnel);
         if most > 1 && fits && features.offload.uso && csum && !support.takes(&pool.meta(&frame).offload) {
             return self.emit_trains(pool, port, endpoint, (&tunnel, source_port), most, frame);
         }
@@ -176,7 +177,7 @@ impl Switch {
         }
     }
 
-    /// All segments of a frame, at most `most` in a train.
+    /// All segments of a frame, at most `most` in a UDP GSO packet.
     fn emit_trains(
         &mut self,
         pool: &mut Pool,
@@ -189,7 +190,7 @@ impl Switch {
         let (all, mut first) = (segments(pool, &frame), 0);
         while first < all {
             let count = most.min(all - first);
-            match train::couple(pool, &frame, first..first + count, tunnel, source_port) {
+            match udp_gso::couple(pool, &frame, first..first + count, tunnel, source_port) {
                 Some(train) => {
                     let out = pool.meta(&frame).out();
                     pool.meta_mut(&train).set_out(out);
@@ -215,12 +216,12 @@ impl Switch {
     }
 
     fn rx_train(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
-        if let Err(reason) = look(pool, &frame) {
+        if let Err(reason) = parse(pool, &frame) {
             return drop_for(pool, frame, reason);
         }
         let (all, mut first) = (segments(pool, &frame), 0);
         while first < all {
-            let (count, opened) = train::uncouple(pool, &frame, first);
+            let (count, opened) = udp_gso::uncouple(pool, &frame, first);
             // Of many, some may have arrived: what is lost of them is counted, and no verdict on
             // all.
             if let Err(reason) = opened.and_then(|(received, inner)| self.rx_inner(pool, now, &received, inner)) {
@@ -244,7 +245,7 @@ impl Switch {
     fn check_inner(&self, pool: &mut Pool, received: &Received, frame: &Frame) -> Result<Network, Reason> {
         let network = self.tunnel_network(received)?;
         pool.meta_mut(frame).outer = vxlan::outer(&received.from) as u8;
-        look(pool, frame)?;
+        parse(pool, frame)?;
         let (bytes, meta) = pool.parts_mut(frame);
         if meta.layout.vlan.is_some() {
             return Err(Reason::BadVlan);

@@ -242,7 +242,8 @@ fn is_for_v6(bytes: &[u8], address: IpAddr, mac: Mac) -> bool {
         && v6(&ip[24..IPV6]) == address
 }
 
-/// Whether a frame that [`is_for`] the VTEP holds many datagrams (UDP_SEGMENT): see `train.rs`.
+/// Whether a frame that [`is_for`] the VTEP holds many datagrams (UDP_SEGMENT): see `UDP GSO
+/// packet.rs`.
 #[must_use]
 pub fn is_train(bytes: &[u8], offload: &Offload) -> bool {
     let header = if be16(bytes, 12) == ethertype::IPV6 { IPV6 } else { usize::from(bytes[ETHERNET_HEADER] & 0x0f) * 4 };

@@ -5,9 +5,9 @@
 use super::routes::BODY_BYTES;
 use crate::agents::report::AgentsReply;
 use crate::api::{ChangeReply, ConfigReply, ErrorReply};
-use crate::hops::report::TunnelsReply;
+use crate::membership::ClusterReply;
+use crate::next_hops::report::TunnelsReply;
 use crate::report::Report;
-use crate::seat::ClusterReply;
 use crate::services::{ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply};
 use crate::tables::TablesReply;
 use crate::trace::{TraceReply, TraceRequest};

@@ -4,7 +4,7 @@ use super::peer::Rights;
 use super::{House, PATIENCE, document};
 use crate::api::{ChangeReply, ChangeRequest, ErrorReply, ProblemReply, VERSION};
 use crate::descriptors::Came;
-use crate::desk::Fault;
+use crate::handler::Fault;
 use crate::metrics;
 use crate::services::{ConnectionsRequest, LoadRequest};
 use crate::trace::TraceRequest;
@@ -78,8 +78,8 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
     match path.as_str() {
         "/v1/connections" => match read(house, rights, request, TRACE_BYTES).await {
             Ok(read) => {
-                with_desk(house, &house.reports, move |house| {
-                    house.desk.connections(&understood::<ConnectionsRequest>(&read.body)?)
+                with_handler(house, &house.reports, move |house| {
+                    house.handler.connections(&understood::<ConnectionsRequest>(&read.body)?)
                 })
                 .await
             }
@@ -87,15 +87,19 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
         },
         "/v1/load" => match read(house, rights, request, TRACE_BYTES).await {
             Ok(read) => {
-                with_desk(house, &house.reports, move |house| house.desk.load(&understood::<LoadRequest>(&read.body)?))
-                    .await
+                with_handler(house, &house.reports, move |house| {
+                    house.handler.load(&understood::<LoadRequest>(&read.body)?)
+                })
+                .await
             }
             Err(answer) => answer,
         },
         "/v1/trace" => match read(house, rights, request, TRACE_BYTES).await {
             Ok(read) => {
-                with_desk(house, &house.traces, move |house| house.desk.trace(&understood::<TraceRequest>(&read.body)?))
-                    .await
+                with_handler(house, &house.traces, move |house| {
+                    house.handler.trace(&understood::<TraceRequest>(&read.body)?)
+                })
+                .await
             }
             Err(answer) => answer,
         },
@@ -103,7 +107,7 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
             Ok(read) => {
                 // All of the body is there, and what came beside it.
                 let descriptors = came.take();
-                with_desk(house, &house.changes, move |house| change(house, read, descriptors)).await
+                with_handler(house, &house.changes, move |house| change(house, read, descriptors)).await
             }
             Err(answer) => answer,
         },
@@ -113,18 +117,18 @@ pub(super) async fn answer(house: &Arc<House>, rights: Rights, request: Request<
 /// Answers what changes nothing.
 async fn look(house: &Arc<House>, path: &str) -> Answer {
     match path {
-        "/v1/report" => with_desk(house, &house.reports, |house| house.desk.report()).await,
-        "/v1/tables" => with_desk(house, &house.reports, |house| house.desk.tables()).await,
-        "/v1/cluster" => with_desk(house, &house.reports, |house| Ok(house.desk.cluster())).await,
-        "/v1/agents" => with_desk(house, &house.reports, |house| house.desk.agents()).await,
-        "/v1/services" => with_desk(house, &house.reports, |house| house.desk.services()).await,
-        "/v1/tunnels" => with_desk(house, &house.reports, |house| house.desk.tunnels()).await,
-        "/v1/vcc" => with_desk(house, &house.reports, |house| house.desk.vcc()).await,
+        "/v1/report" => with_handler(house, &house.reports, |house| house.handler.report()).await,
+        "/v1/tables" => with_handler(house, &house.reports, |house| house.handler.tables()).await,
+        "/v1/cluster" => with_handler(house, &house.reports, |house| Ok(house.handler.cluster())).await,
+        "/v1/agents" => with_handler(house, &house.reports, |house| house.handler.agents()).await,
+        "/v1/services" => with_handler(house, &house.reports, |house| house.handler.services()).await,
+        "/v1/tunnels" => with_handler(house, &house.reports, |house| house.handler.tunnels()).await,
+        "/v1/vcc" => with_handler(house, &house.reports, |house| house.handler.vcc()).await,
         "/v1/metrics" => {
             with_desk_as(
                 house,
                 &house.reports,
-                |house| Ok((house.desk.report()?, house.desk.cluster(), house.desk.vcc_counts()?)),
+                |house| Ok((house.handler.report()?, house.handler.cluster(), house.handler.vcc_counts()?)),
                 |(report, cluster, vcc)| {
                     let mut answer = Response::new(Full::new(Bytes::from(metrics::text(report, cluster, vcc))));
                     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
@@ -133,7 +137,7 @@ async fn look(house: &Arc<House>, path: &str) -> Answer {
             )
             .await
         }
-        "/v1/config" => with_desk(house, &house.reports, |house| Ok(house.desk.config())).await,
+        "/v1/config" => with_handler(house, &house.reports, |house| Ok(house.handler.config())).await,
         "/v1/schema" => json(StatusCode::OK, &control::schema::config()),
         _ => json(StatusCode::OK, &document()),
     }
@@ -157,7 +161,7 @@ fn change(house: &House, read: Read, descriptors: Vec<OwnedFd>) -> Result<Change
             descriptors.len()
         )));
     }
-    house.maker.make(move |desk| desk.change_with(&request, descriptors))?
+    house.maker.make(move |handler| handler.change_with(&request, descriptors))?
 }
 
 /// Reads the JSON of a body.
@@ -200,8 +204,8 @@ async fn read(house: &House, rights: Rights, request: Request<Incoming>, most: u
     }
 }
 
-/// Lets the desk make an answer on another thread, when it is this request's turn.
-async fn with_desk<T: Serialize>(
+/// Lets the handler make an answer on another thread, when it is this request's turn.
+async fn with_handler<T: Serialize>(
     house: &Arc<House>,
     turns: &Semaphore,
     make: impl FnOnce(&House) -> Result<T, Fault> + Send + 'static,

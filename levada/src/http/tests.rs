@@ -4,13 +4,13 @@
 use super::routes::ROUTES;
 use super::*;
 use crate::changes::Changes;
-use crate::desk::Desk;
 use crate::front_ends::FrontEnds;
+use crate::handler::Handler;
 use crate::log::Log;
 use crate::peers::Socket;
-use crate::plugs::Plugs;
+use crate::reconciler::Reconciler;
 use crate::report::Facts;
-use crate::site::Site;
+use crate::vde_server::VdeServer;
 use crate::worker::Wake;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -32,13 +32,14 @@ impl Bed {
         let door = Arc::new(door);
         let checked = control::load(FILE);
         let (inbox, orders) = std::sync::mpsc::sync_channel(1);
-        let (chores, errands) = std::sync::mpsc::sync_channel(1);
-        let (bell, log) = (Wake::new().unwrap().bell(), Log::new("t", crate::log::Format::Text));
-        let plugs = Plugs::new(log.clone(), inbox.clone(), bell.clone(), None).unwrap();
+        let (tasks, errands) = std::sync::mpsc::sync_channel(1);
+        let (waker, log) = (Wake::new().unwrap().waker(), Log::new("t", crate::log::Format::Text));
+        let plugs = VdeServer::new(log.clone(), inbox.clone(), waker.clone(), None).unwrap();
         let (news, _) = std::sync::mpsc::sync_channel(1);
-        let front_ends = FrontEnds::new(log.clone(), inbox.clone(), bell.clone(), news).unwrap();
-        let site = Site::new(&checked.plan.unwrap(), inbox.clone(), bell.clone(), chores, plugs.clone(), front_ends, 0);
-        let plan = site.plan().clone();
+        let front_ends = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news).unwrap();
+        let reconciler =
+            Reconciler::new(&checked.plan.unwrap(), inbox.clone(), waker.clone(), tasks, plugs.clone(), front_ends, 0);
+        let plan = reconciler.plan().clone();
         let facts = Facts {
             plan,
             uplinks: Default::default(),
@@ -47,12 +48,12 @@ impl Bed {
             sights: Default::default(),
             tunnels: Vec::new(),
         };
-        let desk = Arc::new(Desk::new(
+        let handler = Arc::new(Handler::new(
             &checked.config,
-            site,
+            reconciler,
             facts,
             inbox,
-            bell,
+            waker,
             log.clone(),
             Arc::clone(&door),
             Socket::default(),
@@ -60,8 +61,8 @@ impl Bed {
         ));
         std::thread::spawn(move || {
             let _threads_that_are_away = (orders, errands);
-            let changes = Changes::start(Arc::clone(&desk), plugs, log).unwrap();
-            serve(listener, desk, changes, door).unwrap();
+            let changes = Changes::start(Arc::clone(&handler), plugs, log).unwrap();
+            serve(listener, handler, changes, door).unwrap();
         });
         Bed(path)
     }

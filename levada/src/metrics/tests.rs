@@ -1,8 +1,8 @@
 //! A strict reader of the format, as far as it is used here, and what a report becomes.
 
 use super::*;
+use crate::membership::MemberReport;
 use crate::report::Facts;
-use crate::seat::MemberReport;
 use crate::worker::Snapshot;
 use std::collections::HashSet;
 

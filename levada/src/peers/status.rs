@@ -1,5 +1,5 @@
 //! What is known of the connections with other hosts, for `levada show cluster` and metrics. The
-//! thread of `peers` writes it, the desk reads it; the worker has nothing to do with it.
+//! thread of `peers` writes it, the handler reads it; the worker has nothing to do with it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -225,8 +225,8 @@ mod tests {
             let mut pool = Pool::new(plan.pool);
             let frame = pool.alloc_from(&made.bytes).unwrap();
             pool.meta_mut(&frame).offload = made.offload;
-            let journey = switch.explain(&pool, Instant(1), made.port, &frame);
-            let text = super::super::Traced::new(&plan, made.switch, None, &journey).text();
+            let frame_trace = switch.explain(&pool, Instant(1), made.port, &frame);
+            let text = super::super::Traced::new(&plan, made.switch, None, &frame_trace).text();
             assert!(text.contains(said), "{described:?}: {text}");
         }
     }

@@ -125,8 +125,8 @@ impl Worker {
     /// all its limits.
     pub(super) fn appoint(&mut self, index: usize, post: Option<Box<Post>>) -> Option<Box<Station>> {
         let now = self.outside.now;
-        let unit = &mut self.units[index];
-        let goes = match (&mut unit.station, post) {
+        let switch_slot = &mut self.switch_slots[index];
+        let goes = match (&mut switch_slot.station, post) {
             (Some(station), Some(post)) if (&station.host, station.settings) == (&post.host, post.settings) => {
                 station.agent.set_directory(now, post.directory);
                 None
@@ -134,9 +134,9 @@ impl Worker {
             (station, post) => {
                 let there = post.is_some();
                 let before = std::mem::replace(station, post.map(|post| Box::new(Station::new(*post, now))));
-                unit.switch.watch_arrivals(there);
-                lift_all(&mut unit.switch, &mut self.pool, now);
-                unit.touched = true;
+                switch_slot.switch.watch_arrivals(there);
+                lift_all(&mut switch_slot.switch, &mut self.pool, now);
+                switch_slot.touched = true;
                 before
             }
         };
@@ -146,10 +146,12 @@ impl Worker {
 
     /// Makes the limits that a switch already has those of its agent; without one they end.
     pub(super) fn adopt_limits(&mut self, index: usize) {
-        let (now, unit) = (self.outside.now, &mut self.units[index]);
-        let Some(station) = &mut unit.station else { return lift_all(&mut unit.switch, &mut self.pool, now) };
-        for endpoint in (0..unit.switch.program().endpoints.len() as u32).map(EndpointId) {
-            for pair in unit.switch.pairs(endpoint) {
+        let (now, switch_slot) = (self.outside.now, &mut self.switch_slots[index]);
+        let Some(station) = &mut switch_slot.station else {
+            return lift_all(&mut switch_slot.switch, &mut self.pool, now);
+        };
+        for endpoint in (0..switch_slot.switch.program().endpoints.len() as u32).map(EndpointId) {
+            for pair in switch_slot.switch.pairs(endpoint) {
                 station.agent.adopt(now, endpoint, pair.to, pair.rate);
             }
         }
@@ -168,7 +170,7 @@ impl Worker {
     /// A host's agent said something to the agent of switch `index`.
     pub(super) fn hear(&mut self, index: usize, from: &str, datagram: &[u8]) {
         let now = self.outside.now;
-        if let Some(station) = self.units.get_mut(index).and_then(|unit| unit.station.as_mut()) {
+        if let Some(station) = self.switch_slots.get_mut(index).and_then(|switch_slot| switch_slot.station.as_mut()) {
             // What is not heeded is counted by the agent.
             let _ = station.agent.hear(now, from, datagram);
         }
@@ -195,14 +197,17 @@ impl Worker {
     }
 
     fn stations(&self) -> impl Iterator<Item = (usize, &Station)> {
-        self.units.iter().enumerate().filter_map(|(index, unit)| Some((index, unit.station.as_deref()?)))
+        self.switch_slots
+            .iter()
+            .enumerate()
+            .filter_map(|(index, switch_slot)| Some((index, switch_slot.station.as_deref()?)))
     }
 
     /// Takes what agents say: to whom is here, for the next round; to others by `peers`.
     fn collect(&mut self) {
         let Mail { here, voice, round } = &mut self.mail;
-        for unit in &mut self.units {
-            let Some(station) = &mut unit.station else { continue };
+        for switch_slot in &mut self.switch_slots {
+            let Some(station) = &mut switch_slot.station else { continue };
             while let Some((to, datagram)) = station.agent.poll_message() {
                 match (here.get(&to), &voice) {
                     (Some(&index), _) => round.push((Arc::clone(&station.host), index, datagram)),

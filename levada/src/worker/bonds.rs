@@ -4,7 +4,7 @@
 //! A policy is asked only when a link has changed or its time has come. After a failover, what is
 //! behind the bond is announced over the member that is active now, some frames a round.
 
-use super::{Chore, Way, Worker};
+use super::{Backing, Task, Worker};
 use crate::announce;
 use control::bond::{Command, LinkState, Policy, Settings};
 use datapath::bond::{MemberId, MemberState};
@@ -74,20 +74,20 @@ impl Worker {
     /// known.
     pub(super) fn bond(&mut self, index: usize, post: Option<Box<BondPost>>) {
         let now = self.outside.now;
-        let Some(unit) = self.units.get_mut(index) else { return };
-        let before = unit.bond.take();
+        let Some(switch_slot) = self.switch_slots.get_mut(index) else { return };
+        let before = switch_slot.bond.take();
         let Some(post) = post else { return };
-        let views: Vec<_> = unit.switch.members().collect();
+        let views: Vec<_> = switch_slot.switch.members().collect();
         let states: Vec<MemberState> = views.iter().map(|view| view.state).collect();
         let active = views.iter().position(|view| view.is_active).map(|n| MemberId(n as u8));
         let mut policy = Policy::new(post.settings, &states, active);
         let mut members = Vec::new();
         for (n, view) in views.iter().enumerate() {
             let known = before.as_ref().and_then(|before| Some(before.members[before.place(view.port)?]));
-            let is_open = match unit.ways.get(view.port.0 as usize).copied().flatten() {
-                Some(Way::Device(device)) => self.outside.devices.get(device).is_some_and(|d| d.port.is_some()),
+            let is_open = match switch_slot.ways.get(view.port.0 as usize).copied().flatten() {
+                Some(Backing::Device(device)) => self.outside.devices.get(device).is_some_and(|d| d.port.is_some()),
                 // A link of this daemon has no carrier to lose.
-                Some(Way::Link(..)) => true,
+                Some(Backing::Link(..)) => true,
                 None => false,
             };
             // Until somebody says otherwise, which takes a millisecond: so a restart loses nothing.
@@ -97,7 +97,7 @@ impl Worker {
             members.push(member);
         }
         let notice = before.and_then(|before| before.notice);
-        unit.bond = Some(Box::new(Bonded { policy, members, notices: post.notices, notice }));
+        switch_slot.bond = Some(Box::new(Bonded { policy, members, notices: post.notices, notice }));
     }
 
     /// The link of a device is so now.
@@ -113,8 +113,8 @@ impl Worker {
     fn change_member(&mut self, device: usize, change: impl FnOnce(&mut Member)) {
         let now = self.outside.now;
         let Some(device) = self.outside.devices.get(device) else { return };
-        let Some(unit) = self.units.get_mut(device.switch) else { return };
-        let Some(bond) = &mut unit.bond else { return };
+        let Some(switch_slot) = self.switch_slots.get_mut(device.switch) else { return };
+        let Some(bond) = &mut switch_slot.bond else { return };
         let Some(place) = bond.place(device.id) else { return };
         change(&mut bond.members[place]);
         bond.policy.set_link(now, MemberId(place as u8), bond.members[place].link());
@@ -122,9 +122,10 @@ impl Worker {
 
     /// Lets policies do what is due.
     pub(super) fn run_bonds(&mut self) {
-        for index in 0..self.units.len() {
+        for index in 0..self.switch_slots.len() {
             let now = self.outside.now;
-            let is_due = self.units[index].bond.as_ref().and_then(|bond| bond.due()).is_some_and(|due| due <= now);
+            let is_due =
+                self.switch_slots[index].bond.as_ref().and_then(|bond| bond.due()).is_some_and(|due| due <= now);
             if is_due {
                 self.run_bond(index, now);
                 self.announce_behind(index, now);
@@ -134,15 +135,15 @@ impl Worker {
 
     fn run_bond(&mut self, index: usize, now: Instant) {
         let mut told = Vec::new();
-        let unit = &mut self.units[index];
-        let Some(bond) = &mut unit.bond else { return };
+        let switch_slot = &mut self.switch_slots[index];
+        let Some(bond) = &mut switch_slot.bond else { return };
         while let Some(command) = bond.policy.poll(now) {
-            unit.touched = true;
+            switch_slot.touched = true;
             match command {
                 Command::State(member, state) => {
-                    unit.switch.set_member_state(&mut self.pool, now, member, state);
+                    switch_slot.switch.set_member_state(&mut self.pool, now, member, state);
                 }
-                Command::Active(member) => unit.switch.set_active_member(&mut self.pool, now, member),
+                Command::Active(member) => switch_slot.switch.set_active_member(&mut self.pool, now, member),
                 Command::Notify(_) => {
                     bond.notice = (bond.notices > 0).then_some(Notice { left: bond.notices, next: now, at: 0 });
                 }
@@ -150,29 +151,29 @@ impl Worker {
             told.push(command);
         }
         for command in told {
-            // A full queue of chores has enough to log.
-            let _ = self.chores.try_send(Chore::Bond { switch: index, command });
+            // A full queue of tasks has enough to log.
+            let _ = self.tasks.try_send(Task::Bond { switch: index, command });
         }
     }
 
     /// Announces some of the addresses behind a bond, as if their owners did: reverse ARP from the
     /// endpoint's own port.
     fn announce_behind(&mut self, index: usize, now: Instant) {
-        let unit = &mut self.units[index];
-        let Some(notice) = unit.bond.as_mut().and_then(|bond| bond.notice.as_mut()) else { return };
+        let switch_slot = &mut self.switch_slots[index];
+        let Some(notice) = switch_slot.bond.as_mut().and_then(|bond| bond.notice.as_mut()) else { return };
         if notice.next > now {
             return;
         }
         let mut said = 0;
-        let all = unit.switch.program().endpoints.len() as u32;
+        let all = switch_slot.switch.program().endpoints.len() as u32;
         while notice.at < all && said < ANNOUNCED {
-            let faces = faces(unit.switch.program(), EndpointId(notice.at));
+            let faces = faces(switch_slot.switch.program(), EndpointId(notice.at));
             notice.at += 1;
             for (port, mac) in faces {
                 said += 1;
                 if let Some(frame) = self.pool.alloc_from(&announce::frame(mac)) {
-                    unit.switch.rx(&mut self.pool, now, port, frame);
-                    unit.touched = true;
+                    switch_slot.switch.rx(&mut self.pool, now, port, frame);
+                    switch_slot.touched = true;
                 }
             }
         }
@@ -180,7 +181,7 @@ impl Worker {
             (notice.left, notice.at, notice.next) = (notice.left - 1, 0, now.plus_ns(NOTICE_NS));
         }
         if notice.left == 0
-            && let Some(bond) = &mut unit.bond
+            && let Some(bond) = &mut switch_slot.bond
         {
             bond.notice = None;
         }

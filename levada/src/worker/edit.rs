@@ -6,7 +6,7 @@
 
 use super::agents::Station;
 use super::bonds::BondPost;
-use super::{AnyPort, Cable, Claim, Device, Post, Unit, Way, Worker, ends_of};
+use super::{AnyPort, Backing, Claim, Device, LinkSlot, Post, SwitchSlot, Worker, ends_of};
 use datapath::frame::PoolLimits;
 use datapath::link::{Link, LinkConfig, Side};
 use datapath::program::{Change, PortId};
@@ -26,19 +26,19 @@ pub enum Edit {
     /// switch is taken away.
     Switch(usize, Box<Switch>),
     /// A link is put in place between two ports, or taken away with what is on it.
-    Cable(usize, Option<Box<Cable>>),
+    LinkSlot(usize, Option<Box<LinkSlot>>),
     /// A link becomes another.
     Link(usize, LinkConfig),
     /// A link's ends are at other ports now.
     Ends(usize, [(usize, PortId); 2]),
     /// What is behind a port.
-    Way(usize, PortId, Option<Way>),
+    Backing(usize, PortId, Option<Backing>),
     /// A device is put in place, or taken away.
     Device(usize, Option<Box<Device>>),
     /// A device is another port's now.
     Move(usize, usize, PortId),
     /// What parts of the worker's time ports have.
-    Claims(Vec<(Way, Claim)>),
+    Claims(Vec<(Backing, Claim)>),
     /// A switch changes.
     Change(usize, Change),
     /// The policy of a switch's bond: put in place, changed, or taken away.
@@ -128,25 +128,25 @@ impl Worker {
             Edit::Spin(spin) => self.spin = spin,
             Edit::Memory(limits) => return Ok(Some(Rest::Buffers(self.pool.set_limits(limits)))),
             Edit::Switch(index, switch) => return Ok(self.put_switch(index, switch)),
-            Edit::Cable(index, cable) => return Ok(self.put_cable(index, cable)),
+            Edit::LinkSlot(index, link_slot) => return Ok(self.put_cable(index, link_slot)),
             Edit::Link(index, config) => {
-                if let Some(Some(cable)) = self.outside.cables.get_mut(index) {
-                    cable.link.set_config(&mut self.pool, now, config);
+                if let Some(Some(link_slot)) = self.outside.link_slots.get_mut(index) {
+                    link_slot.link.set_config(&mut self.pool, now, config);
                 }
             }
             Edit::Ends(index, ends) => {
-                if let Some(Some(cable)) = self.outside.cables.get_mut(index) {
-                    cable.ends = ends;
+                if let Some(Some(link_slot)) = self.outside.link_slots.get_mut(index) {
+                    link_slot.ends = ends;
                 }
             }
-            Edit::Way(index, port, way) => {
+            Edit::Backing(index, port, way) => {
                 // Frames may go there before the rest of the list is done: in a later round.
                 match way {
-                    Some(Way::Device(device)) => self.room_for(device),
-                    Some(Way::Link(cable, _)) => self.room_for_cable(cable),
+                    Some(Backing::Device(device)) => self.room_for(device),
+                    Some(Backing::Link(link_slot, _)) => self.room_for_cable(link_slot),
                     None => {}
                 }
-                let ways = &mut self.units[index].ways;
+                let ways = &mut self.switch_slots[index].ways;
                 if ways.len() <= port.0 as usize {
                     ways.resize(port.0 as usize + 1, None);
                 }
@@ -162,41 +162,44 @@ impl Worker {
             Edit::Bond(index, post) => self.bond(index, post),
             Edit::Agent(index, post) => return Ok(self.appoint(index, post).map(Rest::Agent)),
             Edit::Change(index, change) => {
-                let unit = &mut self.units[index];
-                unit.touched = true;
-                unit.switch.change(&mut self.pool, now, change).map_err(|error| format!("switch {index}: {error}"))?;
+                let switch_slot = &mut self.switch_slots[index];
+                switch_slot.touched = true;
+                switch_slot
+                    .switch
+                    .change(&mut self.pool, now, change)
+                    .map_err(|error| format!("switch {index}: {error}"))?;
             }
         }
         Ok(None)
     }
 
     fn put_switch(&mut self, index: usize, mut switch: Box<Switch>) -> Option<Rest> {
-        let Some(unit) = self.units.get_mut(index) else {
+        let Some(switch_slot) = self.switch_slots.get_mut(index) else {
             // Numbers are given without gaps.
-            self.units.push(Unit::new(*switch, Vec::new()));
+            self.switch_slots.push(SwitchSlot::new(*switch, Vec::new()));
             return None;
         };
-        std::mem::swap(&mut unit.switch, &mut *switch);
-        unit.touched = true;
-        unit.due = None;
-        unit.ways.clear();
+        std::mem::swap(&mut switch_slot.switch, &mut *switch);
+        switch_slot.touched = true;
+        switch_slot.due = None;
+        switch_slot.ways.clear();
         switch.clear(&mut self.pool);
         Some(Rest::Edit(Box::new(Edit::Switch(index, switch))))
     }
 
-    fn put_cable(&mut self, index: usize, mut cable: Option<Box<Cable>>) -> Option<Rest> {
+    fn put_cable(&mut self, index: usize, mut link_slot: Option<Box<LinkSlot>>) -> Option<Rest> {
         self.room_for_cable(index);
-        std::mem::swap(&mut self.outside.cables[index], &mut cable);
-        if let Some(cable) = &mut cable {
-            cable.link.clear(&mut self.pool);
+        std::mem::swap(&mut self.outside.link_slots[index], &mut link_slot);
+        if let Some(link_slot) = &mut link_slot {
+            link_slot.link.clear(&mut self.pool);
         }
         for (way, side) in ends_of(index).into_iter().zip(Side::ALL) {
-            match &self.outside.cables[index] {
-                Some(cable) => self.seats.claim_any(way, cable.ends[side as usize].0),
+            match &self.outside.link_slots[index] {
+                Some(link_slot) => self.seats.claim_any(way, link_slot.ends[side as usize].0),
                 None => self.seats.leave(way),
             }
         }
-        cable.map(|cable| Rest::Edit(Box::new(Edit::Cable(index, Some(cable)))))
+        link_slot.map(|link_slot| Rest::Edit(Box::new(Edit::LinkSlot(index, Some(link_slot)))))
     }
 
     /// Whoever has this number's part of the time keeps it: parts are given before devices are
@@ -204,7 +207,7 @@ impl Worker {
     fn put_device(&mut self, index: usize, mut device: Box<Device>) -> Result<Option<Rest>, String> {
         self.room_for(index);
         let before = self.clear_device(index);
-        self.seats.claim_any(Way::Device(index), device.switch);
+        self.seats.claim_any(Backing::Device(index), device.switch);
         let Some(port) = &device.port else {
             self.outside.devices[index] = *device;
             return Ok(None);
@@ -215,7 +218,7 @@ impl Worker {
             })?,
             None => self.polled.push(index),
         }
-        self.seats.wake(Way::Device(index));
+        self.seats.wake(Backing::Device(index));
         std::mem::swap(&mut self.outside.devices[index], &mut device);
         self.open_member(index, true);
         Ok(before.map(Rest::Port))
@@ -230,13 +233,13 @@ impl Worker {
 
     /// Makes places for links up to `index`, with nothing there.
     fn room_for_cable(&mut self, index: usize) {
-        while self.outside.cables.len() <= index {
-            self.outside.cables.push(None);
+        while self.outside.link_slots.len() <= index {
+            self.outside.link_slots.push(None);
         }
     }
 
     fn take_device(&mut self, index: usize) -> Option<AnyPort> {
-        self.seats.leave(Way::Device(index));
+        self.seats.leave(Backing::Device(index));
         self.clear_device(index)
     }
 
@@ -248,10 +251,10 @@ impl Worker {
     }
 }
 
-impl Cable {
+impl LinkSlot {
     /// A link with nothing on it.
     #[must_use]
-    pub fn new(config: LinkConfig, ends: [(usize, PortId); 2]) -> Cable {
-        Cable { link: Link::new(config), ends }
+    pub fn new(config: LinkConfig, ends: [(usize, PortId); 2]) -> LinkSlot {
+        LinkSlot { link: Link::new(config), ends }
     }
 }

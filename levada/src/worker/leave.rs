@@ -1,6 +1,6 @@
 //! How the worker gives its work away: see `handover`.
 
-use super::{AnyPort, Order, Way, Worker};
+use super::{AnyPort, Backing, Request, Worker};
 use datapath::program::PortId;
 use datapath::switch::{Imported, State};
 use datapath::units::Instant;
@@ -53,7 +53,8 @@ impl Worker {
     /// The state is of another version of the switch.
     pub fn import(&mut self, switch: usize, state: &State, away_ns: u64) -> Result<Imported, String> {
         let now = self.outside.look();
-        let imported = self.units[switch].switch.import(now, away_ns, state).map_err(|error| error.to_string())?;
+        let imported =
+            self.switch_slots[switch].switch.import(now, away_ns, state).map_err(|error| error.to_string())?;
         self.adopt_limits(switch);
         Ok(imported)
     }
@@ -62,7 +63,7 @@ impl Worker {
     /// handing them over. To be called before [`Worker::run`].
     pub fn recover_services(&mut self) {
         let now = self.outside.look();
-        self.units.iter_mut().for_each(|unit| unit.switch.recover_services(now));
+        self.switch_slots.iter_mut().for_each(|switch_slot| switch_slot.switch.recover_services(now));
     }
 
     /// Stops reading, sends what is due within [`DRAIN_NS`], and waits for what becomes of it.
@@ -70,13 +71,13 @@ impl Worker {
     pub(super) fn give_way(&mut self, reply: &SyncSender<Vec<State>>) -> bool {
         self.drain(DRAIN_NS);
         let now = self.outside.look();
-        let _ = reply.send(self.units.iter().map(|unit| unit.switch.export(now)).collect());
+        let _ = reply.send(self.switch_slots.iter().map(|switch_slot| switch_slot.switch.export(now)).collect());
         loop {
             // Nothing moves now, so nothing waits for it.
             self.count_all();
             match self.inbox.recv() {
-                Ok(Order::Resume) => return false,
-                Ok(Order::Finish) => {
+                Ok(Request::Resume) => return false,
+                Ok(Request::Finish) => {
                     self.drain(FINISH_NS);
                     return true;
                 }
@@ -93,9 +94,9 @@ impl Worker {
     /// Makes a piece of what each port's frames are yet to be made into: nothing is read, so
     /// nobody's turn is longer than another's.
     fn make_all(&mut self) {
-        for unit in &mut self.units {
-            for port in (0..unit.ways.len() as u32).map(PortId) {
-                unit.touched |= unit.switch.work(&mut self.pool, self.outside.now, port).is_some();
+        for switch_slot in &mut self.switch_slots {
+            for port in (0..switch_slot.ways.len() as u32).map(PortId) {
+                switch_slot.touched |= switch_slot.switch.work(&mut self.pool, self.outside.now, port).is_some();
             }
         }
     }
@@ -110,15 +111,16 @@ impl Worker {
             }
             self.pump();
             self.make_all();
-            if self.units.iter().any(|unit| unit.touched) {
+            if self.switch_slots.iter().any(|switch_slot| switch_slot.touched) {
                 continue;
             }
-            let links = self.outside.cables.iter().flatten().filter_map(|cable| cable.link.poll_timeout());
-            let due: Option<Instant> = self.units.iter().filter_map(|unit| unit.due).chain(links).min();
+            let links = self.outside.link_slots.iter().flatten().filter_map(|link_slot| link_slot.link.poll_timeout());
+            let due: Option<Instant> =
+                self.switch_slots.iter().filter_map(|switch_slot| switch_slot.due).chain(links).min();
             let wait = due.unwrap_or(end).min(end).since(self.outside.look());
             let seats = &mut self.seats;
-            // The bell is for orders, and they are looked at afterwards.
-            self.wake.wait(Some(wait), |device| seats.wake(Way::Device(device)));
+            // The waker is for orders, and they are looked at afterwards.
+            self.wake.wait(Some(wait), |device| seats.wake(Backing::Device(device)));
         }
     }
 }

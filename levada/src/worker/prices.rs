@@ -11,7 +11,7 @@
 
 use super::device::Device;
 use super::seats::Seats;
-use super::{Outside, Way};
+use super::{Backing, Outside};
 use datapath::frame::{Frame, Pool};
 use datapath::turns::Cost;
 use std::fs::File;
@@ -50,7 +50,7 @@ impl Outside {
     pub(super) fn charge_write(
         &mut self,
         seats: &mut Seats,
-        payer: Option<Way>,
+        payer: Option<Backing>,
         (device, is_uplink): (usize, bool),
         written: Written,
     ) {
@@ -67,7 +67,7 @@ impl Outside {
             seats.charge(payer, sender_ns);
         }
         if !is_uplink {
-            seats.charge(Way::Device(device), price_ns - sender_ns);
+            seats.charge(Backing::Device(device), price_ns - sender_ns);
         }
     }
 }

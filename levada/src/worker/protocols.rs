@@ -12,16 +12,16 @@ impl Worker {
     /// Lets protocols do what is due.
     pub(super) fn run_protocols(&mut self) {
         let now = self.outside.now;
-        for unit in &mut self.units {
-            unit.touched |= unit.protocols.run(&mut self.pool, now, &mut unit.switch);
-            if let Some(station) = &mut unit.station {
-                station.advance(now, &mut unit.switch);
+        for switch_slot in &mut self.switch_slots {
+            switch_slot.touched |= switch_slot.protocols.run(&mut self.pool, now, &mut switch_slot.switch);
+            if let Some(station) = &mut switch_slot.station {
+                station.advance(now, &mut switch_slot.switch);
             }
         }
         self.carry_mail();
-        for unit in &mut self.units {
-            if let Some(station) = &mut unit.station {
-                unit.touched |= obey(&mut **station, &mut self.pool, now, &mut unit.switch);
+        for switch_slot in &mut self.switch_slots {
+            if let Some(station) = &mut switch_slot.station {
+                switch_slot.touched |= obey(&mut **station, &mut self.pool, now, &mut switch_slot.switch);
             }
         }
     }
@@ -30,8 +30,8 @@ impl Worker {
     pub(super) fn carrier(&mut self, device: usize, is_up: bool) {
         let now = self.outside.now;
         let Some(device) = self.outside.devices.get(device).filter(|device| device.port.is_some()) else { return };
-        if let Some(unit) = self.units.get_mut(device.switch) {
-            unit.protocols.carrier(now, device.id, is_up);
+        if let Some(switch_slot) = self.switch_slots.get_mut(device.switch) {
+            switch_slot.protocols.carrier(now, device.id, is_up);
         }
     }
 }

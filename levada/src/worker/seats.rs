@@ -7,7 +7,7 @@
 //! their shares of the link (`control/src/time.rs`), and in each tenant its ports', devices and
 //! ends of links alike.
 
-use super::Way;
+use super::Backing;
 use datapath::link::Side;
 use datapath::turns::{Seat, Spent, Turn, Turns};
 
@@ -48,11 +48,11 @@ impl Claim {
 
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Task {
+pub(super) enum Duty {
     /// The worker's own.
     Own,
     /// A port's.
-    Port(Way),
+    Port(Backing),
 }
 
 /// The seats of one worker.
@@ -63,7 +63,7 @@ pub(super) struct Seats {
     devices: Vec<Option<Taken>>,
     links: Vec<[Option<Taken>; 2]>,
     /// By [`Seat::index`].
-    tasks: Vec<Option<Task>>,
+    duties: Vec<Option<Duty>>,
 }
 
 struct Groups {
@@ -86,13 +86,13 @@ impl Seats {
         let mut turns = Turns::default();
         let own = turns.add_leaf(Turns::ROOT, OWN);
         let (switches, devices, links) = (Vec::new(), Vec::new(), Vec::new());
-        let mut seats = Seats { turns, own, switches, devices, links, tasks: Vec::new() };
-        seats.set_task(own, Some(Task::Own));
+        let mut seats = Seats { turns, own, switches, devices, links, duties: Vec::new() };
+        seats.set_duty(own, Some(Duty::Own));
         seats
     }
 
     /// Gives a port its part; one that had another goes on with what it has to do.
-    pub fn claim(&mut self, way: Way, claim: Claim) {
+    pub fn claim(&mut self, way: Backing, claim: Claim) {
         let Claim { switch, payer, tenant_weight, weight } = claim;
         let before = self.taken(way);
         if let Some(taken) = before
@@ -118,7 +118,7 @@ impl Seats {
                 self.turns.add_leaf(group, weight)
             }
         };
-        self.set_task(seat, Some(Task::Port(way)));
+        self.set_duty(seat, Some(Duty::Port(way)));
         *self.place(way) = Some(Taken { seat, switch, payer });
         if is_ready {
             self.turns.wake(seat);
@@ -126,16 +126,16 @@ impl Seats {
     }
 
     /// Gives a port that has no part one, until it is told which.
-    pub fn claim_any(&mut self, way: Way, switch: usize) {
+    pub fn claim_any(&mut self, way: Backing, switch: usize) {
         if self.taken(way).is_none() {
             self.claim(way, Claim::nobodys(switch));
         }
     }
 
     /// A port is no more.
-    pub fn leave(&mut self, way: Way) {
+    pub fn leave(&mut self, way: Backing) {
         let Some(Taken { seat, switch, payer }) = self.place(way).take() else { return };
-        self.set_task(seat, None);
+        self.set_duty(seat, None);
         self.turns.remove(seat);
         match payer {
             Payer::Uplink => {
@@ -156,14 +156,14 @@ impl Seats {
     }
 
     /// A port has something to do.
-    pub fn wake(&mut self, way: Way) {
+    pub fn wake(&mut self, way: Backing) {
         if let Some(taken) = self.taken(way) {
             self.turns.wake(taken.seat);
         }
     }
 
     /// It has nothing to do any more.
-    pub fn sleep(&mut self, way: Way) {
+    pub fn sleep(&mut self, way: Backing) {
         if let Some(taken) = self.taken(way) {
             self.turns.sleep(taken.seat);
         }
@@ -176,7 +176,7 @@ impl Seats {
 
     /// A port caused so much.
     #[inline]
-    pub fn charge(&mut self, way: Way, cost_ns: u64) {
+    pub fn charge(&mut self, way: Backing, cost_ns: u64) {
         if let Some(taken) = self.taken(way) {
             self.turns.charge(taken.seat, cost_ns);
         }
@@ -191,13 +191,13 @@ impl Seats {
     }
 
     /// Who is next, and for how long.
-    pub fn next_turn(&mut self) -> Option<(Task, u64)> {
+    pub fn next_turn(&mut self) -> Option<(Duty, u64)> {
         let Turn { seat, credit_ns } = self.turns.next_turn()?;
-        Some((self.tasks.get(seat.index()).copied().flatten()?, credit_ns))
+        Some((self.duties.get(seat.index()).copied().flatten()?, credit_ns))
     }
 
     /// What a port has had.
-    pub fn spent(&self, way: Way) -> Spent {
+    pub fn spent(&self, way: Backing) -> Spent {
         self.taken(way).map_or(Spent::default(), |taken| self.turns.spent(taken.seat))
     }
 
@@ -225,22 +225,22 @@ impl Seats {
     }
 
     #[inline]
-    fn taken(&self, way: Way) -> Option<Taken> {
+    fn taken(&self, way: Backing) -> Option<Taken> {
         match way {
-            Way::Device(index) => self.devices.get(index).copied().flatten(),
-            Way::Link(index, side) => self.links.get(index).and_then(|sides| sides[side as usize]),
+            Backing::Device(index) => self.devices.get(index).copied().flatten(),
+            Backing::Link(index, side) => self.links.get(index).and_then(|sides| sides[side as usize]),
         }
     }
 
-    fn place(&mut self, way: Way) -> &mut Option<Taken> {
+    fn place(&mut self, way: Backing) -> &mut Option<Taken> {
         match way {
-            Way::Device(index) => {
+            Backing::Device(index) => {
                 if self.devices.len() <= index {
                     self.devices.resize(index + 1, None);
                 }
                 &mut self.devices[index]
             }
-            Way::Link(index, side) => {
+            Backing::Link(index, side) => {
                 if self.links.len() <= index {
                     self.links.resize(index + 1, [None; 2]);
                 }
@@ -285,15 +285,15 @@ impl Seats {
         })
     }
 
-    fn set_task(&mut self, seat: Seat, task: Option<Task>) {
-        if self.tasks.len() <= seat.index() {
-            self.tasks.resize(seat.index() + 1, None);
+    fn set_duty(&mut self, seat: Seat, duty: Option<Duty>) {
+        if self.duties.len() <= seat.index() {
+            self.duties.resize(seat.index() + 1, None);
         }
-        self.tasks[seat.index()] = task;
+        self.duties[seat.index()] = duty;
     }
 }
 
 /// Both ends of a link.
-pub(super) fn ends_of(link: usize) -> [Way; 2] {
-    Side::ALL.map(|side| Way::Link(link, side))
+pub(super) fn ends_of(link: usize) -> [Backing; 2] {
+    Side::ALL.map(|side| Backing::Link(link, side))
 }

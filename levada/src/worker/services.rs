@@ -28,8 +28,8 @@ pub struct ServiceCount {
 impl Worker {
     /// The counts of a switch's services.
     pub(super) fn services(&self, switch: usize) -> Vec<ServiceCount> {
-        let Some(unit) = self.units.get(switch) else { return Vec::new() };
-        let switch = &unit.switch;
+        let Some(switch_slot) = self.switch_slots.get(switch) else { return Vec::new() };
+        let switch = &switch_slot.switch;
         let all = switch.program().services.iter().map(|(id, _)| ServiceId(id));
         all.filter_map(|service| {
             let backends = switch.service_backends(service).map(|(at, backend, stats)| (at, backend.clone(), stats));
@@ -42,18 +42,18 @@ impl Worker {
 
     /// The connections of a service.
     pub(super) fn connections(&self, switch: usize, service: ServiceId, client: Option<IpAddr>) -> Vec<Shown> {
-        let Some(unit) = self.units.get(switch) else { return Vec::new() };
-        let all = unit.switch.service_connections(self.outside.now, service).take(MOST_SEEN);
+        let Some(switch_slot) = self.switch_slots.get(switch) else { return Vec::new() };
+        let all = switch_slot.switch.service_connections(self.outside.now, service).take(MOST_SEEN);
         all.filter(|shown| client.is_none_or(|client| shown.client == client)).take(MOST_SHOWN).collect()
     }
 
     /// A server has reported its load. One that is gone meanwhile is not there any more.
     pub(super) fn take_load(&mut self, switch: usize, service: ServiceId, backend: &Backend, load: u64) {
         let now = self.outside.now;
-        let Some(unit) = self.units.get_mut(switch) else { return };
-        let found = unit.switch.service_backends(service).find(|(_, one, _)| *one == backend).map(|(at, ..)| at);
+        let Some(switch_slot) = self.switch_slots.get_mut(switch) else { return };
+        let found = switch_slot.switch.service_backends(service).find(|(_, one, _)| *one == backend).map(|(at, ..)| at);
         if let Some(at) = found {
-            unit.switch.report_load(now, service, at, load);
+            switch_slot.switch.report_load(now, service, at, load);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! had the processor. That is not the link's doing, and of nobody's guarantee on it: so it is
 //! counted apart, and said as what it is, with who used the time.
 
-use super::{Chore, Worker};
+use super::{Task, Worker};
 use datapath::program::TenantId;
 use datapath::turns::Spent;
 use datapath::units::Instant;
@@ -66,9 +66,9 @@ impl Worker {
         let (window_ns, used_ns) = (now.since(look.at), all_ns - look.all_ns);
         let is_busy = (busy_ns - look.busy_ns) * 1000 >= window_ns * BUSY && look.at > Instant::ZERO;
         (look.at, look.busy_ns, look.all_ns) = (now, busy_ns, all_ns);
-        look.switches.resize_with(self.units.len(), SwitchLook::default);
+        look.switches.resize_with(self.switch_slots.len(), SwitchLook::default);
         for (switch, known) in look.switches.iter_mut().enumerate() {
-            let tenants = &self.units[switch].switch.program().tenants;
+            let tenants = &self.switch_slots[switch].switch.program().tenants;
             known.tenants.resize(tenants.len(), Default::default());
             let (mut short, mut count, mut users) = (Vec::new(), 0, Vec::new());
             for (id, _) in tenants.iter() {
@@ -88,8 +88,8 @@ impl Worker {
             if count > 0 && known.said.is_none_or(|said| now.since(said) >= SAID_NS) {
                 known.said = Some(now);
                 let users = users.into_iter().map(|(who, ns)| (who, ns * 1000 / used_ns.max(1))).collect();
-                // A full queue of chores has enough to log.
-                let _ = self.chores.try_send(Chore::Shortage(Box::new(Shortage { switch, short, count, users })));
+                // A full queue of tasks has enough to log.
+                let _ = self.tasks.try_send(Task::Shortage(Box::new(Shortage { switch, short, count, users })));
             }
         }
         self.look = look;

@@ -3,7 +3,7 @@
 //! copied in one round, and so at one moment.
 
 use super::device::Use;
-use super::{Cable, Effort, Unit, Way, Worker};
+use super::{Backing, Effort, LinkSlot, SwitchSlot, Worker};
 use control::plan::Plan;
 use datapath::aqm::QueueState;
 use datapath::bond::PeerView;
@@ -214,7 +214,7 @@ impl Worker {
                 count.stage = Stage::Tenants(0);
             }
             Stage::Tenants(index) => {
-                let Some(Unit { switch, .. }) = self.units.get(index) else {
+                let Some(SwitchSlot { switch, .. }) = self.switch_slots.get(index) else {
                     count.stage = Stage::Links;
                     return;
                 };
@@ -233,7 +233,7 @@ impl Worker {
                 }
             }
             Stage::Endpoints(index) => {
-                let switch = &self.units[index].switch;
+                let switch = &self.switch_slots[index].switch;
                 let endpoints = &switch.program().endpoints;
                 let step = count.step(endpoints.len(), Stage::Tenants(index + 1));
                 let numbers = &mut count.into.switches[index];
@@ -252,15 +252,17 @@ impl Worker {
                 }
             }
             Stage::Links => {
-                let stats = |cable: &Option<Box<Cable>>| {
-                    Side::ALL.map(|side| cable.as_ref().map_or_else(LinkStats::default, |cable| cable.link.stats(side)))
+                let stats = |link_slot: &Option<Box<LinkSlot>>| {
+                    Side::ALL.map(|side| {
+                        link_slot.as_ref().map_or_else(LinkStats::default, |link_slot| link_slot.link.stats(side))
+                    })
                 };
-                let step = count.step(self.outside.cables.len(), Stage::Devices);
-                count.into.links.extend(self.outside.cables[step].iter().map(stats));
+                let step = count.step(self.outside.link_slots.len(), Stage::Devices);
+                count.into.links.extend(self.outside.link_slots[step].iter().map(stats));
             }
             Stage::Devices => {
                 let step = count.step(self.outside.devices.len(), Stage::End);
-                let spent = |index| self.seats.spent(Way::Device(index));
+                let spent = |index| self.seats.spent(Backing::Device(index));
                 let uses = step.map(|index| Use { spent: spent(index), ..self.outside.devices[index].use_ });
                 count.into.devices.extend(uses);
             }
@@ -279,8 +281,10 @@ impl Worker {
         into.cost_ns = [60, 65_536].map(|bytes| costs.read.of(1, bytes) + costs.write.of(1, bytes));
         into.frames_in_use = self.pool.in_use();
         into.available = Some(self.pool.available());
-        into.switches.resize_with(self.units.len(), SwitchNumbers::default);
-        for (index, (numbers, Unit { switch, .. })) in into.switches.iter_mut().zip(&self.units).enumerate() {
+        into.switches.resize_with(self.switch_slots.len(), SwitchNumbers::default);
+        for (index, (numbers, SwitchSlot { switch, .. })) in
+            into.switches.iter_mut().zip(&self.switch_slots).enumerate()
+        {
             numbers.clear();
             numbers.uplink_time = self.seats.uplink_spent(index);
             numbers.uplink_drops.clone_from(switch.uplink_drops());

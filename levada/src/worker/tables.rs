@@ -28,8 +28,8 @@ impl Worker {
     /// The part of a switch's table that begins at endpoint `from`.
     pub(super) fn learned(&self, switch: usize, from: u32) -> LearnedPart {
         let mut part = LearnedPart::default();
-        let Some(unit) = self.units.get(switch) else { return part };
-        let program = unit.switch.program();
+        let Some(switch_slot) = self.switch_slots.get(switch) else { return part };
+        let program = switch_slot.switch.program();
         part.age_ns = program.fdb_age_ns;
         let (mut addresses, end) = (0, program.endpoints.len() as u32);
         for endpoint in from..end {
@@ -37,7 +37,8 @@ impl Worker {
                 part.next = Some(endpoint);
                 break;
             }
-            let (count, learned) = unit.switch.learned_by(self.outside.now, EndpointId(endpoint), ENDPOINT_ADDRESSES);
+            let (count, learned) =
+                switch_slot.switch.learned_by(self.outside.now, EndpointId(endpoint), ENDPOINT_ADDRESSES);
             if count > 0 {
                 let learned: Vec<Learned> = learned.collect();
                 addresses += learned.len();

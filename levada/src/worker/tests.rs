@@ -19,9 +19,9 @@ use std::time::{Duration, Instant as Wall};
 /// are.
 struct Bed {
     thread: JoinHandle<()>,
-    inbox: SyncSender<Order>,
-    bell: Bell,
-    chores: Receiver<Chore>,
+    inbox: SyncSender<Request>,
+    waker: Waker,
+    tasks: Receiver<Task>,
     far: Vec<PairPort>,
     pool: Pool,
 }
@@ -55,28 +55,28 @@ fn program(endpoints: u8) -> Program {
 impl Bed {
     fn new(endpoints: u8) -> Bed {
         let wake = Wake::new().unwrap();
-        let bell = wake.bell();
+        let waker = wake.waker();
         let (inbox, orders) = sync_channel(8);
-        let (sender, chores) = sync_channel(64);
+        let (sender, tasks) = sync_channel(64);
         let (near, far): (Vec<_>, Vec<_>) = (0..endpoints).map(|_| pair(FRAMES, OffloadSupport::ALL)).unzip();
         let device = |(e, port): (usize, PairPort)| Device::new(Box::new(port), 0, PortId(e as u32));
         let parts = Parts {
             pool: Pool::new(PoolLimits::default()),
-            units: vec![Unit::new(
+            switch_slots: vec![SwitchSlot::new(
                 Switch::new(&program(endpoints), 1).unwrap(),
-                (0..endpoints).map(|e| Some(Way::Device(e.into()))).collect(),
+                (0..endpoints).map(|e| Some(Backing::Device(e.into()))).collect(),
             )],
-            cables: Vec::new(),
+            link_slots: Vec::new(),
             devices: near.into_iter().enumerate().map(device).collect(),
             spin: false,
             wake,
             clock: Clock::start(),
             inbox: orders,
-            chores: sender,
+            tasks: sender,
         };
         let worker = Worker::new(parts).unwrap();
         let thread = std::thread::spawn(move || worker.run(Stalls::of_this_thread()));
-        Bed { thread, inbox, bell, chores, far, pool: Pool::new(PoolLimits::default()) }
+        Bed { thread, inbox, waker, tasks, far, pool: Pool::new(PoolLimits::default()) }
     }
 
     fn send(&mut self, from: u8, to: u8) -> bool {
@@ -98,14 +98,14 @@ impl Bed {
 
     fn snapshot(&self) -> Box<Snapshot> {
         let (reply, answer) = sync_channel(1);
-        self.inbox.send(Order::Snapshot { into: Box::default(), reply }).unwrap();
-        self.bell.ring();
+        self.inbox.send(Request::Snapshot { into: Box::default(), reply }).unwrap();
+        self.waker.ring();
         answer.recv_timeout(Duration::from_secs(10)).unwrap()
     }
 
     fn stop(self) {
-        self.inbox.send(Order::Stop).unwrap();
-        self.bell.ring();
+        self.inbox.send(Request::Stop).unwrap();
+        self.waker.ring();
         self.thread.join().unwrap();
     }
 }
@@ -141,7 +141,7 @@ fn frames_pass_are_counted_and_leave_no_buffer_behind() {
 fn a_lost_port_is_handed_over_once_counted_and_can_be_put_back() {
     let mut bed = Bed::new(3);
     drop(bed.far.remove(2));
-    let Ok(Chore::Lost { device: 2, port, .. }) = bed.chores.recv_timeout(Duration::from_secs(10)) else {
+    let Ok(Task::Lost { device: 2, port, .. }) = bed.tasks.recv_timeout(Duration::from_secs(10)) else {
         panic!("the loss is not told");
     };
     drop(port);
@@ -157,13 +157,13 @@ fn a_lost_port_is_handed_over_once_counted_and_can_be_put_back() {
     assert_eq!(shot.switches[0].endpoints[2].drops.get(Reason::PortDown), 10);
     assert!(!shot.devices[2].is_up && shot.devices[2].losses == 1);
     let (near, far) = pair(FRAMES, OffloadSupport::ALL);
-    bed.inbox.send(Order::Restore { device: 2, port: Box::new(near) }).unwrap();
-    bed.bell.ring();
+    bed.inbox.send(Request::Restore { device: 2, port: Box::new(near) }).unwrap();
+    bed.waker.ring();
     bed.far.push(far);
     soon("it is back", || bed.snapshot().devices[2].is_up);
     assert!(bed.send(0, 2));
     soon("frames pass again", || bed.receive(2) == 1);
-    assert!(bed.chores.try_recv().is_err(), "told once");
+    assert!(bed.tasks.try_recv().is_err(), "told once");
     bed.stop();
 }
 
@@ -195,8 +195,8 @@ fn a_trace_shows_the_frames_that_are_meant_and_ends_by_itself() {
         let filter = control::filter::Filter::parse(filter, &plan).unwrap();
         let (out, sightings) = sync_channel(count);
         let trace = Trace { filter, count, time_ns: 60_000_000_000, snap: 20, out };
-        bed.inbox.send(Order::Trace(Box::new(trace))).unwrap();
-        bed.bell.ring();
+        bed.inbox.send(Request::Trace(Box::new(trace))).unwrap();
+        bed.waker.ring();
         sightings
     };
     let first = trace(&bed, "src ether 02:00:00:00:00:00 and drop hairpin", 2);
@@ -207,7 +207,7 @@ fn a_trace_shows_the_frames_that_are_meant_and_ends_by_itself() {
     }
     for _ in 0..2 {
         let seen = first.recv_timeout(Duration::from_secs(10)).unwrap();
-        assert_eq!((seen.switch, seen.journey.verdict), (0, datapath::verdict::Verdict::Dropped(Reason::Hairpin)));
+        assert_eq!((seen.switch, seen.frame_trace.verdict), (0, datapath::verdict::Verdict::Dropped(Reason::Hairpin)));
     }
     soon("frames are forwarded as ever", || bed.receive(1) + bed.receive(0) > 0);
     soon("the trace has ended, and another may begin", || {
@@ -219,22 +219,22 @@ fn a_trace_shows_the_frames_that_are_meant_and_ends_by_itself() {
     // What would be done is not done.
     let (reply, answer) = sync_channel(1);
     let bytes = frame(0, 1);
-    bed.inbox.send(Order::Explain { switch: 0, port: PortId(0), bytes, offload: Offload::default(), reply }).unwrap();
-    bed.bell.ring();
-    let journey = answer.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
-    assert_eq!(journey.verdict, datapath::verdict::Verdict::Forwarded);
+    bed.inbox.send(Request::Explain { switch: 0, port: PortId(0), bytes, offload: Offload::default(), reply }).unwrap();
+    bed.waker.ring();
+    let frame_trace = answer.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
+    assert_eq!(frame_trace.verdict, datapath::verdict::Verdict::Forwarded);
     bed.stop();
 }
 
 #[test]
 fn what_is_sent_to_a_device_or_link_that_is_not_there_yet_is_counted_and_harms_nobody() {
-    for way in [Way::Device(7), Way::Link(3, Side::B)] {
+    for way in [Backing::Device(7), Backing::Link(3, Side::B)] {
         let mut bed = Bed::new(2);
         // Edits are done in many rounds: a port's way may be there long before what is behind it.
         let (reply, answer) = sync_channel(1);
-        let edits = Edits::new(vec![Edit::Way(0, PortId(1), Some(way))], reply);
-        bed.inbox.send(Order::Edit(edits)).unwrap();
-        bed.bell.ring();
+        let edits = Edits::new(vec![Edit::Backing(0, PortId(1), Some(way))], reply);
+        bed.inbox.send(Request::Edit(edits)).unwrap();
+        bed.waker.ring();
         assert!(answer.recv_timeout(Duration::from_secs(10)).unwrap().failed.is_none());
         assert!(bed.send(0, 1));
         soon("it is read", || bed.snapshot().switches[0].endpoints[0].local_egress.traffic.frames == 1);
@@ -248,8 +248,8 @@ fn learned_addresses_are_told_in_parts() {
     let mut bed = Bed::new(2);
     let learned = |bed: &Bed| {
         let (reply, answer) = sync_channel(1);
-        bed.inbox.send(Order::Learned { switch: 0, from: 0, reply }).unwrap();
-        bed.bell.ring();
+        bed.inbox.send(Request::Learned { switch: 0, from: 0, reply }).unwrap();
+        bed.waker.ring();
         answer.recv_timeout(Duration::from_secs(10)).unwrap()
     };
     // Endpoints of this bed have declared their addresses.
@@ -258,8 +258,8 @@ fn learned_addresses_are_told_in_parts() {
     let part = learned(&bed);
     assert!(part.endpoints.is_empty() && part.next.is_none() && part.age_ns == 1_000_000_000, "{part:?}");
     let (reply, answer) = sync_channel(1);
-    bed.inbox.send(Order::Learned { switch: 7, from: 0, reply }).unwrap();
-    bed.bell.ring();
+    bed.inbox.send(Request::Learned { switch: 7, from: 0, reply }).unwrap();
+    bed.waker.ring();
     assert!(answer.recv_timeout(Duration::from_secs(10)).unwrap().next.is_none(), "no such switch");
     bed.stop();
 }
@@ -273,7 +273,7 @@ fn offloaded(from: u8, to: Mac, payload: usize, size: u16, pool: &mut Pool) -> O
 
 /// A worker that is driven by hand, whose switch has endpoints of two tenants: 0 and 1, whose port
 /// cannot cut, of the first; 2 and 3 of the second. Nobody empties what is sent to 1 and 3.
-fn by_hand() -> (Worker, Vec<PairPort>, Receiver<Chore>) {
+fn by_hand() -> (Worker, Vec<PairPort>, Receiver<Task>) {
     let mut program = program(4);
     program.tenants.push(Tenant::default());
     for endpoint in program.endpoints.values_mut().skip(2) {
@@ -281,26 +281,29 @@ fn by_hand() -> (Worker, Vec<PairPort>, Receiver<Chore>) {
     }
     program.ports[1].offload = OffloadSupport::NONE;
     let (_, inbox) = sync_channel(1);
-    let (sender, chores) = sync_channel(64);
+    let (sender, tasks) = sync_channel(64);
     let (near, far): (Vec<_>, Vec<_>) = (0..4).map(|_| pair(FRAMES, OffloadSupport::ALL)).unzip();
     let device = |(e, port): (usize, PairPort)| Device::new(Box::new(port), 0, PortId(e as u32));
     let parts = Parts {
         pool: Pool::new(PoolLimits::default()),
-        units: vec![Unit::new(Switch::new(&program, 1).unwrap(), (0..4).map(|e| Some(Way::Device(e))).collect())],
-        cables: Vec::new(),
+        switch_slots: vec![SwitchSlot::new(
+            Switch::new(&program, 1).unwrap(),
+            (0..4).map(|e| Some(Backing::Device(e))).collect(),
+        )],
+        link_slots: Vec::new(),
         devices: near.into_iter().enumerate().map(device).collect(),
         spin: false,
         wake: Wake::new().unwrap(),
         clock: Clock::start(),
         inbox,
-        chores: sender,
+        tasks: sender,
     };
     let mut worker = Worker::new(parts).unwrap();
     for (port, tenant) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
         let claim = Claim { switch: 0, payer: Payer::Tenant(tenant), tenant_weight: 1, weight: 1 };
-        worker.seats.claim(Way::Device(port), claim);
+        worker.seats.claim(Backing::Device(port), claim);
     }
-    (worker, far, chores)
+    (worker, far, tasks)
 }
 
 /// Takes out what arrived.
@@ -345,7 +348,7 @@ fn a_frame_of_thousands_of_segments_delays_a_neighbour_by_a_turn_and_is_charged_
     assert!(frames > 100, "the segments go on meanwhile: {frames}");
     // Ports without a descriptor are asked in each round, and pay for that alone, as the victim's
     // neighbour does.
-    let [sender, receiver, asked] = [0, 1, 3].map(|port| worker.seats.spent(Way::Device(port)).used_ns);
+    let [sender, receiver, asked] = [0, 1, 3].map(|port| worker.seats.spent(Backing::Device(port)).used_ns);
     assert!(receiver < asked + sender / 2, "segments are their sender's: {sender}, {receiver} and {asked}");
 }
 
@@ -354,7 +357,7 @@ fn tenants_have_their_parts_of_the_time_whatever_they_make_of_frames() {
     let (mut worker, mut far, _chores) = by_hand();
     let mut pool = Pool::new(PoolLimits::default());
     let (claim, way) =
-        (|weight| Claim { switch: 0, payer: Payer::Tenant(1), tenant_weight: weight, weight: 1 }, Way::Device(2));
+        (|weight| Claim { switch: 0, payer: Payer::Tenant(1), tenant_weight: weight, weight: 1 }, Backing::Device(2));
     worker.seats.claim(way, claim(3));
     let before = [0, 1].map(|tenant| worker.seats.tenant_spent(0, tenant).used_ns);
     for _ in 0..20_000 {
@@ -386,7 +389,7 @@ fn a_device_that_is_put_after_its_claim_has_the_claim() {
     // The second has a device already, which is replaced; the third has none yet.
     for number in [2, 4] {
         let claim = Claim { switch: 0, payer: Payer::Tenant(1), tenant_weight: 1, weight: 1 };
-        worker.begin(vec![Edit::Claims(vec![(Way::Device(number), claim)])]).unwrap();
+        worker.begin(vec![Edit::Claims(vec![(Backing::Device(number), claim)])]).unwrap();
         let (near, mut far) = pair(FRAMES, OffloadSupport::ALL);
         let device = Device::new(Box::new(near), 0, PortId(2));
         worker.begin(vec![Edit::Device(number, Some(Box::new(device)))]).unwrap();
@@ -395,7 +398,7 @@ fn a_device_that_is_put_after_its_claim_has_the_claim() {
         for _ in 0..1000 {
             let sent = worker.pool.alloc_from(&frame(2, 3)).unwrap();
             far.tx(&mut worker.pool, sent).unwrap();
-            worker.seats.wake(Way::Device(number));
+            worker.seats.wake(Backing::Device(number));
             worker.take_a_turn();
         }
         assert!(worker.seats.tenant_spent(0, 1).used_ns > before, "device {number}");
@@ -414,7 +417,7 @@ fn numbers_for_who_looks_cost_a_busy_neighbour_one_part_in_twenty() {
             }
         }
         if worker.counts.len() < 10 {
-            worker.carry_out(Order::Snapshot { into: Box::default(), reply: reply.clone() });
+            worker.carry_out(Request::Snapshot { into: Box::default(), reply: reply.clone() });
         }
         worker.seats.set_own(worker.has_edits() || worker.has_counts());
         worker.do_what_is_due();
@@ -506,12 +509,12 @@ fn a_sender_pays_no_more_for_a_slow_receiver_than_some_times_the_usual() {
     let usual_ns = worker.outside.costs.write.of(1, 60);
     let spent = |worker: &mut Worker, port| {
         worker.take_a_turn();
-        worker.seats.spent(Way::Device(port)).used_ns
+        worker.seats.spent(Backing::Device(port)).used_ns
     };
     let before = [2, 1].map(|port| spent(&mut worker, port));
     let written = Written { bytes: 60, segments: 1, usual_ns, took_ns: Some(1_000_000) };
     let Worker { outside, seats, .. } = &mut worker;
-    outside.charge_write(seats, Some(Way::Device(2)), (1, false), written);
+    outside.charge_write(seats, Some(Backing::Device(2)), (1, false), written);
     let after = [2, 1].map(|port| spent(&mut worker, port));
     let [sender, receiver] = [0, 1].map(|i| after[i] - before[i]);
     assert!(sender <= usual_ns * 5 && receiver > 900_000, "{sender} and {receiver} ns");
@@ -575,7 +578,10 @@ fn a_port_may_hand_over_a_burst_at_once_and_what_it_cannot_is_counted() {
         worker.pump();
     }
     assert_eq!(empty(&mut far[3], &mut pool), 2, "the far end has room for two");
-    assert_eq!(worker.units[0].switch.endpoint_stats(datapath::program::EndpointId(3)).drops.get(Reason::PortDown), 1);
+    assert_eq!(
+        worker.switch_slots[0].switch.endpoint_stats(datapath::program::EndpointId(3)).drops.get(Reason::PortDown),
+        1
+    );
     assert_eq!(bursts.load(std::sync::atomic::Ordering::Relaxed), 1, "all three were one burst");
     assert_eq!(worker.pool.in_use(), 0);
 }
@@ -609,12 +615,12 @@ fn a_switch_s_protocols_are_told_of_carriers_and_say_when_they_are_due() {
     let (mut worker, _far, _chores) = by_hand();
     let lines = Lines::default();
     let seen = std::sync::Arc::clone(&lines.0);
-    worker.units[0].protocols.add(Box::new(lines));
-    worker.units[0].touched = false;
+    worker.switch_slots[0].protocols.add(Box::new(lines));
+    worker.switch_slots[0].touched = false;
     worker.polled.clear();
-    worker.seats.sleep(Way::Device(0));
+    worker.seats.sleep(Backing::Device(0));
     for (device, is_up) in [(2, false), (2, true), (77, true)] {
-        worker.carry_out(Order::Carrier { device, is_up });
+        worker.carry_out(Request::Carrier { device, is_up });
     }
     assert_eq!(*seen.lock().unwrap(), [(PortId(2), false), (PortId(2), true)]);
     assert_eq!(worker.timeout(), Some(0));

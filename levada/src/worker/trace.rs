@@ -4,7 +4,7 @@
 
 use control::filter::Filter;
 use datapath::frame::{Frame, Pool};
-use datapath::journey::Journey;
+use datapath::frame_trace::FrameTrace;
 use datapath::program::PortId;
 use datapath::switch::Switch;
 use datapath::units::Instant;
@@ -31,7 +31,7 @@ pub struct Sighting {
     /// Its switch.
     pub switch: usize,
     /// What was explained beforehand, and then done.
-    pub journey: Journey,
+    pub frame_trace: FrameTrace,
     /// Its length, and the bytes that were kept.
     pub length: usize,
     /// See [`Trace::snap`].
@@ -67,17 +67,17 @@ impl Armed {
             switch.rx(pool, at, port, frame);
             return;
         }
-        let journey = switch.explain(pool, at, port, &frame);
-        let meant = self.trace.filter.matches(index, &journey);
+        let frame_trace = switch.explain(pool, at, port, &frame);
+        let meant = self.trace.filter.matches(index, &frame_trace);
         let length = pool.len(&frame);
         let bytes = if meant { pool.bytes(&frame)[..length.min(self.trace.snap)].to_vec() } else { Vec::new() };
         let verdict = switch.rx(pool, at, port, frame);
-        debug_assert_eq!(verdict, journey.verdict);
+        debug_assert_eq!(verdict, frame_trace.verdict);
         if !meant {
             return;
         }
         self.trace.count -= 1;
-        if self.trace.out.try_send(Sighting { at, switch: index, journey, length, bytes }).is_err() {
+        if self.trace.out.try_send(Sighting { at, switch: index, frame_trace, length, bytes }).is_err() {
             // Who asked is gone.
             self.trace.count = 0;
         }

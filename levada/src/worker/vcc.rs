@@ -43,10 +43,10 @@ impl Worker {
     /// The part that begins at endpoint `from`, with at most `most` connections of each.
     pub(super) fn vcc(&self, switch: usize, from: u32, most: usize) -> VccPart {
         let mut part = VccPart::default();
-        let Some(unit) = self.units.get(switch) else { return part };
-        let vcc = unit.switch.vcc();
+        let Some(switch_slot) = self.switch_slots.get(switch) else { return part };
+        let vcc = switch_slot.switch.vcc();
         let mut told = 0;
-        for number in from..unit.switch.program().endpoints.len() as u32 {
+        for number in from..switch_slot.switch.program().endpoints.len() as u32 {
             if told >= PART_CONNECTIONS || number - from >= PART_ENDPOINTS {
                 part.next = Some(number);
                 break;

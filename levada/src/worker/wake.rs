@@ -1,4 +1,4 @@
-//! What the worker waits on: its ports, and a bell for other threads to ring.
+//! What the worker waits on: its ports, and a waker for other threads to ring.
 //!
 //! Ports are watched edge-triggered (epoll(7)): the worker is told once that frames have come, and
 //! keeps in mind itself which ports have some left. So a wait costs what is new, not what is busy.
@@ -15,21 +15,21 @@ use std::sync::Arc;
 
 /// Events fetched at a time; more wait in the kernel.
 const EVENTS: usize = 64;
-/// The bell's place among the watched.
+/// The waker's place among the watched.
 const BELL: u64 = u64::MAX;
 
 /// The worker's epoll instance.
 #[derive(Debug)]
 pub struct Wake {
     epoll: OwnedFd,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
 }
 
 /// Wakes the worker from another thread.
 #[derive(Clone, Debug)]
-pub struct Bell(Arc<OwnedFd>);
+pub struct Waker(Arc<OwnedFd>);
 
-impl Bell {
+impl Waker {
     /// Wakes it, or keeps it from falling asleep.
     pub fn ring(&self) {
         // It fails only where the counter is full, and then the worker is awake.
@@ -38,21 +38,21 @@ impl Bell {
 }
 
 impl Wake {
-    /// Watches nothing but the bell.
+    /// Watches nothing but the waker.
     ///
     /// # Errors
     /// The process has no descriptor left.
     pub fn new() -> io::Result<Wake> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
-        Ok(Wake { epoll, bell: Arc::new(bell) })
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &waker, EventData::new_u64(BELL), EventFlags::IN)?;
+        Ok(Wake { epoll, waker: Arc::new(waker) })
     }
 
-    /// A bell for another thread.
+    /// A waker for another thread.
     #[must_use]
-    pub fn bell(&self) -> Bell {
-        Bell(Arc::clone(&self.bell))
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.waker))
     }
 
     /// Watches a device. It leaves by itself when its descriptor is closed.
@@ -65,7 +65,7 @@ impl Wake {
     }
 
     /// Waits until something happens, or for `timeout_ns` (`None`: for ever). Calls `ready` for
-    /// each device that may have frames; says whether the bell was rung.
+    /// each device that may have frames; says whether the waker was rung.
     pub fn wait(&self, timeout_ns: Option<u64>, mut ready: impl FnMut(usize)) -> bool {
         let timeout = timeout_ns.map(|ns| Timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
@@ -78,7 +78,7 @@ impl Wake {
         for event in events {
             match event.data.u64() {
                 BELL => {
-                    let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+                    let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
                     rung = true;
                 }
                 device => ready(device as usize),

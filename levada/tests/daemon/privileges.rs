@@ -34,7 +34,7 @@ const BOUNDS: u64 = DEVICES | CHOWN | SYS_NICE;
 const EXPECTED: [(&str, u64, u32); 20] = [
     ("levada", DAC_OVERRIDE, 1),
     ("levada-changes", DEVICES | CHOWN, 1),
-    ("levada-upkeep", DEVICES, 1),
+    ("levada-maint", DEVICES, 1),
     ("levada-vde", NET_ADMIN | CHOWN | DAC_OVERRIDE, 2),
     ("levada-vhost", CHOWN | DAC_OVERRIDE, 2),
     ("levada-worker", 0, 2),
@@ -47,7 +47,7 @@ const EXPECTED: [(&str, u64, u32); 20] = [
     ("levada-handover", 0, 2),
     ("levada-peers", 0, 2),
     ("levada-store", 0, 2),
-    ("levada-ear", 0, 2),
+    ("levada-routes", 0, 2),
     ("levada-watchdog", 0, 2),
     ("levada-log", 0, 2),
     ("levada-signals", 0, 2),
@@ -207,7 +207,7 @@ fn looking_at_processes_is_for_those_who_make_devices_and_only_where_it_must_be(
     let daemon = bed.start(&NAMELESS.replace("PID", &inside.id().to_string()));
     confined(&daemon, SYS_PTRACE);
     bed.ip("a", "link del dev tap0").unwrap();
-    soon("upkeep has found its way back", || bed.ip("a", "link show dev tap0").is_ok());
+    soon("maintenance has found its way back", || bed.ip("a", "link show dev tap0").is_ok());
     confined(&daemon, SYS_PTRACE);
     inside.kill().unwrap();
     inside.wait().unwrap();

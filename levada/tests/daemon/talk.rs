@@ -88,19 +88,19 @@ impl Drop for Flood {
 }
 
 /// Two ends of a conversation at one port.
-struct Talk {
+struct AgentTraffic {
     from: UdpSocket,
     to: UdpSocket,
     at: SocketAddrV4,
 }
 
-impl Talk {
-    fn new([from, to]: [(&Bed, &str, Ipv4Addr); 2], port: u16) -> Talk {
+impl AgentTraffic {
+    fn new([from, to]: [(&Bed, &str, Ipv4Addr); 2], port: u16) -> AgentTraffic {
         let [at, from_at] = [SocketAddrV4::new(to.2, port), SocketAddrV4::new(from.2, port)];
         let bind = |(bed, space, _): (&Bed, &str, Ipv4Addr), at| bed.space(space).run(|| UdpSocket::bind(at).unwrap());
         let (from, to) = (bind(from, from_at).unwrap(), bind(to, at).unwrap());
         to.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        Talk { from, to, at }
+        AgentTraffic { from, to, at }
     }
 
     fn say(&self, number: u8) {
@@ -121,7 +121,7 @@ impl Talk {
 fn compare(what: &str, ends: [(&Bed, &str, Ipv4Addr); 2]) {
     let begin = Instant::now();
     loop {
-        let talks = [AGENTS, OTHER].map(|port| Talk::new(ends, port));
+        let talks = [AGENTS, OTHER].map(|port| AgentTraffic::new(ends, port));
         for number in 0..MESSAGES {
             talks.iter().for_each(|talk| talk.say(number));
             std::thread::sleep(BETWEEN);

@@ -100,7 +100,7 @@ fn give(bed: &Bed, space: &str, number: u8) {
     bed.ip(space, &format!("address add 10.7.0.{number}/24 dev tap0")).unwrap();
 }
 
-/// Plugs a device into `directory` and gives it the addresses of `number`.
+/// VdeServer a device into `directory` and gives it the addresses of `number`.
 fn plug_into(bed: &Bed, directory: &str, space: &str, number: u8, options: &[&str]) -> Running {
     let arguments = [&["-s", directory], options, &["tap0"]].concat();
     let plug = Running::start(bed, space, "vde_plug2tap", &arguments);

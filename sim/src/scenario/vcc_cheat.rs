@@ -15,7 +15,7 @@ use crate::world::Violation;
 pub const SCENARIO: Scenario = Scenario {
     name: "vcc-cheat",
     about: "one of ten guests cheats: what it has, of what it has where it does not",
-    seconds: 1,
+    seconds: 3,
     warms_up: false,
     repeats: true,
     run,

@@ -17,7 +17,7 @@ use crate::world::Violation;
 pub const SCENARIO: Scenario = Scenario {
     name: "vcc-unfair",
     about: "1, 5 and 9 of 10 flows at one port are of guests without ECN: who has how much",
-    seconds: 1,
+    seconds: 3,
     warms_up: false,
     repeats: true,
     run,

@@ -25,8 +25,8 @@
 //! # What is proven
 //! Let V advance as in [`super::tag`], W be the sum of the backlogged weights, and the set of
 //! backlogged children be stable.
-//! 1. *Ahead*: a child is served only if `S_g <= V`, so `S < V + s`, and then pays at most `L / w
-//!    <= 4 s`: `S < V + 5 s` at all times.
+//! 1. *Priority*: a child is served only if `S_g <= V`, so `S < V + s`, and then pays at most `L /
+//!    w <= 4 s`: `S < V + 5 s` at all times.
 //! 2. *Behind*: `V <= F_g + L / W` for every busy group. Let t0 be the last time a group j with
 //!    `F_j > F_g` was served. Every group whose F was at most `F_g` was then not eligible, so all
 //!    its tags were later than V(t0). Since t0 only such groups were served, and each service ended

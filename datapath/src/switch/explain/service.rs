@@ -2,7 +2,7 @@
 
 use super::{Traveller, refuse};
 use crate::fdb::Network;
-use crate::journey::{self, Step};
+use crate::frame_trace::{self, Step};
 use crate::offload::Offload;
 use crate::program::EndpointId;
 use crate::service::answer::Answer;
@@ -59,21 +59,21 @@ impl Switch {
             Decision::Pass => return Ok(Served::default()),
             Decision::Forward(known) => {
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Known(ip, port));
+                    say(frame_trace::Served::Known(ip, port));
                 }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
             Decision::Back(known) => {
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Back(ip, port));
+                    say(frame_trace::Served::Back(ip, port));
                 }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_client(&known, served.may_return, bytes, layout, offload);
             }
             Decision::Choose(key, again) => {
                 let Some(backend) = self.services.would_choose(now, &key, from, again) else {
-                    say(journey::Served::Down);
+                    say(frame_trace::Served::Down);
                     return match self.services.when_down(&key) {
                         Some((service, crate::service::WhenDown::Reset)) => {
                             let is_tcp = seen.layout.l4 == L4::Tcp;
@@ -89,7 +89,7 @@ impl Switch {
                 // It has no entry yet.
                 let known = Known::new(key, backend);
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::New(ip, port));
+                    say(frame_trace::Served::New(ip, port));
                 }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
@@ -100,21 +100,21 @@ impl Switch {
                 };
                 let known = Known::new(key, backend);
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Sought(ip, port));
+                    say(frame_trace::Served::Sought(ip, port));
                 }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
             Decision::Hear(known, _) => {
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Heard(ip, port));
+                    say(frame_trace::Served::Heard(ip, port));
                 }
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_client(&known, served.may_return, bytes, layout, offload);
             }
             Decision::Direct(known) => {
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Direct(ip, port));
+                    say(frame_trace::Served::Direct(ip, port));
                 }
                 return Ok(Served::default());
             }
@@ -127,7 +127,7 @@ impl Switch {
                 };
                 let known = Known::new(known.key, backend);
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Retry(ip, port));
+                    say(frame_trace::Served::Retry(ip, port));
                 }
                 bytes.clear();
                 bytes.extend_from_slice(syn.bytes());
@@ -138,13 +138,13 @@ impl Switch {
             }
             Decision::Deny(known) => {
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Denied(ip, port));
+                    say(frame_trace::Served::Denied(ip, port));
                 }
                 return refuse(steps, Reason::ServiceRetry).map(|()| served);
             }
             Decision::Disown(known) => {
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Direct(ip, port));
+                    say(frame_trace::Served::Direct(ip, port));
                 }
                 return refuse(steps, Reason::ServiceUnknown).map(|()| served);
             }
@@ -154,7 +154,7 @@ impl Switch {
             }
             Decision::Error(known, to_backend) => {
                 if let Some((ip, port)) = reached(&known) {
-                    say(journey::Served::Error(ip, port));
+                    say(frame_trace::Served::Error(ip, port));
                 }
                 self.services.error(&known, to_backend, bytes, layout, offload);
             }
@@ -162,7 +162,7 @@ impl Switch {
                 if let Err(reason) = self.explain_answer(now, from, answer, seen) {
                     return refuse(steps, reason).map(|()| served);
                 }
-                say(journey::Served::Answer(answer.name()));
+                say(frame_trace::Served::Answer(answer.name()));
                 served.is_answered = true;
             }
             Decision::Drop(reason) => return refuse(steps, reason).map(|()| served),

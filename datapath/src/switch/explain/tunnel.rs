@@ -2,8 +2,8 @@
 
 use super::{Memory, Switch, Traveller, headers, refuse};
 use crate::frame::{Frame, HEADROOM, Pool};
+use crate::frame_trace::{Emit, Step};
 use crate::guard;
-use crate::journey::{Emit, Step};
 use crate::overlay::PeerId;
 use crate::program::EndpointId;
 use crate::segment;

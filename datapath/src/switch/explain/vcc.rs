@@ -1,7 +1,7 @@
 //! What virtual congestion control would do with a frame.
 
 use super::Traveller;
-use crate::journey::Step;
+use crate::frame_trace::Step;
 use crate::program::EndpointId;
 use crate::segment;
 use crate::switch::Switch;

@@ -87,9 +87,9 @@ impl Rig {
     fn one(&mut self, port: u32, frame: &build::Build<'_>) -> (u32, Vec<u8>) {
         let explained = {
             let frame = frame.frame(&mut self.pool).expect("a buffer");
-            let journey = self.switch.explain(&self.pool, self.now, PortId(port), &frame);
+            let frame_trace = self.switch.explain(&self.pool, self.now, PortId(port), &frame);
             self.pool.free(frame);
-            journey
+            frame_trace
         };
         let (verdict, mut out) = self.send_for_bytes(port, frame);
         assert_eq!(explained.verdict, verdict, "{explained}");

@@ -42,16 +42,16 @@ fn shown(bytes: &[u8]) -> (u8, u8) {
 impl Rig {
     /// Sends a frame for which one leaves; what is said of it beforehand, and that one.
     fn explained(&mut self, port: u32, frame: &build::Build<'_>) -> (String, u32, Vec<u8>) {
-        let journey = {
+        let frame_trace = {
             let frame = frame.frame(&mut self.pool).expect("a buffer");
-            let journey = self.switch.explain(&self.pool, self.now, PortId(port), &frame);
+            let frame_trace = self.switch.explain(&self.pool, self.now, PortId(port), &frame);
             self.pool.free(frame);
-            journey
+            frame_trace
         };
         let (verdict, mut out) = self.send_for_bytes(port, frame);
-        assert_eq!((journey.fate(), out.len()), (verdict, 1), "{journey}");
+        assert_eq!((frame_trace.fate(), out.len()), (verdict, 1), "{frame_trace}");
         let (port, bytes) = out.remove(0);
-        (journey.to_string(), port, bytes)
+        (frame_trace.to_string(), port, bytes)
     }
 
     /// The handshake of two guests without ECN, and what each sees of it.
@@ -120,10 +120,10 @@ fn what_is_policed_is_said_to_be_before_it_is() {
     // The window is ten segments of 536 bytes.
     let far = tcp((1, 7), (2, 80), ACK, (100 + 100_000, 500)).payload(vec![0; 500]);
     let frame = far.frame(&mut rig.pool).unwrap();
-    let journey = rig.switch.explain(&rig.pool, rig.now, PortId(1), &frame);
-    let said = journey.to_string();
+    let frame_trace = rig.switch.explain(&rig.pool, rig.now, PortId(1), &frame);
+    let said = frame_trace.to_string();
     assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(1), frame), dropped(Reason::VccWindow), "{said}");
-    assert_eq!(journey.fate(), dropped(Reason::VccWindow));
+    assert_eq!(frame_trace.fate(), dropped(Reason::VccWindow));
     assert!(said.contains("refused (vcc-window): it lies beyond the window that the guest was told"), "{said}");
     let fragment = eth(mac(1), mac(2)).ipv4(ip(1), ip(2)).fragment(64, false).protocol(protocol::TCP);
     let fragment = fragment.payload(vec![0; 64]).frame(&mut rig.pool).unwrap();

@@ -129,7 +129,7 @@ fn half6(n: u8) -> Program {
 fn tunnels_may_lead_over_ipv6() {
     let mut plain = half6(1);
     plain.ports[0].offload.uso = false;
-    // One by one, and as a train; the last segment is shorter.
+    // One by one, and as a UDP GSO packet; the last segment is shorter.
     for (half, count) in [(plain, 10), (half6(1), 1)] {
         let (mut one, mut two) = (Rig::new(&half), Rig::new(&half6(2)));
         let small = udp(10, 21, 100).tos(2);
@@ -335,7 +335,7 @@ fn an_offloaded_frame_goes_as_a_train_and_arrives_whole() {
     assert_eq!((one.pool.in_use(), two.pool.in_use()), (0, 0));
 }
 
-/// A guest that cannot take it gets segments, and a mark on the train is on each of them.
+/// A guest that cannot take it gets segments, and a mark on the UDP GSO packet is on each of them.
 #[test]
 fn a_train_arrives_in_segments_where_the_guest_wants_them() {
     let (mut half, mut other) = (roomy(1), roomy(2));
@@ -360,7 +360,7 @@ fn a_train_arrives_in_segments_where_the_guest_wants_them() {
     }
 }
 
-/// Without memory for a train, its segments are counted as lost.
+/// Without memory for a UDP GSO packet, its segments are counted as lost.
 #[test]
 fn a_train_without_a_buffer_is_lost_by_name() {
     let mut half = roomy(1);

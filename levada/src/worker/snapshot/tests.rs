@@ -1,7 +1,7 @@
 //! Snapshots of many endpoints, made in many rounds, against what the switch itself says.
 
 use super::*;
-use crate::worker::{Chore, Clock, Edit, Edits, Order, Parts, Wake};
+use crate::worker::{Clock, Edit, Edits, Parts, Request, Task, Wake};
 use datapath::frame::Pool;
 use datapath::guard::Identity;
 use datapath::link::LinkConfig;
@@ -22,7 +22,7 @@ fn mac(port: PortId) -> Mac {
 
 /// A worker that runs only as far as a test lets it, with one switch of so many endpoints of three
 /// tenants behind a slow uplink.
-fn worker(endpoints: u32) -> (Worker, Plan, Receiver<Chore>) {
+fn worker(endpoints: u32) -> (Worker, Plan, Receiver<Task>) {
     let head = "[daemon]\nname = \"t\"\n[[switch]]\nname = \"s1\"\n[switch.uplink]\nport = \"tap://up\"\nrate = \"1 Mbit/s\"\n";
     let tenant = "[[switch.tenant]]\nname = \"t0\"\nvlan = \"untagged\"\n[[switch.tenant.endpoint]]\nname = \"e0\"\nport = \"tap://e0\"\n";
     let mut plan = control::load(&format!("{head}{tenant}")).plan.unwrap();
@@ -39,25 +39,25 @@ fn worker(endpoints: u32) -> (Worker, Plan, Receiver<Chore>) {
     }
     let wake = Wake::new().unwrap();
     let (_, inbox) = sync_channel(1);
-    let (sender, chores) = sync_channel(16);
+    let (sender, tasks) = sync_channel(16);
     let parts = Parts {
         pool: Pool::new(PoolLimits::default()),
-        units: vec![Unit::new(Switch::new(&switch.program, 1).unwrap(), Vec::new())],
-        cables: (0..20).map(|_| Cable::new(LinkConfig::default(), [(0, PortId(0)); 2])).collect(),
+        switch_slots: vec![SwitchSlot::new(Switch::new(&switch.program, 1).unwrap(), Vec::new())],
+        link_slots: (0..20).map(|_| LinkSlot::new(LinkConfig::default(), [(0, PortId(0)); 2])).collect(),
         devices: Vec::new(),
         spin: false,
         wake,
         clock: Clock::start(),
         inbox,
-        chores: sender,
+        tasks: sender,
     };
-    (Worker::new(parts).unwrap(), plan, chores)
+    (Worker::new(parts).unwrap(), plan, tasks)
 }
 
 /// Three hundred endpoints, or all, send something to the uplink, most of which waits.
 fn send(worker: &mut Worker) {
     let now = worker.outside.look();
-    let (pool, switch) = (&mut worker.pool, &mut worker.units[0].switch);
+    let (pool, switch) = (&mut worker.pool, &mut worker.switch_slots[0].switch);
     let program = switch.program();
     let every = (program.endpoints.len() / 300).max(1);
     let ports: Vec<PortId> = program.endpoints.iter().step_by(every).map(|(_, endpoint)| endpoint.port).collect();
@@ -71,11 +71,11 @@ fn send(worker: &mut Worker) {
         switch.rx(pool, now, port, frame);
     }
     let frame = pool.alloc_from(&[0; 60]).unwrap();
-    worker.outside.cables[13].as_mut().unwrap().link.send(pool, now, Side::B, frame);
+    worker.outside.link_slots[13].as_mut().unwrap().link.send(pool, now, Side::B, frame);
     // One takes 4 ms.
     std::thread::sleep(Duration::from_millis(5));
     let now = worker.outside.look();
-    if let Some((_, frame)) = worker.units[0].switch.tx(&mut worker.pool, now) {
+    if let Some((_, frame)) = worker.switch_slots[0].switch.tx(&mut worker.pool, now) {
         worker.pool.free(frame);
     }
 }
@@ -84,12 +84,12 @@ fn ask(worker: &mut Worker, plan: &Plan) -> Receiver<Box<Snapshot>> {
     let (reply, answer) = sync_channel(1);
     let mut into = Box::<Snapshot>::default();
     into.make_room(plan);
-    worker.carry_out(Order::Snapshot { into, reply });
+    worker.carry_out(Request::Snapshot { into, reply });
     answer
 }
 
 fn assert_right(worker: &Worker, shot: &Snapshot) {
-    let (switch, numbers) = (&worker.units[0].switch, &shot.switches[0]);
+    let (switch, numbers) = (&worker.switch_slots[0].switch, &shot.switches[0]);
     assert_eq!(numbers.endpoints.len(), switch.program().endpoints.len());
     assert!(numbers.endpoints.iter().any(|stats| stats.egress.backlog_bytes > 0), "something waits");
     for (id, stats) in numbers.endpoints.iter().enumerate() {
@@ -98,8 +98,8 @@ fn assert_right(worker: &Worker, shot: &Snapshot) {
     for (id, stats) in numbers.tenants.iter().enumerate() {
         assert_eq!(*stats, switch.tenant_stats(TenantId(id as u32)));
     }
-    let cables = worker.outside.cables.iter().flatten();
-    let links: Vec<_> = cables.map(|cable| Side::ALL.map(|side| cable.link.stats(side))).collect();
+    let link_slots = worker.outside.link_slots.iter().flatten();
+    let links: Vec<_> = link_slots.map(|link_slot| Side::ALL.map(|side| link_slot.link.stats(side))).collect();
     assert_eq!(shot.links, links);
     assert_ne!(links[13], links[12]);
     assert_eq!((numbers.tenants.len(), numbers.uplink), (3, switch.uplink_stats()));
@@ -147,7 +147,7 @@ fn a_change_begins_a_snapshot_anew_and_a_worker_that_gives_way_finishes_it() {
     // The first has been copied; what it has queued goes with it.
     let (reply, edited) = sync_channel(1);
     let gone = Edit::Change(0, Change::Endpoint(EndpointId(0), None));
-    worker.carry_out(Order::Edit(Edits::new(vec![gone], reply)));
+    worker.carry_out(Request::Edit(Edits::new(vec![gone], reply)));
     worker.edit();
     assert_eq!(edited.try_recv().unwrap().failed, None);
     worker.count_all();

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::aqm::Discipline;
-use crate::program::Talk;
+use crate::program::AgentTraffic;
 use crate::units::Both;
 use std::net::Ipv4Addr;
 
@@ -12,8 +12,8 @@ const PORT: u16 = 7370;
 /// Endpoint 0 is the host's own; endpoint 1 is a tenant's, in the same network.
 fn rig_of_host() -> Rig {
     let rate = Rate(10 * MBIT);
-    let talk = Talk { address: ip().into(), port: PORT, rate: Both { egress: rate, ingress: rate } };
-    Rig::new(&program(&[Endpoint { talk: Some(talk), ..endpoint(0, 0) }, endpoint(1, 0)]))
+    let agent_traffic = AgentTraffic { address: ip().into(), port: PORT, rate: Both { egress: rate, ingress: rate } };
+    Rig::new(&program(&[Endpoint { agent_traffic: Some(agent_traffic), ..endpoint(0, 0) }, endpoint(1, 0)]))
 }
 
 /// An endpoint has one queue for all its flows.
@@ -113,8 +113,8 @@ fn limits_of_pairs_do_not_hold_agents_back() {
 #[test]
 fn what_agents_hear_is_no_contention() {
     let rate = Rate(10 * MBIT);
-    let talk = Talk { address: ip().into(), port: PORT, rate: Both { egress: rate, ingress: rate } };
-    let mut program = program(&[Endpoint { talk: Some(talk), ..endpoint(0, 0) }, endpoint(1, 1)]);
+    let agent_traffic = AgentTraffic { address: ip().into(), port: PORT, rate: Both { egress: rate, ingress: rate } };
+    let mut program = program(&[Endpoint { agent_traffic: Some(agent_traffic), ..endpoint(0, 0) }, endpoint(1, 1)]);
     program.uplink = Some(crate::program::Uplink { headroom_ppm: 200_000, ..uplink(1000) });
     let flood = eth(mac(OUTSIDE), mac(1)).vlan(11).ipv4(Ipv4Addr::new(10, 0, 0, 2), ip()).udp(1, 2);
     let (flood, words) = (flood.payload(vec![0; 1458]), |port| {

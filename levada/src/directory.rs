@@ -1,0 +1,148 @@
+//! The directory: which hosts are in the cluster, where they are, and which endpoints they have.
+//! Whoever needs it asks here, wherever it comes from.
+//!
+//! The configuration file may name hosts, and an etcd (`etcd`) may know more, or more of the same:
+//! there a host writes itself what it has, so what the store says of a host counts more than what
+//! the file says.
+
+mod entry;
+mod etcd;
+mod forget;
+mod gateway;
+pub mod store_state;
+
+pub use etcd::{Etcd, look};
+pub use forget::forget;
+pub use store_state::Known;
+
+use crate::rundir;
+use control::config::{Cluster, Config, Endpoint, Member, Tenant};
+use datapath::program::Attachment;
+use datapath::wire::Mac;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use store_state::{Contest, Own};
+
+/// Most prefixes of an endpoint that are told.
+const MOST_PREFIXES: usize = 32;
+
+/// How well a store does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Health {
+    /// Whether it is there.
+    pub is_connected: bool,
+    /// Since when it has been there, or not.
+    pub since: Instant,
+    /// Who of it is spoken with.
+    pub at: Option<String>,
+    /// Up to where it is known.
+    pub revision: i64,
+    /// What last went wrong with it.
+    pub error: Option<String>,
+    /// What another daemon that says it is this host is called, and what to do.
+    pub rival: Option<String>,
+    /// Endpoints of this host that another has.
+    pub contests: Vec<Contest>,
+    /// Entries that are not used, and why; the first of them.
+    pub refused: Vec<String>,
+    /// How many they are.
+    pub refusals: usize,
+}
+
+impl Health {
+    /// Of a store that has not been reached yet.
+    pub fn new() -> Health {
+        Health {
+            is_connected: false,
+            since: Instant::now(),
+            at: None,
+            revision: 0,
+            error: None,
+            rival: None,
+            contests: Vec::new(),
+            refused: Vec::new(),
+            refusals: 0,
+        }
+    }
+}
+
+/// A place that knows the cluster.
+pub trait Store: Send + Sync {
+    /// The other hosts, as far as is known. It goes on to say so while the store is away.
+    fn members(&self) -> Arc<[Known]>;
+    /// Whether an endpoint of this host's configuration is this host's by the store.
+    fn holds(&self, tenant: &str, mac: Mac) -> bool;
+    /// How well it does.
+    fn health(&self) -> Health;
+    /// What this host has from now on.
+    fn tell(&self, own: Own);
+}
+
+/// What this host has to say of itself.
+pub fn own(config: &Config, cluster: &Cluster) -> Own {
+    let mut own = Own {
+        host: cluster.host.clone(),
+        from: daemon(&config.daemon.name),
+        address: cluster.listen,
+        vtep: config.switches.iter().find_map(|switch| switch.uplink.as_ref()?.vtep),
+        ..Own::default()
+    };
+    for (tenant, endpoint) in reachable(config) {
+        for &mac in &endpoint.identity.macs {
+            own.endpoints.insert((tenant.name.clone(), mac), (endpoint.name.clone(), prefixes(endpoint)));
+        }
+    }
+    own
+}
+
+/// Which daemon it is, over restarts, and unlike any other: copies of one machine may have its name
+/// and all of its files, but not its boot (random(4)), and of two daemons of one name in one
+/// machine each has a run directory of its own.
+fn daemon(name: &str) -> String {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot.split('-').next().unwrap_or_default();
+    format!("{name}@{machine} (boot {boot}, {})", rundir::base().join(name).display())
+}
+
+/// The endpoints that other hosts can reach.
+fn reachable(config: &Config) -> impl Iterator<Item = (&Tenant, &Endpoint)> {
+    let switches = config.switches.iter().filter(|switch| switch.uplink.is_some());
+    let tenants = switches.flat_map(|switch| &switch.tenants);
+    let attached = tenants.filter(|tenant| tenant.attachment != Attachment::Isolated);
+    let endpoints = attached.flat_map(|tenant| tenant.endpoints.iter().map(move |endpoint| (tenant, endpoint)));
+    endpoints.filter(|(_, endpoint)| !endpoint.trunk)
+}
+
+fn prefixes(endpoint: &Endpoint) -> Vec<String> {
+    let ipv4 = endpoint.identity.ipv4.iter().map(|(ip, length)| format!("{ip}/{length}"));
+    let ipv6 = endpoint.identity.ipv6.iter().map(|(ip, length)| format!("{ip}/{length}"));
+    ipv4.chain(ipv6).take(MOST_PREFIXES).collect()
+}
+
+/// The hosts of the file and of a store together.
+pub fn merged(file: &[Member], store: &[Known]) -> Vec<Member> {
+    let known = |member: &&Member| {
+        store.iter().any(|known| known.member.name == member.name || known.member.address == member.address)
+    };
+    let claimed: BTreeSet<(&str, Mac)> = store
+        .iter()
+        .flat_map(|known| &known.member.endpoints)
+        .flat_map(|endpoint| endpoint.macs.iter().map(|&mac| (endpoint.tenant.as_str(), mac)))
+        .collect();
+    let mut all: Vec<Member> = file.iter().filter(|member| !known(member)).cloned().collect();
+    for endpoint in all.iter_mut().flat_map(|member| &mut member.endpoints) {
+        let tenant = endpoint.tenant.clone();
+        endpoint.macs.retain(|&mac| !claimed.contains(&(tenant.as_str(), mac)));
+    }
+    all.extend(store.iter().map(|known| known.member.clone()));
+    all
+}
+
+/// Where the hosts are that `host` may speak with.
+pub fn others(members: &[Member], host: &str) -> impl Iterator<Item = (String, SocketAddr)> {
+    let others = members.iter().filter(move |member| member.name != host);
+    others.filter_map(|member| Some((member.name.clone(), member.address?)))
+}

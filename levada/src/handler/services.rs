@@ -1,0 +1,71 @@
+//! The handler's answers about services.
+
+use super::{Fault, Handler, PATIENCE};
+use crate::api::VERSION;
+use crate::services::{
+    ConnectionsReply, ConnectionsRequest, LoadReply, LoadRequest, ServicesReply, find, of_connections, of_switch,
+};
+use crate::worker::{Request, ServiceCount};
+use std::sync::mpsc::sync_channel;
+
+impl Handler {
+    /// What services are, and have counted.
+    ///
+    /// # Errors
+    /// The worker does not answer.
+    pub fn services(&self) -> Result<ServicesReply, Fault> {
+        let facts = self.facts();
+        let mut services = Vec::new();
+        for (switch, plan) in facts.plan.switches.iter() {
+            // Who has none is not asked.
+            if !plan.program.services.is_empty() {
+                services.extend(of_switch(plan, &self.service_counts(switch as usize)?));
+            }
+        }
+        Ok(ServicesReply { version: VERSION, services })
+    }
+
+    fn service_counts(&self, switch: usize) -> Result<Vec<ServiceCount>, Fault> {
+        let (reply, answer) = sync_channel(1);
+        self.request(Request::Services { switch, reply })?;
+        answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))
+    }
+
+    /// The connections of a service.
+    ///
+    /// # Errors
+    /// There is no such service, the client is no address, or the worker does not answer.
+    pub fn connections(&self, request: &ConnectionsRequest) -> Result<ConnectionsReply, Fault> {
+        let facts = self.facts();
+        let (switch, service) = find(&facts.plan, &request.service).ok_or_else(|| unknown(&request.service))?;
+        let client = request.client.as_ref().map(|client| client.parse()).transpose();
+        let client = client.map_err(|_| Fault::Wrong("the client is no IP address".to_owned()))?;
+        let counts = self.service_counts(switch)?;
+        let (reply, answer) = sync_channel(1);
+        self.request(Request::Connections { switch, service, client, reply })?;
+        let all = answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))?;
+        let count = counts.iter().find(|count| count.service == service);
+        let connections = of_connections(&facts.plan.switches[switch], service, count, &all);
+        Ok(ConnectionsReply { version: VERSION, connections })
+    }
+
+    /// A server's load.
+    ///
+    /// # Errors
+    /// There is no such backend, or the worker is busy.
+    pub fn load(&self, request: &LoadRequest) -> Result<LoadReply, Fault> {
+        let facts = self.facts();
+        let (path, name) = request.backend.rsplit_once('/').ok_or_else(|| unknown(&request.backend))?;
+        let (switch, service) = find(&facts.plan, path).ok_or_else(|| unknown(path))?;
+        let plan = &facts.plan.switches[switch];
+        let at = plan.services[service.0 as usize].backends.iter().position(|backend| backend == name);
+        let at = at.ok_or_else(|| Fault::Wrong(format!("service \"{path}\" has no backend \"{name}\"")))?;
+        let backend = Box::new(plan.program.services[service.0 as usize].backends[at].clone());
+        self.request(Request::Load { switch, service, backend, load: request.load_milli })?;
+        Ok(LoadReply { version: VERSION })
+    }
+}
+
+fn unknown(path: &str) -> Fault {
+    Fault::Wrong(format!("there is no service \"{path}\": write SWITCH/TENANT/SERVICE"))
+}

@@ -1,0 +1,50 @@
+//! The handler's answer about virtual congestion control.
+
+use super::{Fault, Handler, PATIENCE};
+use crate::api::VERSION;
+use crate::vcc::{VccReply, of_switch};
+use crate::worker::{ENDPOINT_CONNECTIONS, Request, VccPart};
+use datapath::vcc::Mode;
+use std::sync::mpsc::sync_channel;
+
+impl Handler {
+    /// What virtual congestion control does for whom.
+    ///
+    /// # Errors
+    /// The worker does not answer.
+    pub fn vcc(&self) -> Result<VccReply, Fault> {
+        self.vcc_with(ENDPOINT_CONNECTIONS)
+    }
+
+    /// The same without connections.
+    ///
+    /// # Errors
+    /// The worker does not answer.
+    pub fn vcc_counts(&self) -> Result<VccReply, Fault> {
+        self.vcc_with(0)
+    }
+
+    fn vcc_with(&self, most: usize) -> Result<VccReply, Fault> {
+        let facts = self.facts();
+        let mut endpoints = Vec::new();
+        for (switch, plan) in facts.plan.switches.iter() {
+            // Who has none is not asked.
+            if plan.program.tenants.values().all(|tenant| tenant.vcc.mode == Mode::Off) {
+                continue;
+            }
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let part = self.vcc_part(switch as usize, from, most)?;
+                next = part.next;
+                endpoints.extend(of_switch(plan, &part));
+            }
+        }
+        Ok(VccReply { version: VERSION, endpoints })
+    }
+
+    fn vcc_part(&self, switch: usize, from: u32, most: usize) -> Result<VccPart, Fault> {
+        let (reply, answer) = sync_channel(1);
+        self.request(Request::Vcc { switch, from, most, reply })?;
+        answer.recv_timeout(PATIENCE).map_err(|_| Fault::Busy("the worker did not answer"))
+    }
+}

@@ -1,0 +1,197 @@
+//! The tunnels, told to people: `levada show tunnels`, `GET /v1/tunnels`.
+
+use super::{NextHops, is_exclusive};
+use crate::directory::store_state::MOST_SAID;
+use control::names::show_mac;
+use control::plan::{LeftOut, Plan, SwitchPlan, Underlay};
+use datapath::program::{Attachment, EndpointId, Program};
+use datapath::wire::ETHERNET_HEADER;
+use datapath::wire::vxlan;
+use ports::neighbours::Hop;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// `GET /v1/tunnels`.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+pub struct TunnelsReply {
+    /// 1.
+    pub version: u32,
+    /// One for each switch that has an end of tunnels.
+    pub switches: Vec<TunnelsReport>,
+}
+
+/// The tunnels of a switch.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug)]
+pub struct TunnelsReport {
+    /// Its name.
+    pub switch: String,
+    /// Address of this host's end.
+    pub vtep: String,
+    /// The interface, or the link, that tunnels go over.
+    pub over: String,
+    /// Its own address, where it is known.
+    pub mac: Option<String>,
+    /// Why nothing goes into a tunnel or comes out of one; `null`: it does.
+    pub error: Option<String>,
+    /// The longest packet in bytes that fits into a tunnel.
+    pub mtu: u64,
+    /// How offloaded frames of TCP leave in a tunnel.
+    pub tcp: Carried,
+    /// Endpoints whose devices take longer ones, which are answered with "too big", or dropped
+    /// (`path-mtu`).
+    pub too_long: Vec<String>,
+    /// The tenants that are on other hosts too.
+    pub networks: Vec<NetworkReport>,
+    /// The other ends.
+    pub hosts: Vec<HostReport>,
+    /// What is known of other hosts and that no tunnel leads to, since there is no room or its end
+    /// is of the other IP version: the first of it, by name.
+    pub left_out: Vec<String>,
+    /// How many that are.
+    pub left_outs: u64,
+}
+
+/// How offloaded frames leave in a tunnel. The wire carries the same segments.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Carried {
+    /// As one, which the interface or the kernel cuts.
+    Whole,
+    /// Cut, many segments together, which the interface parts.
+    Trains,
+    /// Cut, one by one.
+    Segments,
+}
+
+/// A tenant in tunnels.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug)]
+pub struct NetworkReport {
+    /// The tenant.
+    pub tenant: String,
+    /// Its network identifier.
+    pub vni: u32,
+    /// Its addresses on other hosts that are known.
+    pub addresses: u64,
+}
+
+/// The host at another end.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug)]
+pub struct HostReport {
+    /// Its name.
+    pub host: String,
+    /// Address of its end.
+    pub vtep: String,
+    /// Address of the next hop on the way there; `null`: not known, and frames for it are dropped
+    /// (`no-route`).
+    pub next_hop: Option<String>,
+    /// Why it is not known.
+    pub error: Option<String>,
+    /// The longest packet in bytes that reaches it through a tunnel, where that is less than `mtu`:
+    /// a router on the way has said so within the last ten minutes.
+    pub path_mtu: Option<u64>,
+    /// Tenants of this switch that it has.
+    pub tenants: Vec<String>,
+}
+
+/// What runs, in the words of `plan`.
+#[must_use]
+pub fn tunnels(plan: &Plan, programs: &BTreeMap<u32, Program>, hops: &BTreeMap<u32, NextHops>) -> Vec<TunnelsReport> {
+    let one = |(id, switch): (u32, &SwitchPlan)| {
+        Some(report(switch, switch.underlay.as_ref()?, programs.get(&id)?, hops.get(&id)))
+    };
+    plan.switches.iter().filter_map(one).collect()
+}
+
+fn report(switch: &SwitchPlan, underlay: &Underlay, program: &Program, hops: Option<&NextHops>) -> TunnelsReport {
+    let overlay = &program.overlay;
+    let port = program.uplink.as_ref().map(|uplink| uplink.port().0);
+    let longest = port.and_then(|port| program.ports.get(port)).map_or(0, |features| features.max_frame);
+    let room = longest.saturating_sub(vxlan::outer(&underlay.vtep) as u32);
+    let networks = program.tenants.iter().filter_map(|(id, tenant)| match tenant.attachment {
+        Attachment::Vxlan(vni) => Some((id, vni)),
+        _ => None,
+    });
+    let networks: BTreeMap<u32, u32> = networks.collect();
+    let name = |id: u32| switch.tenants.get(id).cloned().unwrap_or_default();
+    let too_long = program.endpoints.iter().filter(|(_, endpoint)| {
+        let features = program.ports.get(endpoint.port.0);
+        networks.contains_key(&endpoint.tenant.0) && features.is_some_and(|features| features.max_frame > room)
+    });
+    let shared =
+        "the interface is shared with the host, which receives the tunnels' packets; see the log for the cause";
+    let error = match (&underlay.interface, hops) {
+        (None, _) => None,
+        (Some(_), None) => Some("the route is not known yet; it is asked for each second".to_owned()),
+        (Some(_), Some(hops)) => {
+            hops.error().map(str::to_owned).or_else(|| (!is_exclusive(switch)).then(|| shared.to_owned()))
+        }
+    };
+    let hosts = overlay.peers.iter().map(|(&address, peer)| HostReport {
+        host: underlay.hosts.get(&address).cloned().unwrap_or_default(),
+        vtep: address.to_string(),
+        next_hop: peer.next_hop.map(show_mac),
+        error: if peer.next_hop.is_some() { None } else { Some(why(underlay, hops, address)) },
+        path_mtu: None,
+        tenants: peer.tenants.iter().map(|tenant| name(tenant.0)).collect(),
+    });
+    TunnelsReport {
+        switch: switch.name.clone(),
+        vtep: underlay.vtep.to_string(),
+        over: port.and_then(|port| switch.ports.get(port)).map_or_else(String::new, |port| port.locator.to_string()),
+        mac: overlay.local.map(|local| show_mac(local.mac)),
+        error,
+        mtu: u64::from(room.saturating_sub(ETHERNET_HEADER as u32)),
+        tcp: match port.and_then(|port| program.ports.get(port)).map(|features| features.offload) {
+            Some(offload) if offload.tunnel && underlay.vtep.is_ipv4() => Carried::Whole,
+            Some(offload) if offload.uso && offload.csum => Carried::Trains,
+            _ => Carried::Segments,
+        },
+        too_long: too_long.map(|(id, _)| switch.endpoint_path(EndpointId(id))).collect(),
+        hosts: hosts.collect(),
+        left_out: underlay.left_out.iter().take(MOST_SAID).map(LeftOut::to_string).collect(),
+        left_outs: underlay.left_out.len() as u64,
+        networks: networks
+            .iter()
+            .map(|(&id, &vni)| NetworkReport {
+                tenant: name(id),
+                vni,
+                addresses: overlay.remotes.keys().filter(|(tenant, _)| tenant.0 == id).count() as u64,
+            })
+            .collect(),
+    }
+}
+
+/// Adds what routers have said of the ways to other hosts, by switch.
+pub fn narrow(tunnels: &mut [TunnelsReport], paths: &BTreeMap<&str, &[(IpAddr, u16)]>) {
+    for report in tunnels {
+        let Some(paths) = paths.get(report.switch.as_str()) else { continue };
+        for &(vtep, mtu) in *paths {
+            let room = usize::from(mtu).saturating_sub(vxlan::outer(&vtep)) as u64;
+            let host = report.hosts.iter_mut().find(|host| host.vtep.parse() == Ok(vtep));
+            host.into_iter().filter(|_| room < report.mtu).for_each(|host| host.path_mtu = Some(room));
+        }
+    }
+}
+
+/// Why the next hop to an address is not known.
+fn why(underlay: &Underlay, hops: Option<&NextHops>, address: IpAddr) -> String {
+    let Some((interface, _)) = &underlay.interface else {
+        return "no switch on this daemon's link has this address; correct the member's `vtep`".to_owned();
+    };
+    match hops.and_then(|hops| hops.next.get(&address)) {
+        None | Some(Hop::At(_)) => "the route is not known yet; it is asked for each second".to_owned(),
+        Some(Hop::Asked(next @ IpAddr::V4(_))) => {
+            format!("{next} does not answer ARP on {interface}; check the host and the network between")
+        }
+        Some(Hop::Asked(next @ IpAddr::V6(_))) => {
+            format!("{next} does not answer neighbour discovery on {interface}; check the host and the network between")
+        }
+        Some(Hop::Elsewhere(other)) => {
+            format!("the route to it uses {other}, not {interface}; correct the route, or the uplink's `port`")
+        }
+        Some(Hop::Own) => "this host has this address itself; correct the member's `vtep`".to_owned(),
+        Some(Hop::NoRoute) => "there is no route to it; add one (ip route add)".to_owned(),
+    }
+}

@@ -1,0 +1,68 @@
+//! Ears: a thread for each network namespace that tunnels leave by, and one for each that taken
+//! interfaces are in, which has maintenance look again as soon as the kernel says that something
+//! there has changed. Without them, it would be seen by the look that there is each second anyway.
+
+use crate::privileges::{Duty, confine};
+use ports::neighbours::{Changes, Subject};
+use ports::netns::Netns;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How long a change is waited for until it is looked whether anybody still wants to know.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After a change, those that follow within this time are told as one: neighbours come and go by
+/// the hundred.
+const REST: Duration = Duration::from_millis(250);
+/// The same for links: a cable that is pulled and put back is two changes, and who bonds links
+/// wants each soon.
+const LINK_REST: Duration = Duration::from_millis(1);
+
+/// A route monitor in a namespace, for as long as it is kept.
+pub struct RouteMonitor {
+    _wanted: Arc<()>,
+    thread: JoinHandle<()>,
+}
+
+impl RouteMonitor {
+    /// Calls `tell` after each change of what `subject` says from now on.
+    ///
+    /// # Errors
+    /// The namespace is not there, or the kernel does not tell of changes.
+    pub fn open(subject: Subject, netns: Option<&str>, tell: impl Fn() + Send + 'static) -> io::Result<RouteMonitor> {
+        let changes = Changes::open(subject, netns.map(Netns::new).as_ref())?;
+        let wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&wanted);
+        let rest = match subject {
+            Subject::Ways => REST,
+            Subject::Links => LINK_REST,
+        };
+        let thread = thread::Builder::new()
+            .name("levada-routes".to_owned())
+            .spawn(move || listen(&changes, &is_wanted, rest, tell))?;
+        Ok(RouteMonitor { _wanted: wanted, thread })
+    }
+
+    /// Whether it hears nothing any more: its namespace is gone.
+    pub fn is_deaf(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+fn listen(changes: &Changes, is_wanted: &Weak<()>, rest: Duration, tell: impl Fn()) {
+    // With more rights than it needs it does without; the look each second does as well.
+    if confine(Duty::Looking).is_err() {
+        return;
+    }
+    while is_wanted.strong_count() > 0 {
+        match changes.wait(PATIENCE) {
+            Ok(false) => {}
+            Ok(true) => {
+                tell();
+                thread::sleep(rest);
+            }
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! The reconciler: what is open and what runs at the worker, and how it becomes another.
+//!
+//! A change has three steps. Everything that it needs is opened and made, while nothing else is
+//! touched: where that fails, what was opened is closed again, and all is as it was. Then the
+//! worker gets one list of edits, which it does while frames go on. Last, what nobody needs any
+//! more is closed. A daemon starts by the same steps from a reconciler where nothing runs.
+
+mod device;
+mod edits;
+mod ready;
+
+use crate::front_ends::{FrontEndId, FrontEnds};
+use crate::log::{Level, Log};
+use crate::maintenance::Seen;
+use crate::next_hops::NextHops;
+use crate::next_hops::report::tunnels;
+use crate::recipe::{Recipe, Reopen, owner};
+use crate::report::Facts;
+use crate::shortcut::Shortcuts;
+use crate::vde_server::{Otherwise, PlugId, VdeServer};
+use crate::whereabouts::Sights;
+use crate::worker::{Edit, Edits, Request, Task, Waker};
+use control::plan::{Plan, SwitchPlan};
+use control::scale::scale;
+use control::shortcut::shortcuts;
+use datapath::program::{PortFeatures, Program};
+use datapath::units::Both;
+use device::{Held, Key, Kind, known_as};
+pub use edits::random;
+use edits::{List, list};
+use ports::packet::Way as Shortcut;
+use ports::{Features, Survey, netns};
+use ready::{Altered, Fresh, Ready, adopted};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long the worker may take for a list of edits: it does thousands in a second, and the machine
+/// may stand still.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is open and what runs.
+pub struct Reconciler {
+    plan: Plan,
+    /// By number of the switch: what it runs.
+    programs: BTreeMap<u32, Program>,
+    /// By the worker's number.
+    devices: Vec<Option<Held>>,
+    inbox: SyncSender<Request>,
+    waker: Waker,
+    tasks: SyncSender<Task>,
+    plugs: VdeServer,
+    front_ends: FrontEnds,
+    shortcuts: Shortcuts,
+    sights: Sights,
+    /// By number of the switch: the ways of its tunnels.
+    hops: BTreeMap<u32, NextHops>,
+    /// Larger at each start of the daemon: which of its agents' messages are new.
+    life: u64,
+    /// What connections' candidates are drawn by.
+    service_key: u64,
+}
+
+/// What a daemon begins with: for the worker, for maintenance, for the plugs, for the handler, and
+/// for the devices that another process left.
+pub struct Beginning {
+    /// For the worker before it runs.
+    pub edits: Vec<Edit>,
+    /// For maintenance.
+    pub task: Task,
+    /// VdeServer and their devices, to be joined when the worker runs.
+    pub plugs: Vec<(PlugId, usize)>,
+    /// The same of virtual machines.
+    pub machines: Vec<(FrontEndId, usize)>,
+    /// What reports are made from.
+    pub facts: Facts,
+    /// To be settled when nobody else has them, with their numbers.
+    pub adopted: Vec<(usize, Recipe, OwnedFd)>,
+}
+
+impl Reconciler {
+    /// A reconciler where nothing of `plan` runs yet, with the worker behind `inbox` and `waker`
+    /// and maintenance behind `tasks`. `service_key`: see `Switch::set_service_key`.
+    pub fn new(
+        plan: &Plan,
+        inbox: SyncSender<Request>,
+        waker: Waker,
+        tasks: SyncSender<Task>,
+        plugs: VdeServer,
+        front_ends: FrontEnds,
+        service_key: u64,
+    ) -> Reconciler {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let life = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+        let (shortcuts, sights) = (Shortcuts::default(), Sights::default());
+        Reconciler {
+            plan: plan.empty(),
+            programs: BTreeMap::new(),
+            devices: Vec::new(),
+            inbox,
+            waker,
+            tasks,
+            plugs,
+            front_ends,
+            shortcuts,
+            sights,
+            hops: BTreeMap::new(),
+            life,
+            service_key,
+        }
+    }
+
+    /// What runs.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The shortcuts past its switches.
+    pub fn shortcuts(&self) -> Shortcuts {
+        self.shortcuts.clone()
+    }
+
+    /// Where its devices are.
+    pub fn sights(&self) -> Sights {
+        self.sights.clone()
+    }
+
+    /// Opens what `plan` names, what is not among the descriptors that another process has left and
+    /// `survey` knows. The worker, which does not run yet, is to do the edits of the answer.
+    ///
+    /// # Errors
+    /// What could not be had, in words; nothing is left open.
+    pub fn begin(&mut self, plan: Plan, survey: Survey, log: &Log) -> Result<Beginning, String> {
+        survey.expect(&known_as(&plan));
+        let (mut ready, adopted, hops) = netns::roaming(|| {
+            // What nobody took is closed here.
+            let survey = survey;
+            // A daemon starts whatever one tenant has in its VDE directory.
+            let ready = self.prepare(&plan, &survey, log, Otherwise::Wait)?;
+            let adopted = ready.fresh.iter().filter_map(|fresh| adopted(fresh, &ready)).collect();
+            Ok::<_, String>((ready, adopted, self.look_for_hops(&plan)))
+        })?;
+        self.hops = hops;
+        let programs = programs(&plan, &ready, &self.hops);
+        let fresh = std::mem::take(&mut ready.fresh);
+        let edits = self.edits(&plan, &programs, &ready)?;
+        let List { edits, new, plugs, machines } = list(edits, fresh, &ready.devices);
+        let facts = self.facts(&plan, &programs, &ready.devices);
+        let (done, _nobody_waits) = sync_channel(1);
+        let task = Task::Devices { plan: Arc::new(plan.clone()), gone: Vec::new(), new, done };
+        (self.plan, self.programs, self.devices) = (plan, programs, ready.devices);
+        Ok(Beginning { edits, task, plugs, machines, facts, adopted })
+    }
+
+    /// Becomes what `plan` says, whose numbers follow from those of [`Reconciler::plan`].
+    /// Namespaces that were `passed` are entered by their descriptors; devices in them that are
+    /// lost return.
+    ///
+    /// # Errors
+    /// What could not be had, in words; nothing was changed.
+    pub fn change(&mut self, mut plan: Plan, passed: Survey, log: &Log) -> Result<Facts, String> {
+        let prepared = netns::roaming(|| {
+            let passed = passed;
+            let ready = self.prepare(&plan, &passed, log, Otherwise::Refuse)?;
+            Ok((ready, self.look_for_hops(&plan)))
+        });
+        let (ready, hops) = prepared.inspect_err(|_: &String| self.put_in_shortcuts(log))?;
+        self.hops = hops;
+        slow_down(&mut plan, &ready.devices);
+        let programs = programs(&plan, &ready, &self.hops);
+        let edits = match self.edits(&plan, &programs, &ready) {
+            Ok(edits) => edits,
+            Err(why) => {
+                self.undo(&ready);
+                self.put_in_shortcuts(log);
+                return Err(why);
+            }
+        };
+        let facts = self.facts(&plan, &programs, &ready.devices);
+        self.take_out_shortcuts(&plan, &ready);
+        self.carry_out(&plan, edits, ready.fresh, ready.altered, ready.returning, &ready.devices)?;
+        self.plan = plan;
+        self.programs = programs;
+        self.devices = ready.devices;
+        self.put_in_shortcuts(log);
+        Ok(facts)
+    }
+
+    /// Takes out what does not hold in `plan`, after telling what was taken so far: a device's
+    /// number may be another's then.
+    fn take_out_shortcuts(&self, plan: &Plan, ready: &Ready) {
+        self.shortcuts.tell(|news| self.inbox.send(Request::Passed(news)).is_ok());
+        let mut wanted = wanted_shortcuts(plan, &ready.devices);
+        // Their sockets have plain filters by now.
+        for altered in &ready.altered {
+            if let Altered::Device { number, .. } = altered {
+                wanted.remove(number);
+            }
+        }
+        self.shortcuts.keep(&wanted);
+    }
+
+    /// Puts in what may be and is not yet. The worker must run.
+    pub fn put_in_shortcuts(&self, log: &Log) {
+        let wanted = wanted_shortcuts(&self.plan, &self.devices);
+        let missing = self.shortcuts.missing(&wanted, log);
+        if missing.is_empty() {
+            return;
+        }
+        netns::roaming(|| {
+            // Those that are lost are put in when they return.
+            let open = missing.iter().filter_map(|&number| Some((number, self.descriptor(number)?)));
+            for (number, socket) in open {
+                if let Err(error) = self.shortcuts.put_in(number, &wanted[&number], socket) {
+                    let owner = self.devices[number].as_ref().map(|held| owner(&self.plan, held.place.0, held.place.1));
+                    let text = format!("{}: its frames take no shortcut: {error}", owner.unwrap_or_default());
+                    log.line(Level::Warning, &text);
+                }
+            }
+        });
+    }
+
+    /// An interface may be another, or have a plain filter.
+    pub fn renew_shortcut(&self, device: usize, log: &Log) {
+        self.shortcuts.forget(device);
+        self.put_in_shortcuts(log);
+    }
+
+    /// The ways of the tunnels of `plan`: as they are known, and asked for where others are wanted
+    /// than before. What has changed besides, maintenance finds out.
+    fn look_for_hops(&self, plan: &Plan) -> BTreeMap<u32, NextHops> {
+        let look = |(id, switch): (u32, &SwitchPlan)| {
+            let wanted = switch.underlay.as_ref()?;
+            let before = self.plan.switches.get(id).and_then(|before| before.underlay.as_ref());
+            let known = self.hops.get(&id).filter(|_| before == Some(wanted)).cloned();
+            known.or_else(|| NextHops::look(wanted)).map(|hops| (id, hops))
+        };
+        plan.switches.iter().filter_map(look).collect()
+    }
+
+    /// Takes note of the ways of a switch's tunnels. True: they are not what they were.
+    pub fn learn_hops(&mut self, switch: u32, hops: &NextHops) -> bool {
+        let known = self.hops.get_mut(&switch).filter(|known| *known != hops);
+        known.map(|known| known.clone_from(hops)).is_some()
+    }
+
+    /// Takes note of what a virtual machine's guest can do. True: the plan, made anew, would have
+    /// another outcome.
+    pub fn learn_guest(&mut self, device: usize, news: Features) -> bool {
+        let Some(Some(Held { kind: Kind::Machine(_, _, features), .. })) = self.devices.get_mut(device) else {
+            return false;
+        };
+        std::mem::replace(features, news).offload != news.offload
+    }
+
+    fn facts(&self, plan: &Plan, programs: &BTreeMap<u32, Program>, devices: &[Option<Held>]) -> Facts {
+        let sights = self.sights.clone();
+        Facts { tunnels: tunnels(plan, programs, &self.hops), sights, ..facts(plan, devices, &self.shortcuts) }
+    }
+
+    /// Takes note of what an interface is like now. True: the plan, made anew, would have another
+    /// outcome.
+    pub fn learn(&mut self, news: &Seen) -> bool {
+        let Some(Some(held)) = self.devices.get_mut(news.device) else { return false };
+        let Kind::Opened(recipe, features) = &mut held.kind else { return false };
+        if Key::of(recipe) != Key::of(&news.recipe) {
+            return false;
+        }
+        let Some((seen, slower)) = news.seen else { return true };
+        let differs = (*features, held.slower) != (seen, slower);
+        (*features, held.slower) = (seen, slower);
+        differs
+    }
+
+    /// Tells maintenance, lets the worker do it, and closes what is left over.
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        edits: Vec<Edit>,
+        fresh: Vec<Fresh>,
+        altered: Vec<Altered>,
+        returning: Vec<(usize, Reopen)>,
+        devices: &[Option<Held>],
+    ) -> Result<(), String> {
+        let List { edits, mut new, plugs, machines } = list(edits, fresh, devices);
+        // What was set up otherwise is to be opened again in that way where it is lost.
+        new.extend(altered.into_iter().filter_map(|altered| match altered {
+            Altered::Device { number, recipes, label, .. } => {
+                let [_, recipe] = *recipes;
+                Some((number, Reopen { recipe: Some(recipe), label, lost: None }, None))
+            }
+            Altered::Plug(..) | Altered::Machine(..) => None,
+        }));
+        new.extend(returning.into_iter().map(|(number, reopen)| (number, reopen, None)));
+        // From here on nothing can be refused. VdeServer that go are closed first, so that no
+        // client's port comes to a number that is another's.
+        for number in self.gone(devices) {
+            match self.devices.get(number) {
+                Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
+                Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
+                _ => {}
+            }
+        }
+        let (done, told) = sync_channel(1);
+        let task = Task::Devices { plan: Arc::new(plan.clone()), gone: self.gone(devices).collect(), new, done };
+        let ended = |_| "the daemon is stopping; try again when it runs".to_owned();
+        self.tasks.send(task).map_err(|_| ended(()))?;
+        told.recv_timeout(PATIENCE)
+            .map_err(|_| "the thread levada-maint did not answer; see the log, then restart the daemon".to_owned())?;
+        let (reply, edited) = sync_channel(1);
+        self.inbox.send(Request::Edit(Edits::new(edits, reply))).map_err(|_| ended(()))?;
+        self.waker.ring();
+        let edited = edited
+            .recv_timeout(PATIENCE)
+            .map_err(|_| "the worker did not answer; see the log, then restart the daemon".to_owned())?;
+        drop(edited.rest);
+        for (plug, number) in plugs {
+            self.plugs.join(plug, number);
+        }
+        for (machine, number) in machines {
+            self.front_ends.join(machine, number);
+        }
+        edited.failed.map_or(Ok(()), |why| {
+            Err(format!(
+                "the change was made, except for this, a fault of levada: {why}; restart the daemon to apply all of it"
+            ))
+        })
+    }
+}
+
+/// What the switches are to run, with what the opened devices can do.
+fn programs(plan: &Plan, ready: &Ready, hops: &BTreeMap<u32, NextHops>) -> BTreeMap<u32, Program> {
+    let mut programs: BTreeMap<u32, Program> =
+        plan.switches.iter().map(|(id, switch)| (id, plan.scaled_program(switch))).collect();
+    for (id, program) in &mut programs {
+        if let (Some(hops), Some(switch)) = (hops.get(id), plan.switches.get(*id)) {
+            hops.fill(switch, &mut program.overlay);
+        }
+    }
+    for held in ready.devices.iter().flatten() {
+        let program = programs.get_mut(&(held.place.0 as u32));
+        let Some(port) = program.and_then(|program| program.ports.get_mut(held.place.1.0)) else { continue };
+        match &held.kind {
+            Kind::Opened(recipe, features) => adapt(port, recipe, features),
+            Kind::Machine(_, _, features) => port.offload = features.offload,
+            Kind::Absent(_) | Kind::Plug(..) => {}
+        }
+    }
+    programs
+}
+
+/// What the opened device can do. An interface that exists has its own MTU; a tap has that of the
+/// plan.
+fn adapt(port: &mut PortFeatures, recipe: &Recipe, opened: &Features) {
+    port.offload = opened.offload;
+    if let Recipe::Packet(..) | Recipe::Host(_) = recipe {
+        port.max_frame = u32::try_from(opened.max_frame).unwrap_or(u32::MAX);
+    }
+}
+
+/// Writes into the plan which uplinks carry less than they did.
+fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
+    for Held { place: (switch, port), slower, .. } in devices.iter().flatten() {
+        let switch = plan.switches.get_mut(*switch as u32);
+        if let Some(switch) =
+            switch.filter(|s| s.program.uplink.as_ref().is_some_and(|u| u.bond.is_none() && u.port() == *port))
+        {
+            switch.line = *slower;
+        }
+    }
+}
+
+/// What of the devices' traffic may take shortcuts.
+fn wanted_shortcuts(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<usize, Shortcut> {
+    let mut places = BTreeMap::new();
+    for (number, held) in devices.iter().enumerate() {
+        if let Some(Held { kind: Kind::Opened(Recipe::Packet(..), features), place, .. }) = held {
+            places.insert(*place, (number, u32::try_from(features.max_frame).unwrap_or(u32::MAX)));
+        }
+    }
+    let mut wanted = BTreeMap::new();
+    for (index, switch) in plan.switches.iter() {
+        for (id, shortcut) in shortcuts(switch) {
+            let may = Both { egress: shortcut.egress.is_ok(), ingress: shortcut.ingress.is_ok() };
+            let endpoint = &switch.program.endpoints[id as usize];
+            if let Some(&(number, max_frame)) = places.get(&(index as usize, endpoint.port))
+                && (may.egress || may.ingress)
+            {
+                let (place, identity) = ((index, endpoint.tenant.0), endpoint.identity.clone());
+                wanted.insert(number, Shortcut { place, identity, may, max_frame });
+            }
+        }
+    }
+    wanted
+}
+
+fn facts(plan: &Plan, devices: &[Option<Held>], shortcuts: &Shortcuts) -> Facts {
+    let uplinks = plan.switches.iter().filter_map(|(id, switch)| {
+        let rate = plan.uplink_rate(switch)?;
+        Some((id, (rate, scale(&switch.program, rate)?.promise)))
+    });
+    let places = devices.iter().enumerate().filter_map(|(number, held)| Some((held.as_ref()?.place, number)));
+    let shortcuts = shortcuts.clone();
+    let (plan, uplinks, devices) = (plan.clone(), uplinks.collect(), places.collect());
+    Facts { plan, uplinks, devices, shortcuts, sights: Sights::default(), tunnels: Vec::new() }
+}

@@ -1,0 +1,251 @@
+//! The first step of a change: everything that a plan needs is opened and set up, while nothing
+//! else is touched; or all is as it was.
+
+use super::device::{Held, Key, Kind, Want, Wanted, wanted};
+use super::{PATIENCE, Reconciler};
+use crate::front_ends::FrontEndId;
+use crate::log::{Level, Log};
+use crate::recipe::{Recipe, Reopen};
+use crate::vde_server::{Otherwise, PlugId};
+use crate::worker::{AnyPort, Lent, Request};
+use control::plan::{Plan, VdePlan, VhostPlan};
+use datapath::frame::MAX_FRAME;
+use datapath::offload::OffloadSupport;
+use ports::{Features, Survey};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc::sync_channel;
+
+/// A device opened for a change.
+pub struct Fresh {
+    pub number: usize,
+    pub port: Option<AnyPort>,
+    pub watched: Option<AnyPort>,
+    pub label: String,
+    pub is_adopted: bool,
+    /// Why it could not be opened, where the daemon begins without it.
+    pub lost: Option<String>,
+}
+
+/// What a change needs, ready.
+#[derive(Default)]
+pub struct Ready {
+    /// By the worker's number, as it will be.
+    pub devices: Vec<Option<Held>>,
+    pub fresh: Vec<Fresh>,
+    /// Devices that stay and were set up otherwise.
+    pub altered: Vec<Altered>,
+    /// Devices that stay, with the namespaces that were passed: where they are lost, they return.
+    pub returning: Vec<(usize, Reopen)>,
+}
+
+/// How a device that stays was set up otherwise.
+pub enum Altered {
+    /// Its number, as it was and as it is, its name, and a descriptor; none where it is lost, and
+    /// will return as it is to be.
+    Device { number: usize, recipes: Box<[Recipe; 2]>, label: String, fd: Option<OwnedFd> },
+    /// A plug, as it was.
+    Plug(PlugId, VdePlan),
+    /// A virtual machine's port, as it was.
+    Machine(FrontEndId, VhostPlan),
+}
+
+impl Reconciler {
+    /// Opens what is new and sets up what changes. VDE directories that others keep from being
+    /// opened are dealt with as `otherwise` says.
+    pub(super) fn prepare(
+        &self,
+        plan: &Plan,
+        survey: &Survey,
+        log: &Log,
+        otherwise: Otherwise,
+    ) -> Result<Ready, String> {
+        let key = |held: &Held| match &held.kind {
+            Kind::Opened(recipe, _) => Key::of(recipe),
+            Kind::Absent(owner) => Key::Absent(owner.clone()),
+            Kind::Plug(plan, _) => Key::of_plug(plan),
+            Kind::Machine(plan, ..) => Key::Machine(plan.socket.clone()),
+        };
+        let held: BTreeMap<Key, usize> =
+            self.devices.iter().enumerate().filter_map(|(i, held)| Some((key(held.as_ref()?), i))).collect();
+        let mut free = (0..).filter(|&i| self.devices.get(i).is_none_or(Option::is_none));
+        let mut ready = Ready::default();
+        for wanted in wanted(plan) {
+            let key = match &wanted.kind {
+                Want::Opened(recipe) => Key::of(recipe),
+                Want::Absent(owner) => Key::Absent(owner.clone()),
+                Want::Plug(plan) => Key::of_plug(plan),
+                Want::Machine(plan) => Key::Machine(plan.socket.clone()),
+            };
+            let made = match held.get(&key).and_then(|&number| Some((number, self.devices[number].as_ref()?))) {
+                Some((number, before)) => self.keep(number, before, wanted, survey, &mut ready),
+                None => self.open(free.next().unwrap_or(usize::MAX), wanted, survey, log, otherwise, &mut ready),
+            };
+            if let Err(why) = made {
+                self.undo(&ready);
+                return Err(why);
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Opens a device.
+    pub(super) fn open(
+        &self,
+        number: usize,
+        wanted: Wanted,
+        survey: &Survey,
+        log: &Log,
+        otherwise: Otherwise,
+        ready: &mut Ready,
+    ) -> Result<(), String> {
+        let Wanted { kind, label, place } = wanted;
+        let mut fresh = Fresh { number, port: None, watched: None, label, is_adopted: false, lost: None };
+        let kind = match kind {
+            Want::Opened(recipe) => {
+                let features = match recipe.open(survey) {
+                    Ok(opened) => {
+                        opened.notes.iter().for_each(|note| log.line(Level::Warning, note));
+                        let features = opened.port.features();
+                        fresh.is_adopted = opened.is_adopted;
+                        fresh.watched = opened.port.second();
+                        fresh.port = Some(opened.port);
+                        features
+                    }
+                    // Nor whichever container has ended.
+                    Err(why) if otherwise == Otherwise::Wait && has_ended(&recipe) => {
+                        fresh.lost = Some(why);
+                        Features {
+                            offload: OffloadSupport::NONE,
+                            can_pause: false,
+                            reports_drops: true,
+                            max_frame: MAX_FRAME,
+                        }
+                    }
+                    Err(why) => return Err(why),
+                };
+                Kind::Opened(recipe, features)
+            }
+            Want::Absent(owner) => Kind::Absent(owner),
+            Want::Plug(plan) => {
+                let id = self.plugs.open(&plan, fresh.label.clone(), survey, otherwise);
+                let id = id.map_err(|error| error.to_string())?;
+                Kind::Plug(plan, id)
+            }
+            Want::Machine(plan) => {
+                let id = self.front_ends.open(&plan, fresh.label.clone())?;
+                let max_frame = plan.mtu as usize;
+                // Until its guest has said something.
+                let features =
+                    Features { offload: OffloadSupport::NONE, can_pause: true, reports_drops: false, max_frame };
+                Kind::Machine(plan, id, features)
+            }
+        };
+        put(&mut ready.devices, number, Held { kind, place, slower: None });
+        ready.fresh.push(fresh);
+        Ok(())
+    }
+
+    /// A second descriptor of device `number`, where it is open.
+    pub(super) fn descriptor(&self, number: usize) -> Option<OwnedFd> {
+        let (reply, answer) = sync_channel(1);
+        self.inbox.send(Request::Lend { which: Lent::Of(number), reply }).ok()?;
+        self.waker.ring();
+        let all = answer.recv_timeout(PATIENCE).ok()?;
+        all.into_iter().find(|(of, _)| *of == number).map(|(_, lent)| lent.fd)
+    }
+
+    /// A device that is open stays, maybe set up otherwise.
+    pub(super) fn keep(
+        &self,
+        number: usize,
+        before: &Held,
+        wanted: Wanted,
+        survey: &Survey,
+        ready: &mut Ready,
+    ) -> Result<(), String> {
+        let Wanted { kind, place, label } = wanted;
+        let kind = match (&before.kind, kind) {
+            (Kind::Opened(old, features), Want::Opened(recipe)) => {
+                if let Some(recipe) = recipe.by_passed(survey) {
+                    let reopen = Reopen { recipe: Some(recipe), label: label.clone(), lost: None };
+                    ready.returning.push((number, reopen));
+                }
+                if *old != recipe {
+                    let fd = self.descriptor(number);
+                    // Before the attempt, so that one that fails half way is undone, too.
+                    let second = fd.as_ref().map(OwnedFd::try_clone).transpose();
+                    let second = second.map_err(|error| format!("{label}: {error}"))?;
+                    let recipes = Box::new([old.clone(), recipe.clone()]);
+                    ready.altered.push(Altered::Device { number, recipes, label, fd: second });
+                    fd.map_or(Ok(()), |fd| recipe.change(old, fd.as_fd()))?;
+                }
+                Kind::Opened(recipe, *features)
+            }
+            (Kind::Absent(_), Want::Absent(owner)) => Kind::Absent(owner),
+            (Kind::Plug(old, id), Want::Plug(plan)) => {
+                if *old != plan {
+                    ready.altered.push(Altered::Plug(*id, old.clone()));
+                    self.plugs.change(*id, &plan)?;
+                }
+                Kind::Plug(plan, *id)
+            }
+            (Kind::Machine(old, id, features), Want::Machine(plan)) => {
+                if *old != plan {
+                    ready.altered.push(Altered::Machine(*id, old.clone()));
+                    self.front_ends.change(*id, &plan)?;
+                }
+                Kind::Machine(plan, *id, *features)
+            }
+            _ => return Err(format!("{label} is something else than what is open; this is a fault of levada")),
+        };
+        put(&mut ready.devices, number, Held { kind, place, slower: before.slower });
+        Ok(())
+    }
+
+    /// Closes the plugs that were opened and sets up devices as they were. Other devices are closed
+    /// when they are dropped.
+    pub(super) fn undo(&self, ready: &Ready) {
+        for fresh in &ready.fresh {
+            match ready.devices.get(fresh.number) {
+                Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
+                Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
+                _ => {}
+            }
+        }
+        // It was so before; where it cannot be so again, the device's loss will show.
+        for altered in &ready.altered {
+            let _ = match altered {
+                Altered::Device { number, recipes, fd, .. } => {
+                    // Its socket has a plain filter by then.
+                    self.shortcuts.forget(*number);
+                    fd.as_ref().map_or(Ok(()), |fd| recipes[0].change(&recipes[1], fd.as_fd()))
+                }
+                Altered::Plug(id, plan) => self.plugs.change(*id, plan),
+                Altered::Machine(id, plan) => self.front_ends.change(*id, plan),
+            };
+        }
+    }
+}
+
+/// Whether its namespace is that of a process which is there no more.
+fn has_ended(recipe: &Recipe) -> bool {
+    recipe.netns().is_some_and(|netns| netns.is_of_process() && netns.identity().is_err())
+}
+
+/// A device that is still as another process left it.
+pub fn adopted(fresh: &Fresh, ready: &Ready) -> Option<(usize, Recipe, OwnedFd)> {
+    let Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) = ready.devices.get(fresh.number) else { return None };
+    if !fresh.is_adopted {
+        return None;
+    }
+    let fd = fresh.port.as_ref()?.fd()?.try_clone_to_owned().ok()?;
+    Some((fresh.number, recipe.clone(), fd))
+}
+
+pub fn put(devices: &mut Vec<Option<Held>>, number: usize, held: Held) {
+    if devices.len() <= number {
+        devices.resize_with(number + 1, || None);
+    }
+    devices[number] = Some(held);
+}

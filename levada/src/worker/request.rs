@@ -1,0 +1,317 @@
+//! Orders: what other threads want of the worker, which it does between two rounds.
+//!
+//! None may take long: what does is done a part at a time, in as many requests
+//! ([`Request::Learned`]) or in as many rounds ([`Request::Snapshot`], [`Request::Edit`]).
+
+use super::agents::Reported;
+use super::edit::Edits;
+use super::services::ServiceCount;
+use super::snapshot::{Count, Snapshot};
+use super::tables::LearnedPart;
+use super::trace::{Armed, Trace};
+use super::vcc::VccPart;
+use super::{AnyPort, Backing, Lent, Task, Worker};
+use crate::peers::Voice;
+use control::bond::LinkState;
+use datapath::frame_trace::FrameTrace;
+use datapath::offload::Offload;
+use datapath::program::PortId;
+use datapath::service::{Backend, ServiceId, Shown};
+use datapath::stats::Traffic;
+use datapath::switch::State;
+use datapath::units::Both;
+use datapath::verdict::Reason;
+use ports::Inherited;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+/// What another thread wants of the worker.
+pub enum Request {
+    /// Fill in the numbers, a part in each round, and send them back.
+    Snapshot {
+        /// What to fill: made by who asks, with room for all, so that the worker allocates nothing.
+        into: Box<Snapshot>,
+        /// Where to send it. Has room for one.
+        reply: SyncSender<Box<Snapshot>>,
+    },
+    /// Say what endpoints of a switch have learned.
+    Learned {
+        /// The switch.
+        switch: usize,
+        /// The endpoint to begin at.
+        from: u32,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<LearnedPart>,
+    },
+    /// Say what is counted of a switch's services.
+    Services {
+        /// The switch.
+        switch: usize,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<Vec<ServiceCount>>,
+    },
+    /// Say which connections a service has.
+    Connections {
+        /// The switch.
+        switch: usize,
+        /// The service.
+        service: ServiceId,
+        /// Whose, where not everybody's.
+        client: Option<IpAddr>,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<Vec<Shown>>,
+    },
+    /// A server has reported its load.
+    Load {
+        /// The switch.
+        switch: usize,
+        /// The service.
+        service: ServiceId,
+        /// The backend.
+        backend: Box<Backend>,
+        /// Its load average, in thousandths.
+        load: u64,
+    },
+    /// Say what virtual congestion control does for endpoints of a switch.
+    Vcc {
+        /// The switch.
+        switch: usize,
+        /// The endpoint to begin at.
+        from: u32,
+        /// Connections of each at most.
+        most: usize,
+        /// Where to send the answer. Has room for one.
+        reply: SyncSender<VccPart>,
+    },
+    /// A device lost frames before they could be read.
+    Drops {
+        /// Its number.
+        device: usize,
+        /// How many since the last such request.
+        frames: u64,
+    },
+    /// Frames from and for these devices went past their switches.
+    Passed(Vec<(usize, Both<Traffic>)>),
+    /// A device is gone.
+    Gone {
+        /// Its number.
+        device: usize,
+        /// How.
+        why: String,
+    },
+    /// A device that was lost, or was yet to come, is open; or its port is to be replaced by
+    /// another.
+    Restore {
+        /// Its number.
+        device: usize,
+        /// The port.
+        port: AnyPort,
+    },
+    /// The link of a member of an uplink is so now.
+    Link {
+        /// The device's number.
+        device: usize,
+        /// How.
+        link: LinkState,
+    },
+    /// Send a device's port back, and have none until [`Request::Restore`]: it is about to be
+    /// another.
+    Take {
+        /// Its number.
+        device: usize,
+        /// Where to. Has room for one.
+        reply: SyncSender<Option<AnyPort>>,
+    },
+    /// Send back second descriptors of the devices, with their numbers.
+    Lend {
+        /// Of which.
+        which: Lent,
+        /// Where to. Has room for one.
+        reply: SyncSender<Vec<(usize, Inherited)>>,
+    },
+    /// Stop reading, send what can be sent, and say when that is done.
+    Yield {
+        /// To whom. Has room for one.
+        reply: SyncSender<Vec<State>>,
+    },
+    /// Say that the worker answers.
+    Ping {
+        /// To whom. Has room for one.
+        reply: SyncSender<()>,
+    },
+    /// Go on after [`Request::Yield`].
+    Resume,
+    /// Send what is left after [`Request::Yield`], and end.
+    Finish,
+    /// Trace frames. Where a trace runs already, this one is dropped, and with it its channel.
+    Trace(Box<Trace>),
+    /// Say what would become of a frame.
+    Explain {
+        /// Its switch.
+        switch: usize,
+        /// The port it would come in by.
+        port: PortId,
+        /// The frame.
+        bytes: Vec<u8>,
+        /// What is yet to be done with it.
+        offload: Offload,
+        /// Where to send the answer: `None` where there is no buffer. Has room for one.
+        reply: SyncSender<Option<FrameTrace>>,
+    },
+    /// A device's line has got a carrier, or lost it.
+    Carrier {
+        /// Its number.
+        device: usize,
+        /// Whether it has one.
+        is_up: bool,
+    },
+    /// Another daemon's agent has said something.
+    Heard {
+        /// Its host, authenticated.
+        from: Arc<str>,
+        /// What it said.
+        datagram: Vec<u8>,
+    },
+    /// Another way to the agents of other daemons.
+    Voice(Option<Voice>),
+    /// A frame, as if it came from a port.
+    Speak {
+        /// Number of the switch.
+        switch: usize,
+        /// The port.
+        port: PortId,
+        /// The frame.
+        bytes: Vec<u8>,
+    },
+    /// Say what agents are doing.
+    Agents {
+        /// To whom. Has room for one.
+        reply: SyncSender<Vec<Reported>>,
+    },
+    /// Do these, while frames go on.
+    Edit(Edits),
+    /// End.
+    Stop,
+}
+
+impl Worker {
+    /// Does what other threads asked for. True: stop.
+    pub(super) fn obey(&mut self) -> bool {
+        while let Ok(request) = self.inbox.try_recv() {
+            if self.carry_out(request) {
+                return true;
+            }
+        }
+        self.outside.look();
+        false
+    }
+
+    /// Does one request. True: stop.
+    pub(super) fn carry_out(&mut self, request: Request) -> bool {
+        match request {
+            Request::Snapshot { into, reply } => self.counts.push_back(Count::new(into, reply)),
+            Request::Learned { switch, from, reply } => {
+                let _ = reply.try_send(self.learned(switch, from));
+            }
+            Request::Services { switch, reply } => {
+                let _ = reply.try_send(self.services(switch));
+            }
+            Request::Connections { switch, service, client, reply } => {
+                let _ = reply.try_send(self.connections(switch, service, client));
+            }
+            Request::Load { switch, service, backend, load } => self.take_load(switch, service, &backend, load),
+            Request::Vcc { switch, from, most, reply } => {
+                let _ = reply.try_send(self.vcc(switch, from, most));
+            }
+            Request::Drops { device, frames } => self.count_drops(device, frames),
+            Request::Passed(all) => self.count_past(&all),
+            Request::Gone { device, why } => self.lose(device, why),
+            Request::Restore { device, port } => self.restore(device, port),
+            Request::Link { device, link } => self.hear_of_link(device, link),
+            Request::Take { device, reply } => {
+                self.paused.retain(|&paused| paused != device);
+                let _ = reply.try_send(self.outside.devices[device].rest());
+            }
+            Request::Trace(trace) => {
+                let now = self.outside.now;
+                if self.trace.as_ref().is_none_or(|running| running.is_over(now)) {
+                    self.trace = Some(Box::new(Armed::new(*trace, now)));
+                }
+            }
+            Request::Explain { switch, port, bytes, offload, reply } => {
+                let _ = reply.try_send(self.explain(switch, port, &bytes, offload));
+            }
+            Request::Carrier { device, is_up } => self.carrier(device, is_up),
+            Request::Heard { from, datagram } => self.receive(&from, &datagram),
+            Request::Voice(voice) => self.set_voice(voice),
+            Request::Speak { switch, port, bytes } => self.speak(switch, port, &bytes),
+            Request::Agents { reply } => {
+                let _ = reply.try_send(self.agents_report());
+            }
+            Request::Edit(edits) => {
+                self.edits.push_back(edits);
+                self.counts.iter_mut().for_each(Count::begin_again);
+            }
+            Request::Lend { which, reply } => {
+                let _ = reply.try_send(self.lend(which));
+            }
+            Request::Yield { reply } => return self.give_way(&reply),
+            Request::Ping { reply } => {
+                let _ = reply.try_send(());
+            }
+            Request::Resume => {}
+            Request::Finish | Request::Stop => return true,
+        }
+        false
+    }
+
+    fn count_past(&mut self, all: &[(usize, Both<Traffic>)]) {
+        for (index, traffic) in all {
+            let device = self.outside.devices.get(*index).filter(|device| device.port.is_some());
+            if let Some((device, switch_slot)) = device.and_then(|d| Some((d, self.switch_slots.get_mut(d.switch)?))) {
+                switch_slot.switch.count_past(device.id, traffic);
+            }
+        }
+    }
+
+    fn count_drops(&mut self, index: usize, frames: u64) {
+        let device = &self.outside.devices[index];
+        let reason = if device.is_paused { Reason::Paused } else { Reason::PortRing };
+        if let Some(switch_slot) = self.switch_slots.get_mut(device.switch).filter(|_| device.port.is_some()) {
+            switch_slot.switch.port_drops(device.id, reason, frames);
+        }
+    }
+
+    fn explain(&mut self, switch: usize, port: PortId, bytes: &[u8], offload: Offload) -> Option<FrameTrace> {
+        let frame = self.pool.alloc_from(bytes)?;
+        self.pool.meta_mut(&frame).offload = offload;
+        let frame_trace = self
+            .switch_slots
+            .get(switch)
+            .map(|switch_slot| switch_slot.switch.explain(&self.pool, self.outside.now, port, &frame));
+        self.pool.free(frame);
+        frame_trace
+    }
+
+    fn speak(&mut self, switch: usize, port: PortId, bytes: &[u8]) {
+        // Without a buffer it is lost, as any frame would be; a port that is gone takes none.
+        let Some(switch_slot) = self.switch_slots.get_mut(switch) else { return };
+        if let Some(frame) = self.pool.alloc_from(bytes) {
+            switch_slot.switch.rx(&mut self.pool, self.outside.now, port, frame);
+            switch_slot.touched = true;
+        }
+    }
+
+    fn restore(&mut self, index: usize, port: AnyPort) {
+        let watched = port.fd().map(|fd| self.wake.watch(index, fd));
+        if let Some(Err(error)) = watched {
+            let why = format!("it cannot be watched (epoll): {error}; raise fs.epoll.max_user_watches");
+            self.hand_over(Task::Lost { device: index, port, why });
+            return;
+        }
+        self.outside.devices[index].restore(port);
+        self.open_member(index, true);
+        self.seats.wake(Backing::Device(index));
+    }
+}

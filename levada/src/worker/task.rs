@@ -1,0 +1,92 @@
+//! Tasks: what the worker wants of `maintenance`, because it may take long.
+
+use super::{AnyPort, Shortage, Worker};
+use crate::recipe::Reopen;
+use control::bond::Command;
+use control::plan::Plan;
+use datapath::switch::Event;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+/// Switch events handed on at a time: a storm of them must not fill the queue of tasks.
+const EVENTS: usize = 16;
+
+/// What the worker wants of `maintenance`.
+pub enum Task {
+    /// A device is gone.
+    Lost {
+        /// Its number.
+        device: usize,
+        /// Its port, to be closed.
+        port: AnyPort,
+        /// How it went, for the log.
+        why: String,
+    },
+    /// Other devices are to be watched, and opened again when they are lost.
+    Devices {
+        /// What they belong to.
+        plan: Arc<Plan>,
+        /// Numbers of those that are to be forgotten.
+        gone: Vec<usize>,
+        /// New ones: their numbers, how they are opened again, and second handles on them; and such
+        /// as are to be opened otherwise from now on, without a handle.
+        new: Vec<(usize, Reopen, Option<AnyPort>)>,
+        /// Told when it is done.
+        done: SyncSender<()>,
+    },
+    /// Something happened in a switch.
+    Event {
+        /// Its number.
+        switch: usize,
+        /// What.
+        event: Event,
+    },
+    /// A bond's members have changed.
+    Bond {
+        /// The number of its switch.
+        switch: usize,
+        /// How.
+        command: Command,
+    },
+    /// Tenants want more of the processor than there is.
+    Shortage(Box<Shortage>),
+    /// The ways of tunnels may have changed.
+    Ways,
+    /// Interfaces may have changed.
+    Links,
+    /// End.
+    Stop,
+}
+
+impl Worker {
+    /// Hands on what happened in the switches, and what could not be handed on before.
+    pub(super) fn report_events(&mut self) {
+        for task in std::mem::take(&mut self.waiting) {
+            self.hand_over(task);
+        }
+        for (switch, switch_slot) in self.switch_slots.iter_mut().enumerate() {
+            for _ in 0..EVENTS {
+                let Some(event) = switch_slot.switch.poll_event() else { break };
+                // A full queue of tasks has enough to log.
+                let _ = self.tasks.try_send(Task::Event { switch, event });
+            }
+        }
+    }
+
+    /// Takes a device out that is gone.
+    pub(super) fn lose(&mut self, index: usize, why: String) {
+        self.paused.retain(|&paused| paused != index);
+        if let Some(port) = self.outside.devices[index].lose() {
+            self.hand_over(Task::Lost { device: index, port, why });
+            self.open_member(index, false);
+        }
+    }
+
+    /// Hands a task to maintenance that must not be lost: where its queue is full, it is tried
+    /// again later.
+    pub(super) fn hand_over(&mut self, task: Task) {
+        if let Err(TrySendError::Full(task)) = self.tasks.try_send(task) {
+            self.waiting.push(task);
+        }
+    }
+}
