@@ -236,8 +236,7 @@ impl Play {
     }
 
     fn next_switch(&mut self) {
-        // A daemon keeps the key of candidates in its run directory; everything else is seeded
-        // anew.
+        // A daemon keeps the key of candidates in its run directory; all else is seeded anew.
         let mut next = Switch::new(&self.program, self.random.word()).expect("a sound program");
         next.set_service_key(SEED);
         self.switch.clear(&mut self.pool);
