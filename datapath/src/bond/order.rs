@@ -249,7 +249,7 @@ impl Order {
         if !self.ready.is_empty() {
             return Some(Instant::ZERO);
         }
-        self.waiting.front().map(|&(since, _)| since.plus_ns(self.hold_ns).max(self.replay_until))
+        self.waiting.front().map(|&(since, _)| self.expires(since))
     }
 
     /// Frees every frame; returns how many there were.
@@ -374,7 +374,14 @@ impl Order {
 
     /// Whether what waits longest has waited long enough.
     fn has_expired(&self, now: Instant) -> bool {
-        self.waiting.front().is_some_and(|&(since, _)| now >= since.plus_ns(self.hold_ns).max(self.replay_until))
+        self.waiting.front().is_some_and(|&(since, _)| now >= self.expires(since))
+    }
+
+    /// When a frame that waits since `since` goes on, whatever is missing before it. A replay
+    /// makes it wait longer once; members that die one after the other do not add up.
+    fn expires(&self, since: Instant) -> Instant {
+        let held = since.plus_ns(self.hold_ns);
+        held.max(self.replay_until.min(held.plus_ns(REPLAY_NS)))
     }
 
     fn forget_passed(&mut self, next: u64) {
