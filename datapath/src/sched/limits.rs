@@ -7,6 +7,7 @@
 
 use super::tag::{Pace, TAG_BITS, Tag, instant, tag};
 use super::tree::QUANTUM_MAX;
+use crate::program::Share;
 use crate::units::Instant;
 
 /// Lateness that a limit makes good: what a loop that sleeps, or reads a burst of four offloaded
@@ -19,6 +20,19 @@ const CATCH_UP_BYTES: u32 = 12_500;
 /// The lateness that is made good at `pace`, in time: also what may be sent at once after idling.
 fn catch_up(pace: Pace) -> Tag {
     pace.cost(CATCH_UP_BYTES).max(CATCH_UP)
+}
+
+/// A limit in parts. While both planes wait, the uplink's has as many of them as its guarantee is,
+/// at least half and all but one at most: what neighbours send does not take what is promised.
+const PARTS: u64 = 128;
+
+/// The parts of a limit that the uplink's plane has while both wait.
+fn wire_parts(share: &Share) -> u64 {
+    if !share.limit.is_limited() {
+        return PARTS / 2;
+    }
+    let parts = u128::from(share.guarantee.0) * u128::from(PARTS) / u128::from(share.limit.0.max(1));
+    u64::try_from(parts).unwrap_or(PARTS).clamp(PARTS / 2, PARTS - 1)
 }
 
 /// One of the two trees that share limits.
@@ -38,21 +52,26 @@ pub struct Limit {
     free_at: Tag,
     /// What lateness may be made good.
     catch_up: Tag,
-    last: usize,
+    wire_parts: u64,
+    /// What the uplink's plane has had beyond its parts since both wait; below zero what it lacks.
+    lead: i64,
     waits: [bool; 2],
 }
 
 impl Limit {
-    /// A node that may send at `pace`.
+    /// The limit of a node with `share`.
     #[must_use]
-    pub fn new(pace: Pace) -> Self {
-        Limit { pace, catch_up: catch_up(pace), ..Limit::default() }
+    pub fn new(share: &Share) -> Self {
+        let mut limit = Limit::default();
+        limit.set_share(share);
+        limit
     }
 
-    /// Changes the pace; what is owed stays.
-    pub fn set_pace(&mut self, pace: Pace) {
-        self.pace = pace;
-        self.catch_up = catch_up(pace);
+    /// Changes the share; what is owed stays.
+    pub fn set_share(&mut self, share: &Share) {
+        self.pace = Pace::of(share.limit);
+        self.catch_up = catch_up(self.pace);
+        self.wire_parts = wire_parts(share);
     }
 
     /// For how long after `now`, in nanoseconds, nothing may be sent.
@@ -76,9 +95,9 @@ impl Limit {
         self.pace.is_limited()
     }
 
-    /// If it must wait at `now`: until when. Where both planes wait, the one that was served last
-    /// lets the other go first by waiting `turn` longer, so that neither starves; the tag sees to
-    /// it that no rate is lost.
+    /// If it must wait at `now`: until when. Where both planes wait, the one that has had more than
+    /// its parts lets the other go first by waiting `turn` longer, so that neither starves; the tag
+    /// sees to it that no rate is lost.
     pub fn wait(&mut self, plane: Plane, now: Tag, turn: Tag) -> Option<Tag> {
         let p = plane as usize;
         if self.free_at <= now {
@@ -86,7 +105,7 @@ impl Limit {
             return None;
         }
         self.waits[p] = true;
-        let yields = self.waits[1 - p] && self.last == p;
+        let yields = self.waits[1 - p] && (self.lead > 0) == (plane == Plane::Wire);
         Some(if yields { self.free_at + turn } else { self.free_at })
     }
 
@@ -97,10 +116,23 @@ impl Limit {
 
     /// `bytes` were sent in `plane`.
     pub fn charge(&mut self, plane: Plane, now: Tag, bytes: u32) {
-        if self.pace.is_limited() {
-            self.free_at = self.free_at.max(now.saturating_sub(self.catch_up)) + self.pace.cost(bytes);
-            self.last = plane as usize;
+        if !self.pace.is_limited() {
+            return;
         }
+        let cost = self.pace.cost(bytes);
+        self.free_at = self.free_at.max(now.saturating_sub(self.catch_up)) + cost;
+        self.lead = if self.waits[1 - plane as usize] { self.led(plane, cost) } else { 0 };
+    }
+
+    /// The lead once `plane` has had `cost`: at most what one frame of the longest kind makes it.
+    fn led(&self, plane: Plane, cost: Tag) -> i64 {
+        let part = |parts: u64| (u128::from(cost) * u128::from(parts) / u128::from(PARTS)) as i64;
+        let most = self.pace.cost(QUANTUM_MAX) as i64;
+        let lead = match plane {
+            Plane::Wire => self.lead.saturating_add(part(PARTS - self.wire_parts)),
+            Plane::Local => self.lead.saturating_sub(part(self.wire_parts)),
+        };
+        lead.clamp(-most, most)
     }
 }
 

@@ -86,7 +86,7 @@ impl Scheduler {
         if self.limits.tenants.len() <= at {
             self.limits.tenants.resize(at + 1, Limit::default());
         }
-        self.limits.tenants[at].set_pace(Pace::of(share.limit));
+        self.limits.tenants[at].set_share(&share);
         self.wire.set_tenant(id, share);
         self.local.set_tenant(id, between_neighbours(&share));
         for endpoint in self.wire.endpoints_of(id) {
@@ -111,7 +111,7 @@ impl Scheduler {
         }
         self.sojourns[at] = Sojourn::default();
         let leaf = self.leaf(endpoint);
-        self.limits.endpoints[at] = Limit::new(Pace::of(leaf.share.limit));
+        self.limits.endpoints[at] = Limit::new(&leaf.share);
         self.wire.add_endpoint(id, &leaf);
         self.local.add_endpoint(id, &leaf.between_neighbours());
         self.wire.set_ahead(id, endpoint.agent_traffic, self.direction);
@@ -121,7 +121,7 @@ impl Scheduler {
     /// Changes an endpoint's share and the bound of its queues.
     pub fn set_endpoint(&mut self, pool: &Pool, id: EndpointId, endpoint: &Endpoint) {
         let leaf = self.leaf(endpoint);
-        self.limits.endpoints[id.0 as usize].set_pace(Pace::of(leaf.share.limit));
+        self.limits.endpoints[id.0 as usize].set_share(&leaf.share);
         self.wire.set_endpoint(pool, id, &leaf);
         self.local.set_endpoint(pool, id, &leaf.between_neighbours());
         self.wire.set_ahead(id, endpoint.agent_traffic, self.direction);

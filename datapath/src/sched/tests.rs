@@ -277,32 +277,62 @@ fn idle_time_is_not_banked() {
     }
 }
 
-#[test]
-fn a_limit_counts_both_planes_and_starves_neither() {
-    let mut rig = Rig::new(OrderKind::Fair, 1000, &[(share(0, 0, 1), &[share(0, 200, 1)])]);
-    let (mut wire, mut local) = (0u64, 0u64);
-    let mut backlog = [0u32; 2];
-    let end = rig.now.plus_ns(2 * SECOND);
+/// What an endpoint receives in two seconds in each plane, in bytes, where both always wait, or the
+/// uplink's plane gets a frame every `every` ns only.
+fn both_planes(share: Share, every: Option<u64>) -> (u64, u64) {
+    let mut rig = Rig::new(OrderKind::Fair, 1000, &[(Share { limit: Rate::UNLIMITED, ..share }, &[share])]);
+    let (mut sums, mut backlog) = ([0u64; 2], [0u32; 2]);
+    let (mut next, end) = (rig.now, rig.now.plus_ns(2 * SECOND));
     while rig.now < end {
         for (plane, waiting) in [Plane::Wire, Plane::Local].into_iter().zip(&mut backlog) {
             rig.plane = plane;
-            while *waiting < 3 {
+            while match (plane, every) {
+                (Plane::Wire, Some(_)) => next <= rig.now,
+                _ => *waiting < 3,
+            } {
                 rig.feed(0);
                 *waiting += 1;
+                if plane == Plane::Wire {
+                    next = next.plus_ns(every.unwrap_or(0));
+                }
             }
         }
-        for (plane, sum) in [(Plane::Wire, &mut wire), (Plane::Local, &mut local)] {
+        for plane in [Plane::Wire, Plane::Local] {
             if let Some((_, frame)) = rig.scheduler.dequeue(&mut rig.pool, rig.now, plane) {
-                *sum += u64::from(rig.pool.meta(&frame).wire_bytes);
+                sums[plane as usize] += u64::from(rig.pool.meta(&frame).wire_bytes);
                 backlog[plane as usize] -= 1;
                 rig.pool.free(frame);
             }
         }
-        rig.now = rig.scheduler.poll_timeout().unwrap_or(end).max(rig.now.plus_ns(1000));
+        let due = rig.scheduler.poll_timeout().unwrap_or(end);
+        rig.now = if every.is_some() { due.min(next) } else { due }.max(rig.now.plus_ns(1000));
     }
+    (sums[Plane::Wire as usize], sums[Plane::Local as usize])
+}
+
+#[test]
+fn a_limit_counts_both_planes_and_starves_neither() {
+    let (wire, local) = both_planes(share(0, 200, 1), None);
     let ideal = 50_000_000;
     assert!((wire + local).abs_diff(ideal) < ideal / 500, "{} bytes of {ideal}", wire + local);
-    assert!(wire * 10 > ideal * 3 && local * 10 > ideal * 3, "wire {wire}, local {local}");
+    assert!(wire * 10 > ideal * 4 && local * 10 > ideal * 4, "wire {wire}, local {local}");
+}
+
+#[test]
+fn a_neighbours_flood_takes_nothing_of_what_is_promised_at_the_uplink() {
+    // Promised, of a limit of 200 Mbit/s, and what of it comes: of 128 parts neighbours keep one.
+    for (promised, least) in [(100, 0.495), (150, 0.74), (200, 0.985)] {
+        let ideal = 50_000_000.0;
+        let (wire, local) = both_planes(share(promised, 200, 1), None);
+        assert!(((wire + local) as f64 - ideal).abs() < ideal / 500.0, "{} of {ideal}", wire + local);
+        assert!(wire as f64 > ideal * least, "{promised}: wire {wire}, local {local}");
+        assert!(local as f64 > ideal * 0.005, "{promised}: wire {wire}, local {local}");
+    }
+    // Frame after frame, at 95 % of what is promised: all of them, and the neighbour has the rest.
+    let every = 1538 * 8 * 1000 / 95;
+    let (wire, local) = both_planes(share(100, 200, 1), Some(every));
+    assert!(wire >= 1538 * (2 * SECOND / every - 20), "wire {wire}, local {local}");
+    assert!(wire + local > 49_900_000, "wire {wire}, local {local}");
 }
 
 #[test]
