@@ -487,7 +487,9 @@ impl Services {
     /// The backend's counts, after its connection was this and is that.
     fn recount(&mut self, key: &Key, change: Option<(Entry, Entry)>) {
         let Some((before, after)) = change else { return };
-        if (before.state, after.state) == (State::Sought, State::Open)
+        // Its first segment in both directions may be the last one, with a FIN.
+        if before.state == State::Sought
+            && matches!(after.state, State::Open | State::Closing)
             && let Some(running) = self.running_mut(key)
         {
             running.stats.recovered += 1;
