@@ -381,7 +381,7 @@ impl Services {
             && let Some(server) = self.server_mut(&known.key, known.backend)
         {
             server.stats.refused += 1;
-            server.health.failed(now);
+            server.failed(now);
         }
         if change.is_some_and(|(before, after)| before.state == State::Asked && after.state == State::Answered)
             && let Some(server) = self.server_mut(&known.key, known.backend)

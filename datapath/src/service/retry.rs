@@ -183,6 +183,6 @@ impl Services {
         let Some(server) = running.servers.get_mut(usize::from(again.avoid)) else { return };
         let count = if again.is_refused { &mut server.stats.refused } else { &mut server.stats.silent };
         *count += 1;
-        server.health.failed(now);
+        server.failed(now);
     }
 }
