@@ -389,6 +389,7 @@ fn a_number_never_becomes_a_tag() {
 mod random {
     use super::*;
     use crate::bond::hello::Hello;
+    use crate::bond::order::MOST_REPLAY_NS;
     use proptest::prelude::*;
 
     proptest! {
@@ -419,7 +420,7 @@ mod random {
             prop_assert_eq!(all.len(), pair.received.len(), "nothing twice");
             let out_of_order = pair.received.windows(2).filter(|pair| pair[1] < pair[0]).count() as u64;
             prop_assert!(out_of_order <= pair.order().late, "{} and {:?}", out_of_order, pair.order());
-            prop_assert!(pair.order().hold_max_ns <= 17 * MS + 1, "{:?}", pair.order());
+            prop_assert!(pair.order().hold_max_ns <= MOST_REPLAY_NS + 1, "{:?}", pair.order());
             pair.clear();
         }
 
