@@ -216,6 +216,16 @@ impl Pair {
 }
 
 #[test]
+fn idle_links_carry_in_turn() {
+    // Each frame is out before the next one comes, as the acknowledgements of a connection are.
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 3], 17).agreed();
+    pair.send(100, 200_000, 60 * MS);
+    assert_eq!(pair.finish(), (0..300).collect::<Vec<_>>());
+    let sent: Vec<u64> = pair.switches[0].members().map(|view| view.counts.traffic.egress.segments).collect();
+    assert_eq!(sent, [100; 3]);
+}
+
+#[test]
 fn two_bonds_agree_and_their_frames_have_numbers() {
     let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 1);
     pair.run(MS);
