@@ -1,6 +1,6 @@
-"""`make demo`: what isolation is, and an old guest among new ones, in a minute and a half.
+"""`make demo`: what isolation is, an old guest among new ones, and two links, in two minutes.
 
-Three acts, each played twice. In the first two a victim has one TCP connection, and after two
+Four acts, each played twice. In the first two a victim has one TCP connection, and after two
 seconds an aggressor joins, whose traffic alone would fill the link.
 
     from the same host   the two share their host's uplink. First over a Linux bridge (best
@@ -12,6 +12,9 @@ seconds an aggressor joins, whose traffic alone would fill the link.
 
     an old guest         beside ECN traffic on a network that marks: as it is, and with the switch
                          speaking ECN for it (`lab.old_guest`).
+
+    two links            one connection over both, and a cable pulled: plain round robin, and with
+                         numbers (`lab.two_links`).
 
 Hosts, links and workloads are those of the experiments (`lab.switches`, `lab.workload`). Live
 figures and the report's are what reached the receivers' devices, on the wire (`lab.wire`), which
@@ -30,7 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import machine, old_guest, plot, wire
+from lab import machine, old_guest, plot, two_links, wire
 from lab.bars import Bar, Bars
 from lab.cell import worker_use
 from lab.machine import CpuUse, cpu_use, sample_cpu
@@ -355,7 +358,7 @@ def _row(phase: Phase) -> dict[str, object]:
 def main() -> int:
     """Plays all acts, prints and writes the report. Exit status as of `lab.runner`."""
     parser = argparse.ArgumentParser(
-        prog="lab/demo", description="Isolation, and an old guest among new ones."
+        prog="lab/demo", description="Isolation, an old guest among new ones, and two links."
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder of the report")
     out: Path = parser.parse_args().out
@@ -380,10 +383,11 @@ def _show(out: Path) -> int:
             print(f"{number}. {act.title}\n{act.introduction}", flush=True)
             played.append((play(lab, act, act.harmed, bars), play(lab, act, act.kept, bars)))
         old = _play_old_guest(lab, len(ACTS) + 1)
+        links = _play_two_links(lab, len(ACTS) + 2)
     report = report_of(played)
-    report.cells += old_guest.cells(*old)
-    report.tables.append(old_guest.text(*old))
-    report.claims += old_guest.claims(*old)
+    report.cells += [*old_guest.cells(*old), *two_links.cells(*links)]
+    report.tables += [old_guest.text(*old), two_links.text(*links)]
+    report.claims += [*old_guest.claims(*old), *two_links.claims(*links)]
     path = report.write(out)
     fair = {"old": old_guest.FAIR_PERCENT, "new": 100 - old_guest.FAIR_PERCENT}
     plot.timelines(
@@ -392,6 +396,13 @@ def _show(out: Path) -> int:
         "Mbit/s on the wire",
         {f"vcc {phase.vcc}": phase.series() for phase in old},
         {name: percent * old_guest.LINK_BPS / 100 / MBIT for name, percent in fair.items()},
+    )
+    plot.timelines(
+        out / "two-links",
+        f"{two_links.TITLE} of {two_links.LINK_BPS // MBIT} Mbit/s, of which one is pulled",
+        "Mbit/s on the wire",
+        {two_links.WAYS[phase.order]: phase.series() for phase in links},
+        {"connection": two_links.LINKS * two_links.LINK_BPS / MBIT},
     )
     for phases in played:
         plot.timelines(
@@ -403,7 +414,7 @@ def _show(out: Path) -> int:
         )
     _give_to_caller(out)
     print(report.text())
-    names = [*(act.name for act in ACTS), "old-guest"]
+    names = [*(act.name for act in ACTS), "old-guest", "two-links"]
     plots = ", ".join(f"{out / name}.svg and .png" for name in names)
     print(f"\nraw rows: {path}; plots: {plots}")
     return 0 if report.holds() else 1
@@ -413,6 +424,12 @@ def _play_old_guest(lab: Lab, number: int) -> tuple[old_guest.Phase, old_guest.P
     print(f"{number}. {old_guest.TITLE}\n{old_guest.INTRODUCTION}", flush=True)
     bars = Bars(old_guest.LINK_BPS / MBIT, "Mbit/s")
     return old_guest.play(lab, "off", bars), old_guest.play(lab, "echo", bars)
+
+
+def _play_two_links(lab: Lab, number: int) -> tuple[two_links.Phase, two_links.Phase]:
+    print(f"{number}. {two_links.TITLE}\n{two_links.INTRODUCTION}", flush=True)
+    bars = Bars(two_links.LINKS * two_links.LINK_BPS / MBIT, "Mbit/s")
+    return two_links.play(lab, "off", bars), two_links.play(lab, "auto", bars)
 
 
 def _give_to_caller(out: Path) -> None:

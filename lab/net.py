@@ -148,12 +148,29 @@ class Namespace:
                 return Received(int(nbytes), int(frames))
         raise Failed(f"{self.name} has no device {device}")
 
+    def counters(self) -> dict[str, int]:
+        """What the kernel has counted inside, with nstat's names."""
+        with inside(self.name):
+            tables = [Path(f"/proc/self/net/{name}").read_text() for name in ("snmp", "netstat")]
+        return parse_counters("".join(tables))
+
     def has_device(self, device: str) -> bool:
         """Whether a device of that name is inside."""
         done = subprocess.run(
             ["ip", "-n", self.name, "link", "show", "dev", device], capture_output=True, check=False
         )
         return done.returncode == 0
+
+
+def parse_counters(text: str) -> dict[str, int]:
+    """Lines in pairs, each with the same first word: names, and values."""
+    counters = {}
+    lines = [line.split() for line in text.splitlines()]
+    for names, values in zip(lines[::2], lines[1::2], strict=True):
+        group = names[0].rstrip(":")
+        pairs = zip(names[1:], values[1:], strict=True)
+        counters.update({group + name: int(value) for name, value in pairs})
+    return counters
 
 
 class Lab:

@@ -33,7 +33,7 @@ fn each_mistake_has_its_line_and_remedy() {
     for (from, to, said) in [
         ("name = \"edge\"\n", "", "add name = \"edge\""),
         ("name = \"edge\"", "name = \"edge\"\nmode = \"hahs\"", "did you mean \"hash\"?"),
-        ("name = \"edge\"", "name = \"edge\"\nmodus = \"hash\"", "did you mean `mode`?"),
+        ("name = \"edge\"", "name = \"edge\"\nmoed = \"hash\"", "did you mean `mode`?"),
         ("name = \"edge\"", "name = \"edge\"\nmode = \"hash\"", "write policy = \"maglev\""),
         ("name = \"edge\"", "name = \"edge\"\nlisten = \"0.0.0.0:6653\"", "add [openflow.tls]"),
         ("name = \"edge\"", "name = \"edge\"\nlisten = \"unix:here\"", "unix:/run/levada/edge.sock"),

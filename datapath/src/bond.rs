@@ -114,6 +114,9 @@ pub struct Bond {
     senders: Senders,
     active: Option<MemberId>,
     turn: Turn,
+    /// With numbers: where among the senders the next frame's turn is, of members that have it out
+    /// equally soon.
+    next_equal: u8,
     /// The other end, in modes that number.
     peer: Option<Box<Peer>>,
     /// The longest frame that is to be sent with a number, in bytes; the tag that `max_frame`s do
@@ -183,6 +186,7 @@ impl Bond {
             senders: Senders::default(),
             active: None,
             turn,
+            next_equal: 0,
             peer: None,
             longest: 0,
             has_changed: false,

@@ -381,7 +381,7 @@ impl Services {
             && let Some(server) = self.server_mut(&known.key, known.backend)
         {
             server.stats.refused += 1;
-            server.health.failed(now);
+            server.failed(now);
         }
         if change.is_some_and(|(before, after)| before.state == State::Asked && after.state == State::Answered)
             && let Some(server) = self.server_mut(&known.key, known.backend)
@@ -487,7 +487,9 @@ impl Services {
     /// The backend's counts, after its connection was this and is that.
     fn recount(&mut self, key: &Key, change: Option<(Entry, Entry)>) {
         let Some((before, after)) = change else { return };
-        if (before.state, after.state) == (State::Sought, State::Open)
+        // Its first segment in both directions may be the last one, with a FIN.
+        if before.state == State::Sought
+            && matches!(after.state, State::Open | State::Closing)
             && let Some(running) = self.running_mut(key)
         {
             running.stats.recovered += 1;

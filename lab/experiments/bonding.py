@@ -1,9 +1,11 @@
 """One connection over two links between two hosts, each running Levada, and a pulled cable.
 
-NetPIPE's curve over two links in round robin (`balance-rr` with numbers) stands next to that of one
-link alone, in the same run. Then UDP counts what the links carry together, and a cable is pulled
-under a TCP connection and a thousand datagrams a second. The links run at a stated fraction of
-1 Gbit/s, as fast as the lab's machine carries with time to spare.
+NetPIPE's curve over two links in round robin (`balance-rr`), plain and with numbers, stands next to
+that of one link alone, in the same run. UDP counts what the links carry together. One connection
+(cubic) takes what it gets, and another is paced below what the links carry, so that it loses
+nothing by congestion: what the kernels count of it, out of order and sent again, is disorder. Last,
+a cable is pulled under a TCP connection and a thousand datagrams a second. The links run at a
+stated fraction of 1 Gbit/s, as fast as the lab's machine carries with time to spare.
 
 Nothing is claimed of message sizes beside each other.
 """
@@ -26,7 +28,7 @@ from lab.report import Claim, Report, at_least, at_most
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
 from lab.topology import Endpoint, Host, Tenant, Topology
-from lab.workload import FIRST_PORT, Stream, UdpFlow
+from lab.workload import FIRST_PORT, Guest, Stream, TcpFlow, UdpFlow
 
 SUMMARY = "one TCP connection over two links, next to one link, and a cable pulled"
 
@@ -49,6 +51,12 @@ CARRIED_PERCENT = 98.0
 
 #: The connection under which a cable is pulled has so much of one link, so that it fits after.
 PULL_PART = 0.8
+#: A paced connection has so much of all links: headers and all, it fits.
+PACED_PART = 0.85
+TCP_S = 6
+#: Of what the kernel finds out of order of it in plain round robin; what is lost on a busy machine
+#: has others out of order too, over one link also.
+DISORDER_PERCENT = 5.0
 DATAGRAMS_PER_S = 1000
 DATAGRAM_BYTES = 100
 PULL_LEAD_S = 2.0
@@ -58,12 +66,46 @@ PULL_REST_S = 3.0
 MOST_GAP_MS = 250.0
 
 
+#: What is measured: links, and `order`.
+Setup = tuple[int, str]
+ONE: Setup = (1, "auto")
+PLAIN: Setup = (LINKS, "off")
+NUMBERED: Setup = (LINKS, "auto")
+SETUPS = (ONE, PLAIN, NUMBERED)
+
+
+def name_of(setup: Setup) -> str:
+    """In words."""
+    links, order = setup
+    if links == 1:
+        return "1 link"
+    return f"{links} links, {'numbered' if order == 'auto' else 'plain'}"
+
+
 @dataclass(frozen=True)
 class Curve:
     """NetPIPE over so many links."""
 
-    links: int
+    setup: Setup
     points: list[Point]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What the kernels and the bonds counted of one TCP connection."""
+
+    setup: Setup
+    is_paced: bool
+    goodput_bps: float
+    #: Segments sent, those sent again, and those that came out of order.
+    sent: int
+    again: int
+    out_of_order: int
+    #: Frames with numbers: those that waited for an earlier one, those that came too late for it,
+    #: and numbers given up.
+    held: int
+    late: int
+    lost: int
 
 
 @dataclass(frozen=True)
@@ -96,20 +138,34 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     times = 1 if quick else 5
     report = Report("bonding", quick, parameters=_parameters(times))
     report.machine = machine.describe(["iperf3", "ip", str(program())])
-    curves, carried = [], {}
-    pulled = None
-    for links in (1, LINKS):
-        switch = LevadaBond(lab, topology(), links, options={"order": "auto"})
+    curves: list[Curve] = []
+    carried: dict[Setup, float] = {}
+    connections: list[Connection] = []
+    pulled: dict[Setup, Pulled] = {}
+    for setup in SETUPS:
+        links, order = setup
+        switch = LevadaBond(lab, topology(), links, options={"order": order})
         with switch.running():
-            for turn in range(times):
-                curves.append(_curve(switch, links, out / f"netpipe-{links}-{turn}.txt"))
-            carried[links] = _carried(switch, links)
+            # A curve takes most of the time.
+            for turn in range(0 if quick and setup == PLAIN else times):
+                file = out / f"netpipe-{links}-{order}-{turn}.txt"
+                curves.append(_curve(switch, setup, file))
+            carried[setup] = _carried(switch, setup)
+            connections += [_connection(switch, setup, is_paced) for is_paced in (False, True)]
             if links == LINKS:
-                pulled = _pull(switch)
-    assert pulled is not None
-    report.cells = [*_rows(curves), *_carried_rows(carried), _pulled_row(pulled)]
-    report.tables = [curves_table(curves), summary_table(curves, carried, pulled)]
-    report.claims = claims(curves, pulled)
+                pulled[setup] = _pull(switch, setup)
+    report.cells = [
+        *_rows(curves),
+        *_carried_rows(carried),
+        *({"labels": {"tcp": name_of(c.setup)}, "valid": True, **asdict(c)} for c in connections),
+        *(_pulled_row(setup, found) for setup, found in pulled.items()),
+    ]
+    report.tables = [
+        curves_table(curves),
+        connections_table(connections),
+        summary_table(curves, carried, pulled),
+    ]
+    report.claims = claims(curves, connections, pulled[NUMBERED])
     return report
 
 
@@ -127,25 +183,69 @@ def _say(text: str) -> None:
     print(f"  {text}", file=sys.stderr)
 
 
-def _curve(switch: LevadaBond, links: int, file: Path) -> Curve:
+def _curve(switch: LevadaBond, setup: Setup, file: Path) -> Curve:
     src, dst = switch.guests["a0"], switch.guests["a1"]
-    curve = Curve(links, netpipe.play(src, dst, file))
-    _say(f"NetPIPE over {links}: {netpipe.plateau(curve.points) / MBIT:.1f} Mbit/s")
+    curve = Curve(setup, netpipe.play(src, dst, file))
+    _say(f"NetPIPE over {name_of(setup)}: {netpipe.plateau(curve.points) / MBIT:.1f} Mbit/s")
     return curve
 
 
-def _carried(switch: LevadaBond, links: int) -> float:
+def _carried(switch: LevadaBond, setup: Setup) -> float:
     """Wire bits a second that arrive of more than fits."""
-    rate = OFFERED * links * LINK_BPS * UDP_PAYLOAD / UDP_WIRE
+    rate = OFFERED * setup[0] * LINK_BPS * UDP_PAYLOAD / UDP_WIRE
     flow = UdpFlow("udp", "a0", "a1", rate, UDP_PAYLOAD)
     flow.begin(switch.guests["a0"], switch.guests["a1"], FIRST_PORT, UDP_S)
     goodput = flow.end().goodput_bps(1, UDP_S - 1)
     wire = goodput * UDP_WIRE / UDP_PAYLOAD
-    _say(f"UDP over {links}: {wire / MBIT:.1f} Mbit/s of the wire")
+    _say(f"UDP over {name_of(setup)}: {wire / MBIT:.1f} Mbit/s of the wire")
     return wire
 
 
-def _pull(switch: LevadaBond) -> Pulled:
+def _connection(switch: LevadaBond, setup: Setup, is_paced: bool) -> Connection:
+    """One TCP connection for some seconds."""
+    src, dst = switch.guests["a0"], switch.guests["a1"]
+    before, orders = _counted(src, dst), _orders(switch)
+    if is_paced:
+        stream = Stream("paced", "a0", "a1", round(PACED_PART * setup[0] * LINK_BPS))
+        stream.begin(src, dst, FIRST_PORT + 3, TCP_S + 5)
+        begin = time.monotonic()
+        time.sleep(TCP_S)
+        stream.end()
+        goodput = stream.goodput_bps(begin + 1, begin + TCP_S - 1)
+    else:
+        flow = TcpFlow("bulk", "a0", "a1")
+        flow.begin(src, dst, FIRST_PORT + 4, TCP_S)
+        goodput = flow.end().goodput_bps(1, TCP_S - 0.5)
+    after, orders_after = _counted(src, dst), _orders(switch)
+    found = Connection(
+        setup,
+        is_paced,
+        goodput,
+        *(last - first for first, last in zip(before, after, strict=True)),
+        *(last - first for first, last in zip(orders, orders_after, strict=True)),
+    )
+    what = "paced" if is_paced else "one connection"
+    _say(
+        f"{what} over {name_of(setup)}: {goodput / MBIT:.1f} Mbit/s, {found.again} of {found.sent}"
+        f" sent again, {found.out_of_order} out of order, {found.late} late"
+    )
+    return found
+
+
+def _counted(src: Guest, dst: Guest) -> tuple[int, int, int]:
+    """Segments sent and sent again by one, and those that came to the other out of order."""
+    sender, receiver = src.namespace.counters(), dst.namespace.counters()
+    return sender["TcpOutSegs"], sender["TcpRetransSegs"], receiver["TcpExtTCPOFOQueue"]
+
+
+def _orders(switch: LevadaBond) -> tuple[int, int, int]:
+    """Frames held and late, and numbers given up, at both hosts."""
+    orders = [bond.get("order") or {} for bond in _bonds(switch)]
+    held, late, lost = (sum(o.get(key, 0) for o in orders) for key in ("held", "late", "lost"))
+    return held, late, lost
+
+
+def _pull(switch: LevadaBond, setup: Setup) -> Pulled:
     src, dst = switch.guests["a0"], switch.guests["a1"]
     seconds = int(PULL_LEAD_S + PULL_REST_S) + 1
     stream = Stream("pull", "a0", "a1", round(PULL_PART * LINK_BPS))
@@ -154,7 +254,7 @@ def _pull(switch: LevadaBond) -> Pulled:
     datagrams = UdpFlow("datagrams", "a0", "a1", bits, DATAGRAM_BYTES)
     datagrams.begin(src, dst, FIRST_PORT + 2, seconds)
     time.sleep(PULL_LEAD_S)
-    orders = [bond["order"] for bond in _bonds(switch)]
+    orders = [bond.get("order") or {} for bond in _bonds(switch)]
     begin = time.monotonic()
     switch.pull(LINKS - 1)
     time.sleep(PULL_REST_S)
@@ -169,28 +269,42 @@ def _pull(switch: LevadaBond) -> Pulled:
         counted["packets"],
         counted["lost_packets"],
         failures,
-        sum(order["numbered"] for order in orders),
-        sum(order["late"] for order in orders),
+        sum(order.get("numbered", False) for order in orders),
+        sum(order.get("late", 0) for order in orders),
     )
-    _say(f"pulled: gap {pulled.gap_ms:.1f} ms, {pulled.lost} of {pulled.sent} datagrams lost")
+    lost = f"{pulled.lost} of {pulled.sent} datagrams lost"
+    _say(f"pulled, {name_of(setup)}: gap {pulled.gap_ms:.1f} ms, {lost}")
     return pulled
 
 
 def _bonds(switch: LevadaBond) -> list[dict[str, Any]]:
-    return [s["uplink"]["bond"] for s in switch.sample()["switches"]]
+    uplinks = [s["uplink"] for s in switch.sample()["switches"]]
+    return [uplink["bond"] for uplink in uplinks if uplink.get("bond")]
 
 
 # --- judging ------------------------------------------------------------------------------
 
 
-def claims(curves: Sequence[Curve], pulled: Pulled) -> list[Claim]:
+def claims(
+    curves: Sequence[Curve], connections: Sequence[Connection], pulled: Pulled
+) -> list[Claim]:
     """What round robin with numbers promises."""
+    plain, numbered = (
+        sum(c.out_of_order for c in connections if c.setup == setup and c.is_paced)
+        for setup in (PLAIN, NUMBERED)
+    )
     return [
         at_least(
             f"NetPIPE over {LINKS} links, of {LINKS} x one link",
-            percent_of_links(curves),
+            percent_of_links(curves, NUMBERED),
             "%",
             CARRIED_PERCENT,
+        ),
+        at_most(
+            "paced connection with numbers: segments out of order, of those in plain round robin",
+            100 * numbered / plain if plain else None,
+            "%",
+            DISORDER_PERCENT,
         ),
         at_least("hosts whose frames have numbers", float(pulled.numbered), "", 2),
         at_most("frames that came late", float(pulled.late), "", 0),
@@ -201,13 +315,13 @@ def claims(curves: Sequence[Curve], pulled: Pulled) -> list[Claim]:
     ]
 
 
-def percent_of_links(curves: Sequence[Curve]) -> float | None:
+def percent_of_links(curves: Sequence[Curve], setup: Setup) -> float | None:
     """What one connection has over all links, of so many times what it has over one."""
-    median = {
-        links: _middle([netpipe.plateau(c.points) for c in curves if c.links == links])
-        for links in (1, LINKS)
-    }
-    return 100 * median[LINKS] / (LINKS * median[1]) if median[1] else None
+    one, all_links = (
+        _middle([netpipe.plateau(c.points) for c in curves if c.setup == wanted])
+        for wanted in (ONE, setup)
+    )
+    return 100 * all_links / (setup[0] * one) if one else None
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -218,57 +332,67 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def curves_table(curves: Sequence[Curve]) -> str:
-    """Payload rate and time one way by message size, one link beside all."""
+    """Payload rate and time one way by message size, beside each other."""
     sizes = sorted({p.nbytes for c in curves for p in c.points})
     rows = []
     for size in sizes:
         row = [str(size)]
-        for links in (1, LINKS):
-            found = [p for c in curves if c.links == links for p in c.points if p.nbytes == size]
+        for setup in SETUPS:
+            found = [p for c in curves if c.setup == setup for p in c.points if p.nbytes == size]
             row.append(f"{_middle([p.bps for p in found]) / MBIT:.2f}" if found else "")
             row.append(f"{1e6 * _middle([p.seconds for p in found]):.1f}" if found else "")
         rows.append(row)
-    head = ["bytes", "1 link Mbit/s", "us", f"{LINKS} links Mbit/s", "us"]
+    head = ["bytes", *(word for setup in SETUPS for word in (f"{name_of(setup)} Mbit/s", "us"))]
     return table(head, rows)
 
 
-def summary_table(curves: Sequence[Curve], carried: dict[int, float], pulled: Pulled) -> str:
-    """The figures that are claims, and those that are none yet."""
-    part = percent_of_links(curves)
+def connections_table(connections: Sequence[Connection]) -> str:
+    """What became of TCP connections."""
     rows = [
         [
-            "one TCP connection, messages of 1 MiB and more",
-            f"{part:.1f} % of both" if part else "-",
-            "claim",
-        ],
-        ["published, of 2 x 941 Mbit/s", f"{PUBLISHED_PERCENT:.1f} %", ""],
-        *(
-            [
-                f"UDP over {links}",
-                f"{bps / MBIT:.1f} Mbit/s of the wire",
-                "reported",
-            ]
-            for links, bps in carried.items()
-        ),
-        ["datagrams lost when a cable is pulled", f"{pulled.lost} of {pulled.sent}", "claim"],
+            name_of(c.setup),
+            "paced" if c.is_paced else "all it gets",
+            f"{c.goodput_bps / MBIT:.1f}",
+            *(str(n) for n in (c.sent, c.again, c.out_of_order, c.held, c.late, c.lost)),
+        ]
+        for c in connections
     ]
-    return table(["what", "measured", ""], rows)
+    head = ["one TCP over", "", "Mbit/s", "segments", "sent again", "out of order"]
+    return table([*head, "frames held", "late", "given up"], rows)
+
+
+def summary_table(
+    curves: Sequence[Curve], carried: dict[Setup, float], pulled: dict[Setup, Pulled]
+) -> str:
+    """The figures that are claims, and those that are none."""
+    rows = []
+    for setup in (PLAIN, NUMBERED):
+        part = percent_of_links(curves, setup)
+        what = f"NetPIPE, 1 MiB and more, {name_of(setup)}"
+        rows.append([what, f"{part:.1f} % of both" if part else "-"])
+    rows.append(["published, of 2 x 941 Mbit/s", f"{PUBLISHED_PERCENT:.1f} %"])
+    for setup, bps in carried.items():
+        rows.append([f"UDP, {name_of(setup)}", f"{bps / MBIT:.1f} Mbit/s of the wire"])
+    for setup, found in pulled.items():
+        lost = f"{found.lost} of {found.sent} datagrams lost, gap {found.gap_ms:.1f} ms"
+        rows.append([f"cable pulled, {name_of(setup)}", lost])
+    return table(["what", "measured"], rows)
 
 
 def _rows(curves: Sequence[Curve]) -> list[dict[str, Any]]:
     return [
-        {"labels": {"links": c.links, "bytes": p.nbytes}, "valid": True, **asdict(p)}
+        {"labels": {"netpipe": name_of(c.setup), "bytes": p.nbytes}, "valid": True, **asdict(p)}
         for c in curves
         for p in c.points
     ]
 
 
-def _carried_rows(carried: dict[int, float]) -> list[dict[str, Any]]:
+def _carried_rows(carried: dict[Setup, float]) -> list[dict[str, Any]]:
     return [
-        {"labels": {"udp over": links}, "valid": True, "wire_bps": bps}
-        for links, bps in carried.items()
+        {"labels": {"udp over": name_of(setup)}, "valid": True, "wire_bps": bps}
+        for setup, bps in carried.items()
     ]
 
 
-def _pulled_row(pulled: Pulled) -> dict[str, Any]:
-    return {"labels": {"cable": "pulled"}, "valid": True, **asdict(pulled)}
+def _pulled_row(setup: Setup, pulled: Pulled) -> dict[str, Any]:
+    return {"labels": {"cable pulled": name_of(setup)}, "valid": True, **asdict(pulled)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab import netpipe
 from lab.experiments import bonding
-from lab.experiments.bonding import Curve, Pulled
+from lab.experiments.bonding import NUMBERED, ONE, PLAIN, Connection, Curve, Pulled, Setup
 from lab.netpipe import Point
 
 FILE = """\
@@ -14,8 +14,11 @@ FILE = """\
 """
 
 
-def curve(links: int, mbit: float) -> Curve:
-    return Curve(links, [Point(1 << 20, mbit * 1e6, 0.1), Point(8 << 20, mbit * 1e6, 0.8)])
+PULLED = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=0, failures=2, numbered=2, late=0)
+
+
+def curve(setup: Setup, mbit: float) -> Curve:
+    return Curve(setup, [Point(1 << 20, mbit * 1e6, 0.1), Point(8 << 20, mbit * 1e6, 0.8)])
 
 
 def test_netpipes_mbit_is_a_power_of_two() -> None:
@@ -30,18 +33,25 @@ def test_the_published_figure_is_all_that_two_links_carry() -> None:
     assert 100 < bonding.PUBLISHED_PERCENT < 100.5
 
 
+def paced(setup: Setup, again: int, out_of_order: int) -> Connection:
+    return Connection(setup, True, 17e7, 9000, again, out_of_order, held=30, late=0, lost=0)
+
+
 def test_a_connection_is_judged_by_both_links() -> None:
-    pulled = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=0, failures=2, numbered=2, late=0)
-    good = [curve(1, 90), curve(2, 178)]
-    claims = bonding.claims(good, pulled)
-    assert [c.holds for c in claims] == [True] * 7
+    good = [curve(ONE, 90), curve(PLAIN, 150), curve(NUMBERED, 178)]
+    # What is plain may be out of order.
+    connections = [paced(PLAIN, 70, 3000), paced(NUMBERED, 1, 30)]
+    claims = bonding.claims(good, connections, PULLED)
+    assert [c.holds for c in claims] == [True] * 8
     assert round(claims[0].value or 0, 1) == 98.9
-    assert not bonding.claims([curve(1, 90), curve(2, 170)], pulled)[0].holds
+    assert not bonding.claims([curve(ONE, 90), curve(NUMBERED, 170)], [], PULLED)[0].holds
     broken = Pulled(gap_ms=300.0, broken=1, sent=6000, lost=3, failures=1, numbered=1, late=9)
-    assert [c.holds for c in bonding.claims(good, broken)] == [True, *[False] * 6]
+    claims = bonding.claims(good, [paced(PLAIN, 70, 300), paced(NUMBERED, 1, 30)], broken)
+    assert [c.holds for c in claims] == [True, *[False] * 7]
 
 
 def test_tables_say_what_was_lost() -> None:
-    pulled = Pulled(gap_ms=40.0, broken=0, sent=6000, lost=0, failures=2, numbered=2, late=0)
-    text = bonding.summary_table([curve(1, 90), curve(2, 178)], {1: 96e6, 2: 190e6}, pulled)
+    curves = [curve(ONE, 90), curve(PLAIN, 150), curve(NUMBERED, 178)]
+    text = bonding.summary_table(curves, {ONE: 96e6, NUMBERED: 190e6}, {NUMBERED: PULLED})
     assert "0 of 6000" in text and "98.9 % of both" in text
+    assert "3000" in bonding.connections_table([paced(PLAIN, 70, 3000)])

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from lab import demo, old_guest, wire
+from lab import demo, old_guest, two_links, wire
 from lab.bars import Bar, Bars
 from lab.demo import Act, Phase, Sample, Way
 from lab.machine import CpuUse
-from lab.net import NETNS_DIR, Lab, Namespace, Received, veth
+from lab.net import NETNS_DIR, Lab, Namespace, Received, parse_counters, veth
 from lab.programs import Missing, program
 from lab.report import Claim
 from lab.rootless import diagnose, with_sudo
@@ -165,6 +165,42 @@ def test_only_the_old_tenant_has_vcc_and_the_slow_link_marks() -> None:
     text = network.configuration()
     assert text.count('name = "old"\nvcc = "echo"\n') == text.count("vcc =") == 2
     assert text.count("aqm =") == 1
+
+
+def links_phase(
+    order: str, before_mbit: float, after_mbit: float, disorder: int
+) -> two_links.Phase:
+    """The fourth act at constant rates, before and after the pulled cable."""
+    samples = []
+    for tick in range(two_links.PHASE_S * 5):
+        at_s = tick / 5
+        mbit_s = min(at_s, 3) * before_mbit + max(at_s - 3, 0) * after_mbit
+        frames = round(mbit_s * 1e6 / 8 / wire.FULL_BYTES)
+        nbytes = frames * (wire.MTU_BYTES + wire.ETHERNET_BYTES)
+        samples.append((at_s, Received(nbytes, frames)))
+    return two_links.Phase(order, samples, 3.0, 0, disorder)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "disorder", "holds"),
+    [
+        (195, 98, 0, [True, True, True]),
+        (100, 98, 30, [False, True, True]),
+        (195, 50, 90, [True, False, False]),
+    ],
+)
+def test_two_links_are_judged_by_both_of_them_and_by_plain_disorder(
+    before: float, after: float, disorder: int, holds: list[bool]
+) -> None:
+    plain = links_phase("off", 190, 98, 1000)
+    numbered = links_phase("auto", before, after, disorder)
+    assert [claim.holds for claim in two_links.claims(plain, numbered)] == holds
+    assert "numbered" in two_links.text(plain, numbered)
+
+
+def test_the_kernels_counters_come_in_pairs_of_lines() -> None:
+    text = "Tcp: OutSegs RetransSegs\nTcp: 12 3\nTcpExt: TCPOFOQueue\nTcpExt: 7\n"
+    assert parse_counters(text) == {"TcpOutSegs": 12, "TcpRetransSegs": 3, "TcpExtTCPOFOQueue": 7}
 
 
 class Terminal(io.StringIO):

@@ -227,8 +227,10 @@ impl TakeoverServer {
             }
             Err(error) => {
                 self.plugs.thaw();
-                self.request(Request::Resume)?;
+                // All have their ports back before the first is read: what waits in the rings of
+                // one is for others.
                 self.front_ends.thaw();
+                self.request(Request::Resume)?;
                 let _ = self.changes.post(Handler::speak_again);
                 Err(error)
             }

@@ -8,12 +8,14 @@
 
 use crate::membership::{ClusterReply, ClusterReport};
 use crate::report::{LaneReport, LinkEndReport, ProcessorReport, Report, SharedReport, SojournReport};
+use crate::services::ServicesReply;
 use crate::vcc::VccReply;
 use crate::whereabouts::DeviceReport;
 use datapath::sojourn::Sojourn;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
+mod services;
 mod vcc;
 
 /// The media type.
@@ -126,7 +128,7 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 
 /// The report as text.
 #[must_use]
-pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply) -> String {
+pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &ServicesReply) -> String {
     let mut all = Families::default();
     worker(&mut all, report);
     for link in &report.links {
@@ -218,6 +220,7 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply) -> String {
             }
         }
     }
+    services::families(&mut all, &services.services);
     vcc.endpoints.iter().for_each(|endpoint| vcc::families(&mut all, endpoint));
     if let Some(report) = &cluster.cluster {
         self::cluster(&mut all, report);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// `GET /v1/services`.
-#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default, PartialEq, Eq)]
 pub struct ServicesReply {
     /// 1.
     pub version: u32,
@@ -72,6 +72,9 @@ pub struct BackendReport {
     pub refused: u64,
     /// Connections that it did not answer in time.
     pub silent: u64,
+    /// How often it was ejected.
+    #[serde(default)]
+    pub ejections: u64,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
     /// Other open ones.
@@ -151,6 +154,7 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
             state: state(count.now, backend, stats).to_owned(),
             refused: stats.refused,
             silent: stats.silent,
+            ejections: stats.ejections,
             busy: stats.busy,
             idle: stats.idle,
             load_milli: stats.load,

@@ -89,6 +89,7 @@ struct Backend {
     new: u64,
     refused: u64,
     silent: u64,
+    ejections: u64,
 }
 
 /// An address that was seen outside.
@@ -421,6 +422,7 @@ fn services_out(
             new: stats.new,
             refused: stats.refused,
             silent: stats.silent,
+            ejections: stats.ejections,
         };
         let service = Service {
             new,
@@ -449,7 +451,8 @@ fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(Ser
         let is_known = written.connections_version == ConnectionState::VERSION;
         let bytes = if is_known { BASE64.decode(&written.connections).unwrap_or_default() } else { Vec::new() };
         let backend = |b: &Backend| {
-            let stats = BackendStats { new: b.new, refused: b.refused, silent: b.silent, ..BackendStats::default() };
+            let &Backend { new, refused, silent, ejections, .. } = b;
+            let stats = BackendStats { new, refused, silent, ejections, ..BackendStats::default() };
             (BackendName { ipv4: b.ipv4, ipv6: b.ipv6, port: b.port }, stats)
         };
         let state = ServiceState {

@@ -8,18 +8,21 @@
 //! shown beside it by their reasons. Who takes most beyond its own guarantee on the same switch in
 //! the same direction is named as the one at whose cost.
 
+mod services;
 mod terminal;
 
 use crate::client::Client;
 use crate::client::Instance;
 use crate::os::Signals;
 use crate::report::{LaneReport, ProcessorReport, Report, SharedReport, SojournReport};
+use crate::services::ServicesReply;
 use crate::vcc::{EndpointReport, VccReply};
 use crate::{Failure, print};
 use clap::Args;
 use control::units::{show_rate, show_time};
 use datapath::units::Rate;
 use serde::Serialize;
+use services::ServiceRow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -60,6 +63,8 @@ pub struct Comparison {
     /// Whose windows were lowered in this time, since the network marked: that is not the switch's
     /// own shortage.
     pub marked: Vec<Marked>,
+    /// Services, those in trouble first.
+    pub services: Vec<ServiceRow>,
     /// Everybody, the worst off first.
     pub rows: Vec<Row>,
 }
@@ -213,6 +218,7 @@ pub fn compare(before: &Report, now: &Report, unmet: &mut Unmet) -> Comparison {
         short_of_processor,
         processor_users,
         marked: Vec::new(),
+        services: Vec::new(),
         rows,
     }
 }
@@ -336,9 +342,11 @@ fn screen(seen: &Comparison, lines: usize, columns: usize) -> String {
     }
     // What is wider than the smallest terminal goes to the names, as far as they need it, and the
     // rest to the drops.
-    let longest = seen.rows.iter().map(|row| row.path.chars().count()).max().unwrap_or(0);
+    let names = seen.rows.iter().map(|row| &row.path).chain(seen.services.iter().map(|row| &row.path));
+    let longest = names.map(|path| path.chars().count()).max().unwrap_or(0);
     let path = longest.min(20 + columns.saturating_sub(COLUMNS.into())).max(20);
     let width = path + 4;
+    out.extend(services::lines(&seen.services, seen.interval_ns, path));
     // Without the unit: every column of rates is in bits a second.
     let brief = |bps: u64| rate(bps).replace("bit/s", "").replace(' ', "");
     let way = |row: &Row| if row.direction == "egress" { "out" } else { "in" };
@@ -396,6 +404,7 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
     let client = Client::new(arguments.instance.name.as_deref())?;
     let mut before: Report = client.get("/v1/report")?;
     let mut marks: VccReply = client.get("/v1/vcc")?;
+    let mut served: ServicesReply = client.get("/v1/services")?;
     let mut unmet = Unmet::new();
     let plain = arguments.once || arguments.json;
     let terminal = if plain { None } else { Some(Terminal::enter()?) };
@@ -414,7 +423,12 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
         }
         let now: Report = client.get("/v1/report")?;
         let marks_now: VccReply = client.get("/v1/vcc")?;
-        let seen = Comparison { marked: marked(&marks, &marks_now), ..compare(&before, &now, &mut unmet) };
+        let served_now: ServicesReply = client.get("/v1/services")?;
+        let seen = Comparison {
+            marked: marked(&marks, &marks_now),
+            services: services::compare(&served, &served_now),
+            ..compare(&before, &now, &mut unmet)
+        };
         match (arguments.json, arguments.once) {
             (true, _) => {
                 print(&(serde_json::to_string(&seen).map_err(|error| Failure::Failed(error.to_string()))? + "\n"))?;
@@ -429,7 +443,7 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.once {
             return Ok(());
         }
-        (before, marks) = (now, marks_now);
+        (before, marks, served) = (now, marks_now, served_now);
     }
 }
 

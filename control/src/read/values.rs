@@ -565,7 +565,7 @@ pub(super) fn auto_or_off(value: &DeValue<'_>) -> Result<bool, Wrong> {
 
 /// How long a frame may wait for an earlier one.
 pub(super) fn hold(value: &DeValue<'_>) -> Result<u64, Wrong> {
-    units::time_ns(text(value, "\"2 ms\"")?, MIN_HOLD_NS, MAX_HOLD_NS)
+    units::time_ns(text(value, "\"15 ms\"")?, MIN_HOLD_NS, MAX_HOLD_NS)
 }
 
 /// The name of a bond's member: of its device.

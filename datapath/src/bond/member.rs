@@ -179,7 +179,12 @@ impl Member {
 
     /// When a frame of so many wire bytes would have left.
     pub fn done_at(&self, now: Instant, wire_bytes: u32) -> Instant {
-        self.free_at.max(now).plus_ns((u64::from(wire_bytes) * self.byte_time) >> FRACTION)
+        self.after(self.free_at.max(now), wire_bytes)
+    }
+
+    /// So many wire bytes later.
+    pub fn after(&self, at: Instant, wire_bytes: u32) -> Instant {
+        at.plus_ns((u64::from(wire_bytes) * self.byte_time) >> FRACTION)
     }
 
     /// Something else takes its wire for so many bytes.

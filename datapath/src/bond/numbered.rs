@@ -21,6 +21,9 @@ const CUT_NS: u64 = 100_000;
 /// where its owner's share is.
 const FULL_NS: u64 = 1_000_000;
 
+/// What a hello takes on the wire.
+const HELLO_WIRE_BYTES: u32 = HELLO_BYTES as u32 + segment::WIRE_OVERHEAD;
+
 /// What is known of the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerView {
@@ -199,16 +202,24 @@ impl Bond {
     }
 
     /// The member that has a frame out soonest: so links of unequal rate carry in proportion to
-    /// their rates.
-    pub(super) fn soonest(&self, now: Instant, pool: &Pool, frame: &Frame) -> Option<usize> {
+    /// their rates. Of those that have it out about as soon, the next in turn: so idle links carry
+    /// alike. What a hello takes makes no difference.
+    pub(super) fn soonest(&mut self, now: Instant, pool: &Pool, frame: &Frame) -> Option<usize> {
         if is_membership(pool, frame) {
             return self.active_sender();
         }
-        let members = self.senders.all().iter().map(|&index| usize::from(index));
-        members.min_by_key(|&index| {
-            let bytes = pool.meta(frame).wire_bytes.min(self.members[index].bytes_in(CUT_NS));
-            self.members[index].done_at(now, bytes)
-        })
+        let done_at = |&index: &u8| {
+            let member = &self.members[usize::from(index)];
+            member.done_at(now, pool.meta(frame).wire_bytes.min(member.bytes_in(CUT_NS)))
+        };
+        let senders = self.senders.all();
+        let best = senders.iter().min_by_key(|&index| done_at(index))?;
+        let about = self.members[usize::from(*best)].after(done_at(best), HELLO_WIRE_BYTES);
+        let (before, from) = senders.split_at(usize::from(self.next_equal).min(senders.len()));
+        let mut places = (self.next_equal..).zip(from).chain((0..).zip(before));
+        let (place, &index) = places.find(|&(_, index)| done_at(index) <= about)?;
+        self.next_equal = place + 1;
+        Some(usize::from(index))
     }
 
     /// A frame leaves over a member: where it has a number, a copy is kept until the other end has
@@ -340,7 +351,7 @@ impl Bond {
         let (member, hello) = self.peer.as_mut()?.poll_hello(now, waits, max_frame)?;
         if let Some(sender) = self.members.get_mut(usize::from(member.0)) {
             // It goes past what waits, and takes its time on the wire all the same.
-            sender.spend(now, HELLO_BYTES as u32 + segment::WIRE_OVERHEAD);
+            sender.spend(now, HELLO_WIRE_BYTES);
         }
         Some((member, hello.bytes()))
     }

@@ -14,6 +14,7 @@
 use super::number::{MODULUS, Number};
 use super::{MOST_MEMBERS, MemberId};
 use crate::frame::{Fifo, Frame, Owner, Pool};
+use crate::sched::earlier;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use std::collections::VecDeque;
@@ -23,13 +24,15 @@ use std::collections::VecDeque;
 pub const WINDOW: u16 = 1024;
 /// Bytes of buffers that may wait.
 pub const MOST_BYTES: u64 = 4 << 20;
-/// Longest time that a frame waits for an earlier one where no member tells that it is lost, in
-/// nanoseconds: above the skew of members, which is what one frame takes and a turn of a worker,
-/// and below what a TCP sender takes for a loss.
-pub const DEFAULT_HOLD_NS: u64 = 2_000_000;
-/// How long a member that shows nothing while others do is waited for, in nanoseconds: a peer
-/// notices within `silence` (10 ms), and sends again what went that way.
+/// Longest time that a frame waits for an earlier one where a member tells nothing, in nanoseconds.
+/// A peer notices a silent member within 12.5 ms, and sends again what went that way, but for what
+/// has been given up.
+pub const DEFAULT_HOLD_NS: u64 = 15_000_000;
+/// How long what went over a member that died is waited for, in nanoseconds: the peer learns it by
+/// the next hello, and sends it again.
 pub const REPLAY_NS: u64 = 15_000_000;
+/// No frame waits longer than this for that, whatever members die meanwhile.
+pub const MOST_REPLAY_NS: u64 = 20_000_000;
 
 /// What was counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -249,7 +252,10 @@ impl Order {
         if !self.ready.is_empty() {
             return Some(Instant::ZERO);
         }
-        self.waiting.front().map(|&(since, _)| self.expires(since))
+        let expires = self.expires(self.waiting.front()?.0);
+        // When no replay is waited for any more, members tell again what is lost.
+        let replay = (self.replay_until > Instant::ZERO).then_some(self.replay_until);
+        earlier(Some(expires), replay)
     }
 
     /// Frees every frame; returns how many there were.
@@ -341,6 +347,9 @@ impl Order {
 
     /// Lets go what is next, as far as it is there or does not come any more.
     fn advance(&mut self, pool: &mut Pool, now: Instant) {
+        if self.replay_until <= now {
+            self.replay_until = Instant::ZERO;
+        }
         while let Some(next) = self.next {
             self.forget_passed(next);
             let place = &self.places[(next % u64::from(WINDOW)) as usize];
@@ -351,7 +360,7 @@ impl Order {
                     self.release(pool, now, next);
                     self.has_passed(by, next) || self.has_expired(now)
                 }
-                None => self.is_lost(now, next) || self.has_expired(now) || self.waiting_bytes > MOST_BYTES,
+                None => self.is_lost(next) || self.has_expired(now) || self.waiting_bytes > MOST_BYTES,
             };
             if !is_done {
                 break;
@@ -366,8 +375,8 @@ impl Order {
 
     /// Whether every live member has shown a later number. With a replay to come, that says
     /// nothing.
-    fn is_lost(&self, now: Instant, next: u64) -> bool {
-        now >= self.replay_until
+    fn is_lost(&self, next: u64) -> bool {
+        self.replay_until == Instant::ZERO
             && !self.waiting.is_empty()
             && self.members.iter().filter(|member| member.is_live).all(|member| member.passed > next)
     }
@@ -377,11 +386,9 @@ impl Order {
         self.waiting.front().is_some_and(|&(since, _)| now >= self.expires(since))
     }
 
-    /// When a frame that waits since `since` goes on, whatever is missing before it. A replay
-    /// makes it wait longer once; members that die one after the other do not add up.
+    /// When what has waited since then has waited long enough.
     fn expires(&self, since: Instant) -> Instant {
-        let held = since.plus_ns(self.hold_ns);
-        held.max(self.replay_until.min(held.plus_ns(REPLAY_NS)))
+        since.plus_ns(self.hold_ns).max(self.replay_until.min(since.plus_ns(MOST_REPLAY_NS)))
     }
 
     fn forget_passed(&mut self, next: u64) {

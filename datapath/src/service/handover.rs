@@ -257,5 +257,6 @@ impl BackendStats {
         self.new = self.new.saturating_add(more.new);
         self.refused = self.refused.saturating_add(more.refused);
         self.silent = self.silent.saturating_add(more.silent);
+        self.ejections = self.ejections.saturating_add(more.ejections);
     }
 }

@@ -3,14 +3,17 @@
 //!
 //! A copy of the SYN is kept until the backend answers. A reset in answer to it becomes that SYN,
 //! in the reset's own buffer, and goes to another backend: who refuses pays. A SYN that its client
-//! sends again, since nobody answered, is chosen for anew. Copies have places of their own for each
-//! tenant and bucket, so that a flood overwrites its own.
+//! sends again, since nobody answered, is chosen for anew. Each tenant and bucket has places of its
+//! own for copies; who needs more takes from the tenant's common ones. A copy is overwritten when
+//! its connection has been answered, and else only in a common place: so a flood overwrites its own
+//! and what others have beyond their own.
 
 use super::connections::{BUCKETS, Opener};
 use super::decide::Known;
 use super::entry::{Entry, Key, State};
 use super::{Decision, Services};
 use crate::offload::Offload;
+use crate::table::Id;
 use crate::units::Instant;
 use crate::wire::Layout;
 use std::hash::BuildHasher;
@@ -20,8 +23,13 @@ const SYN_BYTES: usize = 14 + 60 + 60;
 /// An 802.1Q tag, which lies behind the addresses.
 const TAG: usize = 4;
 const TAG_AT: usize = 12;
-/// Copies kept of one bucket.
+/// Places of one bucket, and common ones of a tenant.
 const OF_BUCKET: usize = 4;
+const COMMON: usize = 256;
+/// Places of a tenant.
+const OF_TENANT: usize = BUCKETS as usize * OF_BUCKET + COMMON;
+/// How many common places are looked at.
+const LOOKS: usize = 4;
 /// How often a reset is kept back and another backend asked.
 const MOST_TRIES: u8 = 2;
 /// A SYN that comes again so late was not answered, in nanoseconds: RFC 6298 asks for 1 s, and
@@ -43,12 +51,13 @@ pub struct Again {
 #[derive(Clone, Debug)]
 struct Kept {
     key: Key,
+    id: Id,
     offload: Offload,
     len: u8,
     bytes: [u8; SYN_BYTES],
 }
 
-/// Copies of SYNs, by tenant, bucket and hash.
+/// Copies of SYNs: of each tenant those of its buckets, and behind them the common ones.
 #[derive(Debug, Default)]
 pub(super) struct Syns {
     places: Vec<Option<Kept>>,
@@ -57,15 +66,19 @@ pub(super) struct Syns {
 impl Syns {
     /// Makes room for tenants' slots below `owners`.
     pub(super) fn reserve(&mut self, owners: u32) {
-        let wanted = owners as usize * BUCKETS as usize * OF_BUCKET;
+        let wanted = owners as usize * OF_TENANT;
         if self.places.len() < wanted {
             self.places.resize(wanted, None);
         }
     }
 
-    fn place(opener: Opener, hash: u64) -> usize {
-        let bucket = opener.owner as usize * BUCKETS as usize + opener.bucket as usize;
-        bucket * OF_BUCKET + hash as usize % OF_BUCKET
+    /// The places that a copy may have: its bucket's own, then some of the common ones.
+    fn places(opener: Opener, hash: u64) -> impl Iterator<Item = usize> {
+        let first = opener.owner as usize * OF_TENANT;
+        let own = first + opener.bucket as usize * OF_BUCKET;
+        let common = first + BUCKETS as usize * OF_BUCKET;
+        let looked_at = (0..LOOKS).map(move |n| common + (hash as usize + n) % COMMON);
+        (own..own + OF_BUCKET).chain(looked_at)
     }
 }
 
@@ -113,8 +126,14 @@ impl Services {
             return;
         }
         let hash = self.keyed.hash_one(known.key);
-        let Some(place) = self.syns.places.get_mut(Syns::place(opener, hash)) else { return };
-        let mut kept = Kept { key: known.key, offload: *offload, len: len as u8, bytes: [0; SYN_BYTES] };
+        let may_go = |&place: &usize| {
+            let kept = self.syns.places.get(place).and_then(Option::as_ref);
+            kept.is_none_or(|kept| kept.key == known.key || !self.is_asked(kept.id))
+        };
+        let free = Syns::places(opener, hash).find(may_go);
+        let Some(place) = free.or_else(|| Syns::places(opener, hash).nth(OF_BUCKET)) else { return };
+        let Some(place) = self.syns.places.get_mut(place) else { return };
+        let mut kept = Kept { key: known.key, id: known.id, offload: *offload, len: len as u8, bytes: [0; SYN_BYTES] };
         kept.bytes[..TAG_AT].copy_from_slice(&bytes[..TAG_AT]);
         kept.bytes[TAG_AT..len].copy_from_slice(&bytes[TAG_AT + tag..]);
         if offload.needs_csum {
@@ -129,8 +148,13 @@ impl Services {
     }
 
     fn kept(&self, known: &Known) -> Option<&Kept> {
-        let place = Syns::place(self.opener_of(known)?, self.keyed.hash_one(known.key));
-        self.syns.places.get(place)?.as_ref().filter(|kept| kept.key == known.key)
+        let mut places = Syns::places(self.opener_of(known)?, self.keyed.hash_one(known.key));
+        places.find_map(|place| self.syns.places.get(place)?.as_ref().filter(|kept| kept.key == known.key))
+    }
+
+    /// Whether a connection has not been answered: then its SYN may be needed.
+    fn is_asked(&self, id: Id) -> bool {
+        self.connections.get(id).is_some_and(|entry| entry.state == State::Asked)
     }
 
     /// The SYN of a connection, to be sent again in the place of a frame, whose tag it gets.
@@ -183,6 +207,6 @@ impl Services {
         let Some(server) = running.servers.get_mut(usize::from(again.avoid)) else { return };
         let count = if again.is_refused { &mut server.stats.refused } else { &mut server.stats.silent };
         *count += 1;
-        server.health.failed(now);
+        server.failed(now);
     }
 }

@@ -43,7 +43,9 @@ pub struct BackendStats {
     pub refused: u64,
     /// Those it did not answer in time.
     pub silent: u64,
-    /// Until when it gets no new connections, as too many failed one after the other.
+    /// How often it was ejected: too many failed one after the other.
+    pub ejections: u64,
+    /// Until when it gets no new connections for that.
     pub ejected_until: Option<Instant>,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
@@ -82,6 +84,11 @@ impl Server {
     fn new(backend: Backend) -> Server {
         let (stats, health) = (BackendStats::default(), Health::default());
         Server { backend: Some(backend), generation: 0, stats, health, report: None, sent_since_report: 0 }
+    }
+
+    /// It refused a connection, or did not answer.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.stats.ejections += u64::from(self.health.failed(now));
     }
 }
 

@@ -128,9 +128,13 @@ async fn look(house: &Arc<House>, path: &str) -> Answer {
             with_desk_as(
                 house,
                 &house.reports,
-                |house| Ok((house.handler.report()?, house.handler.cluster(), house.handler.vcc_counts()?)),
-                |(report, cluster, vcc)| {
-                    let mut answer = Response::new(Full::new(Bytes::from(metrics::text(report, cluster, vcc))));
+                |house| {
+                    let (report, vcc) = (house.handler.report()?, house.handler.vcc_counts()?);
+                    Ok((report, house.handler.cluster(), vcc, house.handler.services()?))
+                },
+                |(report, cluster, vcc, services)| {
+                    let text = metrics::text(report, cluster, vcc, services);
+                    let mut answer = Response::new(Full::new(Bytes::from(text)));
                     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
                     answer
                 },

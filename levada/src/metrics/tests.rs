@@ -60,9 +60,45 @@ fn vcc() -> VccReply {
     VccReply { version: 1, endpoints: vec![serde_json::from_value(endpoint).unwrap()] }
 }
 
+fn services() -> ServicesReply {
+    let backend = |name: &str, state: &str| {
+        serde_json::json!({"name": name, "weight": 2, "new": 40, "state": state, "refused": 5, "silent": 6,
+            "ejections": 1, "busy": 7, "idle": 8, "load_milli": null})
+    };
+    let service = |name: &str| {
+        serde_json::json!({"path": format!("s1/red/{name}"), "addresses": ["10.0.0.1:80"], "policy": "p2c",
+            "new": 80, "refused": 1, "full": 2, "evicted": 3, "off_candidates": 4, "redirected": 9, "sought": 11,
+            "recovered": 10, "table": 30, "table_most": 65536,
+            "backends": [backend("a", "up"), backend("b", "ejected")]})
+    };
+    let services = serde_json::json!({"version": 1, "services": [service("web"), service("dns")]});
+    serde_json::from_value(services).unwrap()
+}
+
+#[test]
+fn services_are_told_by_backend_and_the_table_once_by_switch() {
+    let samples = read(&text(&report(), &cluster(), &vcc(), &services()));
+    let of = "switch=\"s1\",tenant=\"red\",service=\"web\"";
+    for (name, value) in [
+        ("levada_switch_service_connections{switch=\"s1\"}".to_owned(), 30.0),
+        ("levada_switch_service_connections_limit{switch=\"s1\"}".to_owned(), 65_536.0),
+        (format!("levada_service_new_total{{{of}}}"), 80.0),
+        (format!("levada_service_refused_total{{{of}}}"), 1.0),
+        (format!("levada_service_redirected_total{{{of}}}"), 9.0),
+        (format!("levada_service_recovered_total{{{of}}}"), 10.0),
+        (format!("levada_service_backend_up{{{of},backend=\"a\"}}"), 1.0),
+        (format!("levada_service_backend_up{{{of},backend=\"b\"}}"), 0.0),
+        (format!("levada_service_backend_connections{{{of},backend=\"b\",state=\"idle\"}}"), 8.0),
+        (format!("levada_service_backend_refused_total{{{of},backend=\"a\"}}"), 5.0),
+        (format!("levada_service_backend_ejections_total{{{of},backend=\"b\"}}"), 1.0),
+    ] {
+        assert_eq!(samples.get(&name), Some(&value), "{name}");
+    }
+}
+
 #[test]
 fn virtual_congestion_control_is_told_by_endpoint() {
-    let samples = read(&text(&report(), &cluster(), &vcc()));
+    let samples = read(&text(&report(), &cluster(), &vcc(), &services()));
     let of = "switch=\"s1\",tenant=\"red\",endpoint=\"a\"";
     for (name, value) in [
         (format!("levada_endpoint_vcc_connections{{{of},state=\"open\"}}"), 3.0),
@@ -142,20 +178,25 @@ fn cluster() -> ClusterReply {
 
 #[test]
 fn the_cluster_is_in_it_where_there_is_one() {
-    let samples = read(&text(&report(), &cluster(), &vcc()));
+    let samples = read(&text(&report(), &cluster(), &vcc(), &services()));
     let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}")) as u64;
     assert_eq!(get("levada_cluster_up"), 1);
     assert_eq!(get("levada_cluster_connected{member=\"h3\",direction=\"to\"}"), 1);
     assert_eq!(get("levada_cluster_datagrams_total{member=\"h2\",direction=\"egress\",outcome=\"passed\"}"), 7);
     assert_eq!(get("levada_cluster_refused_attempts_total{reason=\"unproven\"}"), 3);
     assert_eq!(get("levada_cluster_certificate_expiry_timestamp_seconds{of=\"host\"}"), 1_800_000_000);
-    let alone = read(&text(&report(), &ClusterReply { version: 1, cluster: None }, &VccReply::default()));
+    let alone = read(&text(
+        &report(),
+        &ClusterReply { version: 1, cluster: None },
+        &VccReply::default(),
+        &ServicesReply::default(),
+    ));
     assert!(!alone.keys().any(|key| key.contains("cluster")));
 }
 
 #[test]
 fn the_report_is_sound_openmetrics() {
-    let samples = read(&text(&report(), &cluster(), &vcc()));
+    let samples = read(&text(&report(), &cluster(), &vcc(), &services()));
     let get = |key: &str| *samples.get(key).unwrap_or_else(|| panic!("no {key} in {samples:#?}"));
     assert!((get("levada_uptime_seconds") - 1.5).abs() < 1e-9);
     let of_b = "switch=\"s1\",tenant=\"red\",endpoint=\"b\"";

@@ -92,6 +92,7 @@ pub(super) fn services(house: &House) -> ServicesReply {
             state: if backend.weight == 0 { "drain" } else { "up" }.to_owned(),
             refused: 0,
             silent: 0,
+            ejections: 0,
             busy: count.live,
             idle: 0,
             load_milli: count.load_milli,

@@ -11,9 +11,14 @@ const TWO: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// Payload of a transfer, in bytes: some thousand frames.
 const TRANSFER: usize = 4 << 20;
 
-/// Two hosts with two cables between them, whose interfaces take a second tag.
+/// Two hosts with two cables between them, whose interfaces take a second tag. The hosts' own IPv6
+/// is off there: what it says when a cable comes up has no tag, and counts as `bad-vlan`.
 fn hosts() -> [Bed; 2] {
     let beds = [Bed::new(&["host", "red"]), Bed::new(&["host", "red"])];
+    for bed in &beds {
+        let off = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        bed.space("host").run(off).unwrap().unwrap();
+    }
     let far = beds[1].name("host");
     for cable in ["up0", "up1"] {
         beds[0].ip("host", &format!("link add {cable} mtu 1504 type veth peer name {cable} netns {far}")).unwrap();
@@ -30,8 +35,9 @@ fn text(number: u8, mode: &str) -> String {
             "[[switch.uplink.bond.member]]\nport = \"packet://{cable}\"\nnetns = \"NS-host\"\nmtu = 1504\nrate = \"200 Mbit/s\"\n"
         )
     };
+    // Long enough that a host which stalls is waited for.
     format!(
-        "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"{mode}\"\norder = \"auto\"\n{}{}\
+        "[daemon]\nname = \"NAME\"\n[[switch]]\nname = \"s1\"\n[switch.uplink.bond]\nmode = \"{mode}\"\norder = \"auto\"\nhold = \"100 ms\"\n{}{}\
          [[switch.tenant]]\nname = \"red\"\nvlan = 10\n[[switch.tenant.endpoint]]\nname = \"red{number}\"\n\
          port = \"tap://red\"\nnetns = \"NS-red\"\naddress = \"10.0.0.{number}/24\"\nmac = \"02:00:00:00:05:0{number}\"\n",
         member("up0"),
@@ -81,7 +87,9 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
     transfer(&beds, || {});
     let order = bond(&two)["order"].clone();
     assert!(order["received"].as_u64().unwrap() > 100, "{order}");
-    assert_eq!((&order["late"], &order["duplicate"], &order["pieces"]), (&0.into(), &0.into(), &0.into()), "{order}");
+    // A host that stalls between two cables has one of them taken for silent, and what went over it
+    // comes again: such a duplicate is taken out, and nothing is late.
+    assert_eq!((&order["late"], &order["pieces"]), (&0.into(), &0.into()), "{order}");
     for daemon in [&one, &two] {
         for member in 0..2 {
             assert!(bond(daemon)["members"][member]["sent"]["segments"].as_u64().unwrap() > 50, "{}", bond(daemon));
@@ -108,7 +116,7 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
     soon("and have numbers", || is_numbered(&one) && is_numbered(&two));
     transfer(&beds, || {});
     let order = bond(&two)["order"].clone();
-    assert_eq!((&order["late"], &order["duplicate"]), (&0.into(), &0.into()), "{order}");
+    assert_eq!(order["late"], 0, "{order}");
     for daemon in [&one, &two] {
         let drops = daemon.show()["switches"][0]["uplink"]["drops"].clone();
         assert!(drops["bad-vlan"].is_null(), "a number is no tenant's tag: {drops}");

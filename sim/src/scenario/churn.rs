@@ -171,8 +171,10 @@ fn program(policy: Policy) -> Program {
 impl Play {
     fn new(seed: u64, policy: Policy) -> Play {
         let program = program(policy);
+        let mut switch = Switch::new(&program, SEED).expect("a sound program");
+        switch.set_service_key(SEED);
         Play {
-            switch: Switch::new(&program, SEED).expect("a sound program"),
+            switch,
             program,
             pool: Pool::new(PoolLimits { small: 256, medium: 0, large: 8 }),
             now: Instant(1_000_000_000),

@@ -1,6 +1,8 @@
 use super::*;
 use crate::frame::PoolLimits;
 
+const HOLD_NS: u64 = 2_000_000;
+
 const US: u64 = 1000;
 
 struct World {
@@ -9,7 +11,7 @@ struct World {
 }
 
 fn world(members: u8) -> World {
-    let mut order = Order::new(DEFAULT_HOLD_NS);
+    let mut order = Order::new(HOLD_NS);
     for member in 0..members {
         order.set_live(Instant::ZERO, MemberId(member), true);
     }
@@ -233,7 +235,7 @@ mod random {
                 out.sort_unstable();
                 prop_assert_eq!(&out, &sent);
             }
-            prop_assert!(stats.hold_max_ns <= DEFAULT_HOLD_NS);
+            prop_assert!(stats.hold_max_ns <= HOLD_NS);
             prop_assert_eq!(stats.duplicates, 0);
             prop_assert_eq!(w.pool.in_use(), 0);
         }
@@ -273,7 +275,7 @@ mod random {
                 prop_assert!(w.order.waiting.len() <= 2 * usize::from(WINDOW));
             }
             while let Some(due) = w.order.poll_timeout() {
-                prop_assert!(due <= now.plus_ns(REPLAY_NS + DEFAULT_HOLD_NS));
+                prop_assert!(due <= now.plus_ns(MOST_REPLAY_NS));
                 while let Some(frame) = w.order.poll(&mut w.pool, due) {
                     w.pool.free(frame);
                 }

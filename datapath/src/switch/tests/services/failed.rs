@@ -54,6 +54,34 @@ fn a_client_outside_is_not_told_of_a_refusal_either() {
 }
 
 #[test]
+fn many_that_are_refused_at_once_all_go_elsewhere() {
+    let mut rig = rig(Policy::RoundRobin);
+    // As many as a client sends before the first reset comes.
+    let asked: Vec<(u16, u32)> = (1..=60).map(|port| (port, rig.one(1, &ask(port, SYN, (99, 0))).0)).collect();
+    let refused = asked.iter().filter(|(_, to)| *to == 2);
+    for &(port, _) in refused.clone() {
+        let (second, bytes) = rig.one(2, &answer(2, port, RST | ACK, (0, 100)));
+        assert_ne!(second, 1, "the client is not told");
+        assert_eq!(bytes, tcp((1, port), (second as u8, 8080), SYN, (99, 0)).bytes());
+    }
+    assert_eq!(stats(&rig).redirected, refused.count() as u64);
+    assert_eq!(stats(&rig).new, 60);
+}
+
+#[test]
+fn a_flood_leaves_others_of_its_tenant_their_copies() {
+    let mut rig = rig(Policy::RoundRobin);
+    let (to, _) = rig.one(4, &tcp((4, 7), (100, 80), SYN, (99, 0)));
+    for port in 1..=2000 {
+        rig.send(1, &ask(port, SYN, (99, 0)));
+    }
+    // Of another, whose SYN came before.
+    let (second, bytes) = rig.one(to, &tcp((to as u8, 8080), (4, 7), RST | ACK, (0, 100)));
+    assert_ne!(second, to);
+    assert_eq!(bytes, tcp((4, 7), (second as u8, 8080), SYN, (99, 0)).bytes());
+}
+
+#[test]
 fn a_refusal_of_all_reaches_the_client() {
     let mut rig = rig(Policy::RoundRobin);
     let to = rig.one(1, &ask(5, SYN, (99, 0))).0;

@@ -1,0 +1,66 @@
+//! Services and their backends. No label is of a client: strangers choose those.
+
+use super::{Families, labels};
+use crate::services::{BackendReport, ServiceReport};
+
+/// What is known of all services.
+pub(super) fn families(all: &mut Families, services: &[ServiceReport]) {
+    let mut last = "";
+    for report in services {
+        let mut names = report.path.splitn(3, '/');
+        let mut name = || names.next().unwrap_or_default();
+        let of = [("switch", name()), ("tenant", name()), ("service", name())];
+        // The table is the whole switch's; services of a switch come together.
+        if of[0].1 != last {
+            last = of[0].1;
+            let to = labels(&of[..1]);
+            let held = "Connections to services in the table.";
+            all.gauge("levada_switch_service_connections", held, &to, report.table);
+            let most = "Connections to services that fit into the table.";
+            all.gauge("levada_switch_service_connections_limit", most, &to, report.table_most);
+        }
+        service(all, &labels(&of), report);
+        for report in &report.backends {
+            backend(all, &[of[0], of[1], of[2], ("backend", report.name.as_str())], report);
+        }
+    }
+}
+
+fn service(all: &mut Families, to: &str, report: &ServiceReport) {
+    for (name, help, count) in [
+        ("levada_service_new", "Connections that got a backend.", report.new),
+        ("levada_service_refused", "New connections for which no backend was up.", report.refused),
+        ("levada_service_full", "New connections for which there was no room in the table.", report.full),
+        ("levada_service_evicted", "Connections whose entry went early, for others of the tenant.", report.evicted),
+        (
+            "levada_service_redirected",
+            "New connections that got another backend, as one refused or did not answer.",
+            report.redirected,
+        ),
+        ("levada_service_off_candidates", "Connections that would be lost with the table.", report.off_candidates),
+        ("levada_service_sought", "Connections that were not known, of which a backend was asked.", report.sought),
+        ("levada_service_recovered", "Connections that were found again so.", report.recovered),
+    ] {
+        all.counter(name, help, to, count);
+    }
+}
+
+fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
+    let to = labels(of);
+    let up = "Whether it takes new connections: neither drained nor ejected.";
+    all.gauge("levada_service_backend_up", up, &to, u8::from(report.state == "up"));
+    all.gauge("levada_service_backend_weight", "Its weight; 0: it is drained.", &to, report.weight);
+    for (state, count) in [("busy", report.busy), ("idle", report.idle)] {
+        let to = labels(&[of[0], of[1], of[2], of[3], ("state", state)]);
+        let help = "Open connections: those whose client waits or whose server is sending, and others.";
+        all.gauge("levada_service_backend_connections", help, &to, count);
+    }
+    for (name, help, count) in [
+        ("levada_service_backend_new", "Connections that it got.", report.new),
+        ("levada_service_backend_refused", "Connections that it refused with a reset.", report.refused),
+        ("levada_service_backend_silent", "Connections that it did not answer in time.", report.silent),
+        ("levada_service_backend_ejections", "How often it was ejected.", report.ejections),
+    ] {
+        all.counter(name, help, &to, count);
+    }
+}
