@@ -27,7 +27,6 @@ use crate::sojourn::Sojourn;
 use crate::units::{Direction, Instant, Rate};
 use crate::verdict::Reason;
 use limits::{Limit, Limits, Plane};
-use tag::Pace;
 use tree::{Capacity, Leaf, Tree};
 
 /// Both trees of one direction.
