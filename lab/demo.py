@@ -1,6 +1,7 @@
-"""`make demo`: what isolation is, and an old guest among new ones, in a minute and a half.
+"""`make demo`: what isolation is, an old guest among new ones, and a server that is killed, in a
+minute and a half.
 
-Three acts, each played twice. In the first two a victim has one TCP connection, and after two
+Four acts, each played twice. In the first two a victim has one TCP connection, and after two
 seconds an aggressor joins, whose traffic alone would fill the link.
 
     from the same host   the two share their host's uplink. First over a Linux bridge (best
@@ -12,6 +13,8 @@ seconds an aggressor joins, whose traffic alone would fill the link.
 
     an old guest         beside ECN traffic on a network that marks: as it is, and with the switch
                          speaking ECN for it (`lab.old_guest`).
+    a killed server      one of three: for a client that takes them in turn, and behind a service
+                         (`lab.lost_server`).
 
 Hosts, links and workloads are those of the experiments (`lab.switches`, `lab.workload`). Live
 figures and the report's are what reached the receivers' devices, on the wire (`lab.wire`), which
@@ -30,7 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import machine, old_guest, plot, wire
+from lab import lost_server, machine, old_guest, plot, wire
 from lab.bars import Bar, Bars
 from lab.cell import worker_use
 from lab.machine import CpuUse, cpu_use, sample_cpu
@@ -355,7 +358,7 @@ def _row(phase: Phase) -> dict[str, object]:
 def main() -> int:
     """Plays all acts, prints and writes the report. Exit status as of `lab.runner`."""
     parser = argparse.ArgumentParser(
-        prog="lab/demo", description="Isolation, and an old guest among new ones."
+        prog="lab/demo", description="Isolation, an old guest among new ones, a killed server."
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder of the report")
     out: Path = parser.parse_args().out
@@ -380,10 +383,14 @@ def _show(out: Path) -> int:
             print(f"{number}. {act.title}\n{act.introduction}", flush=True)
             played.append((play(lab, act, act.harmed, bars), play(lab, act, act.kept, bars)))
         old = _play_old_guest(lab, len(ACTS) + 1)
+        lost = _play_lost_server(lab, len(ACTS) + 2)
     report = report_of(played)
     report.cells += old_guest.cells(*old)
     report.tables.append(old_guest.text(*old))
     report.claims += old_guest.claims(*old)
+    report.cells += lost_server.cells(*lost)
+    report.tables.append(lost_server.text(*lost))
+    report.claims += lost_server.claims(*lost)
     path = report.write(out)
     fair = {"old": old_guest.FAIR_PERCENT, "new": 100 - old_guest.FAIR_PERCENT}
     plot.timelines(
@@ -392,6 +399,13 @@ def _show(out: Path) -> int:
         "Mbit/s on the wire",
         {f"vcc {phase.vcc}": phase.series() for phase in old},
         {name: percent * old_guest.LINK_BPS / 100 / MBIT for name, percent in fair.items()},
+    )
+    plot.timelines(
+        out / "lost-server",
+        f"{lost_server.TITLE}, {lost_server.PER_S} requests a second",
+        "requests answered a second",
+        {phase.title: phase.series for phase in lost},
+        {name: lost_server.PER_S / len(lost_server.SERVERS) for name in lost_server.SERVERS},
     )
     for phases in played:
         plot.timelines(
@@ -403,7 +417,7 @@ def _show(out: Path) -> int:
         )
     _give_to_caller(out)
     print(report.text())
-    names = [*(act.name for act in ACTS), "old-guest"]
+    names = [*(act.name for act in ACTS), "old-guest", "lost-server"]
     plots = ", ".join(f"{out / name}.svg and .png" for name in names)
     print(f"\nraw rows: {path}; plots: {plots}")
     return 0 if report.holds() else 1
@@ -413,6 +427,14 @@ def _play_old_guest(lab: Lab, number: int) -> tuple[old_guest.Phase, old_guest.P
     print(f"{number}. {old_guest.TITLE}\n{old_guest.INTRODUCTION}", flush=True)
     bars = Bars(old_guest.LINK_BPS / MBIT, "Mbit/s")
     return old_guest.play(lab, "off", bars), old_guest.play(lab, "echo", bars)
+
+
+def _play_lost_server(lab: Lab, number: int) -> tuple[lost_server.Phase, lost_server.Phase]:
+    print(f"{number}. {lost_server.TITLE}\n{lost_server.INTRODUCTION}", flush=True)
+    bars = Bars(lost_server.PER_S, "requests/s")
+    ways = (lost_server.DIRECT, lost_server.SERVED)
+    direct, served = (lost_server.play(lab, way, bars) for way in ways)
+    return direct, served
 
 
 def _give_to_caller(out: Path) -> None:
