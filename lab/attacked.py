@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from lab.costly import mac_after
+from lab.costly import SERVICE_PORT, mac_after
 from lab.net import Failed, Lab, Namespace, veth
+from lab.sender import READY
 from lab.switches.levada import toml_table
 from lab.switches.one_host import UPLINK, OneHost
 from lab.topology import Endpoint, Host, Tenant, Topology
@@ -33,6 +35,17 @@ CROWD, MEMBER = "crowd", "m"
 FIRST_MEMBER = "02:00:00:01:00:00"
 #: The plug with a client and the one without, of a directory in the lab's own.
 PLUGS, PLUGGED, EMPTY = "plugs", "plugged", "empty"
+#: The victim's service and its server outside; what the victim does there: connections a second,
+#: and how many stay open.
+SERVICE, SERVER_PORT = "10.1.0.100", 8080
+VISITS_PER_S, KEPT = 50, 20
+#: The attacker's service, its backend without a program, and the addresses that SYNs come from.
+ATTACKED_SERVICE, SILENT, SILENT_IP, ATTACKERS = (
+    "10.2.0.100",
+    "silent",
+    "10.2.0.99",
+    "10.2.128.0/17",
+)
 #: An interface that cannot cut segments; the kernel does it, in the time of who sends.
 BARE = "bare"
 #: Who asks the victim's address from outside.
@@ -71,6 +84,8 @@ class Attack:
     is_asked: bool = False
     #: Whether the attacker is after the victim's frames.
     is_theft: bool = False
+    #: Whether the victim visits a service of its own meanwhile.
+    is_served: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,8 @@ class Scene:
     limit_bps: int | None = None
     #: Whether the victim's ping goes over IPv6, and by the router.
     by_ipv6: bool = False
+    #: Whether both tenants have a service, and so many connections fit into the switch's table.
+    connections: int | None = None
 
 
 def topology(scene: Scene, factor: float = 1.0) -> Topology:
@@ -163,8 +180,17 @@ class Attacked(OneHost):
         is_shared = tenant.name == "red" and self.scene.untagged
         return "untagged" if is_shared else super()._vlan(tenant)
 
+    def _host(self, host: Host, uplink: dict[str, str] | None) -> str:
+        text = super()._host(host, uplink)
+        if self.scene.connections is None:
+            return text
+        return text.replace("[[switch]]\n", f"[[switch]]\nconnections = {self.scene.connections}\n")
+
     def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
         table = super()._endpoint(endpoint, host)
+        if endpoint.name == VICTIM and self.scene.connections is not None:
+            where = {"ip": self._address(ROUTER), "mac": self.mac(ROUTER)}
+            table += _service(SERVICE, name="far", port=SERVER_PORT, **where)
         may_learn = endpoint.name == ATTACKER and self.scene.may_learn
         return table + 'allow = ["learned-addresses"]\n' if may_learn else table
 
@@ -172,7 +198,12 @@ class Attacked(OneHost):
         identity = super()._identity(endpoint)
         if endpoint.name == VICTIM and self.scene.by_ipv6:
             identity["ip"] = [self.topology.address(endpoint), VICTIM_IP6]
+        if endpoint.name == ATTACKER and self.scene.connections is not None:
+            identity["ip"] = [self.topology.address(endpoint), ATTACKERS]
         return identity
+
+    def _address(self, name: str) -> str:
+        return self.topology.address(next(e for e in self.topology.endpoints if e.name == name))
 
     def _speak_ipv6(self) -> None:
         """The victim reaches what is behind the router by the router's link-local address."""
@@ -225,6 +256,43 @@ def _without_offloads(switch: Attacked) -> list[str]:
     space, mac = switch.space(BARE), mac_after(FIRST_MEMBER, _NUMBERS[BARE])
     bare = toml_table(table, name=BARE, port=f"packet://{BARE}", netns=space.name, mac=mac)
     return [*plugs, bare]
+
+
+def _service(address: str, **backend: object) -> str:
+    """A service of the last tenant, with one backend."""
+    head = "[switch.tenant.service]"
+    service = toml_table(head, name="web", address=f"{address}:{SERVICE_PORT}")
+    return service + toml_table("[switch.tenant.service.backend]", **backend)
+
+
+def _silent_service(switch: Attacked) -> list[str]:
+    """A service of the attacker's, whose one backend has no program and so never answers."""
+    endpoint = toml_table(
+        "[switch.tenant.endpoint]",
+        name=SILENT,
+        port=f"tap://{SILENT}",
+        netns=switch.space(CROWD).name,
+        mac=FIRST_MEMBER,
+        ip=[SILENT_IP],
+        ipv6=False,
+    )
+    return [endpoint, _service(ATTACKED_SERVICE, name=SILENT)]
+
+
+def _serve(switch: Attacked) -> None:
+    """The victim's server, outside."""
+    router = switch.guests[ROUTER]
+    who = ("--address", router.address, "--port", str(SERVER_PORT), "--name", "far")
+    command = (sys.executable, "-m", "lab.visitor", "serve", *who)
+    server = router.namespace.spawn("server", *command, stdout=subprocess.DEVNULL)
+    server.wait_for(lambda: READY in server.output(), "a listening socket")
+
+
+def visitor(switch: Attacked) -> Tool:
+    """The victim at its own service: new connections, and some that stay open."""
+    options = ["visit", "--to", f"{SERVICE}:{SERVICE_PORT}"]
+    options += ["--per-s", str(VISITS_PER_S), "--keep", str(KEPT)]
+    return Tool("visits", VICTIM, VICTIM, "visitor", options)
 
 
 #: What is added to the first member's MAC address.
@@ -296,6 +364,13 @@ def _tool(
     return Tool("attack", src, src, "costly", [*options, "--per-s", str(per_s), *bound], YIELDING)
 
 
+def _syns(switch: Attacked) -> Tool:
+    """SYNs of the attacker's one endpoint, from all the addresses that it may have."""
+    ends = ["--mac", switch.mac(ATTACKER), "--ip", switch.guests[ATTACKER].address]
+    ends += ["--to-mac", FIRST_MEMBER, "--to-ip", ATTACKED_SERVICE]
+    return _tool(switch, ATTACKER, ["syns", "--device", ATTACKER, *ends], UNBOUNDED_PER_S, None)
+
+
 def _theft(kind: str) -> Callable[[Attacked], Tool]:
     def make(switch: Attacked) -> Tool:
         who = ["--mac", switch.mac(ATTACKER), "--router-mac", switch.mac(ROUTER)]
@@ -340,6 +415,8 @@ FILL_S = 2.5
 #: Broadcasts from outside, above what the switch floods from an uplink (20 000 a second), and
 #: questions between them.
 STORM_PER_S, ASKED_PER_S = 50_000, 50
+#: A table that a flood of two seconds exceeds ten times.
+SMALL_TABLE = 4096
 #: The default of an endpoint's flood budget, whatever its frames' length.
 FLOODED_PER_S = 1000
 
@@ -391,6 +468,13 @@ SCENES = (
     Scene(
         "outside",
         (Attack("storm in one VLAN", _storm, is_asked=True),),
+    ),
+    Scene(
+        "services",
+        (Attack("SYNs of many addresses", _syns, is_served=True),),
+        others=_silent_service,
+        after=_serve,
+        connections=SMALL_TABLE,
     ),
     Scene(
         "a neighbour without `mac`",

@@ -42,6 +42,8 @@ GROUP, GROUP_MAC = "239.1.1.1", "01:00:5e:01:01:01"
 NOBODY = "02:0e:0e:0e:0e:0e"
 #: An EtherType for experiments (IEEE 802, clause 9.2.3).
 LOCAL_ETHERTYPE = 0x88B5
+#: Different senders of SYNs, and where they ask: a switch that keeps them all has lost.
+SYN_SOURCES, SERVICE_PORT = 16_000, 80
 #: Of an Ethernet frame without FCS.
 LEAST_BYTES = 60
 _L4 = 14 + 20
@@ -111,6 +113,18 @@ def neighbours(e: Ends) -> list[Case]:
     return [Case("64 bytes to a neighbour", None, [frame])]
 
 
+def syns(e: Ends) -> list[Case]:
+    """SYNs to a service, each from another address and port: of the upper half of a /16."""
+    prefix = e.ip.rsplit(".", 2)[0]
+    sent = []
+    for n in range(SYN_SOURCES):
+        source = f"{prefix}.{128 + n // 250}.{1 + n % 250}"
+        segment = tcp(1024 + n, SERVICE_PORT, b"", flags=frames.SYN)
+        packet = ipv4(source, e.to_ip, frames.TCP, segment)
+        sent.append(ethernet(e.to_mac, e.mac, frames.IPV4, packet + bytes(6)))
+    return [Case("SYNs of many addresses", None, sent)]
+
+
 KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "tiny-segments": tiny_segments,
     "full-segments": full_segments,
@@ -119,6 +133,7 @@ KINDS: dict[str, Callable[[Ends], list[Case]]] = {
     "group": group,
     "group-small": group_small,
     "neighbours": neighbours,
+    "syns": syns,
 }
 
 

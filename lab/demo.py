@@ -1,6 +1,7 @@
-"""`make demo`: what isolation is, an old guest among new ones, and two links, in two minutes.
+"""`make demo`: what isolation is, an old guest among new ones, two links, and a server that is
+killed, in two minutes and a half.
 
-Four acts, each played twice. In the first two a victim has one TCP connection, and after two
+Five acts, each played twice. In the first two a victim has one TCP connection, and after two
 seconds an aggressor joins, whose traffic alone would fill the link.
 
     from the same host   the two share their host's uplink. First over a Linux bridge (best
@@ -9,12 +10,12 @@ seconds an aggressor joins, whose traffic alone would fill the link.
                          drops comes from a third. Levada isolates on all hosts: first each alone,
                          so that the network in between drops what the receiver's host would
                          have kept, then with their congestion agents.
-
     an old guest         beside ECN traffic on a network that marks: as it is, and with the switch
                          speaking ECN for it (`lab.old_guest`).
-
     two links            one connection over both, and a cable pulled: plain round robin, and with
                          numbers (`lab.two_links`).
+    a killed server      one of three: for a client that takes them in turn, and behind a service
+                         (`lab.lost_server`).
 
 Hosts, links and workloads are those of the experiments (`lab.switches`, `lab.workload`). Live
 figures and the report's are what reached the receivers' devices, on the wire (`lab.wire`), which
@@ -33,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import machine, old_guest, plot, two_links, wire
+from lab import lost_server, machine, old_guest, plot, two_links, wire
 from lab.bars import Bar, Bars
 from lab.cell import worker_use
 from lab.machine import CpuUse, cpu_use, sample_cpu
@@ -358,7 +359,8 @@ def _row(phase: Phase) -> dict[str, object]:
 def main() -> int:
     """Plays all acts, prints and writes the report. Exit status as of `lab.runner`."""
     parser = argparse.ArgumentParser(
-        prog="lab/demo", description="Isolation, an old guest among new ones, and two links."
+        prog="lab/demo",
+        description="Isolation, an old guest among new ones, two links, and a killed server.",
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder of the report")
     out: Path = parser.parse_args().out
@@ -384,10 +386,19 @@ def _show(out: Path) -> int:
             played.append((play(lab, act, act.harmed, bars), play(lab, act, act.kept, bars)))
         old = _play_old_guest(lab, len(ACTS) + 1)
         links = _play_two_links(lab, len(ACTS) + 2)
+        lost = _play_lost_server(lab, len(ACTS) + 3)
     report = report_of(played)
-    report.cells += [*old_guest.cells(*old), *two_links.cells(*links)]
-    report.tables += [old_guest.text(*old), two_links.text(*links)]
-    report.claims += [*old_guest.claims(*old), *two_links.claims(*links)]
+    report.cells += [
+        *old_guest.cells(*old),
+        *two_links.cells(*links),
+        *lost_server.cells(*lost),
+    ]
+    report.tables += [old_guest.text(*old), two_links.text(*links), lost_server.text(*lost)]
+    report.claims += [
+        *old_guest.claims(*old),
+        *two_links.claims(*links),
+        *lost_server.claims(*lost),
+    ]
     path = report.write(out)
     fair = {"old": old_guest.FAIR_PERCENT, "new": 100 - old_guest.FAIR_PERCENT}
     plot.timelines(
@@ -404,6 +415,13 @@ def _show(out: Path) -> int:
         {two_links.WAYS[phase.order]: phase.series() for phase in links},
         {"connection": two_links.LINKS * two_links.LINK_BPS / MBIT},
     )
+    plot.timelines(
+        out / "lost-server",
+        f"{lost_server.TITLE}, {lost_server.PER_S} requests a second",
+        "requests answered a second",
+        {phase.title: phase.series for phase in lost},
+        {name: lost_server.PER_S / len(lost_server.SERVERS) for name in lost_server.SERVERS},
+    )
     for phases in played:
         plot.timelines(
             out / phases[0].act.name,
@@ -414,7 +432,7 @@ def _show(out: Path) -> int:
         )
     _give_to_caller(out)
     print(report.text())
-    names = [*(act.name for act in ACTS), "old-guest", "two-links"]
+    names = [*(act.name for act in ACTS), "old-guest", "two-links", "lost-server"]
     plots = ", ".join(f"{out / name}.svg and .png" for name in names)
     print(f"\nraw rows: {path}; plots: {plots}")
     return 0 if report.holds() else 1
@@ -430,6 +448,14 @@ def _play_two_links(lab: Lab, number: int) -> tuple[two_links.Phase, two_links.P
     print(f"{number}. {two_links.TITLE}\n{two_links.INTRODUCTION}", flush=True)
     bars = Bars(two_links.LINKS * two_links.LINK_BPS / MBIT, "Mbit/s")
     return two_links.play(lab, "off", bars), two_links.play(lab, "auto", bars)
+
+
+def _play_lost_server(lab: Lab, number: int) -> tuple[lost_server.Phase, lost_server.Phase]:
+    print(f"{number}. {lost_server.TITLE}\n{lost_server.INTRODUCTION}", flush=True)
+    bars = Bars(lost_server.PER_S, "requests/s")
+    ways = (lost_server.DIRECT, lost_server.SERVED)
+    direct, served = (lost_server.play(lab, way, bars) for way in ways)
+    return direct, served
 
 
 def _give_to_caller(out: Path) -> None:

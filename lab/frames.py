@@ -72,9 +72,13 @@ def udp(source: int, to: int, payload: bytes, length: int | None = None) -> byte
     return struct.pack("!HHHH", source, to, claimed, 0) + payload
 
 
-def tcp(source: int, to: int, payload: bytes, words: int = 5) -> bytes:
-    """A segment with ACK; `words` is the header's length as it claims."""
-    return struct.pack("!HHIIBBHHH", source, to, 1, 1, words << 4, 0x10, 65535, 0, 0) + payload
+#: Flags of TCP.
+SYN, ACK = 0x02, 0x10
+
+
+def tcp(source: int, to: int, payload: bytes, words: int = 5, flags: int = ACK) -> bytes:
+    """A segment; `words` is the header's length as it claims."""
+    return struct.pack("!HHIIBBHHH", source, to, 1, 1, words << 4, flags, 65535, 0, 0) + payload
 
 
 def icmpv6(source: str, to: str, message: bytes) -> bytes:

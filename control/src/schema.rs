@@ -235,6 +235,7 @@ const SERVICE: &[Key] = &[
     ("when_down", Form::WhenDown, false, "what a client gets when no backend is up"),
     ("ping", Form::Flag, false, "echo requests to its addresses are answered while a backend is up"),
     ("report_period", Form::Text(TIME), false, "how often servers report their load, for the policies by load average"),
+    ("slow_start", Form::Text(TIME), false, "for how long a backend that comes, or comes back, has a smaller weight"),
 ];
 const BACKEND: &[Key] = &[
     ("endpoint", Form::Text(NAME), false, "the endpoint that it is, where that is not called as the backend is"),

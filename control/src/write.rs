@@ -314,6 +314,7 @@ pub fn service(service: &Service) -> Keys {
     w.put_unless_default("report_period", &service.report_period_ns, &default.report_period_ns, |&v| {
         show_time(v).into()
     });
+    w.put_unless_default("slow_start", &service.slow_start_ns, &default.slow_start_ns, |&v| show_time(v).into());
     w.0
 }
 

@@ -141,7 +141,7 @@ impl Services {
     }
 
     /// Adds, changes or removes a service. A backend that stays keeps its connections.
-    pub fn set(&mut self, id: ServiceId, network: Network, service: Option<Service>) {
+    pub fn set(&mut self, now: Instant, id: ServiceId, network: Network, service: Option<Service>) {
         if self.all.is_empty() && service.is_some() {
             self.connections.reserve(self.most);
         }
@@ -150,7 +150,7 @@ impl Services {
         match service {
             Some(service) => {
                 let mut running = self.take(id).unwrap_or_else(|| Running::new(&service, network, seed));
-                running.change(service, network, &self.service_key);
+                running.change(now, service, network, &self.service_key);
                 self.all.set(id.0, Some(running));
             }
             None => self.all.set(id.0, None),

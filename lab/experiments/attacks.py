@@ -40,6 +40,7 @@ from lab.attacked import (
     Attacked,
     Scene,
     asker,
+    visitor,
 )
 from lab.cell import ATTEMPTS
 from lab.net import Failed, Lab
@@ -61,6 +62,8 @@ FACTORS = (1.0, 0.5, 0.25, 0.125)
 KEPT_PERCENT = 98.0
 MOST_TIMES_QUIET = 3.0
 ANSWERED_PERCENT = 98.0
+#: Of new connections to the victim's service.
+SERVED_PERCENT = 99.9
 
 #: Before the first window of a pair, and after an attack.
 LEAD_S = 1.0
@@ -238,10 +241,16 @@ def _pair(switch: Attacked, p: Played, window_s: float) -> Pair:
         quiet = _quiet_window(switch, p.attack, window_s)
         flow = p.attack.make(switch)
         seconds = math.ceil(p.attack.settle_s + window_s + 2 * SLACK_S)
+        visits = visitor(switch) if p.attack.is_served else None
+        if visits:
+            # Some of its connections are open before the attack begins.
+            visits.begin(switch.guests[VICTIM], switch.guests[VICTIM], FIRST_PORT, seconds)
         flow.begin(switch.guests[flow.src], switch.guests[flow.dst], FIRST_PORT, seconds)
         time.sleep(p.attack.settle_s)
         loaded = measured(switch, window_s, SLACK_S)
         sent.update(flow.end().detail)
+        if visits:
+            sent["visits"] = visits.end().detail
         return [quiet, loaded]
 
     quiet, loaded = _watch(switch, p.rate_bps, body)
@@ -305,7 +314,21 @@ def claims(p: Played) -> list[Claim]:
     if p.attack.is_asked:
         answered = middle(lambda pair: 100 * pair.sent["answered"] / pair.sent["asked"])
         made.append(at_least(f"{name}: ARP answered", answered, "%", ANSWERED_PERCENT))
+    if p.attack.is_served:
+        # In disturbed windows too: nobody else's work may cost a connection.
+        answered, asked, lost = visited(p.pairs)
+        served = 100 * answered / asked
+        made.append(at_least(f"{name}: new connections answered", served, "%", SERVED_PERCENT))
+        made.append(at_most(f"{name}: open ones lost", lost, "connections", 0))
     return made
+
+
+def visited(pairs: Sequence[Pair]) -> tuple[int, int, int]:
+    """Of the victim's visits to its service: new connections that were answered, all of them, and
+    lost ones of those that stayed open."""
+    visits = [pair.sent["visits"] for pair in pairs]
+    answered, failed = (sum(sum(v[k].values()) for v in visits) for k in ("answered", "failed"))
+    return answered, answered + failed, sum(v["kept_failed"] for v in visits)
 
 
 # --- showing ------------------------------------------------------------------------------
@@ -336,6 +359,8 @@ def _figures(p: Played) -> list[str]:
     if p.attack.is_asked:
         answers = [sum(pair.sent[key] for pair in pairs) for key in ("answered", "asked")]
         besides = "{} of {} answered".format(*answers)
+    if p.attack.is_served:
+        besides = "{} of {} visits answered, {} open ones lost".format(*visited(p.pairs))
     return [
         middle(lambda pair: pair.sent["per_s"], ".0f"),
         middle(lambda pair: pair.quiet.goodput_bps / MBIT, ".1f"),

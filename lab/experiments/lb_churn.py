@@ -11,7 +11,9 @@ from lab.net import Lab
 from lab.report import Report
 from lab.simulated import play
 
-SUMMARY = "connections of a service while backends come and go and the switch is replaced, simulated"
+SUMMARY = (
+    "connections of a service while backends come and go and the switch is replaced, simulated"
+)
 
 #: A run has so many times 250 000 connections.
 SECONDS = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 import struct
@@ -40,7 +41,7 @@ def folded(data: bytes) -> int:
 @pytest.mark.parametrize("kind", costly.KINDS)
 def test_costly_frames_say_what_is_left_to_the_device(kind: str) -> None:
     for case in costly.KINDS[kind](ENDS):
-        (frame,) = case.frames
+        frame = case.frames[0]
         flags, segmentation, headers, size, start, offset = struct.unpack("=BBHHHH", case.offload)
         # The kernel asks for a header, and takes no more than 64 KiB.
         assert 60 <= len(frame) < 65_550
@@ -56,6 +57,16 @@ def test_costly_frames_say_what_is_left_to_the_device(kind: str) -> None:
         assert folded(segment[offset : offset + 2]) == folded(pseudo)
         assert folded(packet) == 0xFFFF
         assert size < len(segment)
+
+
+def test_syns_are_of_many_addresses_that_the_attacker_may_have() -> None:
+    (case,) = costly.syns(ENDS)
+    sources = {frame[26:30] + frame[34:36] for frame in case.frames}
+    assert len(sources) == len(case.frames) == costly.SYN_SOURCES
+    allowed = ipaddress.IPv4Network(attacked.ATTACKERS)
+    assert all(ipaddress.IPv4Address(frame[26:30]) in allowed for frame in case.frames)
+    assert {frame[47] for frame in case.frames} == {frames.SYN}
+    assert costly.SYN_SOURCES < attacked.SMALL_TABLE * 10 < 3 * attacked.UNBOUNDED_PER_S
 
 
 def test_tiny_segments_are_two_thousand_to_a_frame() -> None:
@@ -256,6 +267,20 @@ def test_questions_have_to_be_answered() -> None:
     pairs = [pair(window(), asked=200, answered=n) for n in (197, 150, 196)]
     answered = claims(played(*pairs, is_asked=True))[-1]
     assert (answered.value, answered.holds) == (98.0, True)
+
+
+@pytest.mark.parametrize(
+    ("failed", "lost", "holds"),
+    [(0, 0, [True, True]), (1, 0, [False, True]), (0, 1, [True, False])],
+)
+def test_a_service_goes_on_for_new_and_open_connections(
+    failed: int, lost: int, holds: list[bool]
+) -> None:
+    told = {"answered": {"far": 500}, "failed": {"TimeoutError": failed}, "kept_failed": lost}
+    attack = Attack("x", attacked.SCENES[0].attacks[0].make, is_served=True)
+    pairs = [pair(window(disturbed="others"), visits=told)]
+    judged = claims(Played("scene", attack, RATE_BPS, pairs))[-2:]
+    assert [claim.holds for claim in judged] == holds
 
 
 def test_a_frame_that_passes_is_told_from_one_under_another_counter() -> None:

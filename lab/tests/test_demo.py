@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import demo, old_guest, two_links, wire
+from lab import demo, lost_server, old_guest, two_links, wire
 from lab.bars import Bar, Bars
 from lab.demo import Act, Phase, Sample, Way
 from lab.machine import CpuUse
@@ -201,6 +201,44 @@ def test_two_links_are_judged_by_both_of_them_and_by_plain_disorder(
 def test_the_kernels_counters_come_in_pairs_of_lines() -> None:
     text = "Tcp: OutSegs RetransSegs\nTcp: 12 3\nTcpExt: TCPOFOQueue\nTcpExt: 7\n"
     assert parse_counters(text) == {"TcpOutSegs": 12, "TcpRetransSegs": 3, "TcpExtTCPOFOQueue": 7}
+
+
+def lost_phase(title: str, failed: int) -> lost_server.Phase:
+    """So many requests failed, and the switch saw the killed server ejected."""
+    told = {"answered": {"web1": 100}, "failed": {"ConnectionRefusedError": failed}}
+    backends = [{"name": name, "state": "ejected"} for name in lost_server.SERVERS]
+    service = {"new": 100 + failed, "redirected": 5, "backends": backends}
+    return lost_server.Phase(title, {**told, "slowest_s": 0.01}, service, {})
+
+
+@pytest.mark.parametrize(
+    ("direct", "served", "holds"),
+    [(80, 0, [True, True]), (80, 4, [True, False]), (10, 1, [False, True])],
+)
+def test_a_killed_server_is_judged_by_requests_that_failed(
+    direct: int, served: int, holds: list[bool]
+) -> None:
+    phases = (
+        lost_phase(lost_server.DIRECT, direct),
+        lost_phase(lost_server.SERVED, served),
+    )
+    assert [claim.holds for claim in lost_server.claims(*phases)] == holds
+    text = lost_server.text(*phases)
+    assert f"{lost_server.KILLED} is ejected." in text
+    assert [cell["labels"] for cell in lost_server.cells(*phases)][1] == {
+        "act": "lost-server",
+        "phase": lost_server.SERVED,
+    }
+
+
+def test_the_service_has_every_server_and_no_other() -> None:
+    lab = Lab()  # not entered: nothing is made
+    shop = lost_server.Shop(lab, lost_server.TOPOLOGY)
+    names = (lost_server.CLIENT, *lost_server.SERVERS)
+    shop.guests = {name: Guest(name, Namespace(lab, name), "") for name in names}
+    text = shop.configuration()
+    backends = text.partition("[[switch.tenant.service]]")[2]
+    assert [f'name = "{name}"' in backends for name in names] == [False, True, True, True]
 
 
 class Terminal(io.StringIO):

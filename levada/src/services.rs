@@ -66,7 +66,8 @@ pub struct BackendReport {
     pub weight: u32,
     /// Connections that it got.
     pub new: u64,
-    /// `up`, `ejected` (too many connections failed one after the other), or `drain` (weight 0).
+    /// `up`, `slow` (it comes, or comes back, and gets fewer), `ejected` (too many connections
+    /// failed one after the other), or `drain` (weight 0).
     pub state: String,
     /// Connections to which a reset was its first answer.
     pub refused: u64,
@@ -182,6 +183,7 @@ fn state(now: Instant, backend: &Backend, stats: &BackendStats) -> &'static str 
     match backend.weight {
         0 => "drain",
         _ if stats.ejected_until.is_some_and(|until| now < until) => "ejected",
+        _ if stats.slow_until.is_some_and(|until| now < until) => "slow",
         _ => "up",
     }
 }

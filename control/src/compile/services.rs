@@ -69,6 +69,7 @@ fn compiled(
         when_down: service.when_down,
         ping: service.ping,
         report_period_ns: service.report_period_ns,
+        slow_start_ns: service.slow_start_ns,
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Service {
     pub ping: bool,
     /// How often servers report their load.
     pub report_period_ns: u64,
+    /// For how long a backend that comes, or comes back, has a smaller weight; 0 for never.
+    pub slow_start_ns: u64,
     /// Who answers for it.
     pub backends: Vec<Backend>,
 }
@@ -44,6 +46,7 @@ impl Default for Service {
             when_down: WhenDown::default(),
             ping: true,
             report_period_ns: DEFAULT_REPORT_PERIOD_NS,
+            slow_start_ns: 0,
             backends: Vec::new(),
         }
     }

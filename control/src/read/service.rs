@@ -15,6 +15,7 @@ pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
         when_down: r.get(&mut t, "when_down", values::when_down).unwrap_or(default.when_down),
         ping: r.get(&mut t, "ping", values::flag).unwrap_or(default.ping),
         report_period_ns: r.get(&mut t, "report_period", values::period).unwrap_or(default.report_period_ns),
+        slow_start_ns: r.get(&mut t, "slow_start", values::slow_start).unwrap_or(default.slow_start_ns),
         backends: r.tables(&mut t, "backend").into_iter().map(|u| backend(r, u)).collect(),
     };
     r.close(t);

@@ -271,6 +271,11 @@ pub(super) fn period(value: &DeValue<'_>) -> Result<u64, Wrong> {
     units::time_ns(text(value, "\"5 s\"")?, PERIOD_NS.0, PERIOD_NS.1)
 }
 
+/// How long backends start slowly.
+pub(super) fn slow_start(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"10 s\"")?, 0, PERIOD_NS.1)
+}
+
 pub(super) fn port(value: &DeValue<'_>) -> Result<u16, Wrong> {
     integer(value, 1, 65_535).map(|port| port as u16)
 }

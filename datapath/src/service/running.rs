@@ -13,6 +13,10 @@ use crate::units::Instant;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
+/// What a weight is counted in while backends start slowly, and what part a backend begins with.
+const WHOLE: u64 = 1000;
+const FIRST_PART: u64 = WHOLE / 10;
+
 /// What is counted of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServiceStats {
@@ -47,6 +51,8 @@ pub struct BackendStats {
     pub ejections: u64,
     /// Until when it gets no new connections for that.
     pub ejected_until: Option<Instant>,
+    /// Until when it starts slowly.
+    pub slow_until: Option<Instant>,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
     /// Other open ones.
@@ -62,6 +68,8 @@ pub(super) struct Server {
     pub(super) generation: u8,
     pub(super) stats: BackendStats,
     pub(super) health: Health,
+    /// When it came, or came back from a drain, while others were there.
+    pub(super) came: Option<Instant>,
     pub(super) report: Option<(Instant, u64)>,
     pub(super) sent_since_report: u64,
 }
@@ -83,7 +91,20 @@ pub(super) struct Running {
 impl Server {
     fn new(backend: Backend) -> Server {
         let (stats, health) = (BackendStats::default(), Health::default());
-        Server { backend: Some(backend), generation: 0, stats, health, report: None, sent_since_report: 0 }
+        Server { backend: Some(backend), generation: 0, stats, health, came: None, report: None, sent_since_report: 0 }
+    }
+
+    /// Until when it starts slowly: after it came, or was ejected.
+    pub(super) fn slow_until(&self, slow_start_ns: u64) -> Option<Instant> {
+        let began = self.came.max(self.health.ejected_until())?;
+        (slow_start_ns > 0).then(|| began.plus_ns(slow_start_ns))
+    }
+
+    /// The part of its weight that it has, in thousandths: it grows evenly.
+    fn part(&self, now: Instant, slow_start_ns: u64) -> u64 {
+        let left = self.slow_until(slow_start_ns).map_or(0, |until| until.since(now)).min(slow_start_ns);
+        let missing = u128::from(WHOLE - FIRST_PART) * u128::from(left) / u128::from(slow_start_ns.max(1));
+        WHOLE - missing as u64
     }
 
     /// It refused a connection, or did not answer.
@@ -108,7 +129,9 @@ impl Running {
 
     /// Takes over what the operator says. Who stays keeps its number; who comes gets one that is
     /// free, under another generation.
-    pub(super) fn change(&mut self, service: Service, network: Network, keyed: &Keyed) {
+    pub(super) fn change(&mut self, now: Instant, service: Service, network: Network, keyed: &Keyed) {
+        // Where nobody was before, all start at once and share.
+        let came = self.is_up().then_some(now);
         for server in &mut self.servers {
             let stays = |old: &Backend| service.backends.iter().find(|new| new.is(old)).cloned();
             let after = server.backend.as_ref().and_then(stays);
@@ -116,6 +139,10 @@ impl Running {
                 server.generation = server.generation.wrapping_add(1);
                 (server.stats, server.health) = (BackendStats::default(), Health::default());
                 (server.report, server.sent_since_report) = (None, 0);
+            }
+            let weight = |backend: &Option<Backend>| backend.as_ref().map(|backend| backend.weight);
+            if weight(&server.backend) == Some(0) && weight(&after).is_some_and(|weight| weight > 0) {
+                server.came = came;
             }
             server.backend = after;
         }
@@ -125,8 +152,13 @@ impl Running {
                 continue;
             }
             match self.servers.iter().position(|server| server.backend.is_none()) {
-                Some(free) => self.servers[free].backend = Some(new.clone()),
-                None if self.servers.len() < MOST_BACKENDS => self.servers.push(Server::new(new.clone())),
+                Some(free) => {
+                    let server = &mut self.servers[free];
+                    (server.backend, server.came) = (Some(new.clone()), came);
+                }
+                None if self.servers.len() < MOST_BACKENDS => {
+                    self.servers.push(Server { came, ..Server::new(new.clone()) });
+                }
                 None => {}
             }
         }
@@ -205,12 +237,17 @@ impl Running {
                 *load = Load::default();
                 continue;
             };
+            // Only relations count, so all are in the same unit.
+            let weight = match self.service.slow_start_ns {
+                0 => backend.weight,
+                slow_start_ns => backend.weight * server.part(now, slow_start_ns) as u32,
+            };
             let is_well = ignores_health || !server.health.is_ejected(now);
             let takes = is_well && fits(backend) && !is_client(backend);
             others |= takes && backend.weight > 0;
             *load = Load {
                 takes,
-                weight: backend.weight,
+                weight,
                 busy: server.stats.busy,
                 idle: server.stats.idle,
                 cores: backend.cores,

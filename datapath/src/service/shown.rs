@@ -69,10 +69,12 @@ impl Services {
 
     /// What is counted of its backends, as they are numbered, and who they are.
     pub fn backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &Backend, BackendStats)> {
-        let servers = self.all.get(service.0).map(|running| running.servers.as_slice()).unwrap_or_default();
-        servers.iter().enumerate().filter_map(|(at, server)| {
-            let ejected_until = server.health.ejected_until();
-            Some((at, server.backend.as_ref()?, BackendStats { ejected_until, ..server.stats }))
+        let running = self.all.get(service.0);
+        let slow_start_ns = running.map_or(0, |running| running.service.slow_start_ns);
+        let servers = running.map(|running| running.servers.as_slice()).unwrap_or_default();
+        servers.iter().enumerate().filter_map(move |(at, server)| {
+            let (ejected_until, slow_until) = (server.health.ejected_until(), server.slow_until(slow_start_ns));
+            Some((at, server.backend.as_ref()?, BackendStats { ejected_until, slow_until, ..server.stats }))
         })
     }
 

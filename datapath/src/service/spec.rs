@@ -56,6 +56,8 @@ pub struct Service {
     pub ping: bool,
     /// How often servers report their load, in nanoseconds.
     pub report_period_ns: u64,
+    /// For how long a backend that comes, or comes back, has a smaller weight, in nanoseconds.
+    pub slow_start_ns: u64,
 }
 
 /// Who answers for a service.

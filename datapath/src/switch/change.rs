@@ -49,7 +49,7 @@ impl Switch {
             Change::Endpoint(id, None) => self.remove_endpoint(pool, now, id),
             Change::Overlay(change) => self.change_overlay(change),
             Change::Elsewhere(tenant, mac, is_there) => self.change_elsewhere(tenant, mac, is_there),
-            Change::Service(id, service) => self.change_service(id, service),
+            Change::Service(id, service) => self.change_service(now, id, service),
             Change::Connections(most) => {
                 self.program.connections = Some(most);
                 self.services.set_most(most);

@@ -180,14 +180,19 @@ impl Switch {
         Ok(())
     }
 
-    pub(super) fn change_service(&mut self, id: ServiceId, service: Option<Service>) -> Result<(), ChangeError> {
+    pub(super) fn change_service(
+        &mut self,
+        now: Instant,
+        id: ServiceId,
+        service: Option<Service>,
+    ) -> Result<(), ChangeError> {
         if id.0 >= Slots::<()>::MOST {
             return Err(ChangeError::NoSuchSlot(id.0));
         }
         let before = self.program.services.get(id.0);
         let Some(service) = service else {
             before.ok_or(ChangeError::Vacant(id.0))?;
-            self.services.set(id, Network::UNTAGGED, None);
+            self.services.set(now, id, Network::UNTAGGED, None);
             self.program.services.set(id.0, None);
             return Ok(());
         };
@@ -197,7 +202,7 @@ impl Switch {
         }
         let network = network_of(service.tenant, tenant.attachment);
         self.check_service(id, network, &service)?;
-        self.services.set(id, network, Some(service.clone()));
+        self.services.set(now, id, network, Some(service.clone()));
         self.program.services.set(id.0, Some(service));
         Ok(())
     }

@@ -48,7 +48,7 @@ fn service(all: &mut Families, to: &str, report: &ServiceReport) {
 fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
     let to = labels(of);
     let up = "Whether it takes new connections: neither drained nor ejected.";
-    all.gauge("levada_service_backend_up", up, &to, u8::from(report.state == "up"));
+    all.gauge("levada_service_backend_up", up, &to, u8::from(matches!(&*report.state, "up" | "slow")));
     all.gauge("levada_service_backend_weight", "Its weight; 0: it is drained.", &to, report.weight);
     for (state, count) in [("busy", report.busy), ("idle", report.idle)] {
         let to = labels(&[of[0], of[1], of[2], of[3], ("state", state)]);

@@ -32,7 +32,7 @@ pub struct ServiceRow {
 pub struct BackendRow {
     /// Its name.
     pub name: String,
-    /// `up`, `ejected` or `drain`.
+    /// `up`, `slow`, `ejected` or `drain`.
     pub state: String,
     /// Connections that it got in this time.
     pub new: u64,
@@ -115,7 +115,7 @@ pub fn lines(rows: &[ServiceRow], interval_ns: u64, path: usize) -> Vec<String> 
             .backends
             .iter()
             .map(|backend| match backend.state.as_str() {
-                "up" => format!("{} {}", backend.name, per_second(backend.new)),
+                "up" | "slow" => format!("{} {}", backend.name, per_second(backend.new)),
                 state => format!("{} {state}", backend.name),
             })
             .collect();
@@ -131,8 +131,13 @@ pub fn lines(rows: &[ServiceRow], interval_ns: u64, path: usize) -> Vec<String> 
 mod tests {
     use super::*;
 
-    fn reply(services: &[(&str, u64, u64, &[(&str, &str, u64, u64)])]) -> ServicesReply {
-        let one = |&(path, new, refused, backends): &(&str, u64, u64, &[(&str, &str, u64, u64)])| {
+    /// Name, state, new connections, ejections.
+    type Server = (&'static str, &'static str, u64, u64);
+    /// Path, new connections, refused ones, backends.
+    type Web = (&'static str, u64, u64, &'static [Server]);
+
+    fn reply(services: &[Web]) -> ServicesReply {
+        let one = |&(path, new, refused, backends): &Web| {
             let backends: Vec<_> = backends
                 .iter()
                 .map(|&(name, state, new, ejections)| {

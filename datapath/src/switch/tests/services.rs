@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 mod failed;
 mod lost;
+mod slow;
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);
@@ -48,6 +49,7 @@ fn service(policy: Policy, backends: Vec<Backend>) -> Service {
         when_down: WhenDown::Reset,
         ping: true,
         report_period_ns: 5_000_000_000,
+        slow_start_ns: 0,
     }
 }
 
