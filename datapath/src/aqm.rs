@@ -262,6 +262,9 @@ impl Aqm {
             let drops = if matches!(self.discipline, Discipline::Red(_)) { drops } else { 0 };
             if let Some(frame) = self.lose(pool, frame, drops, lost) {
                 queue.push(pool, frame);
+            } else if waiting == 0 {
+                // Nothing leaves that would say so; the average falls from here on.
+                self.empty_since = Some(now);
             }
         }
     }

@@ -37,6 +37,7 @@ mod open;
 pub mod saved;
 pub mod segment;
 mod told;
+mod watch;
 pub mod window;
 
 pub use told::Told;
@@ -120,7 +121,8 @@ pub struct Policy {
     pub marking: Marking,
     /// A guest that knows RFC 3168 only is translated where the peer knows AccECN.
     pub translates_classic: bool,
-    /// What a guest sends beyond the window that it was told is dropped.
+    /// What a guest sends beyond the window that it was told is dropped, and natives that do not
+    /// heed marks are told one.
     pub polices: bool,
     /// Acknowledgements wait where the window is below two segments. Beside natives, which do not
     /// go below two, a guest would starve.
@@ -166,6 +168,8 @@ pub struct Counters {
     pub reductions: u64,
     /// Segments dropped since they lay beyond the window.
     pub policed: u64,
+    /// Native connections that did not heed marks, and have the controller's window since.
+    pub deaf: u64,
     /// Acknowledgements that waited, the later ones that took the place of such included.
     pub held: u64,
 }
@@ -181,6 +185,7 @@ impl Counters {
             (&mut self.lowered, before.lowered),
             (&mut self.reductions, before.reductions),
             (&mut self.policed, before.policed),
+            (&mut self.deaf, before.deaf),
             (&mut self.held, before.held),
         ] {
             *n = n.saturating_add(m);

@@ -158,12 +158,13 @@ struct Vcc {
     lowered: u64,
     reductions: u64,
     policed: u64,
+    deaf: u64,
 }
 
 impl From<&Counters> for Vcc {
     fn from(counters: &Counters) -> Vcc {
         let &Counters { opened: [translated, native, plain], acked_bytes, marked_bytes, hidden_marks, .. } = counters;
-        let &Counters { lowered, reductions, policed, .. } = counters;
+        let &Counters { lowered, reductions, policed, deaf, .. } = counters;
         let untouched = Why::ALL.iter().map(|&why| (why.name().to_owned(), counters.untouched[why as usize]));
         let untouched = untouched.filter(|&(_, count)| count > 0).collect();
         Vcc {
@@ -177,6 +178,7 @@ impl From<&Counters> for Vcc {
             lowered,
             reductions,
             policed,
+            deaf,
         }
     }
 }
@@ -191,6 +193,7 @@ impl From<&Vcc> for Counters {
             lowered: vcc.lowered,
             reductions: vcc.reductions,
             policed: vcc.policed,
+            deaf: vcc.deaf,
             ..Counters::default()
         };
         for &why in Why::ALL {

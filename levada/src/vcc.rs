@@ -50,6 +50,9 @@ pub struct EndpointReport {
     /// Segments dropped since they lay beyond the window that the guest was told.
     #[serde(default)]
     pub policed: u64,
+    /// Native connections that did not heed marks, and have the switch's window since.
+    #[serde(default)]
+    pub deaf: u64,
     /// The open connections used last, at most 64.
     pub connections: Vec<ConnectionReport>,
 }
@@ -64,8 +67,9 @@ pub struct ConnectionReport {
     /// `accecn`, `classic` or `plain`: what was negotiated toward the network. `native` and
     /// `untouched`: the guest's own.
     pub wire: String,
-    /// `passive`: nothing is lowered yet; `engaged`: the window is the switch's; `native`; `plain`:
-    /// the peer has no ECN; `untouched`.
+    /// `passive`: nothing is lowered yet; `engaged`: the window is the switch's; `native`; `deaf`: a
+    /// native that did not heed marks, whose window is the switch's; `plain`: the peer has no ECN;
+    /// `untouched`.
     #[serde(default)]
     pub state: String,
     /// Why it is untouched, in words.
@@ -105,6 +109,7 @@ pub fn of_switch(plan: &SwitchPlan, part: &VccPart) -> Vec<EndpointReport> {
             lowered: counters.lowered,
             reductions: counters.reductions,
             policed: counters.policed,
+            deaf: counters.deaf,
             connections: told.connections.iter().map(|(key, connection)| connection_report(key, connection)).collect(),
         })
     };
@@ -124,11 +129,12 @@ fn connection_report(key: &Key, connection: &Connection) -> ConnectionReport {
     let (state, why) = match connection.treatment {
         Treatment::Translated if connection.is(bit::ENGAGED) => ("engaged", None),
         Treatment::Translated => ("passive", None),
+        Treatment::Native if connection.is(bit::DEAF) => ("deaf", None),
         Treatment::Native => ("native", None),
         Treatment::Untouched(why) => ("untouched", Some(why.words().to_owned())),
         Treatment::Plain | Treatment::Opening => ("plain", None),
     };
-    let window = (state == "engaged").then_some(connection.window);
+    let window = (connection.is_governed() && connection.is(bit::ENGAGED)).then_some(connection.window);
     ConnectionReport {
         guest,
         peer,
@@ -165,6 +171,10 @@ pub fn text(reply: &VccReply) -> String {
         );
         if endpoint.policed > 0 {
             let _ = writeln!(out, "  dropped beyond the window: {} segments", endpoint.policed);
+        }
+        if endpoint.deaf > 0 {
+            let _ =
+                writeln!(out, "  native, and deaf to marks: {} connections; their windows are lowered", endpoint.deaf);
         }
         let untouched: Vec<String> = endpoint.untouched.iter().map(|(why, count)| format!("{why} {count}")).collect();
         if !untouched.is_empty() {

@@ -115,6 +115,38 @@ fn reds_signals_are_spread_evenly() {
 }
 
 #[test]
+fn reds_average_falls_while_all_that_comes_to_an_empty_queue_is_lost() {
+    let (mut pool, mut queue) = (pool(), Fifo::default());
+    let mut aqm = Aqm::new(Discipline::Red(Red { weight_log: 6, ..RED }), RATE, 1);
+    let mut now = Instant(1);
+    for n in 0..400 {
+        let frame = frame(&mut pool, 1, 2, n * PAYLOAD);
+        arrive(&mut aqm, &mut pool, now, &mut queue, frame);
+    }
+    while let Some(frame) = queue.pop(&mut pool) {
+        let frame = aqm.leave(&mut pool, now, frame, (&mut queue, &mut |_, _, _| {})).expect("it leaves");
+        pool.free(frame);
+        now = now.plus_ns(1_000);
+    }
+    let average = |aqm: &Aqm| aqm.queue_state().average_bytes.unwrap();
+    let before = average(&aqm);
+    assert!(before > u64::from(RED.max_bytes), "{before}");
+    // What cannot be marked comes from time to time: after 1 ms in which a thousand could have left.
+    let mut comes = |aqm: &mut Aqm, after_ns| {
+        now = now.plus_ns(after_ns);
+        let frame = frame(&mut pool, 1, 0, 0);
+        arrive(aqm, &mut pool, now, &mut queue, frame);
+        let got_in = !queue.is_empty();
+        assert!(!got_in || packets(&mut pool, &mut queue).len() == 1);
+        got_in
+    };
+    assert!(!comes(&mut aqm, 1_000), "the average is as it was");
+    assert!(!comes(&mut aqm, 10_000));
+    assert!(average(&aqm) < before);
+    assert!(comes(&mut aqm, 1_000_000), "{}", average(&aqm));
+}
+
+#[test]
 fn the_presets_are_a_step_and_a_slow_average() {
     let mut random = 1;
     let mut signalled = |red: &Red, queue: u64, arrivals: u64| {

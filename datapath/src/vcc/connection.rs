@@ -124,6 +124,8 @@ pub mod bit {
     pub const LOST: u16 = 1 << 13;
     /// The network clears the codepoint: nothing more is sent as capable.
     pub const BLEACHED: u16 = 1 << 14;
+    /// The guest speaks ECN itself and did not heed marks: it has the controller's window too.
+    pub const DEAF: u16 = 1 << 15;
 }
 
 /// See the module. All windows are payload bytes.
@@ -186,7 +188,7 @@ pub struct Connection {
     pub asked: (u8, u8),
     /// Rounds without a signal in which the guest did not use the window.
     pub idle_rounds: u8,
-    /// Segments of the peer in a row without any sign of ECN.
+    /// Segments of the peer in a row without any sign of ECN. Natives: see [`super::watch`].
     pub zero_codes: u8,
     /// See [`Wire`].
     pub wire: Wire,
@@ -261,6 +263,13 @@ impl Connection {
     #[inline]
     pub fn is_translated(&self) -> bool {
         self.treatment == Treatment::Translated
+    }
+
+    /// Whether the controller's window is the guest's.
+    #[must_use]
+    #[inline]
+    pub fn is_governed(&self) -> bool {
+        self.is_translated() || self.is(bit::DEAF)
     }
 
     /// Bytes that the guest has sent and the peer has not acknowledged.

@@ -100,10 +100,10 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
     let accurate = codes::received(seen);
     let wire = match (answer.codes, asked) {
         // The guest knows AccECN.
-        (said, codes::ASK_ACCURATE) if codes::said_of(said).is_some() => return native(connection),
+        (said, codes::ASK_ACCURATE) if codes::said_of(said).is_some() => return native(connection, Wire::Accurate),
         // It knows RFC 3168 only, and the peer both.
         (codes::CLASSIC | codes::CLASSIC_NONCE, codes::ASK_ACCURATE) if policy.translates_classic => Wire::Accurate,
-        (codes::CLASSIC | codes::CLASSIC_NONCE, _) => return native(connection),
+        (codes::CLASSIC | codes::CLASSIC_NONCE, _) => return native(connection, Wire::Classic),
         (codes::NONE, codes::ASK_ACCURATE) => Wire::Accurate,
         (codes::NONE, codes::ASK_CLASSIC) => Wire::Classic,
         (codes::NONE, codes::NONE) => Wire::Plain,
@@ -128,6 +128,16 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
 /// The SYN-ACK for a guest, which answers the guest's SYN.
 pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, options: &Options) -> Edit {
     if matches!(connection.treatment, Treatment::Native | Treatment::Untouched(_)) {
+        if connection.treatment == Treatment::Native && policy.translates() && connection.una == connection.first[0] {
+            connection.heed_mss(options);
+            settle_scale(connection, options.scale, 1);
+            connection.una = answer.ack;
+            native(connection, agreed(connection.asked.0, answer.codes));
+            connection.set(bit::FIRST_IN, false);
+            if codes::said_of(answer.codes) == Some(ecn::CE) {
+                connection.ace_seen = (FIRST_COUNT as u8 + 1) & 7;
+            }
+        }
         connection.first[1] = answer.seq;
         return Edit::NONE;
     }
@@ -149,12 +159,7 @@ pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, 
     settle_scale(connection, options.scale, 1);
     connection.una = answer.ack;
     connection.edge = answer.ack.wrapping_add(u32::from(answer.window));
-    let wire = match (connection.asked.0, answer.codes) {
-        (codes::ASK_ACCURATE, said) if codes::said_of(said).is_some() => Wire::Accurate,
-        (codes::ASK_ACCURATE | codes::ASK_CLASSIC, codes::CLASSIC) => Wire::Classic,
-        (codes::ASK_ACCURATE, codes::CLASSIC_NONCE) => Wire::Classic,
-        _ => Wire::Plain,
-    };
+    let wire = agreed(connection.asked.0, answer.codes);
     if wire == Wire::Plain {
         connection.treatment = Treatment::Plain;
         return hidden;
@@ -176,9 +181,23 @@ pub fn answered(connection: &mut Connection, policy: &Policy, answer: &Segment, 
     hidden
 }
 
-/// The guest speaks for itself.
-fn native(connection: &mut Connection) -> Edit {
+/// What a SYN and its answer agree to.
+fn agreed(asked: u8, said: u8) -> Wire {
+    match (asked, said) {
+        (codes::ASK_ACCURATE, said) if codes::said_of(said).is_some() => Wire::Accurate,
+        (codes::ASK_ACCURATE | codes::ASK_CLASSIC, codes::CLASSIC) => Wire::Classic,
+        (codes::ASK_ACCURATE, codes::CLASSIC_NONCE) => Wire::Classic,
+        _ => Wire::Plain,
+    }
+}
+
+/// The guest speaks for itself. Where it is policed, it is watched: see [`super::watch`].
+fn native(connection: &mut Connection, wire: Wire) -> Edit {
     connection.treatment = Treatment::Native;
+    connection.wire = wire;
+    connection.ace_seen = FIRST_COUNT as u8;
+    connection.set(bit::FIRST_IN, wire == Wire::Accurate);
+    connection.round_end = connection.nxt;
     Edit::NONE
 }
 

@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
-use super::{Counters, Policy, control, handshake, hold, window};
+use super::{Counters, Policy, control, handshake, hold, watch, window};
 use crate::units::Instant;
 use crate::wire::tcp_flags;
 
@@ -26,6 +26,7 @@ pub(super) struct News {
     lowered: bool,
     reduced: bool,
     outside: bool,
+    deaf: bool,
     /// How long the acknowledgement should wait, in microseconds.
     pub(super) wait_us: u32,
     /// It says all that an earlier one said that waits.
@@ -40,6 +41,7 @@ impl News {
         counters.lowered += u64::from(self.lowered);
         counters.reductions += u64::from(self.reduced);
         counters.untouched[Why::Outside as usize] += u64::from(self.outside);
+        counters.deaf += u64::from(self.deaf);
     }
 }
 
@@ -56,7 +58,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
     let now_us = (now.0 / US) as u32;
     if again {
         connection.set(bit::TIMED, false);
-        if connection.is_translated() {
+        if connection.is_governed() {
             control::lost(connection, policy);
         }
     } else if is_new && !connection.is(bit::TIMED) {
@@ -67,7 +69,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
         connection.nxt = end;
     }
     if !connection.is_translated() {
-        return Edit::NONE;
+        return watch::say(connection, segment, is_new);
     }
     let is_capable =
         !connection.is(bit::BLEACHED) && if policy.marks_all() { true } else { segment.payload > 0 && !again };
@@ -94,7 +96,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
 /// How many of a frame's segments lie beyond what the guest was told it may send, of an endpoint
 /// that is held to it. Retransmissions are none, and nor is what was allowed when it was told.
 pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, segment: &Segment, size: u16) -> u32 {
-    let is_armed = policy.polices && connection.is_translated() && connection.is(bit::ENGAGED);
+    let is_armed = policy.polices && connection.is_governed() && connection.is(bit::ENGAGED);
     if !is_armed || segment.payload == 0 || before((now.0 / US) as u32, connection.armed_at) {
         return 0;
     }
@@ -204,8 +206,14 @@ fn acknowledge(
         return None;
     }
     let (acked, flight) = (ack.wrapping_sub(connection.una), connection.flight());
-    if !connection.is_translated() {
+    if !connection.is_governed() {
         connection.una = ack;
+        if watch::concerns(connection, policy) {
+            sample(connection, now, ack);
+            let marked = reported(connection, segment, acked).min(acked);
+            news.deaf =
+                watch::acknowledged(connection, policy, &control::Feedback { acked, marked, signal: false, flight });
+        }
         return None;
     }
     let marked = reported(connection, segment, acked);
@@ -229,7 +237,12 @@ fn acknowledge(
     }
     let told = window::tell(connection, policy, ack, segment.window, acked);
     let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
-    if policy.holds && connection.is(bit::ENGAGED) && segment.payload == 0 && !segment.has(tcp_flags::FIN) {
+    if policy.holds
+        && connection.is_translated()
+        && connection.is(bit::ENGAGED)
+        && segment.payload == 0
+        && !segment.has(tcp_flags::FIN)
+    {
         let wait_us = hold::wait_us(connection.srtt, two, connection.window);
         news.wait_us = hold::patient_us(wait_us, connection.usual_wait);
         if connection.held == hold::NONE {

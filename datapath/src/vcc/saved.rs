@@ -50,7 +50,9 @@ pub fn renumber(records: &mut [u8], number: impl Fn(EndpointId) -> Option<Endpoi
 fn write(record: &mut [u8; BYTES], now: Instant, key: &Key, c: &Connection) -> bool {
     let treatment = match (c.treatment, c.wire) {
         (Treatment::Plain, _) => 0,
-        (Treatment::Native, _) => 1,
+        (Treatment::Native, Wire::Plain) => 1,
+        (Treatment::Native, Wire::Classic) => 4,
+        (Treatment::Native, Wire::Accurate) => 5,
         (Treatment::Translated, Wire::Classic) => 2,
         (Treatment::Translated, Wire::Accurate) => 3,
         _ => return false,
@@ -78,6 +80,8 @@ fn read(record: &[u8; BYTES], now: Instant) -> Option<(Key, Connection)> {
         (VERSION, 1) => (Treatment::Native, Wire::Plain),
         (VERSION, 2) => (Treatment::Translated, Wire::Classic),
         (VERSION, 3) => (Treatment::Translated, Wire::Accurate),
+        (VERSION, 4) => (Treatment::Native, Wire::Classic),
+        (VERSION, 5) => (Treatment::Native, Wire::Accurate),
         _ => return None,
     };
     let flow = FlowKey::from_bytes(record[FLOW..WORDS].try_into().ok()?)?;

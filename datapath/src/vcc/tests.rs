@@ -10,6 +10,7 @@ use crate::wire::{Mac, be16, parse, put16};
 use core::net::Ipv4Addr;
 use proptest::prelude::*;
 
+mod natives;
 mod saved;
 
 const POOL: PoolLimits = PoolLimits { small: 64, medium: 4, large: 4 };

@@ -34,13 +34,16 @@ pub struct Told {
     pub scale: u8,
     /// The estimate of the marked fraction, in 1/65536.
     pub alpha: u32,
+    /// The guest speaks ECN itself and did not heed marks.
+    pub is_deaf: bool,
 }
 
 impl Told {
     fn new(direction: Direction, mode: Mode, segment: Segment) -> Told {
         let treatment = Treatment::Untouched(Why::Unknown);
         let (wire, edit) = (Wire::Plain, Edit::NONE);
-        Told { direction, mode, treatment, wire, segment, edit, cut: 0, is_refused: false, scale: 0, alpha: 0 }
+        let (cut, is_refused, scale, alpha, is_deaf) = (0, false, 0, 0, false);
+        Told { direction, mode, treatment, wire, segment, edit, cut, is_refused, scale, alpha, is_deaf }
     }
 
     fn untouched(self, why: Why) -> Told {
@@ -49,7 +52,7 @@ impl Told {
 
     fn of(self, connection: &Connection, edit: Edit) -> Told {
         let &Connection { treatment, wire, alpha, scales: [_, scale], .. } = connection;
-        Told { treatment, wire, edit, scale, alpha, ..self }
+        Told { treatment, wire, edit, scale, alpha, is_deaf: connection.is(bit::DEAF), ..self }
     }
 }
 
@@ -207,6 +210,7 @@ impl fmt::Display for Told {
             (Treatment::Opening, _) => write!(f, "a connection opens")?,
             (Treatment::Translated, Wire::Accurate) => write!(f, "the switch speaks AccECN for the guest")?,
             (Treatment::Translated, _) => write!(f, "the switch speaks RFC 3168's ECN for the guest")?,
+            (Treatment::Native, _) if self.is_deaf => write!(f, "the guest speaks ECN itself, and did not heed marks")?,
             (Treatment::Native, _) => write!(f, "the guest speaks ECN itself")?,
             (Treatment::Plain, _) => write!(f, "without ECN")?,
             (Treatment::Untouched(why), _) => write!(f, "left as it is: {}", why.words())?,

@@ -1,0 +1,159 @@
+//! Natives that are policed: who heeds marks is left alone, who does not is given a window.
+
+use super::*;
+
+const MSS: u32 = 1460;
+/// What the peer's window is said to be: 65 152 bytes.
+const FIELD: u16 = 509;
+
+/// A native client, policed, and its peer.
+struct Native {
+    rig: Rig,
+    accurate: bool,
+    next: u32,
+    marks: u32,
+    /// Segments that said that the window was reduced.
+    reduced: u32,
+    /// It says so itself.
+    says: bool,
+}
+
+impl Native {
+    fn new(asks: u8, mode: Mode) -> Native {
+        let mut rig = Rig::new([mode, Mode::Off]);
+        let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
+        rig.sides[CLIENT].set(owner, Settings { mode, polices: true, holds: false });
+        let syn = Says { seq: 100, flags: SYN, codes: asks, window: 9, options: LINUX, ..Says::default() };
+        rig.pass(CLIENT, &syn, false);
+        let said = if asks == codes::ASK_CLASSIC { codes::CLASSIC } else { codes::received(ecn::NOT) };
+        let answer = Says { seq: 200, ack: 101, codes: said, flags: SYN | ACK, options: LINUX, ..Says::default() };
+        rig.pass(SERVER, &answer, false);
+        Native { rig, accurate: asks == codes::ASK_ACCURATE, next: 101, marks: 0, reduced: 0, says: false }
+    }
+
+    /// A round with so many segments in flight, the first of which are marked: how many passed, and
+    /// the lowest window field that the client saw.
+    fn round(&mut self, segments: u32, marked: u32) -> (u32, u16) {
+        let codes = if self.accurate { 5 } else { 0 };
+        let data = Says { ack: 201, flags: ACK, window: 502, payload: MSS as usize, ecn: 2, codes, ..Says::default() };
+        let mut passed = 0;
+        while passed < segments {
+            let own = if !self.accurate && self.says && passed == 0 { codes::CWR } else { codes };
+            let frame = self.rig.frame(CLIENT, &Says { seq: self.next + MSS * passed, codes: own, ..data });
+            let sent = self.rig.sides[CLIENT].send(&mut self.rig.pool, self.rig.now, ENDPOINT, &frame);
+            let done = self.rig.read(frame);
+            if sent.is_err() {
+                break;
+            }
+            assert_eq!(done.ecn, 2);
+            self.reduced += u32::from(!self.accurate && done.codes & codes::CWR != 0);
+            passed += 1;
+        }
+        self.rig.now = self.rig.now.plus_ns(10_000_000);
+        let mut lowest = FIELD;
+        for last in (1..passed + 2).step_by(2).map(|last| last.min(passed)).filter(|&last| last > 0) {
+            let new = (last - (last - 1) % 2 - 1..last).filter(|&n| n < marked).count() as u32;
+            self.marks += new;
+            let echo = if marked > 0 { codes::ECE } else { 0 };
+            let codes = if self.accurate { (5 + self.marks) as u8 & 7 } else { echo };
+            let ack = self.next + MSS * last;
+            let says = Says { seq: 201, ack, flags: ACK, codes, window: FIELD, ..Says::default() };
+            let (_, seen) = self.rig.pass(SERVER, &says, false);
+            assert_eq!((seen.codes, seen.ecn), (codes, 0), "its flags are its own");
+            lowest = lowest.min(seen.window);
+        }
+        self.next += MSS * passed;
+        (passed, lowest)
+    }
+
+    fn counters(&self) -> &Counters {
+        self.rig.sides[CLIENT].counters(ENDPOINT).unwrap()
+    }
+}
+
+#[test]
+fn a_native_that_does_not_heed_marks_is_given_a_window() {
+    for (asks, mode, says) in [
+        (codes::ASK_CLASSIC, Mode::Echo, false),
+        (codes::ASK_CLASSIC, Mode::Echo, true),
+        (codes::ASK_ACCURATE, Mode::Echo, false),
+        (codes::ASK_ACCURATE, Mode::Dctcp, false),
+    ] {
+        let mut native = Native { says, ..Native::new(asks, mode) };
+        let first = (0..30).find(|_| native.round(40, 40).1 < FIELD);
+        let least = if asks == codes::ASK_CLASSIC && !says { 6 } else { 9 };
+        assert!(first.is_some_and(|round| (least..12).contains(&round)), "{asks} {mode:?}: {first:?}");
+        assert_eq!(native.counters().deaf, 1);
+        (0..10).for_each(|_| drop(native.round(40, 40)));
+        let (passed, lowest) = native.round(40, 40);
+        assert!(passed <= 4 && u32::from(lowest) << 7 <= 4 * MSS, "{asks} {mode:?}: {passed} {lowest}");
+        assert!(native.counters().policed > 0);
+        assert_eq!(native.reduced > 0, asks == codes::ASK_CLASSIC, "its peer hears that the window was reduced");
+        // Without marks its window grows again.
+        (0..40).for_each(|_| drop(native.round(40, 0)));
+        let (passed, _) = native.round(40, 0);
+        assert!(passed > 6, "{asks} {mode:?}: {passed}");
+    }
+}
+
+#[test]
+fn without_police_a_native_may_do_as_it_likes() {
+    let mut native = Native::new(codes::ASK_CLASSIC, Mode::Echo);
+    let owner = Owner { tenant: TenantId(0), endpoint: ENDPOINT };
+    native.rig.sides[CLIENT].set(owner, Mode::Echo.into());
+    assert!((0..30).all(|_| native.round(40, 40) == (40, FIELD)));
+    assert_eq!(native.counters().deaf, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Reno, CUBIC and RFC 8511's ABE, whose reduction is seen in the next round or the one behind
+    /// it, and who may have as much window again as they use.
+    #[test]
+    fn a_native_that_reduces_at_marks_is_left_alone(
+        accurate: bool,
+        keeps in 50u32..=85,
+        late: bool,
+        spare in 100u32..200,
+        marks in prop::collection::vec(0u32..=3, 80),
+    ) {
+        let mut native = Native::new(if accurate { codes::ASK_ACCURATE } else { codes::ASK_CLASSIC }, Mode::Echo);
+        let (mut window, mut due) = (40 * spare / 100, false);
+        for marked in marks.into_iter().map(|marked| marked / 2 * marked) {
+            let segments = (window * 100 / spare).clamp(1, 40);
+            prop_assert_eq!(native.round(segments, marked.min(segments)), (segments, FIELD));
+            native.says = false;
+            let reduces = if late { due } else { marked > 0 };
+            due = marked > 0 && !due;
+            native.says = reduces;
+            window = if reduces { (window * keeps / 100).max(1) } else { (window + 1).min(40 * spare / 100) };
+        }
+        prop_assert_eq!(native.counters().deaf, 0);
+    }
+
+    /// DCTCP, with shares of marks that move slowly, as a queue's do.
+    #[test]
+    fn a_native_that_reduces_by_the_share_that_is_marked_is_left_alone(
+        shares in prop::collection::vec(0u32..=100, 8),
+    ) {
+        let mut native = Native::new(codes::ASK_ACCURATE, Mode::Dctcp);
+        let (mut window, mut alpha) = (40.0, 1.0);
+        for share in shares.into_iter().flat_map(|share| [share; 10]) {
+            let segments = (window as u32).clamp(1, 40);
+            let marked = segments * share / 100;
+            prop_assert_eq!(native.round(segments, marked), (segments, FIELD));
+            alpha += (f64::from(marked) / f64::from(segments) - alpha) / 16.0;
+            window = if marked > 0 { f64::max(window * (1.0 - alpha / 2.0), 2.0) } else { f64::min(window + 1.0, 40.0) };
+        }
+        prop_assert_eq!(native.counters().deaf, 0);
+    }
+}
+
+#[test]
+fn one_that_loses_segments_and_says_nothing_of_marks_is_deaf() {
+    let mut native = Native::new(codes::ASK_CLASSIC, Mode::Echo);
+    let rounds = [40, 30, 20, 15, 20, 30, 40, 30, 20, 15, 20, 30, 40, 30];
+    let first = rounds.iter().position(|&segments| native.round(segments, segments).1 < FIELD);
+    assert!(first.is_some_and(|round| (6..13).contains(&round)), "{first:?}");
+}
