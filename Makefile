@@ -9,7 +9,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 .PHONY: demo
-demo: ## a flood from the same host and one from another, without isolation and with, and an old guest among new ones (some 70 s after the build)
+demo: ## a flood from the same host and one from another, without isolation and with, an old guest among new ones, and one connection over two links (some 85 s after the build)
 	@tools/setup build python hosts
 	@lab/demo
 
