@@ -186,7 +186,7 @@ def links_phase(
     [
         (195, 98, 0, [True, True, True]),
         (100, 98, 30, [False, True, True]),
-        (195, 50, 90, [True, False, False]),
+        (195, 50, 300, [True, False, False]),
     ],
 )
 def test_two_links_are_judged_by_both_of_them_and_by_plain_disorder(
