@@ -174,11 +174,11 @@ def links_phase(
     samples = []
     for tick in range(two_links.PHASE_S * 5):
         at_s = tick / 5
-        mbit_s = min(at_s, 3) * before_mbit + max(at_s - 3, 0) * after_mbit
+        mbit_s = min(at_s, 3.4) * before_mbit + max(at_s - 3.4, 0) * after_mbit
         frames = round(mbit_s * 1e6 / 8 / wire.FULL_BYTES)
         nbytes = frames * (wire.MTU_BYTES + wire.ETHERNET_BYTES)
         samples.append((at_s, Received(nbytes, frames)))
-    return two_links.Phase(order, samples, 3.0, 0, disorder)
+    return two_links.Phase(order, samples, 3.4, 0, disorder)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def links_phase(
     [
         (195, 98, 0, [True, True, True]),
         (100, 98, 30, [False, True, True]),
-        (195, 50, 90, [True, False, False]),
+        (195, 50, 300, [True, False, False]),
     ],
 )
 def test_two_links_are_judged_by_both_of_them_and_by_plain_disorder(
