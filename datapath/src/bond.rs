@@ -16,12 +16,14 @@ pub mod number;
 mod numbered;
 pub mod order;
 mod peer;
+mod saved;
 
 pub use crate::program::MemberId;
 pub use hash::HashPolicy;
 pub use member::{MemberCounts, MemberState};
 pub use numbered::PeerView;
 pub use peer::{Plain, SILENCE_NS};
+pub use saved::{LineState, PeerState};
 
 use crate::frame::{Fifo, Frame, Pool};
 use crate::program::Uplink;

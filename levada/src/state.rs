@@ -5,6 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use control::plan::{Plan, SwitchPlan};
+use datapath::bond::{LineState, MemberId, PeerState};
 use datapath::flood::Saved;
 use datapath::pair::Toward;
 use datapath::police::Tokens;
@@ -55,6 +56,32 @@ struct Switch {
     connections: Vec<u8>,
     /// By tenant and service.
     services: BTreeMap<String, Service>,
+    bond: Option<Bond>,
+}
+
+/// What the uplink's bond knows of the other end.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Bond {
+    epoch: u64,
+    other: u64,
+    said: u32,
+    heard: u32,
+    next: u64,
+    expected: Option<u64>,
+    are_cut: bool,
+    /// By name.
+    members: BTreeMap<String, BondMember>,
+}
+
+/// What it knows of a member's other end.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct BondMember {
+    theirs: u8,
+    max_frame: u16,
+    is_received: bool,
+    sent: u32,
 }
 
 /// A service, and its connections.
@@ -311,6 +338,7 @@ impl State {
                 connections_bytes: connections.len() as u64,
                 connections,
                 services: services_out(switch, &known.services, RECORDS / plan.switches.len().max(1)),
+                bond: known.bond.as_ref().map(|state| bond_out(switch, state)),
             };
             Some((switch.name.clone(), written))
         });
@@ -378,11 +406,36 @@ impl State {
                 outside: outside_in(switch, &written.outside),
                 vcc,
                 services: services_in(switch, &written.services),
+                bond: written.bond.as_ref().map(|state| bond_in(switch, state)),
             };
             Some((number as usize, known))
         };
         plan.switches.iter().filter_map(of).collect()
     }
+}
+
+fn member_names(switch: &SwitchPlan) -> &[String] {
+    switch.bond.as_ref().map_or(&[], |bond| &bond.names)
+}
+
+fn bond_out(switch: &SwitchPlan, state: &PeerState) -> Bond {
+    let &PeerState { epoch, other, said, heard, next, expected, are_cut, .. } = state;
+    let member = |&(id, line): &(MemberId, LineState)| {
+        let LineState { theirs, max_frame, is_received, sent } = line;
+        let name = member_names(switch).get(usize::from(id.0))?.clone();
+        Some((name, BondMember { theirs, max_frame, is_received, sent }))
+    };
+    let members = state.members.iter().filter_map(member).collect();
+    Bond { epoch, other, said, heard, next, expected, are_cut, members }
+}
+
+fn bond_in(switch: &SwitchPlan, written: &Bond) -> PeerState {
+    let &Bond { epoch, other, said, heard, next, expected, are_cut, .. } = written;
+    let members = (0..).map(MemberId).zip(member_names(switch)).filter_map(|(id, name)| {
+        let &BondMember { theirs, max_frame, is_received, sent } = written.members.get(name)?;
+        Some((id, LineState { theirs, max_frame, is_received, sent }))
+    });
+    PeerState { epoch, other, said, heard, next, expected, are_cut, members: members.collect() }
 }
 
 /// Connections, with the numbers that their endpoints have now.

@@ -34,6 +34,9 @@ pub const REPLAY_NS: u64 = 15_000_000;
 /// No frame waits longer than this for that, whatever members die meanwhile.
 pub const MOST_REPLAY_NS: u64 = 20_000_000;
 
+/// Whose number nothing shows.
+const NO_MEMBER: u8 = u8::MAX;
+
 /// What was counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OrderStats {
@@ -92,6 +95,9 @@ struct Member {
     is_live: bool,
     /// Numbers below this come over this member no more.
     passed: u64,
+    /// The number of the last frame that came over it; 0 for none. Pieces of a frame, and frames
+    /// that share a number, come one behind the other; what comes again later is a copy.
+    last: u64,
 }
 
 impl Order {
@@ -164,6 +170,28 @@ impl Order {
         self.next.map(|next| (next % u64::from(MODULUS)) as u16)
     }
 
+    /// The number that is next, counted on from the first.
+    #[must_use]
+    pub fn expected(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// Goes on from this number. With copies, all before it was seen; else what comes of that is
+    /// late.
+    pub fn go_on(&mut self, expected: Option<u64>, has_copies: bool) {
+        self.next = expected;
+        let Some(expected) = expected.filter(|_| has_copies) else { return };
+        for full in expected.saturating_sub(u64::from(WINDOW))..expected {
+            let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
+            (place.number, place.seen) = (full, Some((NO_MEMBER, false)));
+        }
+    }
+
+    /// Lets all go on that waits, in order.
+    pub fn let_go(&mut self, pool: &mut Pool, now: Instant) {
+        while self.release_next(pool, now) {}
+    }
+
     /// Whether a member is in use. One that is not shows nothing more: nobody waits for what it may
     /// still have, but for its replay.
     pub fn set_live(&mut self, now: Instant, member: MemberId, is_live: bool) {
@@ -173,7 +201,7 @@ impl Order {
         }
         if is_live && !found.is_live {
             // What it carried before tells nothing of what it will.
-            found.passed = 0;
+            (found.passed, found.last) = (0, 0);
         }
         found.is_live = is_live;
     }
@@ -181,10 +209,10 @@ impl Order {
     /// The peer began anew: what waits goes on, in order, and the next number is whichever comes
     /// first.
     pub fn restart(&mut self, pool: &mut Pool, now: Instant) {
-        while self.release_next(pool, now) {}
+        self.let_go(pool, now);
         self.next = None;
         for member in &mut self.members {
-            member.passed = 0;
+            (member.passed, member.last) = (0, 0);
         }
         for place in &mut self.places {
             (place.number, place.seen) = (0, None);
@@ -208,7 +236,7 @@ impl Order {
         self.stats.received += 1;
         let next = *self.next.get_or_insert(u64::from(MODULUS) + u64::from(number.value));
         let full = expand(next, number.value);
-        self.show(member, full, number.is_shared);
+        let follows = self.show(member, full, number.is_shared);
         let place = &mut self.places[(full % u64::from(WINDOW)) as usize];
         let is_first = place.number != full || place.seen.is_none();
         if full == next && is_first && self.waiting.is_empty() && self.ready.is_empty() && !number.is_shared {
@@ -217,9 +245,9 @@ impl Order {
             return Ok(Some(frame));
         }
         let result = if full < next {
-            self.late(pool, member, full, number.is_shared, frame)
+            self.late(pool, (member, follows), full, number.is_shared, frame)
         } else {
-            self.keep(pool, now, member, full, number.is_shared, frame)
+            self.keep(pool, now, (member, follows), full, number.is_shared, frame)
         };
         self.advance(pool, now);
         result.map(|()| None)
@@ -266,18 +294,18 @@ impl Order {
     }
 
     /// Members are first-in first-out: behind a frame nothing earlier comes. Others with its number
-    /// may, where it is shared.
-    fn show(&mut self, member: MemberId, full: u64, is_shared: bool) {
-        if let Some(found) = self.members.get_mut(usize::from(member.0)) {
-            found.passed = found.passed.max(full + u64::from(!is_shared));
-        }
+    /// may, where it is shared. Returns whether the one before had the same number.
+    fn show(&mut self, member: MemberId, full: u64, is_shared: bool) -> bool {
+        let Some(found) = self.members.get_mut(usize::from(member.0)) else { return false };
+        found.passed = found.passed.max(full + u64::from(!is_shared));
+        std::mem::replace(&mut found.last, full) == full
     }
 
     /// A frame whose number has passed.
     fn late(
         &mut self,
         pool: &mut Pool,
-        member: MemberId,
+        (member, follows): (MemberId, bool),
         full: u64,
         is_shared: bool,
         frame: Frame,
@@ -286,7 +314,7 @@ impl Order {
         if place.number == full
             && let Some((by, was_shared)) = place.seen
         {
-            if by != member.0 {
+            if by != member.0 || !follows {
                 return self.drop_duplicate(pool, frame);
             }
             self.stats.pieces += u64::from(!was_shared);
@@ -311,7 +339,7 @@ impl Order {
         &mut self,
         pool: &mut Pool,
         now: Instant,
-        member: MemberId,
+        (member, follows): (MemberId, bool),
         full: u64,
         is_shared: bool,
         frame: Frame,
@@ -332,7 +360,7 @@ impl Order {
             (place.number, place.seen) = (full, None);
         }
         match place.seen {
-            Some((by, was_shared)) if by == member.0 => self.stats.pieces += u64::from(!was_shared),
+            Some((by, was_shared)) if by == member.0 && follows => self.stats.pieces += u64::from(!was_shared),
             Some(_) => return self.drop_duplicate(pool, frame),
             None => self.waiting.push_back((now, full)),
         }

@@ -15,6 +15,7 @@
 use super::hello::Hello;
 use super::number::{MODULUS, Number};
 use super::order::Order;
+use super::saved::LineState;
 use super::{MOST_MEMBERS, MemberId};
 use crate::frame::{Frame, Pool};
 use crate::units::Instant;
@@ -71,17 +72,17 @@ enum End {
 
 /// What is known of a member.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+pub(super) struct Line {
     is_up: bool,
     end: End,
     up_at: Instant,
     heard_at: Instant,
     /// The number that the other end gives the member.
-    theirs: u8,
+    pub(super) theirs: u8,
     /// Longest frame that the other end receives; 0 where it does not say.
-    max_frame: u16,
+    pub(super) max_frame: u16,
     /// The other end has said that it receives from it.
-    is_received: bool,
+    pub(super) is_received: bool,
     is_silent: bool,
     back_at: Option<Instant>,
     /// The furthest number at the last look, and how many looks have found this member before it.
@@ -92,7 +93,7 @@ struct Line {
     /// Numbers below this have been sent over it, or will not be; and since when that is so.
     shown: u64,
     shown_at: Instant,
-    sent: u32,
+    pub(super) sent: u32,
     /// Hellos read in this second.
     second: u64,
     hellos: u32,
@@ -120,9 +121,16 @@ impl Line {
         hellos: 0,
     };
 
-    fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         self.is_up && self.end == End::Peer && !self.is_silent
     }
+}
+
+/// What another process knew of members, until they have come up here.
+#[derive(Debug)]
+pub(super) struct Restored {
+    pub until: Instant,
+    pub lines: [Option<LineState>; MOST_MEMBERS],
 }
 
 /// Why frames have no numbers.
@@ -154,29 +162,33 @@ impl Plain {
 /// The bond at the other end.
 #[derive(Debug)]
 pub(super) struct Peer {
-    epoch: u64,
-    other: Option<u64>,
+    pub(super) epoch: u64,
+    pub(super) other: Option<u64>,
     /// The one before, which is gone unless the cables are mixed up.
-    before: Option<u64>,
+    pub(super) before: Option<u64>,
     met_at: Instant,
     miswired_until: Instant,
-    lines: [Line; MOST_MEMBERS],
+    pub(super) lines: [Line; MOST_MEMBERS],
     pub order: Order,
     plain: Option<Plain>,
     /// What the next frame gets.
-    next: u64,
+    pub(super) next: u64,
     /// Numbers below this have left over some member.
-    left: u64,
+    pub(super) left: u64,
     /// The other waits for this number.
-    acked: u64,
+    pub(super) acked: u64,
     /// The other has received pieces of what was one frame.
-    are_cut: bool,
-    heard_count: u32,
-    agreed_at: Option<Instant>,
-    count: u32,
+    pub(super) are_cut: bool,
+    pub(super) heard_count: u32,
+    pub(super) agreed_at: Option<Instant>,
+    pub(super) count: u32,
     mark_due: Option<Instant>,
     report_due: Option<Instant>,
     look_due: Option<Instant>,
+    /// What another process knew of members that are yet to come up.
+    pub(super) restored: Option<Box<Restored>>,
+    /// Another process goes on for this one.
+    is_leaving: bool,
 }
 
 impl Peer {
@@ -200,6 +212,8 @@ impl Peer {
             mark_due: None,
             report_due: None,
             look_due: None,
+            restored: None,
+            is_leaving: false,
         }
     }
 
@@ -241,8 +255,22 @@ impl Peer {
         *line = Line { is_up, up_at: now, second, hellos, sent, ..Line::NEW };
         line.end = End::Unknown(now.plus_ns(UNKNOWN_NS));
         line.hello_due = now;
-        self.order.set_live(now, MemberId(member as u8), false);
+        let known = self.restored.as_mut().filter(|restored| is_up && now < restored.until);
+        if let Some(known) = known.and_then(|restored| restored.lines[member].take()) {
+            let LineState { theirs, max_frame, is_received, sent } = known;
+            let (end, heard_at, shown) = (End::Peer, now, self.next);
+            *line = Line { end, heard_at, theirs, max_frame, is_received, sent, shown, ..*line };
+        }
+        let is_live = line.is_live();
+        self.order.set_live(now, MemberId(member as u8), is_live);
         self.say(now);
+    }
+
+    /// Another process goes on for this one, or does so no more.
+    pub fn set_leaving(&mut self, pool: &mut Pool, now: Instant, is_leaving: bool) {
+        self.is_leaving = is_leaving;
+        (self.mark_due, self.report_due, self.look_due) = (None, None, None);
+        self.order.let_go(pool, now);
     }
 
     /// Members are others: by place, which one each was before.
@@ -274,7 +302,7 @@ impl Peer {
     }
 
     fn reason(&self, now: Instant, sending: u16, longest: u32, room: u32) -> Option<Plain> {
-        if self.agreed_at.is_none_or(|at| now.since(at) >= GONE_NS) {
+        if self.is_leaving || self.agreed_at.is_none_or(|at| now.since(at) >= GONE_NS) {
             return Some(Plain::NoPeer);
         }
         if now < self.miswired_until {
@@ -440,6 +468,9 @@ impl Peer {
 
     /// What is due by the clock. True where members may have changed.
     pub fn advance(&mut self, pool: &mut Pool, now: Instant) -> bool {
+        if self.is_leaving {
+            return false;
+        }
         let has_looked = self.look_due.is_some_and(|due| due <= now);
         if has_looked {
             self.look(pool, now);
@@ -506,7 +537,10 @@ impl Peer {
                 line.end = End::Other;
             }
         }
-        if self.other.is_none() {
+        if self.restored.as_ref().is_some_and(|restored| restored.until <= now) {
+            self.restored = None;
+        }
+        if self.other.is_none() || self.restored.is_some() {
             return;
         }
         let last = self.lines.iter().filter(|line| line.end == End::Peer).map(|line| line.heard_at).max();
@@ -535,6 +569,9 @@ impl Peer {
         waits: impl Fn(usize) -> Option<u32>,
         max_frame: impl Fn(usize) -> u32,
     ) -> Option<(MemberId, Hello)> {
+        if self.is_leaving {
+            return None;
+        }
         let at = self.lines.iter().position(|line| line.is_up && line.hello_due <= now)?;
         let receives = (0..).zip(&self.lines).map(|(n, line)| u16::from(line.is_live()) << n).fold(0, |a, b| a | b);
         let below = waits(at).map_or(self.next, |kept| self.full(kept));
@@ -566,6 +603,9 @@ impl Peer {
 
     /// When [`Peer::advance`] will have something to do, if nothing comes before.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.is_leaving {
+            return self.order.poll_timeout();
+        }
         let hellos = self.lines.iter().filter(|line| line.is_up).map(|line| line.hello_due);
         let dues = [self.mark_due, self.report_due, self.look_due, self.order.poll_timeout()];
         dues.into_iter().flatten().chain(hellos).min()

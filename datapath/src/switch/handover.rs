@@ -8,8 +8,10 @@
 //! than a full budget or an empty one would.
 
 use super::Switch;
+use crate::bond::PeerState;
 use crate::fdb::Network;
 use crate::flood::Saved;
+use crate::frame::Pool;
 use crate::owners::slot;
 use crate::pair::{PairStats, Toward};
 use crate::police::Tokens;
@@ -19,7 +21,7 @@ use crate::service::{ServiceId, ServiceState};
 use crate::stats::{EndpointStats, LaneStats};
 use crate::units::{Both, Direction, Instant, Rate};
 use crate::vcc::Counters;
-use crate::verdict::DropCounters;
+use crate::verdict::{DropCounters, Reason};
 use crate::wire::{Mac, vlan};
 use core::net::IpAddr;
 use std::error::Error;
@@ -45,6 +47,8 @@ pub struct State {
     pub vcc: Vec<u8>,
     /// By service.
     pub services: Vec<(ServiceId, ServiceState)>,
+    /// What the uplink's bond knows of the other end.
+    pub bond: Option<PeerState>,
 }
 
 impl State {
@@ -212,7 +216,17 @@ impl Switch {
             outside: self.seen_outside(now).collect(),
             vcc: self.vcc.export(now),
             services: self.services.export(now),
+            bond: self.bond.as_ref().and_then(|bond| bond.export()),
         }
+    }
+
+    /// Another switch goes on for this one, or does so no more: see [`crate::bond::Bond::set_leaving`]. To be
+    /// called before the state is exported.
+    pub fn set_leaving(&mut self, pool: &mut Pool, now: Instant, is_leaving: bool) {
+        let Some(bond) = &mut self.bond else { return };
+        let freed = bond.set_leaving(pool, now, is_leaving);
+        self.uplink_drops.add(Reason::PortDown, freed.into());
+        self.follow_members();
     }
 
     /// IP addresses that an endpoint came first with.
@@ -298,6 +312,11 @@ impl Switch {
             let (done, ignored) = self.services.import(now, away_ns, *id, service);
             imported.connections += done;
             imported.ignored += ignored;
+        }
+        if let Some(state) = &state.bond
+            && !self.bond.as_mut().is_some_and(|bond| bond.restore(now, state))
+        {
+            imported.ignored += 1;
         }
         // After the endpoints: what their lanes have counted is part of what their tenant has.
         for (id, tenant) in &state.tenants {

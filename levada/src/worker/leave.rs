@@ -12,6 +12,10 @@ use std::sync::mpsc::SyncSender;
 /// a queue under CoDel is about that long.
 const DRAIN_NS: u64 = 5_000_000;
 
+/// How long bonds that leave may go on sending what has waited for order, in nanoseconds: it is
+/// due at once.
+const ORDERED_NS: u64 = 200_000;
+
 /// How long what is held after a handover may still be sent, in nanoseconds: beyond it nobody waits
 /// for it any more.
 const FINISH_NS: u64 = 200_000_000;
@@ -70,13 +74,18 @@ impl Worker {
     /// True: end.
     pub(super) fn give_way(&mut self, reply: &SyncSender<Vec<State>>) -> bool {
         self.drain(DRAIN_NS);
+        self.set_leaving(true);
+        self.drain(ORDERED_NS);
         let now = self.outside.look();
         let _ = reply.send(self.switch_slots.iter().map(|switch_slot| switch_slot.switch.export(now)).collect());
         loop {
             // Nothing moves now, so nothing waits for it.
             self.count_all();
             match self.inbox.recv() {
-                Ok(Request::Resume) => return false,
+                Ok(Request::Resume) => {
+                    self.set_leaving(false);
+                    return false;
+                }
                 Ok(Request::Finish) => {
                     self.drain(FINISH_NS);
                     return true;
@@ -88,6 +97,15 @@ impl Worker {
                 }
                 Err(_) => return true,
             }
+        }
+    }
+
+    /// Numbers and hellos of bonds are the next process's, or ours again.
+    fn set_leaving(&mut self, is_leaving: bool) {
+        let now = self.outside.look();
+        for switch_slot in &mut self.switch_slots {
+            switch_slot.switch.set_leaving(&mut self.pool, now, is_leaving);
+            switch_slot.touched = true;
         }
     }
 

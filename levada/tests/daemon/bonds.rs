@@ -53,6 +53,11 @@ fn is_numbered(daemon: &Daemon) -> bool {
     bond(daemon)["order"]["numbered"] == true
 }
 
+/// Frames that were dropped since nobody knew what their numbers are.
+fn unknown(daemon: &Daemon) -> u64 {
+    daemon.show()["switches"][0]["uplink"]["drops"]["bond-control"].as_u64().unwrap_or(0)
+}
+
 fn state(daemon: &Daemon, member: usize) -> String {
     bond(daemon)["members"][member]["state"].as_str().unwrap_or_default().to_owned()
 }
@@ -108,6 +113,20 @@ fn frames_over_two_cables_arrive_in_order_and_survive_a_cable_and_a_process() {
         is_used(&one) && is_used(&two) && bond(&one)["members"][1]["peer"].is_null()
     });
     assert_eq!(beds[0].ask("red", TWO, 3), 3);
+
+    // Another process goes on for either, under a connection: numbers do, and nobody notices.
+    let mut one = one;
+    for side in 0..2 {
+        let daemons = [&one, &two];
+        let before = daemons.map(unknown);
+        transfer(&beds, || {
+            let next = beds[side].take_over(&texts[side]);
+            let mut old = std::mem::replace(if side == 0 { &mut one } else { &mut two }, next);
+            assert!(old.wait().success(), "{}", old.log());
+        });
+        assert_eq!([&one, &two].map(unknown), before, "numbers are known at both ends");
+        assert!(is_numbered(&one) && is_numbered(&two));
+    }
 
     // The other process is another one.
     assert!(!two.end(Signal::KILL).success());

@@ -570,7 +570,7 @@ impl Manager {
             let file = bed.directory.join("levada.toml");
             let environment = format!("{environment} LISTEN_FDNAMES='{}'", names.join(":"));
             let script = format!("export {environment}; exec {daemon} run -c {} {}", file.display(), words.join(" "));
-            // dash takes one digit as the number of a descriptor, and a test may have more of them open.
+            // dash takes one digit as the number of a descriptor; a test may have more open.
             let mut shell = std::process::Command::new("bash");
             shell.args(["-c", &script]).env("LEVADA_RUN_DIR", bed.directory.join("run"));
             shell.env("NOTIFY_SOCKET", &self.path).stderr(Stdio::piped());

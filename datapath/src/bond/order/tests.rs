@@ -149,6 +149,20 @@ fn what_went_over_a_member_that_died_is_waited_for_until_it_is_sent_again() {
 }
 
 #[test]
+fn what_comes_again_over_its_own_member_is_a_copy_and_no_piece() {
+    let mut w = world(2);
+    assert_eq!(w.rx(0, 1, one(0), 0), [0]);
+    assert_eq!(w.rx(1, 1, one(0), 1), [1], "a piece comes at once");
+    assert_eq!(w.rx(2, 1, one(1), 2), [2]);
+    assert_eq!(w.rx(3, 1, one(0), 3), [0; 0], "its copy had gone by a member that died");
+    // A member that comes back has brought nothing yet.
+    w.order.set_live(at(4), MemberId(1), false);
+    w.order.set_live(at(5), MemberId(1), true);
+    assert_eq!(w.rx(6, 1, one(1), 4), [0; 0]);
+    assert_eq!((w.order.stats().duplicates, w.order.stats().pieces, w.pool.in_use()), (2, 1, 0));
+}
+
+#[test]
 fn a_peer_that_begins_anew_lets_go_what_waits() {
     let mut w = world(2);
     w.rx(0, 0, one(100), 0);

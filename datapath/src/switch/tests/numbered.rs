@@ -346,6 +346,54 @@ fn either_side_begins_anew() {
     }
 }
 
+/// Another process goes on at either end, while frames pass and some are on the way.
+#[test]
+fn a_takeover_loses_nothing_and_numbers_go_on() {
+    let rr = Mode::BalanceRr;
+    for (mode, side, seed) in [(rr, 0, 1), (rr, 1, 2), (Mode::Broadcast, 0, 3), (Mode::Broadcast, 1, 4)] {
+        let mut pair = Pair::new(mode, &[GBIT; 2], seed).agreed();
+        pair.wires[0][1].delay_ns = 300_000;
+        pair.send(1000, 20_000, 5 * MS);
+        let now = pair.now;
+        pair.switches[side].set_leaving(&mut pair.pool, now, true);
+        pair.work();
+        let state = pair.switches[side].export(now);
+        pair.switches[side].clear(&mut pair.pool);
+        let program = program(mode, true, &[GBIT; 2], 1518, side as u8 + 1);
+        let mut next = Switch::new(&program, 99).expect("sound");
+        assert_eq!(next.import(now, 0, &state).map(|imported| imported.ignored), Ok(0));
+        pair.switches[side] = next;
+        (0..2).for_each(|member| pair.set(side, member, MemberState::Distributing));
+        assert_eq!((pair.plain(0), pair.plain(1)), (None, None), "{mode:?}, side {side}: at once");
+        pair.send(1000, 20_000, 20 * MS);
+        pair.finish();
+        assert_eq!(pair.lost(), 0, "{mode:?}, side {side}");
+        assert_eq!(pair.received.len() as u64, pair.sent, "{mode:?}, side {side}: none twice");
+        let drops = [0, 1].map(|n: usize| pair.switches[n].uplink_drops().get(Reason::BondControl));
+        assert_eq!(drops, [0, 0], "{mode:?}, side {side}");
+        // What waited for order in the one before went on.
+        let disorder = pair.received.windows(2).filter(|two| two[1] < two[0]).count();
+        assert!(disorder <= if side == 0 { 0 } else { 16 }, "{mode:?}, side {side}: {disorder}");
+        pair.clear();
+    }
+}
+
+/// One that does not leave after all goes on.
+#[test]
+fn a_takeover_that_fails_changes_nothing() {
+    let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 5).agreed();
+    pair.send(1000, 20_000, 5 * MS);
+    for is_leaving in [true, false] {
+        let now = pair.now;
+        pair.switches[0].set_leaving(&mut pair.pool, now, is_leaving);
+    }
+    assert_eq!(pair.plain(0), None);
+    pair.send(1000, 20_000, 5 * MS);
+    assert!(pair.finish().is_sorted());
+    assert_eq!((pair.lost(), pair.order().late), (0, 0));
+    pair.clear();
+}
+
 #[test]
 fn copies_are_taken_out_and_a_pulled_cable_loses_nothing() {
     for seed in 1..4 {

@@ -1,0 +1,117 @@
+//! What a bond knows of the one at the other end, for the process that goes on after this one:
+//! numbers go on, and those that are on the way are taken for numbers.
+
+use super::number::MODULUS;
+use super::peer::{Line, Peer, Restored};
+use super::{Bond, MOST_MEMBERS, MemberId, Mode};
+use crate::frame::Pool;
+use crate::units::Instant;
+
+/// For so long after a takeover a member that comes up goes on where it was, in nanoseconds.
+const COMES_UP_NS: u64 = 2_000_000_000;
+/// Numbers are counted from [`MODULUS`] to less than this.
+const MOST_COUNTED: u64 = 1 << 62;
+
+/// Of a bond and its peer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PeerState {
+    /// What this bond is called.
+    pub epoch: u64,
+    /// What the other is called.
+    pub other: u64,
+    /// Hellos said.
+    pub said: u32,
+    /// The newest hello heard.
+    pub heard: u32,
+    /// The next frame's number, counted on from the first.
+    pub next: u64,
+    /// The number that is waited for; none before the first.
+    pub expected: Option<u64>,
+    /// Whether the other receives offloaded frames in pieces.
+    pub are_cut: bool,
+    /// The members at whose other end the peer is.
+    pub members: Vec<(MemberId, LineState)>,
+}
+
+/// Of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LineState {
+    /// The number that the other end gives it.
+    pub theirs: u8,
+    /// Longest frame that the other end receives; 0 where it does not say.
+    pub max_frame: u16,
+    /// Whether the other end receives from it.
+    pub is_received: bool,
+    /// Numbered frames sent.
+    pub sent: u32,
+}
+
+impl Bond {
+    /// Another process goes on for this one, or does so no more. One that leaves gives no numbers
+    /// and says no hellos: both are the other's. What waits for order goes on.
+    pub fn set_leaving(&mut self, pool: &mut Pool, now: Instant, is_leaving: bool) -> u32 {
+        let Some(peer) = &mut self.peer else { return 0 };
+        peer.set_leaving(pool, now, is_leaving);
+        self.let_kept_go(pool);
+        self.find_senders(pool, now)
+    }
+
+    /// What the next process should know of the other end; `None` where it is not known.
+    #[must_use]
+    pub fn export(&self) -> Option<PeerState> {
+        self.peer.as_ref()?.export()
+    }
+
+    /// Goes on where another process was. False where that cannot be.
+    pub fn restore(&mut self, now: Instant, state: &PeerState) -> bool {
+        let (members, has_copies) = (self.members.len(), self.settings.mode == Mode::Broadcast);
+        self.peer.as_mut().is_some_and(|peer| peer.restore(now, members, has_copies, state))
+    }
+}
+
+impl Peer {
+    fn export(&self) -> Option<PeerState> {
+        let members = (0..).map(MemberId).zip(&self.lines).filter(|(_, line)| line.is_live());
+        let line = |line: &Line| LineState {
+            theirs: line.theirs,
+            max_frame: line.max_frame,
+            is_received: line.is_received,
+            sent: line.sent,
+        };
+        Some(PeerState {
+            epoch: self.epoch,
+            other: self.other?,
+            said: self.count,
+            heard: self.heard_count,
+            next: self.next,
+            expected: self.order.expected(),
+            are_cut: self.are_cut,
+            members: members.map(|(id, of)| (id, line(of))).collect(),
+        })
+    }
+
+    fn restore(&mut self, now: Instant, members: usize, has_copies: bool, state: &PeerState) -> bool {
+        let counted = u64::from(MODULUS)..MOST_COUNTED;
+        let fits = |&(id, line): &(MemberId, LineState)| usize::from(id.0) < members && line.theirs < 16;
+        let is_sound = state.epoch != 0
+            && state.other != 0
+            && state.epoch != state.other
+            && counted.contains(&state.next)
+            && state.expected.is_none_or(|expected| counted.contains(&expected))
+            && state.members.iter().all(fits);
+        if !is_sound {
+            return false;
+        }
+        (self.epoch, self.other, self.before) = (state.epoch, Some(state.other), None);
+        (self.count, self.heard_count, self.are_cut) = (state.said, state.heard, state.are_cut);
+        (self.next, self.left, self.acked) = (state.next, state.next, state.next);
+        self.agreed_at = Some(now);
+        self.order.go_on(state.expected, has_copies);
+        let mut lines = [None; MOST_MEMBERS];
+        for &(id, line) in &state.members {
+            lines[usize::from(id.0)] = Some(line);
+        }
+        self.restored = Some(Box::new(Restored { until: now.plus_ns(COMES_UP_NS), lines }));
+        true
+    }
+}
