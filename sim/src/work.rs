@@ -8,7 +8,7 @@ use core::net::Ipv4Addr;
 use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::guard::Identity;
 use datapath::offload::OffloadSupport;
-use datapath::program::{Endpoint, PortFeatures, PortId, Program, Tenant, TenantId, Uplink};
+use datapath::program::{Attachment, Endpoint, PortFeatures, PortId, Program, Tenant, TenantId, Uplink};
 use datapath::switch::Switch;
 use datapath::units::{Both, Instant, Rate};
 use datapath::vcc::Mode;
@@ -182,7 +182,7 @@ fn program(topology: &Topology, work: Work) -> Program {
     let mut tenant = Tenant::default();
     let mut uplink = None;
     if let Work::Vcc(mode) = work {
-        tenant.vcc = mode.into();
+        (tenant.vcc, tenant.attachment) = (mode.into(), Attachment::Untagged);
         ports.push(PortFeatures::default());
         uplink = Some(Uplink::new(OUTSIDE, Both { egress: UPLINK, ingress: UPLINK }));
     }
@@ -193,5 +193,19 @@ fn program(topology: &Topology, work: Work) -> Program {
         ports: ports.into(),
         fdb_age_ns: 300_000_000_000,
         ..Program::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_works() {
+        for (name, work) in Work::ALL {
+            let mut place = Workplace::new(work);
+            let operations: u64 = (0..200).map(|_| place.step()).sum();
+            assert!(operations >= 200, "{name}: {operations}");
+        }
     }
 }
