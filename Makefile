@@ -9,11 +9,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 .PHONY: demo
-<<<<<<< HEAD
-demo: ## a flood from the same host and one from another, without isolation and with, an old guest among new ones, and a killed server (some 80 s after the build)
-=======
-demo: ## a flood from the same host and one from another, without isolation and with, an old guest among new ones, and one connection over two links (some 85 s after the build)
->>>>>>> bonds
+demo: ## floods without isolation and with it, an old guest, two links, a killed server (two minutes after the build)
 	@tools/setup build python hosts
 	@lab/demo
 
