@@ -448,6 +448,8 @@ mod random {
     use super::*;
     use crate::bond::hello::Hello;
     use crate::bond::order::MOST_REPLAY_NS;
+    use crate::bond::{LineState, PeerState};
+    use crate::switch::State;
     use proptest::prelude::*;
 
     proptest! {
@@ -479,6 +481,38 @@ mod random {
             let out_of_order = pair.received.windows(2).filter(|pair| pair[1] < pair[0]).count() as u64;
             prop_assert!(out_of_order <= pair.order().late, "{} and {:?}", out_of_order, pair.order());
             prop_assert!(pair.order().hold_max_ns <= MOST_REPLAY_NS + 1, "{:?}", pair.order());
+            pair.clear();
+        }
+
+        /// Whatever another process hands over: nothing is lost to the pool, and frames pass.
+        #[test]
+        fn whatever_is_handed_over(
+            (epoch, other, said, heard) in any::<(u64, u64, u32, u32)>(),
+            next in prop_oneof![any::<u64>(), 4000..5000u64],
+            expected in prop_oneof![Just(None), any::<u64>().prop_map(Some), (4000..5000u64).prop_map(Some)],
+            are_cut: bool,
+            lines in proptest::collection::vec((0..18u8, 0..18u8, any::<(u16, bool, u32)>()), 0..4),
+        ) {
+            let line = |&(member, theirs, (max_frame, is_received, sent)): &(u8, u8, (u16, bool, u32))| {
+                (MemberId(member), LineState { theirs, max_frame, is_received, sent })
+            };
+            let members = lines.iter().map(line).collect();
+            let bond = Some(PeerState { epoch, other, said, heard, next, expected, are_cut, members });
+            let mut pair = Pair::new(Mode::BalanceRr, &[GBIT; 2], 3).agreed();
+            pair.switches[1].clear(&mut pair.pool);
+            let program = program(Mode::BalanceRr, true, &[GBIT; 2], 1518, 2);
+            let mut switch = Switch::new(&program, 99).expect("sound");
+            let state = State { bond, ..switch.export(pair.now) };
+            switch.import(pair.now, 0, &state).expect("the own version");
+            pair.switches[1] = switch;
+            (0..2).for_each(|member| pair.set(1, member, MemberState::Distributing));
+            pair.send(1000, 100_000, 10 * MS);
+            pair.run(3000 * MS);
+            pair.received.clear();
+            pair.sent = 0;
+            pair.send(1000, 100_000, 10 * MS);
+            pair.finish();
+            prop_assert_eq!((pair.lost(), pair.received.len() as u64), (0, pair.sent));
             pair.clear();
         }
 
