@@ -67,10 +67,9 @@ pub struct ConnectionReport {
     /// `accecn`, `classic` or `plain`: what was negotiated toward the network. `native` and
     /// `untouched`: the guest's own.
     pub wire: String,
-    /// `passive`: nothing is lowered yet; `engaged`: the window is the switch's; `native`; `deaf`: a
-    /// native that did not heed marks, whose window is the switch's; `plain`: the peer has no ECN;
-    /// `untouched`.
-    #[serde(default)]
+    /// `passive`: nothing is lowered yet; `engaged`: the window is the switch's; `native`;
+    /// `deaf`: a native that did not heed marks, whose window is the switch's; `plain`: the peer
+    /// has no ECN; `untouched`. rde(default)]
     pub state: String,
     /// Why it is untouched, in words.
     #[serde(default)]

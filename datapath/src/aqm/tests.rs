@@ -131,7 +131,7 @@ fn reds_average_falls_while_all_that_comes_to_an_empty_queue_is_lost() {
     let average = |aqm: &Aqm| aqm.queue_state().average_bytes.unwrap();
     let before = average(&aqm);
     assert!(before > u64::from(RED.max_bytes), "{before}");
-    // What cannot be marked comes from time to time: after 1 ms in which a thousand could have left.
+    // What cannot be marked comes from time to time: after 1 ms in which a thousand could leave.
     let mut comes = |aqm: &mut Aqm, after_ns| {
         now = now.plus_ns(after_ns);
         let frame = frame(&mut pool, 1, 0, 0);

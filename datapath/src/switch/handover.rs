@@ -220,8 +220,8 @@ impl Switch {
         }
     }
 
-    /// Another switch goes on for this one, or does so no more: see [`crate::bond::Bond::set_leaving`]. To be
-    /// called before the state is exported.
+    /// Another switch goes on for this one, or does so no more: see
+    /// [`crate::bond::Bond::set_leaving`]. To be called before the state is exported.
     pub fn set_leaving(&mut self, pool: &mut Pool, now: Instant, is_leaving: bool) {
         let Some(bond) = &mut self.bond else { return };
         let freed = bond.set_leaving(pool, now, is_leaving);
