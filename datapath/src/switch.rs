@@ -420,7 +420,12 @@ impl Switch {
         }
         match number {
             Some(number) => self.put_in_order(pool, now, member, number, frame),
-            None => self.enter_uplink(pool, now, frame),
+            None => {
+                if self.forward.network_of_vlan(pool.meta(&frame).layout.vlan).is_some() {
+                    self.end_order(pool, now);
+                }
+                self.enter_uplink(pool, now, frame)
+            }
         }
     }
 

@@ -303,6 +303,14 @@ impl Bond {
         }
     }
 
+    /// Nothing waits for an earlier frame any more. False where nothing did.
+    #[inline]
+    pub fn end_order(&mut self, pool: &mut Pool, now: Instant) -> bool {
+        let Some(peer) = self.peer.as_mut().filter(|peer| peer.order.is_waiting()) else { return false };
+        peer.order.let_go(pool, now);
+        true
+    }
+
     /// The next frame that has waited for an earlier one.
     pub fn poll_received(&mut self, pool: &mut Pool, now: Instant) -> Option<Frame> {
         self.peer.as_mut()?.order.poll(pool, now)

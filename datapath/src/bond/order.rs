@@ -187,6 +187,13 @@ impl Order {
         }
     }
 
+    /// Whether any frame waits.
+    #[inline]
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.frames > 0
+    }
+
     /// Lets all go on that waits, in order.
     pub fn let_go(&mut self, pool: &mut Pool, now: Instant) {
         while self.release_next(pool, now) {}

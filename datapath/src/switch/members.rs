@@ -170,6 +170,15 @@ impl Switch {
         result
     }
 
+    /// A frame without a number has come for a network: the other end numbers no more, and what
+    /// waits was sent before it and goes first.
+    #[inline]
+    pub(super) fn end_order(&mut self, pool: &mut Pool, now: Instant) {
+        if self.bond.as_mut().is_some_and(|bond| bond.end_order(pool, now)) {
+            self.let_ordered_go(pool, now);
+        }
+    }
+
     /// What has waited for its turn, and waits no more.
     fn let_ordered_go(&mut self, pool: &mut Pool, now: Instant) {
         while let Some(frame) = self.bond.as_mut().and_then(|bond| bond.poll_received(pool, now)) {
