@@ -37,6 +37,8 @@ struct Pair {
     received_bytes: u64,
     sent: u64,
     members: usize,
+    /// The first switch has sent without numbers since [`Pair::agreed`].
+    was_plain: bool,
 }
 
 fn program(mode: Mode, order: bool, rates: &[u64], max_frame: u32, address: u8) -> Program {
@@ -85,6 +87,7 @@ impl Pair {
             received_bytes: 0,
             sent: 0,
             members: rates.len(),
+            was_plain: false,
         };
         for member in 0..rates.len() {
             for side in 0..2 {
@@ -111,6 +114,7 @@ impl Pair {
     fn agreed(mut self) -> Pair {
         self.run(20 * MS);
         assert_eq!((self.plain(0), self.plain(1)), (None, None));
+        self.was_plain = false;
         self
     }
 
@@ -121,6 +125,7 @@ impl Pair {
     fn run_until(&mut self, end: Instant) {
         loop {
             self.work();
+            self.was_plain |= self.switches[0].bond_peer().is_none_or(|peer| peer.plain.is_some());
             let arrivals = self.wires.iter().flatten().filter_map(|wire| wire.arriving.front().map(|&(at, _)| at));
             let due = self.switches.iter().filter_map(Switch::poll_timeout);
             match arrivals.chain(due).min() {
@@ -455,8 +460,8 @@ mod random {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-        /// Cables of any length that lose, die and come back: in order but for what is late,
-        /// nothing twice, nothing lost to the pool.
+        /// Cables of any length that lose, die and come back: in order but for what is late, while
+        /// frames have numbers; nothing twice, nothing lost to the pool.
         #[test]
         fn whatever_cables_do(seed in 0..1_000_000u64, links in 2..5usize, is_broadcast: bool,
                               events in proptest::collection::vec((0..4u8, 0..4usize, 1..8u64), 0..12)) {
@@ -479,7 +484,9 @@ mod random {
             let all: BTreeSet<_> = pair.received.iter().collect();
             prop_assert_eq!(all.len(), pair.received.len(), "nothing twice");
             let out_of_order = pair.received.windows(2).filter(|pair| pair[1] < pair[0]).count() as u64;
-            prop_assert!(out_of_order <= pair.order().late, "{} and {:?}", out_of_order, pair.order());
+            // Where all members fail, frames go without numbers for a while. What was sent before
+            // may then come after them over another cable: order is not promised there.
+            prop_assert!(pair.was_plain || out_of_order <= pair.order().late, "{} and {:?}", out_of_order, pair.order());
             prop_assert!(pair.order().hold_max_ns <= MOST_REPLAY_NS + 1, "{:?}", pair.order());
             pair.clear();
         }
