@@ -450,27 +450,46 @@ fn p99(before: &Value, after: &Value) -> u64 {
     0
 }
 
+/// Two neighbours, the first with a limit, and so many links between two switches beside them.
+fn with_links(links: usize) -> String {
+    let mut text = NEIGHBOURS.replacen("name = \"a\"", "name = \"a\"\nlimit = \"100 Mbit/s\"", 1);
+    for end in ["a", "b"] {
+        text += &format!("[[switch]]\nname = \"many-{end}\"\n[[switch.tenant]]\nname = \"t\"\n");
+        for n in 0..links {
+            text += "[[switch.tenant.endpoint]]\n";
+            text += &format!("name = \"e{n}\"\nport = \"link://l{n}/{end}\"\n");
+        }
+    }
+    for n in 0..links {
+        text += &format!("[[link]]\nname = \"l{n}\"\nrate = \"1 Gbit/s\"\n");
+    }
+    text
+}
+
+#[test]
+fn a_thousand_endpoints_looked_at_ten_times_a_second_cost_a_stream_nothing() {
+    let Some(_turn) = turn("a_thousand_endpoints_looked_at_ten_times_a_second_cost_a_stream_nothing") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let daemon = bed.start(&with_links(MANY));
+    let own_ns = || daemon.show()["worker"]["own_ns"].as_u64().unwrap();
+    let (stream, before, start) = (Stream::start(&bed), own_ns(), std::time::Instant::now());
+    for look in 1..=30 {
+        assert_eq!(daemon.show()["switches"][1]["tenants"][0]["endpoints"].as_array().unwrap().len(), MANY);
+        std::thread::sleep(Duration::from_millis(100 * look).saturating_sub(start.elapsed()));
+    }
+    let (own, elapsed) = (own_ns() - before, start.elapsed().as_nanos() as u64);
+    let sent = stream.end();
+    println!("{sent} datagrams, none lost; the worker spent {own} of {elapsed} ns on who looked");
+    assert_eq!(drops(&daemon, "b"), json!({}));
+    assert!(own > 0 && own <= elapsed / 20, "{own} of {elapsed} ns");
+}
+
 #[test]
 fn a_thousand_endpoints_come_and_go_and_a_stream_loses_nothing() {
     let Some(_turn) = turn("a_thousand_endpoints_come_and_go_and_a_stream_loses_nothing") else { return };
     let bed = Bed::new(&["a", "b", "c"]);
     // With a limit the scheduler has times to keep, so that the loop can be late.
-    let limited = NEIGHBOURS.replacen("name = \"a\"", "name = \"a\"\nlimit = \"100 Mbit/s\"", 1);
-    let with = |links: usize| {
-        let mut text = limited.clone();
-        for end in ["a", "b"] {
-            text += &format!("[[switch]]\nname = \"many-{end}\"\n[[switch.tenant]]\nname = \"t\"\n");
-            for n in 0..links {
-                text += "[[switch.tenant.endpoint]]\n";
-                text += &format!("name = \"e{n}\"\nport = \"link://l{n}/{end}\"\n");
-            }
-        }
-        for n in 0..links {
-            text += &format!("[[link]]\nname = \"l{n}\"\nrate = \"1 Gbit/s\"\n");
-        }
-        text
-    };
-    let (few, many) = (with(1), with(MANY));
+    let (few, many) = (with_links(1), with_links(MANY));
     let daemon = bed.start(&few);
     let stream = Stream::start(&bed);
     let before = daemon.show()["worker"].clone();
