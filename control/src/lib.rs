@@ -49,18 +49,11 @@ pub struct Checked {
 /// Reads, checks and compiles a configuration.
 #[must_use]
 pub fn load(text: &str) -> Checked {
-    let read::Reading { config, mut problems, locations, is_toml } = read::read(text);
-    if !is_toml {
-        return Checked { config, plan: None, problems };
+    let reading = read::read(text);
+    if !reading.is_toml {
+        return Checked { config: reading.config, plan: None, problems: reading.problems };
     }
-    let found = check::check(&config);
-    // A value that could not be read has been reported; what follows from its default would only
-    // confuse.
-    let hidden = problems.iter().filter(|p| p.hides).map(|p| p.place.clone()).collect();
-    let found: Vec<_> = found.into_iter().filter_map(|p| p.located(&locations, &hidden)).collect();
-    problems.extend(found);
-    problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
-    let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
+    let (config, problems, good) = checked(reading, check::check);
     let plan = good.then(|| compile::compile(&config, None));
     Checked { config, plan, problems }
 }
@@ -83,15 +76,27 @@ pub fn is_openflow(text: &str) -> bool {
 /// Reads and checks the configuration of a controller of OpenFlow switches.
 #[must_use]
 pub fn load_openflow(text: &str) -> CheckedOpenFlow {
-    let (config, mut problems, locations, is_toml) = read::openflow::read(text);
-    if is_toml {
-        let hidden = problems.iter().filter(|p| p.hides).map(|p| p.place.clone()).collect();
-        let found = check::openflow::check(&config);
-        problems.extend(found.into_iter().filter_map(|p| p.located(&locations, &hidden)));
-        problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
+    let reading = read::openflow::read(text);
+    if !reading.is_toml {
+        return CheckedOpenFlow { config: None, problems: reading.problems };
     }
-    let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
+    let (config, problems, good) = checked(reading, check::openflow::check);
     CheckedOpenFlow { config: good.then_some(config), problems }
+}
+
+/// What was read, everything that is wrong with it in the order of the text, and whether it is good.
+fn checked<C>(
+    reading: read::Reading<C>,
+    check: impl FnOnce(&C) -> Vec<problem::Problem>,
+) -> (C, Vec<problem::Problem>, bool) {
+    let read::Reading { config, mut problems, locations, .. } = reading;
+    // A value that could not be read has been reported; what follows from its default would only
+    // confuse.
+    let hidden = problems.iter().filter(|p| p.hides).map(|p| p.place.clone()).collect();
+    problems.extend(check(&config).into_iter().filter_map(|p| p.located(&locations, &hidden)));
+    problems.sort_by_key(|p| (p.span.as_ref().map(|s| s.start), p.severity));
+    let good = problems.iter().all(|p| p.severity == problem::Severity::Warning);
+    (config, problems, good)
 }
 
 /// Everything that is wrong with a configuration that was not read from text, each problem with its

@@ -26,23 +26,29 @@ use toml::de::DeTable;
 /// Longest text that is read, in bytes: a hundred thousand endpoints take about half of it.
 pub const MAX_TEXT: usize = 64 << 20;
 
-/// What was read.
-pub(crate) struct Reading {
-    pub config: Config,
+/// What was read: a configuration of a kind.
+pub(crate) struct Reading<C> {
+    pub config: C,
     pub problems: Vec<Problem>,
     pub locations: Locations,
     /// Whether the text was TOML at all, so that checking what it says makes sense.
     pub is_toml: bool,
 }
 
-/// Reads `text`. What cannot be read is a problem, and has its default in the result.
-pub(crate) fn read(text: &str) -> Reading {
+/// Reads the configuration of a daemon.
+pub(crate) fn read(text: &str) -> Reading<Config> {
+    file(text, config)
+}
+
+/// Reads `text`, whose root `of_root` knows. What cannot be read is a problem, and has its default
+/// in the result.
+fn file<C: Default>(text: &str, of_root: impl FnOnce(&mut Reader, &mut Table<'_>) -> C) -> Reading<C> {
     let mut reader = Reader::default();
     if text.len() > MAX_TEXT {
         let problem =
             Problem::error(Place::root(), "the configuration is longer than 64 MiB", "split it over several daemons");
         return Reading {
-            config: Config::default(),
+            config: C::default(),
             problems: vec![problem],
             locations: Locations::default(),
             is_toml: false,
@@ -56,7 +62,7 @@ pub(crate) fn read(text: &str) -> Reading {
     }
     let mut root = Table::new(root.get_ref(), Place::root());
     reader.locations.record(&root.place, 0..0);
-    let config = config(&mut reader, &mut root);
+    let config = of_root(&mut reader, &mut root);
     if errors.is_empty() {
         reader.close(root);
     } else {

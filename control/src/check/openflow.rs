@@ -1,11 +1,12 @@
 //! Checking the configuration of a controller of OpenFlow switches.
 
+use super::services::check_set;
 use super::{Findings, unique};
 use crate::config::Service;
 use crate::config::openflow::{Listen, MOST_SERVICES, Mode, OpenFlow};
 use crate::place::Place;
 use crate::problem::Problem;
-use datapath::service::choose::{MOST_BACKENDS, Policy};
+use datapath::service::choose::Policy;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -66,15 +67,7 @@ fn check_policy(findings: &mut Findings, config: &OpenFlow, service: &Service, p
 
 fn check_backends(findings: &mut Findings, config: &OpenFlow, service: &Service, place: &Place) {
     let backends = place.key("backend");
-    unique(findings, service.backends.iter().map(|b| b.name.as_str()), &backends, "backend", "the service");
-    if service.backends.len() > MOST_BACKENDS {
-        let message = format!("the service has {} backends", service.backends.len());
-        findings.error(place.clone(), message, format!("at most {MOST_BACKENDS}"));
-    }
-    if service.backends.iter().all(|backend| backend.weight == 0) {
-        let message = format!("service \"{}\" has no backend that takes connections", service.name);
-        findings.warning(place.clone(), message, "add [[openflow.service.backend]] with a weight");
-    }
+    check_set(findings, service, place, "[[openflow.service.backend]]");
     let addresses: Vec<IpAddr> = config.services.iter().flat_map(|s| &s.addresses).map(|a| a.0.ip).collect();
     for (b, backend) in service.backends.iter().enumerate() {
         for ip in &backend.ips {

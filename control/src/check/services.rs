@@ -72,17 +72,23 @@ fn check_addresses(findings: &mut Findings, switch: &Switch, place: &Place) {
     }
 }
 
-fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, service: &Service, place: &Place) {
-    let backends = place.key("backend");
-    unique(findings, service.backends.iter().map(|b| b.name.as_str()), &backends, "backend", "the service");
+/// The backends of a service among themselves; `table` is what each is in a file.
+pub(super) fn check_set(findings: &mut Findings, service: &Service, place: &Place, table: &str) {
+    let names = service.backends.iter().map(|backend| backend.name.as_str());
+    unique(findings, names, &place.key("backend"), "backend", "the service");
     if service.backends.len() > MOST_BACKENDS {
         let message = format!("the service has {} backends", service.backends.len());
         findings.error(place.clone(), message, format!("at most {MOST_BACKENDS}"));
     }
     if service.backends.iter().all(|backend| backend.weight == 0) {
         let message = format!("service \"{}\" has no backend that takes connections", service.name);
-        findings.warning(place.clone(), message, "add [[switch.tenant.service.backend]] with a weight");
+        findings.warning(place.clone(), message, format!("add {table} with a weight"));
     }
+}
+
+fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, service: &Service, place: &Place) {
+    let backends = place.key("backend");
+    check_set(findings, service, place, "[[switch.tenant.service.backend]]");
     if matches!(tenant.attachment, Attachment::Vxlan(_)) {
         let message = "clients and backends on other hosts do not reach the service through tunnels yet";
         findings.warning(place.clone(), message, "give the tenant a `vlan`, or keep both on this host");

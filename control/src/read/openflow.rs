@@ -1,12 +1,10 @@
 //! Reading the configuration of a controller of OpenFlow switches.
 
 use super::table::{Reader, Table};
-use super::{MAX_TEXT, service, values};
+use super::{MAX_TEXT, Reading, file, service, values};
 use crate::config::openflow::{Listen, MODES, Mode, OpenFlow, ROLES, Role, Tls};
 use crate::config::{Backend, Service};
 use crate::names;
-use crate::place::{Locations, Place};
-use crate::problem::Problem;
 use crate::units::{self, Wrong};
 use std::net::SocketAddr;
 use toml::de::{DeTable, DeValue};
@@ -16,32 +14,9 @@ pub(crate) fn is_one(text: &str) -> bool {
     text.len() <= MAX_TEXT && DeTable::parse_recoverable(text).0.get_ref().contains_key("openflow")
 }
 
-/// Reads `text`: what it says, what cannot be read, where things are, and whether it is TOML.
-pub(crate) fn read(text: &str) -> (OpenFlow, Vec<Problem>, Locations, bool) {
-    let mut reader = Reader::default();
-    if text.len() > MAX_TEXT {
-        let problem =
-            Problem::error(Place::root(), "the configuration is longer than 64 MiB", "split it over several daemons");
-        return (OpenFlow::default(), vec![problem], Locations::default(), false);
-    }
-    let (root, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        let mut problem = Problem::error(Place::root(), format!("not TOML: {}", error.message()), "");
-        problem.span = error.span();
-        reader.problems.push(problem);
-    }
-    let mut root = Table::new(root.get_ref(), Place::root());
-    reader.locations.record(&root.place, 0..0);
-    let config = match reader.table(&mut root, "openflow") {
-        Some(table) => openflow(&mut reader, table),
-        None => OpenFlow::default(),
-    };
-    if errors.is_empty() {
-        reader.close(root);
-    } else {
-        reader.problems.truncate(errors.len());
-    }
-    (config, reader.problems, reader.locations, errors.is_empty())
+/// Reads the configuration of a controller.
+pub(crate) fn read(text: &str) -> Reading<OpenFlow> {
+    file(text, |reader, root| reader.table(root, "openflow").map(|table| openflow(reader, table)).unwrap_or_default())
 }
 
 fn openflow(r: &mut Reader, mut t: Table<'_>) -> OpenFlow {
