@@ -22,7 +22,7 @@ const PORT: u16 = 8080;
 /// Namespaces, with the last byte of their MAC and IP address.
 const GUESTS: [(&str, u8); 3] = [("c", 9), ("b1", 1), ("b2", 2)];
 
-/// An Open vSwitch of its own, with a tap for each guest.
+/// An Open vSwitch of its own, with a tap for each guest, and the servers.
 struct Ovs<'a> {
     bed: &'a Bed,
     processes: Vec<Child>,
@@ -53,6 +53,8 @@ impl Ovs<'_> {
             bed.ip(guest, &format!("link set {guest} address 02:00:00:00:00:{number:02x} up")).unwrap();
             bed.ip(guest, &format!("addr add 10.0.0.{number}/24 dev {guest}")).unwrap();
         }
+        serve(bed, "b1", 1);
+        serve(bed, "b2", 2);
         Some(ovs)
     }
 
@@ -192,8 +194,6 @@ fn the_controller_balances_and_a_kill_of_it_breaks_nothing() {
     let Some(_turn) = turn(NAME) else { return };
     let bed = bed();
     let Some(ovs) = Ovs::start(&bed, NAME) else { return };
-    serve(&bed, "b1", 1);
-    serve(&bed, "b2", 2);
     ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
     let mut controller = control(&bed, &configuration("reactive", 1));
     // The address answers ARP and echo requests; backends are reached by their own addresses too.
@@ -240,8 +240,6 @@ fn the_switch_balances_alone() {
     let Some(_turn) = turn(NAME) else { return };
     let bed = bed();
     let Some(ovs) = Ovs::start(&bed, NAME) else { return };
-    serve(&bed, "b1", 1);
-    serve(&bed, "b2", 2);
     ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
     let mut controller = control(&bed, &configuration("hash", 1));
     bed.tool("ping", "c", "-c 1 -W 10 10.0.0.100").unwrap();
@@ -284,8 +282,6 @@ fn switches_connect_by_tls() {
     let Some(_turn) = turn(NAME) else { return };
     let bed = bed();
     let Some(ovs) = Ovs::start(&bed, NAME) else { return };
-    serve(&bed, "b1", 1);
-    serve(&bed, "b2", 2);
     let keys = bed.directory.join("keys");
     std::fs::create_dir(&keys).unwrap();
     for name in ["authority", "controller", "switch"] {

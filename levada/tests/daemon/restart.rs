@@ -382,19 +382,23 @@ fn what_is_learned_counted_and_owed_goes_along_with_a_takeover_and_not_over_a_ki
     assert!(frames(&daemon)[0] < after.2[0]);
 }
 
-/// A client that says `messages` and goes; the daemon must live on.
-fn speak(daemon: &Daemon, bed: &Bed, messages: &[&[u8]]) -> UnixStream {
+/// Sends a message of a takeover.
+pub fn say(mut stream: &UnixStream, message: &[u8]) {
+    stream.write_all(&(message.len() as u32).to_le_bytes()).unwrap();
+    stream.write_all(message).unwrap();
+}
+
+/// A client that says `messages`; the daemon must live on.
+pub fn speak(daemon: &Daemon, bed: &Bed, messages: &[&[u8]]) -> UnixStream {
     let socket = bed.directory.join("run").join(bed.name("").trim_end_matches('-')).join("handover.sock");
-    let mut stream = UnixStream::connect(socket).unwrap();
-    for message in messages {
-        stream.write_all(&(message.len() as u32).to_le_bytes()).unwrap();
-        stream.write_all(message).unwrap();
-    }
+    let stream = UnixStream::connect(socket).unwrap();
+    messages.iter().for_each(|message| say(&stream, message));
     assert!(daemon.pid() > 0);
     stream
 }
 
-fn answer(mut stream: &UnixStream) -> String {
+/// The next message of a takeover.
+pub fn answer(mut stream: &UnixStream) -> String {
     let mut length = [0; 4];
     stream.read_exact(&mut length).unwrap();
     let mut text = vec![0; u32::from_le_bytes(length) as usize];

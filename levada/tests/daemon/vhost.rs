@@ -1,6 +1,7 @@
 //! Virtual machines by vhost-user, played by a front end in memory; and front ends that die, lie or
 //! shout.
 
+use crate::restart::{answer, say, speak};
 use crate::testbed::{Bed, Daemon, soon, turn};
 use ports::vhost::feature;
 use ports::vhost::front_end::FrontEnd;
@@ -191,6 +192,16 @@ struct Both {
 }
 
 impl Both {
+    /// Two machines at the ports of [`TWO`], whose frames pass.
+    fn begin(bed: &Bed, daemon: &Daemon, listener: &UnixListener) -> Both {
+        let a = Machine::new(accept(listener));
+        let b = Machine::new(UnixStream::connect(socket(bed, "b")).unwrap());
+        soon("both are up", || is_up(daemon, "a") && is_up(daemon, "b"));
+        let mut both = Both { machines: [a, b], flows: [Flow::new(1, 2), Flow::new(2, 1)] };
+        both.go_on();
+        both
+    }
+
     fn step(&mut self) {
         let [a, b] = &mut self.machines;
         self.flows[0].step(a, b);
@@ -230,11 +241,7 @@ fn machines_go_on_behind_a_process_that_takes_over_and_no_frame_is_lost() {
     let bed = Bed::new(&[]);
     let mut daemon = bed.start(&text(&bed));
     let listener = UnixListener::bind(socket(&bed, "a")).unwrap();
-    let a = Machine::new(accept(&listener));
-    let b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
-    soon("both are up", || is_up(&daemon, "a") && is_up(&daemon, "b"));
-    let mut both = Both { machines: [a, b], flows: [Flow::new(1, 2), Flow::new(2, 1)] };
-    both.go_on();
+    let mut both = Both::begin(&bed, &daemon, &listener);
     for _ in 0..5 {
         let next = std::thread::scope(|scope| {
             let taking = scope.spawn(|| bed.take_over(&text(&bed)));
@@ -261,41 +268,20 @@ fn machines_go_on_behind_a_process_that_takes_over_and_no_frame_is_lost() {
     assert!(daemon.end(Signal::TERM).success());
 }
 
-/// A message of a takeover.
-fn say(stream: &mut UnixStream, text: &str) {
-    stream.write_all(&(text.len() as u32).to_le_bytes()).unwrap();
-    stream.write_all(text.as_bytes()).unwrap();
-}
-
-fn hear(stream: &mut UnixStream) -> String {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length).unwrap();
-    let mut text = vec![0; u32::from_le_bytes(length) as usize];
-    stream.read_exact(&mut text).unwrap();
-    String::from_utf8(text).unwrap()
-}
-
 #[test]
 fn a_takeover_that_fails_at_its_last_step_costs_machines_nothing() {
     let Some(_turn) = turn("a_takeover_that_fails_at_its_last_step_costs_machines_nothing") else { return };
     let bed = Bed::new(&[]);
     let daemon = bed.start(&text(&bed));
     let listener = UnixListener::bind(socket(&bed, "a")).unwrap();
-    let a = Machine::new(accept(&listener));
-    let b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
-    soon("both are up", || is_up(&daemon, "a") && is_up(&daemon, "b"));
-    let mut both = Both { machines: [a, b], flows: [Flow::new(1, 2), Flow::new(2, 1)] };
-    both.go_on();
-    let name = bed.name("").trim_end_matches('-').to_owned();
-    let place = bed.directory.join("run").join(name).join("handover.sock");
+    let mut both = Both::begin(&bed, &daemon, &listener);
     for _ in 0..3 {
-        let mut stream = UnixStream::connect(&place).unwrap();
-        say(&mut stream, r#"{"message": "hello", "protocol": 1, "version": "0", "pid": 1}"#);
-        assert!(hear(&mut stream).contains("offer"));
+        let mut stream = speak(&daemon, &bed, &[br#"{"message": "hello", "protocol": 1, "version": "0", "pid": 1}"#]);
+        assert!(answer(&stream).contains("offer"));
         // Beside it come descriptors, which are closed unseen.
         stream.read_exact(&mut [0]).unwrap();
-        say(&mut stream, r#"{"message": "ready"}"#);
-        let state = hear(&mut stream);
+        say(&stream, br#"{"message": "ready"}"#);
+        let state = answer(&stream);
         assert!(state.contains("a.sock") && state.contains("b.sock"), "{state}");
         // These wait in rings that nobody uses now.
         both.step();
