@@ -84,7 +84,7 @@ pub fn load_openflow(text: &str) -> CheckedOpenFlow {
     CheckedOpenFlow { config: good.then_some(config), problems }
 }
 
-/// What was read, everything that is wrong with it in the order of the text, and whether it is good.
+/// What was read, what is wrong with it in the order of the text, and whether it is good.
 fn checked<C>(
     reading: read::Reading<C>,
     check: impl FnOnce(&C) -> Vec<problem::Problem>,
