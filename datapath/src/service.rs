@@ -161,7 +161,7 @@ impl Services {
             let has = self.all.values().any(|running| running.service.tenant == tenant);
             self.connections.set_owner(tenant.0, has);
             self.fragments.set_owner(tenant.0);
-            self.syns.reserve(tenant.0 + 1);
+            self.syns.set_owner(tenant.0, has);
         }
         self.drop_lost();
     }

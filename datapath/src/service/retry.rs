@@ -57,29 +57,40 @@ struct Kept {
     bytes: [u8; SYN_BYTES],
 }
 
-/// Copies of SYNs: of each tenant those of its buckets, and behind them the common ones.
+/// Copies of SYNs, by tenant: those of its buckets, and behind them the common ones. Tenants
+/// without services have none.
 #[derive(Debug, Default)]
 pub(super) struct Syns {
-    places: Vec<Option<Kept>>,
+    tenants: Vec<Box<[Option<Kept>]>>,
 }
 
 impl Syns {
-    /// Makes room for tenants' slots below `owners`.
-    pub(super) fn reserve(&mut self, owners: u32) {
-        let wanted = owners as usize * OF_TENANT;
-        if self.places.len() < wanted {
-            self.places.resize(wanted, None);
+    /// Says whether an owner has services: who has none needs no room.
+    pub(super) fn set_owner(&mut self, owner: u32, is_in: bool) {
+        let at = owner as usize;
+        if self.tenants.len() <= at {
+            self.tenants.resize_with(at + 1, Box::default);
+        }
+        if self.tenants[at].is_empty() == is_in {
+            self.tenants[at] = vec![None; if is_in { OF_TENANT } else { 0 }].into();
         }
     }
 
-    /// The places that a copy may have: its bucket's own, then some of the common ones.
-    fn places(opener: Opener, hash: u64) -> impl Iterator<Item = usize> {
-        let first = opener.owner as usize * OF_TENANT;
-        let own = first + opener.bucket as usize * OF_BUCKET;
-        let common = first + BUCKETS as usize * OF_BUCKET;
-        let looked_at = (0..LOOKS).map(move |n| common + (hash as usize + n) % COMMON);
-        (own..own + OF_BUCKET).chain(looked_at)
+    fn get(&self, owner: u32) -> Option<&[Option<Kept>]> {
+        self.tenants.get(owner as usize).map(AsRef::as_ref).filter(|places| !places.is_empty())
     }
+
+    fn get_mut(&mut self, owner: u32) -> Option<&mut [Option<Kept>]> {
+        self.tenants.get_mut(owner as usize).map(AsMut::as_mut).filter(|places| !places.is_empty())
+    }
+}
+
+/// The places of its tenant's that a copy may have: its bucket's own, then some of the common ones.
+fn places(bucket: u32, hash: u64) -> impl Iterator<Item = usize> {
+    let own = bucket as usize * OF_BUCKET;
+    let common = BUCKETS as usize * OF_BUCKET;
+    let looked_at = (0..LOOKS).map(move |n| common + (hash as usize % COMMON + n) % COMMON);
+    (own..own + OF_BUCKET).chain(looked_at)
 }
 
 /// A SYN that is sent again: its bytes, and what is to be known of them.
@@ -125,21 +136,21 @@ impl Services {
         if len > SYN_BYTES || bytes.len() < TAG_AT + tag {
             return;
         }
+        let Some(all) = self.syns.get(opener.owner) else { return };
         let hash = self.keyed.hash_one(known.key);
-        let may_go = |&place: &usize| {
-            let kept = self.syns.places.get(place).and_then(Option::as_ref);
-            kept.is_none_or(|kept| kept.key == known.key || !self.is_asked(kept.id))
-        };
-        let free = Syns::places(opener, hash).find(may_go);
-        let Some(place) = free.or_else(|| Syns::places(opener, hash).nth(OF_BUCKET)) else { return };
-        let Some(place) = self.syns.places.get_mut(place) else { return };
+        let may_go =
+            |&place: &usize| all[place].as_ref().is_none_or(|kept| kept.key == known.key || !self.is_asked(kept.id));
+        let free = places(opener.bucket, hash).find(may_go);
+        let Some(place) = free.or_else(|| places(opener.bucket, hash).nth(OF_BUCKET)) else { return };
         let mut kept = Kept { key: known.key, id: known.id, offload: *offload, len: len as u8, bytes: [0; SYN_BYTES] };
         kept.bytes[..TAG_AT].copy_from_slice(&bytes[..TAG_AT]);
         kept.bytes[TAG_AT..len].copy_from_slice(&bytes[TAG_AT + tag..]);
         if offload.needs_csum {
             kept.offload.csum_start = kept.offload.csum_start.saturating_sub(tag as u16);
         }
-        *place = Some(kept);
+        if let Some(all) = self.syns.get_mut(opener.owner) {
+            all[place] = Some(kept);
+        }
     }
 
     fn opener_of(&self, known: &Known) -> Option<Opener> {
@@ -148,8 +159,10 @@ impl Services {
     }
 
     fn kept(&self, known: &Known) -> Option<&Kept> {
-        let mut places = Syns::places(self.opener_of(known)?, self.keyed.hash_one(known.key));
-        places.find_map(|place| self.syns.places.get(place)?.as_ref().filter(|kept| kept.key == known.key))
+        let opener = self.opener_of(known)?;
+        let all = self.syns.get(opener.owner)?;
+        let mut places = places(opener.bucket, self.keyed.hash_one(known.key));
+        places.find_map(|place| all[place].as_ref().filter(|kept| kept.key == known.key))
     }
 
     /// Whether a connection has not been answered: then its SYN may be needed.
@@ -208,5 +221,21 @@ impl Services {
         let count = if again.is_refused { &mut server.stats.refused } else { &mut server.stats.silent };
         *count += 1;
         server.failed(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tenants_with_services_have_room() {
+        let mut syns = Syns::default();
+        syns.set_owner(4000, true);
+        syns.set_owner(4000, true);
+        assert_eq!(syns.tenants.iter().map(|places| places.len()).sum::<usize>(), OF_TENANT);
+        syns.set_owner(4000, false);
+        assert!(syns.get(4000).is_none() && syns.get_mut(7).is_none());
+        assert!(places(BUCKETS - 1, u64::MAX).all(|place| place < OF_TENANT));
     }
 }
