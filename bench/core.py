@@ -9,12 +9,12 @@ interleaved pairs.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
+from lab.callgrind import counted
 from lab.machine import cpu_use, sample_cpu
-from lab.net import Failed, Lab, missing_tools, run
-from lab.programs import Missing, example
+from lab.net import Lab, run
+from lab.programs import example
 from lab.report import Report, at_most
 from lab.stats import median, table
 
@@ -92,20 +92,11 @@ def _time_table(timed: dict[tuple[str, int], list[float]], disturbed: str | None
 
 def _instructions(mode: str, endpoints: int) -> float:
     """Of one operation."""
-    missing = missing_tools(["valgrind"])
-    if missing:
-        raise Missing("instructions are counted with valgrind: apt install valgrind")
-    fewer, more = (_collected(mode, endpoints, ops) for ops in CALLGRIND_OPS)
+    fewer, more = (
+        counted(example("core_cost"), mode, str(endpoints), "--ops", str(ops))[0]
+        for ops in CALLGRIND_OPS
+    )
     return (more - fewer) / (CALLGRIND_OPS[1] - CALLGRIND_OPS[0])
-
-
-def _collected(mode: str, endpoints: int, ops: int) -> int:
-    valgrind = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--log-fd=1")
-    told = run(*valgrind, example("core_cost"), mode, str(endpoints), "--ops", str(ops))
-    counted = re.search(r"Collected : (\d+)", told)
-    if counted is None:
-        raise Failed(f"callgrind did not tell what it counted:\n{told[-1000:]}")
-    return int(counted.group(1))
 
 
 def _timed(mode: str, endpoints: int) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """`make demo`: what isolation is, an old guest among new ones, two links, and a server that is
-killed, in two minutes and a half.
+killed, in a minute and a half.
 
 Five acts, each played twice. In the first two a victim has one TCP connection, and after two
 seconds an aggressor joins, whose traffic alone would fill the link.

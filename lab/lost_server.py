@@ -1,4 +1,4 @@
-"""The demo's fourth act: three servers, one of which is killed; first without a service in the
+"""The demo's fifth act: three servers, one of which is killed; first without a service in the
 switch, then with one.
 
 A client asks a hundred times a second, a connection each. First it knows the servers by itself and

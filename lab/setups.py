@@ -25,7 +25,6 @@ LOST_AFTER_S = 0.5
 #: Connections of one client's address; then comes the next address.
 PORTS = 20_000
 FIRST_PORT = 10_000
-SYN = 0x02
 _SEEN = struct.Struct("!12xH")
 
 
@@ -56,7 +55,7 @@ def syns(mac: str, service_mac: str, service: str, port: int, clients: str) -> I
     """A SYN of another connection each, from addresses that begin with `clients`."""
     for host in range(1, 250):
         client = f"{clients}.{host}"
-        head = struct.pack("!HHIIBBHHH", 0, port, 1, 0, 5 << 4, SYN, 1024, 0, 0)
+        head = frames.tcp(0, port, b"", flags=frames.SYN)
         packet = frames.ipv4(client, service, frames.TCP, head)
         frame = bytearray(frames.ethernet(service_mac, mac, frames.IPV4, packet.ljust(46, b"\0")))
         # Connection tracking drops what has a wrong checksum: RFC 9293's, with its pseudo-header.
@@ -116,4 +115,4 @@ def _drain(end: socket.socket) -> int:
         except BlockingIOError:
             return count
         is_tcp = len(frame) >= 54 and _SEEN.unpack_from(frame)[0] == frames.IPV4 and frame[23] == 6
-        count += is_tcp and frame[47] & 0x12 == SYN
+        count += is_tcp and frame[47] & (frames.SYN | frames.ACK) == frames.SYN

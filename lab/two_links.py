@@ -8,15 +8,15 @@ of a link that is pulled is lost. Then with numbers, as between two Levada hosts
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lab import wire
 from lab.bars import Bar, Bars
 from lab.net import Lab, Received
-from lab.report import Claim, at_least, at_most
+from lab.report import Claim, at_least, at_most, between
 from lab.stats import table
 from lab.switches.levada_bond import LevadaBond
 from lab.topology import Endpoint, Host, Tenant, Topology
@@ -92,7 +92,7 @@ def rate(first: tuple[float, Received], last: tuple[float, Received]) -> float:
 def play(lab: Lab, order: str, bars: Bars) -> Phase:
     """One phase, shown while it runs."""
     switch = LevadaBond(lab, TOPOLOGY, LINKS, options={"order": order})
-    with switch.running():
+    with switch.running(), ThreadPoolExecutor(1) as beside:
         switch.introduce()
         src, dst = switch.guests["a0"], switch.guests["a1"]
         before = after = None
@@ -100,13 +100,13 @@ def play(lab: Lab, order: str, bars: Bars) -> Phase:
         flow.begin(src, dst, FIRST_PORT, PHASE_S)
         start = time.monotonic()
         samples = [(0.0, dst.namespace.received(dst.name))]
-        # On a busy machine that takes a second.
-        pull = threading.Thread(target=switch.pull, args=(LINKS - 1,))
+        pull: Future[None] | None = None
         pulled_s = None
         while (elapsed := time.monotonic() - start) < PHASE_S - TAIL_S:
             if elapsed >= PULL_S and pulled_s is None:
                 after = _counted(src, dst)
-                pull.start()
+                # On a busy machine that takes a second.
+                pull = beside.submit(switch.pull, LINKS - 1)
                 pulled_s = elapsed
             if elapsed >= SETTLE_S and before is None:
                 # Slow start ends with a loss, behind which all is out of order.
@@ -115,7 +115,8 @@ def play(lab: Lab, order: str, bars: Bars) -> Phase:
             received = dst.namespace.received(dst.name)
             samples.append((time.monotonic() - start, received))
             _draw(bars, order, elapsed, samples, pulled_s is not None)
-        pull.join()
+        assert pull is not None
+        pull.result()
         bars.settle()
         flow.end()
         assert before is not None
@@ -164,7 +165,7 @@ def claims(plain: Phase, numbered: Phase) -> list[Claim]:
     disorder = 100 * numbered.out_of_order / max(plain.out_of_order, 1)
     return [
         at_least("two-links: of both links, one connection", both, "%", USED_PERCENT),
-        at_least("two-links: of the one left when a cable is pulled", left, "%", USED_PERCENT),
+        between("two-links: of the one left when a cable is pulled", left, "%", USED_PERCENT, 105),
         at_most("two-links: out of order, of plain", disorder, "%", DISORDER_PERCENT),
     ]
 

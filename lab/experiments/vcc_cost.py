@@ -8,13 +8,13 @@ of both kinds is what `vcc` takes. Counts depend on the compiler and not on the 
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 from lab import machine
+from lab.callgrind import counted
 from lab.net import Failed, Lab
 from lab.programs import simulator
-from lab.report import Claim, Report
+from lab.report import Report, at_most
 from lab.stats import table
 
 SUMMARY = "instructions that vcc takes for a frame, counted by callgrind"
@@ -24,7 +24,7 @@ FRAMES, QUICK_FRAMES = (20_000, 220_000), (4_000, 44_000)
 KINDS = ("vcc-off", "vcc-echo", "vcc-dctcp")
 #: More than without `vcc` at most, a frame.
 MOST = 250
-_DONE, _COLLECTED = re.compile(r"(\d+) operations"), re.compile(r"Collected : (\d+)")
+_DONE = re.compile(r"(\d+) operations")
 
 
 def run(lab: Lab, quick: bool, out: Path) -> Report:
@@ -32,19 +32,13 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
     lengths = QUICK_FRAMES if quick else FRAMES
     counts = {kind: instructions(kind, lengths) for kind in KINDS}
     report = Report("vcc-cost", quick, parameters={"frames": list(lengths)})
-    report.machine = machine.describe([])
+    report.machine = machine.describe(["valgrind"])
     report.cells = [{"labels": {"kind": kind}, "instructions": n} for kind, n in counts.items()]
     more = {kind: n - counts["vcc-off"] for kind, n in counts.items()}
     rows = [[kind, f"{counts[kind]:.0f}", f"{more[kind]:+.0f}"] for kind in KINDS]
     report.tables = [table(["kind", "instructions a frame", "of vcc"], rows)]
     report.claims = [
-        Claim(
-            f"{kind}: more than off",
-            more[kind],
-            "instructions a frame",
-            f"<= {MOST}",
-            more[kind] <= MOST,
-        )
+        at_most(f"{kind}: more than off", more[kind], "instructions a frame", MOST)
         for kind in KINDS[1:]
     ]
     return report
@@ -58,13 +52,8 @@ def instructions(kind: str, lengths: tuple[int, int]) -> float:
 
 def count(kind: str, frames: int) -> tuple[int, int]:
     """Frames that were passed, and instructions of the whole run."""
-    valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--log-fd=1"]
-    command = [*valgrind, simulator(), "work", kind, str(frames)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise Failed("callgrind counts the instructions, and there is no valgrind") from error
-    passed, collected = _DONE.search(done.stdout), _COLLECTED.search(done.stdout)
-    if passed is None or collected is None:
-        raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
-    return int(passed[1]), int(collected[1])
+    collected, told = counted(simulator(), "work", kind, str(frames))
+    passed = _DONE.search(told)
+    if passed is None:
+        raise Failed(f"the simulator did not tell what it passed:\n{told[-1000:]}")
+    return int(passed[1]), collected
