@@ -253,7 +253,7 @@ impl Play {
         let mut service = self.program.services[0].clone();
         match number % 3 {
             0 => service.backends[server].weight = 0,
-            // Connections are as many events old at most: OPEN is less than BETWEEN.
+            // OPEN is less than BETWEEN, so no connection outlives two events.
             1 => drop(service.backends.remove(server)),
             _ => {}
         }
