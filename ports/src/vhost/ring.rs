@@ -41,7 +41,7 @@ const NO_NOTICE: u16 = 1;
 #[repr(u8)]
 pub enum Broken {
     /// More chains are available than it has entries.
-    Priority = 1,
+    Ahead = 1,
     /// A descriptor's number is beyond the ring or its table.
     Beyond,
     /// A chain does not end within as many descriptors as there are.
@@ -51,13 +51,13 @@ pub enum Broken {
 }
 
 impl Broken {
-    const ALL: [Broken; 4] = [Broken::Priority, Broken::Beyond, Broken::Endless, Broken::Table];
+    const ALL: [Broken; 4] = [Broken::Ahead, Broken::Beyond, Broken::Endless, Broken::Table];
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Broken::Priority => "more is available than it has entries",
+            Broken::Ahead => "more is available than it has entries",
             Broken::Beyond => "a descriptor's number is beyond it",
             Broken::Endless => "a chain of descriptors has no end",
             Broken::Table => "an indirect table is in another, has an odd length, or lies nowhere",
@@ -216,7 +216,7 @@ impl Ring {
         let index = self.load(self.available, 2, Ordering::Acquire);
         let waiting = index.wrapping_sub(self.next);
         if waiting > self.entries {
-            self.break_off(Broken::Priority);
+            self.break_off(Broken::Ahead);
             return 0;
         }
         waiting

@@ -370,7 +370,7 @@ fn what_is_no_ring_stops_it_and_is_told_once() {
     let guest = |at: usize| 0x10_0000 + at as u64;
     type Attack<'a> = Box<dyn Fn(&FrontEnd) + 'a>;
     let attacks: Vec<(Broken, Attack<'_>)> = vec![
-        (Broken::Priority, Box::new(|f| avail(f, 1, 0, 17))),
+        (Broken::Ahead, Box::new(|f| avail(f, 1, 0, 17))),
         (Broken::Beyond, Box::new(|f| avail(f, 1, 16, 1))),
         (
             Broken::Endless,
