@@ -17,7 +17,7 @@ use datapath::switch::{EndpointState, Held, Learned, PairState, SeenOutside, Sta
 use datapath::units::{Both, Rate};
 use datapath::vcc::Counters;
 use datapath::vcc::connection::Why;
-use datapath::vcc::saved::renumber;
+use datapath::vcc::saved::{BYTES as VCC_RECORD, renumber};
 use datapath::verdict::{DropCounters, Reason};
 use datapath::wire::Mac;
 use serde::{Deserialize, Serialize};
@@ -306,13 +306,21 @@ fn drops_in(drops: &Drops) -> DropCounters {
     counters
 }
 
+/// Bytes of connections of virtual congestion control that each of `switches` hands over at most:
+/// whole records, and all together no more than the next process reads.
+fn connections_bytes(switches: usize) -> usize {
+    CONNECTIONS_BYTES as usize / switches.max(1) / VCC_RECORD * VCC_RECORD
+}
+
 impl State {
     /// What the switches of `plan` know at `at_ns`, by their numbers.
     #[must_use]
     pub fn new(at_ns: u64, plan: &Plan, known: &mut [Known]) -> State {
+        let most_connections = connections_bytes(plan.switches.len());
         let switches = plan.switches.iter().filter_map(|(number, switch)| {
             let known = known.get_mut(number as usize)?;
-            let connections = std::mem::take(&mut known.vcc);
+            let mut connections = std::mem::take(&mut known.vcc);
+            connections.truncate(most_connections);
             let endpoint = |(id, state): &(EndpointId, EndpointState)| {
                 (switch.endpoint_path(*id), Endpoint { number: Some(id.0), ..endpoint_out(state) })
             };

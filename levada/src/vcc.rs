@@ -69,7 +69,8 @@ pub struct ConnectionReport {
     pub wire: String,
     /// `passive`: nothing is lowered yet; `engaged`: the window is the switch's; `native`;
     /// `deaf`: a native that did not heed marks, whose window is the switch's; `plain`: the peer
-    /// has no ECN; `untouched`. rde(default)]
+    /// has no ECN; `untouched`.
+    #[serde(default)]
     pub state: String,
     /// Why it is untouched, in words.
     #[serde(default)]
