@@ -333,7 +333,7 @@ impl Running {
         let taken = taken.map(|TakeoverState { mut state, papers, clients, machines: (sessions, descriptors) }| {
             import(&mut worker, plan, &mut state, log);
             // The worker has their rings before it reads the first frame for them.
-            front_ends.inherit(&sessions, descriptors);
+            front_ends.inherit(&sessions, descriptors, || worker.obey_all());
             (papers, clients)
         });
         if taken.is_none() {

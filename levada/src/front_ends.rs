@@ -248,7 +248,7 @@ impl Board {
     }
 
     fn open(&mut self, plan: &VhostPlan, label: String) -> Result<FrontEndId, String> {
-        let listening = self.listen(plan)?;
+        let listening = self.listen(plan, self.takes_over)?;
         let id = FrontEndId(self.number());
         let (plan, now) = (plan.clone(), Instant::now());
         self.machines.push(Machine {
@@ -266,11 +266,11 @@ impl Board {
         Ok(id)
     }
 
-    fn listen(&mut self, plan: &VhostPlan) -> Result<Option<(u64, Listening)>, String> {
+    fn listen(&mut self, plan: &VhostPlan, replaces: bool) -> Result<Option<(u64, Listening)>, String> {
         if !plan.listen {
             return Ok(None);
         }
-        let listening = Listening::open(&plan.socket, plan.group.as_deref(), self.takes_over)?;
+        let listening = Listening::open(&plan.socket, plan.group.as_deref(), replaces)?;
         let watch = self.number();
         epoll::add(&*self.epoll, listening.listener(), EventData::new_u64(watch), EventFlags::IN)
             .map_err(|error| format!("{}: watching it: {error}", plan.socket))?;
@@ -285,7 +285,7 @@ impl Board {
         }
         let is_offered_otherwise = offer(before) != offer(plan) || before.listen != plan.listen;
         if plan.listen && self.machines[index].listening.is_none() {
-            let listening = self.listen(plan)?;
+            let listening = self.listen(plan, self.takes_over)?;
             self.machines[index].listening = listening;
         } else if let Some((_, listening)) = &mut self.machines[index].listening {
             listening.give(plan.group.as_deref())?;
@@ -500,6 +500,7 @@ impl Board {
     }
 
     fn tick(&mut self, now: Instant) {
+        self.mend_sockets();
         for index in 0..self.machines.len() {
             let Machine { label, live, told, device, .. } = &mut self.machines[index];
             let Some(live) = live else { continue };
@@ -536,6 +537,26 @@ impl Board {
                 *told = Some(features);
             }
             texts.into_iter().for_each(|text| self.line(Level::Warning, &text));
+        }
+    }
+
+    /// Makes sockets again that are gone: a process that was to take over, and has not, had its own
+    /// in their place. Where somebody listens there, nothing is done.
+    fn mend_sockets(&mut self) {
+        for index in 0..self.machines.len() {
+            let machine = &self.machines[index];
+            if machine.listening.as_ref().is_none_or(|(_, listening)| listening.is_there()) {
+                continue;
+            }
+            let (plan, label) = (machine.plan.clone(), machine.label.clone());
+            match self.listen(&plan, false) {
+                Ok(Some(listening)) => {
+                    self.machines[index].listening = Some(listening);
+                    self.line(Level::Warning, &format!("{label}: its socket was gone, and is made again"));
+                }
+                Err(error) => self.line(Level::Warning, &format!("{label}: {error}")),
+                _ => (),
+            }
         }
     }
 

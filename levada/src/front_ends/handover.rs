@@ -47,8 +47,8 @@ impl FrontEnds {
     }
 
     /// Goes on with the sessions of another process, which serves them no more. To be called when
-    /// the machines are joined.
-    pub fn inherit(&self, papers: &[SessionPaper], descriptors: Vec<OwnedFd>) {
+    /// the machines are joined. Nobody reads the worker's inbox yet, so `obey` does after each.
+    pub fn inherit(&self, papers: &[SessionPaper], descriptors: Vec<OwnedFd>, mut obey: impl FnMut()) {
         let mut board = self.board();
         let mut descriptors = descriptors.into_iter();
         for paper in papers {
@@ -59,6 +59,7 @@ impl FrontEnds {
                 .map(|(bytes, count)| (bytes.as_slice(), descriptors.by_ref().take(*count).collect()));
             let told: Vec<_> = told.collect();
             board.inherit(paper, stream.into(), told);
+            obey();
         }
     }
 }

@@ -34,11 +34,13 @@ impl Listening {
         let failed = |step: &str, error: &dyn std::fmt::Display| format!("vhost-user://{path}: {step}: {error}");
         let place = Path::new(path);
         if let Some(directory) = place.parent() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o755)
-                .create(directory)
-                .map_err(|error| failed("making its directory", &error))?;
+            if !directory.is_dir() {
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o755)
+                    .create(directory)
+                    .map_err(|error| failed("making its directory", &error))?;
+            }
             let status = fs::metadata(directory).map_err(|error| failed("looking at its directory", &error))?;
             if status.mode() & (WRITABLE | STICKY) == WRITABLE {
                 return Err(format!(
@@ -86,6 +88,11 @@ impl Listening {
         &self.listener
     }
 
+    /// Whether who looks for it by its path finds it.
+    pub fn is_there(&self) -> bool {
+        file(&self.path).is_ok_and(|file| file == self.file)
+    }
+
     /// Who has connected; `None` where nobody has.
     pub fn accept(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
@@ -96,7 +103,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if file(&self.path).is_ok_and(|file| file == self.file) {
+        if self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }

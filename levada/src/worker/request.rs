@@ -207,6 +207,11 @@ impl Worker {
         false
     }
 
+    /// Does what was asked for before the worker runs.
+    pub fn obey_all(&mut self) {
+        let _stops_at_once = self.obey();
+    }
+
     /// Does one request. True: stop.
     pub(super) fn carry_out(&mut self, request: Request) -> bool {
         match request {

@@ -123,6 +123,15 @@ fn machines_come_and_go_whoever_connects_and_their_frames_pass() {
     let mut b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
     soon("both are up again", || is_up(&daemon, "a") && is_up(&daemon, "b"));
     assert!(a.reaches(&mut b, 1, 2, 4) && b.reaches(&mut a, 2, 1, 5));
+    // Its socket is another's that has gone, as after a takeover that failed: it makes it again.
+    std::fs::remove_file(socket(&bed, "b")).unwrap();
+    drop(UnixListener::bind(socket(&bed, "b")).unwrap());
+    soon("it is said", || daemon.log().contains("its socket was gone, and is made again"));
+    drop(b);
+    soon("b is down", || !is_up(&daemon, "b"));
+    let mut b = Machine::new(UnixStream::connect(socket(&bed, "b")).unwrap());
+    soon("b is up again", || is_up(&daemon, "b"));
+    assert!(a.reaches(&mut b, 1, 2, 6));
     assert!(daemon.end(Signal::TERM).success());
     assert!(!socket(&bed, "b").exists() && socket(&bed, "a").exists(), "its own is gone");
 }
