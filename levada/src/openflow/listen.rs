@@ -34,8 +34,9 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// Adds what a state machine wants to be sent.
     pub(super) fn take(&mut self, more: &mut Vec<u8>) {
-        if self.sent == self.bytes.len() {
-            self.bytes.clear();
+        // As soon as it is no less than what waits, so that moving that costs each byte one move.
+        if self.sent >= self.waits() {
+            self.bytes.drain(..self.sent);
             self.sent = 0;
         }
         self.bytes.append(more);
@@ -203,3 +204,6 @@ pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, String> {
         .map_err(|error| format!("{}: the key does not go with it: {error}", certificate.display()))?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
+
+#[cfg(test)]
+mod tests;
