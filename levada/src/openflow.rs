@@ -35,6 +35,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Switches that are connected at a time at most.
 const SWITCHES: usize = 64;
+/// How often it is looked whether a switch left for good.
+const LOOK: Duration = Duration::from_secs(1);
 /// What is read at once.
 const READ: usize = 64 << 10;
 /// What waits to be sent at most before nothing more is read: a switch that does not read what it
@@ -144,6 +146,8 @@ async fn serve(
     house.log.ready();
     house.log.line(Level::Info, &format!("switches connect to {}", door.name()));
     let mut number = 0;
+    let mut ticks = interval(LOOK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             stream = door.accept() => match stream {
@@ -166,7 +170,8 @@ async fn serve(
                     house.log.line(Level::Info, &text);
                     return Ok(());
                 }
-            }
+            },
+            _ = ticks.tick() => house.balancer.borrow_mut().bury_left(house.now()),
         }
     }
 }
@@ -188,7 +193,7 @@ fn reload(house: &House, file: &Path) {
         );
     }
     let rules = Arc::new(Rules::of(&config));
-    house.balancer.replace(Balancer::new(&config, &rules, house.seed));
+    house.balancer.borrow_mut().renew(&config, &rules, house.seed);
     house.rules.replace(rules);
     house.config.replace(config);
     *house.revision.borrow_mut() += 1;
@@ -240,6 +245,7 @@ async fn talk(house: &House, number: u64, from: &str, mut stream: listen::Bytes)
         }
         house.switches.borrow_mut().insert(number, session.status().clone());
         if let Err(why) = result {
+            session.leave(house.now(), &mut house.balancer.borrow_mut());
             // What it should know of that, it may still read.
             out.take(session.out());
             let rest = async { while !out.is_done() && listen::step(&mut stream, &mut out, None).await.is_ok() {} };

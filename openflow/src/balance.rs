@@ -2,7 +2,8 @@
 //!
 //! A connection is *live* while the switch has its flows, and then *remembered* for
 //! [`REMEMBERED_NS`], so that one that was idle goes on where it was. The table is bounded; one
-//! client has at most half of it.
+//! client has at most half of it. Of a switch that has left, connections are live for as long as
+//! their flows may be there without a frame.
 
 use crate::rules::{Client, Rules};
 use control::config::openflow::OpenFlow;
@@ -24,6 +25,8 @@ pub const REMEMBERED_NS: u64 = 300 * 1_000_000_000;
 const SETTLING_NS: u64 = 1_000_000_000;
 /// Entries forgotten at a time, so that one frame does not wait for all of them.
 const AT_ONCE: usize = 64;
+/// Switches that are known at a time, those that have left included.
+const MOST_SWITCHES: usize = 128;
 /// Lists of the table.
 const LIVE: u32 = 0;
 const REMEMBERED: u32 = 1;
@@ -43,6 +46,16 @@ struct Connection {
     /// Which switch has its flows, and as of which of its reports.
     switch: u64,
     round: u64,
+}
+
+/// A switch that is connected, or was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Switch {
+    Here,
+    /// Its connections are live still.
+    Left(Instant),
+    /// None of its connections is live any more.
+    Gone(Instant),
 }
 
 /// What one backend has had.
@@ -87,6 +100,9 @@ pub struct Balancer {
     service_of: Vec<usize>,
     connections: Table<Key, Connection>,
     of_client: HashMap<Ipv4Addr, u32, Keyed>,
+    switches: BTreeMap<u64, Switch>,
+    /// How long flows stay without a frame.
+    idle_ns: u64,
     keyed: Keyed,
     most: u32,
 }
@@ -144,8 +160,46 @@ impl Balancer {
             service_of: rules.fronts.iter().map(|front| front.service).collect(),
             connections: Table::new(Keyed::new(seed), config.connections),
             of_client: HashMap::with_hasher(Keyed::new(seed.rotate_left(17))),
+            switches: BTreeMap::new(),
+            idle_ns: u64::from(config.idle_timeout_s) * 1_000_000_000,
             keyed: identities,
             most: config.connections,
+        }
+    }
+
+    /// Another configuration: connections are forgotten, and the switches that are connected tell
+    /// of them anew.
+    pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
+        let mut switches = std::mem::take(&mut self.switches);
+        switches.retain(|_, switch| *switch == Switch::Here);
+        *self = Balancer { switches, ..Balancer::new(config, rules, seed) };
+    }
+
+    /// A switch of this number has connected. False where one is connected already, or too many
+    /// are.
+    #[must_use]
+    pub fn join(&mut self, now: Instant, switch: u64) -> bool {
+        if self.switches.get(&switch) == Some(&Switch::Here) {
+            return false;
+        }
+        if !self.switches.contains_key(&switch) && self.switches.len() >= MOST_SWITCHES {
+            let since = |&(_, switch): &(&u64, &Switch)| match *switch {
+                Switch::Here => None,
+                Switch::Left(at) | Switch::Gone(at) => Some(at),
+            };
+            let away = self.switches.iter().filter(|one| since(one).is_some());
+            let Some((&oldest, _)) = away.min_by_key(since) else { return false };
+            self.reported(now, oldest, now.0.max(1));
+            self.switches.remove(&oldest);
+        }
+        self.switches.insert(switch, Switch::Here);
+        true
+    }
+
+    /// It has left.
+    pub fn leave(&mut self, now: Instant, switch: u64) {
+        if let Some(here) = self.switches.get_mut(&switch) {
+            *here = Switch::Left(now);
         }
     }
 
@@ -276,6 +330,16 @@ impl Balancer {
         }
     }
 
+    /// The flows of switches that left so long ago have gone without a word.
+    pub fn bury_left(&mut self, now: Instant) {
+        let is_over = |switch: &Switch| matches!(*switch, Switch::Left(at) if now.since(at) >= self.idle_ns);
+        let over = self.switches.iter().filter(|(_, switch)| is_over(switch));
+        for switch in over.map(|(&switch, _)| switch).collect::<Vec<_>>() {
+            self.reported(now, switch, now.0.max(1));
+            self.switches.insert(switch, Switch::Gone(now));
+        }
+    }
+
     /// Forgets what was remembered long enough.
     pub fn age(&mut self, now: Instant) {
         for _ in 0..AT_ONCE {
@@ -325,11 +389,15 @@ impl Balancer {
         has_room
     }
 
-    /// A switch has said all of its report number `round`: what it did not name is not live there.
+    /// A switch has said all of its report number `round`, which is also when it was asked for it:
+    /// what it did not name and was there before is not live there.
     pub fn reported(&mut self, now: Instant, switch: u64, round: u64) {
-        let is_stale = |connection: &Connection| connection.switch == switch && connection.round != round;
+        let is_stale = |(id, _, connection): &(Id, &Key, &Connection)| {
+            let is_older = self.connections.seen(*id).is_some_and(|seen| seen < Instant(round));
+            connection.switch == switch && connection.round != round && is_older
+        };
         let live = self.connections.newest_first(LIVE);
-        let stale: Vec<Id> = live.filter(|(_, _, connection)| is_stale(connection)).map(|(id, ..)| id).collect();
+        let stale: Vec<Id> = live.filter(is_stale).map(|(id, ..)| id).collect();
         stale.into_iter().for_each(|id| self.bury(now, id));
     }
 

@@ -27,6 +27,12 @@ const SILENT_NS: u64 = 15_000_000_000;
 const SETUP_NS: u64 = 60_000_000_000;
 /// Between two counts of flows (`hash`).
 const COUNT_NS: u64 = 1_000_000_000;
+/// After so long a switch is asked again which flows it has (`reactive`): who removed some, or a
+/// full table, says nothing that names a connection. It costs a twentieth of the time at most.
+const LIST_NS: u64 = 60_000_000_000;
+const LIST_TIMES: u64 = 20;
+/// The same where it has refused one.
+const DOUBT_NS: u64 = 5_000_000_000;
 /// Flows and groups of ours that a switch may name beyond those that we know; more is a lie.
 const MOST_OLD: usize = 65_536;
 /// Parts of one answer at most, 64 KiB each: a hundred for each flow of a full table of 65 536.
@@ -123,8 +129,16 @@ pub struct Session {
     heard: Instant,
     asked: Option<Instant>,
     counted: Instant,
-    /// Which report of its flows this is.
+    /// Which report of its flows this is: when it was asked for it.
     round: u64,
+    /// When it said the last of it.
+    listed: Instant,
+    /// It has refused a flow since.
+    is_doubtful: bool,
+    /// It has had all rules of this configuration.
+    is_served: bool,
+    /// The balancer knows it as connected.
+    has_joined: bool,
     xid: u32,
     status: Status,
 }
@@ -147,6 +161,10 @@ impl Session {
             asked: None,
             counted: now,
             round: 0,
+            listed: now,
+            is_doubtful: false,
+            is_served: false,
+            has_joined: false,
             xid: 0,
             status,
         };
@@ -193,7 +211,7 @@ impl Session {
             Message::Hello(versions) if matches!(self.phase, Phase::Hello) => self.take_hello(now, versions)?,
             Message::EchoRequest(data) => Message::EchoReply(data).write(xid, &mut self.out),
             Message::FeaturesReply(features) if matches!(self.phase, Phase::Features) => {
-                self.take_features(now, features)?;
+                self.take_features(now, features, balancer)?;
             }
             Message::Error(kind, code, _) => self.take_error(now, kind, code)?,
             Message::RoleReply(role, generation) => self.take_role(now, role, generation),
@@ -220,10 +238,18 @@ impl Session {
         Ok(())
     }
 
-    fn take_features(&mut self, now: Instant, features: Features) -> Result<(), String> {
+    fn take_features(&mut self, now: Instant, features: Features, balancer: &mut Balancer) -> Result<(), String> {
         if features.auxiliary != 0 {
             return Err("an auxiliary connection is not needed".to_owned());
         }
+        if !balancer.join(now, features.datapath) {
+            return Err(format!(
+                "switch {:016x} is connected already; name this controller once (ovs-vsctl set-controller), and \
+                 number bridges differently (ovs-vsctl set bridge BRIDGE other-config:datapath-id=NUMBER)",
+                features.datapath
+            ));
+        }
+        self.has_joined = true;
         self.status.datapath = features.datapath;
         // Frames come whole, and only where a flow says so.
         self.send(&Message::SetConfig(WHOLE));
@@ -294,6 +320,7 @@ impl Session {
                 }
                 found.part()?;
                 if !has_more {
+                    (self.listed, self.is_doubtful) = (now, false);
                     balancer.reported(now, switch, round);
                     let Phase::Flows(found) = std::mem::replace(&mut self.phase, Phase::Ready) else { return Ok(()) };
                     self.reconcile(now, &found);
@@ -306,7 +333,21 @@ impl Session {
 
     /// Adds what is missing; what is old goes when that is there.
     fn reconcile(&mut self, now: Instant, found: &Found) {
+        if found.unknown > 0 {
+            let text =
+                format!("there was no room for {} connections of the switch; raise `connections`", found.unknown);
+            self.warn(text);
+        }
         let rules = Arc::clone(&self.rules);
+        let wanted: BTreeSet<(u8, u64)> = rules.flows.iter().map(|flow| (flow.table, flow.cookie)).collect();
+        let old = Old {
+            flows: found.flows.difference(&wanted).copied().collect(),
+            groups: found.groups.iter().copied().filter(|id| !rules.groups.contains_key(id)).collect(),
+        };
+        if self.is_served && found.flows == wanted && found.groups.iter().eq(rules.groups.keys()) {
+            return self.enter(now, Phase::Ready);
+        }
+        self.is_served = true;
         for (&id, buckets) in &rules.groups {
             let command = if found.groups.contains(&id) { GroupCommand::Modify } else { GroupCommand::Add };
             self.send(&Message::GroupMod(GroupMod { command, id, buckets: buckets.clone() }));
@@ -316,11 +357,6 @@ impl Session {
             self.send(&Message::FlowMod(flow.clone()));
             added += 1;
         }
-        let wanted: BTreeSet<(u8, u64)> = rules.flows.iter().map(|flow| (flow.table, flow.cookie)).collect();
-        let old = Old {
-            flows: found.flows.difference(&wanted).copied().collect(),
-            groups: found.groups.iter().copied().filter(|id| !rules.groups.contains_key(id)).collect(),
-        };
         self.note(&format!(
             "the switch had {} of {} rules, {} old ones, and flows of {} connections; {added} are added",
             rules.flows.len() - added,
@@ -328,11 +364,6 @@ impl Session {
             old.flows.len() + old.groups.len(),
             found.connections,
         ));
-        if found.unknown > 0 {
-            let text =
-                format!("there was no room for {} connections of the switch; raise `connections`", found.unknown);
-            self.warn(text);
-        }
         let barrier = self.send(&Message::BarrierRequest);
         self.enter(now, Phase::Adding(barrier, old));
     }
@@ -366,6 +397,7 @@ impl Session {
         let text = fault::words(kind, code);
         self.status.last_error = Some(text.clone());
         self.warn(format!("the switch refused {text}"));
+        self.is_doubtful |= kind == fault::OF_FLOW;
         match (kind, code) {
             fault::INCOMPATIBLE => Err(format!("the switch refused {text}")),
             fault::IS_SLAVE if !matches!(self.phase, Phase::Watching) => {
@@ -400,7 +432,11 @@ impl Session {
 
     fn take_packet(&mut self, now: Instant, packet: PacketIn, balancer: &mut Balancer) {
         self.status.packet_ins += 1;
-        let is_on = matches!(self.phase, Phase::Adding(..) | Phase::Removing(_) | Phase::Ready);
+        let is_on = match self.phase {
+            Phase::Flows(_) => self.is_served,
+            Phase::Adding(..) | Phase::Removing(_) | Phase::Ready => true,
+            _ => false,
+        };
         let is_ours = packet.cookie & OURS == self.rules.owner;
         let in_port = packet.about.get(Kind::IN_PORT).map(|port| port as u32);
         if let (true, true, Some(in_port), Some(seen)) = (is_on, is_ours, in_port, Seen::of(&packet.data)) {
@@ -472,14 +508,28 @@ impl Session {
             self.send(&Message::MultipartRequest(Request::Flows(self.rules.owner, OURS)));
             self.counted = now;
         }
+        if self.mode == Mode::Reactive && matches!(self.phase, Phase::Ready) {
+            let took = self.listed.since(Instant(self.round));
+            let pause = if self.is_doubtful { DOUBT_NS } else { LIST_NS }.max(took.saturating_mul(LIST_TIMES));
+            if now.since(self.listed) >= pause {
+                self.ask_for_flows(now);
+            }
+        }
         Ok(())
+    }
+
+    /// The connection is over.
+    pub fn leave(&mut self, now: Instant, balancer: &mut Balancer) {
+        if std::mem::take(&mut self.has_joined) {
+            balancer.leave(now, self.status.datapath);
+        }
     }
 
     /// Another configuration: the switch is brought to it.
     pub fn renew(&mut self, config: &OpenFlow, rules: Arc<Rules>, now: Instant) {
         (self.mode, self.role) = (config.mode, config.role);
         self.status.rules = rules.flows.len();
-        self.rules = rules;
+        (self.rules, self.is_served) = (rules, false);
         if !matches!(self.phase, Phase::Hello | Phase::Features) {
             self.send(&Message::RoleRequest(Role::NoChange, 0));
             self.enter(now, Phase::Role(0));
@@ -521,6 +571,7 @@ impl Session {
             Phase::Hello => "hello",
             Phase::Features => "features",
             Phase::Role(_) => "role",
+            Phase::Flows(_) if self.is_served => "ready",
             Phase::Flows(_) => "flows",
             Phase::Adding(..) => "adding",
             Phase::Removing(_) => "removing",

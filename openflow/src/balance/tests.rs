@@ -85,6 +85,48 @@ fn a_switchs_report_is_believed() {
 }
 
 #[test]
+fn connections_of_a_switch_that_left_are_live_no_longer_than_their_flows() {
+    let mut balancer = start(2, 64, Policy::RoundRobin);
+    let (now, idle) = (Instant(1), balancer.idle_ns);
+    assert!(balancer.join(now, SWITCH) && !balancer.join(now, SWITCH), "one at a time has a number");
+    assert!(balancer.join(now, SWITCH + 1));
+    for n in 0..64 {
+        balancer.choose(now, SWITCH + u64::from(n % 2), key(n), true).unwrap();
+    }
+    assert_eq!(at(&mut balancer, now, key(99), true), Err(Refused::Full));
+    balancer.leave(now, SWITCH);
+    balancer.bury_left(now.plus_ns(idle - 1));
+    assert_eq!(balancer.counts(0).1.iter().map(|count| count.live).sum::<u32>(), 64);
+    // One that came back in time has told what it has.
+    assert!(balancer.join(now.plus_ns(idle), SWITCH));
+    balancer.bury_left(now.plus_ns(idle));
+    assert_eq!(balancer.counts(0).1.iter().map(|count| count.live).sum::<u32>(), 64);
+    balancer.leave(now.plus_ns(idle), SWITCH);
+    balancer.bury_left(now.plus_ns(2 * idle));
+    assert_eq!(balancer.counts(0).1.iter().map(|count| count.live).sum::<u32>(), 32, "the other's are its own");
+    assert!(at(&mut balancer, now.plus_ns(2 * idle), key(99), true).is_ok());
+}
+
+#[test]
+fn switches_that_have_left_are_forgotten_for_new_ones() {
+    let mut balancer = start(2, 64, Policy::RoundRobin);
+    let here = MOST_SWITCHES as u64;
+    assert!((0..here).all(|switch| balancer.join(Instant(1), switch)));
+    assert!(!balancer.join(Instant(1), here), "all are there");
+    balancer.choose(Instant(1), 3, key(1), true).unwrap();
+    balancer.leave(Instant(2), 3);
+    balancer.leave(Instant(3), 4);
+    assert!(balancer.join(Instant(4), here));
+    assert_eq!(balancer.live(), BTreeMap::new(), "it went with its switch");
+    assert!(balancer.join(Instant(5), 3) && !balancer.join(Instant(5), 4));
+    // Another configuration forgets connections and those who left, and no one who is here.
+    let config = config("reactive", 2);
+    balancer.leave(Instant(6), 5);
+    balancer.renew(&config, &Rules::of(&config), 1);
+    assert!(!balancer.join(Instant(6), 6) && balancer.join(Instant(6), 5) && !balancer.join(Instant(6), 4));
+}
+
+#[test]
 fn a_load_that_was_reported_counts() {
     let mut balancer = start(2, 256, Policy::Loadavg);
     let now = Instant(1);

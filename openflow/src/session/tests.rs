@@ -275,6 +275,67 @@ fn a_restarted_controller_knows_every_connection() {
 }
 
 #[test]
+fn what_a_switch_has_not_is_not_live_for_ever() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let at = |seconds: u64| Instant(seconds * 1000 * MS);
+    let syn = |port| frame((CLIENT, port), SERVICE, tcp_flags::SYN);
+    while session.note_next().is_some() {}
+    // A full table refuses; which flow it was is asked for.
+    switch.refuses = Some((5, 1));
+    packet_in(&mut session, &mut balancer, at(1), syn(1));
+    run(&mut session, &mut switch, &mut balancer, at(1)).unwrap();
+    switch.refuses = None;
+    assert_eq!(balancer.live().len(), 1);
+    session.poll(at(4)).unwrap();
+    assert!(session.out().is_empty(), "not at once");
+    session.poll(at(6)).unwrap();
+    run(&mut session, &mut switch, &mut balancer, at(6)).unwrap();
+    assert_eq!(balancer.live().len(), 0);
+    // Somebody removes flows, and a rule: without a word. In a minute it is seen.
+    packet_in(&mut session, &mut balancer, at(7), syn(2));
+    run(&mut session, &mut switch, &mut balancer, at(7)).unwrap();
+    let rules = session.rules.clone();
+    switch.flows.retain(|_, flow| rules.connection_of(flow.cookie).is_none() && flow.cookie != rules.flows[0].cookie);
+    session.receive(at(65), &[4, 3, 0, 8, 0, 0, 0, 0], &mut balancer).unwrap();
+    session.poll(at(65)).unwrap();
+    assert!(session.out().is_empty());
+    session.poll(at(66)).unwrap();
+    // What begins while it tells is set up, and is not what it has forgotten.
+    let asked = std::mem::take(session.out());
+    let answer = switch.take(&asked);
+    packet_in(&mut session, &mut balancer, at(66), syn(3));
+    assert_eq!(session.status().phase, "ready");
+    session.receive(at(67), &answer, &mut balancer).unwrap();
+    run(&mut session, &mut switch, &mut balancer, at(67)).unwrap();
+    assert_eq!((balancer.live(), switch.of_connections(&rules)), (BTreeMap::from([((0, 0), 1)]), 2));
+    assert_eq!(switch.flows.len(), rules.flows.len() + 2, "the rule is there again");
+    let notes: Vec<String> = std::iter::from_fn(|| session.note_next()).map(|note| note.text).collect();
+    assert_eq!(notes.iter().filter(|note| note.contains("1 are added")).count(), 1, "{notes:?}");
+    // Where nothing has changed, nothing is said.
+    session.receive(at(127), &[4, 3, 0, 8, 0, 0, 0, 0], &mut balancer).unwrap();
+    session.poll(at(127)).unwrap();
+    assert!(!session.out().is_empty());
+    run(&mut session, &mut switch, &mut balancer, at(127)).unwrap();
+    assert_eq!((session.note_next(), session.status().phase), (None, "ready"));
+}
+
+#[test]
+fn a_number_is_one_switchs_at_a_time() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let mut other = Session::new(&config, session.rules.clone(), Instant(MS));
+    let refused = run(&mut other, &mut Switch::default(), &mut balancer, Instant(MS)).unwrap_err();
+    assert!(refused.contains("000000000000002a is connected already"), "{refused}");
+    other.leave(Instant(MS), &mut balancer);
+    assert!(!balancer.join(Instant(MS), NUMBER), "that was not the one that is connected");
+    session.leave(Instant(MS), &mut balancer);
+    let mut next = Session::new(&config, session.rules.clone(), Instant(MS));
+    run(&mut next, &mut Switch::default(), &mut balancer, Instant(MS)).unwrap();
+    assert_eq!(next.status().phase, "ready");
+}
+
+#[test]
 fn another_configuration_is_brought_to_the_switch() {
     let mut switch = Switch::default();
     let (mut session, mut balancer) = connect(&config("hash", 2), &mut switch);
