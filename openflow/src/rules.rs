@@ -3,7 +3,7 @@
 //! All of ours have a cookie that begins alike, so that others' flows are never touched. The rest
 //! of a rule's cookie is a hash of what it does: a restarted controller finds out what is missing
 //! and what is old by cookies alone. The rest of the cookie of a connection's flow names service
-//! and backend in the same way.
+//! and backend in the same way. Where two hashes are one, the next number is the second one's.
 //!
 //! | table | priority | frames | what becomes of them |
 //! |---|---|---|---|
@@ -110,8 +110,12 @@ pub struct Rules {
     pub fronts: Vec<Front>,
     /// By front, its backends.
     pub targets: Vec<Vec<Target>>,
+    /// By front, what the cookies of its backends' connections say.
+    names: Vec<Vec<u64>>,
     /// By what a connection's cookie says: front and backend.
     named: HashMap<u64, (usize, usize)>,
+    /// Where the flow with a table and cookie is.
+    places: HashMap<(u8, u64), usize>,
     /// Flows that count a backend's new connections, by cookie: service and backend.
     pub counters: HashMap<u64, (usize, usize)>,
     idle_timeout_s: u16,
@@ -128,7 +132,9 @@ impl Rules {
             groups: BTreeMap::new(),
             fronts: Vec::new(),
             targets: Vec::new(),
+            names: Vec::new(),
             named: HashMap::new(),
+            places: HashMap::new(),
             counters: HashMap::new(),
             idle_timeout_s: config.idle_timeout_s,
         };
@@ -148,17 +154,19 @@ impl Rules {
         if config.normal {
             rules.add(0, OTHERS, [], [normal()]);
         }
-        // Two services may have one backend: what is the same is there once.
-        rules.flows.sort_by_key(|flow| (flow.table, flow.cookie));
-        rules.flows.dedup_by_key(|flow| (flow.table, flow.cookie));
         rules
     }
 
     fn add_front(&mut self, front: Front, service: &Service) {
         let targets: Vec<Target> = service.backends.iter().map(|backend| target(backend, front.port)).collect();
+        let mut names = Vec::new();
         for (b, target) in targets.iter().enumerate() {
-            self.named.insert(name(&front, target), (self.fronts.len(), b));
+            let free = |name: &u64| !self.named.contains_key(name);
+            let name = steps(name(&front, target), TARGET).find(free).unwrap_or(0);
+            self.named.insert(name, (self.fronts.len(), b));
+            names.push(name);
         }
+        self.names.push(names);
         self.fronts.push(front);
         self.targets.push(targets);
     }
@@ -179,10 +187,9 @@ impl Rules {
     ) -> u64 {
         let matches = Match::of(fields);
         let hash = Keyed::new(0).hash_one((table, priority, &matches, &instructions));
-        let cookie = self.owner | hash & (CONNECTION - 1);
-        self.flows.push(FlowMod {
+        self.put(FlowMod {
             command: FlowCommand::Add,
-            cookie,
+            cookie: self.owner | hash & (CONNECTION - 1),
             cookie_mask: 0,
             table,
             idle_timeout_s: 0,
@@ -190,8 +197,25 @@ impl Rules {
             flags: 0,
             matches,
             instructions,
-        });
-        cookie
+        })
+    }
+
+    /// Adds a flow, once: two services may have one backend. Its cookie, which is another where
+    /// another flow has it.
+    fn put(&mut self, mut flow: FlowMod) -> u64 {
+        for step in steps(flow.cookie, CONNECTION - 1) {
+            flow.cookie = self.owner | step;
+            match self.places.get(&(flow.table, flow.cookie)) {
+                Some(&at) if self.flows[at] == flow => break,
+                Some(_) => {}
+                None => {
+                    self.places.insert((flow.table, flow.cookie), self.flows.len());
+                    self.flows.push(flow.clone());
+                    break;
+                }
+            }
+        }
+        flow.cookie
     }
 
     /// What the switch says in the name of services, and what it lets nobody else say.
@@ -329,7 +353,7 @@ impl Rules {
     #[must_use]
     pub fn flows_of(&self, front: usize, backend: usize, client: Client) -> Option<[FlowMod; 2]> {
         let (one, target) = (self.fronts.get(front)?, self.targets.get(front)?.get(backend)?);
-        let cookie = self.owner | CONNECTION | name(one, target);
+        let cookie = self.owner | CONNECTION | self.names.get(front)?.get(backend)?;
         let flow = |cookie, flags, fields, actions| FlowMod {
             command: FlowCommand::Add,
             cookie,
@@ -398,6 +422,11 @@ fn target(backend: &Backend, port: u16) -> Target {
         port: backend.port.unwrap_or(port),
         mac: backend.mac.unwrap_or_default(),
     }
+}
+
+/// All numbers below `mask`, which has ones only, from that of `first` on.
+fn steps(first: u64, mask: u64) -> impl Iterator<Item = u64> {
+    (0..=mask).map(move |step| first.wrapping_add(step) & mask)
 }
 
 /// What a connection's cookie says of front and backend.

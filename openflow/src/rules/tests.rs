@@ -74,3 +74,31 @@ fn a_connections_cookie_names_its_backend() {
     let other = Rules::of(&OpenFlow { name: "u".to_owned(), ..config("reactive", 2) });
     assert_eq!(other.connection_of(asks.cookie), None);
 }
+
+#[test]
+fn what_has_one_hash_is_not_taken_for_one() {
+    let config = config("reactive", 2);
+    let mut rules = Rules::of(&config);
+    let count = rules.flows.len();
+    // The same flow is there once, another with its cookie is there beside it.
+    let old = rules.flows[0].clone();
+    assert_eq!(rules.put(old.clone()), old.cookie);
+    assert_eq!(rules.flows.len(), count);
+    let other = FlowMod { priority: 9, ..old.clone() };
+    let cookie = rules.put(other.clone());
+    assert_eq!((rules.flows.len(), cookie & OURS), (count + 1, rules.owner));
+    assert!(cookie != old.cookie && cookie & CONNECTION == 0);
+    assert_eq!(rules.put(other), cookie);
+    assert_eq!(rules.flows.len(), count + 1);
+    // The last number is followed by the first.
+    let last = FlowMod { cookie: rules.owner | (CONNECTION - 1), ..old };
+    rules.put(last.clone());
+    assert_eq!(rules.put(FlowMod { priority: 9, ..last }), rules.owner);
+    // Names of connections: each leads to its own front and backend.
+    rules.add_front(rules.fronts[0], &config.services[0]);
+    let client = Client { ip: Ipv4Addr::new(10, 0, 0, 9), port: 1234 };
+    for (front, backend) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let [_, asks] = rules.flows_of(front, backend, client).unwrap();
+        assert_eq!(rules.connection_of(asks.cookie), Some((Some((front, backend)), false)));
+    }
+}
