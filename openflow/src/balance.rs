@@ -48,14 +48,22 @@ struct Connection {
     round: u64,
 }
 
-/// A switch that is connected, or was.
+/// Whether a switch is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Switch {
+enum Presence {
     Here,
     /// Its connections are live still.
     Left(Instant),
     /// None of its connections is live any more.
     Gone(Instant),
+}
+
+/// A switch that is connected, or was.
+#[derive(Debug)]
+struct Switch {
+    presence: Presence,
+    /// What each of its flows has counted, by cookie.
+    counted: HashMap<u64, u64, Keyed>,
 }
 
 /// What one backend has had.
@@ -171,7 +179,8 @@ impl Balancer {
     /// of them anew.
     pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
         let mut switches = std::mem::take(&mut self.switches);
-        switches.retain(|_, switch| *switch == Switch::Here);
+        switches.retain(|_, switch| switch.presence == Presence::Here);
+        switches.values_mut().for_each(|switch| switch.counted.clear());
         *self = Balancer { switches, ..Balancer::new(config, rules, seed) };
     }
 
@@ -179,27 +188,28 @@ impl Balancer {
     /// are.
     #[must_use]
     pub fn join(&mut self, now: Instant, switch: u64) -> bool {
-        if self.switches.get(&switch) == Some(&Switch::Here) {
-            return false;
+        if let Some(known) = self.switches.get_mut(&switch) {
+            return std::mem::replace(&mut known.presence, Presence::Here) != Presence::Here;
         }
-        if !self.switches.contains_key(&switch) && self.switches.len() >= MOST_SWITCHES {
-            let since = |&(_, switch): &(&u64, &Switch)| match *switch {
-                Switch::Here => None,
-                Switch::Left(at) | Switch::Gone(at) => Some(at),
+        if self.switches.len() >= MOST_SWITCHES {
+            let since = |(_, switch): &(&u64, &Switch)| match switch.presence {
+                Presence::Here => None,
+                Presence::Left(at) | Presence::Gone(at) => Some(at),
             };
             let away = self.switches.iter().filter(|one| since(one).is_some());
             let Some((&oldest, _)) = away.min_by_key(since) else { return false };
             self.reported(now, oldest, now.0.max(1));
             self.switches.remove(&oldest);
         }
-        self.switches.insert(switch, Switch::Here);
+        let counted = HashMap::with_hasher(self.keyed.clone());
+        self.switches.insert(switch, Switch { presence: Presence::Here, counted });
         true
     }
 
     /// It has left.
     pub fn leave(&mut self, now: Instant, switch: u64) {
         if let Some(here) = self.switches.get_mut(&switch) {
-            *here = Switch::Left(now);
+            here.presence = Presence::Left(now);
         }
     }
 
@@ -332,11 +342,13 @@ impl Balancer {
 
     /// The flows of switches that left so long ago have gone without a word.
     pub fn bury_left(&mut self, now: Instant) {
-        let is_over = |switch: &Switch| matches!(*switch, Switch::Left(at) if now.since(at) >= self.idle_ns);
-        let over = self.switches.iter().filter(|(_, switch)| is_over(switch));
+        let is_over = |one: Presence| matches!(one, Presence::Left(at) if now.since(at) >= self.idle_ns);
+        let over = self.switches.iter().filter(|(_, switch)| is_over(switch.presence));
         for switch in over.map(|(&switch, _)| switch).collect::<Vec<_>>() {
             self.reported(now, switch, now.0.max(1));
-            self.switches.insert(switch, Switch::Gone(now));
+            if let Some(gone) = self.switches.get_mut(&switch) {
+                gone.presence = Presence::Gone(now);
+            }
         }
     }
 
@@ -423,10 +435,14 @@ impl Balancer {
         }
     }
 
-    /// Connections that a backend has got in all, as the switch counts them.
-    pub fn counted(&mut self, service: usize, backend: usize, new: u64) {
+    /// Connections that a backend has got in all, as a flow of a switch counts them. `cookie` is
+    /// one of [`Rules::counters`].
+    pub fn counted(&mut self, switch: u64, cookie: u64, (service, backend): (usize, usize), all: u64) {
+        let Some(switch) = self.switches.get_mut(&switch) else { return };
+        let before = switch.counted.insert(cookie, all).unwrap_or(0);
         if let Some(count) = self.services.get_mut(service).and_then(|s| s.new.get_mut(backend)) {
-            *count = new;
+            // A flow that was removed and added again begins anew.
+            *count = count.saturating_add(all.checked_sub(before).unwrap_or(all));
         }
     }
 

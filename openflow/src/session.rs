@@ -424,8 +424,8 @@ impl Session {
     /// New connections of backends, as the switch counts them.
     fn count(&self, flows: &[FlowStats], balancer: &mut Balancer) {
         for flow in flows {
-            if let Some(&(service, backend)) = self.rules.counters.get(&flow.cookie) {
-                balancer.counted(service, backend, flow.packets);
+            if let Some(&backend) = self.rules.counters.get(&flow.cookie) {
+                balancer.counted(self.status.datapath, flow.cookie, backend, flow.packets);
             }
         }
     }

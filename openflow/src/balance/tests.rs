@@ -127,6 +127,27 @@ fn switches_that_have_left_are_forgotten_for_new_ones() {
 }
 
 #[test]
+fn what_switches_and_flows_count_is_added() {
+    let mut balancer = start(2, 64, Policy::RoundRobin);
+    assert!(balancer.join(Instant(1), SWITCH) && balancer.join(Instant(1), SWITCH + 1));
+    let mut count = |switch, cookie, all| {
+        balancer.counted(switch, cookie, (0, 1), all);
+        balancer.counts(0).1[1].new
+    };
+    // Two ports of the service, and two switches; each says all that it has had.
+    assert_eq!((count(SWITCH, 1, 10), count(SWITCH, 2, 5), count(SWITCH + 1, 1, 100)), (10, 15, 115));
+    assert_eq!((count(SWITCH, 1, 12), count(SWITCH, 2, 5), count(SWITCH + 1, 1, 101)), (117, 117, 118));
+    // One that was made anew, one that nobody knows, and one that came back.
+    assert_eq!((count(SWITCH, 1, 3), count(SWITCH + 2, 1, 1000)), (121, 121));
+    balancer.leave(Instant(2), SWITCH);
+    balancer.bury_left(Instant(2).plus_ns(balancer.idle_ns));
+    assert!(balancer.join(Instant(3), SWITCH));
+    balancer.counted(SWITCH, 1, (0, 1), 4);
+    assert_eq!(balancer.counts(0).1[1].new, 122);
+    assert_eq!(balancer.counts(0).1[0].new, 0);
+}
+
+#[test]
 fn a_load_that_was_reported_counts() {
     let mut balancer = start(2, 256, Policy::Loadavg);
     let now = Instant(1);
