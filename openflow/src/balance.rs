@@ -108,6 +108,7 @@ pub struct Balancer {
     service_of: Vec<usize>,
     connections: Table<Key, Connection>,
     of_client: HashMap<Ipv4Addr, u32, Keyed>,
+    of_switch: HashMap<u64, u32, Keyed>,
     switches: BTreeMap<u64, Switch>,
     /// How long flows stay without a frame.
     idle_ns: u64,
@@ -168,6 +169,7 @@ impl Balancer {
             service_of: rules.fronts.iter().map(|front| front.service).collect(),
             connections: Table::new(Keyed::new(seed), config.connections),
             of_client: HashMap::with_hasher(Keyed::new(seed.rotate_left(17))),
+            of_switch: HashMap::with_hasher(Keyed::new(seed.rotate_left(34))),
             switches: BTreeMap::new(),
             idle_ns: u64::from(config.idle_timeout_s) * 1_000_000_000,
             keyed: identities,
@@ -307,6 +309,7 @@ impl Balancer {
         let connection = Connection { backend, switch, round };
         if self.connections.insert(now, LIVE, key, connection).is_ok() {
             *self.of_client.entry(key.client.ip).or_default() += 1;
+            *self.of_switch.entry(switch).or_default() += 1;
             self.count(key.front, backend, true);
         }
     }
@@ -314,7 +317,9 @@ impl Balancer {
     fn revive(&mut self, now: Instant, switch: u64, id: Id, key: Key, backend: usize) {
         self.connections.touch(now, id, LIVE);
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.switch = switch;
+            let before = std::mem::replace(&mut connection.switch, switch);
+            less(&mut self.of_switch, before);
+            *self.of_switch.entry(switch).or_default() += 1;
         }
         self.count(key.front, backend, true);
     }
@@ -332,12 +337,8 @@ impl Balancer {
         if is_live {
             self.count(key.front, connection.backend, false);
         }
-        if let Some(count) = self.of_client.get_mut(&key.client.ip) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_client.remove(&key.client.ip);
-            }
-        }
+        less(&mut self.of_client, key.client.ip);
+        less(&mut self.of_switch, connection.switch);
     }
 
     /// The flows of switches that left so long ago have gone without a word.
@@ -377,24 +378,33 @@ impl Balancer {
     }
 
     /// A switch reports that it has the flows of a connection, in its report number `round`, which
-    /// is not 0. False where there is no room to remember it.
+    /// is not 0. A live one of another switch stays that one's. False where there is no room to
+    /// remember it: of several switches, none fills more than half of the table by what it reports.
     pub fn known(&mut self, now: Instant, switch: u64, key: Key, backend: usize, round: u64) -> bool {
         if self.takes(key.front, backend).is_none() {
             return false;
         }
         if let Some(id) = self.connections.find(&key) {
-            if self.connections.get(id).is_some_and(|connection| connection.backend == backend) {
-                if self.connections.list(id) == Some(REMEMBERED) {
+            let connection = self.connections.get(id).copied();
+            let is_live = self.connections.list(id) == Some(LIVE);
+            if is_live && connection.is_some_and(|connection| connection.switch != switch) {
+                return true;
+            }
+            if connection.is_some_and(|connection| connection.backend == backend) {
+                if !is_live {
                     self.revive(now, switch, id, key, backend);
                 }
                 if let Some(connection) = self.connections.get_mut(id) {
-                    (connection.switch, connection.round) = (switch, round);
+                    connection.round = round;
                 }
                 return true;
             }
             self.remove(id);
         }
-        let has_room = self.connections.len() < self.most;
+        let is_alone = self.of_switch.keys().all(|&other| other == switch);
+        let share = if is_alone { self.most } else { self.most / 2 };
+        let has_part = self.of_switch.get(&switch).is_none_or(|&count| count < share);
+        let has_room = has_part && self.connections.len() < self.most;
         if has_room {
             self.insert(now, switch, key, backend, round);
         }
@@ -472,6 +482,16 @@ impl Balancer {
             *all.entry((key.front, connection.backend)).or_default() += 1;
         }
         all
+    }
+}
+
+/// One less of what is counted.
+fn less<T: Eq + std::hash::Hash>(counts: &mut HashMap<T, u32, Keyed>, of: T) {
+    if let Some(count) = counts.get_mut(&of) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&of);
+        }
     }
 }
 

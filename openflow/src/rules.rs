@@ -161,7 +161,8 @@ impl Rules {
         let targets: Vec<Target> = service.backends.iter().map(|backend| target(backend, front.port)).collect();
         let mut names = Vec::new();
         for (b, target) in targets.iter().enumerate() {
-            let free = |name: &u64| !self.named.contains_key(name);
+            // 0 is what passes.
+            let free = |name: &u64| *name != 0 && !self.named.contains_key(name);
             let name = steps(name(&front, target), TARGET).find(free).unwrap_or(0);
             self.named.insert(name, (self.fronts.len(), b));
             names.push(name);
@@ -349,6 +350,13 @@ impl Rules {
         is_one.then(|| (self.named.get(&(cookie & TARGET)).copied(), cookie & ANSWER != 0))
     }
 
+    /// Whether a backend listens there.
+    #[must_use]
+    pub fn has_target(&self, at: Client, protocol: u8) -> bool {
+        let mut all = self.fronts.iter().zip(&self.targets).filter(|(front, _)| front.protocol == protocol);
+        all.any(|(_, targets)| targets.iter().any(|target| (target.ip, target.port) == (at.ip, at.port)))
+    }
+
     /// The flows of a connection, the one for answers first.
     #[must_use]
     pub fn flows_of(&self, front: usize, backend: usize, client: Client) -> Option<[FlowMod; 2]> {
@@ -392,6 +400,12 @@ impl Rules {
         Some(PacketOut { in_port, actions, data })
     }
 
+    /// Whether a cookie is that of a flow of [`Rules::pass`].
+    #[must_use]
+    pub fn is_passed(&self, cookie: u64) -> bool {
+        cookie == self.owner | CONNECTION | ANSWER
+    }
+
     /// A frame that is no connection's of ours goes on untouched, and what follows it as well.
     #[must_use]
     pub fn pass(&self, fields: Vec<Field>) -> FlowMod {
@@ -402,7 +416,7 @@ impl Rules {
             table: 0,
             idle_timeout_s: self.idle_timeout_s,
             priority: OF_CONNECTION,
-            flags: 0,
+            flags: flag::SEND_REMOVED,
             matches: Match::of(fields),
             instructions: vec![Instruction::Apply(vec![normal()])],
         }

@@ -14,7 +14,7 @@ use crate::wire::{
 use control::config::openflow::{self, Mode, OpenFlow};
 use datapath::units::Instant;
 use datapath::wire::{FlowKey, Ipv4, L3, L4, Tcp, parse, protocol, tcp_flags};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -37,6 +37,9 @@ const DOUBT_NS: u64 = 5_000_000_000;
 const MOST_OLD: usize = 65_536;
 /// Parts of one answer at most, 64 KiB each: a hundred for each flow of a full table of 65 536.
 const MOST_PARTS: u32 = 1 << 20;
+/// Flows of connections to one backend's own address at most; what is beyond comes here frame by
+/// frame, so that nobody fills the switch's table by way of a backend.
+const MOST_PASSED: u32 = 1024;
 /// Notes that wait for whoever writes the log.
 const MOST_NOTES: usize = 64;
 /// How often a newer generation than another controller's is tried.
@@ -106,6 +109,7 @@ struct Found {
     connections: u64,
     /// Connections of which there was no room.
     unknown: u64,
+    passed: HashMap<Backend, u32>,
 }
 
 /// What a switch has of ours and should not.
@@ -114,6 +118,9 @@ struct Old {
     flows: Vec<(u8, u64)>,
     groups: Vec<u32>,
 }
+
+/// Where a backend listens, and by which protocol.
+type Backend = (Client, u8);
 
 /// See the module.
 #[derive(Debug)]
@@ -135,6 +142,8 @@ pub struct Session {
     listed: Instant,
     /// It has refused a flow since.
     is_doubtful: bool,
+    /// Flows of connections to backends' own addresses. Only addresses of the configuration.
+    passed: HashMap<Backend, u32>,
     /// It has had all rules of this configuration.
     is_served: bool,
     /// The balancer knows it as connected.
@@ -163,6 +172,7 @@ impl Session {
             round: 0,
             listed: now,
             is_doubtful: false,
+            passed: HashMap::new(),
             is_served: false,
             has_joined: false,
             xid: 0,
@@ -322,7 +332,10 @@ impl Session {
                 if !has_more {
                     (self.listed, self.is_doubtful) = (now, false);
                     balancer.reported(now, switch, round);
-                    let Phase::Flows(found) = std::mem::replace(&mut self.phase, Phase::Ready) else { return Ok(()) };
+                    let Phase::Flows(mut found) = std::mem::replace(&mut self.phase, Phase::Ready) else {
+                        return Ok(());
+                    };
+                    self.passed = std::mem::take(&mut found.passed);
                     self.reconcile(now, &found);
                 }
             }
@@ -415,6 +428,13 @@ impl Session {
     }
 
     fn take_removed(&mut self, now: Instant, removed: &FlowRemoved, balancer: &mut Balancer) {
+        if self.rules.is_passed(removed.cookie) {
+            let backend = backend_of(&removed.matches);
+            if let Some(count) = backend.and_then(|backend| self.passed.get_mut(&backend)) {
+                *count = count.saturating_sub(1);
+            }
+            return;
+        }
         let Some((Some((front, _)), false)) = self.rules.connection_of(removed.cookie) else { return };
         if let Some(client) = client_of(&removed.matches) {
             balancer.gone(now, self.status.datapath, Key { front, client });
@@ -468,8 +488,9 @@ impl Session {
                 },
                 // A connection to the backend's own address.
                 None => {
-                    let fields = seen.fields();
-                    self.send(&Message::FlowMod(rules.pass(fields)));
+                    if self.passes(from, protocol) {
+                        self.send(&Message::FlowMod(rules.pass(seen.fields())));
+                    }
                     self.send(&Message::PacketOut(PacketOut { in_port, actions: vec![normal()], data }));
                     return;
                 }
@@ -485,6 +506,17 @@ impl Session {
         if let Some(packet) = rules.send(front, place.backend, is_answer, in_port, data) {
             self.send(&Message::PacketOut(packet));
         }
+    }
+
+    /// Whether there may be one more flow of connections to a backend's own address.
+    fn passes(&mut self, from: Client, protocol: u8) -> bool {
+        if !self.rules.has_target(from, protocol) {
+            return false;
+        }
+        let count = self.passed.entry((from, protocol)).or_default();
+        let may = *count < MOST_PASSED;
+        *count += u32::from(may);
+        may
     }
 
     /// Time has passed.
@@ -608,6 +640,13 @@ impl Found {
         if flow.cookie & OURS != rules.owner {
             return Ok(());
         }
+        if rules.is_passed(flow.cookie) {
+            let backend = backend_of(&flow.matches).filter(|&(at, protocol)| rules.has_target(at, protocol));
+            if let Some(backend) = backend {
+                *self.passed.entry(backend).or_default() += 1;
+            }
+            return Ok(());
+        }
         let Some((named, is_answer)) = rules.connection_of(flow.cookie) else {
             self.flows.insert((flow.table, flow.cookie));
             let most = rules.flows.len() + MOST_OLD;
@@ -651,6 +690,11 @@ fn delete(table: u8, cookie: u64) -> FlowMod {
 fn client_of(matches: &crate::wire::Match) -> Option<Client> {
     let port = matches.get(Kind::TCP_SRC).or_else(|| matches.get(Kind::UDP_SRC))?;
     Some(Client { ip: matches.ip(Kind::IPV4_SRC)?, port: port as u16 })
+}
+
+/// The backend of a flow that lets its own connections pass: it sends what the flow is for.
+fn backend_of(matches: &crate::wire::Match) -> Option<Backend> {
+    Some((client_of(matches)?, matches.get(Kind::IP_PROTO)? as u8))
 }
 
 /// What a frame shows of its connection.

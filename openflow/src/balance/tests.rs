@@ -148,6 +148,30 @@ fn what_switches_and_flows_count_is_added() {
 }
 
 #[test]
+fn a_switch_that_reports_takes_nothing_from_another() {
+    let mut balancer = start(2, 64, Policy::RoundRobin);
+    let now = Instant(10);
+    let backend = at(&mut balancer, now, key(0), true).unwrap();
+    // Another one names it, at the other backend: it stays, and the liar's next report says nothing
+    // of it.
+    assert!(balancer.known(now, SWITCH + 1, key(0), 1 - backend, 20));
+    balancer.reported(now, SWITCH + 1, 30);
+    assert_eq!(balancer.live(), BTreeMap::from([((0, backend), 1)]));
+    assert_eq!(at(&mut balancer, now, key(0), false), Ok(backend));
+    // Beside another it fills half of the table; alone all of it.
+    let named = (1..64).filter(|&n| balancer.known(now, SWITCH + 1, key(n), 0, 20)).count();
+    assert_eq!(named, 32);
+    assert!(at(&mut balancer, now, key(99), true).is_ok());
+    let mut alone = start(2, 64, Policy::RoundRobin);
+    assert_eq!((0..99).filter(|&n| alone.known(now, SWITCH, key(n), 0, 20)).count(), 64);
+    // One that is only remembered is whose flows it has now.
+    balancer.gone(now, SWITCH, key(0));
+    assert!(balancer.known(now, SWITCH + 1, key(0), backend, 40));
+    balancer.gone(now, SWITCH, key(0));
+    assert_eq!(balancer.live()[&(0, backend)], if backend == 0 { 33 } else { 1 });
+}
+
+#[test]
 fn a_load_that_was_reported_counts() {
     let mut balancer = start(2, 256, Policy::Loadavg);
     let now = Instant(1);

@@ -24,15 +24,18 @@ struct Switch {
 
 impl Switch {
     /// What it answers to what was sent.
-    fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        assert_eq!(self.stream.add(bytes), bytes.len());
-        while let Some(message) = self.stream.next(true).unwrap() {
-            let (xid, message) = Message::read(message).unwrap();
-            for answer in self.answer(message) {
-                answer.write(xid, &mut out);
+    fn take(&mut self, mut bytes: &[u8]) -> Vec<u8> {
+        let (mut out, mut stream) = (Vec::new(), std::mem::take(&mut self.stream));
+        while !bytes.is_empty() {
+            bytes = &bytes[stream.add(bytes)..];
+            while let Some(message) = stream.next(true).unwrap() {
+                let (xid, message) = Message::read(message).unwrap();
+                for answer in self.answer(message) {
+                    answer.write(xid, &mut out);
+                }
             }
         }
+        self.stream = stream;
         out
     }
 
@@ -163,6 +166,19 @@ fn packet_in(session: &mut Session, balancer: &mut Balancer, now: Instant, data:
     session.receive(now, &bytes, balancer).unwrap();
 }
 
+/// A flow has gone for want of frames.
+fn removed(flow: &FlowMod) -> Message {
+    Message::FlowRemoved(FlowRemoved {
+        cookie: flow.cookie,
+        priority: flow.priority,
+        reason: 0,
+        table: 0,
+        packets: 1,
+        bytes: 60,
+        matches: flow.matches.clone(),
+    })
+}
+
 fn sets(actions: &[Action], kind: Kind) -> Option<u64> {
     actions.iter().find_map(|action| match action {
         Action::Set(field) if field.kind == kind => Some(field.value),
@@ -219,16 +235,7 @@ fn a_connection_gets_two_flows_and_its_frame_goes_on() {
     // What idles is told, and remembered: what the backend says next goes through again.
     let gone = |flow: &FlowMod| {
         let mut bytes = Vec::new();
-        let removed = FlowRemoved {
-            cookie: flow.cookie,
-            priority: flow.priority,
-            reason: 0,
-            table: 0,
-            packets: 1,
-            bytes: 60,
-            matches: flow.matches.clone(),
-        };
-        Message::FlowRemoved(removed).write(0, &mut bytes);
+        removed(flow).write(0, &mut bytes);
         bytes
     };
     let [answers, asks] = session.rules.clone().flows_of(0, 0, Client { ip: CLIENT, port: 1000 }).unwrap();
@@ -318,6 +325,42 @@ fn what_a_switch_has_not_is_not_live_for_ever() {
     assert!(!session.out().is_empty());
     run(&mut session, &mut switch, &mut balancer, at(127)).unwrap();
     assert_eq!((session.note_next(), session.status().phase), (None, "ready"));
+}
+
+#[test]
+fn a_backends_own_connections_have_flows_within_a_bound() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let rules = session.rules.clone();
+    let send = |session: &mut Session, balancer: &mut Balancer, from: u8, count: u16| {
+        for port in 0..count {
+            let data = frame((Ipv4Addr::new(10, 0, 0, from), 8080), (CLIENT, 5000 + port), tcp_flags::ACK);
+            packet_in(session, balancer, Instant(MS), data);
+        }
+    };
+    let most = MOST_PASSED as u16;
+    send(&mut session, &mut balancer, 1, most + 5);
+    send(&mut session, &mut balancer, 2, 1);
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    assert_eq!(switch.of_connections(&rules), usize::from(most) + 1);
+    assert_eq!(switch.packets.len(), usize::from(most) + 6, "all are sent on");
+    // One that has gone makes room for one; another connection knows how many there are.
+    let passed = |switch: &Switch| switch.flows.values().find(|flow| rules.is_passed(flow.cookie)).cloned().unwrap();
+    let gone = passed(&switch);
+    switch.flows.retain(|_, flow| flow.matches != gone.matches);
+    let mut bytes = Vec::new();
+    removed(&gone).write(0, &mut bytes);
+    session.receive(Instant(MS), &bytes, &mut balancer).unwrap();
+    send(&mut session, &mut balancer, 1, 2);
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    assert_eq!(session.passed.values().sum::<u32>(), MOST_PASSED + 1);
+    let (session, _) = connect(&config, &mut switch);
+    assert_eq!(session.passed.len(), 2);
+    assert!(session.passed.values().all(|&count| count <= MOST_PASSED));
+    // What no backend of this configuration sends has no flow.
+    let mut session = session;
+    assert!(!session.passes(Client { ip: CLIENT, port: 8080 }, protocol::TCP));
+    assert_eq!(session.passed.len(), 2);
 }
 
 #[test]
