@@ -88,7 +88,9 @@ fn codec(data: &[u8]) {
         let Ok((xid, message)) = Message::read(message) else { continue };
         let mut bytes = Vec::new();
         message.write(xid, &mut bytes);
-        assert!(bytes.len() <= 65_535 + 64, "{}", bytes.len());
-        Message::read(&bytes).expect("what was written can be read");
+        assert!(bytes.len() <= 65_535, "{}", bytes.len());
+        if !bytes.is_empty() {
+            Message::read(&bytes).expect("what was written can be read");
+        }
     }
 }

@@ -473,16 +473,6 @@ impl Balancer {
     pub fn room(&self) -> (u32, u32) {
         (self.connections.len(), self.most)
     }
-
-    /// Live connections, by front and backend: for tests and for what is shown.
-    #[must_use]
-    pub fn live(&self) -> BTreeMap<(usize, usize), u32> {
-        let mut all = BTreeMap::new();
-        for (_, key, connection) in self.connections.newest_first(LIVE) {
-            *all.entry((key.front, connection.backend)).or_default() += 1;
-        }
-        all
-    }
 }
 
 /// One less of what is counted.
@@ -496,4 +486,4 @@ fn less<T: Eq + std::hash::Hash>(counts: &mut HashMap<T, u32, Keyed>, of: T) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

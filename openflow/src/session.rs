@@ -69,7 +69,7 @@ pub struct Status {
     pub role: &'static str,
     /// Frames that came to the controller.
     pub packet_ins: u64,
-    /// Of them, those that were no connection's.
+    /// Of them, those that were no connection's, or are too long for a message back.
     pub ignored: u64,
     /// Connections whose flows were sent.
     pub set_up: u64,
@@ -104,7 +104,6 @@ enum Phase {
 struct Found {
     flows: BTreeSet<(u8, u64)>,
     groups: BTreeSet<u32>,
-    has_groups: bool,
     parts: u32,
     connections: u64,
     /// Connections of which there was no room.
@@ -315,7 +314,6 @@ impl Session {
                 if let Phase::Flows(found) = &mut self.phase {
                     let ours = groups.iter().map(|group| group.id).filter(|&id| self.rules.has_group(id));
                     found.groups.extend(ours);
-                    found.has_groups |= !has_more;
                     found.part()?;
                 }
             }
@@ -491,8 +489,7 @@ impl Session {
                     if self.passes(from, protocol) {
                         self.send(&Message::FlowMod(rules.pass(seen.fields())));
                     }
-                    self.send(&Message::PacketOut(PacketOut { in_port, actions: vec![normal()], data }));
-                    return;
+                    return self.send_on(PacketOut { in_port, actions: vec![normal()], data });
                 }
             },
         };
@@ -504,8 +501,15 @@ impl Session {
             self.send(&Message::BarrierRequest);
         }
         if let Some(packet) = rules.send(front, place.backend, is_answer, in_port, data) {
-            self.send(&Message::PacketOut(packet));
+            self.send_on(packet);
         }
+    }
+
+    /// A frame goes on, unless it is too long for a message.
+    fn send_on(&mut self, packet: PacketOut) {
+        let before = self.out.len();
+        self.send(&Message::PacketOut(packet));
+        self.status.ignored += u64::from(self.out.len() == before);
     }
 
     /// Whether there may be one more flow of connections to a backend's own address.

@@ -35,7 +35,7 @@ pub struct SwitchReport {
     pub rules: usize,
     /// Frames that came to the controller.
     pub packet_ins: u64,
-    /// Of them, those that were no connection's.
+    /// Of them, those that were no connection's, or are too long for a message back.
     pub ignored: u64,
     /// Connections whose flows were sent.
     pub set_up: u64,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::balance::tests::live;
 use crate::rules::tests::config;
 use crate::wire::{Action, GroupDescription, Instruction, Match, port};
 use datapath::wire::Mac;
@@ -230,7 +231,7 @@ fn a_connection_gets_two_flows_and_its_frame_goes_on() {
     assert!(
         switch.packets.iter().all(|packet| packet.in_port == 3 && sets(&packet.actions, Kind::TCP_DST) == Some(8080))
     );
-    assert_eq!(balancer.live(), BTreeMap::from([((0, 0), 2), ((0, 1), 2)]));
+    assert_eq!(live(&balancer), BTreeMap::from([((0, 0), 2), ((0, 1), 2)]));
     assert_eq!((session.status().packet_ins, session.status().set_up, session.status().ignored), (4, 4, 0));
     // What idles is told, and remembered: what the backend says next goes through again.
     let gone = |flow: &FlowMod| {
@@ -240,15 +241,15 @@ fn a_connection_gets_two_flows_and_its_frame_goes_on() {
     };
     let [answers, asks] = session.rules.clone().flows_of(0, 0, Client { ip: CLIENT, port: 1000 }).unwrap();
     session.receive(Instant(10 * MS), &gone(&answers), &mut balancer).unwrap();
-    assert_eq!(balancer.live()[&(0, 0)], 2);
+    assert_eq!(live(&balancer)[&(0, 0)], 2);
     session.receive(Instant(10 * MS), &gone(&asks), &mut balancer).unwrap();
-    assert_eq!(balancer.live()[&(0, 0)], 1);
+    assert_eq!(live(&balancer)[&(0, 0)], 1);
     switch.packets.clear();
     let answer = frame((Ipv4Addr::new(10, 0, 0, 1), 8080), (CLIENT, 1000), tcp_flags::ACK);
     packet_in(&mut session, &mut balancer, Instant(11 * MS), answer);
     run(&mut session, &mut switch, &mut balancer, Instant(11 * MS)).unwrap();
     assert_eq!(sets(&switch.packets[0].actions, Kind::IPV4_SRC), Some(SERVICE.0.to_bits().into()));
-    assert_eq!(balancer.live()[&(0, 0)], 2);
+    assert_eq!(live(&balancer)[&(0, 0)], 2);
     // One to the backend's own address is left alone.
     let direct = frame((Ipv4Addr::new(10, 0, 0, 1), 8080), (CLIENT, 5000), tcp_flags::ACK);
     packet_in(&mut session, &mut balancer, Instant(12 * MS), direct);
@@ -264,9 +265,9 @@ fn a_restarted_controller_knows_every_connection() {
         packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 1000 + n), SERVICE, tcp_flags::SYN));
     }
     run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
-    let (before, flows) = (balancer.live(), switch.flows.clone());
+    let (before, flows) = (live(&balancer), switch.flows.clone());
     let (mut session, mut balancer) = connect(&config, &mut switch);
-    assert_eq!((balancer.live(), switch.flows.clone()), (before, flows));
+    assert_eq!((live(&balancer), switch.flows.clone()), (before, flows));
     // One whose flows were lost on the way goes on where it was.
     for n in 0..100 {
         let client = Client { ip: CLIENT, port: 1000 + n };
@@ -293,12 +294,12 @@ fn what_a_switch_has_not_is_not_live_for_ever() {
     packet_in(&mut session, &mut balancer, at(1), syn(1));
     run(&mut session, &mut switch, &mut balancer, at(1)).unwrap();
     switch.refuses = None;
-    assert_eq!(balancer.live().len(), 1);
+    assert_eq!(live(&balancer).len(), 1);
     session.poll(at(4)).unwrap();
     assert!(session.out().is_empty(), "not at once");
     session.poll(at(6)).unwrap();
     run(&mut session, &mut switch, &mut balancer, at(6)).unwrap();
-    assert_eq!(balancer.live().len(), 0);
+    assert_eq!(live(&balancer).len(), 0);
     // Somebody removes flows, and a rule: without a word. In a minute it is seen.
     packet_in(&mut session, &mut balancer, at(7), syn(2));
     run(&mut session, &mut switch, &mut balancer, at(7)).unwrap();
@@ -315,7 +316,7 @@ fn what_a_switch_has_not_is_not_live_for_ever() {
     assert_eq!(session.status().phase, "ready");
     session.receive(at(67), &answer, &mut balancer).unwrap();
     run(&mut session, &mut switch, &mut balancer, at(67)).unwrap();
-    assert_eq!((balancer.live(), switch.of_connections(&rules)), (BTreeMap::from([((0, 0), 1)]), 2));
+    assert_eq!((live(&balancer), switch.of_connections(&rules)), (BTreeMap::from([((0, 0), 1)]), 2));
     assert_eq!(switch.flows.len(), rules.flows.len() + 2, "the rule is there again");
     let notes: Vec<String> = std::iter::from_fn(|| session.note_next()).map(|note| note.text).collect();
     assert_eq!(notes.iter().filter(|note| note.contains("1 are added")).count(), 1, "{notes:?}");
@@ -361,6 +362,20 @@ fn a_backends_own_connections_have_flows_within_a_bound() {
     let mut session = session;
     assert!(!session.passes(Client { ip: CLIENT, port: 8080 }, protocol::TCP));
     assert_eq!(session.passed.len(), 2);
+}
+
+#[test]
+fn a_frame_too_long_for_a_message_is_left_out() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    // It fits into a message to the controller, and not into one with what is to be done with it.
+    let mut syn = frame((CLIENT, 1), SERVICE, tcp_flags::SYN);
+    syn.resize(65_535 - 42, 0);
+    packet_in(&mut session, &mut balancer, Instant(MS), syn);
+    packet_in(&mut session, &mut balancer, Instant(MS), frame((CLIENT, 2), SERVICE, tcp_flags::SYN));
+    run(&mut session, &mut switch, &mut balancer, Instant(MS)).unwrap();
+    assert_eq!((switch.packets.len(), switch.of_connections(&session.rules)), (1, 4));
+    assert_eq!((session.status().packet_ins, session.status().ignored), (2, 1));
 }
 
 #[test]
@@ -469,7 +484,7 @@ fn a_switch_that_lies_is_refused_and_kept_small() {
     let mut result = Ok(());
     let mut number = 0;
     while result.is_ok() {
-        let flows = (0..500).map(|_| {
+        let flows = (0..150).map(|_| {
             number += 1;
             FlowStats { cookie: rules.owner | number, ..stats(&rules.flows[0]) }
         });

@@ -108,8 +108,8 @@ pub(super) fn put64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Writes the length of what began at `start` into the two bytes at `at`; at most 65 535, which no
-/// caller exceeds.
+/// Writes the length of what began at `start` into the two bytes at `at`; at most 65 535: a message
+/// that is longer is not sent.
 pub(super) fn set_length(out: &mut [u8], start: usize, at: usize) {
     let length = (out.len() - start).min(usize::from(u16::MAX)) as u16;
     out[at..at + 2].copy_from_slice(&length.to_be_bytes());

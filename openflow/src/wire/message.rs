@@ -148,8 +148,6 @@ pub enum FlowCommand {
     Add,
     /// All that are within the match, the cookie and its mask go.
     Delete,
-    /// That with this very match and priority goes.
-    DeleteStrict,
 }
 
 /// A change of flows.
@@ -223,12 +221,16 @@ impl Role {
 }
 
 impl Message {
-    /// Appends the message, and returns where it begins.
+    /// Appends the message; nothing where it would be longer than a message can be, which a frame
+    /// of nearly 64 KiB makes it.
     pub fn write(&self, xid: u32, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend([VERSION, self.kind(), 0, 0]);
         put32(out, xid);
         self.write_body(out);
+        if out.len() - start > usize::from(u16::MAX) {
+            return out.truncate(start);
+        }
         set_length(out, start, start + 2);
     }
 
@@ -435,7 +437,6 @@ impl FlowMod {
         let command = match self.command {
             FlowCommand::Add => 0,
             FlowCommand::Delete => 3,
-            FlowCommand::DeleteStrict => 4,
         };
         put64(out, self.cookie);
         put64(out, self.cookie_mask);
@@ -457,7 +458,6 @@ impl FlowMod {
         let command = match from.u8()? {
             0 => FlowCommand::Add,
             3 => FlowCommand::Delete,
-            4 => FlowCommand::DeleteStrict,
             _ => return Err(Bad::new("a change of flows", "has a command that is not known here")),
         };
         let idle_timeout_s = from.u16()?;

@@ -110,7 +110,7 @@ fn buckets() -> impl Strategy<Value = Vec<Bucket>> {
 }
 
 fn flow_mod() -> impl Strategy<Value = FlowMod> {
-    let commands = vec![FlowCommand::Add, FlowCommand::Delete, FlowCommand::DeleteStrict];
+    let commands = vec![FlowCommand::Add, FlowCommand::Delete];
     let numbers = any::<(u64, u64, u8, u16, u16, u16)>();
     (prop::sample::select(commands), numbers, matches(), instructions()).prop_map(
         |(command, (cookie, cookie_mask, table, idle_timeout_s, priority, flags), matches, instructions)| FlowMod {
