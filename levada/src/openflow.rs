@@ -12,6 +12,7 @@ pub use report::{OpenFlowReply, SwitchReport};
 
 use crate::log::{Format, Level, Log};
 use crate::os::{Signal, Signals};
+use crate::privileges::{self, Duty, confine};
 use crate::rundir::{self, RunDir, SOCKET, Taken};
 use crate::{Failure, check};
 use ::control::config::openflow::OpenFlow;
@@ -29,12 +30,17 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::UnixListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// Switches that are connected at a time at most.
+/// Switches that are connected at a time at most, those included that have not shown yet who they
+/// are.
 const SWITCHES: usize = 64;
+/// Out of descriptors: connections that end give some back.
+const EXHAUSTED: Duration = Duration::from_millis(100);
 /// How often it is looked whether a switch left for good.
 const LOOK: Duration = Duration::from_secs(1);
 /// What is read at once.
@@ -79,6 +85,15 @@ pub fn run(file: &Path, format: Format) -> Result<(), Failure> {
         .fill(&mut seed)
         .map_err(|_| Failure::Failed("the kernel has no random numbers".to_owned()))?;
     let seed = u64::from_ne_bytes(seed);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("cannot start the controller"))?;
+    let (control, door) = runtime.block_on(open(&config, &rundir))?;
+    // Who may listen at any port listens; before there is another thread.
+    for warning in privileges::begin(false) {
+        log.line(Level::Warning, &warning);
+    }
     let rules = Arc::new(Rules::of(&config));
     let house = Rc::new(House {
         balancer: RefCell::new(Balancer::new(&config, &rules, seed)),
@@ -90,20 +105,31 @@ pub fn run(file: &Path, format: Format) -> Result<(), Failure> {
         seed,
         log,
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed("cannot start the controller"))?;
-    let asked = listen_for(signals).map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
-    let done = runtime.block_on(LocalSet::new().run_until(serve(&house, &rundir, asked, file)));
+    let asked = listen_for(signals, house.log.clone());
+    let asked = asked.map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
+    if let Err(why) = confine(Duty::Main) {
+        house.log.line(Level::Warning, &why);
+    }
+    let done = runtime.block_on(LocalSet::new().run_until(serve(&house, &control, &door, asked, file)));
     drop(rundir);
     done
 }
 
+/// The control socket, and where switches connect.
+async fn open(config: &OpenFlow, rundir: &RunDir) -> Result<(UnixListener, Door), Failure> {
+    let socket = rundir.place(SOCKET);
+    let control = UnixListener::bind(&socket);
+    let control = control.map_err(|error| Failure::Failed(format!("cannot make {}: {error}", socket.display())))?;
+    Ok((control, Door::open(config).await.map_err(Failure::Failed)?))
+}
+
 /// A thread that waits for signals; at most one waits to be heeded by the time of the next.
-fn listen_for(signals: Signals) -> io::Result<UnboundedReceiver<Signal>> {
+fn listen_for(signals: Signals, log: Log) -> io::Result<UnboundedReceiver<Signal>> {
     let (told, asked) = unbounded_channel();
     let wait = move || {
+        if let Err(why) = confine(Duty::Passing) {
+            log.line(Level::Warning, &why);
+        }
         while poll(&mut [PollFd::new(&signals, PollFlags::IN)], None).is_ok() {
             while let Some(signal) = signals.next() {
                 if told.send(signal).is_err() {
@@ -133,34 +159,31 @@ fn take_rundir(name: &str) -> Result<RunDir, Failure> {
 
 async fn serve(
     house: &Rc<House>,
-    rundir: &RunDir,
+    control: &UnixListener,
+    door: &Door,
     mut asked: UnboundedReceiver<Signal>,
     file: &Path,
 ) -> Result<(), Failure> {
-    let failed = |what: String| move |error: io::Error| Failure::Failed(format!("{what}: {error}"));
-    let socket = rundir.place(SOCKET);
-    let control =
-        tokio::net::UnixListener::bind(&socket).map_err(failed(format!("cannot make {}", socket.display())))?;
-    let config = house.config.borrow().clone();
-    let door = Door::open(&config).await.map_err(Failure::Failed)?;
     house.log.ready();
     house.log.line(Level::Info, &format!("switches connect to {}", door.name()));
-    let mut number = 0;
+    let (mut number, seats) = (0, Arc::new(Semaphore::new(SWITCHES)));
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            stream = door.accept() => match stream {
-                Ok(stream) if house.switches.borrow().len() < SWITCHES => {
+            stream = door.accept() => match (stream, Arc::clone(&seats).try_acquire_owned()) {
+                (Ok(stream), Ok(seat)) => {
                     number += 1;
-                    tokio::task::spawn_local(attend(Rc::clone(house), number, stream));
+                    tokio::task::spawn_local(attend(Rc::clone(house), number, stream, seat));
                 }
-                Ok(_) => house.log.line(Level::Warning, &format!("more than {SWITCHES} switches: one is turned away")),
-                // Out of descriptors: connections that end give some back.
-                Err(_) => sleep(Duration::from_millis(100)).await,
+                (Ok(_), Err(_)) => {
+                    house.log.line(Level::Warning, &format!("more than {SWITCHES} switches: one is turned away"));
+                }
+                (Err(_), _) => sleep(EXHAUSTED).await,
             },
-            accepted = control.accept() => if let Ok((stream, _)) = accepted {
-                tokio::task::spawn_local(control::answer(Rc::clone(house), stream));
+            accepted = control.accept() => match accepted {
+                Ok((stream, _)) => drop(tokio::task::spawn_local(control::answer(Rc::clone(house), stream))),
+                Err(_) => sleep(EXHAUSTED).await,
             },
             signal = asked.recv() => match signal {
                 Some(Signal::Reload) => reload(house, file),
@@ -201,7 +224,7 @@ fn reload(house: &House, file: &Path) {
 }
 
 /// One switch, until it goes.
-async fn attend(house: Rc<House>, number: u64, stream: Stream) {
+async fn attend(house: Rc<House>, number: u64, stream: Stream, _seat: OwnedSemaphorePermit) {
     let from = stream.peer();
     let stream = match stream.handshake().await {
         Ok(stream) => stream,

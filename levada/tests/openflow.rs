@@ -9,7 +9,7 @@ mod testbed;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -276,18 +276,14 @@ fn certify(keys: &std::path::Path, name: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-#[test]
-fn switches_connect_by_tls() {
-    const NAME: &str = "switches_connect_by_tls";
-    let Some(_turn) = turn(NAME) else { return };
-    let bed = bed();
-    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+/// A configuration with TLS, and where its keys are.
+fn by_tls(bed: &Bed) -> (String, impl Fn(&str) -> String) {
     let keys = bed.directory.join("keys");
     std::fs::create_dir(&keys).unwrap();
     for name in ["authority", "controller", "switch"] {
         certify(&keys, name);
     }
-    let file = |name: &str| keys.join(name).display().to_string();
+    let file = move |name: &str| keys.join(name).display().to_string();
     let tls = format!(
         "[openflow.tls]\ncertificate = \"{}\"\nkey = \"{}\"\nauthority = \"{}\"\n",
         file("controller.pem"),
@@ -299,6 +295,59 @@ fn switches_connect_by_tls() {
         &(tls + "[[openflow.service]]"),
         1,
     );
+    (text, file)
+}
+
+#[test]
+fn who_does_not_say_who_it_is_takes_no_more_than_a_switch() {
+    let Some(_turn) = turn("who_does_not_say_who_it_is_takes_no_more_than_a_switch") else { return };
+    let bed = Bed::new(&["sw"]);
+    bed.ip("sw", "link set lo up").unwrap();
+    let (text, _) = by_tls(&bed);
+    let controller = bed.space("sw").run(|| bed.launch(&bed.tag, "openflow", &text, |_| {})).unwrap();
+    let connect = || bed.space("sw").run(|| TcpStream::connect("127.0.0.1:6653").unwrap()).unwrap();
+    let mut silent: Vec<TcpStream> = (0..65).map(|_| connect()).collect();
+    let mut last = silent.pop().unwrap();
+    soon("one is turned away", || controller.log().contains("more than 64 switches"));
+    assert_eq!(last.read(&mut [0; 1]).unwrap(), 0);
+    // What they have is given back.
+    drop(silent);
+    soon("one that speaks is heard", || {
+        let mut stream = connect();
+        let _ = stream.write_all(b"nonsense that is no TLS");
+        let _ = stream.read(&mut [0; 64]);
+        controller.log().contains("InvalidContentType")
+    });
+
+    // It keeps what it needs to read its file again, and to take its socket away.
+    let has = |thread: &std::path::Path, key: &str| {
+        let status = std::fs::read_to_string(thread.join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(key).map(|rest| rest.trim().to_owned()));
+        line.unwrap_or_else(|| panic!("{key} in {status}"))
+    };
+    let threads = std::fs::read_dir(format!("/proc/{}/task", controller.pid())).unwrap();
+    let mut names: Vec<String> = threads
+        .map(|thread| {
+            let thread = thread.unwrap().path();
+            let [name, effective] = ["Name:", "CapEff:"].map(|key| has(&thread, key));
+            let wanted = if name == "levada" { "0000000000000002" } else { "0000000000000000" };
+            assert_eq!((effective.as_str(), has(&thread, "NoNewPrivs:").as_str()), (wanted, "1"), "{name}");
+            assert_eq!(has(&thread, "Seccomp:"), "2", "{name}");
+            name
+        })
+        .collect();
+    names.retain(|name| name != "levada-log");
+    names.sort();
+    assert_eq!(names, ["levada", "levada-signals"]);
+}
+
+#[test]
+fn switches_connect_by_tls() {
+    const NAME: &str = "switches_connect_by_tls";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    let (text, file) = by_tls(&bed);
     ovs.set("set-controller br0 tcp:127.0.0.1:6653");
     let controller = bed.space("sw").run(|| bed.launch(&bed.tag, "openflow", &text, |_| {})).unwrap();
     soon("a switch in the clear is turned away", || controller.log().contains("no TLS"));
