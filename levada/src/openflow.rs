@@ -68,6 +68,15 @@ impl House {
         // From 1 on: 0 is no time.
         Instant(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1))
     }
+
+    /// Another configuration, of which each connection learns before it reads on.
+    fn renew(&self, config: OpenFlow) {
+        let rules = Arc::new(Rules::of(&config));
+        self.balancer.borrow_mut().renew(&config, &rules, self.seed);
+        self.rules.replace(rules);
+        self.config.replace(config);
+        *self.revision.borrow_mut() += 1;
+    }
 }
 
 /// Runs the controller of `file` until a signal ends it.
@@ -215,11 +224,7 @@ fn reload(house: &House, file: &Path) {
             "`name`, `listen` and `tls` are read at the start only: start the controller again; nothing was applied",
         );
     }
-    let rules = Arc::new(Rules::of(&config));
-    house.balancer.borrow_mut().renew(&config, &rules, house.seed);
-    house.rules.replace(rules);
-    house.config.replace(config);
-    *house.revision.borrow_mut() += 1;
+    house.renew(config);
     house.log.line(Level::Info, format!("{} is applied\n{warnings}", file.display()).trim_end());
 }
 
@@ -247,20 +252,21 @@ async fn talk(house: &House, number: u64, from: &str, mut stream: listen::Bytes)
     loop {
         out.take(session.out());
         let may_read = out.waits() < MOST_OUT;
-        let result = tokio::select! {
-            moved = listen::step(&mut stream, &mut out, may_read.then_some(&mut buffer[..])) => match moved {
-                Ok(Some(0)) => Err("it closed the connection".to_owned()),
-                Ok(Some(count)) => session.receive(house.now(), &buffer[..count], &mut house.balancer.borrow_mut()),
-                Ok(None) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            },
-            _ = ticks.tick() => {
-                if revision != *house.revision.borrow() {
-                    revision = *house.revision.borrow();
-                    session.renew(&house.config.borrow(), Arc::clone(&house.rules.borrow()), house.now());
-                }
-                session.poll(house.now())
-            }
+        let moved = tokio::select! {
+            moved = listen::step(&mut stream, &mut out, may_read.then_some(&mut buffer[..])) => Some(moved),
+            _ = ticks.tick() => None,
+        };
+        // Before anything is read by rules that the balancer has no longer.
+        if revision != *house.revision.borrow() {
+            revision = *house.revision.borrow();
+            session.renew(&house.config.borrow(), Arc::clone(&house.rules.borrow()), house.now());
+        }
+        let result = match moved {
+            Some(Ok(Some(0))) => Err("it closed the connection".to_owned()),
+            Some(Ok(Some(count))) => session.receive(house.now(), &buffer[..count], &mut house.balancer.borrow_mut()),
+            Some(Ok(None)) => Ok(()),
+            Some(Err(error)) => Err(error.to_string()),
+            None => session.poll(house.now()),
         };
         while let Some(note) = session.note_next() {
             let level = if note.is_warning { Level::Warning } else { Level::Info };
@@ -277,3 +283,6 @@ async fn talk(house: &House, number: u64, from: &str, mut stream: listen::Bytes)
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
