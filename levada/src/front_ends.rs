@@ -13,7 +13,7 @@
 
 mod handover;
 pub mod papers;
-mod socket;
+pub mod socket;
 
 use crate::log::{Level, Log};
 use crate::maintenance::News;
@@ -270,7 +270,8 @@ impl Board {
         if !plan.listen {
             return Ok(None);
         }
-        let listening = Listening::open(&plan.socket, plan.group.as_deref(), replaces)?;
+        let what = format!("vhost-user://{}", plan.socket);
+        let listening = Listening::open(&plan.socket, &what, plan.group.as_deref(), replaces)?;
         let watch = self.number();
         epoll::add(&*self.epoll, listening.listener(), EventData::new_u64(watch), EventFlags::IN)
             .map_err(|error| format!("{}: watching it: {error}", plan.socket))?;

@@ -1,4 +1,4 @@
-//! The sockets of front ends: one that is made here, and one that is connected to. Nothing waits.
+//! Sockets in files: one that is made here, and one that is connected to. Nothing waits.
 
 use rustix::fs::{AtFlags, Gid, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -19,19 +19,22 @@ const STICKY: u32 = 0o1000;
 #[derive(Debug)]
 pub struct Listening {
     path: PathBuf,
+    /// What of the configuration asks for it, in errors.
+    what: String,
     /// The file's device and number: another process may have put its own in its place.
     file: (u64, u64),
     listener: UnixListener,
 }
 
 impl Listening {
-    /// Makes a socket at `path`, in the place of one that a process has left that is gone; with
-    /// `replaces`, also of one on which a process listens.
+    /// Makes a socket at `path`, which `what` of the configuration asks for, in the place of one
+    /// that a process has left that is gone; with `replaces`, also of one on which a process
+    /// listens.
     ///
     /// # Errors
     /// Why not, and what helps.
-    pub fn open(path: &str, group: Option<&str>, replaces: bool) -> Result<Listening, String> {
-        let failed = |step: &str, error: &dyn std::fmt::Display| format!("vhost-user://{path}: {step}: {error}");
+    pub fn open(path: &str, what: &str, group: Option<&str>, replaces: bool) -> Result<Listening, String> {
+        let failed = |step: &str, error: &dyn std::fmt::Display| format!("{what}: {step}: {error}");
         let place = Path::new(path);
         if let Some(directory) = place.parent() {
             if !directory.is_dir() {
@@ -44,7 +47,7 @@ impl Listening {
             let status = fs::metadata(directory).map_err(|error| failed("looking at its directory", &error))?;
             if status.mode() & (WRITABLE | STICKY) == WRITABLE {
                 return Err(format!(
-                    "vhost-user://{path}: anybody could put another socket there; choose a directory that only its owner may write (chmod o-w {})",
+                    "{what}: anybody could put another socket there; choose a directory that only its owner may write (chmod o-w {})",
                     directory.display()
                 ));
             }
@@ -54,7 +57,7 @@ impl Listening {
         }
         let listener = UnixListener::bind(place).map_err(|error| failed("making it", &error))?;
         let file = file(place).map_err(|error| failed("looking at it", &error))?;
-        let listening = Listening { path: place.to_owned(), file, listener };
+        let listening = Listening { path: place.to_owned(), what: what.to_owned(), file, listener };
         listening.listener.set_nonblocking(true).map_err(|error| failed("making it", &error))?;
         listening.give(group)?;
         Ok(listening)
@@ -65,17 +68,15 @@ impl Listening {
     /// # Errors
     /// Why not, and what helps.
     pub fn give(&self, group: Option<&str>) -> Result<(), String> {
-        let path = self.path.display();
-        let failed = |error: io::Error| format!("vhost-user://{path}: setting its permissions: {error}");
+        let what = &self.what;
+        let failed = |error: io::Error| format!("{what}: setting its permissions: {error}");
         let at = |mode: u32| {
             rustix::fs::chmodat(rustix::fs::CWD, &self.path, Mode::from_raw_mode(mode), AtFlags::empty())
                 .map_err(|error| failed(error.into()))
         };
         let Some(name) = group else { return at(OWNER) };
         let number = ports::group::number(name).map_err(failed)?.ok_or_else(|| {
-            format!(
-                "vhost-user://{path}: there is no group \"{name}\" on this host; make it (groupadd), or correct `group`"
-            )
+            format!("{what}: there is no group \"{name}\" on this host; make it (groupadd), or correct `group`")
         })?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::chownat(rustix::fs::CWD, &self.path, None, Some(Gid::from_raw(number)), flags)

@@ -1,11 +1,12 @@
 //! Where switches connect: TCP, TLS or a Unix socket.
 
+use crate::front_ends::socket::Listening;
 use crate::pki::credentials::{certificates, provider, read_private, verifier};
 use ::control::config::openflow::{Listen, OpenFlow, Tls};
 use rustls::{RootCertStore, ServerConfig};
 use std::future::poll_fn;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -81,7 +82,7 @@ pub(super) async fn step(
     .await
 }
 
-/// Where switches connect. A Unix socket goes with it.
+/// Where switches connect. A Unix socket goes with it; only its owner connects there.
 pub(super) struct Door {
     kind: Kind,
     tls: Option<TlsAcceptor>,
@@ -90,7 +91,8 @@ pub(super) struct Door {
 
 enum Kind {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    /// The file goes with it.
+    Unix(UnixListener, #[allow(dead_code, reason = "it is kept")] Listening),
 }
 
 /// A connection that has just been made.
@@ -117,15 +119,13 @@ impl Door {
                 Ok(Door { kind: Kind::Tcp(listener), tls, name })
             }
             Listen::Unix(path) => {
-                let path = PathBuf::from(path);
+                let name = format!("unix:{path}");
+                let what = format!("`listen` in [openflow], {name}");
                 // One that nobody listens at was left by a process that was killed.
-                if path.exists() && UnixStream::connect(&path).await.is_err() {
-                    let _ = std::fs::remove_file(&path);
-                }
-                let listener =
-                    UnixListener::bind(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-                let name = format!("unix:{}", path.display());
-                Ok(Door { kind: Kind::Unix(listener, path), tls: None, name })
+                let file = Listening::open(path, &what, None, false)?;
+                let listener = file.listener().try_clone().and_then(UnixListener::from_std);
+                let listener = listener.map_err(|error| format!("{what}: listening: {error}"))?;
+                Ok(Door { kind: Kind::Unix(listener, file), tls: None, name })
             }
         }
     }
@@ -149,14 +149,6 @@ impl Door {
                 let (stream, _) = listener.accept().await?;
                 Ok(Stream { kind: Connected::Unix(stream), tls })
             }
-        }
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        if let Kind::Unix(_, path) = &self.kind {
-            let _ = std::fs::remove_file(path);
         }
     }
 }
