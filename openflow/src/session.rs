@@ -129,6 +129,10 @@ pub struct Session {
     rules: Arc<Rules>,
     stream: Stream,
     out: Vec<u8>,
+    /// Frames that go on when the flows of all that came with them are there.
+    frames: Vec<PacketOut>,
+    /// Some of them have flows that were sent just now.
+    has_changed: bool,
     notes: VecDeque<Note>,
     phase: Phase,
     since: Instant,
@@ -162,6 +166,8 @@ impl Session {
             rules,
             stream: Stream::default(),
             out: Vec::new(),
+            frames: Vec::new(),
+            has_changed: false,
             notes: VecDeque::new(),
             phase: Phase::Hello,
             since: now,
@@ -196,6 +202,7 @@ impl Session {
             result = self.take_all(now, &mut stream, balancer);
         }
         self.stream = stream;
+        self.send_on();
         result
     }
 
@@ -489,7 +496,7 @@ impl Session {
                     if self.passes(from, protocol) {
                         self.send(&Message::FlowMod(rules.pass(seen.fields())));
                     }
-                    return self.send_on(PacketOut { in_port, actions: vec![normal()], data });
+                    return self.frames.push(PacketOut { in_port, actions: vec![normal()], data });
                 }
             },
         };
@@ -498,18 +505,21 @@ impl Session {
             for flow in flows {
                 self.send(&Message::FlowMod(flow));
             }
-            self.send(&Message::BarrierRequest);
+            self.has_changed = true;
         }
-        if let Some(packet) = rules.send(front, place.backend, is_answer, in_port, data) {
-            self.send_on(packet);
-        }
+        self.frames.extend(rules.send(front, place.backend, is_answer, in_port, data));
     }
 
-    /// A frame goes on, unless it is too long for a message.
-    fn send_on(&mut self, packet: PacketOut) {
-        let before = self.out.len();
-        self.send(&Message::PacketOut(packet));
-        self.status.ignored += u64::from(self.out.len() == before);
+    /// Frames go on behind one barrier, unless they are too long for a message.
+    fn send_on(&mut self) {
+        if std::mem::take(&mut self.has_changed) {
+            self.send(&Message::BarrierRequest);
+        }
+        for packet in std::mem::take(&mut self.frames) {
+            let before = self.out.len();
+            self.send(&Message::PacketOut(packet));
+            self.status.ignored += u64::from(self.out.len() == before);
+        }
     }
 
     /// Whether there may be one more flow of connections to a backend's own address.

@@ -365,6 +365,29 @@ fn a_backends_own_connections_have_flows_within_a_bound() {
 }
 
 #[test]
+fn what_comes_together_has_one_barrier() {
+    let (config, mut switch) = (config("reactive", 2), Switch::default());
+    let (mut session, mut balancer) = connect(&config, &mut switch);
+    let about = Match::of([Field::new(Kind::IN_PORT, 3_u32)]);
+    let mut bytes = Vec::new();
+    for port in 1..=3 {
+        let data = frame((CLIENT, port), SERVICE, tcp_flags::SYN);
+        let packet = PacketIn { cookie: session.rules.owner | 1, table: 0, about: about.clone(), data };
+        Message::PacketIn(packet).write(0, &mut bytes);
+    }
+    session.receive(Instant(MS), &bytes, &mut balancer).unwrap();
+    // All flows are there before the first frame goes on.
+    let (said, mut stream) = (std::mem::take(session.out()), Stream::default());
+    assert_eq!(stream.add(&said), said.len());
+    let kinds = std::iter::from_fn(|| stream.next(true).unwrap().map(|message| message[1]));
+    let [flow, barrier, frame] = [14, 20, 13];
+    let wanted = [[flow; 6].as_slice(), &[barrier], &[frame; 3]].concat();
+    assert_eq!(kinds.collect::<Vec<u8>>(), wanted);
+    switch.take(&said);
+    assert_eq!((switch.of_connections(&session.rules), switch.packets.len()), (6, 3));
+}
+
+#[test]
 fn a_frame_too_long_for_a_message_is_left_out() {
     let (config, mut switch) = (config("reactive", 2), Switch::default());
     let (mut session, mut balancer) = connect(&config, &mut switch);
