@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import struct
 
+import pytest
+
 from lab.experiments.openflow_rate import Cell, claims
 from lab.setups import PORTS, SetUps, syns
 
@@ -32,7 +34,8 @@ def test_syns_differ_and_are_right() -> None:
 def _cell(way: str, run: int, per_s: int, packet_ins: int | None) -> Cell:
     made = SetUps(per_s, per_s, 0, 1.0)
     alone = None if way == "hash" else made
-    return Cell(way, run, made, alone, packet_ins, None, 0.0, None)
+    controller_us = {"reactive": 20.0, "os-ken": 240.0, "hash": 0.0}[way]
+    return Cell(way, run, made, alone, packet_ins, None, 100.0, controller_us, 0.0, None)
 
 
 def test_the_median_round_is_judged_and_any_frame_of_hash() -> None:
@@ -43,6 +46,7 @@ def test_the_median_round_is_judged_and_any_frame_of_hash() -> None:
     ]
     made = {claim.id: claim for claim in claims(cells)}
     assert made["reactive: set-ups a second"].value == 11
+    assert made["reactive: set-ups a second of its own"].value == pytest.approx(12)
     assert all(claim.holds for claim in made.values())
     made = {c.id: c for c in claims([*cells, _cell("hash", 3, 0, 1)])}
     assert not made["hash: frames to the controller"].holds
