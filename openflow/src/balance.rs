@@ -203,7 +203,7 @@ impl Balancer {
             self.reported(now, oldest, now.0.max(1));
             self.switches.remove(&oldest);
         }
-        let counted = HashMap::with_hasher(self.keyed.clone());
+        let counted = HashMap::with_hasher(self.keyed);
         self.switches.insert(switch, Switch { presence: Presence::Here, counted });
         true
     }
