@@ -327,6 +327,7 @@ const OPENFLOW: &[Key] = &[
         false,
         "reactive: connections that are remembered at most",
     ),
+    ("probe", Form::Text(TIME), false, "how often backends of TCP are asked whether they are there; absent: never"),
     ("normal", Form::Flag, false, "frames for no service are forwarded as a learning switch does"),
     ("service", Form::Tables(OPENFLOW_SERVICE), false, "what is balanced"),
 ];

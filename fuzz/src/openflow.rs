@@ -69,7 +69,7 @@ pub fn run(data: &[u8]) {
     for piece in rest.chunks(usize::from(piece).max(1)) {
         now = now.plus_ns(1_000_000);
         most += OUT_A_BYTE * piece.len();
-        let is_over = session.receive(now, piece, &mut balancer).is_err() || session.poll(now).is_err();
+        let is_over = session.receive(now, piece, &mut balancer).is_err() || session.poll(now, &mut balancer).is_err();
         assert!(session.out().len() <= most, "{} bytes for {}", session.out().len(), data.len());
         if is_over {
             break;

@@ -266,7 +266,7 @@ async fn talk(house: &House, number: u64, from: &str, mut stream: listen::Bytes)
             Some(Ok(Some(count))) => session.receive(house.now(), &buffer[..count], &mut house.balancer.borrow_mut()),
             Some(Ok(None)) => Ok(()),
             Some(Err(error)) => Err(error.to_string()),
-            None => session.poll(house.now()),
+            None => session.poll(house.now(), &mut house.balancer.borrow_mut()),
         };
         while let Some(note) = session.note_next() {
             let level = if note.is_warning { Level::Warning } else { Level::Info };

@@ -75,6 +75,16 @@ impl Ovs<'_> {
     }
 }
 
+impl Ovs<'_> {
+    /// The bridge's groups.
+    fn groups(&self) -> String {
+        let bridge = format!("unix:{}/br0.mgmt", self.bed.directory.display());
+        let output = Command::new("ovs-ofctl").args(["-OOpenFlow13", "dump-groups", &bridge]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
 impl Drop for Ovs<'_> {
     fn drop(&mut self) {
         for process in self.processes.iter_mut().rev() {
@@ -260,6 +270,36 @@ fn the_switch_balances_alone() {
     assert_eq!(shares, BTreeMap::from([("b1".to_owned(), 10)]));
     assert!(all.iter_mut().all(Connection::holds), "drained");
     assert_eq!(switch(&controller)["packet_ins"], 0);
+}
+
+#[test]
+fn a_dead_backend_gets_no_new_connections() {
+    const NAME: &str = "a_dead_backend_gets_no_new_connections";
+    let Some(_turn) = turn(NAME) else { return };
+    let bed = bed();
+    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
+    for mode in ["reactive", "hash"] {
+        let text = configuration(mode, 1).replace("idle_timeout", "probe = \"1 s\"\nidle_timeout");
+        let mut controller = control(&bed, &text);
+        let states = || {
+            let shown = controller.show_part("services");
+            [0, 1].map(|b| shown["services"][0]["backends"][b]["state"].as_str().unwrap().to_owned())
+        };
+        let (mut all, shares) = open(&bed, 32);
+        assert_eq!(shares.len(), 2, "both answer: {shares:?}");
+        bed.ip("b2", "link set b2 down").unwrap();
+        soon("it is found", || states() == ["up", "down"]);
+        assert!(controller.log().contains("web/b2 does not answer"), "{}", controller.log());
+        soon("the switch's places follow", || !ovs.groups().contains("10.0.0.2"));
+        let (_more, shares) = open(&bed, 10);
+        assert_eq!(shares, BTreeMap::from([("b1".to_owned(), 10)]), "{mode}");
+        bed.ip("b2", "link set b2 up").unwrap();
+        soon("it is back", || states() == ["up", "up"]);
+        assert!(all.iter_mut().all(Connection::holds), "open ones stay, {mode}");
+        assert_eq!(switch(&controller)["errors"], 0);
+        assert!(controller.end(Signal::TERM).success());
+    }
 }
 
 /// Makes a key and a certificate, of an authority or signed by it: with OpenSSL, which is what Open

@@ -64,6 +64,8 @@ struct Switch {
     presence: Presence,
     /// What each of its flows has counted, by cookie.
     counted: HashMap<u64, u64, Keyed>,
+    /// What it says of backends that it has asked: whether they are up.
+    seen: BTreeMap<(usize, usize), bool>,
 }
 
 /// What one backend has had.
@@ -75,6 +77,8 @@ pub struct Count {
     pub live: u32,
     /// The load average that it reported last, in thousandths.
     pub load_milli: Option<u64>,
+    /// It does not answer.
+    pub is_down: bool,
 }
 
 /// What one service has had.
@@ -94,6 +98,7 @@ struct Running {
     chooser: Chooser,
     loads: Vec<Load>,
     reported: Vec<Option<Instant>>,
+    is_down: Vec<bool>,
     period_ns: u64,
     lookup: Lookup,
     new: Vec<u64>,
@@ -114,6 +119,9 @@ pub struct Balancer {
     idle_ns: u64,
     keyed: Keyed,
     most: u32,
+    seed: u64,
+    /// Counts changes of who takes connections.
+    health: u64,
 }
 
 /// Where a connection is.
@@ -157,6 +165,7 @@ impl Balancer {
                 chooser: Chooser::new(seed.wrapping_add(s as u64)),
                 loads: service.backends.iter().map(|backend| load(backend.weight, backend.cores)).collect(),
                 reported: vec![None; service.backends.len()],
+                is_down: vec![false; service.backends.len()],
                 period_ns: service.report_period_ns,
                 // The same after each restart and at each controller of this configuration.
                 lookup: Lookup::build(&seats, &identities),
@@ -174,6 +183,8 @@ impl Balancer {
             idle_ns: u64::from(config.idle_timeout_s) * 1_000_000_000,
             keyed: identities,
             most: config.connections,
+            seed,
+            health: 0,
         }
     }
 
@@ -182,7 +193,10 @@ impl Balancer {
     pub fn renew(&mut self, config: &OpenFlow, rules: &Rules, seed: u64) {
         let mut switches = std::mem::take(&mut self.switches);
         switches.retain(|_, switch| switch.presence == Presence::Here);
-        switches.values_mut().for_each(|switch| switch.counted.clear());
+        for switch in switches.values_mut() {
+            switch.counted.clear();
+            switch.seen.clear();
+        }
         *self = Balancer { switches, ..Balancer::new(config, rules, seed) };
     }
 
@@ -204,7 +218,8 @@ impl Balancer {
             self.switches.remove(&oldest);
         }
         let counted = HashMap::with_hasher(self.keyed);
-        self.switches.insert(switch, Switch { presence: Presence::Here, counted });
+        let seen = BTreeMap::new();
+        self.switches.insert(switch, Switch { presence: Presence::Here, counted, seen });
         true
     }
 
@@ -212,6 +227,46 @@ impl Balancer {
     pub fn leave(&mut self, now: Instant, switch: u64) {
         if let Some(here) = self.switches.get_mut(&switch) {
             here.presence = Presence::Left(now);
+            let seen = std::mem::take(&mut here.seen);
+            seen.into_keys().for_each(|(service, backend)| self.settle(service, backend));
+        }
+    }
+
+    /// A secret that all of this controller's are made from.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Changes when who takes connections does.
+    pub(crate) fn health(&self) -> u64 {
+        self.health
+    }
+
+    /// A switch has found a backend to be up, or down. Down is who is that for all who have asked.
+    /// True where that changes who is down.
+    pub(crate) fn found(&mut self, switch: u64, (service, backend): (usize, usize), is_up: bool) -> bool {
+        let Some(here) = self.switches.get_mut(&switch) else { return false };
+        if here.seen.insert((service, backend), is_up) == Some(is_up) {
+            return false;
+        }
+        let before = self.services.get(service).and_then(|one| one.is_down.get(backend).copied());
+        self.settle(service, backend);
+        before != self.services.get(service).and_then(|one| one.is_down.get(backend).copied())
+    }
+
+    fn settle(&mut self, service: usize, backend: usize) {
+        let mut seen = self.switches.values().filter_map(|switch| switch.seen.get(&(service, backend)));
+        let is_down = seen.clone().next().is_some() && !seen.any(|&is_up| is_up);
+        let Some(one) = self.services.get_mut(service) else { return };
+        if let Some(down) = one.is_down.get_mut(backend) {
+            *down = is_down;
+        }
+        // Where none answers, that says more of who asks.
+        let is_none_up = one.loads.iter().zip(&one.is_down).all(|(load, &is_down)| is_down || load.weight == 0);
+        for (load, &is_down) in one.loads.iter_mut().zip(&one.is_down) {
+            let takes = is_none_up || !is_down;
+            self.health += u64::from(load.takes != takes);
+            load.takes = takes;
         }
     }
 
@@ -259,10 +314,9 @@ impl Balancer {
         Ok(Place { backend, is_set_up: false })
     }
 
-    /// Whether a backend takes new connections; `None` where it is not there.
-    fn takes(&self, front: usize, backend: usize) -> Option<bool> {
-        let service = self.services.get(*self.service_of.get(front)?)?;
-        service.loads.get(backend).map(Load::is_eligible)
+    /// Whether a backend may have new connections, whatever its weight.
+    pub(crate) fn takes(&self, service: usize, backend: usize) -> bool {
+        self.services.get(service).and_then(|one| one.loads.get(backend)).is_some_and(|load| load.takes)
     }
 
     fn policy(&mut self, now: Instant, key: Key) -> Option<usize> {
@@ -381,7 +435,8 @@ impl Balancer {
     /// is not 0. A live one of another switch stays that one's. False where there is no room to
     /// remember it: of several switches, none fills more than half of the table by what it reports.
     pub fn known(&mut self, now: Instant, switch: u64, key: Key, backend: usize, round: u64) -> bool {
-        if self.takes(key.front, backend).is_none() {
+        let service = self.service_of.get(key.front).and_then(|&service| self.services.get(service));
+        if service.is_none_or(|service| backend >= service.loads.len()) {
             return false;
         }
         if let Some(id) = self.connections.find(&key) {
@@ -460,10 +515,12 @@ impl Balancer {
     #[must_use]
     pub fn counts(&self, service: usize) -> (Total, Vec<Count>) {
         let Some(service) = self.services.get(service) else { return Default::default() };
-        let counts = service.loads.iter().zip(&service.new).map(|(load, &new)| Count {
+        let all = service.loads.iter().zip(&service.new).zip(&service.is_down);
+        let counts = all.map(|((load, &new), &is_down)| Count {
             new,
             live: load.busy,
             load_milli: load.report.map(|report| report.load),
+            is_down,
         });
         (service.total, counts.collect())
     }

@@ -9,6 +9,7 @@
 //! |---|---|---|---|
 //! | 0 | 60 040 | ARP and echo requests for a service | the switch answers |
 //! | 0 | 60 030 | one connection (`reactive`) | translated, forwarded as usual |
+//! | 0 | 60 021 | a backend's answers to what the service asks it (`hash`) | to the controller |
 //! | 0 | 60 020 | for a service's port, or from a backend's | to the controller, or to conntrack (`hash`) |
 //! | 0 | 60 010 | others for a service, or in its name | dropped |
 //! | 0 | 1 | all others | forwarded as usual |
@@ -41,6 +42,7 @@ pub const PLACES: usize = 256;
 
 const ANSWERED: u16 = 60_040;
 const OF_CONNECTION: u16 = 60_030;
+const PROBED: u16 = 60_021;
 const BALANCED: u16 = 60_020;
 const DROPPED: u16 = 60_010;
 const OTHERS: u16 = 1;
@@ -97,6 +99,13 @@ pub struct Client {
     pub port: u16,
 }
 
+/// What a group spreads.
+#[derive(Clone, Copy, Debug)]
+struct Dealt {
+    front: usize,
+    zone: u16,
+}
+
 /// What a switch is to have.
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -106,6 +115,12 @@ pub struct Rules {
     pub flows: Vec<FlowMod>,
     /// Groups, by number.
     pub groups: BTreeMap<u32, Vec<Bucket>>,
+    /// What they are made of.
+    dealt: BTreeMap<u32, Dealt>,
+    /// Services, and below each its backends' weights.
+    weights: Vec<Vec<u32>>,
+    /// The same, how they are called.
+    called: Vec<Vec<String>>,
     /// Where services are reached.
     pub fronts: Vec<Front>,
     /// By front, its backends.
@@ -130,6 +145,9 @@ impl Rules {
             owner: MAGIC | instance << 32,
             flows: Vec::new(),
             groups: BTreeMap::new(),
+            dealt: BTreeMap::new(),
+            weights: config.services.iter().map(|service| weights(&service.backends)).collect(),
+            called: config.services.iter().map(called).collect(),
             fronts: Vec::new(),
             targets: Vec::new(),
             names: Vec::new(),
@@ -288,7 +306,6 @@ impl Rules {
         let state = |set, unset| Field::bits(Kind::CT_STATE, set, unset);
         for at in 0..self.fronts.len() {
             let front = self.fronts[at];
-            let service = &config.services[front.service];
             let targets = self.targets[at].clone();
             self.add(0, BALANCED, to_front(&front), track());
             for kind in ERRORS {
@@ -302,12 +319,14 @@ impl Rules {
             let answer = [Action::Set(Field::mac(Kind::ETH_SRC, front.mac)), normal()];
             let of_front = [state(IS_TRACKED, INVALID), ipv4(), Field::ip(Kind::IPV4_SRC, front.ip)];
             self.add(TRACKED, DROPPED - 1, of_front, answer);
-            let buckets = deal(&service.backends, &targets).into_iter().map(|b| {
-                let nat = Some(Nat::To(targets[b].ip, targets[b].port));
-                Bucket { weight: 1, actions: vec![Action::Ct { commits: true, zone, table: Some(CHOSEN), nat }] }
-            });
-            self.groups.insert(id, buckets.collect());
+            self.dealt.insert(id, Dealt { front: at, zone });
+            self.groups.insert(id, self.buckets(id, |_, _| true));
             for (b, target) in targets.iter().enumerate() {
+                if config.probe_ns > 0 && front.protocol == protocol::TCP {
+                    let mut answers = from_target(&front, target);
+                    answers.insert(3, Field::ip(Kind::IPV4_DST, front.ip));
+                    self.add(0, PROBED, answers, [Action::Output(port::CONTROLLER, WHOLE)]);
+                }
                 self.add(0, BALANCED, from_target(&front, target), track());
                 for kind in ERRORS {
                     self.add(0, BALANCED, error(Field::ip(Kind::IPV4_SRC, target.ip), kind), track());
@@ -326,6 +345,25 @@ impl Rules {
         self.add_with(TRACKED, OTHERS, tracked, vec![Instruction::Goto(CHOSEN)]);
         // What a backend sends on a connection of its own.
         self.add(CHOSEN, OTHERS, [], [normal()]);
+    }
+
+    /// A backend's name.
+    pub(crate) fn called(&self, (service, backend): (usize, usize)) -> &str {
+        self.called.get(service).and_then(|all| all.get(backend)).map_or("", String::as_str)
+    }
+
+    /// Places of a group, dealt to those backends of its service that `takes` names.
+    #[must_use]
+    pub fn buckets(&self, id: u32, takes: impl Fn(usize, usize) -> bool) -> Vec<Bucket> {
+        let Some(&Dealt { front, zone }) = self.dealt.get(&id) else { return Vec::new() };
+        let (service, targets) = (self.fronts[front].service, &self.targets[front]);
+        let weights = self.weights[service].iter().enumerate();
+        let weights: Vec<u32> = weights.map(|(b, &weight)| if takes(service, b) { weight } else { 0 }).collect();
+        let bucket = |b: usize| {
+            let nat = Some(Nat::To(targets[b].ip, targets[b].port));
+            Bucket { weight: 1, actions: vec![Action::Ct { commits: true, zone, table: Some(CHOSEN), nat }] }
+        };
+        deal(&weights, targets).into_iter().map(bucket).collect()
     }
 
     /// A number that a front keeps over restarts.
@@ -506,24 +544,32 @@ fn end(front: &Front, mut actions: Vec<Action>) -> Vec<Action> {
     actions
 }
 
+fn called(service: &Service) -> Vec<String> {
+    service.backends.iter().map(|backend| format!("{}/{}", service.name, backend.name)).collect()
+}
+
+fn weights(backends: &[Backend]) -> Vec<u32> {
+    backends.iter().map(|backend| backend.weight).collect()
+}
+
 /// Which backend has which place: each as many as its weight says, to within one, and each as far
 /// as possible where it was before others came or went (rendezvous hashing under quotas). Empty
 /// where none takes connections.
-fn deal(backends: &[Backend], targets: &[Target]) -> Vec<usize> {
-    let sum: u64 = backends.iter().map(|backend| u64::from(backend.weight)).sum();
+fn deal(weights: &[u32], targets: &[Target]) -> Vec<usize> {
+    let sum: u64 = weights.iter().copied().map(u64::from).sum();
     if sum == 0 {
         return Vec::new();
     }
     // Largest remainders: whole parts first, then one each to those that lack most.
-    let part = |backend: &Backend| PLACES as u64 * u64::from(backend.weight);
-    let mut left: Vec<u64> = backends.iter().map(|backend| part(backend) / sum).collect();
-    let mut by_rest: Vec<usize> = (0..backends.len()).collect();
-    by_rest.sort_by_key(|&b| std::cmp::Reverse(part(&backends[b]) % sum));
+    let part = |weight: u32| PLACES as u64 * u64::from(weight);
+    let mut left: Vec<u64> = weights.iter().map(|&weight| part(weight) / sum).collect();
+    let mut by_rest: Vec<usize> = (0..weights.len()).collect();
+    by_rest.sort_by_key(|&b| std::cmp::Reverse(part(weights[b]) % sum));
     let missing = PLACES - left.iter().sum::<u64>() as usize;
     by_rest.iter().take(missing).for_each(|&b| left[b] += 1);
     let keyed = Keyed::new(0);
     let mut wishes: Vec<(u64, usize, usize)> = (0..PLACES)
-        .flat_map(|place| (0..backends.len()).map(move |b| (place, b)))
+        .flat_map(|place| (0..weights.len()).map(move |b| (place, b)))
         .map(|(place, b)| (keyed.hash_one((targets[b], place)), place, b))
         .collect();
     wishes.sort_unstable();

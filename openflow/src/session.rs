@@ -6,6 +6,7 @@
 
 use crate::balance::{Balancer, Key};
 use crate::fault;
+use crate::health::Prober;
 use crate::rules::{Client, OURS, Rules, normal};
 use crate::wire::{
     Description, Features, Field, FlowCommand, FlowMod, FlowRemoved, FlowStats, GroupCommand, GroupMod, Kind, Message,
@@ -139,6 +140,12 @@ pub struct Session {
     heard: Instant,
     asked: Option<Instant>,
     counted: Instant,
+    /// How often backends are asked, when they were, and the questions.
+    probe_ns: u64,
+    probed: Instant,
+    prober: Option<Prober>,
+    /// As of which change the switch's groups know who is up.
+    health: u64,
     /// Which report of its flows this is: when it was asked for it.
     round: u64,
     /// When it said the last of it.
@@ -174,6 +181,10 @@ impl Session {
             heard: now,
             asked: None,
             counted: now,
+            probe_ns: config.probe_ns,
+            probed: now,
+            prober: None,
+            health: 0,
             round: 0,
             listed: now,
             is_doubtful: false,
@@ -365,7 +376,7 @@ impl Session {
         if self.is_served && found.flows == wanted && found.groups.iter().eq(rules.groups.keys()) {
             return self.enter(now, Phase::Ready);
         }
-        self.is_served = true;
+        (self.is_served, self.health) = (true, 0);
         for (&id, buckets) in &rules.groups {
             let command = if found.groups.contains(&id) { GroupCommand::Modify } else { GroupCommand::Add };
             self.send(&Message::GroupMod(GroupMod { command, id, buckets: buckets.clone() }));
@@ -474,6 +485,10 @@ impl Session {
     fn connect(&mut self, now: Instant, seen: Seen, in_port: u32, data: Vec<u8>, balancer: &mut Balancer) {
         let Seen { from, to, protocol, is_new } = seen;
         let rules = Arc::clone(&self.rules);
+        if let Some(answered) = self.prober.as_mut().and_then(|prober| prober.answer(from, to, &data)) {
+            self.frames.extend(answered);
+            return self.judge(balancer);
+        }
         let to_front =
             |front: &crate::rules::Front| (front.ip, front.port, front.protocol) == (to.ip, to.port, protocol);
         let switch = self.status.datapath;
@@ -533,11 +548,49 @@ impl Session {
         may
     }
 
+    /// What backends' answers, and missing ones, say of them.
+    fn judge(&mut self, balancer: &mut Balancer) {
+        let verdicts = self.prober.as_ref().map(Prober::verdicts).unwrap_or_default();
+        for (of, is_up) in verdicts {
+            if balancer.found(self.status.datapath, of, is_up) {
+                let name = self.rules.called(of);
+                if is_up {
+                    self.note(&format!("backend {name} answers"));
+                } else {
+                    self.warn(format!("backend {name} does not answer; it gets no new connections while others do"));
+                }
+            }
+        }
+    }
+
+    /// Asks backends, and lets the switch's groups follow. A switch that has said nothing since the
+    /// last time, not even that it is done with that, is not told more, and no backend is blamed.
+    fn look_at_backends(&mut self, now: Instant, balancer: &mut Balancer) {
+        let is_due = now.since(self.probed) + COUNT_NS / 2 >= self.probe_ns;
+        if self.probe_ns > 0 && is_due && self.heard >= self.probed {
+            self.probed = now;
+            self.has_changed = true;
+            let prober = self.prober.get_or_insert_with(|| Prober::new(&self.rules, balancer.seed()));
+            let asked = prober.ask();
+            self.frames.extend(asked);
+            self.judge(balancer);
+            self.send_on();
+        }
+        if self.health != balancer.health() {
+            self.health = balancer.health();
+            let rules = Arc::clone(&self.rules);
+            for &id in rules.groups.keys() {
+                let buckets = rules.buckets(id, |service, backend| balancer.takes(service, backend));
+                self.send(&Message::GroupMod(GroupMod { command: GroupCommand::Modify, id, buckets }));
+            }
+        }
+    }
+
     /// Time has passed.
     ///
     /// # Errors
     /// The switch does not answer.
-    pub fn poll(&mut self, now: Instant) -> Result<(), String> {
+    pub fn poll(&mut self, now: Instant, balancer: &mut Balancer) -> Result<(), String> {
         let is_done = matches!(self.phase, Phase::Ready | Phase::Watching);
         if !is_done && now.since(self.since) >= SETUP_NS {
             return Err(format!("the switch did not get past \"{}\" in 60 s", self.status.phase));
@@ -553,6 +606,9 @@ impl Session {
         if self.mode == Mode::Hash && matches!(self.phase, Phase::Ready) && now.since(self.counted) >= COUNT_NS {
             self.send(&Message::MultipartRequest(Request::Flows(self.rules.owner, OURS)));
             self.counted = now;
+        }
+        if matches!(self.phase, Phase::Ready) {
+            self.look_at_backends(now, balancer);
         }
         if self.mode == Mode::Reactive && matches!(self.phase, Phase::Ready) {
             let took = self.listed.since(Instant(self.round));
@@ -576,6 +632,7 @@ impl Session {
         (self.mode, self.role) = (config.mode, config.role);
         self.status.rules = rules.flows.len();
         (self.rules, self.is_served) = (rules, false);
+        (self.probe_ns, self.prober) = (config.probe_ns, None);
         if !matches!(self.phase, Phase::Hello | Phase::Features) {
             self.send(&Message::RoleRequest(Role::NoChange, 0));
             self.enter(now, Phase::Role(0));

@@ -29,6 +29,7 @@ fn openflow(r: &mut Reader, mut t: Table<'_>) -> OpenFlow {
         role: r.get(&mut t, "role", role).unwrap_or(default.role),
         idle_timeout_s: r.get(&mut t, "idle_timeout", idle_timeout).unwrap_or(default.idle_timeout_s),
         connections: r.get(&mut t, "connections", values::connections).unwrap_or(default.connections),
+        probe_ns: r.get(&mut t, "probe", probe).unwrap_or(default.probe_ns),
         normal: r.get(&mut t, "normal", values::flag).unwrap_or(default.normal),
         services: r.tables(&mut t, "service").into_iter().map(|u| balanced(r, u)).collect(),
     };
@@ -99,6 +100,12 @@ fn mode(value: &DeValue<'_>) -> Result<Mode, Wrong> {
 /// A controller's rights at a switch.
 fn role(value: &DeValue<'_>) -> Result<Role, Wrong> {
     values::choice(value, &ROLES, "role")
+}
+
+/// How often backends are asked.
+fn probe(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    const SECOND: u64 = 1_000_000_000;
+    units::time_ns(values::text(value, "\"1 s\"")?, SECOND, 60 * SECOND)
 }
 
 /// Idle timeout of flows, in seconds.

@@ -89,7 +89,12 @@ pub(super) fn services(house: &House) -> ServicesReply {
             name: backend.name.clone(),
             weight: backend.weight,
             new: count.new,
-            state: if backend.weight == 0 { "drain" } else { "up" }.to_owned(),
+            state: match (backend.weight, count.is_down) {
+                (0, _) => "drain",
+                (_, true) => "down",
+                (_, false) => "up",
+            }
+            .to_owned(),
             refused: 0,
             silent: 0,
             ejections: 0,

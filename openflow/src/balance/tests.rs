@@ -181,6 +181,21 @@ fn a_switch_that_reports_takes_nothing_from_another() {
 }
 
 #[test]
+fn a_backend_is_down_when_no_switch_reaches_it() {
+    let mut balancer = start(2, 64, Policy::RoundRobin);
+    assert!((0..3).all(|switch| balancer.join(Instant(1), switch)));
+    assert!(balancer.found(0, (0, 1), false), "nobody says otherwise");
+    assert!(!balancer.found(0, (0, 1), false) && !balancer.takes(0, 1));
+    let health = balancer.health();
+    assert!(balancer.found(1, (0, 1), true) && balancer.takes(0, 1));
+    assert_ne!(balancer.health(), health);
+    assert!(!balancer.found(2, (0, 1), false), "another reaches it");
+    balancer.leave(Instant(2), 1);
+    assert!(!balancer.takes(0, 1), "that one has left");
+    assert!(!balancer.found(9, (0, 0), false) && !balancer.found(0, (7, 7), false), "nobody, and no backend");
+}
+
+#[test]
 fn a_load_that_was_reported_counts() {
     let mut balancer = start(2, 256, Policy::Loadavg);
     let now = Instant(1);

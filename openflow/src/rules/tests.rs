@@ -18,7 +18,7 @@ pub(crate) fn config(mode: &str, backends: usize) -> OpenFlow {
 fn places_are_dealt_by_weight_and_stay() {
     let counts = |config: &OpenFlow| {
         let rules = Rules::of(config);
-        let places = deal(&config.services[0].backends, &rules.targets[0]);
+        let places = deal(&weights(&config.services[0].backends), &rules.targets[0]);
         let mut counts = vec![0; rules.targets[0].len()];
         places.iter().for_each(|&b| counts[b] += 1);
         (places, counts)

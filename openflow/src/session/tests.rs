@@ -295,9 +295,9 @@ fn what_a_switch_has_not_is_not_live_for_ever() {
     run(&mut session, &mut switch, &mut balancer, at(1)).unwrap();
     switch.refuses = None;
     assert_eq!(live(&balancer).len(), 1);
-    session.poll(at(4)).unwrap();
+    session.poll(at(4), &mut balancer).unwrap();
     assert!(session.out().is_empty(), "not at once");
-    session.poll(at(6)).unwrap();
+    session.poll(at(6), &mut balancer).unwrap();
     run(&mut session, &mut switch, &mut balancer, at(6)).unwrap();
     assert_eq!(live(&balancer).len(), 0);
     // Somebody removes flows, and a rule: without a word. In a minute it is seen.
@@ -306,9 +306,9 @@ fn what_a_switch_has_not_is_not_live_for_ever() {
     let rules = session.rules.clone();
     switch.flows.retain(|_, flow| rules.connection_of(flow.cookie).is_none() && flow.cookie != rules.flows[0].cookie);
     session.receive(at(65), &[4, 3, 0, 8, 0, 0, 0, 0], &mut balancer).unwrap();
-    session.poll(at(65)).unwrap();
+    session.poll(at(65), &mut balancer).unwrap();
     assert!(session.out().is_empty());
-    session.poll(at(66)).unwrap();
+    session.poll(at(66), &mut balancer).unwrap();
     // What begins while it tells is set up, and is not what it has forgotten.
     let asked = std::mem::take(session.out());
     let answer = switch.take(&asked);
@@ -322,7 +322,7 @@ fn what_a_switch_has_not_is_not_live_for_ever() {
     assert_eq!(notes.iter().filter(|note| note.contains("1 are added")).count(), 1, "{notes:?}");
     // Where nothing has changed, nothing is said.
     session.receive(at(127), &[4, 3, 0, 8, 0, 0, 0, 0], &mut balancer).unwrap();
-    session.poll(at(127)).unwrap();
+    session.poll(at(127), &mut balancer).unwrap();
     assert!(!session.out().is_empty());
     run(&mut session, &mut switch, &mut balancer, at(127)).unwrap();
     assert_eq!((session.note_next(), session.status().phase), (None, "ready"));
@@ -402,6 +402,89 @@ fn a_frame_too_long_for_a_message_is_left_out() {
 }
 
 #[test]
+fn a_backend_that_does_not_answer_gets_no_new_connections() {
+    for mode in ["reactive", "hash"] {
+        let mut config = config(mode, 2);
+        config.probe_ns = 1_000_000_000;
+        let mut switch = Switch::default();
+        let (mut session, mut balancer) = connect(&config, &mut switch);
+        let dealt = |switch: &Switch| switch.groups.values().map(|group| group.buckets.clone()).collect::<Vec<_>>();
+        let (groups, rules) = (dealt(&switch), session.rules.clone());
+        while session.note_next().is_some() {}
+        // A second: backends are asked, and those below `up` answer.
+        let second = |session: &mut Session, switch: &mut Switch, balancer: &mut Balancer, at: u64, up: u8| {
+            let now = Instant(at * 1000 * MS);
+            switch.packets.clear();
+            session.poll(now, balancer).unwrap();
+            run(session, switch, balancer, now).unwrap();
+            let asked = std::mem::take(&mut switch.packets);
+            assert_eq!(asked.len(), 2);
+            for packet in asked {
+                let seen = Seen::of(&packet.data).unwrap();
+                let sequence = u32::from_be_bytes(packet.data[38..42].try_into().unwrap());
+                assert_eq!((packet.in_port, seen.is_new), (port::CONTROLLER, true));
+                if seen.to.ip.octets()[3] < up {
+                    let mut data = Vec::new();
+                    let build = eth(Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 1, 0]));
+                    let build = build.ipv4(seen.to.ip, seen.from.ip).tcp(seen.to.port, seen.from.port, 9).flags(0x12);
+                    build.ack(sequence.wrapping_add(1), 100).write(&mut data);
+                    packet_in(session, balancer, now, data);
+                }
+            }
+            run(session, switch, balancer, now).unwrap();
+            assert_eq!(switch.packets.len(), usize::from(up - 1), "who answers gets a reset");
+        };
+        let notes = |session: &mut Session| -> Vec<String> {
+            std::iter::from_fn(|| session.note_next()).map(|note| note.text).collect()
+        };
+        for at in 1..=4 {
+            assert!(notes(&mut session).is_empty());
+            second(&mut session, &mut switch, &mut balancer, at, 2);
+        }
+        assert!(notes(&mut session)[0].starts_with("backend web/b2 does not answer"));
+        assert_eq!(balancer.counts(0).1.iter().map(|count| count.is_down).collect::<Vec<_>>(), [false, true]);
+        // The policy and the group leave it out; nothing but rules is in the switch.
+        let key = |port| Key { front: 0, client: Client { ip: CLIENT, port } };
+        let all = (0..10).map(|port| balancer.choose(Instant(5000 * MS), NUMBER, key(port), true).unwrap().backend);
+        assert!(all.collect::<Vec<_>>().iter().all(|&backend| backend == 0));
+        let of = |switch: &Switch| {
+            let all = switch.groups.values().flat_map(|group| &group.buckets);
+            all.map(|bucket| format!("{bucket:?}")).collect::<BTreeSet<_>>().len()
+        };
+        assert_eq!((of(&switch), switch.of_connections(&rules)), (groups.len(), 0));
+        // A listing does not bring it back; its answers do.
+        session.ask_for_flows(Instant(5000 * MS));
+        run(&mut session, &mut switch, &mut balancer, Instant(5000 * MS)).unwrap();
+        second(&mut session, &mut switch, &mut balancer, 6, 3);
+        assert_eq!(of(&switch), groups.len());
+        second(&mut session, &mut switch, &mut balancer, 7, 3);
+        session.poll(Instant(7100 * MS), &mut balancer).unwrap();
+        run(&mut session, &mut switch, &mut balancer, Instant(7100 * MS)).unwrap();
+        assert_eq!(
+            (notes(&mut session).pop(), dealt(&switch) == groups),
+            (Some("backend web/b2 answers".to_owned()), true)
+        );
+        // Where none answers, all get connections.
+        for at in 8..=11 {
+            second(&mut session, &mut switch, &mut balancer, at, 1);
+        }
+        assert!(balancer.takes(0, 0) && balancer.takes(0, 1) && dealt(&switch) == groups);
+        assert!(balancer.counts(0).1.iter().all(|count| count.is_down));
+        // A switch that says nothing is not told more.
+        switch.packets.clear();
+        for (at, asked) in [(12, 2), (13, 2)] {
+            session.poll(Instant(at * 1000 * MS), &mut balancer).unwrap();
+            // What it answers is lost.
+            switch.take(&std::mem::take(session.out()));
+            assert_eq!(switch.packets.len(), asked);
+        }
+        // What a switch found is of no use when it has left.
+        session.leave(Instant(13_000 * MS), &mut balancer);
+        assert!(balancer.counts(0).1.iter().all(|count| !count.is_down));
+    }
+}
+
+#[test]
 fn a_number_is_one_switchs_at_a_time() {
     let (config, mut switch) = (config("reactive", 2), Switch::default());
     let (mut session, mut balancer) = connect(&config, &mut switch);
@@ -463,20 +546,20 @@ fn a_silent_switch_is_asked_and_then_given_up() {
     let (config, mut switch) = (config("reactive", 2), Switch::default());
     let (mut session, mut balancer) = connect(&config, &mut switch);
     let at = |seconds: u64| Instant(MS + seconds * 1000 * MS);
-    session.poll(at(4)).unwrap();
+    session.poll(at(4), &mut balancer).unwrap();
     assert!(session.out().is_empty());
-    session.poll(at(5)).unwrap();
-    session.poll(at(6)).unwrap();
+    session.poll(at(5), &mut balancer).unwrap();
+    session.poll(at(6), &mut balancer).unwrap();
     run(&mut session, &mut switch, &mut balancer, at(6)).unwrap();
-    session.poll(at(20)).unwrap();
-    assert_eq!(session.poll(at(21)), Err("the switch was silent for 15 s".to_owned()));
+    session.poll(at(20), &mut balancer).unwrap();
+    assert_eq!(session.poll(at(21), &mut balancer), Err("the switch was silent for 15 s".to_owned()));
     // One that answers echoes but not the rest is given up too.
     let mut session = Session::new(&config, Arc::new(Rules::of(&config)), Instant(1));
     let mut echo = Vec::new();
     Message::EchoRequest(vec![1]).write(1, &mut echo);
     session.receive(at(59), &echo, &mut balancer).unwrap();
-    session.poll(at(59)).unwrap();
-    assert!(session.poll(at(61)).unwrap_err().contains("60 s"));
+    session.poll(at(59), &mut balancer).unwrap();
+    assert!(session.poll(at(61), &mut balancer).unwrap_err().contains("60 s"));
 }
 
 #[test]
