@@ -16,6 +16,7 @@ use datapath::aqm::{At, Discipline};
 use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Attachment;
+use datapath::service::{Check, Http};
 use datapath::units::{Both, Rate};
 use serde_json::{Map, Value};
 
@@ -315,6 +316,7 @@ pub fn service(service: &Service) -> Keys {
         show_time(v).into()
     });
     w.put_unless_default("slow_start", &service.slow_start_ns, &default.slow_start_ns, |&v| show_time(v).into());
+    w.put_some("check", service.check.as_ref(), check);
     w.0
 }
 
@@ -344,6 +346,23 @@ pub fn link(link: &Link) -> Keys {
 }
 
 /// A queue's discipline.
+fn check(check: &Check) -> Value {
+    let (mut w, default, page) = (Writer::default(), Check::default(), Http::default());
+    w.put("kind", if check.http.is_some() { "http" } else { "tcp" });
+    if let Some(http) = &check.http {
+        w.put_unless_default("path", &http.path, &page.path, |v| v.as_str().into());
+        w.put_some("host", http.host.as_deref(), Into::into);
+        let (first, last) = http.status;
+        w.put_unless_default("status", &http.status, &page.status, |_| format!("{first}-{last}").into());
+    }
+    w.put_unless_default("interval", &check.interval_ns, &default.interval_ns, |&v| show_time(v).into());
+    let timeout_ns = default.timeout_ns.min(check.interval_ns);
+    w.put_unless_default("timeout", &check.timeout_ns, &timeout_ns, |&v| show_time(v).into());
+    w.put_unless_default("rise", &check.rise, &default.rise, |&v| v.into());
+    w.put_unless_default("fall", &check.fall, &default.fall, |&v| v.into());
+    w.0.into()
+}
+
 fn aqm(discipline: &Discipline) -> Value {
     let mut w = Writer::default();
     w.put("kind", discipline.name());

@@ -172,6 +172,8 @@ pub enum Served {
     Error(IpAddr, u16),
     /// It is answered at once, with this.
     Answer(&'static str),
+    /// It answers a check of its backend.
+    Check,
 }
 
 /// One stage.
@@ -398,6 +400,7 @@ impl fmt::Display for Words<'_> {
                         write!(f, "an error about a connection with backend {}", Socket(ip, port))
                     }
                     Served::Answer(what) => write!(f, "answered with {what}"),
+                    Served::Check => write!(f, "the answer to a health check, for the switch"),
                 }
             }
             Step::Train(datagrams) => write!(f, "cut into {datagrams} datagrams, each of which goes its own way"),

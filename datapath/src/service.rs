@@ -11,6 +11,7 @@
 //! tenant holds of them is its own ([`connections`]).
 
 pub mod answer;
+mod check;
 pub mod choose;
 pub mod connections;
 mod decide;
@@ -35,10 +36,12 @@ use crate::table::Id;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, Mac, source};
+pub use check::{Check, Checked, Http, Probe};
 use choose::Load;
 use connections::{BUCKETS, Connections, DEFAULT_CONNECTIONS, NoRoom, Opener};
+use decide::ends;
+pub(crate) use decide::segment;
 pub use decide::{Decision, Known};
-use decide::{ends, segment};
 use entry::{Entry, Key, State};
 use fragments::{FragmentKey, Fragments};
 pub use handover::{BackendName, ConnectionState, ServiceState};
@@ -49,7 +52,8 @@ pub use running::{BackendStats, ServiceStats};
 use running::{Running, Server, count};
 pub use shown::Shown;
 pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use translate::{End, set_end, set_mac};
@@ -91,6 +95,8 @@ pub struct Services {
     connections: Connections,
     fragments: Fragments,
     syns: Syns,
+    /// Backends that are checked, by when there is something to do: service and number.
+    checks: BinaryHeap<Reverse<(Instant, u32, u8)>>,
     most: u32,
 }
 
@@ -112,6 +118,7 @@ impl Services {
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
             fragments: Fragments::new(keyed),
             syns: Syns::default(),
+            checks: BinaryHeap::new(),
             most: DEFAULT_CONNECTIONS,
         }
     }
@@ -164,6 +171,7 @@ impl Services {
             self.syns.set_owner(tenant.0, has);
         }
         self.drop_lost();
+        self.plan_checks(now);
     }
 
     fn take(&mut self, id: ServiceId) -> Option<Running> {
@@ -316,6 +324,7 @@ impl Services {
         let candidates = running.candidates(hash);
         let chosen = running.chooser.choose(running.service.policy, &loads, candidates);
         running.loads = loads;
+        running.stats.unhealthy += u64::from(chosen.is_some() && running.is_in_panic(now));
         let Some(at) = chosen else {
             running.stats.refused += 1;
             return Err(Reason::ServiceDown);

@@ -283,6 +283,9 @@ impl Switch {
     /// The same, without what is yet to be made of other frames.
     pub fn tx_due(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         self.settle_memory(pool);
+        if self.services.checks_due().is_some_and(|due| due <= now) {
+            self.check_backends(pool, now);
+        }
         loop {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
@@ -357,7 +360,8 @@ impl Switch {
         let egress = self.egress.poll_timeout().map(|due| due.max(room));
         let queues = earlier(egress, self.ingress.poll_timeout());
         let members = self.bond.as_ref().and_then(|bond| bond.poll_timeout());
-        earlier(earlier(self.pairs.poll_timeout(), self.vcc.poll_timeout()), earlier(queues, members))
+        let stages = earlier(earlier(self.pairs.poll_timeout(), self.vcc.poll_timeout()), self.services.checks_due());
+        earlier(stages, earlier(queues, members))
     }
 
     /// Frees every frame that the switch holds.
@@ -393,6 +397,7 @@ impl Switch {
             match self.serve(pool, now, network, Some(from), frame)? {
                 Served::On(translated, may_return) => (frame, is_hairpin) = (translated, may_return),
                 Served::Answer(answer) => return self.send_local(pool, now, from, Out::Endpoint(from), answer),
+                Served::Taken => return Ok(()),
             }
         }
         let seen = Seen::of(pool, &frame);
@@ -474,6 +479,7 @@ impl Switch {
             match self.serve(pool, now, network, None, frame)? {
                 Served::On(translated, _) => frame = translated,
                 Served::Answer(answer) => return self.answer_outside(pool, answer),
+                Served::Taken => return Ok(()),
             }
         }
         let seen = Seen::of(pool, &frame);

@@ -24,7 +24,7 @@ pub struct ServicesReply {
 }
 
 /// One service.
-#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default, PartialEq, Eq)]
 pub struct ServiceReport {
     /// `SWITCH/TENANT/SERVICE`.
     pub path: String,
@@ -49,6 +49,9 @@ pub struct ServiceReport {
     pub sought: u64,
     /// Connections that were found again so.
     pub recovered: u64,
+    /// Connections that got a backend while so few were well that health was ignored.
+    #[serde(default)]
+    pub unhealthy: u64,
     /// Connections of the whole switch, and how many it may have.
     pub table: u32,
     /// See `table`.
@@ -58,7 +61,7 @@ pub struct ServiceReport {
 }
 
 /// One backend.
-#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default, PartialEq, Eq)]
 pub struct BackendReport {
     /// Its name.
     pub name: String,
@@ -66,8 +69,8 @@ pub struct BackendReport {
     pub weight: u32,
     /// Connections that it got.
     pub new: u64,
-    /// `up`, `slow` (it comes, or comes back, and gets fewer), `ejected` (too many connections
-    /// failed one after the other), or `drain` (weight 0).
+    /// `up`, `slow` (it comes, or comes back, and gets fewer), `down` (checks failed), `ejected`
+    /// (too many connections failed one after the other), or `drain` (weight 0).
     pub state: String,
     /// Connections to which a reset was its first answer.
     pub refused: u64,
@@ -76,6 +79,15 @@ pub struct BackendReport {
     /// How often it was ejected.
     #[serde(default)]
     pub ejections: u64,
+    /// Checks that have ended, and those of them that failed.
+    #[serde(default)]
+    pub checks: u64,
+    /// See `checks`.
+    #[serde(default)]
+    pub failed_checks: u64,
+    /// How often checks found it down.
+    #[serde(default)]
+    pub falls: u64,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
     /// Other open ones.
@@ -156,6 +168,9 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
             refused: stats.refused,
             silent: stats.silent,
             ejections: stats.ejections,
+            checks: stats.checks,
+            failed_checks: stats.failed_checks,
+            falls: stats.falls,
             busy: stats.busy,
             idle: stats.idle,
             load_milli: stats.load,
@@ -173,6 +188,7 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
         redirected: stats.redirected,
         sought: stats.sought,
         recovered: stats.recovered,
+        unhealthy: stats.unhealthy,
         table: count.table.0,
         table_most: count.table.1,
         backends: backends.filter(|backend| called.backends.contains(&backend.name)).collect(),
@@ -182,6 +198,7 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
 fn state(now: Instant, backend: &Backend, stats: &BackendStats) -> &'static str {
     match backend.weight {
         0 => "drain",
+        _ if stats.is_down => "down",
         _ if stats.ejected_until.is_some_and(|until| now < until) => "ejected",
         _ if stats.slow_until.is_some_and(|until| now < until) => "slow",
         _ => "up",

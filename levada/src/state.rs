@@ -96,6 +96,7 @@ struct Service {
     redirected: u64,
     sought: u64,
     recovered: u64,
+    unhealthy: u64,
     /// Address, protocol, port.
     addresses: Vec<(IpAddr, u8, u16)>,
     backends: Vec<Backend>,
@@ -117,6 +118,10 @@ struct Backend {
     refused: u64,
     silent: u64,
     ejections: u64,
+    checks: u64,
+    failed_checks: u64,
+    falls: u64,
+    is_down: bool,
 }
 
 /// An address that was seen outside.
@@ -473,7 +478,8 @@ fn services_out(
     mut records: usize,
 ) -> BTreeMap<String, Service> {
     let one = |(id, state): &(ServiceId, ServiceState)| {
-        let &ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered } = &state.stats;
+        let &ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered, unhealthy } =
+            &state.stats;
         // Those that matter most are the last.
         let fit = state.connections.len().min(records);
         records -= fit;
@@ -487,6 +493,10 @@ fn services_out(
             refused: stats.refused,
             silent: stats.silent,
             ejections: stats.ejections,
+            checks: stats.checks,
+            failed_checks: stats.failed_checks,
+            falls: stats.falls,
+            is_down: stats.is_down,
         };
         let service = Service {
             new,
@@ -497,6 +507,7 @@ fn services_out(
             redirected,
             sought,
             recovered,
+            unhealthy,
             addresses: state.addresses.iter().map(|a| (a.ip, a.protocol, a.port)).collect(),
             backends: state.backends.iter().map(backend).collect(),
             connections_version: ConnectionState::VERSION,
@@ -511,16 +522,37 @@ fn services_out(
 fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(ServiceId, ServiceState)> {
     let one = |(id, _)| {
         let written = all.get(&service_path(switch, id)?)?;
-        let &Service { new, refused, full, evicted, off_candidates, redirected, sought, recovered, .. } = written;
+        let &Service { new, refused, full, evicted, off_candidates, redirected, sought, recovered, unhealthy, .. } =
+            written;
         let is_known = written.connections_version == ConnectionState::VERSION;
         let bytes = if is_known { BASE64.decode(&written.connections).unwrap_or_default() } else { Vec::new() };
         let backend = |b: &Backend| {
-            let &Backend { new, refused, silent, ejections, .. } = b;
-            let stats = BackendStats { new, refused, silent, ejections, ..BackendStats::default() };
+            let &Backend { new, refused, silent, ejections, checks, failed_checks, falls, is_down, .. } = b;
+            let stats = BackendStats {
+                new,
+                refused,
+                silent,
+                ejections,
+                checks,
+                failed_checks,
+                falls,
+                is_down,
+                ..BackendStats::default()
+            };
             (BackendName { ipv4: b.ipv4, ipv6: b.ipv6, port: b.port }, stats)
         };
         let state = ServiceState {
-            stats: ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered },
+            stats: ServiceStats {
+                new,
+                refused,
+                full,
+                evicted,
+                off_candidates,
+                redirected,
+                sought,
+                recovered,
+                unhealthy,
+            },
             addresses: written.addresses.iter().map(|&(ip, protocol, port)| Address { ip, protocol, port }).collect(),
             backends: written.backends.iter().map(backend).collect(),
             connections: bytes.as_chunks().0.iter().filter_map(ConnectionState::from_bytes).collect(),

@@ -70,6 +70,7 @@ fn compiled(
         ping: service.ping,
         report_period_ns: service.report_period_ns,
         slow_start_ns: service.slow_start_ns,
+        check: service.check.clone(),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Endpoint, Tenant};
 use crate::names::ServiceAddress;
-use datapath::service::WhenDown;
 use datapath::service::choose::Policy;
+use datapath::service::{Check, WhenDown};
 use datapath::wire::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,6 +32,8 @@ pub struct Service {
     pub report_period_ns: u64,
     /// For how long a backend that comes, or comes back, has a smaller weight; 0 for never.
     pub slow_start_ns: u64,
+    /// How backends are asked whether they are well; `None` for not at all.
+    pub check: Option<Check>,
     /// Who answers for it.
     pub backends: Vec<Backend>,
 }
@@ -47,6 +49,7 @@ impl Default for Service {
             ping: true,
             report_period_ns: DEFAULT_REPORT_PERIOD_NS,
             slow_start_ns: 0,
+            check: None,
             backends: Vec::new(),
         }
     }

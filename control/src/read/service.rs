@@ -16,6 +16,7 @@ pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
         ping: r.get(&mut t, "ping", values::flag).unwrap_or(default.ping),
         report_period_ns: r.get(&mut t, "report_period", values::period).unwrap_or(default.report_period_ns),
         slow_start_ns: r.get(&mut t, "slow_start", values::slow_start).unwrap_or(default.slow_start_ns),
+        check: super::health::check(r, &mut t),
         backends: r.tables(&mut t, "backend").into_iter().map(|u| backend(r, u)).collect(),
     };
     r.close(t);

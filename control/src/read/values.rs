@@ -66,7 +66,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-fn integer(value: &DeValue<'_>, least: u32, most: u32) -> Result<u32, Wrong> {
+pub(super) fn integer(value: &DeValue<'_>, least: u32, most: u32) -> Result<u32, Wrong> {
     let range = || format!("write a whole number from {least} to {most}, without quotes");
     let DeValue::Integer(number) = value else {
         return Err(Wrong::new(format!("this is {}, not a whole number", kind(value)), range()));

@@ -2,6 +2,7 @@
 //! new, a question to be answered.
 
 use super::answer::Answer;
+use super::check::Checked;
 use super::entry::{Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
@@ -44,6 +45,8 @@ pub enum Decision {
     Error(Known, bool),
     /// To be answered at once.
     Answer(Answer),
+    /// A backend's answer to a check of the switch.
+    Check(Checked),
     /// To be dropped.
     Drop(Reason),
 }
@@ -95,7 +98,7 @@ impl Services {
                 if by.is_some_and(|role| role.mac.is_some()) {
                     return spoofed(if layout.l3 == L3::Ipv4 { Reason::SpoofedIpv4 } else { Reason::SpoofedIpv6 });
                 }
-                self.decide_ip((now, network, from.is_none()), (by, to), (source, destination), bytes, layout, spoofed)
+                self.decide_ip((now, network, from), (by, to), (source, destination), bytes, layout, spoofed)
             }
             L3::Other => Decision::Pass,
         }
@@ -122,13 +125,14 @@ impl Services {
 
     fn decide_ip(
         &self,
-        (now, network, outside): (Instant, Network, bool),
+        (now, network, from): (Instant, Network, Option<EndpointId>),
         (by, to): (Option<&Role>, Option<&Role>),
         (source, destination): (IpAddr, IpAddr),
         bytes: &[u8],
         layout: &Layout,
         spoofed: impl Fn(Reason) -> Decision,
     ) -> Decision {
+        let outside = from.is_none();
         if layout.later_fragment {
             if to.is_none_or(|role| role.mac.is_none()) && by.is_none() {
                 return Decision::Pass;
@@ -150,7 +154,14 @@ impl Services {
                     if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
                         return self.decide_back((now, outside), known, bytes, layout);
                     }
-                    if layout.l4 == L4::Tcp && !by.targets.is_empty() {
+                    let is_tcp = layout.l4 == L4::Tcp && !by.targets.is_empty();
+                    if is_tcp
+                        && to.is_some_and(|role| role.mac.is_some())
+                        && let Some(check) = self.decide_check((by, from_port, from), (destination, to_port), layout)
+                    {
+                        return check;
+                    }
+                    if is_tcp {
                         let (at, client) = ((by, number, from_port), (client, to_port));
                         if let Some(decision) = self.decide_heard(now, at, client, (bytes, layout)) {
                             return decision;
@@ -297,7 +308,7 @@ pub(super) fn ends(bytes: &[u8], layout: &Layout) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// What a frame of TCP says.
-pub(super) fn segment(bytes: &[u8], layout: &Layout) -> Segment {
+pub(crate) fn segment(bytes: &[u8], layout: &Layout) -> Segment {
     Tcp::of(bytes, layout).map_or_else(Segment::default, |tcp| Segment {
         flags: tcp.flags(),
         sequence: tcp.sequence(),

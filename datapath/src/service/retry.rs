@@ -209,7 +209,7 @@ impl Services {
                 let is_near = !outside || backend.endpoint.is_some();
                 backend.weight > 0 && is_near && own.is_some_and(|own| own != known.key.client)
             });
-            fits && !server.health.is_ejected(now)
+            fits && server.is_well(now)
         })
     }
 

@@ -2,6 +2,7 @@
 //! told.
 
 use super::answer::Budget;
+use super::check::Prober;
 use super::choose::{self, Chooser, Load, MOST_BACKENDS, Report};
 use super::health::Health;
 use super::maglev::{Lookup, Seat};
@@ -36,6 +37,8 @@ pub struct ServiceStats {
     pub sought: u64,
     /// Connections that were found again so.
     pub recovered: u64,
+    /// Connections that got a backend while so few were well that health was ignored.
+    pub unhealthy: u64,
 }
 
 /// What is counted of a backend.
@@ -49,6 +52,14 @@ pub struct BackendStats {
     pub silent: u64,
     /// How often it was ejected: too many failed one after the other.
     pub ejections: u64,
+    /// Checks that have ended, and those of them that failed.
+    pub checks: u64,
+    /// See `checks`.
+    pub failed_checks: u64,
+    /// How often checks found it down.
+    pub falls: u64,
+    /// Whether they do now.
+    pub is_down: bool,
     /// Until when it gets no new connections for that.
     pub ejected_until: Option<Instant>,
     /// Until when it starts slowly.
@@ -68,6 +79,10 @@ pub(super) struct Server {
     pub(super) generation: u8,
     pub(super) stats: BackendStats,
     pub(super) health: Health,
+    /// Where it is checked.
+    pub(super) prober: Option<Prober>,
+    /// Checks in a row that found it well, since a connection failed.
+    pub(super) well_in_row: u8,
     /// When it came, or came back from a drain, while others were there.
     pub(super) came: Option<Instant>,
     pub(super) report: Option<(Instant, u64)>,
@@ -90,8 +105,17 @@ pub(super) struct Running {
 
 impl Server {
     fn new(backend: Backend) -> Server {
-        let (stats, health) = (BackendStats::default(), Health::default());
-        Server { backend: Some(backend), generation: 0, stats, health, came: None, report: None, sent_since_report: 0 }
+        Server {
+            backend: Some(backend),
+            generation: 0,
+            stats: BackendStats::default(),
+            health: Health::default(),
+            prober: None,
+            well_in_row: 0,
+            came: None,
+            report: None,
+            sent_since_report: 0,
+        }
     }
 
     /// Until when it starts slowly: after it came, or was ejected.
@@ -107,8 +131,19 @@ impl Server {
         WHOLE - missing as u64
     }
 
+    /// Whether it may get connections, as far as its health goes.
+    pub(super) fn is_well(&self, now: Instant) -> bool {
+        !self.health.is_ejected(now) && !self.is_down()
+    }
+
+    /// Whether checks find it down.
+    pub(super) fn is_down(&self) -> bool {
+        self.prober.as_ref().is_some_and(|prober| prober.is_down)
+    }
+
     /// It refused a connection, or did not answer.
     pub(super) fn failed(&mut self, now: Instant) {
+        self.well_in_row = 0;
         self.stats.ejections += u64::from(self.health.failed(now));
     }
 }
@@ -138,7 +173,7 @@ impl Running {
             if after.is_none() && server.backend.is_some() {
                 server.generation = server.generation.wrapping_add(1);
                 (server.stats, server.health) = (BackendStats::default(), Health::default());
-                (server.report, server.sent_since_report) = (None, 0);
+                (server.report, server.sent_since_report, server.prober) = (None, 0, None);
             }
             let weight = |backend: &Option<Backend>| backend.as_ref().map(|backend| backend.weight);
             if weight(&server.backend) == Some(0) && weight(&after).is_some_and(|weight| weight > 0) {
@@ -207,16 +242,16 @@ impl Running {
 
     /// Whether so little of the weight is healthy that health says nothing (Envoy's default:
     /// less than half).
-    fn is_in_panic(&self, now: Instant) -> bool {
-        let weights = self.servers.iter().filter_map(|s| Some((s.backend.as_ref()?.weight, s.health.is_ejected(now))));
-        let (all, healthy) = weights.fold((0, 0), |(all, healthy), (weight, is_ejected)| {
-            (all + weight, healthy + if is_ejected { 0 } else { weight })
+    pub(super) fn is_in_panic(&self, now: Instant) -> bool {
+        let weights = self.servers.iter().filter_map(|s| Some((s.backend.as_ref()?.weight, s.is_well(now))));
+        let (all, healthy) = weights.fold((0, 0), |(all, healthy), (weight, is_well)| {
+            (all + weight, healthy + if is_well { weight } else { 0 })
         });
         healthy * 2 < all
     }
 
     /// What the policy is to know. A backend gets its own connection only where there is no other,
-    /// one outside none from outside, one that is ejected none unless most are, and one that was
+    /// one outside none from outside, one that is not well none unless most are not, and one that was
     /// tried already (`avoid`) none.
     pub(super) fn fill(
         &self,
@@ -242,7 +277,7 @@ impl Running {
                 0 => backend.weight,
                 slow_start_ns => backend.weight * server.part(now, slow_start_ns) as u32,
             };
-            let is_well = ignores_health || !server.health.is_ejected(now);
+            let is_well = ignores_health || server.is_well(now);
             let takes = is_well && fits(backend) && !is_client(backend);
             others |= takes && backend.weight > 0;
             *load = Load {

@@ -41,6 +41,7 @@ impl Services {
             | Decision::Disown(known) => (known.key.front, Some(known.backend)),
             Decision::Choose(key, _) | Decision::Seek(key) => (key.front, None),
             Decision::Answer(answer) => return Some((answer.service(), None)),
+            Decision::Check(of) => return Some((of.service, Some(of.backend))),
             Decision::Pass | Decision::Fragment(_) | Decision::Drop(_) => return None,
         };
         self.running(front).map(|(_, front)| (front.service, backend))
@@ -74,7 +75,8 @@ impl Services {
         let servers = running.map(|running| running.servers.as_slice()).unwrap_or_default();
         servers.iter().enumerate().filter_map(move |(at, server)| {
             let (ejected_until, slow_until) = (server.health.ejected_until(), server.slow_until(slow_start_ns));
-            Some((at, server.backend.as_ref()?, BackendStats { ejected_until, slow_until, ..server.stats }))
+            let stats = BackendStats { ejected_until, slow_until, is_down: server.is_down(), ..server.stats };
+            Some((at, server.backend.as_ref()?, stats))
         })
     }
 

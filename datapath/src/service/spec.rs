@@ -1,5 +1,6 @@
 //! What the operator says of services: part of the program.
 
+use super::check::Check;
 use super::choose::Policy;
 use crate::program::{EndpointId, TenantId};
 use crate::wire::Mac;
@@ -38,7 +39,7 @@ pub struct Address {
 }
 
 /// A service.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Service {
     /// Whose it is, and in whose network it is reached.
     pub tenant: TenantId,
@@ -58,6 +59,8 @@ pub struct Service {
     pub report_period_ns: u64,
     /// For how long a backend that comes, or comes back, has a smaller weight, in nanoseconds.
     pub slow_start_ns: u64,
+    /// How backends are asked whether they are well; `None` for not at all.
+    pub check: Option<Check>,
 }
 
 /// Who answers for a service.

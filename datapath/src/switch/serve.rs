@@ -6,11 +6,11 @@ use super::{OUT, Switch};
 use crate::fdb::{Network, network_of};
 use crate::forward::Outside;
 use crate::frame::{Frame, Out, Pool};
-use crate::program::{ChangeError, EndpointId, Slots};
+use crate::program::{Attachment, ChangeError, EndpointId, Slots};
 use crate::service::answer::Answer;
 use crate::service::{
-    Again, BackendStats, Decision, Known, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, ServiceStats, Shown,
-    WhenDown, choose::MOST_BACKENDS,
+    Again, BackendStats, Checked, Decision, Known, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Probe, Service, ServiceId,
+    ServiceStats, Shown, WhenDown, choose::MOST_BACKENDS, segment,
 };
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -23,6 +23,8 @@ pub(super) enum Served {
     On(Frame, bool),
     /// It became the answer to itself.
     Answer(Frame),
+    /// It was for the switch.
+    Taken,
 }
 
 impl Switch {
@@ -95,6 +97,10 @@ impl Switch {
                 false
             }
             Decision::Answer(answer) => return self.answer(pool, now, from, answer, frame),
+            Decision::Check(of) => {
+                self.hear_check(pool, now, of, frame);
+                return Ok(Served::Taken);
+            }
             Decision::Drop(reason) => return dropped(pool, frame, reason),
         };
         Ok(Served::On(frame, may_return))
@@ -165,6 +171,48 @@ impl Switch {
             Ok(()) => Ok(Served::Answer(frame)),
             Err(reason) => dropped(pool, frame, reason),
         }
+    }
+
+    /// A backend answers a check.
+    fn hear_check(&mut self, pool: &mut Pool, now: Instant, of: Checked, frame: Frame) {
+        let layout = pool.meta(&frame).layout;
+        let bytes = pool.bytes(&frame);
+        let payload = bytes.get(usize::from(layout.payload_offset)..layout.end as usize).unwrap_or_default();
+        let says = self.services.hear_check(now, of, &segment(bytes, &layout), payload);
+        pool.free(frame);
+        if let Some(probe) = says {
+            self.send_probe(pool, &probe);
+        }
+    }
+
+    /// Begins the checks of backends that are due.
+    pub(super) fn check_backends(&mut self, pool: &mut Pool, now: Instant) {
+        while let Some(probe) = self.services.next_check(now) {
+            if !self.send_probe(pool, &probe) {
+                self.services.skip_check(probe.of);
+            }
+        }
+    }
+
+    /// A frame of a check passes the queue of its backend, whose turns it is charged to: how full
+    /// that is says nothing of the backend's health. False where there is no room for it.
+    fn send_probe(&mut self, pool: &mut Pool, probe: &Probe) -> bool {
+        let service = self.program.services.get(probe.of.service.0);
+        let tenant = service.and_then(|service| self.program.tenants.get(service.tenant.0));
+        let build = match (probe.endpoint, tenant.map(|tenant| tenant.attachment)) {
+            (None, Some(Attachment::Vlan(id))) => probe.build().vlan(id),
+            _ => probe.build(),
+        };
+        let Some(frame) = build.frame(pool) else { return false };
+        if parse(pool, &frame).is_err() {
+            pool.free(frame);
+            return false;
+        }
+        match probe.endpoint {
+            Some(to) => self.deliver_local(pool, to, to, frame),
+            None => drop(self.answer_outside(pool, frame)),
+        }
+        true
     }
 
     /// An answer to somebody outside leaves by the uplink, with the tag that its question had.

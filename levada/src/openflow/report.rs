@@ -90,12 +90,9 @@ pub(super) fn services(house: &House) -> ServicesReply {
             weight: backend.weight,
             new: count.new,
             state: if backend.weight == 0 { "drain" } else { "up" }.to_owned(),
-            refused: 0,
-            silent: 0,
-            ejections: 0,
             busy: count.live,
-            idle: 0,
             load_milli: count.load_milli,
+            ..BackendReport::default()
         });
         ServiceReport {
             path: service.name.clone(),
@@ -105,13 +102,10 @@ pub(super) fn services(house: &House) -> ServicesReply {
             refused: total.refused,
             full: total.full,
             evicted: total.evicted,
-            off_candidates: 0,
-            redirected: 0,
-            sought: 0,
-            recovered: 0,
             table,
             table_most,
             backends: backends.collect(),
+            ..ServiceReport::default()
         }
     });
     ServicesReply { version: 1, services: services.collect() }

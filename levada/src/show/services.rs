@@ -10,13 +10,14 @@ pub fn text(reply: &ServicesReply) -> String {
     for service in &reply.services {
         let _ = writeln!(
             out,
-            "service {}  {}, policy {}; {} new ({} off their candidates), {} redirected, {} refused, {} without room, \
+            "service {}  {}, policy {}; {} new ({} off their candidates, {} with health ignored), {} redirected, {} refused, {} without room, \
              {} evicted, {} of {} found again; table {} of {}",
             service.path,
             service.addresses.join(", "),
             service.policy,
             service.new,
             service.off_candidates,
+            service.unhealthy,
             service.redirected,
             service.refused,
             service.full,
@@ -26,8 +27,8 @@ pub fn text(reply: &ServicesReply) -> String {
             service.table,
             service.table_most
         );
-        let head =
-            ["backend", "state", "weight", "busy", "idle", "new", "refused", "silent", "load"].map(str::to_owned);
+        let head = ["backend", "state", "weight", "busy", "idle", "new", "refused", "silent", "checks", "load"]
+            .map(str::to_owned);
         let rows = service.backends.iter().map(|backend| {
             let load = backend
                 .load_milli
@@ -35,7 +36,11 @@ pub fn text(reply: &ServicesReply) -> String {
             let connections = [backend.new, backend.refused, backend.silent];
             let [new, refused, silent] = connections.map(|number| number.to_string());
             let [weight, busy, idle] = [backend.weight, backend.busy, backend.idle].map(|number| number.to_string());
-            [backend.name.clone(), backend.state.clone(), weight, busy, idle, new, refused, silent, load]
+            let checks = match backend.checks {
+                0 => "-".to_owned(),
+                checks => format!("{} of {checks} failed", backend.failed_checks),
+            };
+            [backend.name.clone(), backend.state.clone(), weight, busy, idle, new, refused, silent, checks, load]
         });
         out += &columns(&[head].into_iter().chain(rows).collect::<Vec<_>>());
     }

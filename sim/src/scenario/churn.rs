@@ -149,7 +149,7 @@ fn service(policy: Policy) -> Service {
         when_down: WhenDown::Reset,
         ping: true,
         report_period_ns: 5_000_000_000,
-        slow_start_ns: 0,
+        ..Service::default()
     }
 }
 

@@ -165,6 +165,10 @@ impl Switch {
                 say(frame_trace::Served::Answer(answer.name()));
                 served.is_answered = true;
             }
+            Decision::Check(_) => {
+                say(frame_trace::Served::Check);
+                served.is_answered = true;
+            }
             Decision::Drop(reason) => return refuse(steps, reason).map(|()| served),
         }
         Ok(served)

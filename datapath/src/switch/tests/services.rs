@@ -6,6 +6,7 @@ use crate::service::{Address, Backend, Service, ServiceId, WhenDown};
 use crate::wire::{Arp, Icmp, Tcp, parse, protocol, tcp_flags};
 use std::net::{IpAddr, Ipv6Addr};
 
+mod checked;
 mod failed;
 mod lost;
 mod slow;
@@ -49,7 +50,7 @@ fn service(policy: Policy, backends: Vec<Backend>) -> Service {
         when_down: WhenDown::Reset,
         ping: true,
         report_period_ns: 5_000_000_000,
-        slow_start_ns: 0,
+        ..Service::default()
     }
 }
 

@@ -153,7 +153,7 @@ fn a_backend_without_ecn_is_known_by_the_addresses_that_it_sees() {
             when_down: WhenDown::Reset,
             ping: true,
             report_period_ns: 5_000_000_000,
-            slow_start_ns: 0,
+            ..Service::default()
         });
     });
     // Of a guest of the same tenant, and of one outside, who speaks for itself.
