@@ -239,6 +239,11 @@ const SERVICE: &[Key] = &[
     ("report_period", Form::Text(TIME), false, "how often servers report their load, for the policies by load average"),
     ("slow_start", Form::Text(TIME), false, "for how long a backend that comes, or comes back, has a smaller weight"),
     ("check", Form::WordOrTable(&["tcp", "http"], CHECK), false, "how backends are asked whether they are well"),
+    ("drain_time", Form::Text(TIME), false, "for how long a backend that is drained keeps its connections"),
+    ("affinity", Form::Word(&["connection", "client"]), false, "what stays at its backend"),
+    ("affinity_time", Form::Text(TIME), false, "for how long a client does, after its last connection"),
+    ("max_connections", Form::Number(1, MOST_CONNECTIONS), false, "connections that each backend may have"),
+    ("hold", Form::Text(TIME), false, "for how long a new connection waits while all have so many"),
 ];
 const CHECK: &[Key] = &[
     ("kind", Form::Word(&["tcp", "http"]), true, "a connection, or a request"),
@@ -267,6 +272,7 @@ const BACKEND: &[Key] = &[
     ("port", Form::Number(1, 65_535), false, "the port it listens at; the service's where absent"),
     ("weight", Form::Number(0, MAX_BACKEND_WEIGHT), false, "its part of new connections; 0 drains it"),
     ("cores", Form::Number(1, 65_535), false, "its processors, by which a reported load is judged"),
+    ("max_connections", Form::Number(1, MOST_CONNECTIONS), false, "connections that it may have"),
 ];
 /// Which of them a kind has is for the reader to say.
 const AQM: &[Key] = &[

@@ -10,7 +10,9 @@ use crate::config::{
     Backend, Bond, BondMember, Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Service,
     Switch, Tenant, Uplink,
 };
-use crate::names::{AT, CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN, name_of, show_mac};
+use crate::names::{
+    AFFINITIES, AT, CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN, name_of, show_mac,
+};
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::aqm::{At, Discipline};
 use datapath::guard::{Allow, Identity};
@@ -317,6 +319,11 @@ pub fn service(service: &Service) -> Keys {
     });
     w.put_unless_default("slow_start", &service.slow_start_ns, &default.slow_start_ns, |&v| show_time(v).into());
     w.put_some("check", service.check.as_ref(), check);
+    w.put_unless_default("drain_time", &service.drain_ns, &default.drain_ns, |&v| show_time(v).into());
+    w.put_unless_default("affinity", &service.affinity, &default.affinity, |&v| name_of(&AFFINITIES, v).into());
+    w.put_unless_default("affinity_time", &service.affinity_ns, &default.affinity_ns, |&v| show_time(v).into());
+    w.put_some("max_connections", service.max_connections, Into::into);
+    w.put_unless_default("hold", &service.hold_ns, &default.hold_ns, |&v| show_time(v).into());
     w.0
 }
 
@@ -330,6 +337,7 @@ pub fn backend(backend: &Backend) -> Keys {
     w.put_some("port", backend.port, Into::into);
     w.put_unless_default("weight", &backend.weight, &default.weight, |&v| v.into());
     w.put_unless_default("cores", &backend.cores, &default.cores, |&v| v.into());
+    w.put_some("max_connections", backend.max_connections, Into::into);
     w.0
 }
 

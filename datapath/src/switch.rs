@@ -286,6 +286,9 @@ impl Switch {
         if self.services.checks_due().is_some_and(|due| due <= now) {
             self.check_backends(pool, now);
         }
+        if self.services.held_due().is_some_and(|due| due <= now) {
+            self.release_held(pool, now);
+        }
         loop {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
@@ -360,7 +363,7 @@ impl Switch {
         let egress = self.egress.poll_timeout().map(|due| due.max(room));
         let queues = earlier(egress, self.ingress.poll_timeout());
         let members = self.bond.as_ref().and_then(|bond| bond.poll_timeout());
-        let stages = earlier(earlier(self.pairs.poll_timeout(), self.vcc.poll_timeout()), self.services.checks_due());
+        let stages = earlier(earlier(self.pairs.poll_timeout(), self.vcc.poll_timeout()), self.services.poll_timeout());
         earlier(stages, earlier(queues, members))
     }
 
@@ -400,6 +403,18 @@ impl Switch {
                 Served::Taken => return Ok(()),
             }
         }
+        self.go_on(pool, now, from, frame, is_hairpin)
+    }
+
+    /// Behind the services' stage, from an endpoint.
+    fn go_on(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        frame: Frame,
+        is_hairpin: bool,
+    ) -> Result<(), Reason> {
         let seen = Seen::of(pool, &frame);
         let route = match self.target(now, from, seen) {
             Target::Endpoint(to) if to == from && is_hairpin => Route::Neighbour(to),
@@ -482,6 +497,11 @@ impl Switch {
                 Served::Taken => return Ok(()),
             }
         }
+        self.go_inside(pool, now, network, frame)
+    }
+
+    /// Behind the services' stage, from outside.
+    fn go_inside(&mut self, pool: &mut Pool, now: Instant, network: Network, frame: Frame) -> Result<(), Reason> {
         let seen = Seen::of(pool, &frame);
         let target = self.forward.target_inside(&self.fdb, now, network, destination(seen.bytes));
         let inside = self.route_inside(now, network, target, seen);

@@ -104,6 +104,10 @@ fn change(program: &Program, mut switch: Switch, pool: &mut Pool, now: Instant, 
             backend.weight = u32::from(*weight) % 3;
         }
         service.backends.truncate(usize::from(step[6] % 4));
+        (service.drain_ns, service.affinity_ns, service.hold_ns) =
+            (u64::from(step[7] & 3) << 30, u64::from(step[7] >> 2 & 3) << 32, u64::from(step[7] >> 4 & 3) << 30);
+        let most = u32::from(step[7] >> 6);
+        service.backends.iter_mut().for_each(|backend| backend.max_connections = (most > 0).then_some(most));
         switch.change(pool, now, Change::Service(ServiceId(0), Some(service))).expect("it fits");
         return switch;
     }

@@ -280,6 +280,12 @@ impl Probe {
 }
 
 impl Services {
+    /// When there is something to do, if nothing comes before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        crate::sched::earlier(self.checks_due(), self.held_due())
+    }
+
     /// When a check is due, if there is any.
     #[must_use]
     pub fn checks_due(&self) -> Option<Instant> {

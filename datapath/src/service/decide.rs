@@ -3,7 +3,7 @@
 
 use super::answer::Answer;
 use super::check::Checked;
-use super::entry::{Key, Segment, State};
+use super::entry::{Entry, Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
 use super::retry::Again;
@@ -25,6 +25,10 @@ pub enum Decision {
     Forward(Known),
     /// A new one: a backend is to be chosen.
     Choose(Key, Option<Again>),
+    /// A new one that waits, as all backends have as many as they may have.
+    Hold(Key),
+    /// The SYN of one that waits, again.
+    Held(Key),
     /// A segment of a connection that is not known: a candidate is asked.
     Seek(Key),
     /// What a backend answers, to the client.
@@ -39,6 +43,9 @@ pub enum Decision {
     Deny(Known),
     /// A client's reset, as it does not know a connection that its backend was heard of.
     Disown(Known),
+    /// Of a connection whose backend was drained and is let go: both sides get a reset. It is from
+    /// the client (`true`), or from the backend.
+    Cut(Known, bool),
     /// A later fragment of a packet whose first one was translated.
     Fragment(Id),
     /// An ICMP error about what was translated, to the backend (`true`) or to the client.
@@ -174,7 +181,7 @@ impl Services {
                     return self.closed_port(to, layout);
                 };
                 let key = Key { client: octets(source), port: from_port, front };
-                self.decide_front((now, outside), key, bytes, layout)
+                self.decide_front((now, from), key, bytes, layout)
             }
             L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, (by, to), bytes, layout, spoofed),
             L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
@@ -182,23 +189,33 @@ impl Services {
         }
     }
 
-    fn decide_front(&self, (now, outside): (Instant, bool), key: Key, bytes: &[u8], layout: &Layout) -> Decision {
+    fn decide_front(
+        &self,
+        (now, from): (Instant, Option<EndpointId>),
+        key: Key,
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> Decision {
         let known = self.connections.find(&key).and_then(|id| {
             let entry = self.connections.get(id)?;
             self.server(&key, entry).is_some().then_some((Known { id, key, backend: entry.backend }, entry))
         });
+        let is_let_go = known.is_some_and(|(known, _)| self.is_let_go(now, &known));
         if layout.l4 == L4::Udp {
+            let known = known.filter(|_| !is_let_go);
             return known.map_or(Decision::Choose(key, None), |(known, _)| Decision::Forward(known));
         }
         let segment = segment(bytes, layout);
         match known {
-            Some((_, entry)) if segment.opens() && entry.is_replaced() => Decision::Choose(key, None),
+            Some(_) if segment.opens() && is_let_go => self.decide_open(now, key, from, bytes.len()),
+            Some((known, entry)) if is_let_go && !segment.resets() => self.decide_cut(known, entry, true),
+            Some((_, entry)) if segment.opens() && entry.is_replaced() => self.decide_open(now, key, from, bytes.len()),
             Some((known, entry)) if entry.is_heard() && segment.resets() => Decision::Disown(known),
             Some((known, entry)) if segment.opens() => {
-                self.decide_silent(now, &known, entry, outside).unwrap_or(Decision::Forward(known))
+                self.decide_silent(now, &known, entry, from.is_none()).unwrap_or(Decision::Forward(known))
             }
             Some((known, entry)) if entry.state != State::Direct => Decision::Forward(known),
-            None if segment.opens() => Decision::Choose(key, None),
+            None if segment.opens() => self.decide_open(now, key, from, bytes.len()),
             _ => self.decide_seek(key, &segment),
         }
     }
@@ -215,8 +232,28 @@ impl Services {
             if self.decide_refused(now, &known, entry, outside) {
                 return Decision::Retry(known);
             }
+            return Decision::Back(known);
         }
-        Decision::Back(known)
+        match self.connections.get(known.id) {
+            Some(entry) if layout.l4 == L4::Tcp && self.is_let_go(now, &known) => self.decide_cut(known, entry, false),
+            _ => Decision::Back(known),
+        }
+    }
+
+    /// Whether the backend of a connection was drained, and its time for that is over.
+    fn is_let_go(&self, now: Instant, known: &Known) -> bool {
+        let Some((running, _)) = self.running(known.key.front) else { return false };
+        let drained_at = |server: &super::Server| server.drained_at(running.service.drain_ns);
+        running.servers.get(usize::from(known.backend)).and_then(drained_at).is_some_and(|at| at <= now)
+    }
+
+    /// A segment of a connection that is to end. Who goes on after that is told so again.
+    fn decide_cut(&self, known: Known, entry: &Entry, is_client: bool) -> Decision {
+        let service = self.running(known.key.front).map(|(_, front)| front.service);
+        match (entry.state, service) {
+            (State::Closed | State::Sought, Some(service)) => Decision::Answer(Answer::Reset(service)),
+            _ => Decision::Cut(known, is_client),
+        }
     }
 
     /// To a port of a service's address at which no service is.

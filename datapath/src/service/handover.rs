@@ -216,8 +216,11 @@ impl Services {
         if owner != tenant || self.connections.find(&key).is_some() || idle_ns >= state.state.age_ns() {
             return false;
         }
-        let Some((running, ..)) = self.running(front) else { return false };
+        let Some((running, at)) = self.running(front) else { return false };
         let generation = running.servers[backend].generation;
+        if running.service.affinity_ns > 0 {
+            self.affinity.remember(now, owner, (at.service, key.client), (backend as u8, generation));
+        }
         let entry = Entry {
             backend: backend as u8,
             generation,
@@ -240,8 +243,8 @@ impl Services {
 
 impl ServiceStats {
     fn count_on(&mut self, more: &ServiceStats) {
-        let ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered, unhealthy } =
-            more;
+        let ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered, .. } = more;
+        let ServiceStats { unhealthy, held, stayed, holding: _, .. } = more;
         for (to, from) in [
             (&mut self.new, new),
             (&mut self.refused, refused),
@@ -252,6 +255,8 @@ impl ServiceStats {
             (&mut self.sought, sought),
             (&mut self.recovered, recovered),
             (&mut self.unhealthy, unhealthy),
+            (&mut self.held, held),
+            (&mut self.stayed, stayed),
         ] {
             *to = to.saturating_add(*from);
         }
@@ -267,5 +272,6 @@ impl BackendStats {
         self.checks = self.checks.saturating_add(more.checks);
         self.failed_checks = self.failed_checks.saturating_add(more.failed_checks);
         self.falls = self.falls.saturating_add(more.falls);
+        self.cut = self.cut.saturating_add(more.cut);
     }
 }

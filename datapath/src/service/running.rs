@@ -5,12 +5,14 @@ use super::answer::Budget;
 use super::check::Prober;
 use super::choose::{self, Chooser, Load, MOST_BACKENDS, Report};
 use super::health::Health;
+use super::held::Held;
 use super::maglev::{Lookup, Seat};
 use super::octets;
 use super::recover::{MOST_ASKED, Order};
 use super::spec::{Backend, Service};
 use crate::fdb::{Keyed, Network};
 use crate::units::Instant;
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
@@ -39,6 +41,12 @@ pub struct ServiceStats {
     pub recovered: u64,
     /// Connections that got a backend while so few were well that health was ignored.
     pub unhealthy: u64,
+    /// New connections that waited, as all backends had as many as they may have.
+    pub held: u64,
+    /// Those that wait now.
+    pub holding: u32,
+    /// New connections that went where their client was before.
+    pub stayed: u64,
 }
 
 /// What is counted of a backend.
@@ -64,6 +72,10 @@ pub struct BackendStats {
     pub ejected_until: Option<Instant>,
     /// Until when it starts slowly.
     pub slow_until: Option<Instant>,
+    /// When it is let go, where it is drained and that has a time.
+    pub drained_at: Option<Instant>,
+    /// Connections that were ended as its time to drain was over.
+    pub cut: u64,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
     /// Other open ones.
@@ -85,6 +97,8 @@ pub(super) struct Server {
     pub(super) well_in_row: u8,
     /// When it came, or came back from a drain, while others were there.
     pub(super) came: Option<Instant>,
+    /// Since when it is drained.
+    pub(super) drained: Option<Instant>,
     pub(super) report: Option<(Instant, u64)>,
     pub(super) sent_since_report: u64,
 }
@@ -101,6 +115,11 @@ pub(super) struct Running {
     pub(super) loads: Vec<Load>,
     pub(super) stats: ServiceStats,
     pub(super) budget: Budget,
+    /// Whether a backend may have only so many connections.
+    pub(super) is_limited: bool,
+    /// New connections that wait, and whether one has ended since none had a place.
+    pub(super) queue: VecDeque<Held>,
+    pub(super) has_freed: bool,
 }
 
 impl Server {
@@ -113,6 +132,7 @@ impl Server {
             prober: None,
             well_in_row: 0,
             came: None,
+            drained: None,
             report: None,
             sent_since_report: 0,
         }
@@ -122,6 +142,11 @@ impl Server {
     pub(super) fn slow_until(&self, slow_start_ns: u64) -> Option<Instant> {
         let began = self.came.max(self.health.ejected_until())?;
         (slow_start_ns > 0).then(|| began.plus_ns(slow_start_ns))
+    }
+
+    /// When its connections are ended, as its time to drain is over.
+    pub(super) fn drained_at(&self, drain_ns: u64) -> Option<Instant> {
+        self.drained.filter(|_| drain_ns > 0).map(|since| since.plus_ns(drain_ns))
     }
 
     /// The part of its weight that it has, in thousandths: it grows evenly.
@@ -159,6 +184,9 @@ impl Running {
             loads: Vec::new(),
             stats: ServiceStats::default(),
             budget: Budget::default(),
+            is_limited: false,
+            queue: VecDeque::new(),
+            has_freed: false,
         }
     }
 
@@ -197,9 +225,15 @@ impl Running {
                 None => {}
             }
         }
+        for server in &mut self.servers {
+            let is_drained = server.backend.as_ref().is_some_and(|backend| backend.weight == 0);
+            server.drained = is_drained.then(|| server.drained.unwrap_or(now));
+        }
         self.look_up(keyed);
         self.chooser.renew();
         self.loads = vec![Load::default(); self.servers.len()];
+        self.is_limited = service.backends.iter().any(|backend| backend.max_connections.is_some());
+        self.has_freed = true;
         self.service = service;
         self.network = network;
     }
@@ -278,7 +312,7 @@ impl Running {
                 slow_start_ns => backend.weight * server.part(now, slow_start_ns) as u32,
             };
             let is_well = ignores_health || server.is_well(now);
-            let takes = is_well && fits(backend) && !is_client(backend);
+            let takes = is_well && fits(backend) && !is_client(backend) && !server.is_full();
             others |= takes && backend.weight > 0;
             *load = Load {
                 takes,
@@ -295,7 +329,7 @@ impl Running {
         }
         if !others {
             for (load, server) in loads.iter_mut().zip(&self.servers) {
-                load.takes = server.backend.as_ref().is_some_and(fits);
+                load.takes = server.backend.as_ref().is_some_and(fits) && !server.is_full();
             }
         }
         if let Some(avoid) = avoid {

@@ -61,6 +61,15 @@ pub struct Service {
     pub slow_start_ns: u64,
     /// How backends are asked whether they are well; `None` for not at all.
     pub check: Option<Check>,
+    /// For how long a backend that is drained (weight 0) keeps its connections, in nanoseconds; 0
+    /// for as long as they last.
+    pub drain_ns: u64,
+    /// For how long a client stays at its backend after its last connection, in nanoseconds; 0 for
+    /// not at all.
+    pub affinity_ns: u64,
+    /// For how long a new connection waits while all backends have as many as they may have, in
+    /// nanoseconds.
+    pub hold_ns: u64,
 }
 
 /// Who answers for a service.
@@ -78,6 +87,8 @@ pub struct Backend {
     pub weight: u32,
     /// Processors, for [`Policy::LoadavgCorrected`].
     pub cores: u32,
+    /// Connections that it may have; `None` for any number.
+    pub max_connections: Option<u32>,
     /// The endpoint that it is; `None` for one outside.
     pub endpoint: Option<EndpointId>,
 }

@@ -44,10 +44,18 @@ fn service(all: &mut Families, to: &str, report: &ServiceReport) {
             "Connections that got a backend while health was ignored, as few were well.",
             report.unhealthy,
         ),
+        (
+            "levada_service_held",
+            "New connections that waited, as all backends had as many as they may have.",
+            report.held,
+        ),
+        ("levada_service_stayed", "New connections that went where their client was before.", report.stayed),
         ("levada_service_recovered", "Connections that were found again so.", report.recovered),
     ] {
         all.counter(name, help, to, count);
     }
+    let waiting = "New connections that wait for a backend that may have more.";
+    all.gauge("levada_service_holding", waiting, to, report.holding);
 }
 
 fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
@@ -67,6 +75,7 @@ fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
         ("levada_service_backend_ejections", "How often it was ejected.", report.ejections),
         ("levada_service_backend_checks", "Health checks that have ended.", report.checks),
         ("levada_service_backend_failed_checks", "Health checks that failed.", report.failed_checks),
+        ("levada_service_backend_cut", "Connections that were ended as its time to drain was over.", report.cut),
         ("levada_service_backend_falls", "How often health checks found it down.", report.falls),
     ] {
         all.counter(name, help, &to, count);

@@ -10,7 +10,7 @@ pub fn text(reply: &ServicesReply) -> String {
     for service in &reply.services {
         let _ = writeln!(
             out,
-            "service {}  {}, policy {}; {} new ({} off their candidates, {} with health ignored), {} redirected, {} refused, {} without room, \
+            "service {}  {}, policy {}; {} new ({} off their candidates, {} with health ignored, {} held), {} redirected, {} refused, {} without room, \
              {} evicted, {} of {} found again; table {} of {}",
             service.path,
             service.addresses.join(", "),
@@ -18,6 +18,7 @@ pub fn text(reply: &ServicesReply) -> String {
             service.new,
             service.off_candidates,
             service.unhealthy,
+            service.held,
             service.redirected,
             service.refused,
             service.full,
@@ -40,8 +41,17 @@ pub fn text(reply: &ServicesReply) -> String {
                 0 => "-".to_owned(),
                 checks => format!("{} of {checks} failed", backend.failed_checks),
             };
-            [backend.name.clone(), backend.state.clone(), weight, busy, idle, new, refused, silent, checks, load]
+            let state = match backend.drain_left_ns {
+                Some(left_ns) if backend.state == "drain" => {
+                    format!("drain, {} s left", left_ns.div_ceil(1_000_000_000))
+                }
+                _ => backend.state.clone(),
+            };
+            [backend.name.clone(), state, weight, busy, idle, new, refused, silent, checks, load]
         });
+        if service.holding > 0 {
+            let _ = writeln!(out, "{} new connections wait for a backend that may have more", service.holding);
+        }
         out += &columns(&[head].into_iter().chain(rows).collect::<Vec<_>>());
     }
     if out.is_empty() { "there are no services\n".to_owned() } else { out }

@@ -193,3 +193,61 @@ fn checks_go_by_the_status_of_http() {
     assert!(shown.contains(" failed"), "{shown}");
     assert!(daemon.end(Signal::TERM).success());
 }
+
+/// The service with these keys.
+fn with_keys(text: &str, keys: &str) -> String {
+    text.replacen("[[switch.tenant.service.backend]]", &[keys, "\n[[switch.tenant.service.backend]]"].concat(), 1)
+}
+
+#[test]
+fn who_comes_beyond_max_connections_waits_for_a_place() {
+    let Some(_turn) = turn("who_comes_beyond_max_connections_waits_for_a_place") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = with_service(NEIGHBOURS, "round-robin", ["b", "c"]);
+    let mut daemon = bed.start(&with_keys(&text, "max_connections = 1\nhold = \"60 s\""));
+    serve(&bed);
+    let one = || bed.space("a").run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap();
+    let (mut first, mut second) = (one(), one());
+    assert_ne!(ask(&mut first, 1), ask(&mut second, 1));
+    let space = bed.space("a");
+    let third = std::thread::spawn(move || {
+        let mut connection = space.run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap();
+        ask(&mut connection, 3)
+    });
+    soon("it waits", || count(&daemon, "holding") == 1);
+    let freed = ask(&mut first, 2);
+    drop(first);
+    assert_eq!(third.join().unwrap(), freed, "it got the place that was free");
+    assert_eq!((count(&daemon, "held"), count(&daemon, "holding"), count(&daemon, "refused")), (1, 0, 0));
+    ask(&mut second, 4);
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn a_drained_backend_is_let_go_after_its_time() {
+    let Some(_turn) = turn("a_drained_backend_is_let_go_after_its_time") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = with_service(NEIGHBOURS, "round-robin", ["b", "c"]);
+    let mut daemon = bed.start(&with_keys(&text, "drain_time = \"1 s\"\naffinity = \"client\""));
+    serve(&bed);
+    let mut connections = connect(&bed);
+    assert!(connections.iter().all(|(_, who)| *who == connections[0].1), "a client stays at its backend");
+    let (at, name) = if connections[0].1 == b'b' { (0, "b") } else { (1, "c") };
+    let path = daemon.show_part("services")["services"][0]["path"].as_str().unwrap().to_owned();
+    let daemon_name = bed.name("");
+    let set = ["set", "backend", &format!("{path}/{name}"), "weight=0", "--name", daemon_name.trim_end_matches('-')];
+    let done = bed.run(&set);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    go_on(&mut connections, 2);
+    assert_eq!(state(&daemon, at), "drain");
+    soon("it is let go", || state(&daemon, at) == "drained");
+    for (connection, _) in &mut connections {
+        let mut answer = [0; 2];
+        let is_reset = connection.write_all(&[3]).and_then(|()| connection.read_exact(&mut answer)).is_err();
+        assert!(is_reset, "both sides are told");
+    }
+    let shown = daemon.show_part("services");
+    assert_eq!(shown["services"][0]["backends"][at]["cut"], CONNECTIONS as u64);
+    assert!(connect(&bed).iter().all(|(_, who)| [*who] != name.as_bytes()), "clients connect again");
+    assert!(daemon.end(Signal::TERM).success());
+}

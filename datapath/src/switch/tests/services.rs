@@ -7,9 +7,12 @@ use crate::wire::{Arp, Icmp, Tcp, parse, protocol, tcp_flags};
 use std::net::{IpAddr, Ipv6Addr};
 
 mod checked;
+mod drained;
 mod failed;
+mod held;
 mod lost;
 mod slow;
+mod stays;
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);
@@ -31,6 +34,7 @@ fn backend(n: u8, endpoint: Option<u32>) -> Backend {
         port: Some(8080),
         weight: 1,
         cores: 1,
+        max_connections: None,
         endpoint: endpoint.map(EndpointId),
     }
 }

@@ -148,6 +148,7 @@ fn a_backend_without_ecn_is_known_by_the_addresses_that_it_sees() {
                 port: Some(8080),
                 weight: 1,
                 cores: 1,
+                max_connections: None,
                 endpoint: Some(EndpointId(1)),
             }],
             when_down: WhenDown::Reset,
