@@ -424,17 +424,15 @@ impl super::Server {
         self.stats.checks += 1;
         self.stats.failed_checks += u64::from(!is_well);
         self.stats.falls += u64::from(prober.is_down && !was_down);
-        // Who answers so often is asked for no sentence to the end.
         if is_well && was_down && !prober.is_down {
             self.came = Some(now);
         }
-        if is_well && !prober.is_down {
-            self.well_in_row = self.well_in_row.saturating_add(1);
-        } else {
-            self.well_in_row = 0;
-        }
+        self.well_in_row = if is_well { self.well_in_row.saturating_add(1) } else { 0 };
         if self.well_in_row >= check.rise && self.health.is_ejected(now) {
             self.health.lift(now);
+        }
+        if is_well {
+            self.health.answered();
         }
     }
 }

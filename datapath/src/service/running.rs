@@ -158,7 +158,9 @@ impl Server {
 
     /// Whether it may get connections, as far as its health goes.
     pub(super) fn is_well(&self, now: Instant) -> bool {
-        !self.health.is_ejected(now) && !self.is_down()
+        // Where it is checked, one failure is enough until the next check.
+        let is_doubted = self.prober.is_some() && self.health.is_doubtful();
+        !self.health.is_ejected(now) && !self.is_down() && !is_doubted
     }
 
     /// Whether checks find it down.

@@ -222,15 +222,28 @@ fn checks_that_succeed_end_an_ejection() {
     let mut rig = checked(None);
     let until = after(&rig, 2);
     run(&mut rig, until, |_, bytes| open(bytes, ""));
-    // Its server refuses connections, and comes back.
-    for port in 1..20 {
-        if at_once(&mut rig, 1, &ask(port, SYN, (99, 0))) == 2 {
-            at_once(&mut rig, 2, &answer(2, port, RST | ACK, (0, 100)));
-        }
+    // Its server refuses connections that were under way, and comes back.
+    let to: Vec<u8> = (1..11).map(|port| at_once(&mut rig, 1, &ask(port, SYN, (99, 0)))).collect();
+    for (port, _) in (1..11).zip(to).filter(|(_, to)| *to == 2) {
+        at_once(&mut rig, 2, &answer(2, port, RST | ACK, (0, 100)));
     }
     let ejected = |rig: &Rig| rig.switch.service_backends(FIRST).next().unwrap().2.ejected_until > Some(rig.now);
     assert!(ejected(&rig));
     let until = after(&rig, 4);
     run(&mut rig, until, |_, bytes| open(bytes, ""));
     assert!(!ejected(&rig));
+}
+
+#[test]
+fn after_one_failure_a_backend_waits_for_the_next_check() {
+    let mut rig = checked(None);
+    let until = after(&rig, 2);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    let to: Vec<u8> = (1..3).map(|port| at_once(&mut rig, 1, &ask(port, SYN, (99, 0)))).collect();
+    assert_eq!(to, [2, 3]);
+    at_once(&mut rig, 2, &answer(2, 1, RST | ACK, (0, 100)));
+    assert!((10..30).all(|port| connect(&mut rig, port) == 3));
+    let until = after(&rig, 2);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    assert!((30..33).any(|port| connect(&mut rig, port) == 2));
 }
