@@ -99,6 +99,9 @@ pub const POLICIES: [(&str, Policy); 7] = [
 /// How `when_down` is written.
 pub const WHEN_DOWN: [(&str, WhenDown); 2] = [("reset", WhenDown::Reset), ("drop", WhenDown::Drop)];
 
+/// How `affinity` is written: whether a client stays at its backend.
+pub const AFFINITIES: [(&str, bool); 2] = [("connection", false), ("client", true)];
+
 /// How a queue's `kind` is written; parameters are read apart.
 pub const DISCIPLINES: [(&str, Discipline); 6] = [
     ("droptail", Discipline::DropTail),

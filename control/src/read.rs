@@ -4,6 +4,7 @@
 mod aqm;
 mod bond;
 mod cluster;
+mod health;
 pub(crate) mod openflow;
 mod service;
 mod table;

@@ -42,6 +42,8 @@ enum Form {
     At,
     /// The names of [`Mode::ALL`].
     Vcc,
+    /// One of these words, or a table of these keys.
+    WordOrTable(&'static [&'static str], &'static [Key]),
     /// A table of these keys.
     Table(&'static [Key]),
     /// A list of tables of these keys.
@@ -236,6 +238,32 @@ const SERVICE: &[Key] = &[
     ("ping", Form::Flag, false, "echo requests to its addresses are answered while a backend is up"),
     ("report_period", Form::Text(TIME), false, "how often servers report their load, for the policies by load average"),
     ("slow_start", Form::Text(TIME), false, "for how long a backend that comes, or comes back, has a smaller weight"),
+    ("check", Form::WordOrTable(&["tcp", "http"], CHECK), false, "how backends are asked whether they are well"),
+    ("drain_time", Form::Text(TIME), false, "for how long a backend that is drained keeps its connections"),
+    ("affinity", Form::Word(&["connection", "client"]), false, "what stays at its backend"),
+    ("affinity_time", Form::Text(TIME), false, "for how long a client does, after its last connection"),
+    ("max_connections", Form::Number(1, MOST_CONNECTIONS), false, "connections that each backend may have"),
+    ("hold", Form::Text(TIME), false, "for how long a new connection waits while all have so many"),
+];
+const CHECK: &[Key] = &[
+    ("kind", Form::Word(&["tcp", "http"]), true, "a connection, or a request"),
+    ("path", Form::Text("^/[!-~]{0,255}$"), false, "of `http`: what is asked for"),
+    (
+        "host",
+        Form::Text(r"^[A-Za-z0-9._:\[\]-]{1,253}$"),
+        false,
+        "of `http`: of whom; the service's address where absent",
+    ),
+    (
+        "status",
+        Form::Text("^[1-5][0-9]{2}(-[1-5][0-9]{2})?$"),
+        false,
+        "of `http`: the status of a good answer, or a range",
+    ),
+    ("interval", Form::Text(TIME), false, "from one check to the next"),
+    ("timeout", Form::Text(TIME), false, "how long one may take"),
+    ("rise", Form::Number(1, 100), false, "checks in a row that must succeed for a backend to be up again"),
+    ("fall", Form::Number(1, 100), false, "checks in a row that must fail for it to be down"),
 ];
 const BACKEND: &[Key] = &[
     ("endpoint", Form::Text(NAME), false, "the endpoint that it is, where that is not called as the backend is"),
@@ -244,6 +272,7 @@ const BACKEND: &[Key] = &[
     ("port", Form::Number(1, 65_535), false, "the port it listens at; the service's where absent"),
     ("weight", Form::Number(0, MAX_BACKEND_WEIGHT), false, "its part of new connections; 0 drains it"),
     ("cores", Form::Number(1, 65_535), false, "its processors, by which a reported load is judged"),
+    ("max_connections", Form::Number(1, MOST_CONNECTIONS), false, "connections that it may have"),
 ];
 /// Which of them a kind has is for the reader to say.
 const AQM: &[Key] = &[
@@ -409,6 +438,7 @@ impl Form {
                 let (all, required) = properties_of(keys.iter());
                 json!({"type": "object", "additionalProperties": false, "properties": all, "required": required})
             }
+            Form::WordOrTable(words, keys) => json!({"anyOf": [{"enum": words}, Form::Table(keys).schema()]}),
             Form::Tables(keys) => json!({"type": "array", "items": Form::Table(keys).schema()}),
             Form::Mode => json!({"enum": bond::Mode::ALL.map(|(name, _)| name)}),
             Form::HashPolicy => json!({"enum": HashPolicy::ALL.map(|(name, _)| name)}),

@@ -10,12 +10,15 @@ use crate::config::{
     Backend, Bond, BondMember, Cluster, Config, Daemon, Device, Endpoint, Etcd, Knobs, Link, Member, Remote, Service,
     Switch, Tenant, Uplink,
 };
-use crate::names::{AT, CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN, name_of, show_mac};
+use crate::names::{
+    AFFINITIES, AT, CONTROLLERS, INGRESS_MODES, ORDERS, PERMISSIONS, POLICIES, WHEN_DOWN, name_of, show_mac,
+};
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::aqm::{At, Discipline};
 use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Attachment;
+use datapath::service::{Check, Http};
 use datapath::units::{Both, Rate};
 use serde_json::{Map, Value};
 
@@ -315,6 +318,12 @@ pub fn service(service: &Service) -> Keys {
         show_time(v).into()
     });
     w.put_unless_default("slow_start", &service.slow_start_ns, &default.slow_start_ns, |&v| show_time(v).into());
+    w.put_some("check", service.check.as_ref(), check);
+    w.put_unless_default("drain_time", &service.drain_ns, &default.drain_ns, |&v| show_time(v).into());
+    w.put_unless_default("affinity", &service.affinity, &default.affinity, |&v| name_of(&AFFINITIES, v).into());
+    w.put_unless_default("affinity_time", &service.affinity_ns, &default.affinity_ns, |&v| show_time(v).into());
+    w.put_some("max_connections", service.max_connections, Into::into);
+    w.put_unless_default("hold", &service.hold_ns, &default.hold_ns, |&v| show_time(v).into());
     w.0
 }
 
@@ -328,6 +337,7 @@ pub fn backend(backend: &Backend) -> Keys {
     w.put_some("port", backend.port, Into::into);
     w.put_unless_default("weight", &backend.weight, &default.weight, |&v| v.into());
     w.put_unless_default("cores", &backend.cores, &default.cores, |&v| v.into());
+    w.put_some("max_connections", backend.max_connections, Into::into);
     w.0
 }
 
@@ -344,6 +354,23 @@ pub fn link(link: &Link) -> Keys {
 }
 
 /// A queue's discipline.
+fn check(check: &Check) -> Value {
+    let (mut w, default, page) = (Writer::default(), Check::default(), Http::default());
+    w.put("kind", if check.http.is_some() { "http" } else { "tcp" });
+    if let Some(http) = &check.http {
+        w.put_unless_default("path", &http.path, &page.path, |v| v.as_str().into());
+        w.put_some("host", http.host.as_deref(), Into::into);
+        let (first, last) = http.status;
+        w.put_unless_default("status", &http.status, &page.status, |_| format!("{first}-{last}").into());
+    }
+    w.put_unless_default("interval", &check.interval_ns, &default.interval_ns, |&v| show_time(v).into());
+    let timeout_ns = default.timeout_ns.min(check.interval_ns);
+    w.put_unless_default("timeout", &check.timeout_ns, &timeout_ns, |&v| show_time(v).into());
+    w.put_unless_default("rise", &check.rise, &default.rise, |&v| v.into());
+    w.put_unless_default("fall", &check.fall, &default.fall, |&v| v.into());
+    w.0.into()
+}
+
 fn aqm(discipline: &Discipline) -> Value {
     let mut w = Writer::default();
     w.put("kind", discipline.name());

@@ -164,6 +164,10 @@ pub enum Served {
     Retry(IpAddr, u16),
     /// This backend does not know the connection: another is asked.
     Denied(IpAddr, u16),
+    /// This backend is let go: its connection ends with a reset to both.
+    Cut(IpAddr, u16),
+    /// All backends have as many connections as they may have: it waits.
+    Held,
     /// No backend takes it.
     Down,
     /// It is from this backend, and gets the service's address.
@@ -172,6 +176,8 @@ pub enum Served {
     Error(IpAddr, u16),
     /// It is answered at once, with this.
     Answer(&'static str),
+    /// It answers a check of its backend.
+    Check,
 }
 
 /// One stage.
@@ -390,6 +396,10 @@ impl fmt::Display for Words<'_> {
                     Served::Denied(ip, port) => {
                         write!(f, "not known to backend {}: another is asked", Socket(ip, port))
                     }
+                    Served::Cut(ip, port) => {
+                        write!(f, "backend {} is let go: both sides get a reset", Socket(ip, port))
+                    }
+                    Served::Held => write!(f, "all backends are at max_connections: a copy of it waits"),
                     Served::Down => write!(f, "no backend is up"),
                     Served::Back(ip, port) => {
                         write!(f, "from backend {}, with the service's address", Socket(ip, port))
@@ -398,6 +408,7 @@ impl fmt::Display for Words<'_> {
                         write!(f, "an error about a connection with backend {}", Socket(ip, port))
                     }
                     Served::Answer(what) => write!(f, "answered with {what}"),
+                    Served::Check => write!(f, "the answer to a health check, for the switch"),
                 }
             }
             Step::Train(datagrams) => write!(f, "cut into {datagrams} datagrams, each of which goes its own way"),

@@ -10,7 +10,9 @@
 //! [`Services::forward`], [`Services::back`] and the like do it. Tables are bounded, and what a
 //! tenant holds of them is its own ([`connections`]).
 
+mod affinity;
 pub mod answer;
+mod check;
 pub mod choose;
 pub mod connections;
 mod decide;
@@ -18,6 +20,7 @@ pub mod entry;
 mod fragments;
 mod handover;
 pub mod health;
+mod held;
 pub mod inner;
 pub mod maglev;
 mod recover;
@@ -35,13 +38,19 @@ use crate::table::Id;
 use crate::units::Instant;
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout, Mac, source};
+use affinity::Affinity;
+pub use check::{Check, Checked, Http, Probe};
 use choose::Load;
 use connections::{BUCKETS, Connections, DEFAULT_CONNECTIONS, NoRoom, Opener};
+use decide::ends;
+pub(crate) use decide::segment;
 pub use decide::{Decision, Known};
-use decide::{ends, segment};
-use entry::{Entry, Key, State};
+pub(crate) use entry::Key;
+use entry::{Entry, State};
 use fragments::{FragmentKey, Fragments};
 pub use handover::{BackendName, ConnectionState, ServiceState};
+use held::Holdings;
+pub(crate) use held::Released;
 use inner::Quoted;
 pub use retry::Again;
 use retry::Syns;
@@ -49,7 +58,8 @@ pub use running::{BackendStats, ServiceStats};
 use running::{Running, Server, count};
 pub use shown::Shown;
 pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use translate::{End, set_end, set_mac};
@@ -91,6 +101,10 @@ pub struct Services {
     connections: Connections,
     fragments: Fragments,
     syns: Syns,
+    /// Backends that are checked, by when there is something to do: service and number.
+    checks: BinaryHeap<Reverse<(Instant, u32, u8)>>,
+    affinity: Affinity,
+    holdings: Holdings,
     most: u32,
 }
 
@@ -112,6 +126,9 @@ impl Services {
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
             fragments: Fragments::new(keyed),
             syns: Syns::default(),
+            checks: BinaryHeap::new(),
+            affinity: Affinity::new(keyed),
+            holdings: Holdings::new(keyed),
             most: DEFAULT_CONNECTIONS,
         }
     }
@@ -145,6 +162,9 @@ impl Services {
         if self.all.is_empty() && service.is_some() {
             self.connections.reserve(self.most);
         }
+        if service.is_none() {
+            self.release_all(id);
+        }
         let before = self.all.get_mut(id.0).map(|running| running.service.tenant);
         let seed = self.seed.wrapping_add(u64::from(id.0));
         match service {
@@ -164,6 +184,9 @@ impl Services {
             self.syns.set_owner(tenant.0, has);
         }
         self.drop_lost();
+        self.release_lost(None);
+        self.plan_affinity();
+        self.plan_checks(now);
     }
 
     fn take(&mut self, id: ServiceId) -> Option<Running> {
@@ -279,6 +302,10 @@ impl Services {
         let (running, front) = self.running(key.front)?;
         let mut loads = vec![Load::default(); running.servers.len()];
         running.fill(&mut loads, now, front.address.ip, key.client, from.is_none(), again.map(|again| again.avoid));
+        let stays = self.stays_at(now, front.service, key.client);
+        if stays.is_some_and(|at| loads[usize::from(at)].is_eligible()) {
+            return stays;
+        }
         let candidates = running.candidates(self.candidate_hash(&front, key));
         running.chooser.clone().choose(running.service.policy, &loads, candidates).map(|at| at as u8)
     }
@@ -310,12 +337,16 @@ impl Services {
         let front = self.fronts.get(usize::from(key.front)).copied().flatten().ok_or(Reason::ServiceUnknown)?;
         let hash = self.candidate_hash(&front, &key);
         let opener = self.opener_again(&key, from, again).ok_or(Reason::ServiceUnknown)?;
+        let stays = self.stays_at(now, front.service, key.client).map(usize::from);
         let running = self.all.get_mut(front.service.0).ok_or(Reason::ServiceUnknown)?;
         let mut loads = std::mem::take(&mut running.loads);
         running.fill(&mut loads, now, front.address.ip, key.client, from.is_none(), again.map(|again| again.avoid));
         let candidates = running.candidates(hash);
-        let chosen = running.chooser.choose(running.service.policy, &loads, candidates);
+        let stays = stays.filter(|&at| loads[at].is_eligible());
+        let chosen = stays.or_else(|| running.chooser.choose(running.service.policy, &loads, candidates));
         running.loads = loads;
+        running.stats.stayed += u64::from(stays.is_some());
+        running.stats.unhealthy += u64::from(chosen.is_some() && running.is_in_panic(now));
         let Some(at) = chosen else {
             running.stats.refused += 1;
             return Err(Reason::ServiceDown);
@@ -334,6 +365,10 @@ impl Services {
                 return Err(Reason::ServiceFull);
             }
         };
+        if running.service.affinity_ns > 0 {
+            let at = (at as u8, running.servers[at].generation);
+            self.affinity.remember(now, opener.owner, (front.service, key.client), at);
+        }
         running.stats.new += u64::from(again.is_none());
         running.stats.off_candidates += u64::from(is_off);
         let server = &mut running.servers[at];
@@ -392,6 +427,16 @@ impl Services {
         entry.is_hairpin()
     }
 
+    /// A connection ends, as its backend is let go.
+    pub fn end(&mut self, now: Instant, known: &Known) {
+        let Some(owner) = self.running(known.key.front).map(|(running, _)| running.service.tenant.0) else { return };
+        let change = self.connections.update(now, owner, known.id, Entry::close);
+        if let Some(server) = self.server_mut(&known.key, known.backend) {
+            server.stats.cut += 1;
+        }
+        self.recount(&known.key, change);
+    }
+
     /// Gives a frame the addresses and the port of its backend, and one of a backend that calls
     /// itself the service's as the sender's. Whose connection it is.
     pub(crate) fn to_backend(
@@ -432,6 +477,22 @@ impl Services {
             set_end(bytes, layout, offload, End::Destination, (address(known.key.client, ip), known.key.port));
         }
         Some(running.service.tenant.0)
+    }
+
+    /// Translates a frame of a client, or of a backend.
+    pub(crate) fn cut_bytes(
+        &self,
+        known: &Known,
+        is_client: bool,
+        bytes: &mut [u8],
+        layout: &Layout,
+        offload: &Offload,
+    ) {
+        let is_hairpin = self.is_hairpin(known);
+        match is_client {
+            true => self.to_backend(known, is_hairpin, bytes, layout, offload),
+            false => self.to_client(known, is_hairpin, bytes, layout, offload),
+        };
     }
 
     /// An ICMP error about a connection: to the backend, or to the client.
@@ -498,6 +559,11 @@ impl Services {
         if kind(&before) == kind(&after) {
             return;
         }
+        if kind(&after).is_none()
+            && let Some(running) = self.running_mut(key)
+        {
+            running.has_freed = true;
+        }
         let Some(server) = self.server_mut(key, after.backend) else { return };
         count(&mut server.stats, kind(&before), false);
         count(&mut server.stats, kind(&after), true);
@@ -550,6 +616,7 @@ fn leave(all: &mut Slots<Running>, fronts: &[Option<Front>], key: &Key, entry: &
     let Some(front) = fronts.get(usize::from(key.front)).copied().flatten() else { return };
     let Some(running) = all.get_mut(front.service.0) else { return };
     running.stats.evicted += u64::from(is_evicted && entry.state != State::Closed);
+    running.has_freed = true;
     let server = running.servers.get_mut(usize::from(entry.backend)).filter(|s| s.generation == entry.generation);
     if let Some(server) = server {
         count(&mut server.stats, entry.state.is_counted().then_some(entry.is_busy()), false);

@@ -283,6 +283,12 @@ impl Switch {
     /// The same, without what is yet to be made of other frames.
     pub fn tx_due(&mut self, pool: &mut Pool, now: Instant) -> Option<(PortId, Frame)> {
         self.settle_memory(pool);
+        if self.services.checks_due().is_some_and(|due| due <= now) {
+            self.check_backends(pool, now);
+        }
+        if self.services.held_due().is_some_and(|due| due <= now) {
+            self.release_held(pool, now);
+        }
         loop {
             if let Some(out) = self.out.pop_front() {
                 return Some(out);
@@ -357,7 +363,8 @@ impl Switch {
         let egress = self.egress.poll_timeout().map(|due| due.max(room));
         let queues = earlier(egress, self.ingress.poll_timeout());
         let members = self.bond.as_ref().and_then(|bond| bond.poll_timeout());
-        earlier(earlier(self.pairs.poll_timeout(), self.vcc.poll_timeout()), earlier(queues, members))
+        let stages = earlier(earlier(self.pairs.poll_timeout(), self.vcc.poll_timeout()), self.services.poll_timeout());
+        earlier(stages, earlier(queues, members))
     }
 
     /// Frees every frame that the switch holds.
@@ -393,8 +400,21 @@ impl Switch {
             match self.serve(pool, now, network, Some(from), frame)? {
                 Served::On(translated, may_return) => (frame, is_hairpin) = (translated, may_return),
                 Served::Answer(answer) => return self.send_local(pool, now, from, Out::Endpoint(from), answer),
+                Served::Taken => return Ok(()),
             }
         }
+        self.go_on(pool, now, from, frame, is_hairpin)
+    }
+
+    /// Behind the services' stage, from an endpoint.
+    fn go_on(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: EndpointId,
+        frame: Frame,
+        is_hairpin: bool,
+    ) -> Result<(), Reason> {
         let seen = Seen::of(pool, &frame);
         let route = match self.target(now, from, seen) {
             Target::Endpoint(to) if to == from && is_hairpin => Route::Neighbour(to),
@@ -474,8 +494,14 @@ impl Switch {
             match self.serve(pool, now, network, None, frame)? {
                 Served::On(translated, _) => frame = translated,
                 Served::Answer(answer) => return self.answer_outside(pool, answer),
+                Served::Taken => return Ok(()),
             }
         }
+        self.go_inside(pool, now, network, frame)
+    }
+
+    /// Behind the services' stage, from outside.
+    fn go_inside(&mut self, pool: &mut Pool, now: Instant, network: Network, frame: Frame) -> Result<(), Reason> {
         let seen = Seen::of(pool, &frame);
         let target = self.forward.target_inside(&self.fdb, now, network, destination(seen.bytes));
         let inside = self.route_inside(now, network, target, seen);

@@ -1,4 +1,4 @@
-//! Any frames of a client, of backends and from outside through a switch with services, while
+//! Any frames of a client, of backends (answers to health checks too) and from outside through a switch with services, while
 //! backends come and go and the switch is taken over: no panic, no frame lost, what is explained is
 //! what happens, and no more is kept than the table may have.
 
@@ -7,8 +7,8 @@ use datapath::program::{Change, PortId, Program};
 use datapath::service::{ConnectionState, ServiceId};
 use datapath::switch::Switch;
 use datapath::units::Instant;
-use datapath::wire::Mac;
 use datapath::wire::build::{Build, eth};
+use datapath::wire::{Ipv4, Mac, Tcp, parse};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Bytes of a step.
@@ -49,6 +49,7 @@ ip = ["10.0.0.3", "fd00::3"]
 name = "web"
 address = ["10.0.0.100:80", "[fd00::100]:80", "udp://10.0.0.100:53"]
 mac = "02:00:00:00:00:64"
+check = "http"
 [[switch.tenant.service.backend]]
 name = "red2"
 port = 8080
@@ -71,11 +72,20 @@ pub fn run(data: &[u8]) {
     let mut switch = Switch::new(program, 7).expect("a sound program");
     let mut now = Instant(1_000_000_000);
     switch.recover_services(now);
+    let mut asked = None;
     for step in data.as_chunks::<STEP>().0.iter().take(MOST) {
         now = now.plus_ns(u64::from(step[11]) * 20_000_000);
         match step[0] & 0xf0 {
             0xf0 => switch = change(program, switch, &mut pool, now, step),
-            _ => frame(&mut switch, &mut pool, now, step),
+            0xe0 => {
+                if let Some((port, build)) = asked.as_deref().and_then(|asked| answer(asked, step)) {
+                    frame(&mut switch, &mut pool, now, (port, &build), step, &mut asked);
+                }
+            }
+            _ => {
+                let port = u32::from(step[0] & 7) % 4;
+                frame(&mut switch, &mut pool, now, (port, &built(step)), step, &mut asked);
+            }
         }
         let (len, most) = switch.connections();
         assert!(len <= most && most == CONNECTIONS);
@@ -94,6 +104,10 @@ fn change(program: &Program, mut switch: Switch, pool: &mut Pool, now: Instant, 
             backend.weight = u32::from(*weight) % 3;
         }
         service.backends.truncate(usize::from(step[6] % 4));
+        (service.drain_ns, service.affinity_ns, service.hold_ns) =
+            (u64::from(step[7] & 3) << 30, u64::from(step[7] >> 2 & 3) << 32, u64::from(step[7] >> 4 & 3) << 30);
+        let most = u32::from(step[7] >> 6);
+        service.backends.iter_mut().for_each(|backend| backend.max_connections = (most > 0).then_some(most));
         switch.change(pool, now, Change::Service(ServiceId(0), Some(service))).expect("it fits");
         return switch;
     }
@@ -144,8 +158,36 @@ fn built(step: &[u8; STEP]) -> Build<'static> {
     }
 }
 
-fn frame(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP]) {
-    let build = built(step);
+/// What a backend may answer to the last check of the switch: the port it comes by, and the frame.
+fn answer(asked: &[u8], step: &[u8; STEP]) -> Option<(u32, Build<'static>)> {
+    let layout = parse(asked).ok()?;
+    let (tcp, ip) = (Tcp::of(asked, &layout)?, Ipv4::of(asked, &layout)?);
+    let mac = |at: usize| Some(Mac(asked.get(at..at + 6)?.try_into().ok()?));
+    let payload = layout.end - u32::from(layout.payload_offset);
+    let syn = u32::from(tcp.flags() & 2 != 0);
+    let ack = tcp.sequence().wrapping_add(payload + syn).wrapping_add(u32::from(step[1] & 1));
+    let sequence = match syn {
+        1 => u32::from(step[2]),
+        _ => tcp.acknowledgement().wrapping_add(u32::from(step[1] & 2)),
+    };
+    let flags = [0x12, 0x14, 0x10, 0x18, 0x11, step[5]][usize::from(step[3]) % 6];
+    let says = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], b"HTTP/1.0 503", b"HTT", b"", &step[..]][usize::from(step[4]) % 5];
+    let frame = eth(mac(0)?, mac(6)?).ipv4(ip.destination(), ip.source());
+    let frame = frame.tcp(tcp.destination(), tcp.source(), sequence).ack(ack, 1000).flags(flags);
+    let from = ip.destination().octets()[3];
+    let frame = if from == 50 { frame.vlan(10) } else { frame };
+    Some((if from == 50 { 0 } else { u32::from(from) }, frame.payload(says.to_vec())))
+}
+
+/// A frame comes by a port. What the switch asks a backend meanwhile is remembered.
+fn frame(
+    switch: &mut Switch,
+    pool: &mut Pool,
+    now: Instant,
+    (port, build): (u32, &Build<'_>),
+    step: &[u8; STEP],
+    asked: &mut Option<Vec<u8>>,
+) {
     let mut bytes = build.bytes();
     // Sometimes a byte is wrong, or the frame too short.
     if step[9] & 0x80 != 0 {
@@ -153,12 +195,16 @@ fn frame(switch: &mut Switch, pool: &mut Pool, now: Instant, step: &[u8; STEP]) 
         bytes[at] ^= step[10];
         bytes.truncate(bytes.len() - usize::from(step[10] & 7));
     }
-    let port = PortId(u32::from(step[0] & 7) % 4);
+    let port = PortId(port);
     let Some(frame) = pool.alloc_from(&bytes) else { return };
     let explained = switch.explain(pool, now, port, &frame).verdict;
     let verdict = switch.rx(pool, now, port, frame);
     assert_eq!(explained, verdict, "what is explained is what happens");
     while let Some((_, frame)) = switch.tx(pool, now) {
+        let bytes = pool.bytes(&frame);
+        if bytes[6..12] == [2, 0, 0, 0, 0, 0x64] && parse(bytes).is_ok_and(|layout| Tcp::of(bytes, &layout).is_some()) {
+            *asked = Some(bytes.to_vec());
+        }
         pool.free(frame);
     }
 }

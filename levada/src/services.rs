@@ -24,7 +24,7 @@ pub struct ServicesReply {
 }
 
 /// One service.
-#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default, PartialEq, Eq)]
 pub struct ServiceReport {
     /// `SWITCH/TENANT/SERVICE`.
     pub path: String,
@@ -49,6 +49,18 @@ pub struct ServiceReport {
     pub sought: u64,
     /// Connections that were found again so.
     pub recovered: u64,
+    /// Connections that got a backend while so few were well that health was ignored.
+    #[serde(default)]
+    pub unhealthy: u64,
+    /// New connections that waited, as all backends had as many as they may have.
+    #[serde(default)]
+    pub held: u64,
+    /// Those that wait now.
+    #[serde(default)]
+    pub holding: u32,
+    /// New connections that went where their client was before.
+    #[serde(default)]
+    pub stayed: u64,
     /// Connections of the whole switch, and how many it may have.
     pub table: u32,
     /// See `table`.
@@ -58,7 +70,7 @@ pub struct ServiceReport {
 }
 
 /// One backend.
-#[derive(Serialize, Deserialize, JsonSchema, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Default, PartialEq, Eq)]
 pub struct BackendReport {
     /// Its name.
     pub name: String,
@@ -66,8 +78,9 @@ pub struct BackendReport {
     pub weight: u32,
     /// Connections that it got.
     pub new: u64,
-    /// `up`, `slow` (it comes, or comes back, and gets fewer), `ejected` (too many connections
-    /// failed one after the other), or `drain` (weight 0).
+    /// `up`, `slow` (it comes, or comes back, and gets fewer), `down` (checks failed), `ejected`
+    /// (too many connections failed one after the other), `drain` (weight 0), or `drained` (it has
+    /// no connections any more, or its time for that is over).
     pub state: String,
     /// Connections to which a reset was its first answer.
     pub refused: u64,
@@ -76,6 +89,24 @@ pub struct BackendReport {
     /// How often it was ejected.
     #[serde(default)]
     pub ejections: u64,
+    /// Checks that have ended, and those of them that failed.
+    #[serde(default)]
+    pub checks: u64,
+    /// See `checks`.
+    #[serde(default)]
+    pub failed_checks: u64,
+    /// How often checks found it down.
+    #[serde(default)]
+    pub falls: u64,
+    /// How long it keeps its connections yet, where it is drained and that has a time.
+    #[serde(default)]
+    pub drain_left_ns: Option<u64>,
+    /// Connections that were ended as its time to drain was over.
+    #[serde(default)]
+    pub cut: u64,
+    /// Connections that it may have; `null` for any number.
+    #[serde(default)]
+    pub max_connections: Option<u32>,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
     /// Other open ones.
@@ -156,6 +187,12 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
             refused: stats.refused,
             silent: stats.silent,
             ejections: stats.ejections,
+            checks: stats.checks,
+            failed_checks: stats.failed_checks,
+            falls: stats.falls,
+            drain_left_ns: stats.drained_at.map(|at| at.since(count.now)),
+            cut: stats.cut,
+            max_connections: backend.max_connections,
             busy: stats.busy,
             idle: stats.idle,
             load_milli: stats.load,
@@ -173,6 +210,10 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
         redirected: stats.redirected,
         sought: stats.sought,
         recovered: stats.recovered,
+        unhealthy: stats.unhealthy,
+        held: stats.held,
+        holding: stats.holding,
+        stayed: stats.stayed,
         table: count.table.0,
         table_most: count.table.1,
         backends: backends.filter(|backend| called.backends.contains(&backend.name)).collect(),
@@ -181,7 +222,9 @@ fn of_service(plan: &SwitchPlan, count: &ServiceCount) -> Option<ServiceReport> 
 
 fn state(now: Instant, backend: &Backend, stats: &BackendStats) -> &'static str {
     match backend.weight {
+        0 if stats.busy + stats.idle == 0 || stats.drained_at.is_some_and(|at| at <= now) => "drained",
         0 => "drain",
+        _ if stats.is_down => "down",
         _ if stats.ejected_until.is_some_and(|until| now < until) => "ejected",
         _ if stats.slow_until.is_some_and(|until| now < until) => "slow",
         _ => "up",

@@ -96,6 +96,9 @@ struct Service {
     redirected: u64,
     sought: u64,
     recovered: u64,
+    unhealthy: u64,
+    held: u64,
+    stayed: u64,
     /// Address, protocol, port.
     addresses: Vec<(IpAddr, u8, u16)>,
     backends: Vec<Backend>,
@@ -117,6 +120,11 @@ struct Backend {
     refused: u64,
     silent: u64,
     ejections: u64,
+    checks: u64,
+    failed_checks: u64,
+    falls: u64,
+    cut: u64,
+    is_down: bool,
 }
 
 /// An address that was seen outside.
@@ -473,7 +481,7 @@ fn services_out(
     mut records: usize,
 ) -> BTreeMap<String, Service> {
     let one = |(id, state): &(ServiceId, ServiceState)| {
-        let &ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered } = &state.stats;
+        let stats = &state.stats;
         // Those that matter most are the last.
         let fit = state.connections.len().min(records);
         records -= fit;
@@ -487,16 +495,24 @@ fn services_out(
             refused: stats.refused,
             silent: stats.silent,
             ejections: stats.ejections,
+            checks: stats.checks,
+            failed_checks: stats.failed_checks,
+            falls: stats.falls,
+            cut: stats.cut,
+            is_down: stats.is_down,
         };
         let service = Service {
-            new,
-            refused,
-            full,
-            evicted,
-            off_candidates,
-            redirected,
-            sought,
-            recovered,
+            new: stats.new,
+            refused: stats.refused,
+            full: stats.full,
+            evicted: stats.evicted,
+            off_candidates: stats.off_candidates,
+            redirected: stats.redirected,
+            sought: stats.sought,
+            recovered: stats.recovered,
+            unhealthy: stats.unhealthy,
+            held: stats.held,
+            stayed: stats.stayed,
             addresses: state.addresses.iter().map(|a| (a.ip, a.protocol, a.port)).collect(),
             backends: state.backends.iter().map(backend).collect(),
             connections_version: ConnectionState::VERSION,
@@ -511,16 +527,38 @@ fn services_out(
 fn services_in(switch: &SwitchPlan, all: &BTreeMap<String, Service>) -> Vec<(ServiceId, ServiceState)> {
     let one = |(id, _)| {
         let written = all.get(&service_path(switch, id)?)?;
-        let &Service { new, refused, full, evicted, off_candidates, redirected, sought, recovered, .. } = written;
         let is_known = written.connections_version == ConnectionState::VERSION;
         let bytes = if is_known { BASE64.decode(&written.connections).unwrap_or_default() } else { Vec::new() };
         let backend = |b: &Backend| {
-            let &Backend { new, refused, silent, ejections, .. } = b;
-            let stats = BackendStats { new, refused, silent, ejections, ..BackendStats::default() };
+            let stats = BackendStats {
+                new: b.new,
+                refused: b.refused,
+                silent: b.silent,
+                ejections: b.ejections,
+                checks: b.checks,
+                failed_checks: b.failed_checks,
+                falls: b.falls,
+                cut: b.cut,
+                is_down: b.is_down,
+                ..BackendStats::default()
+            };
             (BackendName { ipv4: b.ipv4, ipv6: b.ipv6, port: b.port }, stats)
         };
         let state = ServiceState {
-            stats: ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered },
+            stats: ServiceStats {
+                new: written.new,
+                refused: written.refused,
+                full: written.full,
+                evicted: written.evicted,
+                off_candidates: written.off_candidates,
+                redirected: written.redirected,
+                sought: written.sought,
+                recovered: written.recovered,
+                unhealthy: written.unhealthy,
+                held: written.held,
+                stayed: written.stayed,
+                ..ServiceStats::default()
+            },
             addresses: written.addresses.iter().map(|&(ip, protocol, port)| Address { ip, protocol, port }).collect(),
             backends: written.backends.iter().map(backend).collect(),
             connections: bytes.as_chunks().0.iter().filter_map(ConnectionState::from_bytes).collect(),

@@ -9,6 +9,7 @@ use crate::problem::nearest;
 use datapath::program::Attachment;
 use datapath::service::choose::MOST_BACKENDS;
 use datapath::service::{MOST_FRONTS, MOST_FRONTS_OF_TARGET};
+use datapath::wire::protocol;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -92,6 +93,10 @@ fn check_service(findings: &mut Findings, switch: &Switch, tenant: &Tenant, serv
     if matches!(tenant.attachment, Attachment::Vxlan(_)) {
         let message = "clients and backends on other hosts do not reach the service through tunnels yet";
         findings.warning(place.clone(), message, "give the tenant a `vlan`, or keep both on this host");
+    }
+    if service.check.is_some() && service.addresses.iter().all(|address| address.0.protocol != protocol::TCP) {
+        let message = "none of the service's addresses is of TCP: its backends cannot be checked";
+        findings.error(place.key("check"), message, "leave `check` out: health is judged by what they answer");
     }
     for (b, backend) in service.backends.iter().enumerate() {
         check_backend(findings, switch, tenant, (service, backend), &backends.item(b));

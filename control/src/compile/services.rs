@@ -57,6 +57,7 @@ fn compiled(
             port: backend.port,
             weight: backend.weight,
             cores: backend.cores,
+            max_connections: backend.max_connections.or(service.max_connections),
             endpoint: at.map(&endpoint),
         }
     });
@@ -70,6 +71,10 @@ fn compiled(
         ping: service.ping,
         report_period_ns: service.report_period_ns,
         slow_start_ns: service.slow_start_ns,
+        check: service.check.clone(),
+        drain_ns: service.drain_ns,
+        affinity_ns: if service.affinity { service.affinity_ns } else { 0 },
+        hold_ns: service.hold_ns,
     }
 }
 

@@ -2,14 +2,19 @@
 
 use super::{Endpoint, Tenant};
 use crate::names::ServiceAddress;
-use datapath::service::WhenDown;
 use datapath::service::choose::Policy;
+use datapath::service::{Check, WhenDown};
 use datapath::wire::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// How often servers report their load where nothing is said, in nanoseconds: as often as Linux
 /// works out the load average.
 pub const DEFAULT_REPORT_PERIOD_NS: u64 = 5_000_000_000;
+/// How long a client stays at its backend after its last connection, in nanoseconds.
+pub const DEFAULT_AFFINITY_NS: u64 = 600_000_000_000;
+/// How long a new connection waits for a backend that has a place, in nanoseconds: Linux sends a
+/// SYN again after 1 s and 3 s.
+pub const DEFAULT_HOLD_NS: u64 = 3_000_000_000;
 /// Largest weight of a backend: eight bits of difference between backends.
 pub const MAX_BACKEND_WEIGHT: u32 = 256;
 
@@ -32,6 +37,18 @@ pub struct Service {
     pub report_period_ns: u64,
     /// For how long a backend that comes, or comes back, has a smaller weight; 0 for never.
     pub slow_start_ns: u64,
+    /// How backends are asked whether they are well; `None` for not at all.
+    pub check: Option<Check>,
+    /// For how long a backend that is drained keeps its connections; 0 for as long as they last.
+    pub drain_ns: u64,
+    /// Whether a client stays at its backend, and for how long after its last connection.
+    pub affinity: bool,
+    /// See `affinity`.
+    pub affinity_ns: u64,
+    /// Connections that a backend may have where it says no other; `None` for any number.
+    pub max_connections: Option<u32>,
+    /// For how long a new connection waits while all backends have so many.
+    pub hold_ns: u64,
     /// Who answers for it.
     pub backends: Vec<Backend>,
 }
@@ -47,6 +64,12 @@ impl Default for Service {
             ping: true,
             report_period_ns: DEFAULT_REPORT_PERIOD_NS,
             slow_start_ns: 0,
+            check: None,
+            drain_ns: 0,
+            affinity: false,
+            affinity_ns: DEFAULT_AFFINITY_NS,
+            max_connections: None,
+            hold_ns: DEFAULT_HOLD_NS,
             backends: Vec::new(),
         }
     }
@@ -70,12 +93,14 @@ pub struct Backend {
     pub weight: u32,
     /// Its processors, by which a reported load is judged.
     pub cores: u32,
+    /// Connections that it may have; `None` for what the service says.
+    pub max_connections: Option<u32>,
 }
 
 impl Default for Backend {
     fn default() -> Self {
         let (name, endpoint, ips, mac, port) = (String::new(), None, Vec::new(), None, None);
-        Backend { name, endpoint, ips, mac, port, weight: 1, cores: 1 }
+        Backend { name, endpoint, ips, mac, port, weight: 1, cores: 1, max_connections: None }
     }
 }
 

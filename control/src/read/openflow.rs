@@ -69,7 +69,7 @@ fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
         port: r.get(&mut t, "port", values::port),
         weight: r.get(&mut t, "weight", values::backend_weight).unwrap_or(default.weight),
         cores: r.get(&mut t, "cores", values::cores).unwrap_or(default.cores),
-        endpoint: None,
+        ..default
     };
     r.close(t);
     backend

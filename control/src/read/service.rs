@@ -15,7 +15,13 @@ pub(super) fn service(r: &mut Reader, mut t: Table<'_>) -> Service {
         when_down: r.get(&mut t, "when_down", values::when_down).unwrap_or(default.when_down),
         ping: r.get(&mut t, "ping", values::flag).unwrap_or(default.ping),
         report_period_ns: r.get(&mut t, "report_period", values::period).unwrap_or(default.report_period_ns),
-        slow_start_ns: r.get(&mut t, "slow_start", values::slow_start).unwrap_or(default.slow_start_ns),
+        slow_start_ns: r.get(&mut t, "slow_start", values::span).unwrap_or(default.slow_start_ns),
+        check: super::health::check(r, &mut t),
+        drain_ns: r.get(&mut t, "drain_time", values::span).unwrap_or(default.drain_ns),
+        affinity: r.get(&mut t, "affinity", values::affinity).unwrap_or(default.affinity),
+        affinity_ns: r.get(&mut t, "affinity_time", values::period).unwrap_or(default.affinity_ns),
+        max_connections: r.get(&mut t, "max_connections", values::max_connections),
+        hold_ns: r.get(&mut t, "hold", values::held).unwrap_or(default.hold_ns),
         backends: r.tables(&mut t, "backend").into_iter().map(|u| backend(r, u)).collect(),
     };
     r.close(t);
@@ -41,6 +47,7 @@ pub(super) fn backend(r: &mut Reader, mut t: Table<'_>) -> Backend {
         port: r.get(&mut t, "port", values::port),
         weight: r.get(&mut t, "weight", values::backend_weight).unwrap_or(default.weight),
         cores: r.get(&mut t, "cores", values::cores).unwrap_or(default.cores),
+        max_connections: r.get(&mut t, "max_connections", values::max_connections),
     };
     let of_version = |v4: bool| backend.ips.iter().filter(|ip| ip.is_ipv4() == v4).count();
     if of_version(true) > 1 || of_version(false) > 1 {

@@ -42,6 +42,11 @@ impl<'a> Table<'a> {
         self.entries.get(key)
     }
 
+    /// Whether `key` is a text.
+    pub fn is_text(&self, key: &str) -> bool {
+        self.entries.get(key).is_some_and(|value| value.get_ref().is_str())
+    }
+
     /// Whether the table has `key`, which must be read as well.
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)

@@ -36,6 +36,8 @@ const MIN_AGE_NS: u64 = 1_000_000_000;
 const MAX_AGE_NS: u64 = 1_000_000 * 1_000_000_000;
 /// Bounds of how often servers report their load, in nanoseconds.
 const PERIOD_NS: (u64, u64) = (100_000_000, 3600 * 1_000_000_000);
+/// How long a new connection may wait for a backend at most, in nanoseconds.
+const MAX_HELD_NS: u64 = 120 * 1_000_000_000;
 /// Bounds of a link's queue, in wire bytes: at least one MTU frame.
 const LINK_QUEUE_BYTES: (u64, u64) = (1600, 1 << 30);
 /// Bounds of the times of a controller, in nanoseconds: from what a worker can keep to what an
@@ -66,7 +68,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-fn integer(value: &DeValue<'_>, least: u32, most: u32) -> Result<u32, Wrong> {
+pub(super) fn integer(value: &DeValue<'_>, least: u32, most: u32) -> Result<u32, Wrong> {
     let range = || format!("write a whole number from {least} to {most}, without quotes");
     let DeValue::Integer(number) = value else {
         return Err(Wrong::new(format!("this is {}, not a whole number", kind(value)), range()));
@@ -271,9 +273,24 @@ pub(super) fn period(value: &DeValue<'_>) -> Result<u64, Wrong> {
     units::time_ns(text(value, "\"5 s\"")?, PERIOD_NS.0, PERIOD_NS.1)
 }
 
-/// How long backends start slowly.
-pub(super) fn slow_start(value: &DeValue<'_>) -> Result<u64, Wrong> {
+/// How long backends start slowly, or keep what they have.
+pub(super) fn span(value: &DeValue<'_>) -> Result<u64, Wrong> {
     units::time_ns(text(value, "\"10 s\"")?, 0, PERIOD_NS.1)
+}
+
+/// How long a new connection may wait for a backend.
+pub(super) fn held(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    units::time_ns(text(value, "\"3 s\"")?, 0, MAX_HELD_NS)
+}
+
+/// Whether a client stays at its backend.
+pub(super) fn affinity(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &names::AFFINITIES, "affinity")
+}
+
+/// Connections that a backend may have.
+pub(super) fn max_connections(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    integer(value, 1, MOST_CONNECTIONS)
 }
 
 pub(super) fn port(value: &DeValue<'_>) -> Result<u16, Wrong> {

@@ -155,16 +155,8 @@ fn neighbour(pool: &mut Pool, frame: &Frame, layout: &Layout, mac: Mac) -> bool 
 fn echo(bytes: &mut [u8], layout: &Layout) -> bool {
     let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
     let old = be16(bytes, l4);
-    match layout.l3 {
-        L3::Ipv4 => {
-            swap(bytes, l3 + 12, 4);
-            bytes[l4] = 0;
-        }
-        _ => {
-            swap(bytes, l3 + 8, 16);
-            bytes[l4] = 129;
-        }
-    }
+    turn(bytes, layout.l3, l3);
+    bytes[l4] = if layout.l3 == L3::Ipv4 { 0 } else { 129 };
     let checksum = checksum::update(be16(bytes, l4 + 2), old, be16(bytes, l4));
     put16(bytes, l4 + 2, checksum);
     true
@@ -192,8 +184,29 @@ fn reset(pool: &mut Pool, frame: &Frame, layout: &Layout) -> bool {
         segment[13] = tcp_flags::RST | tcp_flags::ACK;
     }
     segment[12] = (TCP as u8 / 4) << 4;
+    turn(bytes, layout.l3, l3);
     finish(bytes, layout.l3, l3, protocol::TCP, 16);
     true
+}
+
+/// Makes a segment a reset for who it is for, with the numbers that it has. How long it is then;
+/// `None` where it is no segment.
+pub(crate) fn cut(bytes: &mut [u8], layout: &Layout) -> Option<usize> {
+    let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
+    let tcp = Tcp::of(bytes, layout)?;
+    let (sequence, ack) = (tcp.sequence(), tcp.acknowledgement());
+    let ports: [u8; 4] = bytes.get(l4..l4 + 4)?.try_into().ok()?;
+    let header = if layout.l3 == L3::Ipv4 { IPV4 } else { IPV6 };
+    let len = l3 + header + TCP;
+    let bytes = bytes.get_mut(..len)?;
+    let segment = &mut bytes[l3 + header..];
+    segment.fill(0);
+    segment[..4].copy_from_slice(&ports);
+    put32(segment, 4, sequence);
+    put32(segment, 8, ack);
+    (segment[12], segment[13]) = ((TCP as u8 / 4) << 4, tcp_flags::RST | tcp_flags::ACK);
+    finish(bytes, layout.l3, l3, protocol::TCP, 16);
+    Some(len)
 }
 
 fn unreachable(pool: &mut Pool, frame: &Frame, layout: &Layout) -> bool {
@@ -210,22 +223,28 @@ fn unreachable(pool: &mut Pool, frame: &Frame, layout: &Layout) -> bool {
     let message = &mut bytes[l3 + header..l3 + header + ICMP];
     message.fill(0);
     (message[0], message[1]) = (kind, code);
+    turn(bytes, layout.l3, l3);
     finish(bytes, layout.l3, l3, if is_v4 { protocol::ICMP } else { protocol::ICMPV6 }, 2);
     true
 }
 
-/// The IP header of an answer to the packet whose header lies there, and the checksum at `at`
-/// behind it.
+/// Addresses of an IP packet change places.
+fn turn(bytes: &mut [u8], version: L3, l3: usize) {
+    match version {
+        L3::Ipv4 => swap(bytes, l3 + 12, 4),
+        _ => swap(bytes, l3 + 8, 16),
+    }
+}
+
+/// The IP header of a packet whose addresses are in place, and the checksum at `at` behind it.
 fn finish(bytes: &mut [u8], version: L3, l3: usize, number: u8, at: usize) {
     if version != L3::Ipv4 {
-        swap(bytes, l3 + 8, 16);
         let payload = bytes.len() - l3 - IPV6;
         bytes[l3..l3 + 4].copy_from_slice(&[0x60, 0, 0, 0]);
         put16(bytes, l3 + 4, payload as u16);
         (bytes[l3 + 6], bytes[l3 + 7]) = (number, TTL);
         return finish_v6(bytes, l3, number, at);
     }
-    swap(bytes, l3 + 12, 4);
     let len = bytes.len() - l3;
     bytes[l3..l3 + 12].fill(0);
     bytes[l3] = 0x45;

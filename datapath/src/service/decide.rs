@@ -2,7 +2,8 @@
 //! new, a question to be answered.
 
 use super::answer::Answer;
-use super::entry::{Key, Segment, State};
+use super::check::Checked;
+use super::entry::{Entry, Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
 use super::retry::Again;
@@ -24,6 +25,10 @@ pub enum Decision {
     Forward(Known),
     /// A new one: a backend is to be chosen.
     Choose(Key, Option<Again>),
+    /// A new one that waits, as all backends have as many as they may have.
+    Hold(Key),
+    /// The SYN of one that waits, again.
+    Held(Key),
     /// A segment of a connection that is not known: a candidate is asked.
     Seek(Key),
     /// What a backend answers, to the client.
@@ -38,12 +43,17 @@ pub enum Decision {
     Deny(Known),
     /// A client's reset, as it does not know a connection that its backend was heard of.
     Disown(Known),
+    /// Of a connection whose backend was drained and is let go: both sides get a reset. It is from
+    /// the client (`true`), or from the backend.
+    Cut(Known, bool),
     /// A later fragment of a packet whose first one was translated.
     Fragment(Id),
     /// An ICMP error about what was translated, to the backend (`true`) or to the client.
     Error(Known, bool),
     /// To be answered at once.
     Answer(Answer),
+    /// A backend's answer to a check of the switch.
+    Check(Checked),
     /// To be dropped.
     Drop(Reason),
 }
@@ -95,7 +105,7 @@ impl Services {
                 if by.is_some_and(|role| role.mac.is_some()) {
                     return spoofed(if layout.l3 == L3::Ipv4 { Reason::SpoofedIpv4 } else { Reason::SpoofedIpv6 });
                 }
-                self.decide_ip((now, network, from.is_none()), (by, to), (source, destination), bytes, layout, spoofed)
+                self.decide_ip((now, network, from), (by, to), (source, destination), bytes, layout, spoofed)
             }
             L3::Other => Decision::Pass,
         }
@@ -122,13 +132,14 @@ impl Services {
 
     fn decide_ip(
         &self,
-        (now, network, outside): (Instant, Network, bool),
+        (now, network, from): (Instant, Network, Option<EndpointId>),
         (by, to): (Option<&Role>, Option<&Role>),
         (source, destination): (IpAddr, IpAddr),
         bytes: &[u8],
         layout: &Layout,
         spoofed: impl Fn(Reason) -> Decision,
     ) -> Decision {
+        let outside = from.is_none();
         if layout.later_fragment {
             if to.is_none_or(|role| role.mac.is_none()) && by.is_none() {
                 return Decision::Pass;
@@ -150,7 +161,14 @@ impl Services {
                     if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
                         return self.decide_back((now, outside), known, bytes, layout);
                     }
-                    if layout.l4 == L4::Tcp && !by.targets.is_empty() {
+                    let is_tcp = layout.l4 == L4::Tcp && !by.targets.is_empty();
+                    if is_tcp
+                        && to.is_some_and(|role| role.mac.is_some())
+                        && let Some(check) = self.decide_check((by, from_port, from), (destination, to_port), layout)
+                    {
+                        return check;
+                    }
+                    if is_tcp {
                         let (at, client) = ((by, number, from_port), (client, to_port));
                         if let Some(decision) = self.decide_heard(now, at, client, (bytes, layout)) {
                             return decision;
@@ -163,7 +181,7 @@ impl Services {
                     return self.closed_port(to, layout);
                 };
                 let key = Key { client: octets(source), port: from_port, front };
-                self.decide_front((now, outside), key, bytes, layout)
+                self.decide_front((now, from), key, bytes, layout)
             }
             L4::Icmp | L4::Icmpv6 => self.decide_icmp(network, (by, to), bytes, layout, spoofed),
             L4::Other if to.is_some_and(|role| role.mac.is_some()) => Decision::Drop(Reason::Unreachable),
@@ -171,23 +189,33 @@ impl Services {
         }
     }
 
-    fn decide_front(&self, (now, outside): (Instant, bool), key: Key, bytes: &[u8], layout: &Layout) -> Decision {
+    fn decide_front(
+        &self,
+        (now, from): (Instant, Option<EndpointId>),
+        key: Key,
+        bytes: &[u8],
+        layout: &Layout,
+    ) -> Decision {
         let known = self.connections.find(&key).and_then(|id| {
             let entry = self.connections.get(id)?;
             self.server(&key, entry).is_some().then_some((Known { id, key, backend: entry.backend }, entry))
         });
+        let is_let_go = known.is_some_and(|(known, _)| self.is_let_go(now, &known));
         if layout.l4 == L4::Udp {
+            let known = known.filter(|_| !is_let_go);
             return known.map_or(Decision::Choose(key, None), |(known, _)| Decision::Forward(known));
         }
         let segment = segment(bytes, layout);
         match known {
-            Some((_, entry)) if segment.opens() && entry.is_replaced() => Decision::Choose(key, None),
+            Some(_) if segment.opens() && is_let_go => self.decide_open(now, key, from, bytes.len()),
+            Some((known, entry)) if is_let_go && !segment.resets() => self.decide_cut(known, entry, true),
+            Some((_, entry)) if segment.opens() && entry.is_replaced() => self.decide_open(now, key, from, bytes.len()),
             Some((known, entry)) if entry.is_heard() && segment.resets() => Decision::Disown(known),
             Some((known, entry)) if segment.opens() => {
-                self.decide_silent(now, &known, entry, outside).unwrap_or(Decision::Forward(known))
+                self.decide_silent(now, &known, entry, from.is_none()).unwrap_or(Decision::Forward(known))
             }
             Some((known, entry)) if entry.state != State::Direct => Decision::Forward(known),
-            None if segment.opens() => Decision::Choose(key, None),
+            None if segment.opens() => self.decide_open(now, key, from, bytes.len()),
             _ => self.decide_seek(key, &segment),
         }
     }
@@ -204,8 +232,28 @@ impl Services {
             if self.decide_refused(now, &known, entry, outside) {
                 return Decision::Retry(known);
             }
+            return Decision::Back(known);
         }
-        Decision::Back(known)
+        match self.connections.get(known.id) {
+            Some(entry) if layout.l4 == L4::Tcp && self.is_let_go(now, &known) => self.decide_cut(known, entry, false),
+            _ => Decision::Back(known),
+        }
+    }
+
+    /// Whether the backend of a connection was drained, and its time for that is over.
+    fn is_let_go(&self, now: Instant, known: &Known) -> bool {
+        let Some((running, _)) = self.running(known.key.front) else { return false };
+        let drained_at = |server: &super::Server| server.drained_at(running.service.drain_ns);
+        running.servers.get(usize::from(known.backend)).and_then(drained_at).is_some_and(|at| at <= now)
+    }
+
+    /// A segment of a connection that is to end. Who goes on after that is told so again.
+    fn decide_cut(&self, known: Known, entry: &Entry, is_client: bool) -> Decision {
+        let service = self.running(known.key.front).map(|(_, front)| front.service);
+        match (entry.state, service) {
+            (State::Closed | State::Sought, Some(service)) => Decision::Answer(Answer::Reset(service)),
+            _ => Decision::Cut(known, is_client),
+        }
     }
 
     /// To a port of a service's address at which no service is.
@@ -297,7 +345,7 @@ pub(super) fn ends(bytes: &[u8], layout: &Layout) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// What a frame of TCP says.
-pub(super) fn segment(bytes: &[u8], layout: &Layout) -> Segment {
+pub(crate) fn segment(bytes: &[u8], layout: &Layout) -> Segment {
     Tcp::of(bytes, layout).map_or_else(Segment::default, |tcp| Segment {
         flags: tcp.flags(),
         sequence: tcp.sequence(),

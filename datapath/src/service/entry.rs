@@ -338,7 +338,7 @@ impl Entry {
         self.bits = self.bits & HAIRPIN | BUSY | ANSWERED;
     }
 
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.state = State::Closed;
         self.bits &= !BUSY;
     }

@@ -110,7 +110,7 @@ impl Running {
         // Numbers that nobody has keep their places.
         let name = |server: &super::Server| {
             let name = server.backend.as_ref().map(|b| BackendName { ipv4: b.ipv4, ipv6: b.ipv6, port: b.port });
-            (name.unwrap_or_default(), server.stats)
+            (name.unwrap_or_default(), BackendStats { is_down: server.is_down(), ..server.stats })
         };
         self.servers.iter().map(name).collect()
     }
@@ -174,7 +174,11 @@ impl Services {
         let numbers: Vec<Option<usize>> = state.backends.iter().map(|(name, _)| running.number(name)).collect();
         for (number, (_, stats)) in numbers.iter().zip(&state.backends) {
             if let Some(number) = number {
-                running.servers[*number].stats.count_on(stats);
+                let server = &mut running.servers[*number];
+                server.stats.count_on(stats);
+                if let Some(prober) = server.prober.filter(|_| stats.checks > 0) {
+                    server.prober = Some(prober.known(stats.is_down));
+                }
             }
         }
         let tenant = running.service.tenant.0;
@@ -212,8 +216,11 @@ impl Services {
         if owner != tenant || self.connections.find(&key).is_some() || idle_ns >= state.state.age_ns() {
             return false;
         }
-        let Some((running, ..)) = self.running(front) else { return false };
+        let Some((running, at)) = self.running(front) else { return false };
         let generation = running.servers[backend].generation;
+        if running.service.affinity_ns > 0 {
+            self.affinity.remember(now, owner, (at.service, key.client), (backend as u8, generation));
+        }
         let entry = Entry {
             backend: backend as u8,
             generation,
@@ -236,7 +243,8 @@ impl Services {
 
 impl ServiceStats {
     fn count_on(&mut self, more: &ServiceStats) {
-        let ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered } = more;
+        let ServiceStats { new, refused, full, evicted, off_candidates, redirected, sought, recovered, .. } = more;
+        let ServiceStats { unhealthy, held, stayed, holding: _, .. } = more;
         for (to, from) in [
             (&mut self.new, new),
             (&mut self.refused, refused),
@@ -246,6 +254,9 @@ impl ServiceStats {
             (&mut self.redirected, redirected),
             (&mut self.sought, sought),
             (&mut self.recovered, recovered),
+            (&mut self.unhealthy, unhealthy),
+            (&mut self.held, held),
+            (&mut self.stayed, stayed),
         ] {
             *to = to.saturating_add(*from);
         }
@@ -258,5 +269,9 @@ impl BackendStats {
         self.refused = self.refused.saturating_add(more.refused);
         self.silent = self.silent.saturating_add(more.silent);
         self.ejections = self.ejections.saturating_add(more.ejections);
+        self.checks = self.checks.saturating_add(more.checks);
+        self.failed_checks = self.failed_checks.saturating_add(more.failed_checks);
+        self.falls = self.falls.saturating_add(more.falls);
+        self.cut = self.cut.saturating_add(more.cut);
     }
 }

@@ -36,6 +36,11 @@ impl Health {
         true
     }
 
+    /// It is well again before that time is over. Still it is on trial.
+    pub fn lift(&mut self, now: Instant) {
+        self.until = Some(now);
+    }
+
     /// It accepted a connection.
     pub fn answered(&mut self) {
         self.failures = 0;

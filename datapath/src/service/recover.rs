@@ -58,7 +58,9 @@ impl Services {
     /// What a connection's candidates are drawn by: the same after a restart and on other hosts.
     pub(super) fn candidate_hash(&self, front: &Front, key: &Key) -> u64 {
         let super::Address { ip, protocol, port } = front.address;
-        self.service_key.hash_one((octets(ip), protocol, port, key.client, key.port))
+        let is_by_client = self.all.get(front.service.0).is_some_and(|running| running.service.affinity_ns > 0);
+        let client_port = if is_by_client { 0 } else { key.port };
+        self.service_key.hash_one((octets(ip), protocol, port, key.client, client_port))
     }
 
     fn order(&self, key: &Key) -> Option<Order> {

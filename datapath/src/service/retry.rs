@@ -102,6 +102,16 @@ pub(crate) struct Syn {
 }
 
 impl Syn {
+    /// Bytes of one at most.
+    pub(crate) const MOST: usize = SYN_BYTES + TAG;
+
+    /// A copy of a SYN, with the tag that it has.
+    pub(crate) fn of(bytes: &[u8], offload: &Offload) -> Option<Syn> {
+        let mut syn = Syn { bytes: [0; Syn::MOST], len: bytes.len(), offload: *offload };
+        syn.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(syn)
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -209,7 +219,7 @@ impl Services {
                 let is_near = !outside || backend.endpoint.is_some();
                 backend.weight > 0 && is_near && own.is_some_and(|own| own != known.key.client)
             });
-            fits && !server.health.is_ejected(now)
+            fits && server.is_well(now) && !server.is_full()
         })
     }
 

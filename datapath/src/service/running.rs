@@ -2,14 +2,17 @@
 //! told.
 
 use super::answer::Budget;
+use super::check::Prober;
 use super::choose::{self, Chooser, Load, MOST_BACKENDS, Report};
 use super::health::Health;
+use super::held::Held;
 use super::maglev::{Lookup, Seat};
 use super::octets;
 use super::recover::{MOST_ASKED, Order};
 use super::spec::{Backend, Service};
 use crate::fdb::{Keyed, Network};
 use crate::units::Instant;
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
@@ -36,6 +39,14 @@ pub struct ServiceStats {
     pub sought: u64,
     /// Connections that were found again so.
     pub recovered: u64,
+    /// Connections that got a backend while so few were well that health was ignored.
+    pub unhealthy: u64,
+    /// New connections that waited, as all backends had as many as they may have.
+    pub held: u64,
+    /// Those that wait now.
+    pub holding: u32,
+    /// New connections that went where their client was before.
+    pub stayed: u64,
 }
 
 /// What is counted of a backend.
@@ -49,10 +60,22 @@ pub struct BackendStats {
     pub silent: u64,
     /// How often it was ejected: too many failed one after the other.
     pub ejections: u64,
+    /// Checks that have ended, and those of them that failed.
+    pub checks: u64,
+    /// See `checks`.
+    pub failed_checks: u64,
+    /// How often checks found it down.
+    pub falls: u64,
+    /// Whether they do now.
+    pub is_down: bool,
     /// Until when it gets no new connections for that.
     pub ejected_until: Option<Instant>,
     /// Until when it starts slowly.
     pub slow_until: Option<Instant>,
+    /// When it is let go, where it is drained and that has a time.
+    pub drained_at: Option<Instant>,
+    /// Connections that were ended as its time to drain was over.
+    pub cut: u64,
     /// Connections whose client waits or whose server is sending.
     pub busy: u32,
     /// Other open ones.
@@ -68,8 +91,14 @@ pub(super) struct Server {
     pub(super) generation: u8,
     pub(super) stats: BackendStats,
     pub(super) health: Health,
+    /// Where it is checked.
+    pub(super) prober: Option<Prober>,
+    /// Checks in a row that found it well, since a connection failed.
+    pub(super) well_in_row: u8,
     /// When it came, or came back from a drain, while others were there.
     pub(super) came: Option<Instant>,
+    /// Since when it is drained.
+    pub(super) drained: Option<Instant>,
     pub(super) report: Option<(Instant, u64)>,
     pub(super) sent_since_report: u64,
 }
@@ -86,18 +115,38 @@ pub(super) struct Running {
     pub(super) loads: Vec<Load>,
     pub(super) stats: ServiceStats,
     pub(super) budget: Budget,
+    /// Whether a backend may have only so many connections.
+    pub(super) is_limited: bool,
+    /// New connections that wait, and whether one has ended since none had a place.
+    pub(super) queue: VecDeque<Held>,
+    pub(super) has_freed: bool,
 }
 
 impl Server {
     fn new(backend: Backend) -> Server {
-        let (stats, health) = (BackendStats::default(), Health::default());
-        Server { backend: Some(backend), generation: 0, stats, health, came: None, report: None, sent_since_report: 0 }
+        Server {
+            backend: Some(backend),
+            generation: 0,
+            stats: BackendStats::default(),
+            health: Health::default(),
+            prober: None,
+            well_in_row: 0,
+            came: None,
+            drained: None,
+            report: None,
+            sent_since_report: 0,
+        }
     }
 
     /// Until when it starts slowly: after it came, or was ejected.
     pub(super) fn slow_until(&self, slow_start_ns: u64) -> Option<Instant> {
         let began = self.came.max(self.health.ejected_until())?;
         (slow_start_ns > 0).then(|| began.plus_ns(slow_start_ns))
+    }
+
+    /// When its connections are ended, as its time to drain is over.
+    pub(super) fn drained_at(&self, drain_ns: u64) -> Option<Instant> {
+        self.drained.filter(|_| drain_ns > 0).map(|since| since.plus_ns(drain_ns))
     }
 
     /// The part of its weight that it has, in thousandths: it grows evenly.
@@ -107,8 +156,21 @@ impl Server {
         WHOLE - missing as u64
     }
 
+    /// Whether it may get connections, as far as its health goes.
+    pub(super) fn is_well(&self, now: Instant) -> bool {
+        // Where it is checked, one failure is enough until the next check.
+        let is_doubted = self.prober.is_some() && self.health.is_doubtful();
+        !self.health.is_ejected(now) && !self.is_down() && !is_doubted
+    }
+
+    /// Whether checks find it down.
+    pub(super) fn is_down(&self) -> bool {
+        self.prober.as_ref().is_some_and(|prober| prober.is_down)
+    }
+
     /// It refused a connection, or did not answer.
     pub(super) fn failed(&mut self, now: Instant) {
+        self.well_in_row = 0;
         self.stats.ejections += u64::from(self.health.failed(now));
     }
 }
@@ -124,6 +186,9 @@ impl Running {
             loads: Vec::new(),
             stats: ServiceStats::default(),
             budget: Budget::default(),
+            is_limited: false,
+            queue: VecDeque::new(),
+            has_freed: false,
         }
     }
 
@@ -138,7 +203,7 @@ impl Running {
             if after.is_none() && server.backend.is_some() {
                 server.generation = server.generation.wrapping_add(1);
                 (server.stats, server.health) = (BackendStats::default(), Health::default());
-                (server.report, server.sent_since_report) = (None, 0);
+                (server.report, server.sent_since_report, server.prober) = (None, 0, None);
             }
             let weight = |backend: &Option<Backend>| backend.as_ref().map(|backend| backend.weight);
             if weight(&server.backend) == Some(0) && weight(&after).is_some_and(|weight| weight > 0) {
@@ -162,9 +227,15 @@ impl Running {
                 None => {}
             }
         }
+        for server in &mut self.servers {
+            let is_drained = server.backend.as_ref().is_some_and(|backend| backend.weight == 0);
+            server.drained = is_drained.then(|| server.drained.unwrap_or(now));
+        }
         self.look_up(keyed);
         self.chooser.renew();
         self.loads = vec![Load::default(); self.servers.len()];
+        self.is_limited = service.backends.iter().any(|backend| backend.max_connections.is_some());
+        self.has_freed = true;
         self.service = service;
         self.network = network;
     }
@@ -207,16 +278,16 @@ impl Running {
 
     /// Whether so little of the weight is healthy that health says nothing (Envoy's default:
     /// less than half).
-    fn is_in_panic(&self, now: Instant) -> bool {
-        let weights = self.servers.iter().filter_map(|s| Some((s.backend.as_ref()?.weight, s.health.is_ejected(now))));
-        let (all, healthy) = weights.fold((0, 0), |(all, healthy), (weight, is_ejected)| {
-            (all + weight, healthy + if is_ejected { 0 } else { weight })
+    pub(super) fn is_in_panic(&self, now: Instant) -> bool {
+        let weights = self.servers.iter().filter_map(|s| Some((s.backend.as_ref()?.weight, s.is_well(now))));
+        let (all, healthy) = weights.fold((0, 0), |(all, healthy), (weight, is_well)| {
+            (all + weight, healthy + if is_well { weight } else { 0 })
         });
         healthy * 2 < all
     }
 
     /// What the policy is to know. A backend gets its own connection only where there is no other,
-    /// one outside none from outside, one that is ejected none unless most are, and one that was
+    /// one outside none from outside, one that is not well none unless most are not, and one that was
     /// tried already (`avoid`) none.
     pub(super) fn fill(
         &self,
@@ -242,8 +313,8 @@ impl Running {
                 0 => backend.weight,
                 slow_start_ns => backend.weight * server.part(now, slow_start_ns) as u32,
             };
-            let is_well = ignores_health || !server.health.is_ejected(now);
-            let takes = is_well && fits(backend) && !is_client(backend);
+            let is_well = ignores_health || server.is_well(now);
+            let takes = is_well && fits(backend) && !is_client(backend) && !server.is_full();
             others |= takes && backend.weight > 0;
             *load = Load {
                 takes,
@@ -260,7 +331,7 @@ impl Running {
         }
         if !others {
             for (load, server) in loads.iter_mut().zip(&self.servers) {
-                load.takes = server.backend.as_ref().is_some_and(fits);
+                load.takes = server.backend.as_ref().is_some_and(fits) && !server.is_full();
             }
         }
         if let Some(avoid) = avoid {

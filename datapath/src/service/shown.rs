@@ -2,6 +2,7 @@
 
 use super::entry::Key;
 use super::entry::State;
+use super::running::Running;
 use super::{Address, Backend, BackendStats, Decision, ServiceId, ServiceStats, Services, address};
 use crate::units::Instant;
 use crate::wire::Mac;
@@ -38,9 +39,13 @@ impl Services {
             | Decision::Direct(known)
             | Decision::Retry(known)
             | Decision::Deny(known)
-            | Decision::Disown(known) => (known.key.front, Some(known.backend)),
-            Decision::Choose(key, _) | Decision::Seek(key) => (key.front, None),
+            | Decision::Disown(known)
+            | Decision::Cut(known, _) => (known.key.front, Some(known.backend)),
+            Decision::Choose(key, _) | Decision::Seek(key) | Decision::Hold(key) | Decision::Held(key) => {
+                (key.front, None)
+            }
             Decision::Answer(answer) => return Some((answer.service(), None)),
+            Decision::Check(of) => return Some((of.service, Some(of.backend))),
             Decision::Pass | Decision::Fragment(_) | Decision::Drop(_) => return None,
         };
         self.running(front).map(|(_, front)| (front.service, backend))
@@ -64,17 +69,21 @@ impl Services {
     /// What is counted of a service.
     #[must_use]
     pub fn stats(&self, service: ServiceId) -> Option<ServiceStats> {
-        self.all.get(service.0).map(|running| running.stats)
+        let with_now = |running: &Running| ServiceStats { holding: running.queue.len() as u32, ..running.stats };
+        self.all.get(service.0).map(with_now)
     }
 
     /// What is counted of its backends, as they are numbered, and who they are.
     pub fn backends(&self, service: ServiceId) -> impl Iterator<Item = (usize, &Backend, BackendStats)> {
         let running = self.all.get(service.0);
-        let slow_start_ns = running.map_or(0, |running| running.service.slow_start_ns);
+        let (slow_start_ns, drain_ns) =
+            running.map_or((0, 0), |running| (running.service.slow_start_ns, running.service.drain_ns));
         let servers = running.map(|running| running.servers.as_slice()).unwrap_or_default();
         servers.iter().enumerate().filter_map(move |(at, server)| {
             let (ejected_until, slow_until) = (server.health.ejected_until(), server.slow_until(slow_start_ns));
-            Some((at, server.backend.as_ref()?, BackendStats { ejected_until, slow_until, ..server.stats }))
+            let (is_down, drained_at) = (server.is_down(), server.drained_at(drain_ns));
+            let stats = BackendStats { ejected_until, slow_until, is_down, drained_at, ..server.stats };
+            Some((at, server.backend.as_ref()?, stats))
         })
     }
 

@@ -1,5 +1,6 @@
 //! What the operator says of services: part of the program.
 
+use super::check::Check;
 use super::choose::Policy;
 use crate::program::{EndpointId, TenantId};
 use crate::wire::Mac;
@@ -38,7 +39,7 @@ pub struct Address {
 }
 
 /// A service.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Service {
     /// Whose it is, and in whose network it is reached.
     pub tenant: TenantId,
@@ -58,6 +59,17 @@ pub struct Service {
     pub report_period_ns: u64,
     /// For how long a backend that comes, or comes back, has a smaller weight, in nanoseconds.
     pub slow_start_ns: u64,
+    /// How backends are asked whether they are well; `None` for not at all.
+    pub check: Option<Check>,
+    /// For how long a backend that is drained (weight 0) keeps its connections, in nanoseconds; 0
+    /// for as long as they last.
+    pub drain_ns: u64,
+    /// For how long a client stays at its backend after its last connection, in nanoseconds; 0 for
+    /// not at all.
+    pub affinity_ns: u64,
+    /// For how long a new connection waits while all backends have as many as they may have, in
+    /// nanoseconds.
+    pub hold_ns: u64,
 }
 
 /// Who answers for a service.
@@ -75,6 +87,8 @@ pub struct Backend {
     pub weight: u32,
     /// Processors, for [`Policy::LoadavgCorrected`].
     pub cores: u32,
+    /// Connections that it may have; `None` for any number.
+    pub max_connections: Option<u32>,
     /// The endpoint that it is; `None` for one outside.
     pub endpoint: Option<EndpointId>,
 }

@@ -343,6 +343,7 @@ impl Switch {
         self.move_role(pool, Some(port), None, Role::Endpoint(id));
         self.tallies[id.0 as usize] = Tally::default();
         self.gone[id.0 as usize] = Gone::at(now);
+        self.services.release_lost(Some(id));
         self.counts[tenant.0 as usize] -= 1;
         self.events.retain(|event| {
             let Event::Flapping { from, to, .. } = event;

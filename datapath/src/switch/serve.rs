@@ -6,11 +6,12 @@ use super::{OUT, Switch};
 use crate::fdb::{Network, network_of};
 use crate::forward::Outside;
 use crate::frame::{Frame, Out, Pool};
-use crate::program::{ChangeError, EndpointId, Slots};
-use crate::service::answer::Answer;
+use crate::offload::Offload;
+use crate::program::{Attachment, ChangeError, EndpointId, Slots};
+use crate::service::answer::{self, Answer};
 use crate::service::{
-    Again, BackendStats, Decision, Known, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, ServiceStats, Shown,
-    WhenDown, choose::MOST_BACKENDS,
+    Again, BackendStats, Checked, Decision, Key, Known, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Probe, Released, Service,
+    ServiceId, ServiceStats, Shown, WhenDown, choose::MOST_BACKENDS, segment,
 };
 use crate::units::Instant;
 use crate::verdict::Reason;
@@ -23,6 +24,8 @@ pub(super) enum Served {
     On(Frame, bool),
     /// It became the answer to itself.
     Answer(Frame),
+    /// It was for the switch.
+    Taken,
 }
 
 impl Switch {
@@ -45,26 +48,16 @@ impl Switch {
             Decision::Pass => false,
             Decision::Forward(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
             Decision::Back(known) => self.services.back(now, &known, pool.bytes_mut(&frame), layout, offload),
-            Decision::Choose(key, again) => match self.services.choose(now, key, from, layout.l4 == L4::Tcp, again) {
-                Ok(known) => {
-                    if layout.l4 == L4::Tcp {
-                        self.services.keep(&known, pool.bytes(&frame), layout, offload);
-                    }
-                    self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload)
-                }
-                Err(Reason::ServiceDown) => {
-                    let answer = self.services.when_down(&key).and_then(|(service, when)| match (when, layout.l4) {
-                        (WhenDown::Drop, _) => None,
-                        (WhenDown::Reset, L4::Tcp) => Some(Answer::Reset(service)),
-                        (WhenDown::Reset, _) => Some(Answer::PortUnreachable(service)),
-                    });
-                    return match answer {
-                        Some(answer) => self.answer(pool, now, from, answer, frame),
-                        None => dropped(pool, frame, Reason::ServiceDown),
-                    };
-                }
-                Err(reason) => return dropped(pool, frame, reason),
-            },
+            Decision::Choose(key, again) => return self.open(pool, now, (key, again), from, frame),
+            Decision::Hold(key) => {
+                self.services.hold(now, key, from, pool.bytes(&frame), offload);
+                pool.free(frame);
+                return Ok(Served::Taken);
+            }
+            Decision::Held(_) => {
+                pool.free(frame);
+                return Ok(Served::Taken);
+            }
             Decision::Seek(key) => match self.services.seek(now, key, from) {
                 Ok(known) => self.services.forward(now, &known, pool.bytes_mut(&frame), layout, offload),
                 Err(reason) => return dropped(pool, frame, reason),
@@ -86,6 +79,7 @@ impl Switch {
                 self.services.speak_directly(now, &known);
                 return dropped(pool, frame, Reason::ServiceUnknown);
             }
+            Decision::Cut(known, is_client) => return self.cut(pool, now, from, (&known, is_client), frame),
             Decision::Fragment(id) => {
                 self.services.fragment(id, pool.bytes_mut(&frame), layout, offload);
                 true
@@ -95,9 +89,89 @@ impl Switch {
                 false
             }
             Decision::Answer(answer) => return self.answer(pool, now, from, answer, frame),
+            Decision::Check(of) => {
+                self.hear_check(pool, now, of, frame);
+                return Ok(Served::Taken);
+            }
             Decision::Drop(reason) => return dropped(pool, frame, reason),
         };
         Ok(Served::On(frame, may_return))
+    }
+
+    /// A new connection gets a backend, or is refused.
+    fn open(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (key, again): (Key, Option<Again>),
+        from: Option<EndpointId>,
+        frame: Frame,
+    ) -> Result<Served, Reason> {
+        let meta = *pool.meta(&frame);
+        let is_tcp = meta.layout.l4 == L4::Tcp;
+        match self.services.choose(now, key, from, is_tcp, again) {
+            Ok(known) => {
+                if is_tcp {
+                    self.services.keep(&known, pool.bytes(&frame), &meta.layout, &meta.offload);
+                }
+                let bytes = pool.bytes_mut(&frame);
+                let may_return = self.services.forward(now, &known, bytes, &meta.layout, &meta.offload);
+                Ok(Served::On(frame, may_return))
+            }
+            Err(Reason::ServiceDown) => self.refuse(pool, now, &key, from, frame),
+            Err(reason) => dropped(pool, frame, reason),
+        }
+    }
+
+    /// No backend takes a new connection.
+    fn refuse(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        key: &Key,
+        from: Option<EndpointId>,
+        frame: Frame,
+    ) -> Result<Served, Reason> {
+        let is_tcp = pool.meta(&frame).layout.l4 == L4::Tcp;
+        match self.services.when_down(key) {
+            Some((service, WhenDown::Reset)) => {
+                let answer = if is_tcp { Answer::Reset(service) } else { Answer::PortUnreachable(service) };
+                self.answer(pool, now, from, answer, frame)
+            }
+            Some((_, WhenDown::Drop)) | None => dropped(pool, frame, Reason::ServiceDown),
+        }
+    }
+
+    /// New connections that wait no longer: to a backend that has a place, or refused.
+    pub(super) fn release_held(&mut self, pool: &mut Pool, now: Instant) {
+        while let Some(Released { key, from, network, syn, has_place }) = self.services.next_held(now) {
+            // Where there is no room for it, its client sends it again.
+            let Some(frame) = pool.alloc_from(syn.bytes()) else { continue };
+            pool.meta_mut(&frame).offload = syn.offload;
+            if parse(pool, &frame).is_err() {
+                pool.free(frame);
+                continue;
+            }
+            let served = match has_place {
+                true => self.open(pool, now, (key, None), from, frame),
+                false => self.refuse(pool, now, &key, from, frame),
+            };
+            let done = match (served, from) {
+                (Ok(Served::On(frame, may_return)), Some(from)) => self.go_on(pool, now, from, frame, may_return),
+                (Ok(Served::On(frame, _)), None) => self.go_inside(pool, now, network, frame),
+                (Ok(Served::Answer(answer)), from) => {
+                    self.send_answer(pool, now, from, answer);
+                    Ok(())
+                }
+                (Ok(Served::Taken), _) => Ok(()),
+                (Err(reason), _) => Err(reason),
+            };
+            match (done, from) {
+                (Err(reason), Some(from)) => self.count_drop(from, reason),
+                (Err(reason), None) => self.uplink_drops.add(reason, 1),
+                (Ok(()), _) => {}
+            }
+        }
     }
 
     /// A backend's reset becomes the SYN that it refuses, for another backend.
@@ -165,6 +239,93 @@ impl Switch {
             Ok(()) => Ok(Served::Answer(frame)),
             Err(reason) => dropped(pool, frame, reason),
         }
+    }
+
+    /// A connection ends: who sends is answered with a reset, and what it sends becomes one.
+    #[cold]
+    fn cut(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        from: Option<EndpointId>,
+        (known, is_client): (&Known, bool),
+        frame: Frame,
+    ) -> Result<Served, Reason> {
+        let service = self.services.concerned(&Decision::Cut(*known, is_client)).map(|(service, _)| service);
+        if let Some((service, copy)) = service.and_then(|service| Some((service, pool.duplicate(&frame)?))) {
+            match self.answer(pool, now, from, Answer::Reset(service), copy) {
+                Ok(Served::Answer(answer)) => self.send_answer(pool, now, from, answer),
+                // Then its next segment is answered.
+                Ok(Served::On(other, _)) => pool.free(other),
+                Ok(Served::Taken) | Err(_) => {}
+            }
+        }
+        let meta = *pool.meta(&frame);
+        self.services.cut_bytes(known, is_client, pool.bytes_mut(&frame), &meta.layout, &meta.offload);
+        let may_return = self.services.is_hairpin(known);
+        self.services.end(now, known);
+        let Some(len) = answer::cut(pool.bytes_mut(&frame), &meta.layout) else {
+            return dropped(pool, frame, Reason::ServiceUnknown);
+        };
+        pool.set_len(&frame, len);
+        pool.meta_mut(&frame).offload = Offload::default();
+        match parse(pool, &frame) {
+            Ok(()) => Ok(Served::On(frame, may_return)),
+            Err(reason) => dropped(pool, frame, reason),
+        }
+    }
+
+    /// An answer goes to who asked.
+    fn send_answer(&mut self, pool: &mut Pool, now: Instant, from: Option<EndpointId>, answer: Frame) {
+        let sent = match from {
+            Some(from) => self.send_local(pool, now, from, Out::Endpoint(from), answer),
+            None => self.answer_outside(pool, answer),
+        };
+        if let (Err(reason), Some(from)) = (sent, from) {
+            self.count_drop(from, reason);
+        }
+    }
+
+    /// A backend answers a check.
+    fn hear_check(&mut self, pool: &mut Pool, now: Instant, of: Checked, frame: Frame) {
+        let layout = pool.meta(&frame).layout;
+        let bytes = pool.bytes(&frame);
+        let payload = bytes.get(usize::from(layout.payload_offset)..layout.end as usize).unwrap_or_default();
+        let says = self.services.hear_check(now, of, &segment(bytes, &layout), payload);
+        pool.free(frame);
+        if let Some(probe) = says {
+            self.send_probe(pool, &probe);
+        }
+    }
+
+    /// Begins the checks of backends that are due.
+    pub(super) fn check_backends(&mut self, pool: &mut Pool, now: Instant) {
+        while let Some(probe) = self.services.next_check(now) {
+            if !self.send_probe(pool, &probe) {
+                self.services.skip_check(probe.of);
+            }
+        }
+    }
+
+    /// A frame of a check passes the queue of its backend, whose turns it is charged to: how full
+    /// that is says nothing of the backend's health. False where there is no room for it.
+    fn send_probe(&mut self, pool: &mut Pool, probe: &Probe) -> bool {
+        let service = self.program.services.get(probe.of.service.0);
+        let tenant = service.and_then(|service| self.program.tenants.get(service.tenant.0));
+        let build = match (probe.endpoint, tenant.map(|tenant| tenant.attachment)) {
+            (None, Some(Attachment::Vlan(id))) => probe.build().vlan(id),
+            _ => probe.build(),
+        };
+        let Some(frame) = build.frame(pool) else { return false };
+        if parse(pool, &frame).is_err() {
+            pool.free(frame);
+            return false;
+        }
+        match probe.endpoint {
+            Some(to) => self.deliver_local(pool, to, to, frame),
+            None => drop(self.answer_outside(pool, frame)),
+        }
+        true
     }
 
     /// An answer to somebody outside leaves by the uplink, with the tag that its question had.

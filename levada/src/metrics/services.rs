@@ -39,15 +39,28 @@ fn service(all: &mut Families, to: &str, report: &ServiceReport) {
         ),
         ("levada_service_off_candidates", "Connections that would be lost with the table.", report.off_candidates),
         ("levada_service_sought", "Connections that were not known, of which a backend was asked.", report.sought),
+        (
+            "levada_service_unhealthy",
+            "Connections that got a backend while health was ignored, as few were well.",
+            report.unhealthy,
+        ),
+        (
+            "levada_service_held",
+            "New connections that waited, as all backends had as many as they may have.",
+            report.held,
+        ),
+        ("levada_service_stayed", "New connections that went where their client was before.", report.stayed),
         ("levada_service_recovered", "Connections that were found again so.", report.recovered),
     ] {
         all.counter(name, help, to, count);
     }
+    let waiting = "New connections that wait for a backend that may have more.";
+    all.gauge("levada_service_holding", waiting, to, report.holding);
 }
 
 fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
     let to = labels(of);
-    let up = "Whether it takes new connections: neither drained nor ejected.";
+    let up = "Whether it takes new connections: neither drained, nor ejected, nor down.";
     all.gauge("levada_service_backend_up", up, &to, u8::from(matches!(&*report.state, "up" | "slow")));
     all.gauge("levada_service_backend_weight", "Its weight; 0: it is drained.", &to, report.weight);
     for (state, count) in [("busy", report.busy), ("idle", report.idle)] {
@@ -60,6 +73,10 @@ fn backend(all: &mut Families, of: &[(&str, &str); 4], report: &BackendReport) {
         ("levada_service_backend_refused", "Connections that it refused with a reset.", report.refused),
         ("levada_service_backend_silent", "Connections that it did not answer in time.", report.silent),
         ("levada_service_backend_ejections", "How often it was ejected.", report.ejections),
+        ("levada_service_backend_checks", "Health checks that have ended.", report.checks),
+        ("levada_service_backend_failed_checks", "Health checks that failed.", report.failed_checks),
+        ("levada_service_backend_cut", "Connections that were ended as its time to drain was over.", report.cut),
+        ("levada_service_backend_falls", "How often health checks found it down.", report.falls),
     ] {
         all.counter(name, help, &to, count);
     }

@@ -95,12 +95,9 @@ pub(super) fn services(house: &House) -> ServicesReply {
                 (_, false) => "up",
             }
             .to_owned(),
-            refused: 0,
-            silent: 0,
-            ejections: 0,
             busy: count.live,
-            idle: 0,
             load_milli: count.load_milli,
+            ..BackendReport::default()
         });
         ServiceReport {
             path: service.name.clone(),
@@ -110,13 +107,10 @@ pub(super) fn services(house: &House) -> ServicesReply {
             refused: total.refused,
             full: total.full,
             evicted: total.evicted,
-            off_candidates: 0,
-            redirected: 0,
-            sought: 0,
-            recovered: 0,
             table,
             table_most,
             backends: backends.collect(),
+            ..ServiceReport::default()
         }
     });
     ServicesReply { version: 1, services: services.collect() }

@@ -10,13 +10,15 @@ pub fn text(reply: &ServicesReply) -> String {
     for service in &reply.services {
         let _ = writeln!(
             out,
-            "service {}  {}, policy {}; {} new ({} off their candidates), {} redirected, {} refused, {} without room, \
+            "service {}  {}, policy {}; {} new ({} off their candidates, {} with health ignored, {} held), {} redirected, {} refused, {} without room, \
              {} evicted, {} of {} found again; table {} of {}",
             service.path,
             service.addresses.join(", "),
             service.policy,
             service.new,
             service.off_candidates,
+            service.unhealthy,
+            service.held,
             service.redirected,
             service.refused,
             service.full,
@@ -26,8 +28,8 @@ pub fn text(reply: &ServicesReply) -> String {
             service.table,
             service.table_most
         );
-        let head =
-            ["backend", "state", "weight", "busy", "idle", "new", "refused", "silent", "load"].map(str::to_owned);
+        let head = ["backend", "state", "weight", "busy", "idle", "new", "refused", "silent", "checks", "load"]
+            .map(str::to_owned);
         let rows = service.backends.iter().map(|backend| {
             let load = backend
                 .load_milli
@@ -35,8 +37,21 @@ pub fn text(reply: &ServicesReply) -> String {
             let connections = [backend.new, backend.refused, backend.silent];
             let [new, refused, silent] = connections.map(|number| number.to_string());
             let [weight, busy, idle] = [backend.weight, backend.busy, backend.idle].map(|number| number.to_string());
-            [backend.name.clone(), backend.state.clone(), weight, busy, idle, new, refused, silent, load]
+            let checks = match backend.checks {
+                0 => "-".to_owned(),
+                checks => format!("{} of {checks} failed", backend.failed_checks),
+            };
+            let state = match backend.drain_left_ns {
+                Some(left_ns) if backend.state == "drain" => {
+                    format!("drain, {} s left", left_ns.div_ceil(1_000_000_000))
+                }
+                _ => backend.state.clone(),
+            };
+            [backend.name.clone(), state, weight, busy, idle, new, refused, silent, checks, load]
         });
+        if service.holding > 0 {
+            let _ = writeln!(out, "{} new connections wait for a backend that may have more", service.holding);
+        }
         out += &columns(&[head].into_iter().chain(rows).collect::<Vec<_>>());
     }
     if out.is_empty() { "there are no services\n".to_owned() } else { out }

@@ -51,7 +51,7 @@ pub struct BackendRow {
 impl ServiceRow {
     /// What is worth being seen first.
     fn trouble(&self) -> (u64, usize, u64) {
-        let out = self.backends.iter().filter(|backend| backend.state == "ejected").count();
+        let out = self.backends.iter().filter(|backend| matches!(&*backend.state, "ejected" | "down")).count();
         (self.refused, out, self.redirected)
     }
 }

@@ -1,8 +1,8 @@
 //! Services over restarts: connections go on at their backends.
 
 use crate::restart::persistent;
-use crate::testbed::{Bed, Daemon, turn};
-use crate::traffic::{B, C, NEIGHBOURS};
+use crate::testbed::{Bed, Daemon, soon, turn};
+use crate::traffic::{A, B, C, NEIGHBOURS};
 use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -124,4 +124,130 @@ fn connections_of_a_service_survive_kills() {
         assert!(daemon.end(Signal::TERM).success());
         bed.run(&["clean", "--name", bed.name("").trim_end_matches('-')]);
     }
+}
+
+/// A server of HTTP in `c` that answers each request with this status.
+fn serve_http(bed: &Bed, status: &'static str) {
+    let listener = bed.space("c").run(|| TcpListener::bind((C, PORT)).unwrap()).unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let Ok(mut connection) = connection else { return };
+            let mut request = [0; 512];
+            let got = connection.read(&mut request).unwrap_or(0);
+            if request[..got].starts_with(b"GET /health HTTP/1.1\r\n") {
+                let _ = connection.write_all(format!("HTTP/1.1 {status} So\r\nContent-Length: 0\r\n\r\n").as_bytes());
+            }
+        }
+    });
+}
+
+fn state(daemon: &Daemon, backend: usize) -> String {
+    daemon.show_part("services")["services"][0]["backends"][backend]["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn checks_find_a_closed_port_before_a_client_does() {
+    let Some(_turn) = turn("checks_find_a_closed_port_before_a_client_does") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    // Nobody listens in a.
+    let check = "check = { kind = \"tcp\", interval = \"200 ms\" }\n[[switch.tenant.service.backend]]\nname = \"a\"";
+    let text = with_service(NEIGHBOURS, "round-robin", ["a", "c"]);
+    let text = text.replacen("[[switch.tenant.service.backend]]\nname = \"a\"", check, 1);
+    let mut daemon = bed.start(&text);
+    serve(&bed);
+    soon("a is down and c is up", || (state(&daemon, 0), state(&daemon, 1)) == ("down".into(), "up".into()));
+    let one = || bed.space("b").run(|| TcpStream::connect((SERVICE, PORT))).unwrap().expect("it is not refused");
+    for byte in 0..20 {
+        assert_eq!(ask(&mut one(), byte), b'c');
+    }
+    assert_eq!((count(&daemon, "new"), count(&daemon, "redirected"), count(&daemon, "unhealthy")), (20, 0, 0));
+    // What is known of it goes on with the next process.
+    daemon = {
+        let next = bed.take_over(&text);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        next
+    };
+    assert_eq!(ask(&mut one(), 1), b'c');
+    assert_eq!((state(&daemon, 0), count(&daemon, "redirected")), ("down".into(), 0));
+    // Its server comes.
+    let _listener = bed.space("a").run(|| TcpListener::bind((A, PORT)).unwrap()).unwrap();
+    soon("a is up", || state(&daemon, 0) == "up");
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn checks_go_by_the_status_of_http() {
+    let Some(_turn) = turn("checks_go_by_the_status_of_http") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = with_service(NEIGHBOURS, "round-robin", ["b", "c"]);
+    let check = "check = { kind = \"http\", path = \"/health\", interval = \"200 ms\", status = \"200\" }\n";
+    let with = |name: &str| format!("[[switch.tenant.service.backend]]\nname = \"{name}\"");
+    let text = text.replacen(&with("b"), &[check, &with("b")].concat(), 1);
+    let mut daemon = bed.start(&text);
+    // The one in b takes connections and answers nothing.
+    let _silent = bed.space("b").run(|| TcpListener::bind((B, PORT)).unwrap()).unwrap();
+    serve_http(&bed, "200");
+    soon("b is down and c is up", || (state(&daemon, 0), state(&daemon, 1)) == ("down".into(), "up".into()));
+    let shown = bed.run(&["show", "services", "--name", bed.name("").trim_end_matches('-')]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(" failed"), "{shown}");
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+/// The service with these keys.
+fn with_keys(text: &str, keys: &str) -> String {
+    text.replacen("[[switch.tenant.service.backend]]", &[keys, "\n[[switch.tenant.service.backend]]"].concat(), 1)
+}
+
+#[test]
+fn who_comes_beyond_max_connections_waits_for_a_place() {
+    let Some(_turn) = turn("who_comes_beyond_max_connections_waits_for_a_place") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = with_service(NEIGHBOURS, "round-robin", ["b", "c"]);
+    let mut daemon = bed.start(&with_keys(&text, "max_connections = 1\nhold = \"60 s\""));
+    serve(&bed);
+    let one = || bed.space("a").run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap();
+    let (mut first, mut second) = (one(), one());
+    assert_ne!(ask(&mut first, 1), ask(&mut second, 1));
+    let space = bed.space("a");
+    let third = std::thread::spawn(move || {
+        let mut connection = space.run(|| TcpStream::connect((SERVICE, PORT)).unwrap()).unwrap();
+        ask(&mut connection, 3)
+    });
+    soon("it waits", || count(&daemon, "holding") == 1);
+    let freed = ask(&mut first, 2);
+    drop(first);
+    assert_eq!(third.join().unwrap(), freed, "it got the place that was free");
+    assert_eq!((count(&daemon, "held"), count(&daemon, "holding"), count(&daemon, "refused")), (1, 0, 0));
+    ask(&mut second, 4);
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn a_drained_backend_is_let_go_after_its_time() {
+    let Some(_turn) = turn("a_drained_backend_is_let_go_after_its_time") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let text = with_service(NEIGHBOURS, "round-robin", ["b", "c"]);
+    let mut daemon = bed.start(&with_keys(&text, "drain_time = \"1 s\"\naffinity = \"client\""));
+    serve(&bed);
+    let mut connections = connect(&bed);
+    assert!(connections.iter().all(|(_, who)| *who == connections[0].1), "a client stays at its backend");
+    let (at, name) = if connections[0].1 == b'b' { (0, "b") } else { (1, "c") };
+    let path = daemon.show_part("services")["services"][0]["path"].as_str().unwrap().to_owned();
+    let daemon_name = bed.name("");
+    let set = ["set", "backend", &format!("{path}/{name}"), "weight=0", "--name", daemon_name.trim_end_matches('-')];
+    let done = bed.run(&set);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    go_on(&mut connections, 2);
+    assert_eq!(state(&daemon, at), "drain");
+    soon("it is let go", || state(&daemon, at) == "drained");
+    for (connection, _) in &mut connections {
+        let mut answer = [0; 2];
+        let is_reset = connection.write_all(&[3]).and_then(|()| connection.read_exact(&mut answer)).is_err();
+        assert!(is_reset, "both sides are told");
+    }
+    let shown = daemon.show_part("services");
+    assert_eq!(shown["services"][0]["backends"][at]["cut"], CONNECTIONS as u64);
+    assert!(connect(&bed).iter().all(|(_, who)| [*who] != name.as_bytes()), "clients connect again");
+    assert!(daemon.end(Signal::TERM).success());
 }

@@ -136,7 +136,7 @@ fn server_ends(n: u8) -> (Mac, Ipv4Addr) {
 fn backend(n: u8) -> Backend {
     let (mac, ip) = server_ends(n);
     let endpoint = Some(EndpointId(u32::from(n) + 1));
-    Backend { ipv4: Some(ip), ipv6: None, mac, port: Some(8080), weight: 1, cores: 1, endpoint }
+    Backend { ipv4: Some(ip), ipv6: None, mac, port: Some(8080), weight: 1, cores: 1, max_connections: None, endpoint }
 }
 
 fn service(policy: Policy) -> Service {
@@ -149,7 +149,7 @@ fn service(policy: Policy) -> Service {
         when_down: WhenDown::Reset,
         ping: true,
         report_period_ns: 5_000_000_000,
-        slow_start_ns: 0,
+        ..Service::default()
     }
 }
 

@@ -5,7 +5,7 @@ use crate::fdb::Network;
 use crate::frame_trace::{self, Step};
 use crate::offload::Offload;
 use crate::program::EndpointId;
-use crate::service::answer::Answer;
+use crate::service::answer::{self, Answer};
 use crate::service::{Again, Decision, Known, ServiceId};
 use crate::switch::Switch;
 use crate::units::Instant;
@@ -94,6 +94,10 @@ impl Switch {
                 served.may_return = self.services.is_hairpin(&known);
                 self.services.to_backend(&known, served.may_return, bytes, layout, offload);
             }
+            Decision::Hold(_) | Decision::Held(_) => {
+                say(frame_trace::Served::Held);
+                served.is_answered = true;
+            }
             Decision::Seek(key) => {
                 let Some(backend) = self.services.would_seek(&key) else {
                     return refuse(steps, Reason::ServiceUnknown).map(|()| served);
@@ -148,6 +152,17 @@ impl Switch {
                 }
                 return refuse(steps, Reason::ServiceUnknown).map(|()| served);
             }
+            Decision::Cut(known, is_client) => {
+                if let Some((ip, port)) = reached(&known) {
+                    say(frame_trace::Served::Cut(ip, port));
+                }
+                served.may_return = self.services.is_hairpin(&known);
+                self.services.cut_bytes(&known, is_client, bytes, layout, offload);
+                let len = answer::cut(bytes, layout).unwrap_or_default();
+                bytes.truncate(len);
+                let Ok(layout) = parse(bytes) else { return refuse(steps, Reason::Malformed).map(|()| served) };
+                served.becomes = Some((layout, Offload::default()));
+            }
             Decision::Fragment(id) => {
                 self.services.fragment(id, bytes, layout, offload);
                 served.may_return = true;
@@ -163,6 +178,10 @@ impl Switch {
                     return refuse(steps, reason).map(|()| served);
                 }
                 say(frame_trace::Served::Answer(answer.name()));
+                served.is_answered = true;
+            }
+            Decision::Check(_) => {
+                say(frame_trace::Served::Check);
                 served.is_answered = true;
             }
             Decision::Drop(reason) => return refuse(steps, reason).map(|()| served),

@@ -6,9 +6,13 @@ use crate::service::{Address, Backend, Service, ServiceId, WhenDown};
 use crate::wire::{Arp, Icmp, Tcp, parse, protocol, tcp_flags};
 use std::net::{IpAddr, Ipv6Addr};
 
+mod checked;
+mod drained;
 mod failed;
+mod held;
 mod lost;
 mod slow;
+mod stays;
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 100]);
 const FIRST: ServiceId = ServiceId(0);
@@ -30,6 +34,7 @@ fn backend(n: u8, endpoint: Option<u32>) -> Backend {
         port: Some(8080),
         weight: 1,
         cores: 1,
+        max_connections: None,
         endpoint: endpoint.map(EndpointId),
     }
 }
@@ -49,7 +54,7 @@ fn service(policy: Policy, backends: Vec<Backend>) -> Service {
         when_down: WhenDown::Reset,
         ping: true,
         report_period_ns: 5_000_000_000,
-        slow_start_ns: 0,
+        ..Service::default()
     }
 }
 

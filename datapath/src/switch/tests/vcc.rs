@@ -148,12 +148,13 @@ fn a_backend_without_ecn_is_known_by_the_addresses_that_it_sees() {
                 port: Some(8080),
                 weight: 1,
                 cores: 1,
+                max_connections: None,
                 endpoint: Some(EndpointId(1)),
             }],
             when_down: WhenDown::Reset,
             ping: true,
             report_period_ns: 5_000_000_000,
-            slow_start_ns: 0,
+            ..Service::default()
         });
     });
     // Of a guest of the same tenant, and of one outside, who speaks for itself.

@@ -1,0 +1,139 @@
+//! Affinity: a client stays at its backend for a while after its last connection.
+//!
+//! What is remembered is shared out evenly among the tenants that have such services, and what has
+//! to go is the tenant's own: who was longest away. So no tenant makes another's clients move.
+
+use super::{ServiceId, Services};
+use crate::fdb::Keyed;
+use crate::table::Table;
+use crate::units::Instant;
+
+/// Clients that are remembered, of all services of a switch.
+pub const MOST_CLIENTS: u32 = 16_384;
+
+/// A client of a service, and which of its backends it is at: number and generation.
+type Clients = Table<(ServiceId, [u8; 16]), (u8, u8)>;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Affinity {
+    clients: Clients,
+    /// Tenants with such services.
+    owners: Vec<u32>,
+}
+
+impl Affinity {
+    pub(super) fn new(keyed: Keyed) -> Affinity {
+        Affinity { clients: Table::new(keyed, MOST_CLIENTS), owners: Vec::new() }
+    }
+
+    /// Says who has services with affinity. What is beyond a tenant's part goes.
+    pub(super) fn set_owners(&mut self, mut owners: Vec<u32>) {
+        owners.sort_unstable();
+        owners.dedup();
+        let all: Vec<u32> = self.owners.iter().chain(&owners).copied().collect();
+        self.owners = owners;
+        if let Some(last) = self.owners.last() {
+            self.clients.reserve(*last as usize + 1);
+        }
+        for owner in all {
+            let part = if self.owners.contains(&owner) { self.part() } else { 0 };
+            while self.clients.count(owner) > part
+                && let Some(oldest) = self.clients.oldest(owner)
+            {
+                self.clients.remove(oldest);
+            }
+        }
+    }
+
+    fn part(&self) -> u32 {
+        MOST_CLIENTS / self.owners.len().max(1) as u32
+    }
+
+    /// Where a client was within `affinity_ns`.
+    pub(super) fn find(
+        &self,
+        now: Instant,
+        affinity_ns: u64,
+        service: ServiceId,
+        client: [u8; 16],
+    ) -> Option<(u8, u8)> {
+        let id = self.clients.find(&(service, client))?;
+        let is_fresh = now.since(self.clients.seen(id)?) < affinity_ns;
+        self.clients.get(id).copied().filter(|_| is_fresh)
+    }
+
+    /// A client has got a backend.
+    pub(super) fn remember(&mut self, now: Instant, owner: u32, client: (ServiceId, [u8; 16]), backend: (u8, u8)) {
+        if let Some(id) = self.clients.find(&client) {
+            self.clients.touch(now, id, owner);
+            if let Some(old) = self.clients.get_mut(id) {
+                *old = backend;
+            }
+            return;
+        }
+        if self.owners.binary_search(&owner).is_err() {
+            return;
+        }
+        if self.clients.count(owner) >= self.part()
+            && let Some(oldest) = self.clients.oldest(owner)
+        {
+            self.clients.remove(oldest);
+        }
+        // All parts together are no more than there may be.
+        let _ = self.clients.insert(now, owner, client, backend);
+    }
+}
+
+impl Services {
+    /// Works out anew who has services with affinity.
+    pub(super) fn plan_affinity(&mut self) {
+        let with = self.all.values().filter(|running| running.service.affinity_ns > 0);
+        let owners = with.map(|running| running.service.tenant.0).collect();
+        self.affinity.set_owners(owners);
+    }
+
+    /// The backend that a client was at, where it stays and that still is who it was.
+    pub(super) fn stays_at(&self, now: Instant, service: ServiceId, client: [u8; 16]) -> Option<u8> {
+        let running = self.all.get(service.0)?;
+        let affinity_ns = running.service.affinity_ns;
+        if affinity_ns == 0 {
+            return None;
+        }
+        let (backend, generation) = self.affinity.find(now, affinity_ns, service, client)?;
+        let server = running.servers.get(usize::from(backend))?;
+        (server.generation == generation).then_some(backend)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(n: u32) -> (ServiceId, [u8; 16]) {
+        let mut octets = [0; 16];
+        octets[..4].copy_from_slice(&n.to_be_bytes());
+        (ServiceId(0), octets)
+    }
+
+    #[test]
+    fn a_tenant_that_has_many_clients_forgets_its_own_only() {
+        let mut affinity = Affinity::new(Keyed::new(1));
+        affinity.set_owners(vec![3, 5, 5]);
+        let now = Instant(0);
+        affinity.remember(now, 5, client(0), (1, 0));
+        for n in 1..100_000 {
+            affinity.remember(now, 3, client(n), (2, 0));
+        }
+        assert_eq!(affinity.find(now, 9, ServiceId(0), client(0).1), Some((1, 0)));
+        assert_eq!((affinity.clients.count(3), affinity.clients.len()), (MOST_CLIENTS / 2, MOST_CLIENTS / 2 + 1));
+        assert_eq!(affinity.find(now, 9, ServiceId(0), client(1).1), None, "the first one is gone");
+        // Who comes gets a part of it, and who has no such service any more keeps nothing.
+        affinity.set_owners(vec![3, 5, 6, 7]);
+        assert_eq!(affinity.clients.count(3), MOST_CLIENTS / 4);
+        affinity.set_owners(vec![5]);
+        assert_eq!((affinity.clients.count(3), affinity.clients.len()), (0, 1));
+        affinity.remember(now, 3, client(7), (0, 0));
+        assert_eq!(affinity.clients.len(), 1, "nor is given anything");
+    }
+}

@@ -1,0 +1,438 @@
+//! Active health checks: a backend is asked again and again whether it takes a connection, or how
+//! it answers a request.
+//!
+//! A probe is a connection of the switch's own, from the service's address and a port that changes
+//! each time: a SYN, and for HTTP one request behind the backend's SYN-ACK. A reset ends it. One
+//! segment is under way and nothing is sent again: what is lost is one failure, of which `fall` in
+//! a row are needed.
+//!
+//! What a backend answers is judged at once and kept nowhere: it waits in no queue that a backend
+//! could fill. It counts only where the backend is asked just then, at the port and with the
+//! numbers that it was asked with. So nobody else can speak for it, and nothing can be said
+//! unasked.
+
+use super::entry::Segment;
+use super::{Address, Decision, Role, ServiceId, Services};
+use crate::program::EndpointId;
+use crate::units::Instant;
+use crate::wire::build::{Build, eth};
+use crate::wire::{Layout, Mac, protocol, tcp_flags};
+use std::cmp::Reverse;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+/// The ports that probes come from.
+const FIRST_PORT: u16 = 32_768;
+const PORTS: u16 = 28_000;
+/// Bytes of a status line up to its code: "HTTP/1.1 200".
+const STATUS: usize = 12;
+/// The part of an interval by which one differs from the other, at most, in either direction: so
+/// that the checks of many backends do not stay together.
+const JITTER: u64 = 10;
+const WINDOW: u16 = 0xffff;
+
+/// How the backends of a service are checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Check {
+    /// What is asked for; `None` where an open port is enough.
+    pub http: Option<Http>,
+    /// From the start of one probe to that of the next, in nanoseconds.
+    pub interval_ns: u64,
+    /// How long a probe may last: no longer than that.
+    pub timeout_ns: u64,
+    /// Probes in a row that must succeed for a backend that is down to be up.
+    pub rise: u8,
+    /// Those that must fail for one that is up to be down. The first one of all decides alone.
+    pub fall: u8,
+}
+
+impl Default for Check {
+    fn default() -> Check {
+        Check { http: None, interval_ns: 1_000_000_000, timeout_ns: 1_000_000_000, rise: 2, fall: 3 }
+    }
+}
+
+/// A request of HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Http {
+    /// What is asked for: `/health`.
+    pub path: String,
+    /// Whom it is asked of; `None` for the service's address.
+    pub host: Option<String>,
+    /// What the status of a good answer is, first and last.
+    pub status: (u16, u16),
+}
+
+impl Default for Http {
+    fn default() -> Http {
+        Http { path: "/".to_owned(), host: None, status: (200, 399) }
+    }
+}
+
+impl Http {
+    fn request(&self, ip: IpAddr) -> Vec<u8> {
+        let host = match (&self.host, ip) {
+            (Some(host), _) => host.clone(),
+            (None, IpAddr::V4(ip)) => ip.to_string(),
+            (None, IpAddr::V6(ip)) => format!("[{ip}]"),
+        };
+        let path = &self.path;
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: levada\r\nConnection: close\r\n\r\n").into_bytes()
+    }
+
+    /// Whether a status line is that of a good answer.
+    fn is_good(&self, line: &[u8; STATUS]) -> bool {
+        let code = line.strip_prefix(b"HTTP/1.").and_then(|rest| str::from_utf8(&rest[2..]).ok());
+        let code = code.and_then(|code| code.parse::<u16>().ok());
+        code.is_some_and(|code| (self.status.0..=self.status.1).contains(&code))
+    }
+}
+
+/// What a probe waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// None is under way.
+    Idle,
+    /// For the answer to its SYN.
+    Opening,
+    /// For the answer to its request.
+    Asked,
+}
+
+/// The checks of one backend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prober {
+    stage: Stage,
+    /// Where it was asked.
+    address: Option<Address>,
+    port: u16,
+    began: Instant,
+    next: Instant,
+    /// The next byte that is sent, and the next that is expected.
+    sequence: u32,
+    expected: u32,
+    line: [u8; STATUS],
+    got: usize,
+    pub(super) is_down: bool,
+    is_known: bool,
+    in_row: u8,
+}
+
+/// A segment that a probe sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Says {
+    flags: u8,
+    sequence: u32,
+    ack: u32,
+    has_request: bool,
+}
+
+/// What a backend's answer makes of a probe: what it sends then, and how it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Heard {
+    says: Option<Says>,
+    is_well: Option<bool>,
+}
+
+impl Prober {
+    pub(super) fn new(now: Instant) -> Prober {
+        Prober {
+            stage: Stage::Idle,
+            address: None,
+            port: 0,
+            began: now,
+            next: now,
+            sequence: 0,
+            expected: 0,
+            line: [0; STATUS],
+            got: 0,
+            is_down: false,
+            is_known: false,
+            in_row: 0,
+        }
+    }
+
+    /// One of a backend of which another switch knew this.
+    pub(super) fn known(self, is_down: bool) -> Prober {
+        Prober { is_down, is_known: true, ..self }
+    }
+
+    /// When there is something to do: a probe has lasted too long, or the next one is due.
+    fn due(&self, check: &Check) -> Instant {
+        match self.stage {
+            Stage::Idle => self.next,
+            _ => self.began.plus_ns(check.timeout_ns),
+        }
+    }
+
+    /// A probe begins: its SYN. `chance` is any number.
+    fn begin(&mut self, now: Instant, check: &Check, (address, port): (Address, u16), chance: u64) -> Says {
+        let spread = check.interval_ns / JITTER;
+        *self = Prober {
+            stage: Stage::Opening,
+            address: Some(address),
+            port,
+            began: now,
+            next: now.plus_ns(check.interval_ns - spread + (chance >> 32) * 2 * spread / (1 << 32)),
+            sequence: (chance as u32).wrapping_add(1),
+            expected: 0,
+            got: 0,
+            ..*self
+        };
+        Says { flags: tcp_flags::SYN, sequence: chance as u32, ack: 0, has_request: false }
+    }
+
+    /// A probe has ended.
+    fn end(&mut self, check: &Check, is_well: bool) {
+        self.stage = Stage::Idle;
+        let needed = match (self.is_known, is_well) {
+            (false, _) => 1,
+            (true, true) => check.rise,
+            (true, false) => check.fall,
+        };
+        self.is_known = true;
+        if is_well != self.is_down {
+            self.in_row = 0;
+            return;
+        }
+        self.in_row += 1;
+        if self.in_row >= needed {
+            (self.is_down, self.in_row) = (!is_well, 0);
+        }
+    }
+
+    /// The backend sends a segment; `request` is how long the request is.
+    fn hear(&mut self, check: &Check, request: usize, segment: &Segment, payload: &[u8]) -> Heard {
+        let has = |flag: u8| segment.flags & flag != 0;
+        let says = |flags, sequence, ack| Some(Says { flags, sequence, ack, has_request: false });
+        let reset = |sequence, ack| says(tcp_flags::RST | tcp_flags::ACK, sequence, ack);
+        if !has(tcp_flags::ACK) {
+            return Heard::default();
+        }
+        match (self.stage, &check.http) {
+            (Stage::Opening, _) if segment.ack != self.sequence => Heard::default(),
+            (Stage::Opening, _) if has(tcp_flags::RST) => Heard { says: None, is_well: Some(false) },
+            (Stage::Opening, http) if has(tcp_flags::SYN) => {
+                self.expected = segment.sequence.wrapping_add(1);
+                if http.is_none() {
+                    return Heard { says: reset(self.sequence, self.expected), is_well: Some(true) };
+                }
+                let flags = tcp_flags::ACK | tcp_flags::PSH;
+                let says = Says { flags, sequence: self.sequence, ack: self.expected, has_request: true };
+                self.stage = Stage::Asked;
+                self.sequence = self.sequence.wrapping_add(request as u32);
+                Heard { says: Some(says), is_well: None }
+            }
+            (Stage::Asked, Some(http)) if segment.sequence == self.expected && !has(tcp_flags::SYN) => {
+                if has(tcp_flags::RST) {
+                    return Heard { says: None, is_well: Some(false) };
+                }
+                let taken = payload.len().min(STATUS - self.got);
+                self.line[self.got..self.got + taken].copy_from_slice(&payload[..taken]);
+                self.got += taken;
+                self.expected = self.expected.wrapping_add(payload.len() as u32);
+                if self.got == STATUS {
+                    let is_well = Some(http.is_good(&self.line));
+                    return Heard { says: reset(self.sequence, self.expected), is_well };
+                }
+                match (has(tcp_flags::FIN), taken) {
+                    (true, _) => Heard { says: reset(self.sequence, self.expected), is_well: Some(false) },
+                    (false, 0) => Heard::default(),
+                    (false, _) => Heard { says: says(tcp_flags::ACK, self.sequence, self.expected), is_well: None },
+                }
+            }
+            _ => Heard::default(),
+        }
+    }
+}
+
+/// A backend whose answer it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checked {
+    /// Whose backend.
+    pub service: ServiceId,
+    /// Its number.
+    pub backend: u8,
+}
+
+/// A frame of a check, to be sent.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// What is checked.
+    pub of: Checked,
+    /// Where the backend is; `None` for outside.
+    pub endpoint: Option<EndpointId>,
+    macs: (Mac, Mac),
+    ips: (IpAddr, IpAddr),
+    ports: (u16, u16),
+    says: Says,
+    payload: Vec<u8>,
+}
+
+impl Probe {
+    /// The frame.
+    #[must_use]
+    pub fn build(&self) -> Build<'_> {
+        let Says { flags, sequence, ack, .. } = self.says;
+        let frame = eth(self.macs.0, self.macs.1).ip(self.ips.0, self.ips.1).tcp(self.ports.0, self.ports.1, sequence);
+        frame.ack(ack, WINDOW).flags(flags).payload(&self.payload)
+    }
+}
+
+impl Services {
+    /// When there is something to do, if nothing comes before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        crate::sched::earlier(self.checks_due(), self.held_due())
+    }
+
+    /// When a check is due, if there is any.
+    #[must_use]
+    pub fn checks_due(&self) -> Option<Instant> {
+        self.checks.peek().map(|Reverse((due, ..))| *due)
+    }
+
+    /// Works out anew who is to be checked, and when.
+    pub(super) fn plan_checks(&mut self, now: Instant) {
+        self.checks.clear();
+        let ids: Vec<u32> = self.all.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(running) = self.all.get_mut(id) else { continue };
+            for (server, number) in running.servers.iter_mut().zip(0u8..) {
+                let (Some(_), Some(check)) = (&server.backend, &running.service.check) else {
+                    server.prober = None;
+                    continue;
+                };
+                let prober = server.prober.get_or_insert_with(|| {
+                    let chance = self.keyed.hash_one((id, number, now)) >> 32;
+                    Prober::new(now.plus_ns(check.interval_ns / JITTER * chance / (1 << 32)))
+                });
+                self.checks.push(Reverse((prober.due(check), id, number)));
+            }
+        }
+    }
+
+    /// The first frame of the next probe that is due. One that has lasted too long has failed.
+    pub fn next_check(&mut self, now: Instant) -> Option<Probe> {
+        loop {
+            let &Reverse((due, id, number)) = self.checks.peek()?;
+            if due > now {
+                return None;
+            }
+            self.checks.pop();
+            let Some(running) = self.all.get_mut(id) else { continue };
+            let Some(check) = running.service.check.clone() else { continue };
+            let Some(server) = running.servers.get_mut(usize::from(number)) else { continue };
+            let Some(mut prober) = server.prober else { continue };
+            if prober.stage != Stage::Idle && prober.due(&check) <= now {
+                server.ended(now, &check, &mut prober, false);
+            }
+            let is_tcp = |address: &&Address| address.protocol == protocol::TCP;
+            let tcp = running.service.addresses.iter().filter(is_tcp);
+            let backend = server.backend.as_ref();
+            let address = tcp.into_iter().find(|address| backend.is_some_and(|b| b.ip(address.ip).is_some()));
+            let begins = address.filter(|_| prober.stage == Stage::Idle && prober.next <= now);
+            let says = begins.map(|address| {
+                let chance = self.keyed.hash_one((id, number, now, prober.sequence));
+                let mut port = FIRST_PORT + (self.keyed.hash_one(chance) % u64::from(PORTS)) as u16;
+                // Who calls its own service speaks to it from its own ports to the service's.
+                while running.service.addresses.iter().any(|address| address.port == port) {
+                    port += 1;
+                }
+                prober.begin(now, &check, (*address, port), chance)
+            });
+            if address.is_none() {
+                prober.next = now.plus_ns(check.interval_ns);
+            }
+            server.prober = Some(prober);
+            self.checks.push(Reverse((prober.due(&check), id, number)));
+            if let Some(says) = says {
+                return self.probe(Checked { service: ServiceId(id), backend: number }, says);
+            }
+        }
+    }
+
+    /// A frame of a probe.
+    fn probe(&self, of: Checked, says: Says) -> Option<Probe> {
+        let running = self.all.get(of.service.0)?;
+        let server = running.servers.get(usize::from(of.backend))?;
+        let (backend, prober) = (server.backend.as_ref()?, server.prober.as_ref()?);
+        let address = prober.address?;
+        let http = running.service.check.as_ref()?.http.as_ref().filter(|_| says.has_request);
+        Some(Probe {
+            of,
+            endpoint: backend.endpoint,
+            macs: (running.service.mac, backend.mac),
+            ips: (address.ip, backend.ip(address.ip)?),
+            ports: (prober.port, backend.port.unwrap_or(address.port)),
+            says,
+            payload: http.map(|http| http.request(address.ip)).unwrap_or_default(),
+        })
+    }
+
+    /// A probe could not be sent: it does not count.
+    pub fn skip_check(&mut self, of: Checked) {
+        let server = self.all.get_mut(of.service.0).and_then(|all| all.servers.get_mut(usize::from(of.backend)));
+        if let Some(prober) = server.and_then(|server| server.prober.as_mut()) {
+            prober.stage = Stage::Idle;
+        }
+    }
+
+    /// Whether a frame of TCP from a backend to a service's address is what the switch has asked
+    /// for.
+    pub(super) fn decide_check(
+        &self,
+        (by, port, from): (&Role, u16, Option<EndpointId>),
+        (to, to_port): (IpAddr, u16),
+        layout: &Layout,
+    ) -> Option<Decision> {
+        if layout.fragment || self.checks.is_empty() {
+            return None;
+        }
+        let targets = by.targets.iter().filter(|&&(p, at, ..)| (p, at) == (protocol::TCP, port));
+        targets.into_iter().find_map(|&(_, _, front, backend)| {
+            let (running, front) = self.running(front)?;
+            let server = running.servers.get(usize::from(backend))?;
+            let prober = server.prober.as_ref().filter(|prober| prober.stage != Stage::Idle)?;
+            let is_its = server.backend.as_ref()?.endpoint == from;
+            let is_asked = front.address.ip == to && prober.address == Some(front.address) && prober.port == to_port;
+            (is_its && is_asked).then_some(Decision::Check(Checked { service: front.service, backend }))
+        })
+    }
+
+    /// A backend answers a probe: what the probe says to that.
+    pub fn hear_check(&mut self, now: Instant, of: Checked, segment: &Segment, payload: &[u8]) -> Option<Probe> {
+        let running = self.all.get_mut(of.service.0)?;
+        let check = running.service.check.clone()?;
+        let server = running.servers.get_mut(usize::from(of.backend))?;
+        let mut prober = server.prober?;
+        let request = check.http.as_ref().zip(prober.address).map_or(0, |(http, at)| http.request(at.ip).len());
+        let heard = prober.hear(&check, request, segment, payload);
+        if let Some(is_well) = heard.is_well {
+            server.ended(now, &check, &mut prober, is_well);
+        }
+        server.prober = Some(prober);
+        self.probe(of, heard.says?)
+    }
+}
+
+impl super::Server {
+    /// A probe of it has ended.
+    fn ended(&mut self, now: Instant, check: &Check, prober: &mut Prober, is_well: bool) {
+        let was_down = prober.is_down;
+        prober.end(check, is_well);
+        self.stats.checks += 1;
+        self.stats.failed_checks += u64::from(!is_well);
+        self.stats.falls += u64::from(prober.is_down && !was_down);
+        if is_well && was_down && !prober.is_down {
+            self.came = Some(now);
+        }
+        self.well_in_row = if is_well { self.well_in_row.saturating_add(1) } else { 0 };
+        if self.well_in_row >= check.rise && self.health.is_ejected(now) {
+            self.health.lift(now);
+        }
+        if is_well {
+            self.health.answered();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Held, not refused: a new connection that finds all backends at `max_connections` waits, and goes
+//! to the first that has a place; when its time is over it is refused.
+//!
+//! What waits is a copy of its SYN, not a frame. One queue a service, first in, first out; its
+//! retransmissions are swallowed. A tenant has room for [`MOST_HELD`], and one of its buckets (see
+//! [`super::connections`]) for a quarter of that: so a flood of one client leaves others theirs.
+
+use super::connections::{BUCKETS, Opener};
+use super::entry::Key;
+use super::retry::Syn;
+use super::running::{Running, Server};
+use super::{Decision, ServiceId, Services, octets};
+use crate::fdb::Keyed;
+use crate::fdb::Network;
+use crate::offload::Offload;
+use crate::program::EndpointId;
+use crate::units::Instant;
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+/// Connections of a tenant that wait at most: 240 KiB.
+pub const MOST_HELD: u16 = 1024;
+/// Those of one bucket.
+const MOST_OF_BUCKET: u16 = MOST_HELD / 4;
+
+/// What a tenant has waiting.
+#[derive(Clone, Debug)]
+struct Holding {
+    all: u16,
+    buckets: [u16; BUCKETS as usize],
+}
+
+/// All that wait.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    keys: HashSet<Key, Keyed>,
+    /// By tenant.
+    tenants: Vec<Holding>,
+    /// Services for which somebody waits.
+    services: Vec<u32>,
+}
+
+/// One that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    key: Key,
+    from: Option<EndpointId>,
+    since: Instant,
+    opener: Opener,
+    syn: Syn,
+}
+
+/// One that waits no longer.
+#[derive(Debug)]
+pub(crate) struct Released {
+    /// Its connection.
+    pub key: Key,
+    /// The endpoint that it is from; `None` for outside.
+    pub from: Option<EndpointId>,
+    /// The network that it is in.
+    pub network: Network,
+    /// Its SYN.
+    pub syn: Syn,
+    /// Whether a backend has a place for it; else it is refused.
+    pub has_place: bool,
+}
+
+impl Holdings {
+    pub(super) fn new(keyed: Keyed) -> Holdings {
+        Holdings { keys: HashSet::with_hasher(keyed), tenants: Vec::new(), services: Vec::new() }
+    }
+
+    fn has_room(&self, opener: Opener) -> bool {
+        self.tenants
+            .get(opener.owner as usize)
+            .is_none_or(|holding| holding.all < MOST_HELD && holding.buckets[opener.bucket as usize] < MOST_OF_BUCKET)
+    }
+
+    fn enter(&mut self, key: Key, opener: Opener) {
+        let at = opener.owner as usize;
+        if self.tenants.len() <= at {
+            self.tenants.resize(at + 1, Holding { all: 0, buckets: [0; BUCKETS as usize] });
+        }
+        self.keys.insert(key);
+        self.tenants[at].all += 1;
+        self.tenants[at].buckets[opener.bucket as usize] += 1;
+    }
+
+    fn leave(&mut self, held: &Held) {
+        self.keys.remove(&held.key);
+        let holding = &mut self.tenants[held.opener.owner as usize];
+        holding.all -= 1;
+        holding.buckets[held.opener.bucket as usize] -= 1;
+    }
+}
+
+impl Server {
+    /// Whether it has as many connections as it may have.
+    pub(super) fn is_full(&self) -> bool {
+        let most = self.backend.as_ref().and_then(|backend| backend.max_connections);
+        most.is_some_and(|most| self.stats.busy.saturating_add(self.stats.idle) >= most)
+    }
+}
+
+impl Running {
+    /// Whether a new connection would get a backend if none were full; and whether it would.
+    fn places(&self, now: Instant, like: IpAddr, client: [u8; 16], outside: bool) -> (bool, bool) {
+        let (mut full, mut free) = (false, false);
+        let ignores_health = self.is_in_panic(now);
+        let takes = |server: &&Server| {
+            server.backend.as_ref().is_some_and(|backend| {
+                let fits = backend.ip(like).is_some_and(|ip| octets(ip) != client);
+                backend.weight > 0 && fits && !(outside && backend.endpoint.is_none())
+            }) && (ignores_health || server.is_well(now))
+        };
+        for server in self.servers.iter().filter(takes) {
+            full |= server.is_full();
+            free |= !server.is_full();
+        }
+        (full, free)
+    }
+}
+
+impl Services {
+    /// A SYN of a connection that is not known.
+    pub(super) fn decide_open(&self, now: Instant, key: Key, from: Option<EndpointId>, len: usize) -> Decision {
+        let choose = Decision::Choose(key, None);
+        let Some((running, front)) = self.running(key.front).filter(|(running, _)| running.is_limited) else {
+            return choose;
+        };
+        if self.holdings.keys.contains(&key) {
+            return Decision::Held(key);
+        }
+        let (full, free) = running.places(now, front.address.ip, key.client, from.is_none());
+        let waits = running.service.hold_ns > 0 && (!running.queue.is_empty() || (full && !free));
+        let has_room = || self.opener(&key, from).is_some_and(|opener| self.holdings.has_room(opener));
+        if waits && len <= Syn::MOST && has_room() { Decision::Hold(key) } else { choose }
+    }
+
+    /// A new connection waits.
+    pub fn hold(&mut self, now: Instant, key: Key, from: Option<EndpointId>, bytes: &[u8], offload: &Offload) {
+        let Some((opener, syn)) = self.opener(&key, from).zip(Syn::of(bytes, offload)) else { return };
+        let Some((_, front)) = self.running(key.front) else { return };
+        let Some(running) = self.all.get_mut(front.service.0) else { return };
+        if running.queue.is_empty() {
+            self.holdings.services.push(front.service.0);
+        }
+        running.queue.push_back(Held { key, from, since: now, opener, syn });
+        running.stats.held += 1;
+        self.holdings.enter(key, opener);
+        // What was never answered has a place for as long as it is in the table.
+        self.forget(now, opener);
+    }
+
+    fn forget(&mut self, now: Instant, opener: Opener) {
+        let (all, fronts) = (&mut self.all, &self.fronts);
+        self.connections.forget(now, opener, &mut |(key, entry)| super::leave(all, fronts, &key, &entry, false));
+    }
+
+    /// When the first of those that wait is due: at once where a place may be free.
+    #[must_use]
+    pub fn held_due(&self) -> Option<Instant> {
+        let due = |&id: &u32| {
+            let running = self.all.get(id)?;
+            let held = running.queue.front()?;
+            let until = held.since.plus_ns(running.service.hold_ns);
+            Some(if running.has_freed { Instant::ZERO } else { until })
+        };
+        self.holdings.services.iter().filter_map(due).min()
+    }
+
+    /// The next that waits no longer.
+    pub(crate) fn next_held(&mut self, now: Instant) -> Option<Released> {
+        for at in 0..self.holdings.services.len() {
+            let id = self.holdings.services[at];
+            let Some(held) = self.all.get(id).and_then(|running| running.queue.front()) else { continue };
+            let (key, from, opener) = (held.key, held.from, held.opener);
+            let since = held.since;
+            let Some((running, front)) = self.running(key.front) else { continue };
+            let network = running.network;
+            let is_over = now.since(since) >= running.service.hold_ns;
+            let has_place = running.has_freed && running.places(now, front.address.ip, key.client, from.is_none()).1;
+            let Some(running) = self.all.get_mut(id) else { continue };
+            if !has_place {
+                running.has_freed = false;
+            }
+            if !is_over && !has_place {
+                continue;
+            }
+            let Some(held) = running.queue.pop_front() else { continue };
+            running.stats.refused += u64::from(!has_place);
+            if running.queue.is_empty() {
+                self.holdings.services.swap_remove(at);
+            }
+            self.holdings.leave(&held);
+            if !has_place {
+                self.forget(now, opener);
+            }
+            return Some(Released { key, from, network, syn: held.syn, has_place });
+        }
+        None
+    }
+
+    /// A service goes.
+    pub(super) fn release_all(&mut self, id: ServiceId) {
+        let queue = self.all.get_mut(id.0).map(|running| std::mem::take(&mut running.queue)).unwrap_or_default();
+        queue.iter().for_each(|held| self.holdings.leave(held));
+        self.holdings.services.retain(|&other| other != id.0);
+    }
+
+    /// Those that wait are let go of whose service, front or endpoint (`gone`) is no longer there.
+    pub fn release_lost(&mut self, gone: Option<EndpointId>) {
+        for id in self.holdings.services.clone() {
+            let queue = self.all.get_mut(id).map(|running| std::mem::take(&mut running.queue)).unwrap_or_default();
+            let (stays, goes): (Vec<Held>, Vec<Held>) = queue.into_iter().partition(|held| {
+                let service = self.running(held.key.front).map(|(_, front)| front.service);
+                service == Some(ServiceId(id)) && (gone.is_none() || held.from != gone)
+            });
+            goes.iter().for_each(|held| self.holdings.leave(held));
+            let is_empty = stays.is_empty();
+            if let Some(running) = self.all.get_mut(id) {
+                running.queue = stays.into();
+                running.has_freed = true;
+            }
+            if is_empty {
+                self.holdings.services.retain(|&other| other != id);
+            }
+        }
+    }
+}

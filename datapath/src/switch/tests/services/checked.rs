@@ -1,0 +1,249 @@
+//! Health checks: the switch asks backends, and who is not well gets no new connections.
+
+use super::*;
+use crate::service::{Check, Http};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Frames that the switch sends for itself until `until`, each with the time; what `respond`
+/// answers goes back.
+fn run(
+    rig: &mut Rig,
+    until: Instant,
+    mut respond: impl FnMut(u32, &[u8]) -> Option<build::Build<'static>>,
+) -> Vec<u32> {
+    let mut to = Vec::new();
+    while let Some(due) = rig.switch.poll_timeout().filter(|&due| due <= until) {
+        rig.now = rig.now.max(due);
+        while let Some((port, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+            let bytes = rig.pool.bytes(&frame).to_vec();
+            rig.pool.free(frame);
+            let layout = parse(&bytes).unwrap();
+            if Tcp::of(&bytes, &layout).unwrap().flags() == SYN {
+                to.push(port.0);
+            }
+            if let Some(build) = respond(port.0, &bytes) {
+                let frame = build.frame(&mut rig.pool).expect("a buffer");
+                let (now, from) = (rig.now, PortId(port.0));
+                let explained = rig.switch.explain(&rig.pool, now, from, &frame);
+                assert_eq!(explained.verdict, rig.switch.rx(&mut rig.pool, now, from, frame), "{explained}");
+            }
+        }
+    }
+    rig.now = until;
+    to
+}
+
+/// Sends a frame, for which one other leaves at once: to which port.
+fn at_once(rig: &mut Rig, port: u32, frame: &build::Build<'_>) -> u8 {
+    let frame = frame.frame(&mut rig.pool).expect("a buffer");
+    assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(port), frame), FORWARDED);
+    let (to, frame) = rig.switch.tx(&mut rig.pool, rig.now).expect("a frame");
+    rig.pool.free(frame);
+    assert!(rig.switch.tx(&mut rig.pool, rig.now).is_none());
+    to.0 as u8
+}
+
+/// Opens a connection while no time passes, and so no check is due.
+fn connect(rig: &mut Rig, port: u16) -> u8 {
+    let backend = at_once(rig, 1, &ask(port, SYN, (99, 0)));
+    assert_eq!(at_once(rig, backend.into(), &answer(backend, port, SYN_ACK, (499, 100))), 1);
+    assert_eq!(at_once(rig, 1, &ask(port, ACK, (100, 500))), backend);
+    backend
+}
+
+/// What a server answers whose port is open: it accepts, and to a request it says `status`.
+fn open(bytes: &[u8], status: &str) -> Option<build::Build<'static>> {
+    let layout = parse(bytes).unwrap();
+    let tcp = Tcp::of(bytes, &layout).unwrap();
+    let (source, destination) = (super::source(bytes), super::destination(bytes));
+    let (ip, own) = match crate::wire::Ipv4::of(bytes, &layout) {
+        Some(ip) => (IpAddr::from(ip.source()), IpAddr::from(ip.destination())),
+        None => {
+            let ip = crate::wire::Ipv6::of(bytes, &layout).unwrap();
+            (ip.source().into(), ip.destination().into())
+        }
+    };
+    let (port, own_port) = (tcp.source(), tcp.destination());
+    let frame = |sequence| eth(destination, source).ip(own, ip).tcp(own_port, port, sequence);
+    let payload = &bytes[usize::from(layout.payload_offset)..layout.end as usize];
+    match tcp.flags() {
+        SYN => Some(frame(7000).ack(tcp.sequence().wrapping_add(1), 1000).flags(SYN_ACK)),
+        flags if flags & RST != 0 => None,
+        _ if payload.is_empty() => None,
+        _ => {
+            let ack = tcp.sequence().wrapping_add(payload.len() as u32);
+            assert!(payload.starts_with(b"GET /health HTTP/1.1\r\nHost: ") && payload.ends_with(b"\r\n\r\n"));
+            Some(frame(7001).ack(ack, 1000).payload(format!("HTTP/1.1 {status} Whatever\r\n\r\n").into_bytes()))
+        }
+    }
+}
+
+/// The reset of a server whose port is closed.
+fn closed(bytes: &[u8]) -> Option<build::Build<'static>> {
+    let tcp = Tcp::of(bytes, &parse(bytes).unwrap()).unwrap();
+    (tcp.flags() == SYN).then(|| open(bytes, "").unwrap().flags(RST | ACK))
+}
+
+fn checked(http: Option<Http>) -> Rig {
+    let mut rig = rig(Policy::RoundRobin);
+    let two = vec![backend(2, Some(1)), backend(3, Some(2))];
+    let check = Check { http, ..Check::default() };
+    rig.change_service(Service { check: Some(check), ..service(Policy::RoundRobin, two) });
+    rig
+}
+
+fn down(rig: &Rig) -> Vec<bool> {
+    rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats.is_down).collect()
+}
+
+fn after(rig: &Rig, seconds: u64) -> Instant {
+    rig.now.plus_ns(seconds * SECOND)
+}
+
+#[test]
+fn each_backend_is_asked_once_a_second_and_nobody_else_sees_it() {
+    let mut rig = checked(None);
+    let until = after(&rig, 20);
+    let asked = run(&mut rig, until, |_, bytes| open(bytes, ""));
+    for port in [2, 3] {
+        let n = asked.iter().filter(|&&to| to == port).count();
+        assert!((18..=22).contains(&n), "{n} to {port}");
+    }
+    assert_eq!(asked.iter().filter(|&&to| ![2, 3].contains(&to)).count(), 0);
+    assert_eq!(down(&rig), [false; 2]);
+    assert_eq!(rig.switch.connections().0, 0, "they are no connections of the service");
+    rig.switch.clear(&mut rig.pool);
+    assert_eq!(rig.pool.in_use(), 0);
+}
+
+#[test]
+fn a_backend_is_down_after_three_failures_and_up_after_two_that_succeed() {
+    let mut rig = checked(None);
+    let until = after(&rig, 3);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    let connected = connect(&mut rig, 1);
+    assert_eq!(connected, 2);
+    for (answers, first) in [(closed as fn(&[u8]) -> _, 10), (|_: &[u8]| None, 40)] {
+        let until = after(&rig, 2);
+        run(&mut rig, until, |to, bytes| if to == 2 { answers(bytes) } else { open(bytes, "") });
+        assert_eq!(down(&rig), [false; 2], "two failures are none");
+        let until = after(&rig, 3);
+        run(&mut rig, until, |to, bytes| if to == 2 { answers(bytes) } else { open(bytes, "") });
+        assert_eq!(down(&rig), [true, false]);
+        assert!((first..first + 10).all(|port| connect(&mut rig, port) == 3), "no new connection");
+        assert_eq!(at_once(&mut rig, 1, &ask(1, ACK, (100, 500))), 2, "those that are open stay");
+        let until = after(&rig, 4);
+        run(&mut rig, until, |_, bytes| open(bytes, ""));
+        assert_eq!(down(&rig), [false; 2]);
+        assert!((first + 10..first + 20).any(|port| connect(&mut rig, port) == 2));
+    }
+    let stats: Vec<_> = rig.switch.service_backends(FIRST).map(|(_, _, stats)| stats).collect();
+    assert_eq!((stats[0].falls, stats[1].falls), (2, 0));
+    assert!(stats[0].failed_checks >= 6 && stats[1].failed_checks == 0);
+}
+
+#[test]
+fn the_first_check_decides_alone() {
+    let mut rig = checked(None);
+    let until = after(&rig, 1);
+    run(&mut rig, until, |to, bytes| if to == 2 { closed(bytes) } else { open(bytes, "") });
+    assert_eq!(down(&rig), [true, false]);
+    assert!((1..9).all(|port| connect(&mut rig, port) == 3));
+}
+
+#[test]
+fn while_most_are_down_health_is_ignored_and_that_is_counted() {
+    let mut rig = checked(None);
+    let until = after(&rig, 5);
+    run(&mut rig, until, |_, bytes| closed(bytes));
+    assert_eq!(down(&rig), [true; 2]);
+    let backends: Vec<u8> = (1..=4).map(|port| connect(&mut rig, port)).collect();
+    assert_eq!(backends, [2, 3, 2, 3]);
+    assert_eq!(rig.switch.service_stats(FIRST).unwrap().unhealthy, 4);
+}
+
+#[test]
+fn http_goes_by_the_status() {
+    for (status, is_down) in [("200", false), ("301", false), ("404", true), ("503", true), ("2x0", true)] {
+        let mut rig = checked(Some(Http { path: "/health".to_owned(), ..Http::default() }));
+        let until = after(&rig, 5);
+        run(&mut rig, until, |to, bytes| open(bytes, if to == 2 { status } else { "200" }));
+        assert_eq!(down(&rig), [is_down, false], "{status}");
+        rig.switch.clear(&mut rig.pool);
+        assert_eq!(rig.pool.in_use(), 0);
+    }
+}
+
+#[test]
+fn nobody_else_can_answer_and_nothing_unasked_counts() {
+    let mut rig = checked(None);
+    let until = after(&rig, 1);
+    run(&mut rig, until, |to, bytes| if to == 2 { closed(bytes) } else { open(bytes, "") });
+    assert_eq!(down(&rig), [true, false]);
+    let until = after(&rig, 6);
+    let mut attacks = Vec::new();
+    run(&mut rig, until, |to, bytes| {
+        if to != 2 {
+            return open(bytes, "");
+        }
+        let good = open(bytes, "").unwrap();
+        attacks.push(good.clone());
+        // With another number it is none.
+        Some(good.ack(1, 1000))
+    });
+    assert_eq!(down(&rig), [true, false]);
+    // From another endpoint the guard drops it; from outside it is a loop; and later it is answered
+    // as any segment to a closed port.
+    let good = attacks.last().unwrap();
+    assert_eq!(rig.send(4, good).0, dropped(Reason::SpoofedMac));
+    assert_eq!(rig.send(0, &good.clone().vlan(10)).0, dropped(Reason::Loop));
+    assert_eq!(down(&rig), [true, false]);
+}
+
+#[test]
+fn a_machine_outside_is_asked_in_its_vlan() {
+    let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1)], |program| {
+        let check = Some(Check::default());
+        program.services.push(Service { check, ..service(Policy::RoundRobin, vec![backend(50, None)]) });
+    });
+    let until = after(&rig, 3);
+    let asked = run(&mut rig, until, |_, bytes| {
+        assert_eq!(parse(bytes).unwrap().vlan, Some(10));
+        Some(open(bytes, "")?.vlan(10))
+    });
+    assert!(asked.len() >= 2 && asked.iter().all(|&to| to == 0));
+    let stats = rig.switch.service_backends(FIRST).next().unwrap().2;
+    assert!(stats.checks >= 2 && stats.failed_checks == 0);
+}
+
+#[test]
+fn checks_that_succeed_end_an_ejection() {
+    let mut rig = checked(None);
+    let until = after(&rig, 2);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    // Its server refuses connections that were under way, and comes back.
+    let to: Vec<u8> = (1..11).map(|port| at_once(&mut rig, 1, &ask(port, SYN, (99, 0)))).collect();
+    for (port, _) in (1..11).zip(to).filter(|(_, to)| *to == 2) {
+        at_once(&mut rig, 2, &answer(2, port, RST | ACK, (0, 100)));
+    }
+    let ejected = |rig: &Rig| rig.switch.service_backends(FIRST).next().unwrap().2.ejected_until > Some(rig.now);
+    assert!(ejected(&rig));
+    let until = after(&rig, 4);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    assert!(!ejected(&rig));
+}
+
+#[test]
+fn after_one_failure_a_backend_waits_for_the_next_check() {
+    let mut rig = checked(None);
+    let until = after(&rig, 2);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    let to: Vec<u8> = (1..3).map(|port| at_once(&mut rig, 1, &ask(port, SYN, (99, 0)))).collect();
+    assert_eq!(to, [2, 3]);
+    at_once(&mut rig, 2, &answer(2, 1, RST | ACK, (0, 100)));
+    assert!((10..30).all(|port| connect(&mut rig, port) == 3));
+    let until = after(&rig, 2);
+    run(&mut rig, until, |_, bytes| open(bytes, ""));
+    assert!((30..33).any(|port| connect(&mut rig, port) == 2));
+}

@@ -1,0 +1,167 @@
+//! Backends that may have only so many connections: who comes beyond that waits, or is refused.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn limited(most: u32, hold_ns: u64) -> Service {
+    let mut two = service(Policy::RoundRobin, vec![backend(2, Some(1)), backend(3, Some(2))]);
+    two.hold_ns = hold_ns;
+    two.backends.iter_mut().for_each(|backend| backend.max_connections = Some(most));
+    two
+}
+
+fn held(most: u32) -> Rig {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(limited(most, 3 * SECOND));
+    rig
+}
+
+/// Sends a frame, explained alike, and says what leaves at once.
+fn now_only(rig: &mut Rig, port: u32, frame: &build::Build<'_>) -> Vec<(u32, Vec<u8>)> {
+    let frame = frame.frame(&mut rig.pool).expect("a buffer");
+    let explained = rig.switch.explain(&rig.pool, rig.now, PortId(port), &frame);
+    assert_eq!(rig.switch.rx(&mut rig.pool, rig.now, PortId(port), frame), explained.verdict, "{explained}");
+    out(rig)
+}
+
+fn out(rig: &mut Rig) -> Vec<(u32, Vec<u8>)> {
+    let mut out = Vec::new();
+    while let Some((port, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+        out.push((port.0, rig.pool.bytes(&frame).to_vec()));
+        rig.pool.free(frame);
+    }
+    assert_eq!(rig.pool.in_use(), 0);
+    out
+}
+
+fn stats(rig: &Rig) -> (u64, u32, u64) {
+    let stats = rig.switch.service_stats(FIRST).unwrap();
+    (stats.held, stats.holding, stats.refused)
+}
+
+/// The client resets a connection.
+fn end(rig: &mut Rig, port: u16) -> Vec<(u32, Vec<u8>)> {
+    now_only(rig, 1, &ask(port, RST, (100, 0)))
+}
+
+fn client(port: u16) -> build::Build<'static> {
+    ask(port, SYN, (99, 0))
+}
+
+#[test]
+fn who_waits_gets_the_first_place_that_is_free_in_turn() {
+    let mut rig = held(1);
+    assert_eq!([rig.open(1), rig.open(2)], [2, 3]);
+    for port in 3..6 {
+        assert_eq!(now_only(&mut rig, 1, &client(port)), []);
+    }
+    assert_eq!(stats(&rig), (3, 3, 0));
+    // Sent again it is swallowed.
+    rig.now = rig.now.plus_ns(SECOND);
+    assert_eq!(now_only(&mut rig, 1, &client(3)), []);
+    assert_eq!(stats(&rig), (3, 3, 0));
+    // The first place that is free is the first one's, as its client had sent it.
+    let freed = end(&mut rig, 2);
+    assert_eq!(freed[1..], [(3, tcp((1, 3), (3, 8080), SYN, (99, 0)).bytes())]);
+    let freed = end(&mut rig, 1);
+    assert_eq!(freed[1..], [(2, tcp((1, 4), (2, 8080), SYN, (99, 0)).bytes())]);
+    assert_eq!(stats(&rig), (3, 1, 0));
+    // It goes on as any other.
+    let (to, _) = rig.one(3, &answer(3, 3, SYN_ACK, (499, 100)));
+    assert_eq!(to, 1);
+    assert_eq!(rig.one(1, &ask(3, ACK, (100, 500))).0, 3);
+}
+
+#[test]
+fn nobody_who_comes_later_is_served_before_who_waits() {
+    let mut rig = held(1);
+    rig.open(1);
+    rig.open(2);
+    now_only(&mut rig, 1, &client(3));
+    // A place is free, and another comes before that is seen.
+    let frame = ask(1, RST, (100, 0)).frame(&mut rig.pool).unwrap();
+    rig.switch.rx(&mut rig.pool, rig.now, PortId(1), frame);
+    let frame = client(4).frame(&mut rig.pool).unwrap();
+    rig.switch.rx(&mut rig.pool, rig.now, PortId(1), frame);
+    let left = out(&mut rig);
+    assert!(left.contains(&(2, tcp((1, 3), (2, 8080), SYN, (99, 0)).bytes())), "{left:?}");
+    assert_eq!(stats(&rig), (2, 1, 0));
+}
+
+#[test]
+fn when_its_time_is_over_it_is_refused() {
+    let mut rig = held(1);
+    rig.open(1);
+    rig.open(2);
+    now_only(&mut rig, 1, &client(3));
+    let until = rig.now.plus_ns(3 * SECOND);
+    assert_eq!(rig.switch.poll_timeout(), Some(until));
+    rig.now = until;
+    let reset = eth(MAC, mac(1)).ipv4(ip(100), ip(1)).tcp(80, 3, 0).ack(100, 0).flags(RST | ACK);
+    assert_eq!(out(&mut rig), [(1, reset.ttl(64).bytes())]);
+    assert_eq!(stats(&rig), (1, 0, 1));
+    // Without a time to wait it is refused at once; so is a datagram.
+    rig.change_service(limited(1, 0));
+    assert_eq!(now_only(&mut rig, 1, &client(4)).len(), 1);
+    let query = eth(mac(1), MAC).ipv4(ip(1), ip(100)).udp(5000, 53);
+    assert_eq!(
+        Icmp::of(&now_only(&mut rig, 1, &query)[0].1, &parse(&now_only(&mut rig, 1, &query)[0].1).unwrap())
+            .unwrap()
+            .kind(),
+        3
+    );
+}
+
+#[test]
+fn a_client_outside_waits_and_is_told_in_its_vlan() {
+    let mut rig = held(1);
+    rig.open(1);
+    rig.open(2);
+    let far = tcp((77, 5), (100, 80), SYN, (1, 0)).vlan(10);
+    assert_eq!(now_only(&mut rig, 0, &far), []);
+    assert_eq!(now_only(&mut rig, 0, &tcp((77, 6), (100, 80), SYN, (1, 0)).vlan(10)), []);
+    assert_eq!(end(&mut rig, 1)[1..], [(2, tcp((77, 5), (2, 8080), SYN, (1, 0)).bytes())]);
+    rig.now = rig.now.plus_ns(3 * SECOND);
+    let out = out(&mut rig);
+    assert_eq!((out.len(), out[0].0), (1, 0));
+    let layout = parse(&out[0].1).unwrap();
+    assert_eq!((layout.vlan, Tcp::of(&out[0].1, &layout).unwrap().flags()), (Some(10), RST | ACK));
+}
+
+#[test]
+fn what_waits_is_bounded_and_a_flood_of_one_leaves_others_room() {
+    let mut rig = held(1);
+    rig.open(1);
+    rig.open(2);
+    let mut refused = 0;
+    for port in 1000..5000 {
+        refused += now_only(&mut rig, 1, &client(port)).len();
+    }
+    assert_eq!(stats(&rig), (256, 256, 4000 - 256));
+    assert_eq!(refused, 4000 - 256, "each is told");
+    assert_eq!(now_only(&mut rig, 4, &tcp((4, 5), (100, 80), SYN, (1, 0))), []);
+    assert_eq!(stats(&rig).1, 257);
+    // Who is gone waits no more, and nobody else has its place.
+    rig.switch.change(&mut rig.pool, rig.now, crate::program::Change::Endpoint(EndpointId(3), None)).unwrap();
+    assert_eq!(stats(&rig).1, 256);
+    rig.switch.change(&mut rig.pool, rig.now, crate::program::Change::Service(FIRST, None)).unwrap();
+    rig.now = rig.now.plus_ns(4 * SECOND);
+    assert_eq!(out(&mut rig), []);
+    rig.switch
+        .change(&mut rig.pool, rig.now, crate::program::Change::Service(FIRST, Some(limited(1, SECOND))))
+        .unwrap();
+    rig.open(1);
+    rig.open(2);
+    assert_eq!(now_only(&mut rig, 1, &client(1000)), [], "there is room again");
+}
+
+#[test]
+fn a_backend_that_nobody_may_have_more_of_is_no_second_try() {
+    let mut rig = held(1);
+    rig.open(1);
+    // Connection 2 is at backend 3; it refuses, and the other is full.
+    assert_eq!(rig.one(1, &client(2)).0, 3);
+    let out = now_only(&mut rig, 3, &answer(3, 2, RST | ACK, (0, 100)));
+    assert_eq!((out.len(), out[0].0), (1, 1), "the client is told");
+}

@@ -1,0 +1,57 @@
+//! Affinity: a client stays at its backend.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn sticky(policy: Policy) -> Service {
+    let four = vec![backend(2, Some(1)), backend(3, Some(2)), backend(4, Some(3))];
+    Service { affinity_ns: 600 * SECOND, ..service(policy, four) }
+}
+
+/// The backend of a new connection of a client outside.
+fn far(rig: &mut Rig, client: u8, port: u16) -> u32 {
+    rig.one(0, &tcp((client, port), (100, 80), SYN, (1, 0)).vlan(10)).0
+}
+
+#[test]
+fn a_client_stays_until_it_was_away_for_long() {
+    for policy in [Policy::RoundRobin, Policy::Random, Policy::P2c, Policy::LeastInflight] {
+        let mut rig = rig(policy);
+        rig.change_service(sticky(policy));
+        let first: Vec<u32> = (60..90).map(|client| far(&mut rig, client, 1)).collect();
+        assert!((2..=4).all(|backend| first.contains(&backend)), "{policy:?} {first:?}");
+        for port in 2..5 {
+            rig.now = rig.now.plus_ns(500 * SECOND);
+            let again: Vec<u32> = (60..90).map(|client| far(&mut rig, client, port)).collect();
+            assert_eq!(first, again, "{policy:?}");
+        }
+        assert_eq!(rig.switch.service_stats(FIRST).unwrap().stayed, 90);
+        // Away for longer than that, it is chosen for anew.
+        rig.now = rig.now.plus_ns(601 * SECOND);
+        for client in 60..90 {
+            far(&mut rig, client, 9);
+        }
+        assert_eq!(rig.switch.service_stats(FIRST).unwrap().stayed, 90, "{policy:?}");
+    }
+}
+
+#[test]
+fn it_leaves_a_backend_that_takes_no_connections() {
+    let mut rig = rig(Policy::RoundRobin);
+    rig.change_service(sticky(Policy::RoundRobin));
+    let first = far(&mut rig, 60, 1);
+    let mut drained = sticky(Policy::RoundRobin);
+    drained.backends[first as usize - 2].weight = 0;
+    rig.change_service(drained);
+    let second = far(&mut rig, 60, 2);
+    assert_ne!(second, first);
+    // It does not come back when that one does.
+    rig.change_service(sticky(Policy::RoundRobin));
+    assert_eq!(far(&mut rig, 60, 3), second);
+    // Another that gets the number is not the old one.
+    let mut others = sticky(Policy::RoundRobin);
+    others.backends.remove(second as usize - 2);
+    rig.change_service(others);
+    assert_ne!(far(&mut rig, 60, 4), second);
+}
