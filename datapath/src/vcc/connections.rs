@@ -8,11 +8,13 @@
 
 use super::Owner;
 use super::connection::{Connection, Treatment};
+use crate::aqm::dice;
 use crate::fdb::Keyed;
 use crate::program::{EndpointId, TenantId};
 use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::wire::FlowKey;
+use std::hash::{Hash, Hasher};
 
 /// Entries of an endpoint that are not open yet.
 const HALF_OPEN_MOST: u32 = 1024;
@@ -30,12 +32,20 @@ const TOUCH_NS: u64 = 1_000_000_000;
 const SWEEP: usize = 8;
 
 /// A connection of an endpoint, in the direction in which its guest sends.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
     /// Whose it is.
     pub endpoint: EndpointId,
     /// Addresses and ports.
     pub flow: FlowKey,
+}
+
+/// All are of TCP.
+impl Hash for Key {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.flow.hash_with(self.endpoint.0, state);
+    }
 }
 
 /// The lists of an endpoint, in which its entries grow old.
@@ -56,6 +66,12 @@ impl Class {
 
 const CLASSES: u32 = Class::ALL.len() as u32;
 
+/// How many guesses there are, a power of two.
+fn guesses_of(entries: u32) -> usize {
+    entries.next_power_of_two() as usize / 2
+}
+
+#[inline]
 fn list(endpoint: EndpointId, class: Class) -> u32 {
     endpoint.0 * CLASSES + class as u32
 }
@@ -68,6 +84,10 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct Connections {
     table: Table<Key, Connection>,
+    /// Guesses where a connection is, each as it was found last: most are right, and cost a tenth
+    /// of what the table's hash does. One that is wrong costs a look.
+    guesses: Vec<u32>,
+    guess_key: [u64; 2],
     /// By tenant, how many entries.
     tenants: Vec<u32>,
 }
@@ -75,19 +95,24 @@ pub struct Connections {
 impl Connections {
     /// An empty table of no more than `most` entries.
     pub(crate) fn new(seed: u64, most: u32) -> Connections {
-        Connections { table: Table::new(Keyed::new(seed), most), tenants: Vec::new() }
+        let mut state = seed;
+        let guess_key = std::array::from_fn(|_| u64::from(dice(&mut state)) << 32 | u64::from(dice(&mut state)));
+        Connections { table: Table::new(Keyed::new(seed), most), guesses: Vec::new(), guess_key, tenants: Vec::new() }
     }
 
     /// Memory of a table of so many connections, in bytes.
     #[must_use]
     pub fn bytes_of(entries: u32) -> u64 {
-        Table::<Key, Connection>::bytes_of(entries)
+        Table::<Key, Connection>::bytes_of(entries) + 4 * guesses_of(entries) as u64
     }
 
     /// Takes the memory of all entries, so that nothing is allocated later.
     pub fn reserve(&mut self, most: u32, endpoints: usize, tenants: usize) {
         self.table.set_most(most);
         self.table.reserve(endpoints * CLASSES as usize);
+        if self.guesses.len() < guesses_of(most) {
+            self.guesses.resize(guesses_of(most), 0);
+        }
         self.tenants.reserve(tenants.saturating_sub(self.tenants.len()));
         if self.tenants.len() < tenants {
             self.tenants.resize(tenants, 0);
@@ -117,6 +142,27 @@ impl Connections {
     #[inline]
     pub fn find(&self, key: &Key) -> Option<Id> {
         self.table.find(key)
+    }
+
+    /// The same, for one frame of many: where it was found last is tried first.
+    #[must_use]
+    #[inline(always)]
+    pub fn find_again(&mut self, key: &Key) -> Option<Id> {
+        let guess = key.flow.guess(self.guess_key, key.endpoint.0) as usize;
+        let place = guess & self.guesses.len().wrapping_sub(1);
+        match self.guesses.get(place) {
+            Some(&id) if self.table.is_of(Id(id), key) => Some(Id(id)),
+            _ => self.find_anew(key, place),
+        }
+    }
+
+    #[inline(never)]
+    fn find_anew(&mut self, key: &Key, place: usize) -> Option<Id> {
+        let found = self.find(key)?;
+        if let Some(guess) = self.guesses.get_mut(place) {
+            *guess = found.0;
+        }
+        Some(found)
     }
 
     /// An entry.
@@ -187,8 +233,7 @@ impl Connections {
     #[inline]
     pub fn touch(&mut self, now: Instant, id: Id, endpoint: EndpointId, class: Class) {
         let list = list(endpoint, class);
-        let is_fresh = self.table.seen(id).is_some_and(|seen| now.since(seen) < TOUCH_NS);
-        if !is_fresh || self.table.list(id) != Some(list) {
+        if !self.table.is_fresh(now, id, list, TOUCH_NS) {
             self.table.touch(now, id, list);
         }
     }
@@ -242,6 +287,44 @@ impl Connections {
 
 /// Whether a connection that is treated so is open.
 #[must_use]
+#[inline]
 pub fn is_open(connection: &Connection) -> bool {
-    connection.treatment != Treatment::Opening
+    !matches!(connection.treatment, Treatment::Opening)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vcc::segment::Options;
+    use crate::wire::build::eth;
+    use crate::wire::{Mac, parse};
+    use core::net::Ipv4Addr;
+
+    fn key(port: u16) -> Key {
+        let addresses = [1, 2].map(|number| Ipv4Addr::new(10, 0, 0, number));
+        let bytes = eth(Mac([2; 6]), Mac([4; 6])).ipv4(addresses[0], addresses[1]).tcp(port, 80, 1).bytes();
+        let flow = FlowKey::of(&bytes, &parse(&bytes).expect("sound")).expect("TCP");
+        Key { endpoint: EndpointId(0), flow }
+    }
+
+    #[test]
+    fn a_wrong_guess_is_only_a_look_more() {
+        let mut all = Connections::new(1, 0);
+        // Of two connections that share the one guess there is.
+        all.reserve(2, 1, 1);
+        assert_eq!(all.guesses.len(), 1);
+        all.table.set_most(16);
+        let connection = Connection::new(&Options::default());
+        let mut add = |all: &mut Connections, port| all.insert(Instant(1), TenantId(0), key(port), connection);
+        assert_eq!(all.find_again(&key(1)), None, "there is none");
+        let (first, second) = (add(&mut all, 1).unwrap(), add(&mut all, 2).unwrap());
+        for _ in 0..3 {
+            assert_eq!((all.find_again(&key(1)), all.find_again(&key(2))), (Some(first), Some(second)));
+            assert_eq!(all.find_again(&key(3)), None);
+        }
+        all.remove(TenantId(0), second);
+        assert_eq!(all.find_again(&key(2)), None, "it is gone");
+        assert_eq!(add(&mut all, 3), Ok(second), "its place is another's");
+        assert_eq!((all.find_again(&key(2)), all.find_again(&key(3))), (None, Some(second)));
+    }
 }

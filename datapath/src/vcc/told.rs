@@ -4,7 +4,7 @@
 use super::connection::{Connection, Treatment, Why, Wire, before, bit};
 use super::connections::Key;
 use super::segment::{Edit, Segment, codes, ecn, options_of};
-use super::{Call, Mode, Vcc, handshake, is_tcp, open};
+use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_tcp, open};
 use crate::offload::Offload;
 use crate::program::EndpointId;
 use crate::units::{Direction, Instant};
@@ -153,6 +153,7 @@ impl Vcc {
         let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
         let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
         let options = || options_of(bytes, layout);
+        let unused = (&mut Counters::default(), &mut Waits::default());
         Some(match known {
             Some(c) if segment.is_syn() && c.treatment == Treatment::Opening && c.is(bit::ACTIVE) => {
                 told.untouched(Why::Simultaneous)
@@ -173,7 +174,7 @@ impl Vcc {
                 told.of(&c, edit)
             }
             Some(mut c) => {
-                let edit = open::receive(&mut c, now, policy, &segment, &mut open::News::default());
+                let edit = open::receive(&mut c, now, policy, &segment, unused);
                 told.of(&c, edit)
             }
             None => told,
