@@ -692,13 +692,7 @@ struct Waits {
 #[inline]
 fn class_of(connection: &Connection, segment: &Segment) -> Class {
     let both = bit::FIN_IN | bit::FIN_OUT;
-    if connection.bits & both == both || segment.has(tcp_flags::RST) {
-        Class::Lingering
-    } else if connections::is_open(connection) {
-        Class::Open
-    } else {
-        Class::HalfOpen
-    }
+    if connection.bits & both == both || segment.has(tcp_flags::RST) { Class::Lingering } else { Class::of(connection) }
 }
 
 /// Whether a fragment is one of TCP.

@@ -1,13 +1,15 @@
 //! The table of connections: one entry for each connection of each endpoint.
 //!
 //! Strangers choose its keys, so it is bounded, keyed and aged ([`crate::table`]), and shared: an
-//! endpoint has at most a quarter of the entries and [`HALF_OPEN_MOST`] that are not open, its
-//! tenant at most half. Room is made from an endpoint's own entries: those that linger after their
+//! endpoint and its tenant may have as many together as they leave free (dynamic thresholds,
+//! Choudhury and Hahne 1998), and [`LEAST`] in any case, so who comes later finds some. Of those
+//! that are not open an endpoint has at most [`HALF_OPEN_MOST`] that its guest began, and as many
+//! that strangers began. Room is made from an endpoint's own entries: those that linger after their
 //! end, are half-open for too long, or idle. Never is an open connection that lives forgotten; a
 //! new one that finds no room is left untouched, and counted.
 
 use super::Owner;
-use super::connection::{Connection, Treatment};
+use super::connection::{Connection, Treatment, bit};
 use crate::aqm::dice;
 use crate::fdb::Keyed;
 use crate::program::{EndpointId, TenantId};
@@ -16,7 +18,9 @@ use crate::units::Instant;
 use crate::wire::FlowKey;
 use std::hash::{Hash, Hasher};
 
-/// Entries of an endpoint that are not open yet.
+/// Entries that an endpoint may have whatever others of its tenant have, while any are free.
+const LEAST: u32 = 64;
+/// Entries of an endpoint that are not open yet, of either class.
 const HALF_OPEN_MOST: u32 = 1024;
 /// How long an entry stays after its end, in nanoseconds: for retransmissions of the last segments.
 const LINGER_NS: u64 = 2_000_000_000;
@@ -51,8 +55,10 @@ impl Hash for Key {
 /// The lists of an endpoint, in which its entries grow old.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// The handshake is not complete.
-    HalfOpen,
+    /// The guest has asked for it; the handshake is not complete.
+    Asked,
+    /// The same where its peer has asked.
+    Offered,
     /// It is open.
     Open,
     /// Both sides have ended it, or one has aborted it.
@@ -61,7 +67,18 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 3] = [Class::HalfOpen, Class::Open, Class::Lingering];
+    pub const ALL: [Class; 4] = [Class::Asked, Class::Offered, Class::Open, Class::Lingering];
+
+    /// That of a connection which is not open yet.
+    fn opening(connection: &Connection) -> Class {
+        if connection.is(bit::ACTIVE) { Class::Asked } else { Class::Offered }
+    }
+
+    /// That of a connection that has not ended.
+    #[inline]
+    pub(super) fn of(connection: &Connection) -> Class {
+        if is_open(connection) { Class::Open } else { Class::opening(connection) }
+    }
 }
 
 const CLASSES: u32 = Class::ALL.len() as u32;
@@ -190,10 +207,9 @@ impl Connections {
 
     /// Whether an owner has room for one more, or something old to forget for it.
     #[must_use]
-    pub fn may_insert(&self, now: Instant, Owner { tenant, endpoint }: Owner) -> bool {
-        let ages = [(Class::Lingering, 0), (Class::HalfOpen, HALF_OPEN_PRESSED_NS), (Class::Open, IDLE_NS)];
-        self.has_room(tenant, endpoint)
-            || ages.into_iter().any(|(class, age_ns)| self.table.aged(now, list(endpoint, class), age_ns).is_some())
+    pub fn may_insert(&self, now: Instant, Owner { tenant, endpoint }: Owner, connection: &Connection) -> bool {
+        let is_aged = |(class, age_ns)| self.table.aged(now, list(endpoint, class), age_ns).is_some();
+        self.has_room(tenant, endpoint, Class::opening(connection)) || ages(true).into_iter().any(is_aged)
     }
 
     /// Adds a half-open connection.
@@ -201,7 +217,7 @@ impl Connections {
     /// # Errors
     /// The endpoint, its tenant or the table has no room.
     pub fn insert(&mut self, now: Instant, tenant: TenantId, key: Key, connection: Connection) -> Result<Id, NoRoom> {
-        self.insert_as(now, tenant, key, connection, Class::HalfOpen)
+        self.insert_as(now, tenant, key, connection, Class::opening(&connection))
     }
 
     /// Adds a connection of a class.
@@ -217,9 +233,9 @@ impl Connections {
         class: Class,
     ) -> Result<Id, NoRoom> {
         let endpoint = key.endpoint;
-        let pressed = !self.has_room(tenant, endpoint);
+        let pressed = !self.has_room(tenant, endpoint, class);
         self.sweep(now, tenant, endpoint, pressed);
-        if pressed && !self.has_room(tenant, endpoint) {
+        if pressed && !self.has_room(tenant, endpoint, class) {
             return Err(NoRoom);
         }
         let id = self.table.insert(now, list(endpoint, class), key, connection).map_err(|_| NoRoom)?;
@@ -260,21 +276,19 @@ impl Connections {
         Class::ALL.iter().map(|&class| self.count(endpoint, class)).sum()
     }
 
-    fn has_room(&self, tenant: TenantId, endpoint: EndpointId) -> bool {
-        let most = self.table.most();
+    fn has_room(&self, tenant: TenantId, endpoint: EndpointId, class: Class) -> bool {
+        let free = self.table.most().saturating_sub(self.table.len());
         let of_tenant = self.tenants.get(tenant.0 as usize).copied().unwrap_or(0);
-        self.table.len() < most
-            && of_tenant < (most / 2).max(1)
-            && self.of_endpoint(endpoint) < (most / 4).max(1)
-            && self.count(endpoint, Class::HalfOpen) < HALF_OPEN_MOST
+        let is_opening = matches!(class, Class::Asked | Class::Offered);
+        let of_endpoint = self.of_endpoint(endpoint);
+        let has_part = of_endpoint < LEAST && free > 0 || of_endpoint + of_tenant < free;
+        has_part && !(is_opening && self.count(endpoint, class) >= HALF_OPEN_MOST)
     }
 
     /// Forgets what is old of the endpoint, a few entries at most.
     fn sweep(&mut self, now: Instant, tenant: TenantId, endpoint: EndpointId, pressed: bool) {
-        let (half_open_ns, linger_ns) = if pressed { (HALF_OPEN_PRESSED_NS, 0) } else { (HALF_OPEN_NS, LINGER_NS) };
-        let ages = [(Class::Lingering, linger_ns), (Class::HalfOpen, half_open_ns), (Class::Open, IDLE_NS)];
         let mut left = SWEEP;
-        for (class, age_ns) in ages {
+        for (class, age_ns) in ages(pressed) {
             while left > 0
                 && let Some(id) = self.table.aged(now, list(endpoint, class), age_ns)
             {
@@ -283,6 +297,17 @@ impl Connections {
             }
         }
     }
+}
+
+/// How old an entry of a class is before it may go.
+fn ages(pressed: bool) -> [(Class, u64); 4] {
+    let (half_open_ns, linger_ns) = if pressed { (HALF_OPEN_PRESSED_NS, 0) } else { (HALF_OPEN_NS, LINGER_NS) };
+    [
+        (Class::Lingering, linger_ns),
+        (Class::Offered, half_open_ns),
+        (Class::Asked, half_open_ns),
+        (Class::Open, IDLE_NS),
+    ]
 }
 
 /// Whether a connection that is treated so is open.
@@ -308,6 +333,27 @@ mod tests {
     }
 
     #[test]
+    fn two_tenants_with_all_that_they_get_leave_a_third_its_part() {
+        let mut all = Connections::new(1, 0);
+        all.reserve(16_384, 16, 3);
+        let open = |all: &mut Connections, tenant: u32, endpoint: u32| {
+            let connection = Connection::new(&Options::default());
+            let took = (0..8000u16).filter(|&port| {
+                let key = Key { endpoint: EndpointId(endpoint), ..key(port) };
+                all.insert_as(Instant(1), TenantId(tenant), key, connection, Class::Open).is_ok()
+            });
+            took.count()
+        };
+        for endpoint in 0..10 {
+            open(&mut all, endpoint / 5, endpoint);
+        }
+        let third = open(&mut all, 2, 10);
+        assert!(third >= 16_384 / 16, "{third}");
+        let neighbour = open(&mut all, 0, 11);
+        assert_eq!(neighbour, LEAST as usize, "of a tenant whose others have much");
+    }
+
+    #[test]
     fn a_wrong_guess_is_only_a_look_more() {
         let mut all = Connections::new(1, 0);
         // Of two connections that share the one guess there is.
@@ -315,7 +361,7 @@ mod tests {
         assert_eq!(all.guesses.len(), 1);
         all.table.set_most(16);
         let connection = Connection::new(&Options::default());
-        let mut add = |all: &mut Connections, port| all.insert(Instant(1), TenantId(0), key(port), connection);
+        let add = |all: &mut Connections, port| all.insert(Instant(1), TenantId(0), key(port), connection);
         assert_eq!(all.find_again(&key(1)), None, "there is none");
         let (first, second) = (add(&mut all, 1).unwrap(), add(&mut all, 2).unwrap());
         for _ in 0..3 {

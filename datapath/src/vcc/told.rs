@@ -126,8 +126,8 @@ impl Vcc {
                 told.untouched(Why::Simultaneous)
             }
             known if segment.is_syn() => {
-                let has_room = known.is_some() || self.connections.may_insert(call.now, call.owner);
                 let (connection, edit) = handshake::ask(policy, segment, &options());
+                let has_room = known.is_some() || self.connections.may_insert(call.now, call.owner, &connection);
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
             Some(c) if segment.is_syn_ack() && (c.is(bit::ACTIVE) || segment.ack != c.first[1].wrapping_add(1)) => told,
@@ -159,8 +159,8 @@ impl Vcc {
                 told.untouched(Why::Simultaneous)
             }
             known if segment.is_syn() => {
-                let has_room = known.is_some() || self.connections.may_insert(now, call.owner);
                 let connection = known.unwrap_or_else(|| handshake::offered(&segment, &options()));
+                let has_room = known.is_some() || self.connections.may_insert(now, call.owner, &connection);
                 let edit = handshake::offer(policy, &segment);
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
