@@ -31,6 +31,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
 
 /// One's-complement addition.
 #[must_use]
+#[inline]
 pub const fn add(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
     sum + carry as u16
@@ -45,6 +46,7 @@ pub fn pseudo(addresses: &[u8], number: u8, len: usize) -> u16 {
 
 /// A checksum after one 16-bit word under it changed from `old` to `new` (RFC 1624, equation 3).
 #[must_use]
+#[inline]
 pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !add(add(!checksum, !old), new)
 }

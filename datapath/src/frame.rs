@@ -294,6 +294,7 @@ impl PoolLimits {
 
     /// Bytes of all these buffers.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> u64 {
         Counts::from(*self).into_iter().zip(SIZES).map(|(count, size)| u64::from(count) * size as u64).sum()
     }
@@ -390,8 +391,12 @@ impl Pool {
         if len > MAX_FRAME {
             return None;
         }
-        let frame = Class::of(len).and_larger().find_map(|class| self.take(class))?;
-        self.set_len(&frame, len);
+        let class = Class::of(len);
+        let frame = match self.take(class) {
+            Some(frame) => frame,
+            None => class.and_larger().skip(1).find_map(|class| self.take(class))?,
+        };
+        self.slots[frame.0 as usize].len = len as u32;
         Some(frame)
     }
 
@@ -421,6 +426,7 @@ impl Pool {
     }
 
     /// Gives a frame's buffer back.
+    #[inline]
     pub fn free(&mut self, frame: Frame) {
         let slot = &mut self.slots[frame.0 as usize];
         debug_assert!(slot.in_use);
@@ -453,17 +459,20 @@ impl Pool {
 
     /// The frame's bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self, frame: &Frame) -> &[u8] {
         let slot = &self.slots[frame.0 as usize];
         &self.data[frame.0 as usize][slot.range()]
     }
 
     /// The frame's bytes, to change them.
+    #[inline]
     pub fn bytes_mut(&mut self, frame: &Frame) -> &mut [u8] {
         self.parts_mut(frame).0
     }
 
     /// The bytes and the metadata together, to change both.
+    #[inline]
     pub fn parts_mut(&mut self, frame: &Frame) -> (&mut [u8], &mut Meta) {
         let slot = &mut self.slots[frame.0 as usize];
         let bytes = &mut self.data[frame.0 as usize][slot.range()];
@@ -479,6 +488,7 @@ impl Pool {
 
     /// Length in bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self, frame: &Frame) -> usize {
         self.slots[frame.0 as usize].len as usize
     }

@@ -29,6 +29,7 @@ pub const MAX_SEGMENTS: u32 = 2048;
 ///
 /// # Errors
 /// [`Reason::BadOffload`] where they do not.
+#[inline]
 pub fn check_offload(bytes: &[u8], layout: &Layout, offload: &Offload) -> Result<(), Reason> {
     let checksum = !offload.needs_csum || checksum_fits(layout, offload);
     let gso = match offload.gso {
@@ -60,6 +61,7 @@ fn checksum_fits(layout: &Layout, offload: &Offload) -> bool {
 /// What CWR means in a frame whose offload metadata fit it: whoever gives the frame can only say
 /// that it is RFC 3168's, so where that is not said it is AccECN's.
 #[must_use]
+#[inline]
 pub fn meaning_of_cwr(bytes: &[u8], layout: &Layout, offload: &Offload) -> GsoEcn {
     let is_tcp = matches!(offload.gso, Gso::Tcp4 | Gso::Tcp6);
     let flags = || bytes.get(usize::from(layout.l4_offset) + transport::TCP_FLAGS).copied().unwrap_or(0);
@@ -92,6 +94,7 @@ fn gso_fits(bytes: &[u8], layout: &Layout, offload: &Offload) -> bool {
 
 /// Frames that this one becomes on the wire.
 #[must_use]
+#[inline]
 pub fn segments(layout: &Layout, offload: &Offload) -> u32 {
     if offload.gso == Gso::None || offload.gso_size == 0 {
         return 1;
@@ -275,10 +278,12 @@ fn flags_elsewhere(offload: &Offload, skipped: u32, last: bool) -> u8 {
 }
 
 /// Changes a 16-bit field of the IPv4 header at `l3`, and its checksum accordingly.
+#[inline]
 pub(crate) fn replace_ipv4(bytes: &mut [u8], l3: usize, field: usize, value: u16) {
-    let header_checksum = checksum::update(be16(bytes, l3 + ipv4::CHECKSUM), be16(bytes, l3 + field), value);
-    put16(bytes, l3 + field, value);
-    put16(bytes, l3 + ipv4::CHECKSUM, header_checksum);
+    let header = &mut bytes[l3..l3 + ipv4::LEN];
+    let header_checksum = checksum::update(be16(header, ipv4::CHECKSUM), be16(header, field), value);
+    put16(header, field, value);
+    put16(header, ipv4::CHECKSUM, header_checksum);
 }
 
 /// Does what the leaving port cannot: cuts the frame into pieces that it takes, finishes checksums

@@ -215,6 +215,20 @@ impl<K: Eq + Hash, V> Table<K, V> {
         self.entries.get_mut(id.0 as usize)?.content.as_mut().map(|(_, value)| value)
     }
 
+    /// Whether an entry is that of `key`.
+    #[must_use]
+    #[inline]
+    pub fn is_of(&self, id: Id, key: &K) -> bool {
+        self.content(id).is_some_and(|(found, _)| found == key)
+    }
+
+    /// Whether an entry is in `list`, and was seen less than `age_ns` ago.
+    #[must_use]
+    #[inline]
+    pub fn is_fresh(&self, now: Instant, id: Id, list: u32, age_ns: u64) -> bool {
+        self.entries.get(id.0 as usize).is_some_and(|entry| entry.list == list && now.since(entry.seen) < age_ns)
+    }
+
     /// When an entry was last seen.
     #[must_use]
     pub fn seen(&self, id: Id) -> Option<Instant> {

@@ -22,6 +22,7 @@ impl Instant {
 
     /// Nanoseconds since `earlier`; zero where `earlier` is later.
     #[must_use]
+    #[inline]
     pub const fn since(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

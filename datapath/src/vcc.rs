@@ -95,6 +95,15 @@ pub struct Settings {
     pub holds: bool,
 }
 
+impl Settings {
+    /// What holds for an endpoint that asks for this.
+    fn policy(self) -> Policy {
+        let Settings { mode, polices, holds } = self;
+        let is_ours = matches!(mode, Mode::Echo | Mode::Dctcp);
+        Policy { mode, polices: polices && is_ours, holds: holds && is_ours, ..Policy::default() }
+    }
+}
+
 impl From<Mode> for Settings {
     fn from(mode: Mode) -> Settings {
         Settings { mode, ..Settings::default() }
@@ -210,11 +219,19 @@ pub struct Vcc {
 #[derive(Clone, Debug)]
 struct Place {
     owner: Owner,
-    settings: Settings,
+    policy: Policy,
     /// Whose part of the frame memory has what waits.
     memory: frame::Owner,
     /// Where anything is done, or was: most endpoints have none.
     counters: Option<Box<Counters>>,
+}
+
+impl Place {
+    /// Whether anything is done.
+    #[inline]
+    fn is_in(&self) -> bool {
+        self.policy.mode != Mode::Off
+    }
 }
 
 impl Vcc {
@@ -236,7 +253,7 @@ impl Vcc {
         if self.endpoints.len() <= at {
             let nobody = |endpoint: usize| Place {
                 owner: Owner { tenant: TenantId(0), endpoint: EndpointId(endpoint as u32) },
-                settings: Settings::default(),
+                policy: Settings::default().policy(),
                 memory: frame::Owner::NOBODY,
                 counters: None,
             };
@@ -252,7 +269,7 @@ impl Vcc {
             self.holds.get_or_insert_with(|| Box::new(Holds::new())).expect(owner);
         }
         let place = &mut self.endpoints[at];
-        (place.owner, place.settings) = (owner, settings);
+        (place.owner, place.policy) = (owner, settings.policy());
         if settings.mode != Mode::Off && place.counters.is_none() {
             place.counters = Some(Box::default());
         }
@@ -262,15 +279,12 @@ impl Vcc {
     #[must_use]
     #[inline]
     pub fn concerns(&self, endpoint: EndpointId) -> bool {
-        self.endpoints.get(endpoint.0 as usize).is_some_and(|place| place.settings.mode != Mode::Off)
+        self.endpoints.get(endpoint.0 as usize).is_some_and(Place::is_in)
     }
 
     fn call(&self, now: Instant, endpoint: EndpointId) -> Option<Call> {
-        let place = self.endpoints.get(endpoint.0 as usize).filter(|place| place.settings.mode != Mode::Off)?;
-        let Settings { mode, polices, holds } = place.settings;
-        let is_ours = matches!(mode, Mode::Echo | Mode::Dctcp);
-        let policy = Policy { mode, polices: polices && is_ours, holds: holds && is_ours, ..Policy::default() };
-        Some(Call { now, owner: place.owner, policy, memory: place.memory })
+        let place = self.endpoints.get(endpoint.0 as usize).filter(|place| place.is_in())?;
+        Some(Call { now, owner: place.owner, policy: place.policy })
     }
 
     fn counters_mut(&mut self, endpoint: EndpointId) -> Option<&mut Counters> {
@@ -286,7 +300,7 @@ impl Vcc {
     /// What is done for an endpoint.
     #[must_use]
     pub fn mode(&self, endpoint: EndpointId) -> Mode {
-        self.endpoints.get(endpoint.0 as usize).map_or(Mode::Off, |place| place.settings.mode)
+        self.endpoints.get(endpoint.0 as usize).map_or(Mode::Off, |place| place.policy.mode)
     }
 
     /// What was counted for an endpoint.
@@ -305,7 +319,7 @@ impl Vcc {
     /// An endpoint goes; how many frames for it were freed.
     pub fn remove(&mut self, pool: &mut Pool, endpoint: EndpointId) -> u32 {
         if let Some(place) = self.endpoints.get_mut(endpoint.0 as usize) {
-            place.settings = Settings::default();
+            place.policy = Settings::default().policy();
             place.counters = None;
             self.connections.clear(place.owner.tenant, endpoint);
         }
@@ -358,107 +372,154 @@ impl Vcc {
     /// [`Reason::VccWindow`]: all of it lies beyond the window that the guest was told, or it hides
     /// its numbers as a fragment, and the endpoint is policed.
     pub fn send(&mut self, pool: &mut Pool, now: Instant, from: EndpointId, frame: &Frame) -> Result<(), Reason> {
-        let Some(call) = self.call(now, from) else { return Ok(()) };
+        let Some(place) = self.endpoints.get(from.0 as usize).filter(|place| place.is_in()) else { return Ok(()) };
         let (bytes, meta) = pool.parts_mut(frame);
-        if meta.layout.fragment && is_tcp(bytes, &meta.layout) {
-            self.leave(call.owner, Why::Fragment);
-            return if call.policy.polices { Err(Reason::VccWindow) } else { Ok(()) };
-        }
-        if meta.layout.l4 != L4::Tcp {
-            return Ok(());
-        }
-        let Some((segment, flow)) = Segment::of(bytes, &meta.layout, &meta.offload)
-            .and_then(|segment| Some((segment, FlowKey::of(bytes, &meta.layout)?)))
-        else {
-            return Ok(());
+        let Some(segment) = Segment::of(bytes, &meta.layout, &meta.offload) else {
+            let is_hidden = meta.layout.fragment && is_tcp(bytes, &meta.layout);
+            return if is_hidden { self.send_fragment(from) } else { Ok(()) };
         };
-        let key = Key { endpoint: call.owner.endpoint, flow };
-        let found = self.connections.find(&key);
-        let beyond = found
-            .and_then(|id| self.connections.get(id))
-            .map_or(0, |connection| open::beyond(connection, now, &call.policy, &segment, meta.offload.gso_size));
-        if beyond > 0 {
-            if let Some(counters) = self.counters_mut(from) {
-                counters.policed += u64::from(beyond);
+        let Some(flow) = FlowKey::of(bytes, &meta.layout) else { return Ok(()) };
+        let key = Key { endpoint: from, flow };
+        let found = self.connections.find_again(&key);
+        let known = found.and_then(|id| Some((id, self.connections.get_mut(id)?)));
+        match known {
+            Some((id, connection))
+                if !segment.is_of_handshake()
+                    && open::beyond(connection, now, &place.policy, &segment, meta.offload.gso_size) == 0 =>
+            {
+                let edit = open::send(connection, now, &place.policy, &segment);
+                let class = class_of(connection, &segment);
+                self.connections.touch(now, id, from, class);
+                edit.apply(bytes, &meta.layout, &mut meta.offload);
+                Ok(())
             }
-            if beyond >= segment.segments || crate::segment::trim(pool, frame, beyond) < beyond {
-                return Err(Reason::VccWindow);
+            _ => self.send_unusual(pool, now, (key, found), frame),
+        }
+    }
+
+    /// The same of what is of a handshake, of no connection, or beyond the window.
+    #[cold]
+    fn send_unusual(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (key, found): (Key, Option<Id>),
+        frame: &Frame,
+    ) -> Result<(), Reason> {
+        let Some(call) = self.call(now, key.endpoint) else { return Ok(()) };
+        let (mut bytes, mut meta) = pool.parts_mut(frame);
+        let Some(mut segment) = Segment::of(bytes, &meta.layout, &meta.offload) else { return Ok(()) };
+        if let Some(connection) = found.and_then(|id| self.connections.get(id)) {
+            let beyond = open::beyond(connection, now, &call.policy, &segment, meta.offload.gso_size);
+            if beyond > 0 {
+                self.cut(pool, frame, (key.endpoint, beyond), &segment)?;
+                (bytes, meta) = pool.parts_mut(frame);
+                let Some(rest) = Segment::of(bytes, &meta.layout, &meta.offload) else { return Ok(()) };
+                segment = rest;
             }
         }
-        let (bytes, meta) = pool.parts_mut(frame);
-        let Some(segment) = Segment::of(bytes, &meta.layout, &meta.offload) else { return Ok(()) };
         let edit = if segment.is_syn() {
             let options = options_of(bytes, &meta.layout);
             self.send_syn(&call, (key, found), &segment, &options)
         } else if let Some(id) = found {
             self.send_known(&call, id, &segment, || options_of(bytes, &meta.layout))
         } else {
-            self.leave(call.owner, Why::Unknown);
+            self.leave(key.endpoint, Why::Unknown);
             return Ok(());
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
         Ok(())
     }
 
+    /// A fragment hides its numbers.
+    #[cold]
+    fn send_fragment(&mut self, from: EndpointId) -> Result<(), Reason> {
+        self.leave(from, Why::Fragment);
+        let polices = self.endpoints.get(from.0 as usize).is_some_and(|place| place.policy.polices);
+        if polices { Err(Reason::VccWindow) } else { Ok(()) }
+    }
+
+    /// Cuts off what lies beyond the window.
+    #[cold]
+    fn cut(
+        &mut self,
+        pool: &mut Pool,
+        frame: &Frame,
+        (from, beyond): (EndpointId, u32),
+        segment: &Segment,
+    ) -> Result<(), Reason> {
+        if let Some(counters) = self.counters_mut(from) {
+            counters.policed += u64::from(beyond);
+        }
+        let is_cut = beyond < segment.segments && crate::segment::trim(pool, frame, beyond) == beyond;
+        is_cut.then_some(()).ok_or(Reason::VccWindow)
+    }
+
     /// A frame is about to be delivered to a guest.
     pub fn receive(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) {
-        let Some(call) = self.call(now, to) else { return };
-        if let Some((id, news)) = self.show(pool, &call, frame)
-            && news.supersedes
-        {
+        if let Some((id, Waits { supersedes: true, .. })) = self.show(pool, now, to, frame) {
             self.supersede(pool, id);
         }
     }
 
     /// The same of one that has come by the network: it goes on, or waits for [`Vcc::dequeue`].
     pub fn receive_or_hold(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: Frame) -> Option<Frame> {
-        let Some(call) = self.call(now, to) else { return Some(frame) };
-        match self.show(pool, &call, &frame) {
-            Some((id, news)) => self.hold(pool, &call, id, &news, frame),
-            None => Some(frame),
+        match self.show(pool, now, to, &frame) {
+            Some((id, waits)) if waits.us > 0 => self.hold(pool, now, (to, id, waits.us), frame),
+            Some((id, waits)) if waits.supersedes => {
+                self.supersede(pool, id);
+                Some(frame)
+            }
+            _ => Some(frame),
         }
     }
 
     /// Makes of a frame what its guest is shown. Where it is of an open connection: which that is,
-    /// and what it told.
-    fn show(&mut self, pool: &mut Pool, call: &Call, frame: &Frame) -> Option<(Id, open::News)> {
+    /// and whether it should wait.
+    #[inline(always)]
+    fn show(&mut self, pool: &mut Pool, now: Instant, to: EndpointId, frame: &Frame) -> Option<(Id, Waits)> {
+        let place = self.endpoints.get_mut(to.0 as usize).filter(|place| place.is_in())?;
         let (bytes, meta) = pool.parts_mut(frame);
-        if meta.layout.l4 != L4::Tcp {
-            return None;
-        }
         let segment = Segment::of(bytes, &meta.layout, &meta.offload)?;
-        let flow = FlowKey::of(bytes, &meta.layout)?;
-        let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
-        let found = self.connections.find(&key);
-        let mut news = open::News::default();
-        let edit = if segment.is_syn() {
-            let options = options_of(bytes, &meta.layout);
-            self.receive_syn(call, (key, found), &segment, &options)
+        let key = Key { endpoint: to, flow: FlowKey::of(bytes, &meta.layout)?.reversed() };
+        let found = self.connections.find_again(&key);
+        let mut waits = Waits::default();
+        let edit = if segment.is_of_handshake() {
+            self.receive_handshake(now, (key, found), &segment, || options_of(bytes, &meta.layout))
         } else {
-            self.receive_known(call, (found?, &mut news), &segment, || options_of(bytes, &meta.layout))
+            let (connection, counters) = (self.connections.get_mut(found?)?, place.counters.as_deref_mut()?);
+            let edit = open::receive(connection, now, &place.policy, &segment, (counters, &mut waits));
+            // What tells of losses is wanted at once.
+            if waits.us > 0 && options_of(bytes, &meta.layout).has_sack {
+                waits = Waits { us: 0, supersedes: true };
+            }
+            let class = class_of(connection, &segment);
+            self.connections.touch(now, found?, to, class);
+            edit
         };
         edit.apply(bytes, &meta.layout, &mut meta.offload);
-        Some((found?, news))
+        Some((found?, waits))
     }
 
-    /// Lets an acknowledgement wait that should, where there is room.
-    fn hold(&mut self, pool: &mut Pool, call: &Call, id: Id, news: &open::News, frame: Frame) -> Option<Frame> {
-        if news.wait_us == 0 {
-            if news.supersedes {
-                self.supersede(pool, id);
-            }
-            return Some(frame);
-        }
-        let Call { now, owner, memory, .. } = *call;
-        let (Some(holds), Some(connection)) = (&mut self.holds, self.connections.get_mut(id)) else {
+    /// Lets an acknowledgement wait, where there is room.
+    fn hold(
+        &mut self,
+        pool: &mut Pool,
+        now: Instant,
+        (to, id, wait_us): (EndpointId, Id, u32),
+        frame: Frame,
+    ) -> Option<Frame> {
+        let place = self.endpoints.get_mut(to.0 as usize);
+        let (Some(holds), Some(connection), Some(place)) = (&mut self.holds, self.connections.get_mut(id), place)
+        else {
             return Some(frame);
         };
-        let whose = (owner, id, connection.held);
-        match holds.hold(pool, (now, news.wait_us), whose, memory, frame) {
+        let whose = (place.owner, id, connection.held);
+        match holds.hold(pool, (now, wait_us), whose, place.memory, frame) {
             Ok(place) => connection.held = place,
             Err(frame) => return Some(frame),
         }
-        if let Some(counters) = self.counters_mut(owner.endpoint) {
+        if let Some(counters) = &mut place.counters {
             counters.held += 1;
         }
         None
@@ -469,6 +530,61 @@ impl Vcc {
         if let (Some(holds), Some(connection)) = (&mut self.holds, self.connections.get_mut(id)) {
             holds.supersede(pool, id, std::mem::replace(&mut connection.held, hold::NONE));
         }
+    }
+
+    fn send_known(
+        &mut self,
+        call: &Call,
+        id: Id,
+        segment: &Segment,
+        options: impl FnOnce() -> segment::Options,
+    ) -> Edit {
+        let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
+        let endpoint = call.owner.endpoint;
+        let was = connection.treatment;
+        let edit = if !segment.is_syn_ack() {
+            open::send(connection, call.now, &call.policy, segment)
+        } else if connection.is(bit::ACTIVE) || segment.ack != connection.first[1].wrapping_add(1) {
+            // The guest has taken another connection for this one, and knows best.
+            self.connections.remove(call.owner.tenant, id);
+            self.leave(endpoint, Why::Unknown);
+            return Edit::NONE;
+        } else {
+            handshake::answer(connection, &call.policy, segment, &options())
+        };
+        let (is, class) = (connection.treatment, class_of(connection, segment));
+        self.connections.touch(call.now, id, endpoint, class);
+        self.opened(endpoint, was, is);
+        edit
+    }
+
+    /// A SYN or SYN-ACK for a guest.
+    #[cold]
+    fn receive_handshake(
+        &mut self,
+        now: Instant,
+        (key, found): (Key, Option<Id>),
+        segment: &Segment,
+        options: impl FnOnce() -> segment::Options,
+    ) -> Edit {
+        let Some(call) = self.call(now, key.endpoint) else { return Edit::NONE };
+        if segment.is_syn() {
+            return self.receive_syn(&call, (key, found), segment, &options());
+        }
+        let Some((id, connection)) = found.and_then(|id| Some((id, self.connections.get_mut(id)?))) else {
+            return Edit::NONE;
+        };
+        let expected = connection.first[0].wrapping_add(1);
+        let fits = !before(segment.ack, expected) && !before(connection.nxt, segment.ack);
+        if !connection.is(bit::ACTIVE) || !fits {
+            return Edit::NONE;
+        }
+        let was = connection.treatment;
+        let edit = handshake::answered(connection, &call.policy, segment, &options());
+        let (is, class) = (connection.treatment, class_of(connection, segment));
+        self.connections.touch(now, id, key.endpoint, class);
+        self.opened(key.endpoint, was, is);
+        edit
     }
 
     fn send_syn(
@@ -487,7 +603,7 @@ impl Vcc {
                 // Both have sent a SYN: which flags count would depend on whose came first.
                 Some(connection) if connection.treatment == Treatment::Opening && !connection.is(bit::ACTIVE) => {
                     connection.treatment = Treatment::Untouched(Why::Simultaneous);
-                    self.leave(call.owner, Why::Simultaneous);
+                    self.leave(key.endpoint, Why::Simultaneous);
                     return Edit::NONE;
                 }
                 // The port is used again.
@@ -510,7 +626,7 @@ impl Vcc {
             let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
             if connection.treatment == Treatment::Opening && connection.is(bit::ACTIVE) {
                 connection.treatment = Treatment::Untouched(Why::Simultaneous);
-                self.leave(call.owner, Why::Simultaneous);
+                self.leave(key.endpoint, Why::Simultaneous);
                 return Edit::NONE;
             }
             if !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq {
@@ -535,96 +651,18 @@ impl Vcc {
     fn insert(&mut self, call: &Call, key: Key, connection: Connection, edit: Edit) -> Edit {
         let treatment = connection.treatment;
         if self.connections.insert(call.now, call.owner.tenant, key, connection).is_err() {
-            self.leave(call.owner, Why::Full);
+            self.leave(key.endpoint, Why::Full);
             return Edit::NONE;
         }
         if let Treatment::Untouched(why) = treatment {
-            self.leave(call.owner, why);
+            self.leave(key.endpoint, why);
         }
         edit
     }
 
-    fn send_known(
-        &mut self,
-        call: &Call,
-        id: Id,
-        segment: &Segment,
-        options: impl FnOnce() -> segment::Options,
-    ) -> Edit {
-        let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
-        let edit = if segment.is_syn_ack() {
-            if connection.is(bit::ACTIVE) || segment.ack != connection.first[1].wrapping_add(1) {
-                // The guest has taken another connection for this one, and knows best.
-                self.connections.remove(call.owner.tenant, id);
-                self.leave(call.owner, Why::Unknown);
-                return Edit::NONE;
-            }
-            let was = connection.treatment;
-            let edit = handshake::answer(connection, &call.policy, segment, &options());
-            let is = connection.treatment;
-            if is != was {
-                self.opened(call.owner, is);
-            }
-            edit
-        } else {
-            open::send(connection, call.now, &call.policy, segment)
-        };
-        self.settle(call, id, segment);
-        edit
-    }
-
-    fn receive_known(
-        &mut self,
-        call: &Call,
-        (id, news): (Id, &mut open::News),
-        segment: &Segment,
-        options: impl FnOnce() -> segment::Options,
-    ) -> Edit {
-        let Some(connection) = self.connections.get_mut(id) else { return Edit::NONE };
-        let edit = if segment.is_syn_ack() {
-            let expected = connection.first[0].wrapping_add(1);
-            let fits = !before(segment.ack, expected) && !before(connection.nxt, segment.ack);
-            if !connection.is(bit::ACTIVE) || !fits {
-                return Edit::NONE;
-            }
-            let was = connection.treatment;
-            let edit = handshake::answered(connection, &call.policy, segment, &options());
-            let is = connection.treatment;
-            if is != was {
-                self.opened(call.owner, is);
-            }
-            edit
-        } else {
-            let edit = open::receive(connection, call.now, &call.policy, segment, news);
-            // What tells of losses is wanted at once.
-            if news.wait_us > 0 && options().has_sack {
-                (news.wait_us, news.supersedes) = (0, true);
-            }
-            edit
-        };
-        if let Some(counters) = self.counters_mut(call.owner.endpoint) {
-            news.count(counters);
-        }
-        self.settle(call, id, segment);
-        edit
-    }
-
-    /// An entry was used: which class it is in now.
-    fn settle(&mut self, call: &Call, id: Id, segment: &Segment) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let both = bit::FIN_IN | bit::FIN_OUT;
-        let class = if connection.bits & both == both || segment.has(tcp_flags::RST) {
-            Class::Lingering
-        } else if connections::is_open(connection) {
-            Class::Open
-        } else {
-            Class::HalfOpen
-        };
-        self.connections.touch(call.now, id, call.owner.endpoint, class);
-    }
-
-    fn opened(&mut self, owner: Owner, treatment: Treatment) {
-        let Some(counters) = self.counters_mut(owner.endpoint) else { return };
+    /// A handshake has decided how a connection is treated, where it was treated otherwise before.
+    fn opened(&mut self, endpoint: EndpointId, before: Treatment, treatment: Treatment) {
+        let Some(counters) = self.counters_mut(endpoint).filter(|_| before != treatment) else { return };
         match treatment {
             Treatment::Translated => counters.opened[0] += 1,
             Treatment::Native => counters.opened[1] += 1,
@@ -634,11 +672,27 @@ impl Vcc {
         }
     }
 
-    fn leave(&mut self, owner: Owner, why: Why) {
-        if let Some(counters) = self.counters_mut(owner.endpoint) {
+    fn leave(&mut self, endpoint: EndpointId, why: Why) {
+        if let Some(counters) = self.counters_mut(endpoint) {
             counters.untouched[why as usize] += 1;
         }
     }
+}
+
+/// Whether an acknowledgement for a guest should wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Waits {
+    /// How long, in microseconds; not at all where it is 0.
+    us: u32,
+    /// It says all that an earlier one said that waits.
+    supersedes: bool,
+}
+
+/// The class that a connection is in after a segment.
+#[inline]
+fn class_of(connection: &Connection, segment: &Segment) -> Class {
+    let both = bit::FIN_IN | bit::FIN_OUT;
+    if connection.bits & both == both || segment.has(tcp_flags::RST) { Class::Lingering } else { Class::of(connection) }
 }
 
 /// Whether a fragment is one of TCP.
@@ -658,7 +712,6 @@ struct Call {
     now: Instant,
     owner: Owner,
     policy: Policy,
-    memory: frame::Owner,
 }
 
 /// Whose a connection is.

@@ -1,8 +1,9 @@
 """What virtual congestion control costs a frame: instructions, counted by callgrind.
 
-`levada-sim work` passes data and acknowledgements of a TCP connection through a switch, with `vcc`
-and without. The difference of two runs of unlike length is what the frames between them take; that
-of both kinds is what `vcc` takes. Counts depend on the compiler and not on the machine's calm.
+`levada-sim work` passes data and acknowledgements of TCP connections through a switch, one or
+10 000 by turns, with `vcc` and without. The difference of two runs of unlike length is what the
+frames between them take; that of both kinds is what `vcc` takes. Counts depend on the compiler and
+not on the machine's calm.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SUMMARY = "instructions that vcc takes for a frame, counted by callgrind"
 
 #: Frames of the two runs, the difference of which counts.
 FRAMES, QUICK_FRAMES = (20_000, 220_000), (4_000, 44_000)
-KINDS = ("vcc-off", "vcc-echo", "vcc-dctcp")
+KINDS = ("vcc-off", "vcc-echo", "vcc-dctcp", "vcc-echo-10000")
 #: More than without `vcc` at most, a frame.
 MOST = 250
 _DONE = re.compile(r"(\d+) operations")

@@ -36,21 +36,23 @@ pub enum Work {
     Cut(u16),
     /// A copy of a frame of 60 bytes to a group.
     Copy,
-    /// A frame of a TCP connection with the network, data out and acknowledgements in by turns, of
-    /// an endpoint for which virtual congestion control does this. Its window is lowered.
-    Vcc(Mode),
+    /// A frame of one of so many TCP connections with the network, data out and acknowledgements
+    /// in by turns, of an endpoint for which virtual congestion control does this. Windows are
+    /// lowered.
+    Vcc(Mode, u16),
 }
 
 impl Work {
     /// Every kind, by the name that the command line has for it.
-    pub const ALL: [(&str, Work); 7] = [
+    pub const ALL: [(&str, Work); 8] = [
         ("forward", Work::Forward),
         ("cut-32", Work::Cut(32)),
         ("cut-1400", Work::Cut(1400)),
         ("copy", Work::Copy),
-        ("vcc-off", Work::Vcc(Mode::Off)),
-        ("vcc-echo", Work::Vcc(Mode::Echo)),
-        ("vcc-dctcp", Work::Vcc(Mode::Dctcp)),
+        ("vcc-off", Work::Vcc(Mode::Off, 1)),
+        ("vcc-echo", Work::Vcc(Mode::Echo, 1)),
+        ("vcc-dctcp", Work::Vcc(Mode::Dctcp, 1)),
+        ("vcc-echo-10000", Work::Vcc(Mode::Echo, 10_000)),
     ];
 }
 
@@ -62,16 +64,19 @@ pub struct Workplace {
     pool: Pool,
     template: Frame,
     now: Instant,
-    /// Of the connection: from the guest, and from its peer.
+    /// Of the connection whose turn it is: from the guest, and from its peer.
     envelopes: [Envelope; 2],
-    /// What the guest has sent of it.
-    sent: u32,
+    /// By connection, what the guest has sent of it; and whose turn it is.
+    sent: Vec<u32>,
+    turn: usize,
 }
 
 /// Payload of a segment of the connection.
 const SEGMENT: usize = 1448;
 /// Segments of it in flight.
 const FLIGHT: u32 = 8;
+/// The guest's TCP port of the first connection.
+const PORT: u16 = 1024;
 /// The port that leads to the network.
 const OUTSIDE: PortId = PortId(ENDPOINTS as u32);
 
@@ -89,25 +94,35 @@ impl Workplace {
             Work::Forward => Kind::Shortest,
             Work::Cut(segment) => Kind::Crumbs(segment),
             Work::Copy => Kind::Broadcast,
-            Work::Vcc(_) => Kind::Shortest,
+            Work::Vcc(..) => Kind::Shortest,
         };
         let (from, to): (Address, Address) = (topology.address(0), topology.address(1));
         let envelope = Envelope { from, to, tenant: 1, port: 0, nic: Nic::default() };
         let template = attack::frame(&mut pool, &envelope, kind, &mut Random::new(1)).expect("the pool is empty");
         let switch = Switch::new(&program(&topology, work), 1).expect("the program is sound");
         let peer = Address { mac: Mac([2, 0, 0, 9, 0, 9]), ip: Ipv4Addr::new(10, 9, 9, 9) };
-        let port = 1024;
+        let port = PORT;
         let envelopes =
             [(from, peer), (peer, from)].map(|(from, to)| Envelope { from, to, tenant: 1, port, nic: Nic::default() });
-        let mut place = Workplace { work, switch, pool, template, now: Instant(1_000_000_000), envelopes, sent: 0 };
-        if let Work::Vcc(_) = work {
-            place.open();
+        let now = Instant(1_000_000_000);
+        let mut place = Workplace { work, switch, pool, template, now, envelopes, sent: Vec::new(), turn: 0 };
+        if let Work::Vcc(_, connections) = work {
+            place.sent = vec![0; connections.into()];
+            (0..connections).for_each(|_| place.open());
         }
         place
     }
 
+    /// It is the next connection's turn.
+    fn turn(&mut self) {
+        self.turn = (self.turn + 1) % self.sent.len();
+        self.envelopes.iter_mut().for_each(|envelope| envelope.port = PORT + self.turn as u16);
+    }
+
     /// The handshake; the peer knows RFC 3168 only. Then as many segments as will be in flight.
     fn open(&mut self) {
+        self.turn();
+        self.now = self.now.plus_ns(20_000);
         let syn = Some((1460, 7));
         self.pass(0, &Tcp { flags: flag::SYN, window: u16::MAX, syn, ..Tcp::default() }, 0);
         let answer = flag::SYN | flag::ACK | flag::ECE;
@@ -118,9 +133,9 @@ impl Workplace {
     }
 
     fn data(&mut self) {
-        let tcp = Tcp { seq: self.sent.wrapping_add(1), ack: 1, flags: flag::ACK, window: 512, ..Tcp::default() };
-        self.pass(0, &tcp, SEGMENT);
-        self.sent = self.sent.wrapping_add(SEGMENT as u32);
+        let seq = self.sent[self.turn].wrapping_add(1);
+        self.pass(0, &Tcp { seq, ack: 1, flags: flag::ACK, window: 512, ..Tcp::default() }, SEGMENT);
+        self.sent[self.turn] = self.sent[self.turn].wrapping_add(SEGMENT as u32);
     }
 
     /// The guest's (0) or the peer's (1) segment, through the switch.
@@ -136,9 +151,11 @@ impl Workplace {
     /// A segment out and an acknowledgement in, of which each hundredth tells of a mark.
     fn exchange(&mut self) -> u64 {
         self.now = self.now.plus_ns(20_000);
+        self.turn();
         self.data();
-        let ack = self.sent.wrapping_sub((FLIGHT - 1) * SEGMENT as u32).wrapping_add(1);
-        let is_marked = (self.sent / SEGMENT as u32).is_multiple_of(100);
+        let sent = self.sent[self.turn];
+        let ack = sent.wrapping_sub((FLIGHT - 1) * SEGMENT as u32).wrapping_add(1);
+        let is_marked = (sent / SEGMENT as u32 + self.turn as u32).is_multiple_of(100);
         let flags = flag::ACK | if is_marked { flag::ECE } else { 0 };
         self.pass(1, &Tcp { seq: 1, ack, flags, window: 512, ..Tcp::default() }, 0);
         2
@@ -146,7 +163,7 @@ impl Workplace {
 
     /// Works for a short while, and says how many operations that were.
     pub fn step(&mut self) -> u64 {
-        if let Work::Vcc(_) = self.work {
+        if let Work::Vcc(..) = self.work {
             return self.exchange();
         }
         let frames = if self.work == Work::Forward { BURST } else { 1 };
@@ -181,7 +198,7 @@ fn program(topology: &Topology, work: Work) -> Program {
     }
     let mut tenant = Tenant::default();
     let mut uplink = None;
-    if let Work::Vcc(mode) = work {
+    if let Work::Vcc(mode, _) = work {
         (tenant.vcc, tenant.attachment) = (mode.into(), Attachment::Untagged);
         ports.push(PortFeatures::default());
         uplink = Some(Uplink::new(OUTSIDE, Both { egress: UPLINK, ingress: UPLINK }));

@@ -201,7 +201,7 @@ impl Flows {
         let queue = &mut self.queues[at as usize];
         queue.deficit -= wire_bytes as i32;
         let new_bytes = &mut self.spreads[queue.spread as usize].new_bytes;
-        *new_bytes = if queue.is_new { *new_bytes + wire_bytes as i32 } else { 0 };
+        *new_bytes = if queue.is_new { new_bytes.saturating_add(wire_bytes as i32) } else { 0 };
     }
 
     /// The queue of a flow, made where there is none; another of the lane's where there is no room.

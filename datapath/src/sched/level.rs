@@ -85,6 +85,7 @@ impl Level {
 
     /// Children that have something to send and may.
     #[must_use]
+    #[inline]
     pub fn active(&self) -> u32 {
         self.active
     }

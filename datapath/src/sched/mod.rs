@@ -169,6 +169,7 @@ impl Scheduler {
     /// Whether frames between this endpoint and its neighbours must queue. Where nothing limits
     /// them they need not.
     #[must_use]
+    #[inline]
     pub fn is_limited(&self, endpoint: EndpointId) -> bool {
         self.limited[endpoint.0 as usize]
     }
@@ -193,6 +194,7 @@ impl Scheduler {
     }
 
     /// The next frame of one plane that may go at `now`, and whose lane it was in.
+    #[inline]
     pub fn dequeue(&mut self, pool: &mut Pool, now: Instant, plane: Plane) -> Option<(EndpointId, Frame)> {
         let tree = match plane {
             Plane::Wire => &mut self.wire,
@@ -217,6 +219,7 @@ impl Scheduler {
 
     /// When `dequeue` may have something to do.
     #[must_use]
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         earlier(self.wire.poll_timeout(), self.local.poll_timeout())
     }
@@ -304,6 +307,7 @@ fn between_neighbours(share: &Share) -> Share {
 
 /// The earlier of two deadlines, where there are any.
 #[must_use]
+#[inline]
 pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -57,6 +57,13 @@ impl Wheel {
         }
     }
 
+    /// Whether no node waits.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
     /// Whether `node` waits.
     #[must_use]
     pub fn contains(&self, node: u32) -> bool {
@@ -121,6 +128,7 @@ impl Wheel {
 
     /// When the first node is due.
     #[must_use]
+    #[inline]
     pub fn next_due(&self) -> Option<Instant> {
         self.first().map(|slot| Instant(slot << SLOT_BITS))
     }

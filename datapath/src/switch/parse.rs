@@ -9,9 +9,10 @@ use crate::verdict::Reason;
 use crate::wire::{self, Layout, Mac, vlan};
 
 /// Reads a frame's headers and checks its offload metadata; fills in its layout and wire bytes.
+#[inline]
 pub(super) fn parse(pool: &mut Pool, frame: &Frame) -> Result<(), Reason> {
     let (bytes, meta) = pool.parts_mut(frame);
-    meta.layout = wire::parse(bytes)?;
+    wire::locate(bytes, &mut meta.layout)?;
     meta.flow = None;
     segment::check_offload(bytes, &meta.layout, &meta.offload)?;
     meta.offload.gso_ecn = segment::meaning_of_cwr(bytes, &meta.layout, &meta.offload);
@@ -24,22 +25,26 @@ pub(super) fn count_wire_bytes(pool: &mut Pool, frame: &Frame) {
     meta.wire_bytes = segment::tunnelled_wire_bytes(bytes.len(), &meta.layout, &meta.offload, meta.outer);
 }
 
+#[inline]
 pub(super) fn count_traffic(pool: &Pool, frame: &Frame, traffic: &mut Traffic) {
     traffic.add(segments(pool, frame), pool.len(frame), pool.meta(frame).wire_bytes);
 }
 
+#[inline]
 pub(super) fn segments(pool: &Pool, frame: &Frame) -> u32 {
     let meta = pool.meta(frame);
     segment::segments(&meta.layout, &meta.offload)
 }
 
 /// Bytes of the longest frame that this one will be on the wire, without a VLAN tag.
+#[inline]
 pub(super) fn longest_segment(pool: &Pool, frame: &Frame) -> u32 {
     let meta = pool.meta(frame);
     longest_of(pool.len(frame), &meta.layout, &meta.offload)
 }
 
 /// The same of a frame of `len` bytes.
+#[inline]
 pub(super) fn longest_of(len: usize, layout: &Layout, offload: &Offload) -> u32 {
     let whole = match offload.gso {
         Gso::None => len as u32,
@@ -53,10 +58,12 @@ pub(super) fn drop_for(pool: &mut Pool, frame: Frame, reason: Reason) -> Result<
     Err(reason)
 }
 
+#[inline]
 pub(super) fn destination(bytes: &[u8]) -> Mac {
     Mac(bytes[..6].try_into().unwrap_or_default())
 }
 
+#[inline]
 pub(super) fn source(bytes: &[u8]) -> Mac {
     Mac(bytes[6..12].try_into().unwrap_or_default())
 }

@@ -39,17 +39,21 @@ impl Switch {
         frame: &Frame,
     ) -> Result<(), Reason> {
         let endpoint = self.program.endpoints.get(from.0).ok_or(Reason::Unknown)?;
-        let (bytes, meta) = pool.parts_mut(frame);
-        let source = self.judge_source(now, from, endpoint, bytes, &meta.layout).map_err(|refused| refused.reason)?;
+        let (bytes, layout) = (pool.bytes(frame), &pool.meta(frame).layout);
+        let right = self.guard(bytes, layout, endpoint)?;
+        if right == Right::Declared && !endpoint.identity.macs.is_empty() {
+            return Ok(());
+        }
+        let source =
+            self.judge_claims(now, from, endpoint, (bytes, layout), right).map_err(|refused| refused.reason)?;
         if source.is_known && !source.learns {
             return Ok(());
         }
-        self.note_source(now, from, bytes, &meta.layout, &source)
+        self.note_source(now, from, bytes, layout, &source)
     }
 
     /// Whether an endpoint may send a frame, but for what the table of addresses says when it is
     /// learned.
-    #[inline]
     pub(super) fn judge_source(
         &self,
         now: Instant,
@@ -59,6 +63,18 @@ impl Switch {
         layout: &Layout,
     ) -> Result<Source, Refused> {
         let right = self.guard(bytes, layout, endpoint).map_err(|reason| Refused { reason, claim: None })?;
+        self.judge_claims(now, from, endpoint, (bytes, layout), right)
+    }
+
+    /// The same of one that the guard has looked at.
+    fn judge_claims(
+        &self,
+        now: Instant,
+        from: EndpointId,
+        endpoint: &Endpoint,
+        (bytes, layout): (&[u8], &Layout),
+        right: Right,
+    ) -> Result<Source, Refused> {
         let learns = endpoint.identity.macs.is_empty();
         if right == Right::Declared {
             return Ok(Source { claims: [None; 2], is_known: true, learns });
@@ -107,6 +123,7 @@ impl Switch {
     }
 
     /// What the guard says of a frame from this endpoint.
+    #[inline]
     fn guard(&self, bytes: &[u8], layout: &Layout, endpoint: &Endpoint) -> Result<Right, Reason> {
         if endpoint.trunk {
             let is_taken = self.leaves_with_its_tags(endpoint).then_some(|vlan| self.forward.has_vlan(vlan));

@@ -262,7 +262,7 @@ impl Connection {
     #[must_use]
     #[inline]
     pub fn is_translated(&self) -> bool {
-        self.treatment == Treatment::Translated
+        matches!(self.treatment, Treatment::Translated)
     }
 
     /// Whether the controller's window is the guest's.

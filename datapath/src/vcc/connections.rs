@@ -1,20 +1,26 @@
 //! The table of connections: one entry for each connection of each endpoint.
 //!
 //! Strangers choose its keys, so it is bounded, keyed and aged ([`crate::table`]), and shared: an
-//! endpoint has at most a quarter of the entries and [`HALF_OPEN_MOST`] that are not open, its
-//! tenant at most half. Room is made from an endpoint's own entries: those that linger after their
+//! endpoint and its tenant may have as many together as they leave free (dynamic thresholds,
+//! Choudhury and Hahne 1998), and [`LEAST`] in any case, so who comes later finds some. Of those
+//! that are not open an endpoint has at most [`HALF_OPEN_MOST`] that its guest began, and as many
+//! that strangers began. Room is made from an endpoint's own entries: those that linger after their
 //! end, are half-open for too long, or idle. Never is an open connection that lives forgotten; a
 //! new one that finds no room is left untouched, and counted.
 
 use super::Owner;
-use super::connection::{Connection, Treatment};
+use super::connection::{Connection, Treatment, bit};
+use crate::aqm::dice;
 use crate::fdb::Keyed;
 use crate::program::{EndpointId, TenantId};
 use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::wire::FlowKey;
+use std::hash::{Hash, Hasher};
 
-/// Entries of an endpoint that are not open yet.
+/// Entries that an endpoint may have whatever others of its tenant have, while any are free.
+const LEAST: u32 = 64;
+/// Entries of an endpoint that are not open yet, of either class.
 const HALF_OPEN_MOST: u32 = 1024;
 /// How long an entry stays after its end, in nanoseconds: for retransmissions of the last segments.
 const LINGER_NS: u64 = 2_000_000_000;
@@ -30,7 +36,7 @@ const TOUCH_NS: u64 = 1_000_000_000;
 const SWEEP: usize = 8;
 
 /// A connection of an endpoint, in the direction in which its guest sends.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
     /// Whose it is.
     pub endpoint: EndpointId,
@@ -38,11 +44,21 @@ pub struct Key {
     pub flow: FlowKey,
 }
 
+/// All are of TCP.
+impl Hash for Key {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.flow.hash_with(self.endpoint.0, state);
+    }
+}
+
 /// The lists of an endpoint, in which its entries grow old.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// The handshake is not complete.
-    HalfOpen,
+    /// The guest has asked for it; the handshake is not complete.
+    Asked,
+    /// The same where its peer has asked.
+    Offered,
     /// It is open.
     Open,
     /// Both sides have ended it, or one has aborted it.
@@ -51,11 +67,28 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 3] = [Class::HalfOpen, Class::Open, Class::Lingering];
+    pub const ALL: [Class; 4] = [Class::Asked, Class::Offered, Class::Open, Class::Lingering];
+
+    /// That of a connection which is not open yet.
+    fn opening(connection: &Connection) -> Class {
+        if connection.is(bit::ACTIVE) { Class::Asked } else { Class::Offered }
+    }
+
+    /// That of a connection that has not ended.
+    #[inline]
+    pub(super) fn of(connection: &Connection) -> Class {
+        if is_open(connection) { Class::Open } else { Class::opening(connection) }
+    }
 }
 
 const CLASSES: u32 = Class::ALL.len() as u32;
 
+/// How many guesses there are, a power of two.
+fn guesses_of(entries: u32) -> usize {
+    entries.next_power_of_two() as usize / 2
+}
+
+#[inline]
 fn list(endpoint: EndpointId, class: Class) -> u32 {
     endpoint.0 * CLASSES + class as u32
 }
@@ -68,6 +101,10 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct Connections {
     table: Table<Key, Connection>,
+    /// Guesses where a connection is, each as it was found last: most are right, and cost a tenth
+    /// of what the table's hash does. One that is wrong costs a look.
+    guesses: Vec<u32>,
+    guess_key: [u64; 2],
     /// By tenant, how many entries.
     tenants: Vec<u32>,
 }
@@ -75,19 +112,24 @@ pub struct Connections {
 impl Connections {
     /// An empty table of no more than `most` entries.
     pub(crate) fn new(seed: u64, most: u32) -> Connections {
-        Connections { table: Table::new(Keyed::new(seed), most), tenants: Vec::new() }
+        let mut state = seed;
+        let guess_key = std::array::from_fn(|_| u64::from(dice(&mut state)) << 32 | u64::from(dice(&mut state)));
+        Connections { table: Table::new(Keyed::new(seed), most), guesses: Vec::new(), guess_key, tenants: Vec::new() }
     }
 
     /// Memory of a table of so many connections, in bytes.
     #[must_use]
     pub fn bytes_of(entries: u32) -> u64 {
-        Table::<Key, Connection>::bytes_of(entries)
+        Table::<Key, Connection>::bytes_of(entries) + 4 * guesses_of(entries) as u64
     }
 
     /// Takes the memory of all entries, so that nothing is allocated later.
     pub fn reserve(&mut self, most: u32, endpoints: usize, tenants: usize) {
         self.table.set_most(most);
         self.table.reserve(endpoints * CLASSES as usize);
+        if self.guesses.len() < guesses_of(most) {
+            self.guesses.resize(guesses_of(most), 0);
+        }
         self.tenants.reserve(tenants.saturating_sub(self.tenants.len()));
         if self.tenants.len() < tenants {
             self.tenants.resize(tenants, 0);
@@ -119,6 +161,27 @@ impl Connections {
         self.table.find(key)
     }
 
+    /// The same, for one frame of many: where it was found last is tried first.
+    #[must_use]
+    #[inline(always)]
+    pub fn find_again(&mut self, key: &Key) -> Option<Id> {
+        let guess = key.flow.guess(self.guess_key, key.endpoint.0) as usize;
+        let place = guess & self.guesses.len().wrapping_sub(1);
+        match self.guesses.get(place) {
+            Some(&id) if self.table.is_of(Id(id), key) => Some(Id(id)),
+            _ => self.find_anew(key, place),
+        }
+    }
+
+    #[inline(never)]
+    fn find_anew(&mut self, key: &Key, place: usize) -> Option<Id> {
+        let found = self.find(key)?;
+        if let Some(guess) = self.guesses.get_mut(place) {
+            *guess = found.0;
+        }
+        Some(found)
+    }
+
     /// An entry.
     #[must_use]
     #[inline]
@@ -144,10 +207,9 @@ impl Connections {
 
     /// Whether an owner has room for one more, or something old to forget for it.
     #[must_use]
-    pub fn may_insert(&self, now: Instant, Owner { tenant, endpoint }: Owner) -> bool {
-        let ages = [(Class::Lingering, 0), (Class::HalfOpen, HALF_OPEN_PRESSED_NS), (Class::Open, IDLE_NS)];
-        self.has_room(tenant, endpoint)
-            || ages.into_iter().any(|(class, age_ns)| self.table.aged(now, list(endpoint, class), age_ns).is_some())
+    pub fn may_insert(&self, now: Instant, Owner { tenant, endpoint }: Owner, connection: &Connection) -> bool {
+        let is_aged = |(class, age_ns)| self.table.aged(now, list(endpoint, class), age_ns).is_some();
+        self.has_room(tenant, endpoint, Class::opening(connection)) || ages(true).into_iter().any(is_aged)
     }
 
     /// Adds a half-open connection.
@@ -155,7 +217,7 @@ impl Connections {
     /// # Errors
     /// The endpoint, its tenant or the table has no room.
     pub fn insert(&mut self, now: Instant, tenant: TenantId, key: Key, connection: Connection) -> Result<Id, NoRoom> {
-        self.insert_as(now, tenant, key, connection, Class::HalfOpen)
+        self.insert_as(now, tenant, key, connection, Class::opening(&connection))
     }
 
     /// Adds a connection of a class.
@@ -171,9 +233,9 @@ impl Connections {
         class: Class,
     ) -> Result<Id, NoRoom> {
         let endpoint = key.endpoint;
-        let pressed = !self.has_room(tenant, endpoint);
+        let pressed = !self.has_room(tenant, endpoint, class);
         self.sweep(now, tenant, endpoint, pressed);
-        if pressed && !self.has_room(tenant, endpoint) {
+        if pressed && !self.has_room(tenant, endpoint, class) {
             return Err(NoRoom);
         }
         let id = self.table.insert(now, list(endpoint, class), key, connection).map_err(|_| NoRoom)?;
@@ -187,8 +249,7 @@ impl Connections {
     #[inline]
     pub fn touch(&mut self, now: Instant, id: Id, endpoint: EndpointId, class: Class) {
         let list = list(endpoint, class);
-        let is_fresh = self.table.seen(id).is_some_and(|seen| now.since(seen) < TOUCH_NS);
-        if !is_fresh || self.table.list(id) != Some(list) {
+        if !self.table.is_fresh(now, id, list, TOUCH_NS) {
             self.table.touch(now, id, list);
         }
     }
@@ -215,21 +276,19 @@ impl Connections {
         Class::ALL.iter().map(|&class| self.count(endpoint, class)).sum()
     }
 
-    fn has_room(&self, tenant: TenantId, endpoint: EndpointId) -> bool {
-        let most = self.table.most();
+    fn has_room(&self, tenant: TenantId, endpoint: EndpointId, class: Class) -> bool {
+        let free = self.table.most().saturating_sub(self.table.len());
         let of_tenant = self.tenants.get(tenant.0 as usize).copied().unwrap_or(0);
-        self.table.len() < most
-            && of_tenant < (most / 2).max(1)
-            && self.of_endpoint(endpoint) < (most / 4).max(1)
-            && self.count(endpoint, Class::HalfOpen) < HALF_OPEN_MOST
+        let is_opening = matches!(class, Class::Asked | Class::Offered);
+        let of_endpoint = self.of_endpoint(endpoint);
+        let has_part = of_endpoint < LEAST && free > 0 || of_endpoint + of_tenant < free;
+        has_part && !(is_opening && self.count(endpoint, class) >= HALF_OPEN_MOST)
     }
 
     /// Forgets what is old of the endpoint, a few entries at most.
     fn sweep(&mut self, now: Instant, tenant: TenantId, endpoint: EndpointId, pressed: bool) {
-        let (half_open_ns, linger_ns) = if pressed { (HALF_OPEN_PRESSED_NS, 0) } else { (HALF_OPEN_NS, LINGER_NS) };
-        let ages = [(Class::Lingering, linger_ns), (Class::HalfOpen, half_open_ns), (Class::Open, IDLE_NS)];
         let mut left = SWEEP;
-        for (class, age_ns) in ages {
+        for (class, age_ns) in ages(pressed) {
             while left > 0
                 && let Some(id) = self.table.aged(now, list(endpoint, class), age_ns)
             {
@@ -240,8 +299,78 @@ impl Connections {
     }
 }
 
+/// How old an entry of a class is before it may go.
+fn ages(pressed: bool) -> [(Class, u64); 4] {
+    let (half_open_ns, linger_ns) = if pressed { (HALF_OPEN_PRESSED_NS, 0) } else { (HALF_OPEN_NS, LINGER_NS) };
+    [
+        (Class::Lingering, linger_ns),
+        (Class::Offered, half_open_ns),
+        (Class::Asked, half_open_ns),
+        (Class::Open, IDLE_NS),
+    ]
+}
+
 /// Whether a connection that is treated so is open.
 #[must_use]
+#[inline]
 pub fn is_open(connection: &Connection) -> bool {
-    connection.treatment != Treatment::Opening
+    !matches!(connection.treatment, Treatment::Opening)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vcc::segment::Options;
+    use crate::wire::build::eth;
+    use crate::wire::{Mac, parse};
+    use core::net::Ipv4Addr;
+
+    fn key(port: u16) -> Key {
+        let addresses = [1, 2].map(|number| Ipv4Addr::new(10, 0, 0, number));
+        let bytes = eth(Mac([2; 6]), Mac([4; 6])).ipv4(addresses[0], addresses[1]).tcp(port, 80, 1).bytes();
+        let flow = FlowKey::of(&bytes, &parse(&bytes).expect("sound")).expect("TCP");
+        Key { endpoint: EndpointId(0), flow }
+    }
+
+    #[test]
+    fn two_tenants_with_all_that_they_get_leave_a_third_its_part() {
+        let mut all = Connections::new(1, 0);
+        all.reserve(16_384, 16, 3);
+        let open = |all: &mut Connections, tenant: u32, endpoint: u32| {
+            let connection = Connection::new(&Options::default());
+            let took = (0..8000u16).filter(|&port| {
+                let key = Key { endpoint: EndpointId(endpoint), ..key(port) };
+                all.insert_as(Instant(1), TenantId(tenant), key, connection, Class::Open).is_ok()
+            });
+            took.count()
+        };
+        for endpoint in 0..10 {
+            open(&mut all, endpoint / 5, endpoint);
+        }
+        let third = open(&mut all, 2, 10);
+        assert!(third >= 16_384 / 16, "{third}");
+        let neighbour = open(&mut all, 0, 11);
+        assert_eq!(neighbour, LEAST as usize, "of a tenant whose others have much");
+    }
+
+    #[test]
+    fn a_wrong_guess_is_only_a_look_more() {
+        let mut all = Connections::new(1, 0);
+        // Of two connections that share the one guess there is.
+        all.reserve(2, 1, 1);
+        assert_eq!(all.guesses.len(), 1);
+        all.table.set_most(16);
+        let connection = Connection::new(&Options::default());
+        let add = |all: &mut Connections, port| all.insert(Instant(1), TenantId(0), key(port), connection);
+        assert_eq!(all.find_again(&key(1)), None, "there is none");
+        let (first, second) = (add(&mut all, 1).unwrap(), add(&mut all, 2).unwrap());
+        for _ in 0..3 {
+            assert_eq!((all.find_again(&key(1)), all.find_again(&key(2))), (Some(first), Some(second)));
+            assert_eq!(all.find_again(&key(3)), None);
+        }
+        all.remove(TenantId(0), second);
+        assert_eq!(all.find_again(&key(2)), None, "it is gone");
+        assert_eq!(add(&mut all, 3), Ok(second), "its place is another's");
+        assert_eq!((all.find_again(&key(2)), all.find_again(&key(3))), (None, Some(second)));
+    }
 }

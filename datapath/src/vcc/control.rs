@@ -38,6 +38,7 @@ pub struct Feedback {
 }
 
 /// An acknowledgement has advanced `una`.
+#[inline]
 pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Feedback) {
     let Feedback { acked, marked, signal, flight } = *feedback;
     connection.acked = connection.acked.saturating_add(acked);
@@ -82,6 +83,7 @@ pub fn lost(connection: &mut Connection, policy: &Policy) {
 }
 
 /// The first signal of a round.
+#[cold]
 fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
     if !connection.is(bit::ENGAGED) {
         connection.set(bit::ENGAGED, true);
@@ -167,6 +169,7 @@ const SMALL_PART: u64 = 64;
 /// The largest window that TCP can tell (RFC 7323, section 2.3).
 const WINDOW_MOST: u32 = 1 << 30;
 
+#[inline(never)]
 fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) {
     if connection.acked > 0 {
         let share = (u64::from(connection.marked) << 16) / u64::from(connection.acked);

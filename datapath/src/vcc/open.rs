@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Treatment, Why, Wire, before, bit, later};
 use super::segment::{Edit, Segment, codes, ecn};
-use super::{Counters, Policy, control, handshake, hold, watch, window};
+use super::{Counters, Policy, Waits, control, handshake, hold, watch, window};
 use crate::units::Instant;
 use crate::wire::tcp_flags;
 
@@ -17,35 +17,8 @@ const GRACE_US: u32 = 5_000;
 /// Microseconds.
 const US: u64 = 1_000;
 
-/// What a frame for a guest told, to be counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct News {
-    acked: u32,
-    marked: u32,
-    hidden: u32,
-    lowered: bool,
-    reduced: bool,
-    outside: bool,
-    deaf: bool,
-    /// How long the acknowledgement should wait, in microseconds.
-    pub(super) wait_us: u32,
-    /// It says all that an earlier one said that waits.
-    pub(super) supersedes: bool,
-}
-
-impl News {
-    pub(super) fn count(&self, counters: &mut Counters) {
-        counters.acked_bytes += u64::from(self.acked);
-        counters.marked_bytes += u64::from(self.marked);
-        counters.hidden_marks += u64::from(self.hidden);
-        counters.lowered += u64::from(self.lowered);
-        counters.reductions += u64::from(self.reduced);
-        counters.untouched[Why::Outside as usize] += u64::from(self.outside);
-        counters.deaf += u64::from(self.deaf);
-    }
-}
-
 /// A segment without SYN from a guest.
+#[inline(always)]
 pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, segment: &Segment) -> Edit {
     let end = segment.end();
     let has_data = end != segment.seq;
@@ -95,6 +68,7 @@ pub(super) fn send(connection: &mut Connection, now: Instant, policy: &Policy, s
 
 /// How many of a frame's segments lie beyond what the guest was told it may send, of an endpoint
 /// that is held to it. Retransmissions are none, and nor is what was allowed when it was told.
+#[inline]
 pub(super) fn beyond(connection: &Connection, now: Instant, policy: &Policy, segment: &Segment, size: u16) -> u32 {
     let is_armed = policy.polices && connection.is_governed() && connection.is(bit::ENGAGED);
     if !is_armed || segment.payload == 0 || before((now.0 / US) as u32, connection.armed_at) {
@@ -125,17 +99,18 @@ fn counter(connection: &mut Connection) -> u8 {
 }
 
 /// A segment without SYN for a guest.
+#[inline]
 pub(super) fn receive(
     connection: &mut Connection,
     now: Instant,
     policy: &Policy,
     segment: &Segment,
-    news: &mut News,
+    (counters, waits): (&mut Counters, &mut Waits),
 ) -> Edit {
     if segment.has(tcp_flags::FIN) {
         connection.set(bit::FIN_IN, true);
     }
-    if connection.treatment == Treatment::Opening {
+    if matches!(connection.treatment, Treatment::Opening) {
         // The guest's SYN-ACK went another way, or was never seen.
         return Edit::NONE;
     }
@@ -144,15 +119,14 @@ pub(super) fn receive(
             connection.treatment = Treatment::Plain;
             return Edit::NONE;
         }
-        count_marks(connection, segment, news);
+        count_marks(connection, segment, counters);
     }
     let mut edit = Edit::NONE;
     if segment.has(tcp_flags::ACK) && !segment.has(tcp_flags::RST) {
-        edit.window = acknowledge(connection, now, policy, segment, news);
-        news.lowered |= edit.window.is_some();
+        edit.window = acknowledge(connection, now, policy, segment, (counters, waits));
     }
     if connection.held != hold::NONE && segment.has(tcp_flags::ACK) && segment.ack == connection.una {
-        news.supersedes = true;
+        waits.supersedes = true;
     }
     if connection.is_translated() {
         edit.ecn = (segment.ecn != ecn::NOT).then_some(ecn::NOT);
@@ -175,7 +149,7 @@ fn has_forgotten(connection: &mut Connection, segment: &Segment) -> bool {
 }
 
 /// What the data of a segment say of the network's queues.
-fn count_marks(connection: &mut Connection, segment: &Segment, news: &mut News) {
+fn count_marks(connection: &mut Connection, segment: &Segment, counters: &mut Counters) {
     let is_marked = segment.ecn == ecn::CE;
     if connection.wire == Wire::Classic && segment.payload > 0 {
         if segment.codes & codes::CWR != 0 {
@@ -187,22 +161,23 @@ fn count_marks(connection: &mut Connection, segment: &Segment, news: &mut News) 
     }
     if is_marked {
         connection.ce_segments = connection.ce_segments.wrapping_add(segment.segments);
-        news.hidden += segment.segments;
+        counters.hidden_marks += u64::from(segment.segments);
     }
 }
 
 /// The acknowledgement in a segment: feedback, the controller, and what the guest is told.
+#[inline(always)]
 fn acknowledge(
     connection: &mut Connection,
     now: Instant,
     policy: &Policy,
     segment: &Segment,
-    news: &mut News,
+    (counters, waits): (&mut Counters, &mut Waits),
 ) -> Option<u16> {
     let ack = segment.ack;
     if before(ack, connection.una) || before(connection.nxt, ack) {
         // Of unsent data, or old: no effect (RFC 5961, section 5).
-        news.outside = before(connection.nxt, ack);
+        counters.untouched[Why::Outside as usize] += u64::from(before(connection.nxt, ack));
         return None;
     }
     let (acked, flight) = (ack.wrapping_sub(connection.una), connection.flight());
@@ -211,8 +186,8 @@ fn acknowledge(
         if watch::concerns(connection, policy) {
             sample(connection, now, ack);
             let marked = reported(connection, segment, acked).min(acked);
-            news.deaf =
-                watch::acknowledged(connection, policy, &control::Feedback { acked, marked, signal: false, flight });
+            let feedback = control::Feedback { acked, marked, signal: false, flight };
+            counters.deaf += u64::from(watch::acknowledged(connection, policy, &feedback));
         }
         return None;
     }
@@ -220,7 +195,9 @@ fn acknowledge(
     let signal = marked > 0 || connection.is(bit::PENDING);
     if acked == 0 {
         connection.set(bit::PENDING, signal);
-        return window::tell(connection, policy, ack, segment.window, 0);
+        let told = window::tell(connection, policy, ack, segment.window, 0);
+        counters.lowered += u64::from(told.is_some());
+        return told;
     }
     connection.set(bit::PENDING, false);
     connection.una = ack;
@@ -228,14 +205,15 @@ fn acknowledge(
     let (reduced_to, was_engaged) = (connection.reduced_to, connection.is(bit::ENGAGED));
     let feedback = control::Feedback { acked, marked: marked.min(acked), signal, flight };
     control::acknowledged(connection, policy, &feedback);
-    news.acked += acked;
-    news.marked += marked.min(acked);
-    news.reduced |= connection.reduced_to != reduced_to;
+    counters.acked_bytes += u64::from(acked);
+    counters.marked_bytes += u64::from(marked.min(acked));
+    counters.reductions += u64::from(connection.reduced_to != reduced_to);
     if connection.is(bit::ENGAGED) && !was_engaged {
         // What the guest has sent, or will send before this reaches it, was allowed.
         connection.armed_at = ((now.0 / US) as u32).wrapping_add(connection.srtt).wrapping_add(GRACE_US);
     }
     let told = window::tell(connection, policy, ack, segment.window, acked);
+    counters.lowered += u64::from(told.is_some());
     let two = window::LEAST_SEGMENTS * u32::from(connection.mss);
     if policy.holds
         && connection.is_translated()
@@ -244,15 +222,16 @@ fn acknowledge(
         && !segment.has(tcp_flags::FIN)
     {
         let wait_us = hold::wait_us(connection.srtt, two, connection.window);
-        news.wait_us = hold::patient_us(wait_us, connection.usual_wait);
+        waits.us = hold::patient_us(wait_us, connection.usual_wait);
         if connection.held == hold::NONE {
-            connection.usual_wait = hold::usual_us(connection.usual_wait, news.wait_us);
+            connection.usual_wait = hold::usual_us(connection.usual_wait, waits.us);
         }
     }
     told
 }
 
 /// Bytes that the peer reports as marked.
+#[inline]
 fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
     match connection.wire {
         Wire::Plain => 0,

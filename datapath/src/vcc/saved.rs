@@ -134,8 +134,7 @@ impl Vcc {
     fn restore(&mut self, now: Instant, key: Key, connection: Connection) -> bool {
         let Some(place) = self.endpoints.get(key.endpoint.0 as usize) else { return false };
         let Owner { tenant, endpoint } = place.owner;
-        let fits =
-            place.settings.mode.translates() && endpoint == key.endpoint && self.connections.find(&key).is_none();
+        let fits = place.policy.translates() && endpoint == key.endpoint && self.connections.find(&key).is_none();
         fits && self.connections.insert_as(now, tenant, key, connection, Class::Open).is_ok()
     }
 }

@@ -7,7 +7,7 @@
 use crate::checksum;
 use crate::offload::{Gso, GsoEcn, Offload};
 use crate::segment::{replace_ipv4, segments};
-use crate::wire::{L3, L4, Layout, be16, be32, put16, tcp_flags, transport};
+use crate::wire::{L3, L4, Layout, be16, be32, header, header_mut, ipv4, put16, tcp_flags, transport};
 
 /// Values of IP's ECN field (RFC 3168, section 5).
 pub mod ecn {
@@ -142,16 +142,16 @@ impl Segment {
     /// The segment in a frame whose lengths and offloads have been checked; `None` where there is
     /// no whole TCP header.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn of(bytes: &[u8], layout: &Layout, offload: &Offload) -> Option<Segment> {
         if layout.l4 != L4::Tcp || layout.fragment {
             return None;
         }
-        let (l3, l4) = (usize::from(layout.l3_offset), usize::from(layout.l4_offset));
-        let tcp = bytes.get(l4..l4 + FIXED)?;
+        let tcp: &[u8; FIXED] = header(bytes, layout.l4_offset.into())?;
+        let ip: &[u8; ipv4::LEN] = header(bytes, layout.l3_offset.into())?;
         let ecn = match layout.l3 {
-            L3::Ipv4 => bytes[l3 + 1] & 3,
-            L3::Ipv6 => bytes[l3 + 1] >> 4 & 3,
+            L3::Ipv4 => ip[1] & 3,
+            L3::Ipv6 => ip[1] >> 4 & 3,
             _ => return None,
         };
         let flags = tcp[13];
@@ -169,18 +169,28 @@ impl Segment {
 
     /// Whether a flag is set.
     #[must_use]
+    #[inline]
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
+    /// It opens a connection, or answers what does.
+    #[must_use]
+    #[inline]
+    pub fn is_of_handshake(&self) -> bool {
+        self.flags & (tcp_flags::SYN | tcp_flags::RST) == tcp_flags::SYN
+    }
+
     /// It opens a connection, and answers nothing.
     #[must_use]
+    #[inline]
     pub fn is_syn(&self) -> bool {
         self.flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST) == tcp_flags::SYN
     }
 
     /// It answers a SYN.
     #[must_use]
+    #[inline]
     pub fn is_syn_ack(&self) -> bool {
         const BOTH: u8 = tcp_flags::SYN | tcp_flags::ACK;
         self.flags & (BOTH | tcp_flags::RST) == BOTH
@@ -188,6 +198,7 @@ impl Segment {
 
     /// The number behind its last byte; SYN and FIN take one each.
     #[must_use]
+    #[inline]
     pub fn end(&self) -> u32 {
         let taken = u32::from(self.has(tcp_flags::SYN)) + u32::from(self.has(tcp_flags::FIN));
         self.seq.wrapping_add(self.payload).wrapping_add(taken)
@@ -225,15 +236,25 @@ impl Edit {
     }
 
     /// Makes the changes. The frame has a whole TCP header.
+    #[inline(always)]
     pub fn apply(&self, bytes: &mut [u8], layout: &Layout, offload: &mut Offload) {
         if let Some(ecn) = self.ecn {
             set_ecn(bytes, layout, ecn);
         }
-        let l4 = usize::from(layout.l4_offset);
+        if self.codes.is_none() && self.window.is_none() {
+            return;
+        }
+        let Some(tcp) = header_mut::<FIXED>(bytes, layout.l4_offset.into()) else { return };
+        let mut sum = be16(tcp, transport::TCP_CHECKSUM);
+        let mut replace = |field: usize, gone: u16, value: u16| {
+            let old = be16(tcp, field);
+            let new = old & !gone | value;
+            sum = checksum::update(sum, old, new);
+            put16(tcp, field, new);
+        };
         if let Some(codes) = self.codes {
-            let old = be16(bytes, l4 + OFFSET_AND_FLAGS);
             let flags = u16::from(codes >> 2) << 8 | u16::from(codes & 3) << 6;
-            replace_tcp(bytes, l4, OFFSET_AND_FLAGS, old & !0x01c0 | flags, offload);
+            replace(OFFSET_AND_FLAGS, 0x01c0, flags);
             offload.gso_ecn = match (offload.gso, codes & codes::CWR) {
                 (Gso::None, _) | (_, 0) => GsoEcn::None,
                 _ if self.is_counter => GsoEcn::Ace,
@@ -241,32 +262,23 @@ impl Edit {
             };
         }
         if let Some(window) = self.window {
-            replace_tcp(bytes, l4, WINDOW, window, offload);
+            replace(WINDOW, 0xffff, window);
+        }
+        if !offload.needs_csum {
+            put16(tcp, transport::TCP_CHECKSUM, sum);
         }
     }
 }
 
 /// Writes IP's ECN field: IPv4's checksum follows, IPv6 has none.
+#[inline]
 fn set_ecn(bytes: &mut [u8], layout: &Layout, ecn: u8) {
     let l3 = usize::from(layout.l3_offset);
     match layout.l3 {
-        L3::Ipv4 => {
-            let word = be16(bytes, l3);
-            replace_ipv4(bytes, l3, 0, word & !3 | u16::from(ecn));
-        }
+        L3::Ipv4 => replace_ipv4(bytes, l3, 0, be16(bytes, l3) & !3 | u16::from(ecn)),
         // The traffic class lies across the first two bytes.
         L3::Ipv6 => bytes[l3 + 1] = bytes[l3 + 1] & !0x30 | ecn << 4,
         _ => {}
-    }
-}
-
-/// Writes a word of the TCP header at `l4`.
-fn replace_tcp(bytes: &mut [u8], l4: usize, field: usize, value: u16, offload: &Offload) {
-    let (at, old) = (l4 + transport::TCP_CHECKSUM, be16(bytes, l4 + field));
-    put16(bytes, l4 + field, value);
-    if !offload.needs_csum {
-        let updated = checksum::update(be16(bytes, at), old, value);
-        put16(bytes, at, updated);
     }
 }
 

@@ -130,7 +130,7 @@ impl Rig {
 
     fn connection(&self, side: usize) -> Connection {
         let connections = self.sides[side].connections();
-        let classes = [Class::Open, Class::HalfOpen, Class::Lingering];
+        let classes = [Class::Open, Class::Asked, Class::Offered, Class::Lingering];
         let mut all = classes.into_iter().flat_map(|class| connections.of(ENDPOINT, class));
         *all.next().expect("a connection").1
     }
@@ -308,6 +308,25 @@ fn half_open_connections_of_one_endpoint_do_not_fill_the_table() {
     assert_eq!(left_alone, 5000 - 1024, "what found no room passes as it came");
     // They are forgotten in time.
     rig.now = rig.now.plus_ns(4_000_000_000);
+    rig.open([100, 200], [false; 2]);
+    assert_eq!(rig.connection(CLIENT).wire, Wire::Accurate);
+}
+
+#[test]
+fn a_flood_of_strangers_leaves_the_guest_room_for_what_it_begins() {
+    let mut rig = Rig::new([Mode::Echo; 2]);
+    for port in 0..5000u16 {
+        let bytes = eth(Mac([2, 0, 0, 0, 0, 2]), Mac([2, 0, 0, 0, 0, 1]))
+            .ipv4(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 0, 0, 1))
+            .tcp(port, 80, 1)
+            .flags(SYN)
+            .bytes();
+        let frame = rig.pool.alloc_from(&bytes).unwrap();
+        rig.pool.meta_mut(&frame).layout = parse(&bytes).unwrap();
+        rig.sides[CLIENT].receive(&mut rig.pool, rig.now, ENDPOINT, &frame);
+        rig.pool.free(frame);
+    }
+    assert_eq!(rig.sides[CLIENT].connections().count(ENDPOINT, Class::Offered), 1024);
     rig.open([100, 200], [false; 2]);
     assert_eq!(rig.connection(CLIENT).wire, Wire::Accurate);
 }

@@ -4,7 +4,7 @@
 use super::connection::{Connection, Treatment, Why, Wire, before, bit};
 use super::connections::Key;
 use super::segment::{Edit, Segment, codes, ecn, options_of};
-use super::{Call, Mode, Vcc, handshake, is_tcp, open};
+use super::{Call, Counters, Mode, Vcc, Waits, handshake, is_tcp, open};
 use crate::offload::Offload;
 use crate::program::EndpointId;
 use crate::units::{Direction, Instant};
@@ -126,8 +126,8 @@ impl Vcc {
                 told.untouched(Why::Simultaneous)
             }
             known if segment.is_syn() => {
-                let has_room = known.is_some() || self.connections.may_insert(call.now, call.owner);
                 let (connection, edit) = handshake::ask(policy, segment, &options());
+                let has_room = known.is_some() || self.connections.may_insert(call.now, call.owner, &connection);
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
             Some(c) if segment.is_syn_ack() && (c.is(bit::ACTIVE) || segment.ack != c.first[1].wrapping_add(1)) => told,
@@ -153,13 +153,14 @@ impl Vcc {
         let key = Key { endpoint: call.owner.endpoint, flow: flow.reversed() };
         let known = self.connections.find(&key).and_then(|id| self.connections.get(id)).copied();
         let options = || options_of(bytes, layout);
+        let unused = (&mut Counters::default(), &mut Waits::default());
         Some(match known {
             Some(c) if segment.is_syn() && c.treatment == Treatment::Opening && c.is(bit::ACTIVE) => {
                 told.untouched(Why::Simultaneous)
             }
             known if segment.is_syn() => {
-                let has_room = known.is_some() || self.connections.may_insert(now, call.owner);
                 let connection = known.unwrap_or_else(|| handshake::offered(&segment, &options()));
+                let has_room = known.is_some() || self.connections.may_insert(now, call.owner, &connection);
                 let edit = handshake::offer(policy, &segment);
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
@@ -173,7 +174,7 @@ impl Vcc {
                 told.of(&c, edit)
             }
             Some(mut c) => {
-                let edit = open::receive(&mut c, now, policy, &segment, &mut open::News::default());
+                let edit = open::receive(&mut c, now, policy, &segment, unused);
                 told.of(&c, edit)
             }
             None => told,

@@ -22,6 +22,7 @@ pub(super) const LEAST_SEGMENTS: u32 = 2;
 
 /// The window field for an acknowledgement of `ack` that said `field`; `acked` bytes are new, none
 /// where it does not advance. `None` where the field stays.
+#[inline]
 pub fn tell(connection: &mut Connection, policy: &Policy, ack: u32, field: u16, acked: u32) -> Option<u16> {
     let receiver = connection.receiver_edge(ack, field);
     if !connection.is(bit::ENGAGED) {

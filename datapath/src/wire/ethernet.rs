@@ -65,9 +65,9 @@ pub fn source(bytes: &[u8]) -> Mac {
 }
 
 #[inline]
-pub(super) fn locate(bytes: &[u8]) -> Result<Layout, Reason> {
+pub(super) fn locate(bytes: &[u8], layout: &mut Layout) -> Result<(), Reason> {
     let untagged: &[u8; ETHERNET_HEADER] = header(bytes, 0).ok_or(Reason::Malformed)?;
-    let mut layout = Layout {
+    *layout = Layout {
         ethertype: be16(untagged, 12),
         l3_offset: ETHERNET_HEADER as u16,
         end: u32::try_from(bytes.len()).map_err(|_| Reason::Malformed)?,
@@ -79,7 +79,7 @@ pub(super) fn locate(bytes: &[u8]) -> Result<Layout, Reason> {
         layout.ethertype = be16(tag, 2);
         layout.l3_offset += 4;
     }
-    Ok(layout)
+    Ok(())
 }
 
 /// A frame with a length field where others have the EtherType.

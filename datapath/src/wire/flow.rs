@@ -6,7 +6,7 @@
 //! anything else. The key is made from the [`Layout`] that was found when the frame entered;
 //! nothing is parsed again.
 
-use super::{Icmp, Ipv4, Ipv6, L3, L4, Layout, be16, be32, protocol};
+use super::{Icmp, L3, L4, Layout, be16, be32, header, ipv4, ipv6, protocol};
 use crate::aqm::dice;
 use core::net::{IpAddr, Ipv6Addr};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -19,61 +19,73 @@ const ECHO_V6: [u8; 2] = [128, 129];
 const ECHO_IDENTIFIER: usize = 4;
 
 /// Protocol, addresses and ports of a flow, in the direction of the frame that it was taken from:
-/// 40 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// 40 bytes, in words, which are compared and hashed several at a time.
+#[derive(Clone, Copy, Debug)]
 pub struct FlowKey {
     /// Addresses, IPv4 ones mapped into IPv6 (RFC 4291, section 2.5.5.2).
-    source: [u8; 16],
-    destination: [u8; 16],
-    source_port: u16,
-    destination_port: u16,
-    protocol: u8,
-    is_ipv6: bool,
+    source: [u32; 4],
+    destination: [u32; 4],
+    /// The source's, the destination's.
+    ports: u32,
+    /// The protocol, and behind it whether it is IPv6.
+    kind: u32,
 }
+
+/// What the words before an IPv4 address are where it is mapped.
+const MAPPED: [u32; 3] = [0, 0, 0xffff];
 
 impl FlowKey {
     /// The flow of a frame; `None` where it belongs to none: a fragment, no IP, or a protocol
     /// without ports.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn of(bytes: &[u8], layout: &Layout) -> Option<FlowKey> {
         if layout.fragment {
             return None;
         }
-        let (protocol, source_port, destination_port) = ports(bytes, layout)?;
+        let (protocol, ports) = ports(bytes, layout)?;
+        let at = usize::from(layout.l3_offset);
         let (source, destination, is_ipv6) = match layout.l3 {
             L3::Ipv4 => {
-                let ip = Ipv4::of(bytes, layout)?;
-                (ip.source().to_ipv6_mapped().octets(), ip.destination().to_ipv6_mapped().octets(), false)
+                let ip: &[u8; ipv4::LEN] = header(bytes, at)?;
+                let mapped = |address| [MAPPED[0], MAPPED[1], MAPPED[2], address];
+                (mapped(be32(ip, 12)), mapped(be32(ip, 16)), false)
             }
             L3::Ipv6 => {
-                let ip = Ipv6::of(bytes, layout)?;
-                (ip.source().octets(), ip.destination().octets(), true)
+                let ip: &[u8; ipv6::LEN] = header(bytes, at)?;
+                let address = |at| [be32(ip, at), be32(ip, at + 4), be32(ip, at + 8), be32(ip, at + 12)];
+                (address(8), address(24), true)
             }
             L3::Arp | L3::Other => return None,
         };
-        Some(FlowKey { source, destination, source_port, destination_port, protocol, is_ipv6 })
+        Some(FlowKey { source, destination, ports, kind: kind(protocol, is_ipv6) })
+    }
+
+    /// Whether it is IPv6.
+    #[inline]
+    fn is_ipv6(&self) -> bool {
+        self.kind & 1 != 0
     }
 
     /// Where it comes from and where it goes: address and port.
     #[must_use]
     pub fn ends(&self) -> [(IpAddr, u16); 2] {
-        let address = |bytes: [u8; 16]| {
-            let ip = Ipv6Addr::from(bytes);
-            if self.is_ipv6 { IpAddr::V6(ip) } else { ip.to_canonical() }
+        let address = |words: [u32; 4]| {
+            let ip = Ipv6Addr::from(octets(words));
+            if self.is_ipv6() { IpAddr::V6(ip) } else { ip.to_canonical() }
         };
-        [(address(self.source), self.source_port), (address(self.destination), self.destination_port)]
+        [(address(self.source), (self.ports >> 16) as u16), (address(self.destination), self.ports as u16)]
     }
 
     /// The key of the frames that answer.
     #[must_use]
+    #[inline]
     pub fn reversed(self) -> FlowKey {
         FlowKey {
             source: self.destination,
             destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            ..self
+            ports: self.ports.rotate_left(16),
+            kind: self.kind,
         }
     }
 
@@ -84,27 +96,24 @@ impl FlowKey {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..16].copy_from_slice(&self.source);
-        bytes[16..32].copy_from_slice(&self.destination);
-        bytes[32..34].copy_from_slice(&self.source_port.to_be_bytes());
-        bytes[34..36].copy_from_slice(&self.destination_port.to_be_bytes());
-        (bytes[36], bytes[37]) = (self.protocol, u8::from(self.is_ipv6));
+        bytes[..16].copy_from_slice(&octets(self.source));
+        bytes[16..32].copy_from_slice(&octets(self.destination));
+        bytes[32..36].copy_from_slice(&self.ports.to_be_bytes());
+        (bytes[36], bytes[37]) = ((self.kind >> 1) as u8, u8::from(self.is_ipv6()));
         bytes
     }
 
     /// What was written down; `None` where an IPv4 flow has addresses that are none.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<FlowKey> {
-        let (mut source, mut destination) = ([0; 16], [0; 16]);
-        source.copy_from_slice(&bytes[..16]);
-        destination.copy_from_slice(&bytes[16..32]);
+        let address = |at: usize| [be32(bytes, at), be32(bytes, at + 4), be32(bytes, at + 8), be32(bytes, at + 12)];
+        let (source, destination) = (address(0), address(16));
         let is_ipv6 = bytes[37] == 1;
-        let is_mapped = |address: [u8; 16]| Ipv6Addr::from(address).to_ipv4_mapped().is_some();
+        let is_mapped = |address: [u32; 4]| address[..3] == MAPPED;
         if bytes[37] > 1 || !(is_ipv6 || is_mapped(source) && is_mapped(destination)) {
             return None;
         }
-        let (source_port, destination_port) = (be16(bytes, 32), be16(bytes, 34));
-        Some(FlowKey { source, destination, source_port, destination_port, protocol: bytes[36], is_ipv6 })
+        Some(FlowKey { source, destination, ports: be32(bytes, 32), kind: kind(bytes[36], is_ipv6) })
     }
 
     /// Its hash under a secret key, since strangers choose addresses and ports.
@@ -115,34 +124,82 @@ impl FlowKey {
     }
 }
 
+/// Of IPv4 addresses only the last word can differ.
+impl PartialEq for FlowKey {
+    #[inline]
+    fn eq(&self, other: &FlowKey) -> bool {
+        let first = |address: [u32; 4]| [address[0], address[1], address[2]];
+        let last = |key: &FlowKey| [key.source[3], key.destination[3], key.ports, key.kind];
+        last(self) == last(other)
+            && (!self.is_ipv6()
+                || first(self.source) == first(other.source) && first(self.destination) == first(other.destination))
+    }
+}
+
+impl Eq for FlowKey {}
+
+impl FlowKey {
+    /// Hashes it together with the number of an owner, in two words for IPv4; among flows of one
+    /// protocol.
+    #[inline]
+    pub(crate) fn hash_with<H: Hasher>(&self, number: u32, state: &mut H) {
+        let ([a, b, c, source], [d, e, f, destination]) = (self.source, self.destination);
+        let words = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
+        if self.is_ipv6() {
+            [words(a, b), words(d, e), words(c, f)].into_iter().for_each(|word| state.write_u64(word));
+        }
+        state.write_u64(words(source, destination));
+        state.write_u64(words(self.ports, number));
+    }
+
+    /// The same for a guess where it was last: cheap, and of IPv6 addresses the last words only.
+    #[must_use]
+    #[inline]
+    pub(crate) fn guess(&self, [a, b]: [u64; 2], number: u32) -> u64 {
+        let words = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
+        let addresses = words(self.source[3], self.destination[3]);
+        folded(addresses.wrapping_add(a), words(self.ports, number).wrapping_add(b))
+    }
+}
+
 /// The five words that tell two keys apart.
 impl Hash for FlowKey {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        for address in [u128::from_be_bytes(self.source), u128::from_be_bytes(self.destination)] {
-            state.write_u64((address >> 64) as u64);
-            state.write_u64(address as u64);
+        for [a, b, c, d] in [self.source, self.destination] {
+            state.write_u64(u64::from(a) << 32 | u64::from(b));
+            state.write_u64(u64::from(c) << 32 | u64::from(d));
         }
-        let ports = u64::from(self.source_port) << 16 | u64::from(self.destination_port);
-        state.write_u64(ports << 16 | u64::from(self.protocol) << 1 | u64::from(self.is_ipv6));
+        state.write_u64(u64::from(self.ports) << 16 | u64::from(self.kind));
     }
+}
+
+/// Protocol and version as one number.
+#[inline]
+fn kind(protocol: u8, is_ipv6: bool) -> u32 {
+    u32::from(protocol) << 1 | u32::from(is_ipv6)
+}
+
+/// The bytes of an address.
+fn octets(words: [u32; 4]) -> [u8; 16] {
+    let [a, b, c, d] = words.map(u128::from);
+    (a << 96 | b << 64 | c << 32 | d).to_be_bytes()
 }
 
 /// Protocol number and ports. An echo has its identifier as both ports, so that the answer's key is
 /// the reverse of the question's.
-#[inline]
-fn ports(bytes: &[u8], layout: &Layout) -> Option<(u8, u16, u16)> {
+#[inline(always)]
+fn ports(bytes: &[u8], layout: &Layout) -> Option<(u8, u32)> {
     let at = usize::from(layout.l4_offset);
     let (number, kinds) = match layout.l4 {
-        L4::Tcp => return Some((protocol::TCP, be16(bytes, at), be16(bytes, at + 2))),
-        L4::Udp => return Some((protocol::UDP, be16(bytes, at), be16(bytes, at + 2))),
+        L4::Tcp => return Some((protocol::TCP, u32::from_be_bytes(*header(bytes, at)?))),
+        L4::Udp => return Some((protocol::UDP, u32::from_be_bytes(*header(bytes, at)?))),
         L4::Icmp => (protocol::ICMP, ECHO),
         L4::Icmpv6 => (protocol::ICMPV6, ECHO_V6),
         L4::Other => return None,
     };
     let echo = Icmp::of(bytes, layout).is_some_and(|icmp| kinds.contains(&icmp.kind()));
-    let identifier = || be16(bytes, at + ECHO_IDENTIFIER);
-    echo.then(|| (number, identifier(), identifier()))
+    echo.then(|| (number, u32::from(be16(bytes, at + ECHO_IDENTIFIER)) * 0x1_0001))
 }
 
 /// A short hash of a frame's flow under a secret key, for queues: two flows that it takes for one

@@ -4,7 +4,8 @@ use super::{L3, Layout, be16, header, transport};
 use crate::verdict::Reason;
 use core::net::Ipv4Addr;
 
-const LEN: usize = 20;
+/// Length without options.
+pub(crate) const LEN: usize = 20;
 
 /// Offset of the type-of-service byte: DSCP and ECN (RFC 2474, RFC 3168).
 pub(crate) const TOS: usize = 1;

@@ -8,7 +8,8 @@ use super::{L3, Layout, be16, header, protocol, transport};
 use crate::verdict::Reason;
 use core::net::Ipv6Addr;
 
-const LEN: usize = 40;
+/// Length without extension headers.
+pub(crate) const LEN: usize = 40;
 
 /// Offset of the payload length.
 pub(crate) const PAYLOAD_LEN: usize = 4;

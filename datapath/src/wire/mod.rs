@@ -116,21 +116,32 @@ impl Layout {
 /// each other or the frame's.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Layout, Reason> {
-    let mut layout = ethernet::locate(bytes)?;
+    let mut layout = Layout::default();
+    locate(bytes, &mut layout).map(|()| layout)
+}
+
+/// The same into a layout that is there, of which nothing counts after an error.
+pub(crate) fn locate(bytes: &[u8], layout: &mut Layout) -> Result<(), Reason> {
+    ethernet::locate(bytes, layout)?;
     match layout.ethertype {
-        ethertype::IPV4 => ipv4::locate(bytes, &mut layout)?,
-        ethertype::IPV6 => ipv6::locate(bytes, &mut layout)?,
-        ethertype::ARP => arp::locate(bytes, &mut layout)?,
-        length if length < ethertype::FIRST => ethernet::locate_llc(bytes, &mut layout)?,
-        _ => {}
+        ethertype::IPV4 => ipv4::locate(bytes, layout),
+        ethertype::IPV6 => ipv6::locate(bytes, layout),
+        ethertype::ARP => arp::locate(bytes, layout),
+        length if length < ethertype::FIRST => ethernet::locate_llc(bytes, layout),
+        _ => Ok(()),
     }
-    Ok(layout)
 }
 
 /// The first `N` bytes at `at`, which is how every header is read: one bounds check, then an array.
 #[inline]
-fn header<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
-    bytes.get(at..)?.first_chunk()
+pub(crate) fn header<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    bytes.get(at..at + N)?.first_chunk()
+}
+
+/// The same, to change it.
+#[inline]
+pub(crate) fn header_mut<const N: usize>(bytes: &mut [u8], at: usize) -> Option<&mut [u8; N]> {
+    bytes.get_mut(at..at + N)?.first_chunk_mut()
 }
 
 /// The big-endian number at `at`.
@@ -148,13 +159,15 @@ pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
 /// Stores a big-endian number at `at`.
 #[inline]
 pub(crate) fn put16(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    let field = &mut bytes[at..at + 2];
+    [field[0], field[1]] = value.to_be_bytes();
 }
 
 /// Stores a big-endian number at `at`.
 #[inline]
 pub(crate) fn put32(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    let field = &mut bytes[at..at + 4];
+    [field[0], field[1], field[2], field[3]] = value.to_be_bytes();
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Worker {
                 mode,
                 counters: counters.clone(),
                 open: all.count(endpoint, Class::Open),
-                half_open: all.count(endpoint, Class::HalfOpen),
+                half_open: all.count(endpoint, Class::Asked) + all.count(endpoint, Class::Offered),
                 connections,
             });
         }

@@ -141,6 +141,43 @@ fn a_flood_of_new_flows_does_not_stop_one_that_goes_on() {
 }
 
 #[test]
+fn however_much_new_flows_have_sent_one_that_goes_on_has_its_turn() {
+    const QUANTUM: u32 = 80_000;
+    let (mut flows, mut pool) = (Flows::new(7), Pool::new(PoolLimits { small: 64, medium: 0, large: 0 }));
+    flows.reserve(1);
+    let first = First { chain: Chain::default(), wire_bytes: 0, hash: 1, codel: Codel::default() };
+    let spread = flows.spread(0, first, QUANTUM).expect("room for a lane");
+    let put = |flows: &mut Flows, pool: &mut Pool, hash: u32| {
+        let at = flows.find_or_open(spread, hash, QUANTUM);
+        let frame = pool.alloc(60).expect("a buffer");
+        pool.meta_mut(&frame).wire_bytes = QUANTUM;
+        flows.push(pool, at, frame);
+    };
+    let take = |flows: &mut Flows, pool: &mut Pool| {
+        let at = flows.pick(spread, QUANTUM).expect("something waits");
+        let queue = flows.queue(at);
+        let (frame, hash) = (queue.chain.pop(pool).expect("it waits there"), queue.hash);
+        queue.wire_bytes -= QUANTUM;
+        pool.free(frame);
+        flows.serve(at, QUANTUM);
+        hash
+    };
+    // More than 31 bits of bytes, each flow with one frame, so that none goes on.
+    for n in 0..30_000 {
+        put(&mut flows, &mut pool, 100 + n);
+        take(&mut flows, &mut pool);
+    }
+    for _ in 0..3 {
+        put(&mut flows, &mut pool, 7);
+    }
+    let served = (0..12).filter(|n| {
+        put(&mut flows, &mut pool, 50_000 + n);
+        take(&mut flows, &mut pool) == 7
+    });
+    assert_eq!(served.count(), 3);
+}
+
+#[test]
 fn no_tenant_uses_up_the_queues() {
     let mut flows = Flows::new(7);
     flows.reserve(2);
