@@ -488,15 +488,31 @@ impl Bond {
     /// [`Reason::MemberInactive`] where it is not.
     #[inline]
     pub fn receive(&mut self, pool: &Pool, member: MemberId, frame: &Frame) -> Result<(), Reason> {
-        let Some(found) = self.members.get_mut(usize::from(member.0)) else { return Err(Reason::MemberInactive) };
+        self.may_receive(member)?;
+        if let Some(found) = self.members.get_mut(usize::from(member.0)) {
+            found.count_received(pool, frame);
+        }
+        Ok(())
+    }
+
+    /// The same, without a frame.
+    ///
+    /// # Errors
+    /// [`Reason::MemberInactive`] where it is not.
+    #[inline]
+    pub fn may_receive(&self, member: MemberId) -> Result<(), Reason> {
         let is_backup = self.settings.mode == Mode::ActiveBackup
             && !self.settings.all_members_active
             && self.active != Some(member);
-        if found.state().receives() && !is_backup {
-            found.count_received(pool, frame);
-            Ok(())
-        } else {
-            Err(Reason::MemberInactive)
+        if self.state(member).receives() && !is_backup { Ok(()) } else { Err(Reason::MemberInactive) }
+    }
+
+    /// Whether a frame for a reserved address is for the bond itself.
+    #[must_use]
+    pub fn is_addressed(&self, bytes: &[u8]) -> bool {
+        match &self.lacp {
+            Some(_) => lacp::pdu::is_slow(bytes),
+            None => self.peer.is_some() && hello::Hello::read(bytes).is_some(),
         }
     }
 

@@ -102,7 +102,9 @@ fn a_frame_over_a_member_that_is_not_agreed_is_dropped() {
     pair.run(100 * MS);
     let frame = eth(mac(2), mac(1)).ipv4(ip(2), ip(1)).udp(1, 2).payload(vec![0; 20]).vlan(10);
     let frame = frame.frame(&mut pair.pool).expect("a buffer");
+    let foretold = pair.switches[0].explain(&pair.pool, pair.now, PortId(2), &frame).verdict;
     let verdict = pair.switches[0].rx(&mut pair.pool, pair.now, PortId(2), frame);
+    assert_eq!(foretold, verdict);
     assert_eq!(verdict, Verdict::Dropped(Reason::MemberInactive));
     pair.clear();
 }
