@@ -1,5 +1,6 @@
 //! What a bond knows of the one at the other end, for the process that goes on after this one:
-//! numbers go on, and those that are on the way are taken for numbers; what LACP has agreed on stays.
+//! numbers go on, and those that are on the way are taken for numbers; what LACP has agreed on
+//! stays.
 
 use super::lacp::Record;
 use super::number::MODULUS;

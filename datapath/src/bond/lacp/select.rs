@@ -45,8 +45,8 @@ impl Lacp {
         Group::Of { key: port.actor.key, system, partner_key: port.partner.key }
     }
 
-    /// Whether a port may be in an aggregator at all: its link is up, and it has a partner, or waits
-    /// for none any more.
+    /// Whether a port may be in an aggregator at all: its link is up, and it has a partner, or
+    /// waits for none any more.
     fn may_select(&self, at: usize) -> bool {
         let port = &self.members[at].port;
         let is_known = match port.receive {
