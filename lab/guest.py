@@ -74,8 +74,9 @@ class Image:
     version: str
 
 
-def image(lab: Lab) -> Image:
-    """Makes a guest's file system. Raises `Missing` with what to do."""
+def image(lab: Lab, more: tuple[str, ...] = ()) -> Image:
+    """Makes a guest's file system, with these modules of the kernel beside the usual ones. Raises
+    `Missing` with what to do."""
     missing = [package for tool, package in _TOOLS.items() if shutil.which(tool) is None]
     if missing:
         raise Missing(f"virtual machines need {', '.join(missing)}: tools/setup guests")
@@ -84,15 +85,15 @@ def image(lab: Lab) -> Image:
         raise Missing("virtual machines need Debian's cloud kernel: tools/setup guests")
     kernel = sorted(root.glob("boot/vmlinuz-*-cloud-*"))[-1]
     version = kernel.name.removeprefix("vmlinuz-")
-    files = dict(_files(root / "lib" / "modules" / version))
+    files = dict(_files(root / "lib" / "modules" / version, (*_MODULES, *more)))
     initrd = lab.dir / "guest.initrd"
     initrd.write_bytes(gzip.compress(_cpio(files), compresslevel=1))
     return Image(kernel, initrd, version)
 
 
-def _files(modules: Path) -> Iterator[tuple[str, bytes]]:
-    yield "init", _INIT.replace("MODULES", " ".join(_MODULES)).encode()
-    for name in _MODULES:
+def _files(modules: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    yield "init", _INIT.replace("MODULES", " ".join(names)).encode()
+    for name in names:
         found = sorted(modules.rglob(f"{name}.ko*"))
         if not found:
             raise Failed(f"{modules} has no module {name}")
@@ -130,9 +131,10 @@ def _cpio(files: dict[str, bytes]) -> bytes:
 
 @dataclass
 class Machine:
-    """One virtual machine with one network card, whose rings are behind a socket that QEMU makes.
+    """One virtual machine with a network card, whose rings are behind a socket that QEMU makes, and
+    further ones of other sockets and MAC addresses, `more`. Cards say that they have 1 Gbit/s.
 
-    `queues` are its pairs of rings, `memory_mb` its memory."""
+    `queues` are their pairs of rings, `memory_mb` its memory."""
 
     lab: Lab
     name: str
@@ -143,6 +145,7 @@ class Machine:
     memory_mb: int = 160
     #: Whether the switch makes the socket, and QEMU connects to it.
     connects: bool = False
+    more: tuple[tuple[Path, str], ...] = ()
     process: Process = field(init=False)
     #: From QEMU's start to the guest's word.
     boot_s: float = field(init=False, default=0.0)
@@ -174,13 +177,9 @@ class Machine:
 
     def _command(self) -> list[str]:
         memory = f"{self.memory_mb}M"
-        if self.connects:
-            chardev = f"socket,id=c,path={self.socket},reconnect=1"
-        else:
-            chardev = f"socket,id=c,path={self.socket},server=on,wait=off"
-        card = f"virtio-net-pci,netdev=n,mac={self.mac},vectors=0,rx_queue_size=1024"
-        if self.queues > 1:
-            card += ",mq=on"
+        cards: list[str] = []
+        for number, (socket, mac) in enumerate([(self.socket, self.mac), *self.more]):
+            cards += self._card(number, socket, mac)
         return [
             "qemu-system-x86_64",
             *("-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"),
@@ -189,8 +188,18 @@ class Machine:
             *("-machine", "q35,memory-backend=m"),
             *("-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd)),
             *("-append", "console=ttyS0 quiet panic=-1 mitigations=off"),
-            *("-chardev", chardev),
-            *("-netdev", f"vhost-user,id=n,chardev=c,queues={self.queues}"),
+            *cards,
+        ]
+
+    def _card(self, number: int, socket: Path, mac: str) -> list[str]:
+        who = "reconnect=1" if self.connects else "server=on,wait=off"
+        card = f"virtio-net-pci,netdev=n{number},mac={mac},vectors=0,rx_queue_size=1024"
+        card += ",speed=1000,duplex=full"
+        if self.queues > 1:
+            card += ",mq=on"
+        return [
+            *("-chardev", f"socket,id=c{number},path={socket},{who}"),
+            *("-netdev", f"vhost-user,id=n{number},chardev=c{number},queues={self.queues}"),
             *("-device", card),
         ]
 

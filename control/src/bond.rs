@@ -4,7 +4,8 @@
 //! clock and no I/O here. Names, defaults and meanings are those of Linux
 //! `Documentation/networking/bonding.rst`. A link that comes up is used after `updelay`, one that
 //! goes down is given up after `downdelay`; both count anew at each change, and `updelay` is
-//! skipped while no member is up.
+//! skipped while no member is up. In `802.3ad` a member that is used is one whose link is up: what
+//! it carries is LACP's to say (`datapath::bond::lacp`).
 
 use datapath::bond::{MOST_MEMBERS, MemberId, MemberState, Mode};
 use datapath::units::Instant;
@@ -101,7 +102,7 @@ impl Policy {
     /// is known.
     #[must_use]
     pub fn new(settings: Settings, states: &[MemberState], active: Option<MemberId>) -> Policy {
-        let member = |&state: &MemberState| Member { is_used: state == MemberState::Distributing, ..Member::default() };
+        let member = |&state: &MemberState| Member { is_used: state != MemberState::Down, ..Member::default() };
         let members = states.iter().take(MOST_MEMBERS).map(member).collect();
         Policy { settings, members, active, commands: VecDeque::new() }
     }

@@ -15,6 +15,8 @@ use crate::names::Locator;
 use crate::place::Place;
 use crate::plan::{BondPlan, HostPlan, PacketPlan, Plan, PortKind, PortPlan, SwitchPlan, TapPlan, VdePlan, VhostPlan};
 use datapath::aqm::Discipline;
+use datapath::bond::BondSettings;
+use datapath::bond::lacp::LacpMember;
 use datapath::flood::FloodLimits;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
@@ -24,6 +26,7 @@ use datapath::program::{
 };
 use datapath::udp_gso;
 use datapath::units::{Both, Direction, Rate};
+use datapath::wire::Mac;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,7 +107,7 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
         let members = bond.map(|bond| members(bond, &numbers.uplink));
         Uplink {
             members: members.unwrap_or(one.members),
-            bond: bond.map(|bond| bond.settings),
+            bond: bond.map(|bond| bond_settings(bond, &config.daemon.name, &switch.name)),
             headroom_ppm: switch.headroom(),
             burst_ns: uplink.burst_ns.unwrap_or(Uplink::BURST_NS),
         }
@@ -170,6 +173,30 @@ fn switch(config: &Config, outside: &Outside<'_>, switch: &Switch, before: Optio
 fn members(bond: &config::Bond, ports: &[PortId]) -> Vec<Member> {
     let both = |rate| Both { egress: rate, ingress: rate };
     ports.iter().zip(&bond.members).map(|(&port, member)| Member { port, rate: both(member.rate) }).collect()
+}
+
+/// With the addresses of `802.3ad`: a member's own where it has one, else the bond's with the
+/// member's place.
+fn bond_settings(bond: &config::Bond, daemon: &str, switch: &str) -> BondSettings {
+    let own = bond_address(daemon, switch);
+    let mut lacp = bond.settings.lacp;
+    lacp.system = bond.system.unwrap_or(own);
+    for (n, (one, member)) in (0..).zip(lacp.members.iter_mut().zip(&bond.members)) {
+        let [a, b, c, d, e, f] = own.0;
+        let mac = member.device.mac.unwrap_or(Mac([a, b, c, d, e, f | n]));
+        *one = LacpMember { mac, priority: member.port_priority };
+    }
+    BondSettings { lacp, ..bond.settings }
+}
+
+/// An address that stays the bond's, whoever runs it: locally administered, made of its names
+/// (FNV-1a, whose upper bits are its lower ones' mixture). The last four bits are the members'.
+fn bond_address(daemon: &str, switch: &str) -> Mac {
+    let bytes = daemon.bytes().chain(*b"/").chain(switch.bytes());
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let [a, b, c, d, e, ..] = (hash ^ hash >> 32).to_be_bytes();
+    Mac([0x02, a, b, c, d, e & 0xf0])
 }
 
 fn bond_plan(bond: &config::Bond) -> BondPlan {

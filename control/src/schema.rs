@@ -10,6 +10,7 @@ use crate::names::{
     AT, CONTROLLERS, DISCIPLINES, INGRESS_MODES, MAX_NAME, MAX_QUEUES, ORDERS, POLICIES, RED_PRESETS, WHEN_DOWN,
 };
 use agent::settings::MOST_SAMPLES;
+use datapath::bond::lacp::{MOST_USER_KEY, Select};
 use datapath::bond::{self, HashPolicy, MOST_MEMBERS};
 use datapath::service::connections::{LEAST_CONNECTIONS, MOST_CONNECTIONS};
 use datapath::vcc::Mode;
@@ -54,6 +55,8 @@ enum Form {
     HashPolicy,
     /// What `primary_reselect` may be so far.
     Reselect,
+    /// How a bond chooses an aggregator.
+    AdSelect,
     /// Whether a bond keeps order.
     BondOrder,
     /// A time, or a number of milliseconds.
@@ -166,7 +169,7 @@ const UPLINK: &[Key] = &[
 ];
 const BOND: &[Key] = &[
     ("mode", Form::Mode, true, "how it uses its members, as Linux's bonding driver calls it"),
-    ("xmit_hash_policy", Form::HashPolicy, false, "balance-xor: what the hash is made of"),
+    ("xmit_hash_policy", Form::HashPolicy, false, "balance-xor, 802.3ad: what the hash is made of"),
     ("packets_per_slave", Form::Number(0, 65_535), false, "balance-rr: frames in turn; 0: a random member for each"),
     ("all_slaves_active", Form::Number(0, 1), false, "active-backup: 1 to receive from backups too"),
     (
@@ -183,12 +186,20 @@ const BOND: &[Key] = &[
     ("primary_reselect", Form::Reselect, false, "when a better member becomes active"),
     ("num_grat_arp", Form::Number(0, 255), false, "notices after a failover of where addresses are now"),
     ("num_unsol_na", Form::Number(0, 255), false, "the same"),
+    ("lacp_rate", Form::Word(&["slow", "fast"]), false, "802.3ad: how often the other end is to speak"),
+    ("lacp_active", Form::Word(&["on", "off"]), false, "802.3ad: off to speak only when spoken to"),
+    ("min_links", Form::Number(0, MOST_MEMBERS as u32), false, "802.3ad: with fewer members no frame is carried"),
+    ("ad_select", Form::AdSelect, false, "802.3ad: which of several aggregators is used"),
+    ("ad_actor_sys_prio", Form::Number(1, 65_535), false, "802.3ad: this system's priority"),
+    ("ad_actor_system", Form::Text(MAC), false, "802.3ad: this system's address"),
+    ("ad_user_port_key", Form::Number(0, MOST_USER_KEY as u32), false, "802.3ad: the operator's part of the key"),
     ("member", Form::Members, true, "its ports"),
 ];
 const BOND_MEMBER: &[Key] = &[
     ("mac", Form::Text(MAC), false, "address of the device"),
     ("rate", Form::Text(RATE), true, "what it carries in each direction"),
     ("prio", Form::Whole, false, "which is preferred as the active member: the most"),
+    ("ad_actor_port_prio", Form::Number(1, 65_535), false, "802.3ad: its port's priority"),
 ];
 const KNOBS: &[Key] = &[
     ("guarantee", Form::BothText(RATE), false, "the rate it gets at least"),
@@ -442,6 +453,7 @@ impl Form {
             Form::Tables(keys) => json!({"type": "array", "items": Form::Table(keys).schema()}),
             Form::Mode => json!({"enum": bond::Mode::ALL.map(|(name, _)| name)}),
             Form::HashPolicy => json!({"enum": HashPolicy::ALL.map(|(name, _)| name)}),
+            Form::AdSelect => json!({"enum": Select::ALL.map(|(name, _)| name)}),
             Form::Reselect => json!({"enum": ["always", "failure"]}),
             Form::BondOrder => json!({"enum": ["auto", "off"]}),
             Form::BondTime => json!({"oneOf": [text(TIME), number(0, (MAX_BOND_TIME_NS / 1_000_000) as u32)]}),

@@ -15,6 +15,7 @@ use crate::names::{
 };
 use crate::units::{show_percent, show_rate, show_time, write_size};
 use datapath::aqm::{At, Discipline};
+use datapath::bond::lacp::LacpSettings;
 use datapath::guard::{Allow, Identity};
 use datapath::link::LinkConfig;
 use datapath::program::Attachment;
@@ -255,8 +256,22 @@ fn bond(bond: &Bond) -> Keys {
     w.put_some("primary", bond.primary.as_deref(), Into::into);
     w.put_unless_default("primary_reselect", &bond.reselect, &default.reselect, |&v| name_of(&RESELECTS, v).into());
     w.put_unless_default("num_grat_arp", &bond.notices, &default.notices, |&v| v.into());
+    lacp(&mut w, bond);
     w.put("member", bond.members.iter().map(|member| bond_member(member).into()).collect::<Vec<Value>>());
     w.0
+}
+
+fn lacp(w: &mut Writer, bond: &Bond) {
+    let (lacp, usual) = (&bond.settings.lacp, &LacpSettings::default());
+    let rate = |&v: &bool| if v { "fast" } else { "slow" }.into();
+    w.put_unless_default("lacp_rate", &lacp.is_fast, &usual.is_fast, rate);
+    let active = |&v: &bool| if v { "on" } else { "off" }.into();
+    w.put_unless_default("lacp_active", &lacp.is_active, &usual.is_active, active);
+    w.put_unless_default("min_links", &lacp.min_links, &usual.min_links, |&v| v.into());
+    w.put_unless_default("ad_select", &lacp.select, &usual.select, |v| v.name().into());
+    w.put_unless_default("ad_actor_sys_prio", &lacp.system_priority, &usual.system_priority, |&v| v.into());
+    w.put_some("ad_actor_system", bond.system, |v| show_mac(v).into());
+    w.put_unless_default("ad_user_port_key", &lacp.user_key, &usual.user_key, |&v| v.into());
 }
 
 fn bond_member(member: &BondMember) -> Keys {
@@ -265,6 +280,8 @@ fn bond_member(member: &BondMember) -> Keys {
     w.put_some("mac", member.device.mac, |v| show_mac(v).into());
     w.put("rate", rate(member.rate));
     w.put_unless_default("prio", &member.priority, &0, |&v| v.into());
+    let usual = BondMember::default().port_priority;
+    w.put_unless_default("ad_actor_port_prio", &member.port_priority, &usual, |&v| v.into());
     w.0
 }
 

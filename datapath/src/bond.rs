@@ -9,8 +9,10 @@
 //! that fails gives what waits to the others, in order. Frames wait at most [`MOST_WAIT_NS`]; more
 //! are dropped, so that a member's queue is bounded in time and bytes.
 
+mod agreed;
 mod hash;
 pub mod hello;
+pub mod lacp;
 mod member;
 pub mod number;
 mod numbered;
@@ -31,6 +33,7 @@ use crate::sched::earlier;
 use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{Icmp, Ipv4, L4, destination, icmpv6, protocol};
+use lacp::{Lacp, LacpSettings};
 use member::Member;
 use peer::Peer;
 
@@ -56,21 +59,30 @@ pub enum Mode {
     BalanceXor,
     /// `broadcast`: all members.
     Broadcast,
+    /// `802.3ad`: by a hash of the frame, among members that both ends have agreed on.
+    Lacp,
 }
 
 impl Mode {
     /// Each with the name that Linux gives it.
-    pub const ALL: [(&'static str, Mode); 4] = [
+    pub const ALL: [(&'static str, Mode); 5] = [
         ("balance-rr", Mode::BalanceRr),
         ("active-backup", Mode::ActiveBackup),
         ("balance-xor", Mode::BalanceXor),
         ("broadcast", Mode::Broadcast),
+        ("802.3ad", Mode::Lacp),
     ];
 
     /// The name that Linux gives it.
     #[must_use]
     pub fn name(self) -> &'static str {
         Mode::ALL[self as usize].0
+    }
+
+    /// Whether a hash of the frame says which member sends it.
+    #[must_use]
+    pub fn hashes(self) -> bool {
+        matches!(self, Mode::BalanceXor | Mode::Lacp)
     }
 }
 
@@ -91,6 +103,8 @@ pub struct BondSettings {
     pub order: bool,
     /// How long a frame may wait for an earlier one, in nanoseconds.
     pub hold_ns: u64,
+    /// `802.3ad`: what the protocol is told.
+    pub lacp: LacpSettings,
 }
 
 impl Default for BondSettings {
@@ -102,6 +116,7 @@ impl Default for BondSettings {
             all_members_active: false,
             order: false,
             hold_ns: order::DEFAULT_HOLD_NS,
+            lacp: LacpSettings::default(),
         }
     }
 }
@@ -121,6 +136,8 @@ pub struct Bond {
     next_equal: u8,
     /// The other end, in modes that number.
     peer: Option<Box<Peer>>,
+    /// What is agreed with the other end in `802.3ad`.
+    lacp: Option<Box<Lacp>>,
     /// The longest frame that is to be sent with a number, in bytes; the tag that `max_frame`s do
     /// not count is the number's.
     longest: u32,
@@ -190,6 +207,7 @@ impl Bond {
             turn,
             next_equal: 0,
             peer: None,
+            lacp: None,
             longest: 0,
             has_changed: false,
             seed,
@@ -235,7 +253,7 @@ impl Bond {
     pub fn rate(&self) -> Rate {
         let rates = self.senders.all().iter().map(|&member| self.members[usize::from(member)].rate().0);
         Rate(match self.settings.mode {
-            Mode::BalanceRr | Mode::BalanceXor => rates.fold(0, u64::saturating_add),
+            Mode::BalanceRr | Mode::BalanceXor | Mode::Lacp => rates.fold(0, u64::saturating_add),
             Mode::ActiveBackup => self.active_sender().map_or(0, |member| self.members[member].rate().0),
             Mode::Broadcast => rates.min().unwrap_or(0),
         })
@@ -258,6 +276,7 @@ impl Bond {
         was: &[Option<MemberId>],
     ) -> u32 {
         let mut freed = self.change_settings(pool, now, settings);
+        self.change_lacp(now, rates, was);
         let mut before: Vec<_> = std::mem::take(&mut self.members).into_iter().map(Some).collect();
         for (&rate, was) in rates.iter().zip(was).take(MOST_MEMBERS) {
             let old = was.and_then(|was| before.get_mut(usize::from(was.0))?.take());
@@ -270,6 +289,7 @@ impl Bond {
         if let Some(peer) = &mut self.peer {
             peer.set_members(now, was);
         }
+        self.follow_lacp(now);
         freed += self.find_senders(pool, now);
         for mut member in before.into_iter().flatten() {
             member.take_kept().clear(pool);
@@ -285,12 +305,18 @@ impl Bond {
         }
     }
 
-    /// Changes a member's state. What waits at a member that distributes no more is sent by the
-    /// others, in order; frames that nobody can send are freed, and their number returned.
+    /// Changes a member's state; in `802.3ad`, what is known of its link: it is down where `state`
+    /// is that, and else as the protocol has agreed. What waits at a member that distributes no
+    /// more is sent by the others, in order; frames that nobody can send are freed, and their
+    /// number returned.
     pub fn set_state(&mut self, pool: &mut Pool, now: Instant, member: MemberId, state: MemberState) -> u32 {
         let index = usize::from(member.0);
         let Some(found) = self.members.get_mut(index) else { return 0 };
-        found.set_state(now, state);
+        match &mut self.lacp {
+            Some(lacp) => lacp.set_link(now, member, state != MemberState::Down),
+            None => found.set_state(now, state),
+        }
+        self.follow_lacp(now);
         if let Some(peer) = &mut self.peer {
             peer.set_up(now, index, state.receives());
         }
@@ -438,7 +464,7 @@ impl Bond {
         match self.settings.mode {
             Mode::BalanceRr if is_membership(pool, frame) => self.active_sender(),
             Mode::BalanceRr => self.senders.by_hash(self.turn.next(self.settings.packets_per_member)),
-            Mode::BalanceXor => {
+            Mode::BalanceXor | Mode::Lacp => {
                 let hash = self.settings.hash.hash(pool.bytes(frame), &pool.meta(frame).layout);
                 self.senders.by_hash(hash)
             }
@@ -463,15 +489,31 @@ impl Bond {
     /// [`Reason::MemberInactive`] where it is not.
     #[inline]
     pub fn receive(&mut self, pool: &Pool, member: MemberId, frame: &Frame) -> Result<(), Reason> {
-        let Some(found) = self.members.get_mut(usize::from(member.0)) else { return Err(Reason::MemberInactive) };
+        self.may_receive(member)?;
+        if let Some(found) = self.members.get_mut(usize::from(member.0)) {
+            found.count_received(pool, frame);
+        }
+        Ok(())
+    }
+
+    /// The same, without a frame.
+    ///
+    /// # Errors
+    /// [`Reason::MemberInactive`] where it is not.
+    #[inline]
+    pub fn may_receive(&self, member: MemberId) -> Result<(), Reason> {
         let is_backup = self.settings.mode == Mode::ActiveBackup
             && !self.settings.all_members_active
             && self.active != Some(member);
-        if found.state().receives() && !is_backup {
-            found.count_received(pool, frame);
-            Ok(())
-        } else {
-            Err(Reason::MemberInactive)
+        if self.state(member).receives() && !is_backup { Ok(()) } else { Err(Reason::MemberInactive) }
+    }
+
+    /// Whether a frame for a reserved address is for the bond itself.
+    #[must_use]
+    pub fn is_addressed(&self, bytes: &[u8]) -> bool {
+        match &self.lacp {
+            Some(_) => lacp::pdu::is_slow(bytes),
+            None => self.peer.is_some() && hello::Hello::read(bytes).is_some(),
         }
     }
 
@@ -491,7 +533,8 @@ impl Bond {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let frames = self.senders.all().iter().filter_map(|&index| self.members[usize::from(index)].due()).min();
-        earlier(frames, self.peer.as_ref().and_then(|peer| peer.poll_timeout()))
+        let peer = self.peer.as_ref().and_then(|peer| peer.poll_timeout());
+        earlier(frames, earlier(peer, self.lacp.as_ref().and_then(|lacp| lacp.poll_timeout())))
     }
 
     /// Frames that wait.

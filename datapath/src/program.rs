@@ -254,7 +254,7 @@ impl Uplink {
         let of = |d: Direction| {
             let rates = self.members.iter().map(|member| member.rate.get(d).0);
             Rate(match self.bond.map(|bond| bond.mode) {
-                None | Some(Mode::BalanceRr | Mode::BalanceXor) => rates.fold(0, u64::saturating_add),
+                None | Some(Mode::BalanceRr | Mode::BalanceXor | Mode::Lacp) => rates.fold(0, u64::saturating_add),
                 Some(Mode::ActiveBackup) => rates.max().unwrap_or(0),
                 Some(Mode::Broadcast) => rates.min().unwrap_or(0),
             })

@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "gatekeeper-fig6": "lab.experiments.gatekeeper_fig6",
     "gatekeeper-fig7": "lab.experiments.gatekeeper_fig7",
     "gatekeeper-one-host": "lab.experiments.gatekeeper_one_host",
+    "lacp-vm": "lab.experiments.lacp_vm",
     "lb-churn": "lab.experiments.lb_churn",
     "lb-fig3": "lab.experiments.lb_fig3",
     "lb-mixed": "lab.experiments.lb_mixed",

@@ -15,6 +15,7 @@ use datapath::sojourn::Sojourn;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
+mod bonds;
 mod services;
 mod vcc;
 
@@ -161,6 +162,9 @@ pub fn text(report: &Report, cluster: &ClusterReply, vcc: &VccReply, services: &
             let used = "What the worker spent on frames from the uplink.";
             let of_uplink = labels(&of_switch);
             all.counter("levada_uplink_processor_seconds", used, &of_uplink, Seconds(uplink.processor.used_ns));
+            if let Some(bond) = &uplink.bond {
+                bonds::bond(&mut all, of_switch[0], bond);
+            }
             drops(
                 &mut all,
                 "levada_uplink_drops",

@@ -5,6 +5,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use control::plan::{Plan, SwitchPlan};
+use datapath::bond::lacp::Record;
+use datapath::bond::lacp::pdu::{self, Information};
 use datapath::bond::{LineState, MemberId, PeerState};
 use datapath::flood::Saved;
 use datapath::pair::Toward;
@@ -57,6 +59,21 @@ struct Switch {
     /// By tenant and service.
     services: BTreeMap<String, Service>,
     bond: Option<Bond>,
+    /// What LACP has agreed on, by member.
+    lacp: BTreeMap<String, Lacp>,
+}
+
+/// A member on which LACP has agreed: its number, and the other end.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+struct Lacp {
+    port: u16,
+    partner_system_priority: u16,
+    partner_system: [u8; 6],
+    partner_key: u16,
+    partner_port_priority: u16,
+    partner_port: u16,
+    partner_state: u8,
 }
 
 /// What the uplink's bond knows of the other end.
@@ -355,6 +372,7 @@ impl State {
                 connections,
                 services: services_out(switch, &known.services, RECORDS / plan.switches.len().max(1)),
                 bond: known.bond.as_ref().map(|state| bond_out(switch, state)),
+                lacp: known.lacp.iter().filter_map(|record| lacp_out(switch, record)).collect(),
             };
             Some((switch.name.clone(), written))
         });
@@ -423,6 +441,7 @@ impl State {
                 vcc,
                 services: services_in(switch, &written.services),
                 bond: written.bond.as_ref().map(|state| bond_in(switch, state)),
+                lacp: lacp_in(switch, &written.lacp),
             };
             Some((number as usize, known))
         };
@@ -452,6 +471,36 @@ fn bond_in(switch: &SwitchPlan, written: &Bond) -> PeerState {
         Some((id, LineState { theirs, max_frame, is_received, sent }))
     });
     PeerState { epoch, other, said, heard, next, expected, are_cut, members: members.collect() }
+}
+
+fn lacp_out(switch: &SwitchPlan, (id, record): &(MemberId, Record)) -> Option<(String, Lacp)> {
+    let Information { system_priority, system, key, port_priority, port, state } = record.partner;
+    let written = Lacp {
+        port: record.port,
+        partner_system_priority: system_priority,
+        partner_system: system.0,
+        partner_key: key,
+        partner_port_priority: port_priority,
+        partner_port: port,
+        partner_state: state.0,
+    };
+    Some((member_names(switch).get(usize::from(id.0))?.clone(), written))
+}
+
+fn lacp_in(switch: &SwitchPlan, written: &BTreeMap<String, Lacp>) -> Vec<(MemberId, Record)> {
+    let one = |(id, name): (MemberId, &String)| {
+        let of = written.get(name)?;
+        let partner = Information {
+            system_priority: of.partner_system_priority,
+            system: Mac(of.partner_system),
+            key: of.partner_key,
+            port_priority: of.partner_port_priority,
+            port: of.partner_port,
+            state: pdu::State(of.partner_state),
+        };
+        Some((id, Record { port: of.port, partner }))
+    };
+    (0..).map(MemberId).zip(member_names(switch)).filter_map(one).collect()
 }
 
 /// Connections, with the numbers that their endpoints have now.

@@ -6,16 +6,20 @@
 #[path = "daemon/testbed.rs"]
 mod testbed;
 
+#[allow(dead_code, reason = "what tests of LACP need beside")]
+#[path = "daemon/ovs.rs"]
+mod ovs;
+
+use ovs::Ovs;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 use testbed::{Bed, Daemon, soon, turn};
 
-const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
 /// Where the servers listen; clients ask for port 80.
 const PORT: u16 = 8080;
@@ -23,75 +27,22 @@ const PORT: u16 = 8080;
 const GUESTS: [(&str, u8); 3] = [("c", 9), ("b1", 1), ("b2", 2)];
 
 /// An Open vSwitch of its own, with a tap for each guest, and the servers.
-struct Ovs<'a> {
-    bed: &'a Bed,
-    processes: Vec<Child>,
+fn switch_with_guests<'a>(bed: &'a Bed, test: &str) -> Option<Ovs<'a>> {
+    let ovs = Ovs::start(bed, test, "secure")?;
+    for (guest, number) in GUESTS {
+        ovs.guest(guest, number);
+    }
+    serve(bed, "b1", 1);
+    serve(bed, "b2", 2);
+    Some(ovs)
 }
 
-impl Ovs<'_> {
-    /// `None` where there is none: says that `test` is skipped.
-    fn start<'a>(bed: &'a Bed, test: &str) -> Option<Ovs<'a>> {
-        let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
-        if !["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"].into_iter().all(has) {
-            let why = "there is no Open vSwitch: install openvswitch-switch (tools/setup peers)";
-            assert!(std::env::var_os("LEVADA_REQUIRE_NAMESPACES").is_none(), "{test} cannot run: {why}");
-            writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("standard error can be written");
-            return None;
-        }
-        let mut ovs = Ovs { bed, processes: Vec::new() };
-        let at = |file: &str| bed.directory.join(file).display().to_string();
-        let made = Command::new("ovsdb-tool").args(["create", &at("conf.db"), SCHEMA]).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        ovs.spawn("ovsdb-server", &[&at("conf.db"), &format!("--remote=punix:{}", at("db.sock"))]);
-        soon("ovsdb-server is there", || bed.directory.join("db.sock").exists());
-        ovs.set("--no-wait init");
-        ovs.spawn("ovs-vswitchd", &[&format!("unix:{}", at("db.sock"))]);
-        ovs.set("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure");
-        for (guest, number) in GUESTS {
-            ovs.set(&format!("add-port br0 {guest} -- set interface {guest} type=tap"));
-            bed.ip("sw", &format!("link set {guest} netns {}", bed.name(guest))).unwrap();
-            bed.ip(guest, &format!("link set {guest} address 02:00:00:00:00:{number:02x} up")).unwrap();
-            bed.ip(guest, &format!("addr add 10.0.0.{number}/24 dev {guest}")).unwrap();
-        }
-        serve(bed, "b1", 1);
-        serve(bed, "b2", 2);
-        Some(ovs)
-    }
-
-    fn spawn(&mut self, program: &str, arguments: &[&str]) {
-        let directory = self.bed.directory.display();
-        let mut command = Command::new(program);
-        command.args(arguments).env("OVS_RUNDIR", self.bed.directory.as_os_str());
-        command.args([format!("--unixctl={directory}/{program}.ctl"), format!("--pidfile={directory}/{program}.pid")]);
-        command.args(["-vconsole:off".to_owned(), format!("--log-file={directory}/{program}.log")]);
-        self.processes.push(self.bed.space("sw").run(|| command.spawn().unwrap()).unwrap());
-    }
-
-    fn set(&self, words: &str) {
-        let database = format!("--db=unix:{}/db.sock", self.bed.directory.display());
-        let output = Command::new("ovs-vsctl").args([&database, "--timeout=20"]).args(words.split(' ')).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
-impl Ovs<'_> {
-    /// The bridge's groups.
-    fn groups(&self) -> String {
-        let bridge = format!("unix:{}/br0.mgmt", self.bed.directory.display());
-        let output = Command::new("ovs-ofctl").args(["-OOpenFlow13", "dump-groups", &bridge]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Ovs<'_> {
-    fn drop(&mut self) {
-        for process in self.processes.iter_mut().rev() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
+/// The bridge's groups.
+fn groups(bed: &Bed) -> String {
+    let bridge = format!("unix:{}/br0.mgmt", bed.directory.display());
+    let output = Command::new("ovs-ofctl").args(["-OOpenFlow13", "dump-groups", &bridge]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A server in a namespace that answers each line of each connection with its own name.
@@ -203,7 +154,7 @@ fn the_controller_balances_and_a_kill_of_it_breaks_nothing() {
     const NAME: &str = "the_controller_balances_and_a_kill_of_it_breaks_nothing";
     let Some(_turn) = turn(NAME) else { return };
     let bed = bed();
-    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
     ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
     let mut controller = control(&bed, &configuration("reactive", 1));
     // The address answers ARP and echo requests; backends are reached by their own addresses too.
@@ -249,7 +200,7 @@ fn the_switch_balances_alone() {
     const NAME: &str = "the_switch_balances_alone";
     let Some(_turn) = turn(NAME) else { return };
     let bed = bed();
-    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
     ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
     let mut controller = control(&bed, &configuration("hash", 1));
     bed.tool("ping", "c", "-c 1 -W 10 10.0.0.100").unwrap();
@@ -277,7 +228,7 @@ fn a_dead_backend_gets_no_new_connections() {
     const NAME: &str = "a_dead_backend_gets_no_new_connections";
     let Some(_turn) = turn(NAME) else { return };
     let bed = bed();
-    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
     ovs.set(&format!("set-controller br0 unix:{}/of.sock", bed.directory.display()));
     for mode in ["reactive", "hash"] {
         let text = configuration(mode, 1).replace("idle_timeout", "probe = \"1 s\"\nidle_timeout");
@@ -291,7 +242,7 @@ fn a_dead_backend_gets_no_new_connections() {
         bed.ip("b2", "link set b2 down").unwrap();
         soon("it is found", || states() == ["up", "down"]);
         assert!(controller.log().contains("web/b2 does not answer"), "{}", controller.log());
-        soon("the switch's places follow", || !ovs.groups().contains("10.0.0.2"));
+        soon("the switch's places follow", || !groups(&bed).contains("10.0.0.2"));
         let (_more, shares) = open(&bed, 10);
         assert_eq!(shares, BTreeMap::from([("b1".to_owned(), 10)]), "{mode}");
         bed.ip("b2", "link set b2 up").unwrap();
@@ -386,7 +337,7 @@ fn switches_connect_by_tls() {
     const NAME: &str = "switches_connect_by_tls";
     let Some(_turn) = turn(NAME) else { return };
     let bed = bed();
-    let Some(ovs) = Ovs::start(&bed, NAME) else { return };
+    let Some(ovs) = switch_with_guests(&bed, NAME) else { return };
     let (text, file) = by_tls(&bed);
     ovs.set("set-controller br0 tcp:127.0.0.1:6653");
     let controller = bed.space("sw").run(|| bed.launch(&bed.tag, "openflow", &text, |_| {})).unwrap();

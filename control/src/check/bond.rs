@@ -8,6 +8,7 @@ use crate::names::Locator;
 use crate::place::Place;
 use crate::problem::nearest;
 use crate::units::show_rate;
+use datapath::bond::lacp::key;
 use datapath::bond::{HashPolicy, Mode};
 use datapath::program::Attachment;
 use datapath::units::Direction;
@@ -22,6 +23,7 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
         let place = switch_place.key("uplink");
         check_options(findings, bond, &place.key("bond"));
         check_members(findings, bond, &place.key("bond"));
+        check_lacp(findings, bond, &place.key("bond"));
         check_rate(findings, switch, bond, &switch_place);
         check_room(findings, switch, bond, &place.key("bond"));
         check_what_is_not_yet(findings, switch, uplink, bond, &place);
@@ -31,31 +33,31 @@ pub(super) fn check(findings: &mut Findings, config: &Config) {
 /// An option that the mode does not use is an error, as in Linux: who writes it expects something
 /// of it.
 fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
+    const HASHED: &[Mode] = &[Mode::BalanceXor, Mode::Lacp];
+    const NUMBERED: &[Mode] = &[Mode::BalanceRr, Mode::Broadcast];
+    const TURNS: &[Mode] = &[Mode::BalanceRr];
+    const BACKUP: &[Mode] = &[Mode::ActiveBackup];
+    const LACP: &[Mode] = &[Mode::Lacp];
     let settings = &bond.settings;
-    let mode = settings.mode;
+    let (mode, lacp, usual) = (settings.mode, &settings.lacp, Bond::default().settings);
     let options = [
-        ("xmit_hash_policy", settings.hash != HashPolicy::default(), Mode::BalanceXor),
-        ("packets_per_slave", settings.packets_per_member != 1, Mode::BalanceRr),
-        ("all_slaves_active", settings.all_members_active, Mode::ActiveBackup),
-        ("primary", bond.primary.is_some(), Mode::ActiveBackup),
-        ("primary_reselect", bond.reselect != Reselect::default(), Mode::ActiveBackup),
+        ("xmit_hash_policy", settings.hash != HashPolicy::default(), HASHED),
+        ("packets_per_slave", settings.packets_per_member != 1, TURNS),
+        ("all_slaves_active", settings.all_members_active, BACKUP),
+        ("primary", bond.primary.is_some(), BACKUP),
+        ("primary_reselect", bond.reselect != Reselect::default(), BACKUP),
+        ("order", settings.order != usual.order, NUMBERED),
+        ("hold", settings.hold_ns != usual.hold_ns, NUMBERED),
+        ("lacp_rate", lacp.is_fast, LACP),
+        ("lacp_active", !lacp.is_active, LACP),
+        ("min_links", lacp.min_links != 0, LACP),
+        ("ad_select", lacp.select != usual.lacp.select, LACP),
+        ("ad_actor_sys_prio", lacp.system_priority != usual.lacp.system_priority, LACP),
+        ("ad_actor_system", bond.system.is_some(), LACP),
+        ("ad_user_port_key", lacp.user_key != 0, LACP),
     ];
-    for (key, _, of) in options.into_iter().filter(|&(_, is_given, of)| is_given && of != mode) {
-        findings.error(
-            place.key(key),
-            format!("`{key}` has no effect in mode \"{}\"", mode.name()),
-            format!("remove it, or write mode = \"{}\"", of.name()),
-        );
-    }
-    let usual = Bond::default().settings;
-    for (key, is_given) in [("order", settings.order != usual.order), ("hold", settings.hold_ns != usual.hold_ns)] {
-        if is_given && !numbers(bond) {
-            findings.error(
-                place.key(key),
-                format!("`{key}` has no effect in mode \"{}\"", mode.name()),
-                "remove it, or write mode = \"balance-rr\" or \"broadcast\"",
-            );
-        }
+    for (key, _, of) in options.into_iter().filter(|(_, is_given, of)| *is_given && !of.contains(&mode)) {
+        has_no_effect(findings, place.key(key), key, mode, of);
     }
     let Some(primary) = bond.primary.as_ref().filter(|_| mode == Mode::ActiveBackup) else { return };
     let names: Vec<String> = bond.members.iter().map(BondMember::name).collect();
@@ -66,6 +68,15 @@ fn check_options(findings: &mut Findings, bond: &Bond, place: &Place) {
         };
         findings.error(place.key("primary"), format!("the bond has no member \"{primary}\""), remedy);
     }
+}
+
+fn has_no_effect(findings: &mut Findings, place: Place, key: &str, mode: Mode, of: &[Mode]) {
+    let modes: Vec<_> = of.iter().map(|mode| format!("\"{}\"", mode.name())).collect();
+    findings.error(
+        place,
+        format!("`{key}` has no effect in mode \"{}\"", mode.name()),
+        format!("remove it, or write mode = {}", modes.join(" or ")),
+    );
 }
 
 /// Whether frames may have numbers in a bond's mode.
@@ -105,10 +116,15 @@ fn check_members(findings: &mut Findings, bond: &Bond, place: &Place) {
             );
         }
         if member.priority != 0 && bond.settings.mode != Mode::ActiveBackup {
-            findings.error(
-                members.item(n).key("prio"),
-                format!("`prio` has no effect in mode \"{}\"", bond.settings.mode.name()),
-                "remove it, or write mode = \"active-backup\"",
+            has_no_effect(findings, members.item(n).key("prio"), "prio", bond.settings.mode, &[Mode::ActiveBackup]);
+        }
+        if member.port_priority != BondMember::default().port_priority && bond.settings.mode != Mode::Lacp {
+            has_no_effect(
+                findings,
+                members.item(n).key("ad_actor_port_prio"),
+                "ad_actor_port_prio",
+                bond.settings.mode,
+                &[Mode::Lacp],
             );
         }
         if member.device.mtu > bond.mtu() {
@@ -121,10 +137,40 @@ fn check_members(findings: &mut Findings, bond: &Bond, place: &Place) {
     }
 }
 
+/// Members of which some can never carry frames with the others.
+fn check_lacp(findings: &mut Findings, bond: &Bond, place: &Place) {
+    if bond.settings.mode != Mode::Lacp {
+        return;
+    }
+    let lacp = &bond.settings.lacp;
+    if usize::from(lacp.min_links) > bond.members.len() && !bond.members.is_empty() {
+        findings.error(
+            place.key("min_links"),
+            format!("the bond has {} members: no frame would ever be carried", bond.members.len()),
+            "lower it, or add members",
+        );
+    }
+    let Some(first) = bond.members.first() else { return };
+    let of = |member: &BondMember| key(lacp.user_key, member.rate);
+    for (n, member) in bond.members.iter().enumerate().filter(|(_, member)| member.rate.0 > 0) {
+        if first.rate.0 > 0 && of(member) != of(first) {
+            findings.warning(
+                place.key("member").item(n).key("rate"),
+                format!(
+                    "members of {} and of {} do not carry frames together in mode \"802.3ad\": some are on standby",
+                    show_rate(first.rate),
+                    show_rate(member.rate)
+                ),
+                "give all members the same rate",
+            );
+        }
+    }
+}
+
 /// A connection of a mode that balances by hash has one member: a guarantee above what that carries
 /// is kept for the endpoint's connections together only.
 fn check_rate(findings: &mut Findings, switch: &Switch, bond: &Bond, switch_place: &Place) {
-    if bond.settings.mode != Mode::BalanceXor {
+    if !bond.settings.mode.hashes() {
         return;
     }
     let Some(least) = bond.members.iter().map(|member| member.rate).filter(|rate| rate.0 > 0).min() else { return };

@@ -4,7 +4,9 @@ use super::Device;
 use crate::bond::{DEFAULT_MIIMON_NS, DEFAULT_NOTICES, Reselect};
 use crate::names::Locator;
 use datapath::bond::BondSettings;
+use datapath::bond::lacp::LacpMember;
 use datapath::units::{Both, Rate};
+use datapath::wire::Mac;
 
 /// Longest `miimon`, `updelay` and `downdelay`, in nanoseconds: an hour.
 pub const MAX_BOND_TIME_NS: u64 = 3_600_000_000_000;
@@ -18,8 +20,11 @@ pub const MAX_HOLD_NS: u64 = 100_000_000;
 /// What an uplink is instead of one port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bond {
-    /// What concerns each frame.
+    /// What concerns each frame, and in `802.3ad` what is said to the other end; but for what
+    /// concerns one member or is an address.
     pub settings: BondSettings,
+    /// `ad_actor_system`: the address of this system in `802.3ad`.
+    pub system: Option<Mac>,
     /// How often members' links are asked, beside the kernel's events; 0 for never.
     pub miimon_ns: u64,
     /// How long a link must be up before its member is used.
@@ -40,6 +45,7 @@ impl Default for Bond {
     fn default() -> Self {
         Bond {
             settings: BondSettings::default(),
+            system: None,
             miimon_ns: DEFAULT_MIIMON_NS,
             updelay_ns: 0,
             downdelay_ns: 0,
@@ -52,7 +58,7 @@ impl Default for Bond {
 }
 
 /// A port of a bond.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BondMember {
     /// Its port.
     pub device: Device,
@@ -60,6 +66,15 @@ pub struct BondMember {
     pub rate: Rate,
     /// Which is preferred as the active member: the most.
     pub priority: i32,
+    /// `ad_actor_port_prio`: its priority in `802.3ad`.
+    pub port_priority: u16,
+}
+
+impl Default for BondMember {
+    fn default() -> Self {
+        let port_priority = LacpMember::default().priority;
+        BondMember { device: Device::default(), rate: Rate::default(), priority: 0, port_priority }
+    }
 }
 
 impl BondMember {
@@ -77,7 +92,7 @@ impl Bond {
         use datapath::bond::Mode;
         let rates = self.members.iter().map(|member| member.rate.0);
         let rate = Rate(match self.settings.mode {
-            Mode::BalanceRr | Mode::BalanceXor => rates.fold(0, u64::saturating_add),
+            Mode::BalanceRr | Mode::BalanceXor | Mode::Lacp => rates.fold(0, u64::saturating_add),
             Mode::ActiveBackup => rates.max().unwrap_or(0),
             Mode::Broadcast => rates.min().unwrap_or(0),
         });

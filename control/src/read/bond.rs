@@ -5,16 +5,12 @@ use super::table::{Reader, Table};
 use super::values;
 use crate::config::{Bond, BondMember, Device};
 use crate::problem::Problem;
+use datapath::bond::lacp::LacpSettings;
 use datapath::bond::{BondSettings, MOST_MEMBERS};
 
 /// Keys of Linux and of ours that there is no code for yet: to be silent about them would be to
 /// promise what they say.
-const NOT_YET: [&str; 30] = [
-    "ad_actor_port_prio",
-    "ad_actor_sys_prio",
-    "ad_actor_system",
-    "ad_select",
-    "ad_user_port_key",
+const NOT_YET: [&str; 22] = [
     "arp_all_targets",
     "arp_interval",
     "arp_ip_target",
@@ -26,11 +22,8 @@ const NOT_YET: [&str; 30] = [
     "damping",
     "ethertype",
     "fail_over_mac",
-    "lacp_active",
-    "lacp_rate",
     "lacp_strict",
     "lp_interval",
-    "min_links",
     "ns_ip6_target",
     "peer_notif_delay",
     "rebalance",
@@ -53,12 +46,14 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
         all_members_active: r.get(&mut t, "all_slaves_active", values::zero_or_one).unwrap_or(false),
         order: r.get(&mut t, "order", values::auto_or_off).unwrap_or(default.settings.order),
         hold_ns: r.get(&mut t, "hold", values::hold).unwrap_or(default.settings.hold_ns),
+        lacp: lacp(r, &mut t),
     };
     // Two names of one thing in Linux.
     let notices = r.get(&mut t, "num_grat_arp", values::notices);
     let notices = r.get(&mut t, "num_unsol_na", values::notices).or(notices).unwrap_or(default.notices);
     let bond = Bond {
         settings,
+        system: r.get(&mut t, "ad_actor_system", values::mac),
         miimon_ns: r.get(&mut t, "miimon", values::bond_time).unwrap_or(default.miimon_ns),
         updelay_ns: r.get(&mut t, "updelay", values::bond_time).unwrap_or(0),
         downdelay_ns: r.get(&mut t, "downdelay", values::bond_time).unwrap_or(0),
@@ -87,13 +82,27 @@ pub(super) fn bond(r: &mut Reader, mut t: Table<'_>) -> Bond {
     bond
 }
 
+fn lacp(r: &mut Reader, t: &mut Table<'_>) -> LacpSettings {
+    let default = LacpSettings::default();
+    LacpSettings {
+        is_fast: r.get(t, "lacp_rate", values::lacp_rate).unwrap_or(default.is_fast),
+        is_active: r.get(t, "lacp_active", values::on_or_off).unwrap_or(default.is_active),
+        min_links: r.get(t, "min_links", values::min_links).unwrap_or(default.min_links),
+        select: r.get(t, "ad_select", values::ad_select).unwrap_or(default.select),
+        system_priority: r.get(t, "ad_actor_sys_prio", values::lacp_priority).unwrap_or(default.system_priority),
+        user_key: r.get(t, "ad_user_port_key", values::user_key).unwrap_or(default.user_key),
+        ..default
+    }
+}
+
 fn member(r: &mut Reader, mut t: Table<'_>) -> BondMember {
-    not_yet(r, &mut t, &["ad_actor_port_prio"]);
+    let default = BondMember::default();
     let device = super::device(r, &mut t, Some("\"packet://eth0\""));
     let member = BondMember {
         device: Device { mac: r.get(&mut t, "mac", values::mac), ..device },
         rate: r.need(&mut t, "rate", "\"1 Gbit/s\"", values::rate).unwrap_or_default(),
         priority: r.get(&mut t, "prio", values::priority).unwrap_or_default(),
+        port_priority: r.get(&mut t, "ad_actor_port_prio", values::lacp_priority).unwrap_or(default.port_priority),
     };
     if member.device.locator.is_some() {
         r.locations.record_name(&t.place, &member.name());

@@ -10,6 +10,7 @@ use crate::problem::nearest;
 use crate::units::{self, Wrong};
 use agent::settings::{ControllerKind, MOST_SAMPLES};
 use datapath::aqm::{At, Discipline, Red};
+use datapath::bond::lacp::{MOST_USER_KEY, Select};
 use datapath::bond::{self, HashPolicy};
 use datapath::guard::Allow;
 use datapath::program::{Attachment, IngressMode, OrderKind};
@@ -531,7 +532,7 @@ fn socket_address(word: &str) -> Result<SocketAddr, Wrong> {
 /// A mode of a bond.
 pub(super) fn bond_mode(value: &DeValue<'_>) -> Result<bond::Mode, Wrong> {
     let word = text(value, "\"balance-rr\"")?;
-    if ["802.3ad", "balance-tlb", "balance-alb"].contains(&word) {
+    if ["balance-tlb", "balance-alb"].contains(&word) {
         let modes: Vec<_> = bond::Mode::ALL.iter().map(|(name, _)| format!("\"{name}\"")).collect();
         return Err(Wrong::new(
             format!("mode \"{word}\" is not there yet"),
@@ -588,6 +589,42 @@ pub(super) fn auto_or_off(value: &DeValue<'_>) -> Result<bool, Wrong> {
 /// How long a frame may wait for an earlier one.
 pub(super) fn hold(value: &DeValue<'_>) -> Result<u64, Wrong> {
     units::time_ns(text(value, "\"15 ms\"")?, MIN_HOLD_NS, MAX_HOLD_NS)
+}
+
+/// How often a partner of LACP is to say something.
+pub(super) fn lacp_rate(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &[("slow", false), ("fast", true)], "rate of LACP")
+}
+
+/// A switch of Linux's with words.
+pub(super) fn on_or_off(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    choice(value, &[("on", true), ("off", false)], "choice")
+}
+
+/// Members that must carry frames before any does.
+pub(super) fn min_links(value: &DeValue<'_>) -> Result<u8, Wrong> {
+    integer(value, 0, bond::MOST_MEMBERS as u32).map(|links| links as u8)
+}
+
+/// How the used aggregator is chosen.
+pub(super) fn ad_select(value: &DeValue<'_>) -> Result<Select, Wrong> {
+    if value.as_str() == Some("actor_port_prio") {
+        return Err(Wrong::new(
+            "aggregators are not compared by their ports' priorities yet",
+            "it may be \"stable\", \"bandwidth\" or \"count\"",
+        ));
+    }
+    choice(value, &Select::ALL, "way to select an aggregator")
+}
+
+/// A priority in LACP.
+pub(super) fn lacp_priority(value: &DeValue<'_>) -> Result<u16, Wrong> {
+    integer(value, 1, u16::MAX.into()).map(|priority| priority as u16)
+}
+
+/// The operator's part of the key of LACP.
+pub(super) fn user_key(value: &DeValue<'_>) -> Result<u16, Wrong> {
+    integer(value, 0, MOST_USER_KEY.into()).map(|key| key as u16)
 }
 
 /// The name of a bond's member: of its device.

@@ -72,11 +72,12 @@ impl Bond {
         self.find_senders(pool, now)
     }
 
-    /// Whether [`Bond::advance`] or [`Bond::poll_hello`] have something to do.
+    /// Whether [`Bond::advance`], [`Bond::poll_hello`] or [`Bond::poll_lacp`] have something to do.
     #[inline]
     #[must_use]
     pub fn is_peer_due(&self, now: Instant) -> bool {
         self.peer.as_ref().is_some_and(|peer| peer.poll_timeout().is_some_and(|due| due <= now))
+            || self.lacp.as_ref().is_some_and(|lacp| lacp.poll_timeout().is_some_and(|due| due <= now))
     }
 
     /// What a member's port takes.
@@ -316,8 +317,8 @@ impl Bond {
         self.peer.as_mut()?.order.poll(pool, now)
     }
 
-    /// A frame for a reserved address came over a member. `None` where it is no hello; else how
-    /// many frames were freed since members changed by it.
+    /// A frame for a reserved address came over a member. `None` where it is no hello, and in
+    /// `802.3ad` no LACPDU or marker; else how many frames were freed since members changed by it.
     ///
     /// # Errors
     /// [`Reason::BondControl`]: it is more than may come, or this bond's own.
@@ -328,6 +329,9 @@ impl Bond {
         member: MemberId,
         frame: &Frame,
     ) -> Option<Result<u32, Reason>> {
+        if self.lacp.is_some() {
+            return self.hear_lacp(pool, now, member, frame);
+        }
         let peer = self.peer.as_mut()?;
         let hello = Hello::read(pool.bytes(frame))?;
         if let Err(reason) = peer.hear(pool, now, member, &hello) {
@@ -341,6 +345,9 @@ impl Bond {
 
     /// Does what is due by the clock. Returns how many frames were freed since members changed.
     pub fn advance(&mut self, pool: &mut Pool, now: Instant) -> u32 {
+        if self.lacp.is_some() {
+            return self.advance_lacp(pool, now);
+        }
         let Some(peer) = &mut self.peer else { return 0 };
         if peer.poll_timeout().is_none_or(|due| due > now) || !peer.advance(pool, now) {
             return 0;

@@ -1,6 +1,8 @@
 //! What a bond knows of the one at the other end, for the process that goes on after this one:
-//! numbers go on, and those that are on the way are taken for numbers.
+//! numbers go on, and those that are on the way are taken for numbers; what LACP has agreed on
+//! stays.
 
+use super::lacp::Record;
 use super::number::MODULUS;
 use super::peer::{Line, Peer, Restored};
 use super::{Bond, MOST_MEMBERS, MemberId, Mode};
@@ -50,6 +52,9 @@ impl Bond {
     /// Another process goes on for this one, or does so no more. One that leaves gives no numbers
     /// and says no hellos: both are the other's. What waits for order goes on.
     pub fn set_leaving(&mut self, pool: &mut Pool, now: Instant, is_leaving: bool) -> u32 {
+        if let Some(lacp) = &mut self.lacp {
+            lacp.set_leaving(is_leaving);
+        }
         let Some(peer) = &mut self.peer else { return 0 };
         peer.set_leaving(pool, now, is_leaving);
         self.let_kept_go(pool);
@@ -60,6 +65,17 @@ impl Bond {
     #[must_use]
     pub fn export(&self) -> Option<PeerState> {
         self.peer.as_ref()?.export()
+    }
+
+    /// What the next process should know of members that LACP has agreed on.
+    #[must_use]
+    pub fn export_lacp(&self) -> Vec<(MemberId, Record)> {
+        self.lacp.as_ref().map(|lacp| lacp.export()).unwrap_or_default()
+    }
+
+    /// Goes on with members that another process has agreed on. False where that cannot be.
+    pub fn restore_lacp(&mut self, now: Instant, records: &[(MemberId, Record)]) -> bool {
+        self.lacp.as_mut().is_some_and(|lacp| lacp.restore(now, records))
     }
 
     /// Goes on where another process was. False where that cannot be.

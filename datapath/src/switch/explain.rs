@@ -150,7 +150,7 @@ impl Switch {
                 steps.push(Step::Look(Ok(headers(&seen))));
                 match from {
                     Some(from) => self.explain_endpoint(now, from, &seen, &mut steps),
-                    None => self.explain_uplink(now, &seen, &mut steps),
+                    None => self.explain_uplink(now, role, &seen, &mut steps),
                 }
             })
         };
@@ -250,14 +250,29 @@ impl Switch {
         Ok(())
     }
 
-    fn explain_uplink(&self, now: Instant, seen: &Traveller<'_>, steps: &mut Vec<Step>) -> Result<(), Reason> {
+    fn explain_uplink(
+        &self,
+        now: Instant,
+        role: Role,
+        seen: &Traveller<'_>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Reason> {
         let transit = guard::check_transit(seen.bytes);
+        let bond = self.bond.as_ref();
+        if transit == Err(Reason::Reserved) && bond.is_some_and(|bond| bond.is_addressed(seen.bytes)) {
+            steps.push(Step::Control(Ok(())));
+            return Ok(());
+        }
         if transit == Err(Reason::Reserved) && self.control.is_heard() {
             let taken = if self.control.has_room() { Ok(()) } else { Err(Reason::ControlFull) };
             steps.push(Step::Control(taken));
             return taken;
         }
-        let network = transit.and_then(|()| {
+        let received = match (bond, role) {
+            (Some(bond), Role::Uplink(member)) => bond.may_receive(member),
+            _ => Ok(()),
+        };
+        let network = transit.and(received).and_then(|()| {
             let network = self.forward.network_of_vlan(seen.layout.vlan).ok_or(Reason::BadVlan)?;
             self.check_outside(now, network, seen.bytes, &seen.layout).map(|()| network)
         });

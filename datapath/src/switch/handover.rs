@@ -8,7 +8,8 @@
 //! than a full budget or an empty one would.
 
 use super::Switch;
-use crate::bond::PeerState;
+use crate::bond::lacp::Record;
+use crate::bond::{MemberId, PeerState};
 use crate::fdb::Network;
 use crate::flood::Saved;
 use crate::frame::Pool;
@@ -49,6 +50,8 @@ pub struct State {
     pub services: Vec<(ServiceId, ServiceState)>,
     /// What the uplink's bond knows of the other end.
     pub bond: Option<PeerState>,
+    /// What LACP has agreed on with the other ends of the uplink's members.
+    pub lacp: Vec<(MemberId, Record)>,
 }
 
 impl State {
@@ -217,6 +220,7 @@ impl Switch {
             vcc: self.vcc.export(now),
             services: self.services.export(now),
             bond: self.bond.as_ref().and_then(|bond| bond.export()),
+            lacp: self.bond.as_ref().map(|bond| bond.export_lacp()).unwrap_or_default(),
         }
     }
 
@@ -316,6 +320,9 @@ impl Switch {
         if let Some(state) = &state.bond
             && !self.bond.as_mut().is_some_and(|bond| bond.restore(now, state))
         {
+            imported.ignored += 1;
+        }
+        if !state.lacp.is_empty() && !self.bond.as_mut().is_some_and(|bond| bond.restore_lacp(now, &state.lacp)) {
             imported.ignored += 1;
         }
         // After the endpoints: what their lanes have counted is part of what their tenant has.

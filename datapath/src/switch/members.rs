@@ -4,6 +4,7 @@
 //! While a frame waits at its member, `Meta::out` says which endpoint sent it.
 
 use super::Switch;
+use crate::bond::lacp::LacpView;
 use crate::bond::number::Number;
 use crate::bond::{Bond, MemberCounts, MemberState, PeerView};
 use crate::frame::{Frame, Out, Pool};
@@ -42,6 +43,11 @@ impl Switch {
     #[must_use]
     pub fn bond_peer(&self) -> Option<PeerView> {
         self.bond.as_ref()?.peer()
+    }
+
+    /// What LACP knows of each member; none where the mode is another.
+    pub fn lacp(&self) -> impl Iterator<Item = LacpView> + '_ {
+        self.bond.iter().flat_map(|bond| bond.lacp())
     }
 
     /// What the uplink carries now: what its members do, where it has several, and no more than it
@@ -188,8 +194,8 @@ impl Switch {
         }
     }
 
-    /// A frame for a reserved address may be a hello of the bond at the other end. Gives it back
-    /// where it is none.
+    /// A frame for a reserved address may be a hello of the bond at the other end, or a LACPDU.
+    /// Gives it back where it is none.
     pub(super) fn hear_hello(
         &mut self,
         pool: &mut Pool,
@@ -214,7 +220,7 @@ impl Switch {
         }
     }
 
-    /// Hellos that are due, and what has waited long enough for an earlier frame.
+    /// Hellos and LACPDUs that are due, and what has waited long enough for an earlier frame.
     fn tend_peer(&mut self, pool: &mut Pool, now: Instant) {
         let Some(bond) = &mut self.bond else { return };
         if !bond.is_peer_due(now) {
@@ -226,6 +232,12 @@ impl Switch {
         while let Some((member, hello)) = self.bond.as_mut().and_then(|bond| bond.poll_hello(pool, now)) {
             let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
             if let (Some(port), Some(frame)) = (port, pool.alloc_from(&hello)) {
+                self.send_control(pool, port, frame);
+            }
+        }
+        while let Some((member, pdu)) = self.bond.as_mut().and_then(|bond| bond.poll_lacp(now)) {
+            let port = self.program.uplink.as_ref().map(|uplink| uplink.port_of(member));
+            if let (Some(port), Some(frame)) = (port, pool.alloc_from(&pdu)) {
                 self.send_control(pool, port, frame);
             }
         }

@@ -9,6 +9,7 @@ use crate::units::Rate;
 use crate::wire::build::{self, eth};
 use std::net::Ipv4Addr;
 
+mod agreed;
 mod connections;
 mod members;
 mod numbered;

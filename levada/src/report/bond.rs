@@ -1,5 +1,9 @@
 //! What `show` says of an uplink with several ports.
 
+mod lacp;
+
+pub use lacp::{EndReport, LacpReport, PortReport};
+
 use crate::worker::SwitchNumbers;
 use control::plan::SwitchPlan;
 use datapath::bond::{Mode, PeerView};
@@ -32,6 +36,9 @@ pub struct BondReport {
     /// Whether frames are kept in order, in a mode that could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderReport>,
+    /// What is agreed with the other end, in `802.3ad`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacp: Option<LacpReport>,
     /// Its ports.
     pub members: Vec<MemberReport>,
 }
@@ -80,6 +87,9 @@ pub struct MemberReport {
     /// Where frames have numbers: what is known of its other end, where it is not used as it might.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
+    /// What both ends of it say in `802.3ad`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacp: Option<PortReport>,
     /// How often it ceased to be sent to.
     pub failures: u32,
     /// Frames and wire bytes sent.
@@ -123,6 +133,7 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         device: state_of(member.port),
         rate_bps: member.rate.0,
         peer: numbers.bond_peer.as_ref().and_then(|peer| other_end(peer, n)).map(str::to_owned),
+        lacp: numbers.lacp.get(n).map(|view| lacp::port(view, member.state)),
         failures: member.counts.failures,
         sent: member.counts.traffic.egress.into(),
         received: member.counts.traffic.ingress.into(),
@@ -132,7 +143,7 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
     });
     Some(BondReport {
         mode: settings.mode.name().to_owned(),
-        xmit_hash_policy: (settings.mode == Mode::BalanceXor).then(|| settings.hash.name().to_owned()),
+        xmit_hash_policy: settings.mode.hashes().then(|| settings.hash.name().to_owned()),
         active: active.filter(|_| settings.mode == Mode::ActiveBackup).map(name),
         rate_bps: numbers.uplink_rate.map_or(0, |rate| rate.egress.0),
         configured_bps: uplink.rate().egress.0,
@@ -140,6 +151,7 @@ pub fn report(plan: &SwitchPlan, numbers: &SwitchNumbers, state_of: impl Fn(Port
         updelay_ms: bond.policy.updelay_ns / NS_PER_MS,
         downdelay_ms: bond.policy.downdelay_ns / NS_PER_MS,
         order: numbers.bond_peer.as_ref().map(|peer| order(peer, settings.hold_ns)),
+        lacp: (settings.mode == Mode::Lacp).then(|| lacp::whole(&settings.lacp, &numbers.lacp)),
         members: all.collect(),
     })
 }

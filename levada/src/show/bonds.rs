@@ -2,7 +2,7 @@
 
 use super::{bytes, columns};
 use crate::report::Report;
-use crate::report::bond::{BondReport, OrderReport};
+use crate::report::bond::{BondReport, EndReport, LacpReport, OrderReport, PortReport};
 use control::units::show_rate;
 use datapath::units::Rate;
 use serde_json::{Value, json};
@@ -33,6 +33,9 @@ pub fn text(report: &Report) -> String {
         if let Some(order) = &bond.order {
             out += &order_text(order);
         }
+        if let Some(lacp) = &bond.lacp {
+            out += &lacp_text(lacp);
+        }
         let head = ["  member", "port", "state", "rate", "failures", "sent", "received", "waits", "full"];
         let mut rows = vec![head.map(str::to_owned)];
         for member in &bond.members {
@@ -53,9 +56,51 @@ pub fn text(report: &Report) -> String {
             if let Some(peer) = &member.peer {
                 let _ = writeln!(out, "  {}: {peer}", member.name);
             }
+            if let Some(port) = &member.lacp {
+                out += &port_text(&member.name, port);
+            }
         }
     }
     if out.is_empty() { "no uplink has several ports\n".to_owned() } else { out }
+}
+
+fn lacp_text(lacp: &LacpReport) -> String {
+    let LacpReport { rate, ad_select, min_links, system, system_priority, .. } = lacp;
+    let active = if lacp.active { "on" } else { "off" };
+    let mut out = format!("  lacp_rate {rate}, lacp_active {active}, ad_select {ad_select}, min_links {min_links}\n");
+    let _ = writeln!(out, "  system {system}, priority {system_priority}");
+    let _ = match &lacp.aggregator {
+        Some(used) => writeln!(
+            out,
+            "  aggregator {} of {} ports, key {}; partner {}, key {}",
+            used.id, used.ports, used.actor_key, used.partner_system, used.partner_key
+        ),
+        None => writeln!(out, "  no aggregator is used"),
+    };
+    out
+}
+
+fn port_text(name: &str, port: &PortReport) -> String {
+    let mut out =
+        format!("  {name}: aggregator {}, {}, {}, {}", port.aggregator, port.selected, port.receive, port.mux);
+    if let Some(why) = &port.why_not {
+        let _ = write!(out, ": {why}");
+    }
+    out.push('\n');
+    for (who, end, churn, churned) in [
+        ("actor", &port.actor, &port.actor_churn, port.actor_churned),
+        ("partner", &port.partner, &port.partner_churn, port.partner_churned),
+    ] {
+        let EndReport { system, system_priority, port, port_priority, key, state } = end;
+        let _ = writeln!(
+            out,
+            "    {who:<8} system {system_priority} {system}, port {port_priority} {port}, key {key}, churn {churn} ({churned})"
+        );
+        let _ = writeln!(out, "             {}", state.join(" "));
+    }
+    let PortReport { received, sent, bad, markers, .. } = port;
+    let _ = writeln!(out, "    LACPDUs  {received} received, {sent} sent, {bad} bad; {markers} markers");
+    out
 }
 
 fn order_text(order: &OrderReport) -> String {

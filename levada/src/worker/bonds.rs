@@ -4,10 +4,10 @@
 //! A policy is asked only when a link has changed or its time has come. After a failover, what is
 //! behind the bond is announced over the member that is active now, some frames a round.
 
-use super::{Backing, Task, Worker};
+use super::{Backing, SwitchSlot, Task, Worker};
 use crate::announce;
 use control::bond::{Command, LinkState, Policy, Settings};
-use datapath::bond::{MemberId, MemberState};
+use datapath::bond::{MemberId, MemberState, Mode};
 use datapath::program::{Attachment, EndpointId, PortId};
 use datapath::units::Instant;
 
@@ -32,6 +32,8 @@ pub struct Bonded {
     members: Vec<Member>,
     notices: u32,
     notice: Option<Notice>,
+    /// In `802.3ad`: the states of members as they were last told, which follow no command.
+    agreed: Option<Vec<MemberState>>,
 }
 
 #[derive(Clone, Copy)]
@@ -97,7 +99,8 @@ impl Worker {
             members.push(member);
         }
         let notice = before.and_then(|before| before.notice);
-        switch_slot.bond = Some(Box::new(Bonded { policy, members, notices: post.notices, notice }));
+        let agreed = (policy.settings().mode == Mode::Lacp).then_some(states);
+        switch_slot.bond = Some(Box::new(Bonded { policy, members, notices: post.notices, notice, agreed }));
     }
 
     /// The link of a device is so now.
@@ -130,6 +133,7 @@ impl Worker {
                 self.run_bond(index, now);
                 self.announce_behind(index, now);
             }
+            self.tell_agreed(index);
         }
     }
 
@@ -148,11 +152,25 @@ impl Worker {
                     bond.notice = (bond.notices > 0).then_some(Notice { left: bond.notices, next: now, at: 0 });
                 }
             }
-            told.push(command);
+            // Of a link that is up nothing is agreed yet.
+            let is_agreed = bond.agreed.is_some() && matches!(command, Command::State(..));
+            told.extend((!is_agreed).then_some(command));
         }
         for command in told {
             // A full queue of tasks has enough to log.
             let _ = self.tasks.try_send(Task::Bond { switch: index, command });
+        }
+    }
+
+    /// Says what LACP has made of members.
+    fn tell_agreed(&mut self, index: usize) {
+        let SwitchSlot { bond, switch, .. } = &mut self.switch_slots[index];
+        let Some(agreed) = bond.as_mut().and_then(|bond| bond.agreed.as_mut()) else { return };
+        for (n, (told, view)) in (0..).zip(agreed.iter_mut().zip(switch.members())) {
+            if std::mem::replace(told, view.state) != view.state {
+                let command = Command::State(MemberId(n), view.state);
+                let _ = self.tasks.try_send(Task::Bond { switch: index, command });
+            }
         }
     }
 

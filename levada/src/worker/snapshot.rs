@@ -7,6 +7,7 @@ use super::{Backing, Effort, LinkSlot, SwitchSlot, Worker};
 use control::plan::Plan;
 use datapath::aqm::QueueState;
 use datapath::bond::PeerView;
+use datapath::bond::lacp::LacpView;
 use datapath::frame::PoolLimits;
 use datapath::link::{LinkStats, Side};
 use datapath::program::{EndpointId, TenantId};
@@ -75,6 +76,8 @@ pub struct SwitchNumbers {
     pub members: Vec<MemberView>,
     /// What is known of the bond at their other ends.
     pub bond_peer: Option<PeerView>,
+    /// What LACP knows of each.
+    pub lacp: Vec<LacpView>,
     /// Drops that belong to no endpoint.
     pub uplink_drops: DropCounters,
     /// Addresses learned.
@@ -125,6 +128,7 @@ impl Snapshot {
             numbers.memory.reserve(switch.program.tenants.len());
             numbers.endpoints.reserve(switch.program.endpoints.len());
             numbers.members.reserve(switch.program.uplink.as_ref().map_or(0, |uplink| uplink.members.len()));
+            numbers.lacp.reserve(switch.program.uplink.as_ref().map_or(0, |uplink| uplink.members.len()));
             numbers.queues.reserve(switch.program.endpoints.values().filter(|e| e.aqm.is_some()).count());
         }
         self.devices.clear();
@@ -144,6 +148,7 @@ impl SwitchNumbers {
         self.narrow_paths.clear();
         self.members.clear();
         self.bond_peer = None;
+        self.lacp.clear();
         self.queues.clear();
         self.uplink = Both::default();
     }
@@ -291,6 +296,7 @@ impl Worker {
             numbers.uplink_rate = switch.uplink_rate();
             numbers.members.extend(switch.members());
             numbers.bond_peer = switch.bond_peer();
+            numbers.lacp.extend(switch.lacp());
             numbers.learned = switch.learned();
             numbers.narrow_paths.extend(switch.narrow_paths(into.now));
         }

@@ -229,6 +229,7 @@ prop_compose! {
             outside,
             vcc: Vec::new(),
             bond: None,
+            lacp: Vec::new(),
             services: Vec::new(),
         }
     }

@@ -2,6 +2,7 @@
 //! whatever the cables do.
 
 use super::*;
+use crate::bond::lacp::LacpSettings;
 use crate::bond::{BondSettings, MemberState, Mode, Plain};
 use crate::program::Member;
 use std::collections::{BTreeSet, VecDeque};
@@ -15,25 +16,25 @@ const PAYLOAD: usize = 42;
 
 /// One direction of a cable.
 #[derive(Default)]
-struct Wire {
+pub(super) struct Wire {
     rate: u64,
     delay_ns: u64,
     free_at: Instant,
     arriving: VecDeque<(Instant, Frame)>,
-    is_dead: bool,
+    pub is_dead: bool,
     /// One of so many frames is lost; 0 for none.
     loses_one_of: u64,
 }
 
-struct Pair {
-    pool: Pool,
-    switches: [Switch; 2],
+pub(super) struct Pair {
+    pub pool: Pool,
+    pub switches: [Switch; 2],
     /// By sender, then member.
-    wires: [Vec<Wire>; 2],
-    now: Instant,
+    pub wires: [Vec<Wire>; 2],
+    pub now: Instant,
     random: u64,
     /// Labels that the endpoint of the second switch received.
-    received: Vec<u64>,
+    pub received: Vec<u64>,
     received_bytes: u64,
     sent: u64,
     members: usize,
@@ -41,13 +42,14 @@ struct Pair {
     was_plain: bool,
 }
 
-fn program(mode: Mode, order: bool, rates: &[u64], max_frame: u32, address: u8) -> Program {
+pub(super) fn program(mode: Mode, order: bool, rates: &[u64], max_frame: u32, address: u8) -> Program {
     let member = |(n, &rate): (usize, &u64)| {
         let rate = Rate(rate);
         Member { port: PortId(n as u32 + 2), rate: Both { egress: rate, ingress: rate } }
     };
     let members: Vec<Member> = rates.iter().enumerate().map(member).collect();
-    let bond = Some(BondSettings { mode, order, ..BondSettings::default() });
+    let lacp = LacpSettings { system: mac(address), is_fast: true, ..LacpSettings::default() };
+    let bond = Some(BondSettings { mode, order, lacp, ..BondSettings::default() });
     let whole = Both { egress: Rate(GBIT), ingress: Rate(GBIT) };
     let mut ports = vec![PortFeatures::default(); 2];
     ports.resize(rates.len() + 2, PortFeatures { max_frame, ..PortFeatures::default() });
@@ -67,7 +69,7 @@ fn program(mode: Mode, order: bool, rates: &[u64], max_frame: u32, address: u8) 
 }
 
 impl Pair {
-    fn new(mode: Mode, rates: &[u64], seed: u64) -> Pair {
+    pub fn new(mode: Mode, rates: &[u64], seed: u64) -> Pair {
         Pair::of(mode, [true, true], rates, 1518, seed)
     }
 
@@ -97,7 +99,7 @@ impl Pair {
         pair
     }
 
-    fn set(&mut self, side: usize, member: usize, state: MemberState) {
+    pub fn set(&mut self, side: usize, member: usize, state: MemberState) {
         self.switches[side].set_member_state(&mut self.pool, self.now, MemberId(member as u8), state);
     }
 
@@ -118,7 +120,7 @@ impl Pair {
         self
     }
 
-    fn run(&mut self, ns: u64) {
+    pub fn run(&mut self, ns: u64) {
         self.run_until(self.now.plus_ns(ns));
     }
 
@@ -181,7 +183,7 @@ impl Pair {
     }
 
     /// The first endpoint sends `bytes` of payload each `gap_ns`, for so long.
-    fn send(&mut self, bytes: usize, gap_ns: u64, for_ns: u64) {
+    pub fn send(&mut self, bytes: usize, gap_ns: u64, for_ns: u64) {
         let end = self.now.plus_ns(for_ns);
         while self.now < end {
             let mut payload = vec![0; bytes];
@@ -194,12 +196,12 @@ impl Pair {
         }
     }
 
-    fn finish(&mut self) -> &[u64] {
+    pub fn finish(&mut self) -> &[u64] {
         self.run(100 * MS);
         &self.received
     }
 
-    fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.sent - self.received.iter().collect::<BTreeSet<_>>().len() as u64
     }
 
@@ -207,7 +209,7 @@ impl Pair {
         self.switches[1].bond_peer().expect("it is asked for").order
     }
 
-    fn clear(&mut self) {
+    pub fn clear(&mut self) {
         for wire in self.wires.iter_mut().flatten() {
             for (_, frame) in wire.arriving.drain(..) {
                 self.pool.free(frame);

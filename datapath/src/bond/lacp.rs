@@ -1,0 +1,425 @@
+//! Link aggregation control protocol (IEEE 802.1AX-2020, clause 6): which members of a bond may be
+//! received from and sent to, as both ends have agreed.
+//!
+//! LACPDUs and what is known of links come in; LACPDUs, answers to markers and the states of
+//! members go out. Each port has its machines ([`port`]); here is what concerns several: which form
+//! one aggregator, which of these is used, and whether enough of it is up. A port of another
+//! aggregator is on standby: it says that it is not in sync, so that the partner sends nothing
+//! there. A partner is believed as it describes itself, whoever it is.
+//!
+//! Half duplex is not known here: a link is taken for full duplex.
+
+pub mod pdu;
+mod port;
+mod select;
+
+pub use port::{Churn, Counts, Mux, Receive, Record, Selected};
+
+use super::{MOST_MEMBERS, MemberId, MemberState};
+use crate::units::{Instant, Rate};
+use crate::verdict::Reason;
+use crate::wire::Mac;
+use pdu::{FRAME_BYTES, HEADER_BYTES, Information, Marker, Pdu, State};
+use port::Port;
+use select::Group;
+pub use select::Select;
+
+/// LACPDUs and markers that are read of a port in a second, each: a partner sends at most 3.
+const HEARD_MOST: u32 = 10;
+const SECOND_NS: u64 = 1_000_000_000;
+/// Steps of machines in a row: each port's mux has four states, and may go through them twice.
+const STEPS_MOST: usize = MOST_MEMBERS * 8;
+/// For so long after a takeover a member that comes up goes on where it was, in nanoseconds.
+const COMES_UP_NS: u64 = 2_000_000_000;
+/// Most of a user's part of the key.
+pub const MOST_USER_KEY: u16 = 1023;
+
+/// What the protocol is told.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LacpSettings {
+    /// Priority of this system; the least decides.
+    pub system_priority: u16,
+    /// Its address.
+    pub system: Mac,
+    /// The operator's part of the key, to [`MOST_USER_KEY`].
+    pub user_key: u16,
+    /// `lacp_rate = "fast"`: the partner is to say so each second.
+    pub is_fast: bool,
+    /// `lacp_active`: LACPDUs are sent whether the partner sends any or not.
+    pub is_active: bool,
+    /// Members that must distribute before any does.
+    pub min_links: u8,
+    /// How the used aggregator is chosen.
+    pub select: Select,
+    /// By member.
+    pub members: [LacpMember; MOST_MEMBERS],
+}
+
+/// What it is told of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LacpMember {
+    /// The address from which its LACPDUs are sent.
+    pub mac: Mac,
+    /// Its priority.
+    pub priority: u16,
+}
+
+impl Default for LacpMember {
+    fn default() -> Self {
+        LacpMember { mac: Mac([2, 0, 0, 0, 0, 0]), priority: 255 }
+    }
+}
+
+impl Default for LacpSettings {
+    fn default() -> Self {
+        LacpSettings {
+            system_priority: 65_535,
+            system: Mac([2, 0, 0, 0, 0, 0]),
+            user_key: 0,
+            is_fast: false,
+            is_active: true,
+            min_links: 0,
+            select: Select::default(),
+            members: [LacpMember::default(); MOST_MEMBERS],
+        }
+    }
+}
+
+/// The protocol of one bond: events in by `set_...` and `hear`, then `advance`; what to send out by
+/// `poll`; come back at `poll_timeout`.
+#[derive(Debug, Default)]
+pub struct Lacp {
+    settings: LacpSettings,
+    members: Vec<Line>,
+    used: Option<Group>,
+    is_leaving: bool,
+    /// Something came: machines may move.
+    is_due: bool,
+    /// What was handed over, by member, and until when it holds.
+    restored: Option<Box<(Instant, [Option<Information>; MOST_MEMBERS])>>,
+}
+
+#[derive(Debug)]
+struct Line {
+    rate: Rate,
+    port: Port,
+    /// The marker that is to be answered; while it waits, others are not.
+    marker: Option<Marker>,
+    second: u64,
+    heard: [u32; 2],
+}
+
+/// What is known of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LacpView {
+    /// This end.
+    pub actor: Information,
+    /// The other end, as it last described itself.
+    pub partner: Information,
+    /// The receive machine.
+    pub receive: Receive,
+    /// The mux machine.
+    pub mux: Mux,
+    /// Whether this end has come into sync in time.
+    pub actor_churn: Churn,
+    /// Whether the other has.
+    pub partner_churn: Churn,
+    /// Whether its aggregator is the used one.
+    pub selected: Selected,
+    /// Which aggregator it is in: the port number of the first member of it.
+    pub aggregator: u16,
+    /// The partner is this very system.
+    pub is_loop: bool,
+    /// What was counted.
+    pub counts: Counts,
+}
+
+impl Lacp {
+    /// Takes other members and settings; `was` says which one each was before. A member that stays
+    /// keeps what it has agreed, as far as it says the same of itself still. `is_up` says it of the
+    /// link of one that is new here.
+    pub fn set_members(
+        &mut self,
+        now: Instant,
+        settings: &LacpSettings,
+        rates: &[Rate],
+        was: impl Fn(usize) -> Option<MemberId>,
+        is_up: impl Fn(usize) -> bool,
+    ) {
+        (self.settings, self.is_due) = (*settings, true);
+        let mut before: Vec<_> = std::mem::take(&mut self.members).into_iter().map(Some).collect();
+        let mut lines: Vec<Option<Line>> = Vec::with_capacity(rates.len());
+        let mut taken = [false; MOST_MEMBERS];
+        for n in 0..rates.len().min(MOST_MEMBERS) {
+            let line = was(n).and_then(|was| before.get_mut(usize::from(was.0))?.take());
+            if let Some(number) = line.as_ref().map(|line| usize::from(line.port.actor.port)) {
+                taken[number - 1] = true;
+            }
+            lines.push(line);
+        }
+        for (n, (line, &rate)) in lines.into_iter().zip(rates).enumerate() {
+            // Some switches refuse port 0. A port keeps its number, whatever becomes of others.
+            let number = match &line {
+                Some(line) => line.port.actor.port,
+                None => free_number(&mut taken, n),
+            };
+            let actor = settings.actor(n, number, rate);
+            let mut line = line.unwrap_or_else(|| {
+                let mut port = Port::new(actor);
+                port.set_enabled(now, is_up(n));
+                Line { rate, port, marker: None, second: 0, heard: [0; 2] }
+            });
+            line.rate = rate;
+            line.port.set_actor(actor);
+            self.members.push(line);
+        }
+        // Both go by place, and places have changed.
+        self.used = self.used.filter(|used| !matches!(used, Group::Alone(_)));
+        if let Some(restored) = &mut self.restored {
+            restored.1 = core::array::from_fn(|n| restored.1.get(usize::from(was(n)?.0)).copied()?);
+        }
+    }
+
+    /// Whether a member's link may be used.
+    pub fn set_link(&mut self, now: Instant, member: MemberId, is_up: bool) {
+        let at = usize::from(member.0);
+        let Some(line) = self.members.get_mut(at) else { return };
+        self.is_due = true;
+        let restored = self.restored.as_mut().filter(|restored| restored.0 >= now);
+        match restored.and_then(|restored| restored.1.get_mut(at)?.take()) {
+            Some(partner) if is_up && !line.port.is_enabled => line.port.go_on(now, partner),
+            _ => line.port.set_enabled(now, is_up),
+        }
+    }
+
+    /// A frame for a reserved address came over a member. `None` where it is no frame of slow
+    /// protocols.
+    ///
+    /// # Errors
+    /// [`Reason::BondControl`]: malformed, of another slow protocol, or more than are read.
+    pub fn hear(&mut self, now: Instant, member: MemberId, frame: &[u8]) -> Option<Result<(), Reason>> {
+        if !pdu::is_slow(frame) {
+            return None;
+        }
+        let at = usize::from(member.0);
+        let line = self.members.get_mut(at)?;
+        if line.second != now.0 / SECOND_NS {
+            (line.second, line.heard) = (now.0 / SECOND_NS, [0; 2]);
+        }
+        match pdu::read(&frame[HEADER_BYTES..]) {
+            Some(Pdu::Lacp(pdu)) if line.heard[0] < HEARD_MOST => {
+                line.heard[0] += 1;
+                line.port.counts.received += 1;
+                self.is_due = true;
+                if pdu.actor.system == self.settings.system {
+                    line.port.hear_self(now);
+                } else {
+                    line.port.hear(now, &pdu);
+                    self.leave_others(at, &pdu.actor);
+                }
+            }
+            Some(Pdu::Marker(marker)) if line.heard[1] < HEARD_MOST && line.marker.is_none() => {
+                line.heard[1] += 1;
+                line.port.counts.markers += 1;
+                line.marker = Some(marker);
+            }
+            Some(Pdu::MarkerResponse) => {}
+            _ => {
+                line.port.counts.bad += 1;
+                return Some(Err(Reason::BondControl));
+            }
+        }
+        Some(Ok(()))
+    }
+
+    /// The partner's port is seen here: a port whose link is down knows it no more.
+    fn leave_others(&mut self, at: usize, partner: &Information) {
+        for (n, line) in self.members.iter_mut().enumerate() {
+            let was = &line.port.partner;
+            if n != at && !line.port.is_enabled && (was.system, was.port) == (partner.system, partner.port) {
+                line.port.initialize();
+            }
+        }
+    }
+
+    /// Lets all machines move as far as they do. False where nothing was due.
+    pub fn advance(&mut self, now: Instant) -> bool {
+        let is_due = self.machines_due().is_some_and(|due| due <= now);
+        if is_due {
+            self.is_due = false;
+            self.run(now);
+        }
+        is_due
+    }
+
+    fn run(&mut self, now: Instant) {
+        for line in &mut self.members {
+            line.port.run_receive(now);
+            line.port.run_wait(now);
+        }
+        for _ in 0..STEPS_MOST {
+            self.select();
+            self.let_attach();
+            let mut has_moved = false;
+            for line in &mut self.members {
+                has_moved |= line.port.run_mux(now);
+            }
+            if !has_moved {
+                break;
+            }
+        }
+        for line in &mut self.members {
+            line.port.run_periodic(now);
+            line.port.run_churn(now);
+        }
+    }
+
+    /// A port attaches when all that are selected and wait are ready.
+    fn let_attach(&mut self) {
+        let waits = |line: &Line| line.port.selected == Selected::Selected && line.port.mux == Mux::Waiting;
+        let all_ready = self.members.iter().filter(|line| waits(line)).all(|line| line.port.is_ready);
+        for line in &mut self.members {
+            line.port.may_attach = all_ready;
+        }
+    }
+
+    /// When `advance` or `poll` has something to do, if nothing comes before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let answers = self.members.iter().any(|line| line.marker.is_some()).then_some(Instant::ZERO);
+        let sends = self.members.iter().filter_map(|line| line.port.send_due()).min();
+        let out = answers.into_iter().chain(sends).min().filter(|_| !self.is_leaving);
+        out.into_iter().chain(self.machines_due()).min()
+    }
+
+    fn machines_due(&self) -> Option<Instant> {
+        if self.is_due {
+            return Some(Instant::ZERO);
+        }
+        self.members.iter().filter_map(|line| line.port.poll_timeout()).min()
+    }
+
+    /// The next frame to send, and the member that it leaves by.
+    pub fn poll(&mut self, now: Instant) -> Option<(MemberId, [u8; FRAME_BYTES])> {
+        if self.is_leaving {
+            return None;
+        }
+        for (n, line) in self.members.iter_mut().enumerate() {
+            let source = self.settings.members[n].mac;
+            let answer = line.marker.take().map(|marker| marker.response(source));
+            let frame = answer.or_else(|| Some(line.port.poll_pdu(now)?.frame(source)));
+            if let Some(frame) = frame {
+                return Some((MemberId(n as u8), frame));
+            }
+        }
+        None
+    }
+
+    /// What a member may be used for.
+    #[must_use]
+    pub fn state(&self, member: MemberId) -> MemberState {
+        let distributing = || self.members.iter().filter(|line| line.port.mux == Mux::Distributing).count();
+        match self.members.get(usize::from(member.0)).map(|line| &line.port) {
+            Some(port) if port.mux == Mux::Distributing && distributing() >= self.settings.min_links.into() => {
+                MemberState::Distributing
+            }
+            Some(port) if port.is_enabled => MemberState::Standby,
+            _ => MemberState::Down,
+        }
+    }
+
+    /// What is known of each member.
+    pub fn views(&self) -> impl Iterator<Item = LacpView> + '_ {
+        self.members.iter().enumerate().map(|(at, line)| {
+            let port = &line.port;
+            let group = self.group(at);
+            let first = (0..self.members.len()).find(|&n| self.group(n) == group).unwrap_or(at);
+            LacpView {
+                actor: port.actor,
+                partner: port.partner,
+                receive: port.receive,
+                mux: port.mux,
+                actor_churn: port.actor_churn,
+                partner_churn: port.partner_churn,
+                selected: port.selected,
+                aggregator: self.members[first].port.actor.port,
+                is_loop: port.loop_until.is_some(),
+                counts: port.counts,
+            }
+        })
+    }
+
+    /// Another process goes on for this one, or does so no more: one that leaves says nothing.
+    pub fn set_leaving(&mut self, is_leaving: bool) {
+        self.is_leaving = is_leaving;
+    }
+
+    /// What the next process should know: members that have agreed.
+    #[must_use]
+    pub fn export(&self) -> Vec<(MemberId, Record)> {
+        let all = (0..).map(MemberId).zip(&self.members);
+        all.filter_map(|(id, line)| Some((id, line.port.record()?))).collect()
+    }
+
+    /// Goes on where another process was, with each member whose link comes up soon. False where
+    /// that cannot be.
+    pub fn restore(&mut self, now: Instant, records: &[(MemberId, Record)]) -> bool {
+        let count = self.members.len();
+        let (mut taken, mut partners) = ([false; MOST_MEMBERS], [None; MOST_MEMBERS]);
+        for (id, record) in records {
+            let number = usize::from(record.port).wrapping_sub(1);
+            let is_free = taken.get(number) == Some(&false) && partners.get(usize::from(id.0)) == Some(&None);
+            if usize::from(id.0) >= count || !is_free {
+                return false;
+            }
+            taken[number] = true;
+            partners[usize::from(id.0)] = Some(record.partner);
+        }
+        for (id, record) in records {
+            self.members[usize::from(id.0)].port.actor.port = record.port;
+        }
+        for (n, _) in partners.iter().enumerate().take(count).filter(|(_, partner)| partner.is_none()) {
+            self.members[n].port.actor.port = free_number(&mut taken, n);
+        }
+        self.restored = Some(Box::new((now.plus_ns(COMES_UP_NS), partners)));
+        true
+    }
+}
+
+impl LacpSettings {
+    /// What a port says of itself.
+    fn actor(&self, member: usize, number: u16, rate: Rate) -> Information {
+        let state = State::AGGREGATION
+            .with(State::ACTIVITY, self.is_active)
+            .with(State::SHORT_TIMEOUT, self.is_fast)
+            .with(State::DEFAULTED, true);
+        Information {
+            system_priority: self.system_priority,
+            system: self.system,
+            key: key(self.user_key, rate),
+            port_priority: self.members[member].priority,
+            port: number,
+            state,
+        }
+    }
+}
+
+/// A number from 1 that no port has: the member's own place where that is free.
+fn free_number(taken: &mut [bool; MOST_MEMBERS], place: usize) -> u16 {
+    let free = core::iter::once(place).chain(0..MOST_MEMBERS).find(|&n| !taken[n]).unwrap_or(place);
+    taken[free] = true;
+    free as u16 + 1
+}
+
+/// Key of a port: bit 0 full duplex, 1 to 5 its speed's class as in Linux, 6 to 15 the operator's.
+#[must_use]
+pub fn key(user: u16, rate: Rate) -> u16 {
+    const MBIT: u64 = 1_000_000;
+    const CLASSES: [u64; 14] =
+        [1, 10, 100, 1000, 2500, 5000, 10_000, 14_000, 20_000, 25_000, 40_000, 50_000, 56_000, 100_000];
+    let class = CLASSES.iter().take_while(|&&class| class * MBIT <= rate.0).count() as u16;
+    (user & MOST_USER_KEY) << 6 | class << 1 | 1
+}
+
+#[cfg(test)]
+mod tests;

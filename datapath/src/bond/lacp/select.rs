@@ -1,0 +1,112 @@
+//! Selection: which ports form one aggregator, and which aggregator is used.
+
+use super::Lacp;
+use super::port::{Mux, Receive, Selected};
+use crate::wire::Mac;
+
+/// How the used aggregator is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Select {
+    /// `stable`: by bandwidth, and then as long as it has a port that is up.
+    #[default]
+    Stable,
+    /// `bandwidth`: the one that carries most.
+    Bandwidth,
+    /// `count`: the one of most ports.
+    Count,
+}
+
+impl Select {
+    /// Each with the name that Linux gives it.
+    pub const ALL: [(&'static str, Select); 3] =
+        [("stable", Select::Stable), ("bandwidth", Select::Bandwidth), ("count", Select::Count)];
+
+    /// The name that Linux gives it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Select::ALL[self as usize].0
+    }
+}
+
+/// Whose ports form one aggregator: own key, and the partner's system and key; or one port alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Group {
+    Of { key: u16, system: (u16, Mac), partner_key: u16 },
+    Alone(usize),
+}
+
+impl Lacp {
+    pub(super) fn group(&self, at: usize) -> Group {
+        let port = &self.members[at].port;
+        if port.is_individual() {
+            return Group::Alone(at);
+        }
+        let system = (port.partner.system_priority, port.partner.system);
+        Group::Of { key: port.actor.key, system, partner_key: port.partner.key }
+    }
+
+    /// Whether a port may be in an aggregator at all: its link is up, and it has a partner, or
+    /// waits for none any more.
+    fn may_select(&self, at: usize) -> bool {
+        let port = &self.members[at].port;
+        let is_known = match port.receive {
+            Receive::PortDisabled => false,
+            // Until the three seconds are over a partner may still speak up.
+            Receive::Expired => port.has_partner(),
+            Receive::Defaulted | Receive::Current => true,
+        };
+        port.is_enabled && port.loop_until.is_none() && is_known
+    }
+
+    fn ports(&self, group: Group) -> impl Iterator<Item = usize> + '_ {
+        (0..self.members.len()).filter(move |&at| self.may_select(at) && self.group(at) == group)
+    }
+
+    /// Which aggregator is used, and so which ports are selected and which on standby.
+    pub(super) fn select(&mut self) {
+        self.used = self.best();
+        for at in 0..self.members.len() {
+            let selected = match self.used {
+                _ if !self.may_select(at) => Selected::Unselected,
+                Some(used) if used == self.group(at) => Selected::Selected,
+                _ => Selected::Standby,
+            };
+            let port = &mut self.members[at].port;
+            // What it was in is another one now: it goes out first.
+            let leaves = port.selected == Selected::Unselected && port.mux != Mux::Detached;
+            if !leaves {
+                port.selected = selected;
+            }
+        }
+    }
+
+    fn best(&self) -> Option<Group> {
+        let all = (0..self.members.len()).filter(|&at| self.may_select(at)).map(|at| self.group(at));
+        let mut best = self.used.filter(|&used| self.ports(used).next().is_some());
+        // Until it carries frames another may turn out to be better.
+        let carries = |used: Group| self.ports(used).any(|at| self.members[at].port.mux >= Mux::Attached);
+        let is_kept = |used: Group| self.settings.select == Select::Stable && self.has_partner(used) && carries(used);
+        if let Some(used) = best.filter(|&used| is_kept(used)) {
+            return Some(used);
+        }
+        for group in all {
+            if best.is_none_or(|best| self.rank(group) > self.rank(best)) {
+                best = Some(group);
+            }
+        }
+        best
+    }
+
+    fn has_partner(&self, group: Group) -> bool {
+        self.ports(group).any(|at| self.members[at].port.has_partner())
+    }
+
+    /// Which aggregator is better: one that has a partner, is not one port that may not aggregate,
+    /// carries more, has more ports. Of equals the used one, then the first.
+    fn rank(&self, group: Group) -> (bool, bool, u64, u64) {
+        let rate = self.ports(group).map(|at| self.members[at].rate.0).sum();
+        let count = self.ports(group).count() as u64;
+        let (first, second) = if self.settings.select == Select::Count { (count, rate) } else { (rate, count) };
+        (self.has_partner(group), !matches!(group, Group::Alone(_)), first, second)
+    }
+}

@@ -1,0 +1,67 @@
+"""What the LACP experiment makes of Linux's /proc/net/bonding and of `show bonds`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.experiments.lacp_vm import STATE, differences, proc_members
+
+#: As Linux 6.1 writes it, of one member.
+PROC = """\
+Ethernet Channel Bonding Driver: v6.1.0-56-cloud-amd64
+
+Bonding Mode: IEEE 802.3ad Dynamic link aggregation
+
+Slave Interface: eth0
+MII Status: up
+Link Failure Count: 0
+Partner Churned Count: 0
+details actor lacp pdu:
+    system priority: 65535
+    system mac address: 02:00:00:00:01:00
+    port key: 9
+    port priority: 255
+    port number: 1
+    port state: 63
+details partner lacp pdu:
+    system priority: 65535
+    system mac address: 02:11:1c:1b:5c:50
+    oper key: 9
+    port priority: 255
+    port number: 2
+    port state: 63
+"""
+
+
+def end(system: str, port: int) -> dict[str, Any]:
+    return {
+        "system": system,
+        "system_priority": 65535,
+        "port": port,
+        "port_priority": 255,
+        "key": 9,
+        "state": list(STATE[:6]),
+    }
+
+
+def member() -> dict[str, Any]:
+    ours, theirs = end("02:11:1c:1b:5c:50", 2), end("02:00:00:00:01:00", 1)
+    return {"name": "up0", "lacp": {"actor": ours, "partner": theirs}}
+
+
+def test_both_ends_are_read() -> None:
+    (one,) = proc_members(PROC)
+    assert one["actor"]["port key"] == "9" and one["partner"]["port number"] == "2"
+    assert differences([member()], PROC) == []
+
+
+def test_what_is_not_alike_is_said() -> None:
+    other = member()
+    other["lacp"]["actor"]["key"] = 7
+    assert len(differences([other], PROC)) == 1
+    waiting = PROC.replace("port state: 63", "port state: 7")
+    assert len(differences([member()], waiting)) == 2
+    assert differences([], PROC) == ["1 members there, 0 here"]
+    stranger = member()
+    stranger["lacp"]["partner"]["port"] = 5
+    assert differences([stranger], PROC) == ["up0: no port 5 there"]

@@ -1,0 +1,38 @@
+//! Metrics of bonds.
+
+use super::{Families, labels};
+use crate::report::bond::BondReport;
+
+pub(super) fn bond(all: &mut Families, of_switch: (&str, &str), bond: &BondReport) {
+    all.gauge(
+        "levada_bond_rate_bytes_per_second",
+        "What the members that may send carry.",
+        &labels(&[of_switch]),
+        bond.rate_bps / 8,
+    );
+    for member in &bond.members {
+        let of = [of_switch, ("member", member.name.as_str())];
+        let to = labels(&of);
+        for state in ["down", "standby", "collecting", "distributing"] {
+            let is_so = u8::from(member.state == state);
+            let to = labels(&[&of[..], &[("state", state)]].concat());
+            all.gauge("levada_bond_member_state", "What it is used for.", &to, is_so);
+        }
+        all.counter("levada_bond_member_failures", "How often it ceased to be sent to.", &to, member.failures);
+        for (direction, carried) in [("egress", &member.sent), ("ingress", &member.received)] {
+            let to = labels(&[&of[..], &[("direction", direction)]].concat());
+            all.counter("levada_bond_member_segments", "Frames on the wire.", &to, carried.segments);
+            all.counter("levada_bond_member_wire_bytes", "Bytes on the wire.", &to, carried.wire_bytes);
+        }
+        all.counter("levada_bond_member_full", "Frames that it had no room for.", &to, member.full);
+        let Some(port) = &member.lacp else { continue };
+        for (what, count) in [("received", port.received), ("sent", port.sent), ("bad", port.bad)] {
+            let to = labels(&[&of[..], &[("what", what)]].concat());
+            all.counter("levada_bond_lacpdus", "LACPDUs.", &to, count);
+        }
+        for (end, churned) in [("actor", port.actor_churned), ("partner", port.partner_churned)] {
+            let to = labels(&[&of[..], &[("end", end)]].concat());
+            all.counter("levada_bond_churned", "How often an end was out of sync for a minute.", &to, churned);
+        }
+    }
+}
