@@ -17,6 +17,7 @@ mod lines;
 mod management;
 mod members;
 mod moves;
+mod pairs;
 mod privileges;
 mod restart;
 mod services;
