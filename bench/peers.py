@@ -68,6 +68,14 @@ class PacketLevada(Levada):
         return "\n".join([*kept, place, ""]).replace("tap://", "packet://")
 
 
+class VethLevada(Levada):
+    """Levada whose endpoints named veth... are pairs that it makes."""
+
+    def _endpoint(self, endpoint: Endpoint, host: Host) -> str:
+        made = super()._endpoint(endpoint, host)
+        return made.replace("tap://", "veth://") if endpoint.name.startswith("veth") else made
+
+
 def _wires(switch: Switch) -> Namespace:
     """A namespace with an end of a veth for each endpoint, named like it; the guests have the
     other ends, configured."""

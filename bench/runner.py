@@ -19,7 +19,7 @@ from bench.core import core
 from bench.latency import latency
 from bench.memory import memory
 from bench.shares import shares
-from bench.throughput import packet, small, tcp
+from bench.throughput import packet, pairs, small, tcp
 from bench.tunnel import tunnel
 from lab.machine import describe
 from lab.net import Failed, Lab, remove_leftovers, require_root
@@ -32,6 +32,7 @@ SECTIONS: dict[str, Callable[[Lab, Report, bool], None]] = {
     "core": core,
     "tcp": tcp,
     "packet": packet,
+    "pairs": pairs,
     "small": small,
     "tunnel": tunnel,
     "shares": shares,

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from bench.flood import SMALL_PAYLOAD_BYTES, Flood
 from bench.pairs import COLUMNS, Measure, interleaved, ratio, row
-from bench.peers import CopyLoop, PacketCopyLoop, PacketLevada
+from bench.peers import CopyLoop, PacketCopyLoop, PacketLevada, VethLevada
 from lab.cell import Cell, measure
 from lab.net import Lab
 from lab.report import Report, at_least
@@ -36,6 +36,8 @@ ROUNDS_BESIDE = {False: 2, True: 0}
 
 Peer = type[CopyLoop] | type[PacketCopyLoop] | type[Ovs] | type[Bridge] | type[Vde]
 
+#: How containers are attached.
+_KINDS = ("veth", "tap")
 #: Levada's endpoints without limits, shown beside.
 _UNLIMITED = "no limits"
 
@@ -86,6 +88,42 @@ def packet(lab: Lab, report: Report, quick: bool) -> None:
         levada=PacketLevada,
     )
     _play(lab, report, quick, contest)
+
+
+def pairs(lab: Lab, report: Report, quick: bool) -> None:
+    """One TCP connection between two containers: with veth:// next to tap://, on one switch,
+    without limits (there the kernel takes the pairs' frames past the switch) and with them."""
+    rows: list[Cell] = []
+    kinds = {_UNLIMITED: None, "limits": _FAR_ABOVE_BPS}
+    made = [
+        _pair_of_endpoints(f"{k}{n}", bps) for n, bps in enumerate(kinds.values()) for k in _KINDS
+    ]
+    ends = tuple(replace(e, host="levada") for topology in made for e in topology.endpoints)
+    tenants = tuple(tenant for topology in made for tenant in topology.tenants)
+    topology = Topology(tenants, ends, (Host("levada", _FAR_ABOVE_BPS),))
+    switch = VethLevada(lab, topology)
+    with switch.running():
+
+        def measured(ends: str) -> Measure:
+            def once() -> tuple[Cell, float]:
+                flow = TcpFlow("flow", f"{ends}0", f"{ends}1")
+                labels = {"section": "pairs", "switch": "levada", "ends": ends}
+                cell = measure(switch, [flow], WINDOW_S[quick], labels)
+                cell = replace(cell, valid=cell.disturbed is None)
+                return cell, cell.goodput_bps["flow"] / 1e9
+
+            return once
+
+        results = {
+            name: interleaved(
+                ROUNDS[quick], measured(f"veth{n}"), {"tap": measured(f"tap{n}")}, rows
+            )["tap"]
+            for n, name in enumerate(kinds)
+        }
+    report.cells += [cell.as_row() for cell in rows]
+    report.claims.append(at_least("pairs.vs-tap", ratio(results[_UNLIMITED]), "x tap", 1.0))
+    lines = [row(f"tap ({name})", result, ".3f") for name, result in results.items()]
+    report.tables.append("pairs: veth:// against tap://; Gbit/s\n" + table(["", *COLUMNS], lines))
 
 
 def small(lab: Lab, report: Report, quick: bool) -> None:

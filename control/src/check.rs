@@ -172,8 +172,8 @@ fn check_declared(findings: &mut Findings, endpoint: &Endpoint, place: &Place) {
 fn check_room(findings: &mut Findings, tenant: &Tenant, endpoint: &Endpoint, room: u32, uplink: u32, place: &Place) {
     let mtu = endpoint.device.mtu;
     let (message, remedy) = match (tenant.attachment, &endpoint.device.locator) {
-        (Attachment::Vxlan(_), Some(Locator::Tap(_))) if mtu == DEFAULT_MTU => return,
-        (Attachment::Vxlan(_), Some(Locator::Tap(_))) => (
+        (Attachment::Vxlan(_), Some(Locator::Tap(_) | Locator::Veth(_))) if mtu == DEFAULT_MTU => return,
+        (Attachment::Vxlan(_), Some(Locator::Tap(_) | Locator::Veth(_))) => (
             format!("the MTU {mtu} leaves no room for the tunnel's headers: the device gets {room}"),
             format!("write mtu = {room}, or raise the uplink's mtu from {uplink}"),
         ),

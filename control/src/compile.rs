@@ -222,7 +222,9 @@ fn bond_plan(bond: &config::Bond) -> BondPlan {
 fn fitted<'a>(switch: &Switch, tenant: &Tenant, endpoint: &'a Endpoint) -> Cow<'a, Device> {
     let device = &endpoint.device;
     match (&switch.uplink, &device.locator) {
-        (Some(uplink), Some(Locator::Tap(_))) if matches!(tenant.attachment, Attachment::Vxlan(_)) => {
+        (Some(uplink), Some(Locator::Tap(_) | Locator::Veth(_)))
+            if matches!(tenant.attachment, Attachment::Vxlan(_)) =>
+        {
             Cow::Owned(Device { mtu: device.mtu.min(tenant.room(uplink)), ..device.clone() })
         }
         _ => Cow::Borrowed(device),
@@ -419,18 +421,20 @@ impl<'a> Ports<'a> {
     fn set(&mut self, id: PortId, device: &Device, tunnels: Option<&config::Uplink>) {
         // Only a wrong configuration has no locator, and that is not compiled.
         let locator = device.locator.clone().unwrap_or(Locator::Tap(String::new()));
+        let made = |name: &str| TapPlan {
+            name: name.to_owned(),
+            netns: device.netns.clone(),
+            mac: device.mac,
+            mtu: device.mtu,
+            longest_offload: tunnels.and_then(|uplink| longest_offload(device.mtu, uplink)),
+            addresses: device.addresses.clone(),
+            ring: device.ring,
+            ipv6: device.ipv6,
+            persistent: device.persistent,
+        };
         let kind = match &locator {
-            Locator::Tap(name) => PortKind::Tap(TapPlan {
-                name: name.clone(),
-                netns: device.netns.clone(),
-                mac: device.mac,
-                mtu: device.mtu,
-                longest_offload: tunnels.and_then(|uplink| longest_offload(device.mtu, uplink)),
-                addresses: device.addresses.clone(),
-                ring: device.ring,
-                ipv6: device.ipv6,
-                persistent: device.persistent,
-            }),
+            Locator::Tap(name) => PortKind::Tap(made(name)),
+            Locator::Veth(name) => PortKind::Veth(made(name)),
             Locator::Packet(name) => PortKind::Packet(PacketPlan {
                 name: name.clone(),
                 netns: device.netns.clone(),

@@ -151,6 +151,8 @@ pub enum Locator {
     Tap(String),
     /// `packet://NAME`: an interface that exists.
     Packet(String),
+    /// `veth://NAME`: the container's end of a veth pair.
+    Veth(String),
     /// `host://NAME`: the host's own traffic over an interface that a `packet://` port of the
     /// switch takes.
     Host(String),
@@ -177,7 +179,8 @@ impl Locator {
     #[must_use]
     pub fn device_name(&self) -> String {
         match self {
-            Locator::Tap(name) | Locator::Packet(name) | Locator::Host(name) | Locator::Link(name, _) => name.clone(),
+            Locator::Tap(name) | Locator::Packet(name) | Locator::Veth(name) => name.clone(),
+            Locator::Host(name) | Locator::Link(name, _) => name.clone(),
             Locator::Vde(..) | Locator::VhostUser(_) => self.to_string(),
         }
     }
@@ -188,6 +191,7 @@ impl fmt::Display for Locator {
         match self {
             Locator::Tap(name) => write!(f, "tap://{name}"),
             Locator::Packet(name) => write!(f, "packet://{name}"),
+            Locator::Veth(name) => write!(f, "veth://{name}"),
             Locator::Host(name) => write!(f, "host://{name}"),
             Locator::Link(name, end) => write!(f, "link://{name}/{}", side(*end)),
             Locator::Vde(directory, FIRST_VDE_PLUG) => write!(f, "vde://{directory}"),
@@ -199,12 +203,13 @@ impl fmt::Display for Locator {
 
 /// Reads a locator.
 pub fn locator(text: &str) -> Result<Locator, Wrong> {
-    const KINDS: &str = "a port is \"tap://NAME\", \"packet://NAME\", \"host://NAME\", \"link://NAME/a\" (or /b), \"vde:///DIR\" or \"vhost-user:///SOCKET\"";
+    const KINDS: &str = "a port is \"tap://NAME\", \"veth://NAME\", \"packet://NAME\", \"host://NAME\", \"link://NAME/a\" (or /b), \"vde:///DIR\" or \"vhost-user:///SOCKET\"";
     let Some((kind, rest)) = text.split_once("://") else {
         return Err(Wrong::new(format!("\"{text}\" is not a port"), KINDS));
     };
     match kind {
         "tap" => device_name(rest).map(Locator::Tap),
+        "veth" => device_name(rest).map(Locator::Veth),
         "packet" => device_name(rest).map(Locator::Packet),
         "host" => device_name(rest).map(Locator::Host),
         "link" => match rest.rsplit_once('/') {

@@ -223,6 +223,9 @@ pub struct PortPlan {
 pub enum PortKind {
     /// A tap device.
     Tap(TapPlan),
+    /// A veth pair, whose one end is set up like a tap device. Its `ring` is that of a
+    /// [`PacketPlan`].
+    Veth(TapPlan),
     /// An interface that exists.
     Packet(PacketPlan),
     /// The host's traffic over such an interface.

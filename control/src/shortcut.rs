@@ -69,21 +69,35 @@ impl fmt::Display for Hindrance {
 /// Whether what an endpoint sends may take shortcuts (egress), and what is for it (ingress).
 pub type Shortcut = Both<Result<(), Hindrance>>;
 
-/// Of all endpoints of a switch that are on interfaces that exist, by number.
+/// Where an endpoint's interface is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Lies {
+    /// In a namespace; `None` for the daemon's.
+    In(Option<String>),
+    /// With the switch's ends of veth pairs.
+    WithPairs,
+}
+
+/// Of all endpoints of a switch that are on interfaces, by number.
 #[must_use]
 pub fn shortcuts(plan: &SwitchPlan) -> BTreeMap<u32, Shortcut> {
     let mut all = BTreeMap::new();
     let owned = Owned::new(plan);
     for (id, endpoint) in plan.program.endpoints.iter() {
-        let Some(PortKind::Packet(packet)) = plan.ports.get(endpoint.port.0).map(|port| &port.kind) else { continue };
-        let may = alike(plan, endpoint, packet.is_exclusive).and_then(|()| owned.serves(plan, endpoint));
+        let (netns, is_exclusive) = match plan.ports.get(endpoint.port.0).map(|port| &port.kind) {
+            Some(PortKind::Packet(packet)) => (Lies::In(packet.netns.clone()), packet.is_exclusive),
+            // The switch's ends are together.
+            Some(PortKind::Veth(_)) => (Lies::WithPairs, false),
+            _ => continue,
+        };
+        let may = alike(plan, endpoint, is_exclusive).and_then(|()| owned.serves(plan, endpoint));
         let one = |direction| may.and_then(|()| unlimited(plan, endpoint, direction));
         let egress = one(Direction::Egress).and_then(|()| owned.others(plan, endpoint));
         let shortcut = Both { egress, ingress: one(Direction::Ingress) };
-        all.insert(id, (endpoint.tenant, packet.netns.clone(), shortcut));
+        all.insert(id, (endpoint.tenant, netns, shortcut));
     }
     // By tenant and namespace: how many send and how many receive so, and one of each.
-    let mut ends: BTreeMap<(TenantId, Option<String>), Both<Vec<u32>>> = BTreeMap::new();
+    let mut ends: BTreeMap<(TenantId, Lies), Both<Vec<u32>>> = BTreeMap::new();
     for (id, (tenant, netns, shortcut)) in &all {
         let group = ends.entry((*tenant, netns.clone())).or_default();
         for (list, may) in [(&mut group.egress, shortcut.egress), (&mut group.ingress, shortcut.ingress)] {
@@ -93,7 +107,7 @@ pub fn shortcuts(plan: &SwitchPlan) -> BTreeMap<u32, Shortcut> {
             }
         }
     }
-    let with_another = |(id, (tenant, netns, shortcut)): (u32, (TenantId, Option<String>, Shortcut))| {
+    let with_another = |(id, (tenant, netns, shortcut)): (u32, (TenantId, Lies, Shortcut))| {
         let group = &ends[&(tenant, netns)];
         let met = |may: Result<(), Hindrance>, others: &[u32]| {
             may.and_then(|()| if others.iter().any(|&other| other != id) { Ok(()) } else { Err(Hindrance::Alone) })

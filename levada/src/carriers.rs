@@ -82,7 +82,7 @@ fn wanted<'a>(
         let (Some(bond), Some(uplink)) = (&switch.bond, &switch.program.uplink) else { continue };
         for member in &uplink.members {
             let place = match &switch.ports[member.port.0 as usize].kind {
-                PortKind::Tap(tap) => (tap.netns.clone(), tap.name.clone()),
+                PortKind::Tap(tap) | PortKind::Veth(tap) => (tap.netns.clone(), tap.name.clone()),
                 PortKind::Packet(packet) => (packet.netns.clone(), packet.name.clone()),
                 PortKind::Host(_) | PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) => continue,
             };
@@ -94,7 +94,7 @@ fn wanted<'a>(
         let (netns, name) = match recipe {
             Recipe::Tap(options) => (&options.netns, &options.name),
             Recipe::Packet(options, _) => (&options.netns, &options.name),
-            Recipe::Host(_) => continue,
+            Recipe::Veth(_) | Recipe::Host(_) => continue,
         };
         let is_place = |place: &Option<String>| place.as_deref().map(|name| Netns::new(name).path().to_owned());
         let found = miimon.iter().find(|((place, wanted), _)| {

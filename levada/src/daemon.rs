@@ -31,8 +31,9 @@ use crate::os::{self, Signal, Signals};
 use crate::pace::{Pace, gathered};
 use crate::peers::Socket;
 use crate::privileges::{self, Duty, confine};
+use crate::processes::{PROCESSES, Processes};
 use crate::recipe::{Recipe, settle};
-use crate::reconciler::{self, Beginning, Reconciler};
+use crate::reconciler::{self, Beginning, Earlier, Reconciler};
 use crate::rundir::{self, HANDOVER, RunDir, SOCKET, Taken};
 use crate::state::State;
 use crate::vde_server::VdeServer;
@@ -44,9 +45,10 @@ use control::plan::{Plan, PortKind};
 use control::units::show_count;
 use datapath::frame::{MAX_FRAME, Pool};
 use ports::netns::{self, Netns};
-use ports::{Inherited, Survey};
+use ports::{Inherited, Survey, veth};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::io;
 use std::iter;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -292,13 +294,15 @@ impl Running {
         let (mail, ring, errand) = (inbox.clone(), waker.clone(), tasks.clone());
         let service_key = rundir.service_key(reconciler::random());
         let service_key = service_key.map_err(failed("cannot keep the key of services in the run directory"))?;
-        let mut reconciler = Reconciler::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), service_key);
+        let processes = Processes::read(Some(rundir.place(PROCESSES)));
+        let earlier = Earlier { service_key, processes };
+        let mut reconciler = Reconciler::new(plan, mail, ring, errand, plugs.clone(), front_ends.clone(), earlier);
         let socket = Socket::among(&mut inheritance.descriptors);
         let survey = Survey::of(inheritance.descriptors, inheritance.elsewhere);
         let sights = reconciler.sights();
         front_ends.take_over(inheritance.takeover_client.is_some());
         let begun = reconciler.begin(plan.clone(), survey, log).map_err(Failure::Failed)?;
-        let Beginning { edits, task, plugs: joins, machines, facts, adopted } = begun;
+        let Beginning { edits, task, plugs: joins, machines, facts, adopted, known_as } = begun;
         front_ends.take_over(false);
         worker.begin(edits).map_err(Failure::Failed)?;
         let _ = tasks.send(task);
@@ -356,7 +360,7 @@ impl Running {
         if let Some(from) = from {
             log.line(Level::Info, &format!("has taken over from process {from}"));
         }
-        settle_adopted(adopted, &sights, log);
+        settle_adopted(adopted, &known_as, &sights, log);
         handler.begin_shortcuts();
         let changes = Changes::start(Arc::clone(&handler), plugs.clone(), log.clone())
             .map_err(failed("cannot start a thread (see ulimit -u and TasksMax=)"))?;
@@ -565,8 +569,9 @@ fn import(worker: &mut Worker, plan: &Plan, state: &mut State, log: &Log) {
 
 /// Brings devices to what the configuration says, now that nobody else has them. What cannot be set
 /// stays as it is.
-fn settle_adopted(adopted: Vec<(usize, Recipe, OwnedFd)>, sights: &Sights, log: &Log) {
+fn settle_adopted(adopted: Vec<(usize, Recipe, OwnedFd)>, known_as: &BTreeSet<String>, sights: &Sights, log: &Log) {
     netns::roaming(|| {
+        veth::keep(known_as);
         for (device, recipe, fd) in adopted {
             if let Some(why) = recipe.settle(fd.as_fd()).unwrap_or_else(Some) {
                 log.line(Level::Warning, &why);

@@ -32,6 +32,7 @@ mod pace;
 mod peers;
 mod pki;
 mod privileges;
+mod processes;
 mod recipe;
 mod reconciler;
 mod report;

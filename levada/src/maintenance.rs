@@ -322,7 +322,7 @@ impl Maintenance {
         match (settled, recipe) {
             (Err(why), Recipe::Packet(..) | Recipe::Host(_)) => self.order(Request::Gone { device, why }),
             // It is ours wherever it is: what cannot be set stays as it is.
-            (settled, Recipe::Tap(_)) => self.sights.complain(device, settled.unwrap_or_else(Some)),
+            (settled, Recipe::Tap(_) | Recipe::Veth(_)) => self.sights.complain(device, settled.unwrap_or_else(Some)),
             (Ok(_), _) => {}
         }
     }
@@ -362,7 +362,7 @@ impl Maintenance {
             let slower = |line: Line| line.bits_per_second.filter(|&bits| bits < fastest).map(Rate);
             let watched = self.watched.iter().find(|watched| watched.device == device);
             let seen = watched.map(|watched| (watched.features, slower(watched.line)));
-            if seen.is_none() && matches!(recipe, Recipe::Tap(_)) {
+            if seen.is_none() && matches!(recipe, Recipe::Tap(_) | Recipe::Veth(_)) {
                 // Nothing of the plan depends on whether it is there.
                 continue;
             }

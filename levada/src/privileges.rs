@@ -112,7 +112,7 @@ struct Begun {
 /// Whether a namespace of `plan` is named by a process that is in it.
 pub fn looks_at_processes(plan: &Plan) -> bool {
     let netns = |kind: &PortKind| match kind {
-        PortKind::Tap(tap) => tap.netns.clone(),
+        PortKind::Tap(tap) | PortKind::Veth(tap) => tap.netns.clone(),
         PortKind::Packet(packet) => packet.netns.clone(),
         PortKind::Host(host) => host.netns.clone(),
         PortKind::Link { .. } | PortKind::Vde(_) | PortKind::VhostUser(_) => None,

@@ -5,6 +5,7 @@ use datapath::program::{EndpointId, PortId};
 use ports::netns::Netns;
 use ports::packet::{self, Host, HostOptions, Packet, PacketOptions};
 use ports::tap::{self, Tag, Tap, TapOptions};
+use ports::veth::{self, VethOptions};
 use ports::{AnyPort, Survey};
 use std::os::fd::BorrowedFd;
 
@@ -39,6 +40,8 @@ impl Reopen {
 pub enum Recipe {
     /// A tap device is made, or taken up again.
     Tap(TapOptions),
+    /// A veth pair is made.
+    Veth(VethOptions),
     /// An interface is used. It is expected to carry packets of so many bytes.
     Packet(PacketOptions, u32),
     /// The host's traffic over such an interface.
@@ -62,6 +65,7 @@ impl Recipe {
         let tag = || Tag { instance: plan.name.clone(), endpoint: owner_of(&plan.switches[switch], endpoint) };
         match &plan.switches[switch].ports[id.0 as usize].kind {
             PortKind::Tap(tap) => Some(Recipe::Tap(tap_options(tap, tag()))),
+            PortKind::Veth(end) => Some(Recipe::Veth(veth_options(end, tag()))),
             PortKind::Packet(packet) => Some(Recipe::Packet(packet_options(packet), packet.mtu)),
             PortKind::Host(host) if host.is_absent => None,
             PortKind::Host(host) => Some(Recipe::Host(host_options(plan, switch, endpoint, host, tag()))),
@@ -80,6 +84,11 @@ impl Recipe {
                 let notes = tap.notes().to_vec();
                 Ok(Fresh { is_adopted: tap.is_adopted(), port: Box::new(tap), notes })
             }
+            Recipe::Veth(options) => {
+                let packet = veth::open(options, survey).map_err(|error| error.to_string())?;
+                let notes = packet.notes().to_vec();
+                Ok(Fresh { is_adopted: packet.is_adopted(), port: Box::new(packet), notes })
+            }
             Recipe::Packet(options, mtu) => {
                 let packet = Packet::open_among(options, survey).map_err(|error| error.to_string())?;
                 let mut notes = packet.notes().to_vec();
@@ -97,16 +106,20 @@ impl Recipe {
     pub fn netns(&self) -> Option<&Netns> {
         match self {
             Recipe::Tap(options) => options.netns.as_ref(),
+            Recipe::Veth(options) => options.end.netns.as_ref(),
             Recipe::Packet(options, _) => options.netns.as_ref(),
             Recipe::Host(options) => options.netns.as_ref(),
         }
     }
 
     /// The same with another way into its namespace.
-    fn entered_by(&self, netns: Netns) -> Recipe {
+    pub fn entered_by(&self, netns: Netns) -> Recipe {
         let netns = Some(netns);
         match self.clone() {
             Recipe::Tap(options) => Recipe::Tap(TapOptions { netns, ..options }),
+            Recipe::Veth(VethOptions { end, room }) => {
+                Recipe::Veth(VethOptions { end: TapOptions { netns, ..end }, room })
+            }
             Recipe::Packet(options, mtu) => Recipe::Packet(PacketOptions { netns, ..options }, mtu),
             Recipe::Host(options) => Recipe::Host(HostOptions { netns, ..options }),
         }
@@ -145,6 +158,7 @@ impl Recipe {
     pub fn settle(&self, fd: BorrowedFd<'_>) -> Result<Option<String>, String> {
         match self {
             Recipe::Tap(options) => Tap::settle(options, fd).map_err(|error| error.to_string()),
+            Recipe::Veth(options) => veth::settle(options, fd).map_err(|error| error.to_string()),
             Recipe::Packet(options, _) => Packet::settle(options, fd).map(|()| None).map_err(|error| error.to_string()),
             Recipe::Host(options) => Host::settle(options, fd).map(|()| None).map_err(|error| error.to_string()),
         }
@@ -157,7 +171,14 @@ impl Recipe {
     pub fn welcome(&self, fd: BorrowedFd<'_>) -> Result<Option<String>, String> {
         match self {
             Recipe::Tap(options) => Tap::welcome(options, fd).map_err(|error| error.to_string()),
-            Recipe::Packet(..) | Recipe::Host(_) => self.settle(fd),
+            Recipe::Veth(_) | Recipe::Packet(..) | Recipe::Host(_) => self.settle(fd),
+        }
+    }
+
+    /// Ends what was opened and does not end with its descriptor.
+    pub fn remove(&self) {
+        if let Recipe::Veth(options) = self {
+            veth::remove(options);
         }
     }
 
@@ -165,6 +186,7 @@ impl Recipe {
     pub fn known_as(&self) -> Option<String> {
         match self {
             Recipe::Tap(options) => Some(options.known_as()),
+            Recipe::Veth(options) => Some(options.known_as()),
             Recipe::Packet(..) | Recipe::Host(_) => None,
         }
     }
@@ -206,6 +228,11 @@ fn tap_options(tap: &TapPlan, tag: Tag) -> TapOptions {
         without_ipv6: !tap.ipv6,
         tag,
     }
+}
+
+fn veth_options(end: &TapPlan, tag: Tag) -> VethOptions {
+    // The ring is the switch's end's.
+    VethOptions { end: TapOptions { txqueuelen: None, ..tap_options(end, tag) }, room: end.ring }
 }
 
 fn packet_options(packet: &PacketPlan) -> PacketOptions {

@@ -14,6 +14,7 @@ use crate::log::{Level, Log};
 use crate::maintenance::Seen;
 use crate::next_hops::NextHops;
 use crate::next_hops::report::tunnels;
+use crate::processes::Processes;
 use crate::recipe::{Recipe, Reopen, owner};
 use crate::report::Facts;
 use crate::shortcut::Shortcuts;
@@ -31,8 +32,9 @@ use edits::{List, list};
 use ports::packet::Way as Shortcut;
 use ports::{Features, Survey, netns};
 use ready::{Altered, Fresh, Ready, adopted};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -59,8 +61,15 @@ pub struct Reconciler {
     hops: BTreeMap<u32, NextHops>,
     /// Larger at each start of the daemon: which of its agents' messages are new.
     life: u64,
-    /// What connections' candidates are drawn by.
-    service_key: u64,
+    earlier: Earlier,
+}
+
+/// What a daemon before has left in the run directory.
+pub struct Earlier {
+    /// See `Switch::set_service_key`.
+    pub service_key: u64,
+    /// Whom namespaces are named by.
+    pub processes: Processes,
 }
 
 /// What a daemon begins with: for the worker, for maintenance, for the plugs, for the handler, and
@@ -78,11 +87,13 @@ pub struct Beginning {
     pub facts: Facts,
     /// To be settled when nobody else has them, with their numbers.
     pub adopted: Vec<(usize, Recipe, OwnedFd)>,
+    /// What a process that takes over knows the devices by.
+    pub known_as: BTreeSet<String>,
 }
 
 impl Reconciler {
     /// A reconciler where nothing of `plan` runs yet, with the worker behind `inbox` and `waker`
-    /// and maintenance behind `tasks`. `service_key`: see `Switch::set_service_key`.
+    /// and maintenance behind `tasks`.
     pub fn new(
         plan: &Plan,
         inbox: SyncSender<Request>,
@@ -90,7 +101,7 @@ impl Reconciler {
         tasks: SyncSender<Task>,
         plugs: VdeServer,
         front_ends: FrontEnds,
-        service_key: u64,
+        earlier: Earlier,
     ) -> Reconciler {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let life = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
@@ -108,7 +119,7 @@ impl Reconciler {
             sights,
             hops: BTreeMap::new(),
             life,
-            service_key,
+            earlier,
         }
     }
 
@@ -133,7 +144,8 @@ impl Reconciler {
     /// # Errors
     /// What could not be had, in words; nothing is left open.
     pub fn begin(&mut self, plan: Plan, survey: Survey, log: &Log) -> Result<Beginning, String> {
-        survey.expect(&known_as(&plan));
+        let known_as = known_as(&plan);
+        survey.expect(&known_as);
         let (mut ready, adopted, hops) = netns::roaming(|| {
             // What nobody took is closed here.
             let survey = survey;
@@ -151,7 +163,8 @@ impl Reconciler {
         let (done, _nobody_waits) = sync_channel(1);
         let task = Task::Devices { plan: Arc::new(plan.clone()), gone: Vec::new(), new, done };
         (self.plan, self.programs, self.devices) = (plan, programs, ready.devices);
-        Ok(Beginning { edits, task, plugs, machines, facts, adopted })
+        self.note_processes(&[]);
+        Ok(Beginning { edits, task, plugs, machines, facts, adopted, known_as })
     }
 
     /// Becomes what `plan` says, whose numbers follow from those of [`Reconciler::plan`].
@@ -161,6 +174,7 @@ impl Reconciler {
     /// # Errors
     /// What could not be had, in words; nothing was changed.
     pub fn change(&mut self, mut plan: Plan, passed: Survey, log: &Log) -> Result<Facts, String> {
+        let named = passed.named();
         let prepared = netns::roaming(|| {
             let passed = passed;
             let ready = self.prepare(&plan, &passed, log, Otherwise::Refuse)?;
@@ -184,8 +198,17 @@ impl Reconciler {
         self.plan = plan;
         self.programs = programs;
         self.devices = ready.devices;
+        self.note_processes(&named);
         self.put_in_shortcuts(log);
         Ok(facts)
+    }
+
+    fn note_processes(&mut self, named: &[PathBuf]) {
+        let recipes = self.devices.iter().flatten().filter_map(|held| match &held.kind {
+            Kind::Opened(recipe, _) => Some(recipe),
+            _ => None,
+        });
+        self.earlier.processes.note(recipes, named);
     }
 
     /// Takes out what does not hold in `plan`, after telling what was taken so far: a device's
@@ -316,6 +339,11 @@ impl Reconciler {
             .recv_timeout(PATIENCE)
             .map_err(|_| "the worker did not answer; see the log, then restart the daemon".to_owned())?;
         drop(edited.rest);
+        for number in self.gone(devices) {
+            if let Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) = self.devices.get(number) {
+                recipe.remove();
+            }
+        }
         for (plug, number) in plugs {
             self.plugs.join(plug, number);
         }
@@ -376,7 +404,7 @@ fn slow_down(plan: &mut Plan, devices: &[Option<Held>]) {
 fn wanted_shortcuts(plan: &Plan, devices: &[Option<Held>]) -> BTreeMap<usize, Shortcut> {
     let mut places = BTreeMap::new();
     for (number, held) in devices.iter().enumerate() {
-        if let Some(Held { kind: Kind::Opened(Recipe::Packet(..), features), place, .. }) = held {
+        if let Some(Held { kind: Kind::Opened(Recipe::Packet(..) | Recipe::Veth(_), features), place, .. }) = held {
             places.insert(*place, (number, u32::try_from(features.max_frame).unwrap_or(u32::MAX)));
         }
     }

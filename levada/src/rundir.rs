@@ -4,6 +4,7 @@
 //! Who holds the lock (flock(2)) is the instance. The kernel gives the lock back at any death of
 //! the process, so that a directory whose lock is free is a leftover, whatever else is in it.
 
+use crate::processes::PROCESSES;
 use ports::vde;
 use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
@@ -292,7 +293,7 @@ impl Drop for RunDir {
         }
         // What a takeover that was killed has left, too.
         let _ = self.remove_directories();
-        self.remove_entries(&[SERVICE_KEY]);
+        self.remove_entries(&[SERVICE_KEY, PROCESSES]);
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);

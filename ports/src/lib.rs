@@ -10,6 +10,7 @@
 //! | [`tap::Tap`] | `tap://NAME` | a kernel TAP device with segmentation and checksum offload, for containers |
 //! | [`packet::Packet`] | `packet://NAME` | an interface that exists (a NIC, a veth), by AF_PACKET |
 //! | [`packet::Host`] | `host://NAME` | the host's own traffic over such an interface |
+//! | [`veth`] | `veth://NAME` | a veth pair that is made: one end for a container, the other by AF_PACKET |
 //! | [`vde::VdePort`] | `vde://DIR` | a plug of a VDE switch's control directory, for QEMU and all that knows libvdeplug |
 //! | [`vhost::VhostPort`] | `vhost-user://SOCKET` | the rings of a virtual machine, in memory that it shares |
 //! | [`pcap::PcapInput`], [`pcap::PcapOutput`] | `pcap://FILE` | a capture file, to replay or to write |
@@ -40,6 +41,7 @@ pub mod seccomp;
 mod survey;
 pub mod tap;
 pub mod vde;
+pub mod veth;
 pub mod vhost;
 pub mod vnet;
 

@@ -40,9 +40,15 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Netns(PathBuf, Held);
 
-/// A namespace that is open. It does not make a [`Netns`] another: the path does.
+/// What is known of a namespace besides its path. It does not make a [`Netns`] another: the path
+/// does.
 #[derive(Clone, Default, Debug)]
-struct Held(Option<Arc<File>>);
+struct Held {
+    /// It is open.
+    file: Option<Arc<File>>,
+    /// When the process that it is named by started: one that started later has only its number.
+    started: Option<u64>,
+}
 
 impl PartialEq for Held {
     fn eq(&self, _: &Held) -> bool {
@@ -137,7 +143,7 @@ impl Netns {
     /// It does not exist, or may not be looked at.
     pub fn held(self) -> io::Result<Netns> {
         let file = self.open()?;
-        Ok(Netns(self.0, Held(Some(Arc::new(file)))))
+        Ok(Netns(self.0, Held { file: Some(Arc::new(file)), ..self.1 }))
     }
 
     /// The namespace that another process calls `path`, and of which it has sent a descriptor. It
@@ -153,13 +159,32 @@ impl Netns {
         if !is_namespace || kind() != libc::CLONE_NEWNET {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace"));
         }
-        Ok(Netns(Path::new(path).to_owned(), Held(Some(Arc::new(descriptor.into())))))
+        Ok(Netns::of(path, descriptor.into()))
     }
 
-    /// The same by its path alone, not held.
+    /// The same by its path, not held. Where that is named by a process, it stands for this one,
+    /// and not for a later one with the same number.
     #[must_use]
     pub fn released(&self) -> Netns {
-        Netns::at(self.0.clone())
+        let started = self.1.started.or_else(|| self.started());
+        Netns(self.0.clone(), Held { file: None, started })
+    }
+
+    /// When the process that it is named by started, in ticks of the kernel's clock (`starttime`
+    /// of proc_pid_stat(5)); `None` where it is named otherwise, or there is no such process.
+    #[must_use]
+    pub fn started(&self) -> Option<u64> {
+        let process = self.0.strip_prefix("/proc").ok()?.iter().next()?;
+        let stat = fs::read_to_string(Path::new("/proc").join(process).join("stat")).ok()?;
+        // The name in parentheses may have spaces and parentheses itself.
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    }
+
+    /// The same, of the process that started then.
+    #[must_use]
+    pub fn of_process(mut self, started: u64) -> Netns {
+        self.1.started = Some(started);
+        self
     }
 
     /// Whether the path stands for another namespace than this, or for none. One that may not be
@@ -185,7 +210,15 @@ impl Netns {
     }
 
     pub(crate) fn open(&self) -> io::Result<File> {
-        self.1.0.as_ref().map_or_else(|| File::open(&self.0), |held| held.try_clone())
+        if let Some(held) = &self.1.file {
+            return held.try_clone();
+        }
+        let file = File::open(&self.0)?;
+        // Looked at afterwards: no other process has its number while it is there.
+        if self.1.started.is_some_and(|started| self.started() != Some(started)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(file)
     }
 
     fn at(path: PathBuf) -> Netns {
@@ -209,6 +242,34 @@ impl Netns {
             let _ = fs::remove_file(&netns.0);
         }
         made.map(|()| netns)
+    }
+
+    /// A new namespace that has no name: it is there while a descriptor of it is open. Nothing in
+    /// it is up, it has no IPv6, and it forwards nothing. `called` is what messages call it.
+    ///
+    /// # Errors
+    /// The process may not: it takes root, or a user namespace of its own.
+    pub(crate) fn nameless(called: &str) -> io::Result<Netns> {
+        let made = thread::scope(|scope| {
+            join(scope.spawn(|| {
+                unshare()?;
+                // A kernel without IPv6 has no such file.
+                let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+                fs::write("/proc/sys/net/ipv4/ip_forward", "0")?;
+                File::open(OWN)
+            }))
+        });
+        Ok(Netns::of(called, made?))
+    }
+
+    /// That of the calling thread, held.
+    pub(crate) fn own() -> io::Result<Netns> {
+        Ok(Netns::of(OWN, File::open(OWN)?))
+    }
+
+    /// The namespace that a descriptor is open on, with what messages call it.
+    pub(crate) fn of(called: &str, file: File) -> Netns {
+        Netns(Path::new(called).to_owned(), Held { file: Some(Arc::new(file)), started: None })
     }
 
     /// Takes the name away. The namespace itself goes when nothing in it is left running or open.
@@ -346,11 +407,15 @@ fn share_directory() -> io::Result<()> {
 }
 
 /// On a thread that ends afterwards: enters a new namespace and mounts it on the file at `path`.
-fn mount_new_at(path: &Path) -> io::Result<()> {
+/// Puts the calling thread, which must do nothing else, into a new namespace.
+fn unshare() -> io::Result<()> {
     // SAFETY: unsharing is unsound where it takes away what other threads believe they share, such
-    // as descriptors; a network namespace belongs to the calling thread alone, and this thread does
-    // nothing else.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+    // as descriptors; a network namespace belongs to the calling thread alone.
+    Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?)
+}
+
+fn mount_new_at(path: &Path) -> io::Result<()> {
+    unshare()?;
     rustix::mount::mount_bind(OWN, path)?;
     let up = Netlink::open().and_then(|mut netlink| netlink.set_up("lo"));
     if up.is_err() {

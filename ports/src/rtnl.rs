@@ -30,6 +30,8 @@ const ANSWER_BYTES: usize = 32 * 1024;
 const STATS64_TX_DROPPED: usize = 7 * 8;
 /// Attribute of a link: the longest packet that is offloaded (`IFLA_GSO_MAX_SIZE`).
 const IFLA_GSO_MAX_SIZE: u16 = 41;
+/// Attribute of a veth's data: its other end, after a `struct ifinfomsg` (`VETH_INFO_PEER`).
+const VETH_INFO_PEER: u16 = 1;
 /// Flag of a link: it is up and has a carrier (`linux/if.h`).
 const IFF_LOWER_UP: i32 = 1 << 16;
 /// Attribute of a route: its gateway, where that is of another family (`RTA_VIA`).
@@ -177,6 +179,22 @@ impl Netlink {
     pub fn set_up(&mut self, name: &str) -> io::Result<()> {
         let link = self.link(Which::Name(name))?.ok_or(io::ErrorKind::NotFound)?;
         self.change(link.index, &Change { up: true, ..Change::default() })
+    }
+
+    /// Makes a veth pair: `name` here, and `peer` in another namespace. Both are down.
+    pub fn make_veth(&mut self, name: &str, (netns, peer): (BorrowedFd<'_>, &str)) -> io::Result<()> {
+        let mut other = Message(vec![0; LINK_HEADER]);
+        other.text(libc::IFLA_IFNAME, peer);
+        other.attribute(libc::IFLA_NET_NS_FD, &netns.as_raw_fd().to_ne_bytes());
+        let mut data = Message(Vec::new());
+        data.attribute(VETH_INFO_PEER, &other.0);
+        let mut info = Message(Vec::new());
+        info.text(libc::IFLA_INFO_KIND, "veth");
+        info.attribute(libc::IFLA_INFO_DATA, &data.0);
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let mut request = Message::link(libc::RTM_NEWLINK, flags, Which::Name(name));
+        request.attribute(libc::IFLA_LINKINFO, &info.0);
+        self.tell(&mut request)
     }
 
     /// Deletes an interface.

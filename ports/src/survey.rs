@@ -11,7 +11,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
@@ -75,6 +75,12 @@ impl Survey {
         self.passed.iter().find(|passed| *passed == netns).cloned()
     }
 
+    /// The paths of the namespaces that were passed.
+    #[must_use]
+    pub fn named(&self) -> Vec<PathBuf> {
+        self.passed.iter().map(|netns| netns.path().to_owned()).collect()
+    }
+
     /// A namespace as it is to be entered: by the descriptor that was passed, if one was.
     pub(crate) fn entrance(&self, netns: Option<&Netns>) -> Option<Netns> {
         netns.map(|netns| self.passed(netns).unwrap_or_else(|| netns.clone()))
@@ -94,6 +100,11 @@ impl Survey {
         let mut inherited = self.inherited.borrow_mut();
         let (at, said) = inherited.iter().enumerate().find_map(|(at, one)| Some((at, what(one)?)))?;
         Some((inherited.swap_remove(at).fd, said))
+    }
+
+    /// What `what` says of the first descriptor of which it says something.
+    pub(crate) fn find<T>(&self, what: impl Fn(&Inherited) -> Option<T>) -> Option<T> {
+        self.inherited.borrow().iter().find_map(what)
     }
 
     /// Namespaces without a name where devices may be.

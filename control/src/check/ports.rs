@@ -56,6 +56,10 @@ fn uses(config: &Config) -> Vec<Use<'_>> {
 
 fn check_device(findings: &mut Findings, links: &BTreeSet<&str>, one: &Use<'_>) {
     match &one.device.locator {
+        Some(Locator::Veth(name)) => {
+            check_keys(findings, one, None);
+            check_veth(findings, one, name);
+        }
         Some(Locator::Tap(_) | Locator::Packet(_) | Locator::Host(_)) => check_keys(findings, one, None),
         Some(Locator::Vde(..)) => check_keys(findings, one, Some("a VDE plug")),
         Some(Locator::VhostUser(_)) => {
@@ -73,6 +77,24 @@ fn check_device(findings: &mut Findings, links: &BTreeSet<&str>, one: &Use<'_>) 
             check_keys(findings, one, Some("a link end"));
         }
         None => {}
+    }
+}
+
+/// A pair is an endpoint's, and ends with the daemon.
+fn check_veth(findings: &mut Findings, one: &Use<'_>, name: &str) {
+    if one.tenant.is_none() {
+        findings.error(
+            one.place.key("port"),
+            "a veth pair is for an endpoint, not for an uplink",
+            format!("write port = \"packet://{name}\" with an interface that exists"),
+        );
+    }
+    if one.device.persistent {
+        findings.error(
+            one.place.key("persistent"),
+            "`persistent` is for tap devices: a veth pair is made again by the next daemon",
+            format!("remove `persistent`, or use port = \"tap://{name}\""),
+        );
     }
 }
 

@@ -59,11 +59,12 @@ fn check_switch(findings: &mut Findings, switch: &Switch, place: &Place) {
             ),
             format!("add an endpoint with port = \"host://{name}\" to a tenant with vlan = \"untagged\""),
         ),
-        Some(locator @ (Locator::Tap(_) | Locator::Vde(..) | Locator::VhostUser(_))) => findings.error(
-            key,
-            format!("tunnels do not go over {locator}: the next hop is asked of the host, which is not there"),
-            "use an interface that exists, as port = \"packet://eth0\", or remove `vtep`",
-        ),
+        Some(locator @ (Locator::Tap(_) | Locator::Veth(_) | Locator::Vde(..) | Locator::VhostUser(_))) => findings
+            .error(
+                key,
+                format!("tunnels do not go over {locator}: the next hop is asked of the host, which is not there"),
+                "use an interface that exists, as port = \"packet://eth0\", or remove `vtep`",
+            ),
         _ => {}
     }
 }

@@ -8,7 +8,8 @@ use crate::front_ends::FrontEnds;
 use crate::handler::Handler;
 use crate::log::Log;
 use crate::peers::Socket;
-use crate::reconciler::Reconciler;
+use crate::processes::Processes;
+use crate::reconciler::{Earlier, Reconciler};
 use crate::report::Facts;
 use crate::vde_server::VdeServer;
 use crate::worker::Wake;
@@ -37,8 +38,15 @@ impl Bed {
         let plugs = VdeServer::new(log.clone(), inbox.clone(), waker.clone(), None).unwrap();
         let (news, _) = std::sync::mpsc::sync_channel(1);
         let front_ends = FrontEnds::new(log.clone(), inbox.clone(), waker.clone(), news).unwrap();
-        let reconciler =
-            Reconciler::new(&checked.plan.unwrap(), inbox.clone(), waker.clone(), tasks, plugs.clone(), front_ends, 0);
+        let reconciler = Reconciler::new(
+            &checked.plan.unwrap(),
+            inbox.clone(),
+            waker.clone(),
+            tasks,
+            plugs.clone(),
+            front_ends,
+            Earlier { service_key: 0, processes: Processes::read(None) },
+        );
         let plan = reconciler.plan().clone();
         let facts = Facts {
             plan,

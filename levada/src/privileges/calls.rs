@@ -280,6 +280,8 @@ pub const FILES: &[Rule] = &[
 /// What devices, the run directory and VDE directories take.
 const DEVICES: &[Rule] = &[
     Always(libc::SYS_setns),
+    // A namespace for the switch's ends of veth pairs.
+    Where(libc::SYS_unshare, &[Check { argument: 0, mask: WHOLE, values: &[libc::CLONE_NEWNET as u32] }]),
     Always(libc::SYS_io_setup),
     Always(libc::SYS_ioctl),
     Always(libc::SYS_bpf),

@@ -6,6 +6,7 @@ use crate::vde_server::PlugId;
 use control::plan::{Plan, PortKind, VdePlan, VhostPlan};
 use datapath::program::{EndpointId, PortId};
 use datapath::units::Rate;
+use ports::veth::VethOptions;
 use ports::{Features, netns};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +52,7 @@ pub enum Want {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Tap(String, Option<String>),
+    Veth(String, Option<String>),
     Packet(String, Option<String>),
     Host(String, Option<String>),
     Absent(String),
@@ -63,6 +65,7 @@ impl Key {
         let place = |netns: &Option<netns::Netns>| netns.as_ref().map(ToString::to_string);
         match recipe {
             Recipe::Tap(options) => Key::Tap(options.name.clone(), place(&options.netns)),
+            Recipe::Veth(VethOptions { end, .. }) => Key::Veth(end.name.clone(), place(&end.netns)),
             Recipe::Packet(options, _) => Key::Packet(options.name.clone(), place(&options.netns)),
             Recipe::Host(options) => Key::Host(options.interface.clone(), place(&options.netns)),
         }

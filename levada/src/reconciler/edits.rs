@@ -31,7 +31,7 @@ impl Reconciler {
     /// A switch that runs `program`.
     fn make(&self, program: &Program, name: &str) -> Result<Switch, String> {
         let mut switch = Switch::new(program, random()).map_err(|error| format!("switch {name}: {error}"))?;
-        switch.set_service_key(self.service_key);
+        switch.set_service_key(self.earlier.service_key);
         Ok(switch)
     }
 

@@ -103,6 +103,8 @@ impl Reconciler {
         let mut fresh = Fresh { number, port: None, watched: None, label, is_adopted: false, lost: None };
         let kind = match kind {
             Want::Opened(recipe) => {
+                // A daemon that starts means those whom the one before meant.
+                let recipe = if otherwise == Otherwise::Wait { self.earlier.processes.meant(recipe) } else { recipe };
                 let features = match recipe.open(survey) {
                     Ok(opened) => {
                         opened.notes.iter().for_each(|note| log.line(Level::Warning, note));
@@ -167,8 +169,9 @@ impl Reconciler {
         let Wanted { kind, place, label } = wanted;
         let kind = match (&before.kind, kind) {
             (Kind::Opened(old, features), Want::Opened(recipe)) => {
-                if let Some(recipe) = recipe.by_passed(survey) {
-                    let reopen = Reopen { recipe: Some(recipe), label: label.clone(), lost: None };
+                let by_passed = recipe.by_passed(survey);
+                if let Some(recipe) = &by_passed {
+                    let reopen = Reopen { recipe: Some(recipe.clone()), label: label.clone(), lost: None };
                     ready.returning.push((number, reopen));
                 }
                 if *old != recipe {
@@ -178,7 +181,8 @@ impl Reconciler {
                     let second = second.map_err(|error| format!("{label}: {error}"))?;
                     let recipes = Box::new([old.clone(), recipe.clone()]);
                     ready.altered.push(Altered::Device { number, recipes, label, fd: second });
-                    fd.map_or(Ok(()), |fd| recipe.change(old, fd.as_fd()))?;
+                    let entering = by_passed.as_ref().unwrap_or(&recipe);
+                    fd.map_or(Ok(()), |fd| entering.change(old, fd.as_fd()))?;
                 }
                 Kind::Opened(recipe, *features)
             }
@@ -210,6 +214,7 @@ impl Reconciler {
             match ready.devices.get(fresh.number) {
                 Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
                 Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
+                Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) => recipe.remove(),
                 _ => {}
             }
         }

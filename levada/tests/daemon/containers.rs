@@ -29,9 +29,9 @@ address = "10.0.0.2/24"
 "#;
 
 /// Endpoint a, in a container.
-fn with_a(container: &Container) -> String {
+fn with_a(port: &str, container: &Container) -> String {
     format!(
-        "{ONE}\n[[switch.tenant.endpoint]]\nname = \"a\"\nport = \"tap://tap0\"\nnetns = \"{}\"\naddress = \"10.0.0.1/24\"\n",
+        "{ONE}\n[[switch.tenant.endpoint]]\nname = \"a\"\nport = \"{port}\"\nnetns = \"{}\"\naddress = \"10.0.0.1/24\"\n",
         container.path()
     )
 }
@@ -51,19 +51,41 @@ fn is_lost(daemon: &Daemon) -> bool {
 #[test]
 fn a_container_that_starts_after_the_daemon_is_attached_and_may_end() {
     let Some(_turn) = turn("a_container_that_starts_after_the_daemon_is_attached_and_may_end") else { return };
+    attached_later("tap://tap0");
+}
+
+#[test]
+fn a_container_with_a_pair_that_starts_after_the_daemon_is_attached_and_may_end() {
+    let Some(_turn) = turn("a_container_with_a_pair_that_starts_after_the_daemon_is_attached_and_may_end") else {
+        return;
+    };
+    attached_later("veth://tap0");
+}
+
+fn attached_later(port: &str) {
     let bed = Bed::new(&["b"]);
     let mut daemon = bed.start(ONE);
     let _echo = bed.echo("b", B);
     let container = Container::new();
     let netns = format!("netns={}", container.path());
-    let add = ["add", "endpoint", "s1/home/a", "port=tap://tap0", &netns, "address=10.0.0.1/24"];
+    let port = format!("port={port}");
+    let add = ["add", "endpoint", "s1/home/a", &port, &netns, "address=10.0.0.1/24"];
     run(&bed, &[&add[..], &["--dry-run"]].concat());
     run(&bed, &add);
     assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
     // It still has no right to look at processes.
     assert_confined(&daemon);
-    // What needs no way into the namespace goes on.
-    run(&bed, &["set", "endpoint", "s1/home/a", "mtu=1400", "address=10.0.0.7/24"]);
+    let change = ["set", "endpoint", "s1/home/a", "mtu=1400", "address=10.0.0.7/24"];
+    if port.contains("veth") {
+        // The container's end is changed in its namespace, which is passed again.
+        let refused = bed.run(&change);
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && text.contains("add its netns= to the change"), "{text}");
+        run(&bed, &[&change[..], &[&netns]].concat());
+    } else {
+        // What needs no way into the namespace goes on.
+        run(&bed, &change);
+    }
     let shown = container.ip("address show dev tap0");
     assert!(shown.contains("mtu 1400") && shown.contains("10.0.0.7/24"), "{shown}");
     assert!(daemon.endpoint("a")["device"]["unsettled"].is_null());
@@ -90,9 +112,15 @@ fn a_container_that_starts_after_the_daemon_is_attached_and_may_end() {
 #[test]
 fn after_a_kill_a_container_returns_or_is_shown_lost_with_its_cure() {
     let Some(_turn) = turn("after_a_kill_a_container_returns_or_is_shown_lost_with_its_cure") else { return };
+    for port in ["tap://tap0", "veth://tap0"] {
+        returns_after_a_kill(port);
+    }
+}
+
+fn returns_after_a_kill(port: &str) {
     let bed = Bed::new(&["b"]);
     let container = Container::new();
-    let text = with_a(&container);
+    let text = with_a(port, &container);
     let mut daemon = bed.start(&text);
     let _echo = bed.echo("b", B);
     assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
@@ -114,6 +142,32 @@ fn after_a_kill_a_container_returns_or_is_shown_lost_with_its_cure() {
     run(&bed, &["set", "endpoint", "s1/home/a", &format!("netns={}", next.path())]);
     assert_eq!(bed.ask_from(&next.space(), B, 3), 3);
     assert!(daemon.endpoint("a")["lost"].is_null());
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
+fn after_a_kill_another_process_with_the_same_number_is_not_taken_for_the_container() {
+    let Some(_turn) = turn("after_a_kill_another_process_with_the_same_number_is_not_taken_for_the_container") else {
+        return;
+    };
+    let bed = Bed::new(&["b"]);
+    let container = Container::new();
+    let text = with_a("tap://tap0", &container);
+    let mut daemon = bed.start(&text);
+    daemon.end(Signal::KILL);
+    // Numbers come around: the process is there, and is not the one that was meant.
+    let place = bed.directory.join("run").join(bed.name("").trim_end_matches('-')).join("processes");
+    let noted = std::fs::read_to_string(&place).unwrap();
+    let (started, path) = noted.trim().split_once(' ').unwrap();
+    assert_eq!(path, container.path());
+    std::fs::write(&place, format!("{} {path}\n", started.parse::<u64>().unwrap() - 1)).unwrap();
+    let mut daemon = bed.start(&text);
+    assert!(is_lost(&daemon), "{}", daemon.endpoint("a"));
+    assert!(!container.ip("link").contains("tap0"), "a stranger has got the device");
+    // Who names it anew means it.
+    run(&bed, &["set", "endpoint", "s1/home/a", &format!("netns={}", container.path())]);
+    assert!(daemon.endpoint("a")["lost"].is_null(), "{}", daemon.endpoint("a"));
+    assert_eq!(std::fs::read_to_string(&place).unwrap(), noted);
     assert!(daemon.end(Signal::TERM).success());
 }
 

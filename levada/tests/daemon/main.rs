@@ -19,6 +19,7 @@ mod management;
 mod members;
 mod moves;
 mod ovs;
+mod pairs;
 mod privileges;
 mod restart;
 mod services;

@@ -119,14 +119,24 @@ fn a_connection_survives_kills() {
 #[test]
 fn a_connection_survives_takeovers_and_nothing_is_left_behind() {
     let Some(_turn) = turn("a_connection_survives_takeovers_and_nothing_is_left_behind") else { return };
+    survives_takeovers(NEIGHBOURS);
+    survives_takeovers(&pairs());
+}
+
+/// The configuration with veth pairs.
+fn pairs() -> String {
+    NEIGHBOURS.replace("tap://", "veth://")
+}
+
+fn survives_takeovers(text: &str) {
     let bed = Bed::new(&["a", "b", "c"]);
     let index = |bed: &Bed| bed.ip("a", "-o link show dev tap0").unwrap().split(':').next().unwrap().to_owned();
-    let mut daemon = bed.start(NEIGHBOURS);
+    let mut daemon = bed.start(text);
     let first = index(&bed);
     let transfer = Transfer::begin(&bed);
     for _ in 0..4 {
         transfer.goes_on();
-        let next = bed.take_over(NEIGHBOURS);
+        let next = bed.take_over(text);
         assert!(daemon.wait().success(), "{}", daemon.log());
         assert!(next.log().contains(&format!("has taken over from process {}", daemon.pid())), "{}", next.log());
         daemon = next;
@@ -135,11 +145,12 @@ fn a_connection_survives_takeovers_and_nothing_is_left_behind() {
     transfer.goes_on();
     transfer.end();
     assert_eq!(index(&bed), first, "it is the same device, though not persistent");
-    let again = bed.run(&["run", "-c", bed.configuration(NEIGHBOURS).to_str().unwrap()]);
-    let text = String::from_utf8(again.stderr).unwrap();
-    assert!(text.contains(&format!("runs already as process {}", daemon.pid())), "the lock went along: {text}");
+    let again = bed.run(&["run", "-c", bed.configuration(text).to_str().unwrap()]);
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(said.contains(&format!("runs already as process {}", daemon.pid())), "the lock went along: {said}");
     assert!(daemon.end(Signal::TERM).success());
-    assert!(bed.ip("a", "link show dev tap0").is_err(), "the device is gone");
+    // The kernel ends a namespace, and the pairs in it, behind the process's back.
+    soon("the device is gone", || bed.ip("a", "link show dev tap0").is_err());
     let left: Vec<_> = std::fs::read_dir(bed.directory.join("run")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -147,13 +158,18 @@ fn a_connection_survives_takeovers_and_nothing_is_left_behind() {
 #[test]
 fn a_takeover_may_change_the_configuration() {
     let Some(_turn) = turn("a_takeover_may_change_the_configuration") else { return };
+    takeover_may_change(NEIGHBOURS);
+    takeover_may_change(&pairs());
+}
+
+fn takeover_may_change(three: &str) {
     let bed = Bed::new(&["a", "b", "c"]);
-    let (two, _) = NEIGHBOURS.rsplit_once("[[switch.tenant.endpoint]]").unwrap();
+    let (two, _) = three.rsplit_once("[[switch.tenant.endpoint]]").unwrap();
     let mut old = bed.start(&two.replacen("ipv6 = false", "ipv6 = false\nmtu = 1400", 1));
     let transfer = Transfer::begin(&bed);
     transfer.goes_on();
     // A third endpoint is opened, and the first has another MTU.
-    let mut daemon = bed.take_over(NEIGHBOURS);
+    let mut daemon = bed.take_over(three);
     assert!(old.wait().success());
     transfer.goes_on();
     transfer.end();
@@ -163,7 +179,7 @@ fn a_takeover_may_change_the_configuration() {
     assert!(!inet6("a") && !inet6("b"));
     let mut last = bed.take_over(&two.replacen("ipv6 = false", "ipv6 = true", 1));
     assert!(daemon.wait().success());
-    assert!(bed.ip("c", "link show dev tap0").is_err(), "what is not wanted any more is gone");
+    soon("what is not wanted any more is gone", || bed.ip("c", "link show dev tap0").is_err());
     soon("it has IPv6 again", || inet6("a"));
     assert!(!inet6("b"));
     assert!(last.end(Signal::TERM).success());

@@ -44,7 +44,7 @@ use tunnel::Tunnels;
 pub use bpf::{Hooks, hooks};
 pub use host::{Host, HostOptions, probe};
 pub use shortcut::{Shortcuts, Way, takes};
-pub(crate) use socket::socket_on;
+pub(crate) use socket::{namespace_of, socket_on};
 
 /// Kernel memory of the longest frame, headers and bookkeeping included, in bytes: what `room`
 /// counts in.
@@ -164,6 +164,8 @@ pub struct Packet {
     /// What the operator should know.
     notes: Vec<String>,
     is_adopted: bool,
+    /// See [`Port::known_as`].
+    known_as: Option<String>,
 }
 
 /// Frames lost before they were read, counted by both handles.
@@ -199,11 +201,47 @@ impl Packet {
         let is_adopted = inherited.is_some();
         let (socket, link, notes) = match inherited {
             Some((socket, link)) => (socket, link, Vec::new()),
-            None => within(&entrance, || open_here(&place, room(options), options.is_exclusive))??,
+            None => within(&entrance, || open_here(&place, room(options.room), options.is_exclusive))??,
         };
+        Ok(Packet::new(place, pinned, socket, link, notes, is_adopted))
+    }
+
+    /// A port on the interface with this name, all of whose frames are the switch's, or on the
+    /// `inherited` socket. `known_as`: see [`Port::known_as`].
+    pub(crate) fn open_own(
+        place: &Place,
+        rings: Option<u32>,
+        inherited: Option<OwnedFd>,
+        known_as: String,
+    ) -> Result<Packet, OpenError> {
+        let is_adopted = inherited.is_some();
+        let (socket, link, notes) = within(place, || match inherited {
+            Some(socket) => Ok((socket, find(place)?, Vec::new())),
+            None => open_here(place, room(rings), true),
+        })??;
+        let mut packet = Packet::new(place.clone(), None, socket, link, notes, is_adopted);
+        packet.known_as = Some(known_as);
+        Ok(packet)
+    }
+
+    /// As [`Packet::settle`], of what [`Packet::open_own`] has opened.
+    pub(crate) fn settle_own(rings: Option<u32>, place: &Place, socket: BorrowedFd<'_>) -> Result<(), OpenError> {
+        let kernel = |step, error| OpenError::Kernel(place.clone(), step, error);
+        socket::attach_filter(socket, None).map_err(|error| kernel("setting the filter", error))?;
+        socket::set_room(socket, room(rings)).map(drop).map_err(|error| kernel("bounding its memory", error))
+    }
+
+    fn new(
+        place: Place,
+        pinned: Option<Identity>,
+        socket: OwnedFd,
+        link: Link,
+        notes: Vec<String>,
+        is_adopted: bool,
+    ) -> Packet {
         let bits_per_second = socket::bits_per_second(socket.as_fd(), &link.name);
         let offload = offload(socket.as_fd(), &link);
-        Ok(Packet {
+        Packet {
             socket,
             place,
             features: Features { offload, can_pause: false, reports_drops: true, max_frame: link.max_frame() },
@@ -214,7 +252,8 @@ impl Packet {
             tunnels: Arc::default(),
             notes,
             is_adopted,
-        })
+            known_as: None,
+        }
     }
 
     /// Whether it was inherited and is still as another process left it: [`Packet::settle`] is to
@@ -234,7 +273,7 @@ impl Packet {
         let kernel = |step, error| OpenError::Kernel(place.clone(), step, error);
         let leave = link.mac.filter(|_| !options.is_exclusive);
         socket::attach_filter(socket, leave).map_err(|error| kernel("setting the filter", error))?;
-        socket::set_room(socket, room(options)).map(drop).map_err(|error| kernel("bounding its memory", error))
+        socket::set_room(socket, room(options.room)).map(drop).map_err(|error| kernel("bounding its memory", error))
     }
 
     /// The interface's MTU when it was opened, in bytes.
@@ -318,8 +357,8 @@ fn inherited_socket(survey: &Survey, index: i32, netns: Option<&Netns>) -> Optio
 }
 
 /// Memory for what waits to be read, in bytes.
-fn room(options: &PacketOptions) -> usize {
-    options.room.unwrap_or(DEFAULT_ROOM) as usize * LONGEST_FRAME_MEMORY
+fn room(rings: Option<u32>) -> usize {
+    rings.unwrap_or(DEFAULT_ROOM) as usize * LONGEST_FRAME_MEMORY
 }
 
 /// Opens, in the namespace that the interface is in.
@@ -502,6 +541,10 @@ impl Port for Packet {
         false
     }
 
+    fn known_as(&self) -> Option<&str> {
+        self.known_as.as_deref()
+    }
+
     fn second(&self) -> Option<Box<dyn Port + Send>> {
         Some(Box::new(Packet {
             socket: self.socket.try_clone().ok()?,
@@ -514,6 +557,7 @@ impl Port for Packet {
             tunnels: Arc::clone(&self.tunnels),
             notes: Vec::new(),
             is_adopted: self.is_adopted,
+            known_as: self.known_as.clone(),
         }))
     }
 }

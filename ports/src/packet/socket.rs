@@ -206,7 +206,7 @@ pub(crate) fn socket_on(fd: BorrowedFd<'_>) -> Option<(i32, Identity)> {
 }
 
 /// The namespace that a socket belongs to.
-pub(super) fn namespace_of(fd: BorrowedFd<'_>) -> Option<File> {
+pub(crate) fn namespace_of(fd: BorrowedFd<'_>) -> Option<File> {
     // SAFETY: SIOCGSKNS takes no argument and touches none of our memory.
     let netns = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCGSKNS) };
     if netns < 0 {

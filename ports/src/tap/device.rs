@@ -121,6 +121,13 @@ pub enum OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write("tap", f)
+    }
+}
+
+impl OpenError {
+    /// As a sentence about a device of this kind.
+    pub(crate) fn write(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Name(why) => write!(f, "{why}"),
             OpenError::Namespace { device, netns, error } => {
@@ -128,14 +135,14 @@ impl fmt::Display for OpenError {
                     io::ErrorKind::NotFound if netns.is_of_process() => "the process has ended; correct `netns`",
                     io::ErrorKind::NotFound => "make it first (ip netns add), or correct `netns`",
                     io::ErrorKind::PermissionDenied => {
-                        "a daemon that was started without a namespace below /proc may not look at processes; levada add, set and apply, as root, pass the namespace on"
+                        "a daemon that was started without a namespace below /proc may not look at processes; levada add, set and apply, as root, pass the namespace on: add its netns= to the change"
                     }
                     _ => "`netns` must name a network namespace",
                 };
-                write!(f, "tap {device}: namespace {netns}: {error}; {remedy}")
+                write!(f, "{kind} {device}: namespace {netns}: {error}; {remedy}")
             }
             OpenError::Foreign { device, netns, owner } => {
-                write!(f, "tap {device}: an interface of this name exists")?;
+                write!(f, "{kind} {device}: an interface of this name exists")?;
                 if let Some(netns) = netns {
                     write!(f, " in namespace {netns}")?;
                 }
@@ -146,15 +153,18 @@ impl fmt::Display for OpenError {
                 write!(f, "; choose another name, or delete it")
             }
             OpenError::InUse { device } => {
-                write!(f, "tap {device}: another process has it open; is this configuration already running?")
+                write!(f, "{kind} {device}: another process has it open; is this configuration already running?")
             }
             OpenError::Kernel { device, step, error } => {
                 let remedy = match error.raw_os_error() {
-                    Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "; load the kernel module `tun`",
+                    Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) if kind == "tap" => {
+                        "; load the kernel module `tun`"
+                    }
+                    Some(libc::EOPNOTSUPP) if kind == "veth" => "; load the kernel module `veth`",
                     Some(libc::EPERM | libc::EACCES) => "; run as root, or in a user and network namespace of your own",
                     _ => "",
                 };
-                write!(f, "tap {device}: {step}: {error}{remedy}")
+                write!(f, "{kind} {device}: {step}: {error}{remedy}")
             }
         }
     }
@@ -239,12 +249,12 @@ fn lost(options: &TapOptions) -> impl Fn(io::Error) -> OpenError + '_ {
     |error| kernel(options, "finding where it is", error)
 }
 
-fn check_names(options: &TapOptions) -> Result<(), OpenError> {
+pub(crate) fn check_names(options: &TapOptions) -> Result<(), OpenError> {
     let name = &options.name;
     let fits = (1..=LONGEST_NAME).contains(&name.len()) && name != "." && name != "..";
     if !fits || name.contains(|c: char| c == '/' || c == '%' || c == ':' || c.is_whitespace() || c.is_control()) {
         return Err(OpenError::Name(format!(
-            "tap {name:?}: an interface's name has 1 to {LONGEST_NAME} bytes without space, slash, colon or percent sign"
+            "{name:?}: an interface's name has 1 to {LONGEST_NAME} bytes without space, slash, colon or percent sign"
         )));
     }
     if options.tag.instance.contains(':') {
@@ -253,12 +263,12 @@ fn check_names(options: &TapOptions) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn kernel(options: &TapOptions, step: &'static str, error: io::Error) -> OpenError {
+pub(crate) fn kernel(options: &TapOptions, step: &'static str, error: io::Error) -> OpenError {
     OpenError::Kernel { device: options.name.clone(), step, error }
 }
 
 /// Runs `work` in a namespace, `None` being ours.
-fn within<T: Send>(
+pub(crate) fn within<T: Send>(
     options: &TapOptions,
     netns: Option<&Netns>,
     work: impl FnOnce() -> T + Send,
@@ -487,17 +497,22 @@ fn disable_ipv6(name: &str, disable: bool) -> io::Result<()> {
 
 /// How much of the options is set.
 #[derive(Clone, Copy)]
-struct Extent<'a> {
+pub(crate) struct Extent<'a> {
     /// Set it up.
-    up: bool,
+    pub up: bool,
     /// Take IPv6 from it, or give it back.
-    ipv6: bool,
+    pub ipv6: bool,
     /// Give it these addresses.
-    addresses: &'a [(IpAddr, u8)],
+    pub addresses: &'a [(IpAddr, u8)],
 }
 
 /// Sets what the options say, inside the device's namespace.
-fn configure(options: &TapOptions, netlink: &mut Netlink, link: &Link, extent: Extent<'_>) -> Result<(), OpenError> {
+pub(crate) fn configure(
+    options: &TapOptions,
+    netlink: &mut Netlink,
+    link: &Link,
+    extent: Extent<'_>,
+) -> Result<(), OpenError> {
     let failed = |step| move |error| kernel(options, step, error);
     let name = &link.name;
     let without_ipv6 = if extent.ipv6 { options.without_ipv6 } else { link.alias.ends_with(WITHOUT_IPV6) };

@@ -15,7 +15,7 @@ pub struct Tag {
 pub(super) const WITHOUT_IPV6: &str = " (without IPv6)";
 
 impl Tag {
-    pub(super) fn parse(alias: &str) -> Option<Tag> {
+    pub(crate) fn parse(alias: &str) -> Option<Tag> {
         let alias = alias.strip_suffix(WITHOUT_IPV6).unwrap_or(alias);
         let (instance, endpoint) = alias.strip_prefix("levada:")?.split_once(':')?;
         Some(Tag { instance: instance.to_owned(), endpoint: endpoint.to_owned() })

@@ -1,0 +1,247 @@
+//! `veth://NAME`: a pair of virtual Ethernet devices (veth(4)), made for a container. One end,
+//! NAME, is the container's; the other is read and written like an interface that exists
+//! ([`crate::packet`]), with its shortcuts.
+//!
+//! The switch's ends of a process lie together in a network namespace without a name, which only
+//! the process keeps open. There nothing has an address and nothing is forwarded: what a container
+//! sends meets the switch and no host. When the process ends, however it ends, the namespace goes,
+//! and all pairs with it. A process that takes over finds the namespace by the sockets in it.
+//!
+//! The container's end is set up like a TAP device, and has the same tag.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::netns::Netns;
+use crate::packet::{self, Packet, Place};
+use crate::rtnl::{Change, Link, Netlink, Which};
+use crate::survey::{Inherited, Survey};
+use crate::tap::{self, Extent, Tag, TapOptions};
+
+/// What messages call the namespace of the switch's ends.
+const CALLED: &str = "of the switch";
+/// What a pair's `known_as` begins with: no device's name has a colon.
+const KNOWN: &str = "veth:";
+/// A pair of a process that has just ended is there for a moment longer.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The namespace of the switch's ends, once there is one.
+static ENDS: Mutex<Option<Netns>> = Mutex::new(None);
+
+/// How a pair is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VethOptions {
+    /// The container's end: what of it is not for TAP devices alone.
+    pub end: TapOptions,
+    /// Frames of 64 KiB that may wait to be read; see [`packet::PacketOptions::room`].
+    pub room: Option<u32>,
+}
+
+impl VethOptions {
+    /// What another process knows such a pair by.
+    #[must_use]
+    pub fn known_as(&self) -> String {
+        format!("{KNOWN}{}", self.end.known_as())
+    }
+
+    fn own_name(&self) -> String {
+        own_name(&self.known_as())
+    }
+}
+
+/// The name of the switch's end, which is found by it: of 56 bits of FNV-1a.
+fn own_name(known_as: &str) -> String {
+    let hash = known_as
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("v{:014x}", hash >> 8)
+}
+
+/// Why a pair could not be made or set up.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The container's end.
+    End(tap::OpenError),
+    /// The switch's.
+    Own(packet::OpenError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::End(error) => error.write("veth", f),
+            OpenError::Own(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<tap::OpenError> for OpenError {
+    fn from(error: tap::OpenError) -> OpenError {
+        OpenError::End(error)
+    }
+}
+
+impl From<packet::OpenError> for OpenError {
+    fn from(error: packet::OpenError) -> OpenError {
+        OpenError::Own(error)
+    }
+}
+
+/// Makes a pair, sets it up and opens the switch's end; or goes on with that of an earlier process
+/// in `survey`.
+///
+/// # Errors
+/// See [`OpenError`]. What was made is gone again.
+pub fn open(options: &VethOptions, survey: &Survey) -> Result<Packet, OpenError> {
+    tap::check_names(&options.end)?;
+    let netns = survey.entrance(options.end.netns.as_ref());
+    let end = TapOptions { netns, ..options.end.clone() };
+    let failed = |step| move |error| tap::kernel(&options.end, step, error);
+    let ends = ends(survey).map_err(failed("making a namespace for the switch's ends"))?;
+    let known_as = options.known_as();
+    let is_it = |one: &Inherited| (one.known_as.as_ref() == Some(&known_as)).then_some(());
+    let inherited = survey.take(is_it).map(|(socket, ())| socket);
+    let own = Place { name: options.own_name(), netns: Some(ends.clone()) };
+    let is_new = inherited.is_none();
+    if is_new {
+        // One that its container has moved may be left.
+        remove(options);
+        make(&end, &ends, &own.name)?;
+    }
+    let opened = Packet::open_own(&own, options.room, inherited, known_as).map_err(OpenError::from);
+    if opened.is_err() && is_new {
+        remove(options);
+    }
+    opened
+}
+
+/// The namespace of the switch's ends of this process, or of the one that it takes over from.
+fn ends(survey: &Survey) -> io::Result<Netns> {
+    let mut ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(ends) = &*ends {
+        return Ok(ends.clone());
+    }
+    let of_pair =
+        |one: &Inherited| one.known_as.as_ref()?.starts_with(KNOWN).then(|| packet::namespace_of(one.as_fd()))?;
+    let found = match survey.find(of_pair) {
+        Some(file) => Netns::of(CALLED, file),
+        None => Netns::nameless(CALLED)?,
+    };
+    Ok(ends.insert(found).clone())
+}
+
+/// Makes a pair, and sets it up.
+fn make(end: &TapOptions, ends: &Netns, own: &str) -> Result<(), OpenError> {
+    let failed = |step| move |error| tap::kernel(end, step, error);
+    let there = match &end.netns {
+        Some(netns) => netns.clone(),
+        None => Netns::own().map_err(failed("looking at the own namespace"))?,
+    };
+    let file = there.open().map_err(|error| tap::OpenError::Namespace {
+        device: end.name.clone(),
+        netns: there.clone(),
+        error,
+    })?;
+    let make = || Netlink::open()?.make_veth(own, (file.as_fd(), &end.name));
+    let mut left = TRIES;
+    while let Err(error) = ends.run(make).and_then(|made| made) {
+        if error.raw_os_error() != Some(libc::EEXIST) || left == 0 {
+            return Err(failed("making it")(error).into());
+        }
+        left -= 1;
+        remove_left(end)?;
+        std::thread::sleep(PAUSE);
+    }
+    let all = Extent { up: true, ipv6: true, addresses: &end.addresses };
+    let up = || -> io::Result<()> {
+        let mut netlink = Netlink::open()?;
+        let link = netlink.link(Which::Name(own))?.ok_or(io::ErrorKind::NotFound)?;
+        netlink.change(link.index, &Change { mtu: end.mtu, up: true, ..Change::default() })
+    };
+    let set = set_up(end, all).and_then(|_| Ok(ends.run(up).and_then(|up| up).map_err(failed("setting it up"))?));
+    if set.is_err() {
+        let _ = ends.run(|| delete(own));
+    }
+    set
+}
+
+/// Takes away what has the name and is of a process of this instance that has ended.
+fn remove_left(end: &TapOptions) -> Result<(), OpenError> {
+    let found = tap::within(end, end.netns.as_ref(), || Netlink::open()?.link(Which::Name(&end.name)))?;
+    let Ok(Some(link)) = found else { return Ok(()) };
+    let owner = Tag::parse(&link.alias);
+    if link.kind != "veth" || owner.as_ref().is_none_or(|tag| tag.instance != end.tag.instance) {
+        return Err(tap::OpenError::Foreign { device: end.name.clone(), netns: end.netns.clone(), owner }.into());
+    }
+    let _ = tap::within(end, end.netns.as_ref(), || Netlink::open()?.delete(link.index))?;
+    Ok(())
+}
+
+/// Sets up the container's end, where it is at its place. False: it is not.
+fn set_up(end: &TapOptions, extent: Extent<'_>) -> Result<bool, OpenError> {
+    let set = || -> Result<bool, tap::OpenError> {
+        let failed = |error| tap::kernel(end, "looking for it", error);
+        let mut netlink = Netlink::open().map_err(failed)?;
+        let is_ours = |link: &Link| link.kind == "veth";
+        let link = netlink.link(Which::Name(&end.name)).map_err(failed)?.filter(is_ours);
+        link.map_or(Ok(false), |link| tap::configure(end, &mut netlink, &link, extent).map(|()| true))
+    };
+    Ok(tap::within(end, end.netns.as_ref(), set)??)
+}
+
+/// Brings a pair that is open, of which `socket` is the descriptor, to what the options say; what
+/// somebody has moved or renamed stays as it is, and the answer says so.
+///
+/// # Errors
+/// See [`OpenError`]. It goes on as it is.
+pub fn settle(options: &VethOptions, socket: BorrowedFd<'_>) -> Result<Option<String>, OpenError> {
+    let end = &options.end;
+    let failed = |step| move |error| tap::kernel(end, step, error);
+    let ends = ends(&Survey::default()).map_err(failed("entering the namespace of the switch's ends"))?;
+    let own = Place { name: options.own_name(), netns: Some(ends.clone()) };
+    Packet::settle_own(options.room, &own, socket)?;
+    let (index, _) =
+        packet::socket_on(socket).ok_or_else(|| failed("finding where it is")(io::ErrorKind::NotFound.into()))?;
+    let change = Change { mtu: end.mtu, ..Change::default() };
+    ends.run(|| Netlink::open()?.change(index, &change)).and_then(|set| set).map_err(failed("setting its MTU"))?;
+    let is_set = set_up(end, Extent { up: false, ipv6: true, addresses: &end.addresses })?;
+    let place = end.netns.as_ref().map_or_else(|| "the daemon's namespace".to_owned(), ToString::to_string);
+    Ok((!is_set).then(|| {
+        format!("veth {}: it is not in {place} under this name: it goes on, and is left to who moved it", end.name)
+    }))
+}
+
+/// Ends a pair. Where there is none, nothing is done.
+pub fn remove(options: &VethOptions) {
+    let ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let own = options.own_name();
+    // What cannot be deleted goes with the process.
+    let _ = ends.map(|ends| ends.run(|| delete(&own)));
+}
+
+/// Ends the pairs that an earlier process has left and that are not among those `known_as`. To be
+/// called when that process has ended.
+pub fn keep(known_as: &BTreeSet<String>) {
+    let kept: BTreeSet<String> = known_as.iter().map(|known_as| own_name(known_as)).collect();
+    let ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let end_others = || -> io::Result<()> {
+        let mut netlink = Netlink::open()?;
+        let links = netlink.links()?;
+        let mut others = links.iter().filter(|link| link.kind == "veth" && !kept.contains(&link.name));
+        others.try_for_each(|link| netlink.delete(link.index))
+    };
+    // What cannot be deleted goes with the process.
+    let _ = ends.map(|ends| ends.run(end_others));
+}
+
+fn delete(name: &str) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    netlink.link(Which::Name(name))?.map_or(Ok(()), |link| netlink.delete(link.index))
+}
