@@ -11,7 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Endpoints a, which the switch connects to, and b, which connects to it.
 const TWO: &str = r#"
@@ -67,13 +67,18 @@ impl Machine {
 
     /// Sends a frame to another; false where it does not arrive soon.
     fn reaches(&mut self, other: &mut Machine, from: u8, to: u8, mark: u8) -> bool {
+        self.reaches_in(500, other, [from, to, mark])
+    }
+
+    /// The same within so many looks, 2 ms apart.
+    fn reaches_in(&mut self, looks: usize, other: &mut Machine, [from, to, mark]: [u8; 3]) -> bool {
         let frame = frame(from, to, mark);
         self.front_end.reclaim(0);
         other.front_end.offer(0, 8, 1536);
         other.front_end.kick(0);
         assert!(self.front_end.send(0, &[], &frame));
         self.front_end.kick(1);
-        for _ in 0..500 {
+        for _ in 0..looks {
             while let Some((_, got)) = other.front_end.receive(0) {
                 if got == frame {
                     return true;
@@ -149,10 +154,15 @@ fn a_machine_outlives_the_daemon_and_goes_on_with_its_rings() {
     }
     daemon.end(Signal::KILL);
     let daemon = bed.start(&text(&bed));
+    let ready = Instant::now();
     let mut a = Machine::with(a.front_end, accept(&listener));
     let mut b = Machine::with(b.front_end, UnixStream::connect(socket(&bed, "b")).unwrap());
-    soon("both are up again", || is_up(&daemon, "a") && is_up(&daemon, "b"));
-    assert!(a.reaches(&mut b, 1, 2, 21) && b.reaches(&mut a, 2, 1, 22));
+    while !a.reaches_in(2, &mut b, [1, 2, 21]) {
+        assert!(ready.elapsed() < Duration::from_secs(60), "{}", daemon.log());
+    }
+    println!("the first frame {} us after the new process was ready", ready.elapsed().as_micros());
+    assert!(is_up(&daemon, "a") && is_up(&daemon, "b"));
+    assert!(a.reaches(&mut b, 1, 2, 22) && b.reaches(&mut a, 2, 1, 23));
 }
 
 /// Numbered frames from one machine to another, a few at a time.
