@@ -191,6 +191,12 @@ impl Connections {
         self.table.get(id)
     }
 
+    /// The same where the entry still is that of a connection, and not another's by now.
+    #[must_use]
+    pub fn get_of(&self, id: Id, key: &Key) -> Option<&Entry> {
+        self.table.get(id).filter(|_| self.table.is_of(id, key))
+    }
+
     /// When it was seen last, to within a second.
     #[must_use]
     pub fn seen(&self, id: Id) -> Option<Instant> {

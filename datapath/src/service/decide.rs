@@ -222,14 +222,13 @@ impl Services {
 
     /// What a backend says of a connection that is known.
     fn decide_back(&self, (now, outside): (Instant, bool), known: Known, bytes: &[u8], layout: &Layout) -> Decision {
-        if layout.l4 == L4::Tcp
-            && Tcp::of(bytes, layout).is_some_and(|tcp| tcp.flags() & tcp_flags::RST != 0)
+        if let Some(reset) = Tcp::of(bytes, layout).filter(|tcp| tcp.flags() & tcp_flags::RST != 0)
             && let Some(entry) = self.connections.get(known.id)
         {
             if self.decide_denied(&known, entry) {
                 return Decision::Deny(known);
             }
-            if self.decide_refused(now, &known, entry, outside) {
+            if self.decide_refused(now, (&known, entry), reset, outside) {
                 return Decision::Retry(known);
             }
             return Decision::Back(known);

@@ -9,13 +9,13 @@
 //! and what others have beyond their own.
 
 use super::connections::{BUCKETS, Opener};
-use super::decide::Known;
-use super::entry::{Entry, Key, State};
+use super::decide::{Known, segment};
+use super::entry::{Entry, Key, Segment, State};
 use super::{Decision, Services};
 use crate::offload::Offload;
 use crate::table::Id;
 use crate::units::Instant;
-use crate::wire::Layout;
+use crate::wire::{Layout, Tcp};
 use std::hash::BuildHasher;
 
 /// Bytes of a SYN at most, without a tag: Ethernet, IPv4 with all options, TCP with all options.
@@ -53,6 +53,8 @@ struct Kept {
     key: Key,
     id: Id,
     offload: Offload,
+    /// What an answer to it acknowledges.
+    next: u32,
     len: u8,
     bytes: [u8; SYN_BYTES],
 }
@@ -141,21 +143,30 @@ impl Services {
     /// Keeps a copy of the SYN of a connection that was just given to a backend.
     pub fn keep(&mut self, known: &Known, bytes: &[u8], layout: &Layout, offload: &Offload) {
         let Some(opener) = self.opener_of(known) else { return };
+        let hash = self.keyed.hash_one(known.key);
+        if let Some(all) = self.syns.get_mut(opener.owner) {
+            // What the client sent with the same ports before is no longer true.
+            let mut old = places(opener.bucket, hash);
+            if let Some(old) = old.find(|&at| all[at].as_ref().is_some_and(|kept| kept.key == known.key)) {
+                all[old] = None;
+            }
+        }
         let tag = if layout.vlan.is_some() { TAG } else { 0 };
         let len = bytes.len() - tag;
         if len > SYN_BYTES || bytes.len() < TAG_AT + tag {
             return;
         }
         let Some(all) = self.syns.get(opener.owner) else { return };
-        let hash = self.keyed.hash_one(known.key);
-        let may_go =
-            |&place: &usize| all[place].as_ref().is_none_or(|kept| kept.key == known.key || !self.is_asked(kept.id));
+        let may_go = |&place: &usize| all[place].as_ref().is_none_or(|kept| !self.is_asked(kept));
         let free = places(opener.bucket, hash).find(may_go);
         let Some(place) = free.or_else(|| places(opener.bucket, hash).nth(OF_BUCKET)) else { return };
-        let mut kept = Kept { key: known.key, id: known.id, offload: *offload, len: len as u8, bytes: [0; SYN_BYTES] };
+        let Segment { sequence, len: payload, .. } = segment(bytes, layout);
+        let next = sequence.wrapping_add(1).wrapping_add(payload);
+        let (key, id, offload) = (known.key, known.id, *offload);
+        let mut kept = Kept { key, id, offload, next, len: len as u8, bytes: [0; SYN_BYTES] };
         kept.bytes[..TAG_AT].copy_from_slice(&bytes[..TAG_AT]);
         kept.bytes[TAG_AT..len].copy_from_slice(&bytes[TAG_AT + tag..]);
-        if offload.needs_csum {
+        if kept.offload.needs_csum {
             kept.offload.csum_start = kept.offload.csum_start.saturating_sub(tag as u16);
         }
         if let Some(all) = self.syns.get_mut(opener.owner) {
@@ -175,9 +186,9 @@ impl Services {
         places.find_map(|place| all[place].as_ref().filter(|kept| kept.key == known.key))
     }
 
-    /// Whether a connection has not been answered: then its SYN may be needed.
-    fn is_asked(&self, id: Id) -> bool {
-        self.connections.get(id).is_some_and(|entry| entry.state == State::Asked)
+    /// Whether a connection is there and has not been answered: then its SYN may be needed.
+    fn is_asked(&self, kept: &Kept) -> bool {
+        self.connections.get_of(kept.id, &kept.key).is_some_and(|entry| entry.state == State::Asked)
     }
 
     /// The SYN of a connection, to be sent again in the place of a frame, whose tag it gets.
@@ -191,11 +202,18 @@ impl Services {
         self.connections.get(known.id).map_or(0, Entry::asked)
     }
 
-    /// Whether a reset is kept back, since another backend can be asked.
-    pub(super) fn decide_refused(&self, now: Instant, known: &Known, entry: &Entry, outside: bool) -> bool {
+    /// Whether a reset is kept back, since it answers the SYN that was kept and another backend can
+    /// be asked.
+    pub(super) fn decide_refused(
+        &self,
+        now: Instant,
+        (known, entry): (&Known, &Entry),
+        reset: Tcp<'_>,
+        outside: bool,
+    ) -> bool {
         entry.state == State::Asked
             && entry.asked() < MOST_TRIES
-            && self.kept(known).is_some()
+            && self.kept(known).is_some_and(|kept| kept.next == reset.acknowledgement())
             && self.has_other(now, known, outside)
     }
 

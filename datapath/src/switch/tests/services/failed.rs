@@ -82,6 +82,30 @@ fn a_flood_leaves_others_of_its_tenant_their_copies() {
 }
 
 #[test]
+fn what_is_too_long_to_be_kept_is_not_taken_for_what_its_client_sent_before() {
+    let mut rig = rig(Policy::RoundRobin);
+    let first = rig.one(1, &ask(5, SYN, (99, 0))).0;
+    assert_eq!(rig.one(first, &answer(first as u8, 5, SYN_ACK, (499, 100))).0, 1);
+    rig.one(1, &ask(5, RST | ACK, (100, 500)));
+    rig.now = rig.now.plus_ns(20 * SECOND);
+    // The same ports again, and data in the SYN (TCP Fast Open).
+    let again = ask(5, SYN, (5000, 0)).payload(vec![7; 400]);
+    let to = rig.one(1, &again).0;
+    let (client, bytes) = rig.one(to, &answer(to as u8, 5, RST | ACK, (0, 5401)));
+    assert_eq!((client, bytes), (1, seen(5, RST | ACK, (0, 5401))), "the client is told");
+}
+
+#[test]
+fn a_reset_that_answers_another_syn_than_was_kept_reaches_the_client() {
+    let mut rig = rig(Policy::RoundRobin);
+    let to = rig.one(1, &ask(5, SYN, (99, 0))).0;
+    // The client has given that one up.
+    assert_eq!(rig.one(1, &ask(5, SYN, (5000, 0))).0, to);
+    let (client, bytes) = rig.one(to, &answer(to as u8, 5, RST | ACK, (0, 5001)));
+    assert_eq!((client, bytes), (1, seen(5, RST | ACK, (0, 5001))));
+}
+
+#[test]
 fn a_refusal_of_all_reaches_the_client() {
     let mut rig = rig(Policy::RoundRobin);
     let to = rig.one(1, &ask(5, SYN, (99, 0))).0;
