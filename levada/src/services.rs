@@ -67,7 +67,8 @@ pub struct BackendReport {
     /// Connections that it got.
     pub new: u64,
     /// `up`, `slow` (it comes, or comes back, and gets fewer), `ejected` (too many connections
-    /// failed one after the other), or `drain` (weight 0).
+    /// failed one after the other), `down` (of `levada openflow`: it does not answer), or `drain`
+    /// (weight 0).
     pub state: String,
     /// Connections to which a reset was its first answer.
     pub refused: u64,
