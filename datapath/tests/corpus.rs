@@ -8,6 +8,8 @@
 mod bond;
 #[path = "../../fuzz/src/guard.rs"]
 mod guard;
+#[path = "../../fuzz/src/lacp.rs"]
+mod lacp;
 #[path = "../../fuzz/src/offload.rs"]
 mod offload;
 #[path = "../../fuzz/src/parse.rs"]
@@ -289,9 +291,32 @@ fn bond_seeds() -> Vec<(String, Vec<u8>)> {
     ]
 }
 
+/// Both ends agree; then a forged LACPDU, a marker, a link that goes and comes, other settings,
+/// another process, and nothing that arrives.
+fn lacp_seeds() -> Vec<(String, Vec<u8>)> {
+    // What, says, time in 20 ms, how many bytes follow.
+    let step = |at: u8, what: u8, says: u8, time: u16, len: u8| -> [u8; lacp::STEP] {
+        let [high, low] = time.to_be_bytes();
+        [at, what, says, high, low, len]
+    };
+    let agreed = step(0, 7, 1, 250, 0);
+    let case = |steps: &[&[u8]]| [&agreed[..], &steps.concat()].concat();
+    let marker = [&[2, 1, 1, 16][..], &[7; 12]].concat();
+    vec![
+        ("forged".into(), case(&[&step(4, 2, 0x3d, 100, 3), &[3, 9, 1], &step(0, 0, 0, 500, 0)])),
+        ("marker".into(), case(&[&step(0, 1, 0, 1, 16), &marker])),
+        ("link".into(), case(&[&step(4, 3, 1, 50, 0), &step(4, 3, 0, 250, 0)])),
+        ("settings".into(), case(&[&step(2, 4, 0x52, 200, 0), &step(0, 4, 0x82, 500, 0)])),
+        ("takeover".into(), case(&[&step(0, 7, 0, 0, 0), &step(0, 5, 0, 200, 0)])),
+        ("record".into(), case(&[&step(0, 6, 2, 0, 1), &[1], &step(0, 3, 1, 1, 0), &step(0, 3, 0, 200, 0)])),
+        ("silent".into(), case(&[&step(1, 7, 1, 6000, 0)])),
+    ]
+}
+
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     match target {
         "bond" => bond_seeds(),
+        "lacp" => lacp_seeds(),
         "offload" => offload_seeds(),
         "switch" => switch_seeds(),
         "vcc" => vcc_seeds(),
@@ -302,7 +327,7 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn the_seeds_are_what_is_built() {
-    for target in ["bond", "parse", "offload", "guard", "switch", "vcc", "vxlan"] {
+    for target in ["bond", "lacp", "parse", "offload", "guard", "switch", "vcc", "vxlan"] {
         for (name, bytes) in seeds(target) {
             let file = corpus(target).join(&name);
             if std::env::var_os("LEVADA_REGENERATE").is_some() {
@@ -318,8 +343,9 @@ fn the_seeds_are_what_is_built() {
 #[test]
 fn everything_holds_for_the_whole_corpus() {
     type Run = fn(&[u8]);
-    let targets: [(&str, Run); 7] = [
+    let targets: [(&str, Run); 8] = [
         ("bond", bond::run),
+        ("lacp", lacp::run),
         ("parse", parse::run),
         ("offload", offload::run),
         ("guard", guard::run),

@@ -12,6 +12,7 @@ pub mod config;
 pub mod filter;
 pub mod guard;
 pub mod handover;
+pub mod lacp;
 pub mod offload;
 pub mod openflow;
 pub mod parse;

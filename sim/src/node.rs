@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use datapath::bond::{MemberId, MemberState};
 use datapath::frame::{Frame, Pool};
 use datapath::program::{Change, EndpointId, PortId, Program};
 use datapath::protocol::Protocols;
@@ -78,6 +79,13 @@ impl Node {
         let pool = Self::pool(&mut self.worker, world);
         // Refused changes are a test as well.
         let _ = self.switch.change(pool, now, change);
+    }
+
+    /// The link of a member of its bond is up, or is not.
+    pub fn set_member(&mut self, world: &mut Pool, now: Instant, member: MemberId, is_up: bool) {
+        let pool = Self::pool(&mut self.worker, world);
+        let state = if is_up { MemberState::Distributing } else { MemberState::Down };
+        self.switch.set_member_state(pool, now, member, state);
     }
 
     /// Its loop is not run until then.

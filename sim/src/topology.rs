@@ -4,6 +4,7 @@ use core::net::Ipv4Addr;
 use std::sync::Arc;
 
 use agent::{Directory, Settings};
+use datapath::bond::MemberId;
 use datapath::frame::PoolLimits;
 use datapath::link::LinkConfig;
 use datapath::program::{Change, Program};
@@ -159,6 +160,15 @@ pub enum Fault {
         switch: usize,
         /// For how long, in nanoseconds.
         for_ns: u64,
+    },
+    /// The link of a member of a switch's bond is up from now on, or has lost its carrier.
+    Member {
+        /// Which switch.
+        switch: usize,
+        /// Which member.
+        member: MemberId,
+        /// Whether it is up.
+        is_up: bool,
     },
     /// Somebody changes a switch while it runs. A change that does not fit is refused, and nothing
     /// happens.

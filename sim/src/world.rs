@@ -405,6 +405,10 @@ impl World {
                 self.nodes[switch].lag(self.now.plus_ns(for_ns));
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));
             }
+            Fault::Member { switch, member, is_up } => {
+                self.nodes[switch].set_member(&mut self.pool, self.now, member, is_up);
+                self.touch(self.component(Plug::Switch(switch, PortId(0))));
+            }
             Fault::Change { switch, change } => {
                 self.nodes[switch].change(&mut self.pool, self.now, change);
                 self.touch(self.component(Plug::Switch(switch, PortId(0))));

@@ -53,6 +53,7 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "vcc-incast",
         "vcc-cheat",
         "lb-churn",
+        "lacp",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -156,4 +157,9 @@ fn vcc_cheat() {
 #[test]
 fn lb_churn() {
     check("lb-churn");
+}
+
+#[test]
+fn lacp() {
+    check("lacp");
 }

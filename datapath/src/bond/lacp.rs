@@ -95,6 +95,8 @@ pub struct Lacp {
     is_leaving: bool,
     /// Something came: machines may move.
     is_due: bool,
+    /// When something is due: asked for with each frame, and found after each change.
+    due: Option<Instant>,
     /// What was handed over, by member, and until when it holds.
     restored: Option<Box<(Instant, [Option<Information>; MOST_MEMBERS])>>,
 }
@@ -178,6 +180,7 @@ impl Lacp {
         if let Some(restored) = &mut self.restored {
             restored.1 = core::array::from_fn(|n| restored.1.get(usize::from(was(n)?.0)).copied()?);
         }
+        self.find_due();
     }
 
     /// Whether a member's link may be used.
@@ -190,6 +193,7 @@ impl Lacp {
             Some(partner) if is_up && !line.port.is_enabled => line.port.go_on(now, partner),
             _ => line.port.set_enabled(now, is_up),
         }
+        self.find_due();
     }
 
     /// A frame for a reserved address came over a member. `None` where it is no frame of slow
@@ -229,6 +233,7 @@ impl Lacp {
                 return Some(Err(Reason::BondControl));
             }
         }
+        self.find_due();
         Some(Ok(()))
     }
 
@@ -248,6 +253,7 @@ impl Lacp {
         if is_due {
             self.is_due = false;
             self.run(now);
+            self.find_due();
         }
         is_due
     }
@@ -284,12 +290,17 @@ impl Lacp {
     }
 
     /// When `advance` or `poll` has something to do, if nothing comes before.
+    #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn find_due(&mut self) {
         let answers = self.members.iter().any(|line| line.marker.is_some()).then_some(Instant::ZERO);
         let sends = self.members.iter().filter_map(|line| line.port.send_due()).min();
         let out = answers.into_iter().chain(sends).min().filter(|_| !self.is_leaving);
-        out.into_iter().chain(self.machines_due()).min()
+        self.due = out.into_iter().chain(self.machines_due()).min();
     }
 
     fn machines_due(&self) -> Option<Instant> {
@@ -301,9 +312,15 @@ impl Lacp {
 
     /// The next frame to send, and the member that it leaves by.
     pub fn poll(&mut self, now: Instant) -> Option<(MemberId, [u8; FRAME_BYTES])> {
-        if self.is_leaving {
+        if self.is_leaving || self.due.is_none_or(|due| due > now) {
             return None;
         }
+        let next = self.next_frame(now);
+        self.find_due();
+        next
+    }
+
+    fn next_frame(&mut self, now: Instant) -> Option<(MemberId, [u8; FRAME_BYTES])> {
         for (n, line) in self.members.iter_mut().enumerate() {
             let source = self.settings.members[n].mac;
             let answer = line.marker.take().map(|marker| marker.response(source));
@@ -352,6 +369,7 @@ impl Lacp {
     /// Another process goes on for this one, or does so no more: one that leaves says nothing.
     pub fn set_leaving(&mut self, is_leaving: bool) {
         self.is_leaving = is_leaving;
+        self.find_due();
     }
 
     /// What the next process should know: members that have agreed.

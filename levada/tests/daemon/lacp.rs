@@ -121,10 +121,11 @@ fn open_vswitch_and_levada_agree_on_members() {
         ["up0", "up1"].iter().zip(bond["members"].as_array().unwrap()).all(|(name, member)| {
             let lacp = &member["lacp"];
             let state = |end: &str| lacp[end]["state"].as_array().unwrap().clone();
+            let number = |key: &str| ovs_says(&shown, name, key).parse().ok();
             ovs_says(&shown, name, &format!("{name}: ")) == "current attached"
                 && ovs_says(&shown, name, "partner sys_id:") == lacp["actor"]["system"]
-                && ovs_says(&shown, name, "partner key:") == lacp["actor"]["key"].to_string()
-                && ovs_says(&shown, name, "partner port_id:") == lacp["actor"]["port"].to_string()
+                && number("partner key:") == lacp["actor"]["key"].as_u64()
+                && number("partner port_id:") == lacp["actor"]["port"].as_u64()
                 && ovs_says(&shown, name, "actor sys_id:") == lacp["partner"]["system"]
                 && ours(&ovs_says(&shown, name, "partner state:")) == state("actor")
                 && ours(&ovs_says(&shown, name, "actor state:")) == state("partner")

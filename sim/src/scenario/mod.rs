@@ -11,6 +11,7 @@ pub mod faults;
 pub mod fig5;
 pub mod fsvde;
 pub mod isolation;
+pub mod lacp;
 pub mod measure;
 pub mod mixed;
 pub mod own_traffic;
@@ -79,6 +80,7 @@ pub const ALL: &[Scenario] = &[
     vcc_incast::SCENARIO,
     vcc_cheat::SCENARIO,
     churn::SCENARIO,
+    lacp::SCENARIO,
     speed::SCENARIO,
 ];
 

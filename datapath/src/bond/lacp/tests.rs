@@ -280,7 +280,7 @@ fn a_port_whose_partner_changes_leaves_the_others() {
     world.until(0, &[Distributing; 3], 4000 * MS);
     let actor = world.ends[1].members[1].port.actor;
     world.ends[1].members[1].port.set_actor(Information { key: 77, ..actor });
-    world.ends[1].is_due = true;
+    (world.ends[1].is_due, world.ends[1].due) = (true, Some(world.now));
     world.run(6000 * MS);
     assert_eq!(world.states[0], [Distributing, Standby, Distributing]);
     let aggregators: Vec<u16> = world.ends[0].views().map(|view| view.aggregator).collect();
