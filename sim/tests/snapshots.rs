@@ -53,6 +53,8 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "vcc-incast",
         "vcc-cheat",
         "lb-churn",
+        "lb-herd",
+        "lb-hold",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -156,4 +158,14 @@ fn vcc_cheat() {
 #[test]
 fn lb_churn() {
     check("lb-churn");
+}
+
+#[test]
+fn lb_herd() {
+    check("lb-herd");
+}
+
+#[test]
+fn lb_hold() {
+    check("lb-hold");
 }

@@ -10,6 +10,8 @@ pub mod fairness;
 pub mod faults;
 pub mod fig5;
 pub mod fsvde;
+pub mod herd;
+pub mod hold;
 pub mod isolation;
 pub mod measure;
 pub mod mixed;
@@ -79,6 +81,8 @@ pub const ALL: &[Scenario] = &[
     vcc_incast::SCENARIO,
     vcc_cheat::SCENARIO,
     churn::SCENARIO,
+    herd::SCENARIO,
+    hold::SCENARIO,
     speed::SCENARIO,
 ];
 
