@@ -1,6 +1,6 @@
 //! Protocols of a switch: state machines beside it that exchange control frames with what is
-//! outside, and change the switch by what they learn. Link aggregation is such. Health checks are not
-//! ([`crate::service`]): what a backend answers waits nowhere.
+//! outside, and change the switch by what they learn. Link aggregation is such. Health checks are
+//! not ([`crate::service`]): what a backend answers waits nowhere.
 //!
 //! A protocol has no I/O and no clock. A shell calls [`Protocols::run`] in each of its rounds:
 //! frames that the switch has taken aside ([`Switch::poll_control`]) come in, and frames and

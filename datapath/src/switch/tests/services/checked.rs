@@ -247,3 +247,20 @@ fn after_one_failure_a_backend_waits_for_the_next_check() {
     run(&mut rig, until, |_, bytes| open(bytes, ""));
     assert!((30..33).any(|port| connect(&mut rig, port) == 2));
 }
+
+#[test]
+fn a_service_of_ipv6_is_checked_too() {
+    let mut rig = rig(Policy::RoundRobin);
+    let two = vec![backend(2, Some(1)), backend(3, Some(2))];
+    let mut of_v6 = service(Policy::RoundRobin, two);
+    of_v6.addresses.retain(|address| address.ip.is_ipv6());
+    let http = Some(Http { path: "/health".to_owned(), ..Http::default() });
+    of_v6.check = Some(Check { http, ..Check::default() });
+    rig.change_service(of_v6);
+    let until = after(&rig, 5);
+    run(&mut rig, until, |to, bytes| {
+        assert!(crate::wire::Ipv6::of(bytes, &parse(bytes).unwrap()).is_some());
+        open(bytes, if to == 2 { "200" } else { "500" })
+    });
+    assert_eq!(down(&rig), [false, true]);
+}
