@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import signal
 import sys
 import time
 from collections import Counter
@@ -28,6 +29,8 @@ from lab.sender import LONGEST_S, READY
 #: Between two requests on a kept connection, and between two lines of the log.
 KEPT_EVERY_S = 0.1
 TICK_S = 0.25
+#: A request is slow that takes longer.
+SLOW_S = 0.5
 #: What a line of the log begins with.
 TICK = "so far: "
 
@@ -41,6 +44,8 @@ class Visits:
     kept_answered: int = 0
     kept_failed: int = 0
     slowest_s: float = 0.0
+    #: Requests that were slow or failed: when each began, from the first one on.
+    slow_at_s: list[float] = field(default_factory=list)
 
     def told(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -50,11 +55,12 @@ class Visits:
             "kept_answered": self.kept_answered,
             "kept_failed": self.kept_failed,
             "slowest_s": self.slowest_s,
+            "slow_at_s": self.slow_at_s,
         }
 
 
 async def serve(address: str, port: int, name: str, work_s: float) -> None:
-    """Answers until it is killed."""
+    """Answers until it is killed. At SIGUSR1 it listens no more, and goes on with what it has."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -65,9 +71,9 @@ async def serve(address: str, port: int, name: str, work_s: float) -> None:
         writer.close()
 
     server = await asyncio.start_server(answer, address, port, backlog=1024)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, server.close)
     print(READY, file=sys.stderr, flush=True)
-    async with server:
-        await server.serve_forever()
+    await asyncio.Event().wait()
 
 
 async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
@@ -79,18 +85,23 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> st
     return line.decode().strip()
 
 
-async def once(visits: Visits, host: str, port: int, patience_s: float) -> None:
-    """One connection, one request."""
+async def once(visits: Visits, host: str, port: int, patience_s: float, start: float) -> None:
+    """One connection, one request. `start` is when the first one began."""
     began = time.monotonic()
+    is_slow = True
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(patience_s):
             reader, writer = await asyncio.open_connection(host, port)
             visits.answered[await _ask(reader, writer)] += 1
-            visits.slowest_s = max(visits.slowest_s, time.monotonic() - began)
+            took = time.monotonic() - began
+            visits.slowest_s = max(visits.slowest_s, took)
+            is_slow = took > SLOW_S
     except (OSError, TimeoutError) as error:
         visits.failed[type(error).__name__] += 1
     finally:
+        if is_slow:
+            visits.slow_at_s.append(began - start)
         if writer is not None:
             writer.close()
 
@@ -125,7 +136,7 @@ async def visit(
     begun, shown_s = 0, 0.0
     while (elapsed := time.monotonic() - start) < seconds:
         while begun < elapsed * per_s:
-            tasks.append(asyncio.create_task(once(visits, *next(targets), patience_s)))
+            tasks.append(asyncio.create_task(once(visits, *next(targets), patience_s, start)))
             begun += 1
         if elapsed >= shown_s:
             print(TICK + json.dumps(visits.told()), file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-//! Any frames of a client, of backends (answers to health checks too) and from outside through a switch with services, while
-//! backends come and go and the switch is taken over: no panic, no frame lost, what is explained is
-//! what happens, and no more is kept than the table may have.
+//! Any frames of a client, of backends (answers to health checks too) and from outside through a
+//! switch with services, while backends come and go and the switch is taken over: no panic, no
+//! frame lost, what is explained is what happens, and no more is kept than the table may have.
 
 use datapath::frame::{Pool, PoolLimits};
 use datapath::program::{Change, PortId, Program};

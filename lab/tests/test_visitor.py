@@ -20,7 +20,7 @@ async def play(port: int, dead: int) -> visitor.Visits:
     # Until it listens.
     for _ in range(200):
         visits = visitor.Visits()
-        await visitor.once(visits, "127.0.0.1", port, 5)
+        await visitor.once(visits, "127.0.0.1", port, 5, 0.0)
         if visits.answered:
             break
         await asyncio.sleep(0.01)
@@ -45,3 +45,10 @@ def test_the_last_whole_line_counts() -> None:
     log = f'{visitor.TICK}{{"answered": {{"a": 1}}}}\nnoise\n{visitor.TICK}{{"answ'
     assert visitor.last_tick(log) == {"answered": {"a": 1}}
     assert visitor.last_tick("lab: sending\n") is None
+
+
+def test_who_failed_is_among_the_slow() -> None:
+    visits = visitor.Visits()
+    asyncio.run(visitor.once(visits, "127.0.0.1", free_port(), 5, 0.0))
+    assert len(visits.slow_at_s) == 1
+    assert visits.slow_at_s[0] > 0

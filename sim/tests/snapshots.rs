@@ -54,6 +54,8 @@ fn every_scenario_that_repeats_has_a_test_here() {
         "vcc-cheat",
         "lb-churn",
         "lacp",
+        "lb-herd",
+        "lb-hold",
     ];
     let all: Vec<&str> = ALL.iter().filter(|scenario| scenario.repeats).map(|scenario| scenario.name).collect();
     assert_eq!(all, here);
@@ -162,4 +164,14 @@ fn lb_churn() {
 #[test]
 fn lacp() {
     check("lacp");
+}
+
+#[test]
+fn lb_herd() {
+    check("lb-herd");
+}
+
+#[test]
+fn lb_hold() {
+    check("lb-hold");
 }

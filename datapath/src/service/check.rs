@@ -19,7 +19,7 @@ use crate::wire::build::{Build, eth};
 use crate::wire::{Layout, Mac, protocol, tcp_flags};
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The ports that probes come from.
 const FIRST_PORT: u16 = 32_768;
@@ -29,7 +29,8 @@ const STATUS: usize = 12;
 /// The part of an interval by which one differs from the other, at most, in either direction: so
 /// that the checks of many backends do not stay together.
 const JITTER: u64 = 10;
-const WINDOW: u16 = 0xffff;
+/// What a server may send of a page before it is reset: the first line is enough.
+const WINDOW: u16 = 4096;
 
 /// How the backends of a service are checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,11 +71,11 @@ impl Default for Http {
 }
 
 impl Http {
-    fn request(&self, ip: IpAddr) -> Vec<u8> {
-        let host = match (&self.host, ip) {
+    pub(crate) fn request(&self, Address { ip, port, .. }: Address) -> Vec<u8> {
+        let host = match (&self.host, port) {
             (Some(host), _) => host.clone(),
-            (None, IpAddr::V4(ip)) => ip.to_string(),
-            (None, IpAddr::V6(ip)) => format!("[{ip}]"),
+            (None, 80) if ip.is_ipv4() => ip.to_string(),
+            (None, port) => SocketAddr::new(ip, port).to_string(),
         };
         let path = &self.path;
         format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: levada\r\nConnection: close\r\n\r\n").into_bytes()
@@ -366,7 +367,7 @@ impl Services {
             ips: (address.ip, backend.ip(address.ip)?),
             ports: (prober.port, backend.port.unwrap_or(address.port)),
             says,
-            payload: http.map(|http| http.request(address.ip)).unwrap_or_default(),
+            payload: http.map(|http| http.request(address)).unwrap_or_default(),
         })
     }
 
@@ -406,7 +407,7 @@ impl Services {
         let check = running.service.check.clone()?;
         let server = running.servers.get_mut(usize::from(of.backend))?;
         let mut prober = server.prober?;
-        let request = check.http.as_ref().zip(prober.address).map_or(0, |(http, at)| http.request(at.ip).len());
+        let request = check.http.as_ref().zip(prober.address).map_or(0, |(http, at)| http.request(at).len());
         let heard = prober.hear(&check, request, segment, payload);
         if let Some(is_well) = heard.is_well {
             server.ended(now, &check, &mut prober, is_well);

@@ -287,8 +287,8 @@ impl Running {
     }
 
     /// What the policy is to know. A backend gets its own connection only where there is no other,
-    /// one outside none from outside, one that is not well none unless most are not, and one that was
-    /// tried already (`avoid`) none.
+    /// one outside none from outside, one that is not well none unless most are not, and one that
+    /// was tried already (`avoid`) none.
     pub(super) fn fill(
         &self,
         loads: &mut [Load],

@@ -330,8 +330,13 @@ impl Switch {
 
     /// An answer to somebody outside leaves by the uplink, with the tag that its question had.
     pub(super) fn answer_outside(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Reason> {
-        let Some(port) = self.program.uplink.as_ref().map(crate::program::Uplink::port) else {
-            return drop_for(pool, frame, Reason::Unreachable);
+        let Some(uplink) = &self.program.uplink else { return drop_for(pool, frame, Reason::Unreachable) };
+        let port = match &self.bond {
+            None => uplink.port(),
+            Some(bond) => match bond.any_sender() {
+                Some(member) => uplink.port_of(member),
+                None => return drop_for(pool, frame, Reason::MemberInactive),
+            },
         };
         if self.out.len() >= OUT {
             return drop_for(pool, frame, Reason::NoBuffer);

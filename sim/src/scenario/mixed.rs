@@ -31,23 +31,21 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 /// Connections of a cell for each second asked for.
-const CONNECTIONS: u64 = 250_000;
+pub(super) const CONNECTIONS: u64 = 250_000;
 /// Connections that are left out, while servers fill.
-const LEFT_OUT: u64 = 20_000;
+pub(super) const LEFT_OUT: u64 = 20_000;
 const SERVERS: [usize; 3] = [2, 3, 10];
 const LOADS: [f64; 3] = [0.7, 0.9, 0.95];
 /// How far a simulated mean may be from theory, in percent.
 const NEAR: f64 = 3.0;
 /// At this load, what is won against round-robin with mixed sizes, in percent: by least-inflight
 /// and by p2c.
-const JUDGED: f64 = 0.9;
+pub(super) const JUDGED: f64 = 0.9;
 const WON: [(usize, f64, f64); 3] = [(2, 35.0, 30.0), (3, 45.0, 35.0), (10, 65.0, 40.0)];
-/// How old reports get, in mean sizes.
-const PERIODS: [f64; 3] = [1.0, 10.0, 60.0];
 
 /// How large connections are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sizes {
+pub(super) enum Sizes {
     Exponential,
     /// SCV 10.
     Mixed,
@@ -103,7 +101,6 @@ fn run(options: &Options) -> Result<Table, Violation> {
             }
         }
     }
-    herd(options, &mut table, connections);
     Ok(table)
 }
 
@@ -142,24 +139,6 @@ fn row(options: &Options, table: &mut Table, sizes: Sizes, servers: usize, load:
     }
 }
 
-/// Reports that get old: what the published policy does with them, and the corrected one.
-fn herd(options: &Options, table: &mut Table, connections: u64) {
-    let (sizes, servers, load) = (Sizes::Exponential, 3, JUDGED);
-    let mean = |policy, period| play(options.seed, &Setup { sizes, servers, load, policy, period }, connections);
-    let turns = mean(Policy::RoundRobin, None);
-    for period in PERIODS {
-        let [old, corrected] = [Policy::Loadavg, Policy::LoadavgCorrected].map(|policy| mean(policy, Some(period)));
-        table.notes.push(format!(
-            "{servers} servers, {:.0} %, reports of what is in flight each {period:.0} mean sizes: the least reported {old:.2}, \
-             corrected by what was sent since {corrected:.2}, round-robin {turns:.2}.",
-            100.0 * load
-        ));
-        let id = format!("loadavg-corrected, reports each {period:.0} mean sizes");
-        let target = Target::AtMost(1.0);
-        table.claims.push(Claim { id, value: Some(corrected / turns), unit: "x round-robin", target });
-    }
-}
-
 /// By how much, in percent.
 fn off(mean: f64, theory: f64) -> f64 {
     100.0 * (mean / theory - 1.0).abs()
@@ -177,13 +156,13 @@ fn round_robin(servers: usize, load: f64) -> f64 {
 }
 
 /// What is played.
-struct Setup {
-    sizes: Sizes,
-    servers: usize,
-    load: f64,
-    policy: Policy,
+pub(super) struct Setup {
+    pub sizes: Sizes,
+    pub servers: usize,
+    pub load: f64,
+    pub policy: Policy,
     /// Between two reports of each server, where the policy goes by them.
-    period: Option<f64>,
+    pub period: Option<f64>,
 }
 
 /// A server that gives all that it has the same part of its time.
@@ -211,7 +190,7 @@ impl Server {
 }
 
 /// The mean time of a connection.
-fn play(seed: u64, setup: &Setup, connections: u64) -> f64 {
+pub(super) fn play(seed: u64, setup: &Setup, connections: u64) -> f64 {
     let mut random = Random::new(seed);
     let [mut gaps, mut sizes, mut hashes] = [random.split(), random.split(), random.split()];
     let mut chooser = Chooser::new(random.word());
@@ -264,7 +243,7 @@ fn play(seed: u64, setup: &Setup, connections: u64) -> f64 {
 }
 
 /// As the switch asks: with two candidates that a hash would name.
-fn choose(chooser: &mut Chooser, policy: Policy, loads: &[Load], hashes: &mut Random) -> usize {
+pub(super) fn choose(chooser: &mut Chooser, policy: Policy, loads: &[Load], hashes: &mut Random) -> usize {
     let servers = loads.len() as u64;
     let first = hashes.range(0, servers - 1);
     let second = (first + hashes.range(1, servers - 1)) % servers;

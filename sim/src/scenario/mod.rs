@@ -10,6 +10,8 @@ pub mod fairness;
 pub mod faults;
 pub mod fig5;
 pub mod fsvde;
+pub mod herd;
+pub mod hold;
 pub mod isolation;
 pub mod lacp;
 pub mod measure;
@@ -81,6 +83,8 @@ pub const ALL: &[Scenario] = &[
     vcc_cheat::SCENARIO,
     churn::SCENARIO,
     lacp::SCENARIO,
+    herd::SCENARIO,
+    hold::SCENARIO,
     speed::SCENARIO,
 ];
 

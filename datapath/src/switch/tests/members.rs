@@ -129,3 +129,24 @@ fn members_that_do_not_fit_are_refused() {
     }
     assert_eq!(rig.change(Change::Port(PortId(3), None)), Err(ChangeError::PortInUse(PortId(3))));
 }
+
+#[test]
+fn what_a_service_says_itself_leaves_by_a_member_that_is_up() {
+    use crate::service::{Address, Service, ServiceId};
+    use crate::wire::protocol;
+    for mode in [Mode::ActiveBackup, Mode::BalanceXor] {
+        let mut rig = rig(mode, &PORTS).all_up();
+        let service = Service {
+            mac: mac(100),
+            addresses: vec![Address { ip: ip(100).into(), protocol: protocol::TCP, port: 80 }],
+            ..Service::default()
+        };
+        rig.change(Change::Service(ServiceId(0), Some(service))).unwrap();
+        rig.switch.set_active_member(&mut rig.pool, rig.now, Some(MemberId(0)));
+        let asks = build::arp_request(mac(77), ip(77), ip(100)).vlan(10);
+        assert_eq!(rig.send(PORTS[0], &asks).1, [PORTS[0]], "{mode:?}");
+        rig.set_member(0, MemberState::Down);
+        rig.switch.set_active_member(&mut rig.pool, rig.now, Some(MemberId(1)));
+        assert_eq!(rig.send(PORTS[1], &asks).1, [PORTS[1]], "{mode:?}");
+    }
+}

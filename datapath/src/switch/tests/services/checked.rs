@@ -247,3 +247,49 @@ fn after_one_failure_a_backend_waits_for_the_next_check() {
     run(&mut rig, until, |_, bytes| open(bytes, ""));
     assert!((30..33).any(|port| connect(&mut rig, port) == 2));
 }
+
+#[test]
+fn a_service_of_ipv6_is_checked_too() {
+    let mut rig = rig(Policy::RoundRobin);
+    let two = vec![backend(2, Some(1)), backend(3, Some(2))];
+    let mut of_v6 = service(Policy::RoundRobin, two);
+    of_v6.addresses.retain(|address| address.ip.is_ipv6());
+    let http = Some(Http { path: "/health".to_owned(), ..Http::default() });
+    of_v6.check = Some(Check { http, ..Check::default() });
+    rig.change_service(of_v6);
+    let until = after(&rig, 5);
+    run(&mut rig, until, |to, bytes| {
+        assert!(crate::wire::Ipv6::of(bytes, &parse(bytes).unwrap()).is_some());
+        open(bytes, if to == 2 { "200" } else { "500" })
+    });
+    assert_eq!(down(&rig), [false, true]);
+}
+
+#[test]
+fn a_backend_whose_tcp_the_switch_looks_after_is_checked_too() {
+    for mode in crate::vcc::Mode::ALL {
+        let mut rig = Rig::new(&[Attachment::Vlan(10)], &[(0, 1), (0, 2), (0, 3), (0, 4)], |program| {
+            program.tenants[0].vcc = mode.into();
+            let two = vec![backend(2, Some(1)), backend(3, Some(2))];
+            let http = Some(Http { path: "/health".to_owned(), ..Http::default() });
+            let check = Some(Check { http, ..Check::default() });
+            program.services.push(Service { check, ..service(Policy::RoundRobin, two) });
+        });
+        let until = after(&rig, 5);
+        run(&mut rig, until, |to, bytes| open(bytes, if to == 2 { "200" } else { "500" }));
+        assert_eq!(down(&rig), [false, true], "{mode:?}");
+    }
+}
+
+#[test]
+fn a_request_names_whom_it_is_for() {
+    let first = |http: &Http, ip: IpAddr, port| {
+        let request = http.request(Address { ip, protocol: protocol::TCP, port });
+        String::from_utf8(request).unwrap().lines().take(2).collect::<Vec<_>>().join(" ")
+    };
+    let http = Http::default();
+    assert_eq!(first(&http, ip(100).into(), 80), "GET / HTTP/1.1 Host: 10.0.0.100");
+    assert_eq!(first(&http, v6(100).into(), 8080), "GET / HTTP/1.1 Host: [fd00::64]:8080");
+    let named = Http { host: Some("www.example.com".to_owned()), ..http };
+    assert_eq!(first(&named, ip(100).into(), 80), "GET / HTTP/1.1 Host: www.example.com");
+}
