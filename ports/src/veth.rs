@@ -165,7 +165,8 @@ fn make(end: &TapOptions, ends: &Netns, own: &str) -> Result<(), OpenError> {
         let link = netlink.link(Which::Name(own))?.ok_or(io::ErrorKind::NotFound)?;
         netlink.change(link.index, &Change { mtu: end.mtu, up: true, ..Change::default() })
     };
-    let set = set_up(end, all).and_then(|_| Ok(ends.run(up).and_then(|up| up).map_err(failed("setting it up"))?));
+    let set =
+        set_up(end, all, true).and_then(|_| Ok(ends.run(up).and_then(|up| up).map_err(failed("setting it up"))?));
     if set.is_err() {
         let _ = ends.run(|| delete(own));
     }
@@ -184,12 +185,14 @@ fn remove_left(end: &TapOptions) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Sets up the container's end, where it is at its place. False: it is not.
-fn set_up(end: &TapOptions, extent: Extent<'_>) -> Result<bool, OpenError> {
+/// Sets up the container's end, where it is at its place; one that is not `new` is known by its
+/// tag. False: it is not there.
+fn set_up(end: &TapOptions, extent: Extent<'_>, is_new: bool) -> Result<bool, OpenError> {
     let set = || -> Result<bool, tap::OpenError> {
         let failed = |error| tap::kernel(end, "looking for it", error);
         let mut netlink = Netlink::open().map_err(failed)?;
-        let is_ours = |link: &Link| link.kind == "veth";
+        let has_tag = |link: &Link| Tag::parse(&link.alias).is_some_and(|tag| tag.instance == end.tag.instance);
+        let is_ours = |link: &Link| link.kind == "veth" && (is_new || has_tag(link));
         let link = netlink.link(Which::Name(&end.name)).map_err(failed)?.filter(is_ours);
         link.map_or(Ok(false), |link| tap::configure(end, &mut netlink, &link, extent).map(|()| true))
     };
@@ -211,7 +214,7 @@ pub fn settle(options: &VethOptions, socket: BorrowedFd<'_>) -> Result<Option<St
         packet::socket_on(socket).ok_or_else(|| failed("finding where it is")(io::ErrorKind::NotFound.into()))?;
     let change = Change { mtu: end.mtu, ..Change::default() };
     ends.run(|| Netlink::open()?.change(index, &change)).and_then(|set| set).map_err(failed("setting its MTU"))?;
-    let is_set = set_up(end, Extent { up: false, ipv6: true, addresses: &end.addresses })?;
+    let is_set = set_up(end, Extent { up: false, ipv6: true, addresses: &end.addresses }, false)?;
     let place = end.netns.as_ref().map_or_else(|| "the daemon's namespace".to_owned(), ToString::to_string);
     Ok((!is_set).then(|| {
         format!("veth {}: it is not in {place} under this name: it goes on, and is left to who moved it", end.name)

@@ -82,10 +82,14 @@ fn a_pair_that_is_moved_into_a_container_stays_the_endpoints() {
     container.ip("link set dev eth0 up");
     let _echo = bed.echo("b", B);
     assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
+    // Another's device has the name by now: it is not touched.
+    bed.ip("home", "link add toa type veth peer name toz").unwrap();
     let next = bed.space("home").run(|| bed.take_over(&text)).unwrap();
     assert!(daemon.wait().success(), "{}", daemon.log());
     assert_eq!(bed.ask_from(&container.space(), B, 3), 3);
     assert!(next.log().contains("it is not in the daemon's namespace under this name"), "{}", next.log());
+    assert!(!bed.ip("home", "link show dev toa").unwrap().contains("alias"));
+    bed.ip("home", "link del dev toa").unwrap();
     drop(container);
     soon("it is made again", || next.log().contains("is back") && bed.ip("home", "link show dev toa").is_ok());
     let shown: Value = next.endpoint("a");
