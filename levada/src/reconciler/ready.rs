@@ -214,7 +214,8 @@ impl Reconciler {
             match ready.devices.get(fresh.number) {
                 Some(Some(Held { kind: Kind::Plug(_, id), .. })) => self.plugs.close(*id),
                 Some(Some(Held { kind: Kind::Machine(_, id, _), .. })) => self.front_ends.close(*id),
-                Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) => recipe.remove(),
+                // What is another process's stays.
+                Some(Some(Held { kind: Kind::Opened(recipe, _), .. })) if !fresh.is_adopted => recipe.remove(),
                 _ => {}
             }
         }

@@ -67,6 +67,24 @@ fn a_pair_goes_with_its_endpoint_and_its_name_is_free_again() {
 }
 
 #[test]
+fn a_takeover_that_cannot_open_all_leaves_the_pairs_of_the_process_that_runs() {
+    let Some(_turn) = turn("a_takeover_that_cannot_open_all_leaves_the_pairs_of_the_process_that_runs") else {
+        return;
+    };
+    let bed = Bed::new(&["a", "b", "c"]);
+    let mut daemon = bed.start(&pairs());
+    let _echo = bed.echo("b", B);
+    assert_eq!(bed.ask("a", B, 1), 1);
+    let more = "[[switch.tenant.endpoint]]\nname = \"d\"\nport = \"veth://tap0\"\nnetns = \"levada-never-made\"\n";
+    let file = bed.configuration(&(pairs() + more));
+    let failed = bed.run(&["run", "-c", file.to_str().unwrap(), "--takeover"]);
+    let text = String::from_utf8(failed.stderr).unwrap();
+    assert!(!failed.status.success() && text.contains("levada-never-made"), "{text}");
+    assert_eq!(bed.ask("a", B, 3), 3);
+    assert!(daemon.end(Signal::TERM).success());
+}
+
+#[test]
 fn a_pair_that_is_moved_into_a_container_stays_the_endpoints() {
     let Some(_turn) = turn("a_pair_that_is_moved_into_a_container_stays_the_endpoints") else { return };
     let bed = Bed::new(&["b", "home"]);
