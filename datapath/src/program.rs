@@ -333,6 +333,11 @@ impl<T> Slots<T> {
         }
     }
 
+    /// Makes slot `id` vacant; what it had. Its number and those behind it stay in use.
+    pub fn take(&mut self, id: u32) -> Option<T> {
+        self.0.get_mut(id as usize)?.take()
+    }
+
     /// Makes room for slots up to `slots`, so that they come into being without what is there being
     /// moved.
     pub fn reserve(&mut self, slots: usize) {

@@ -18,6 +18,7 @@ pub mod connections;
 mod decide;
 pub mod entry;
 mod fragments;
+mod fronts;
 mod handover;
 pub mod health;
 mod held;
@@ -32,15 +33,15 @@ pub mod translate;
 
 use crate::fdb::{Keyed, Network};
 use crate::offload::Offload;
-use crate::owners::slot;
-use crate::program::{EndpointId, Slots};
+use crate::program::{ChangeError, EndpointId, Slots};
 use crate::table::Id;
-use crate::units::Instant;
+use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
-use crate::wire::{L4, Layout, Mac, source};
+use crate::wire::{L4, Layout, source};
 use affinity::Affinity;
+use answer::{Answer, Part};
 pub use check::{Check, Checked, Http, Probe};
-use choose::Load;
+use choose::{Load, MOST_BACKENDS};
 use connections::{BUCKETS, Connections, DEFAULT_CONNECTIONS, NoRoom, Opener};
 use decide::ends;
 pub(crate) use decide::segment;
@@ -48,6 +49,7 @@ pub use decide::{Decision, Known};
 pub(crate) use entry::Key;
 use entry::{Entry, State};
 use fragments::{FragmentKey, Fragments};
+use fronts::{Front, Fronts, MOST_TARGETS, Role};
 pub use handover::{BackendName, ConnectionState, ServiceState};
 use held::Holdings;
 pub(crate) use held::Released;
@@ -58,28 +60,17 @@ pub use running::{BackendStats, ServiceStats};
 use running::{Running, Server, count};
 pub use shown::Shown;
 pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use translate::{End, set_end, set_mac};
 
-/// A front: where a service is reached.
-#[derive(Clone, Copy, Debug)]
-struct Front {
-    service: ServiceId,
-    address: Address,
-}
-
-/// What an IP address is in its network.
-#[derive(Clone, Debug, Default)]
-struct Role {
-    /// Of a service: what is reached there.
-    fronts: Vec<(u8, u16, u16)>,
-    /// Whose MAC address it has, where it is a service's.
-    mac: Option<(Mac, ServiceId)>,
-    /// Of a backend: protocol, port, front, and its number.
-    targets: Vec<(u8, u16, u16, u8)>,
+/// What a tenant has here.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfTenant {
+    services: u32,
+    /// Those of them that remember their clients.
+    with_affinity: u32,
 }
 
 /// See the module.
@@ -92,17 +83,14 @@ pub struct Services {
     recovers_until: Option<Instant>,
     seed: u64,
     all: Slots<Running>,
-    fronts: Vec<Option<Front>>,
-    roles: HashMap<(u32, [u8; 16]), Role, Keyed>,
-    /// MAC addresses of services, with their networks.
-    macs: HashSet<(u32, Mac), Keyed>,
-    /// By network's slot, whether it has services.
-    networks: Vec<bool>,
+    fronts: Fronts,
+    /// Tenants that have services.
+    tenants: BTreeMap<u32, OfTenant>,
     connections: Connections,
     fragments: Fragments,
     syns: Syns,
     /// Backends that are checked, by when there is something to do: service and number.
-    checks: BinaryHeap<Reverse<(Instant, u32, u8)>>,
+    checks: BTreeSet<(Instant, u32, u8)>,
     affinity: Affinity,
     holdings: Holdings,
     most: u32,
@@ -119,14 +107,12 @@ impl Services {
             recovers_until: None,
             seed,
             all: Slots::default(),
-            fronts: Vec::new(),
-            roles: HashMap::with_hasher(keyed),
-            macs: HashSet::with_hasher(keyed),
-            networks: Vec::new(),
+            fronts: Fronts::new(keyed),
+            tenants: BTreeMap::new(),
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
             fragments: Fragments::new(keyed),
             syns: Syns::default(),
-            checks: BinaryHeap::new(),
+            checks: BTreeSet::new(),
             affinity: Affinity::new(keyed),
             holdings: Holdings::new(keyed),
             most: DEFAULT_CONNECTIONS,
@@ -137,7 +123,7 @@ impl Services {
     #[must_use]
     #[inline]
     pub fn are_in(&self, network: Network) -> bool {
-        !self.networks.is_empty() && self.networks.get(slot(network)).is_some_and(|&has| has)
+        self.fronts.are_in(network)
     }
 
     /// The key that candidates are drawn by, which is to be the same after a restart and which
@@ -165,96 +151,68 @@ impl Services {
         if service.is_none() {
             self.release_all(id);
         }
-        let before = self.all.get_mut(id.0).map(|running| running.service.tenant);
+        let before = self.all.take(id.0);
+        let was = before.as_ref().map(|running| (running.service.tenant.0, running.service.affinity_ns > 0));
+        let is = service.as_ref().map(|service| (service.tenant.0, service.affinity_ns > 0));
         let seed = self.seed.wrapping_add(u64::from(id.0));
+        let new = || service.as_ref().map(|service| Running::new(service, network, seed));
+        let Some(mut running) = before.or_else(new) else { return };
+        self.fronts.withdraw(&running);
+        self.unplan_checks(id, &mut running);
+        let is_removed = service.is_none();
+        let mut has_lost = is_removed;
         match service {
-            Some(service) => {
-                let mut running = self.take(id).unwrap_or_else(|| Running::new(&service, network, seed));
-                running.change(now, service, network, &self.service_key);
-                self.all.set(id.0, Some(running));
+            Some(service) => has_lost |= running.change(now, service, network, &self.service_key),
+            None => running.service.addresses.clear(),
+        }
+        let gone = self.fronts.gone(&running);
+        has_lost |= !gone.is_empty();
+        self.all.set(id.0, (!is_removed).then_some(running));
+        if was != is {
+            self.recount_tenants(was, is);
+        }
+        if has_lost {
+            self.drop_lost(was.into_iter().chain(is).map(|(tenant, _)| tenant), &gone);
+            self.fronts.release(&gone);
+            self.release_lost(None);
+        }
+        if let Some(running) = self.all.get_mut(id.0) {
+            self.fronts.publish(id, running);
+        }
+        self.plan_checks(now, id);
+    }
+
+    /// A service of a tenant, with affinity or without, was, and is.
+    fn recount_tenants(&mut self, was: Option<(u32, bool)>, is: Option<(u32, bool)>) {
+        if let Some((tenant, has_affinity)) = is {
+            let of_tenant = self.tenants.entry(tenant).or_default();
+            of_tenant.services += 1;
+            of_tenant.with_affinity += u32::from(has_affinity);
+        }
+        if let Some((tenant, has_affinity)) = was
+            && let Some(of_tenant) = self.tenants.get_mut(&tenant)
+        {
+            of_tenant.services -= 1;
+            of_tenant.with_affinity -= u32::from(has_affinity);
+            if of_tenant.services == 0 {
+                self.tenants.remove(&tenant);
             }
-            None => self.all.set(id.0, None),
         }
-        self.renew();
-        let after = self.all.get(id.0).map(|running| running.service.tenant);
-        for tenant in [before, after].into_iter().flatten() {
-            let has = self.all.values().any(|running| running.service.tenant == tenant);
-            self.connections.set_owner(tenant.0, has);
-            self.fragments.set_owner(tenant.0);
-            self.syns.set_owner(tenant.0, has);
+        for (tenant, _) in was.into_iter().chain(is) {
+            let has = self.tenants.contains_key(&tenant);
+            self.connections.set_owner(tenant, has);
+            self.fragments.set_owner(tenant);
+            self.syns.set_owner(tenant, has);
         }
-        self.drop_lost();
-        self.release_lost(None);
         self.plan_affinity();
-        self.plan_checks(now);
     }
 
-    fn take(&mut self, id: ServiceId) -> Option<Running> {
-        let slot = self.all.get_mut(id.0)?;
-        let empty = Running::new(&slot.service.clone(), slot.network, 0);
-        Some(std::mem::replace(slot, empty))
-    }
-
-    /// Works out anew what addresses are. A front that stays keeps its number.
-    fn renew(&mut self) {
-        let wanted: Vec<(ServiceId, Address)> = self
-            .all
-            .iter()
-            .flat_map(|(id, running)| running.service.addresses.iter().map(move |&address| (ServiceId(id), address)))
-            .collect();
-        for front in &mut self.fronts {
-            if front.is_some_and(|Front { service, address }| !wanted.contains(&(service, address))) {
-                *front = None;
-            }
-        }
-        for (service, address) in wanted {
-            let is_same = |front: &Option<Front>| front.is_some_and(|f| (f.service, f.address) == (service, address));
-            if !self.fronts.iter().any(is_same) {
-                let front = Some(Front { service, address });
-                match self.fronts.iter().position(Option::is_none) {
-                    Some(free) => self.fronts[free] = front,
-                    None if self.fronts.len() < MOST_FRONTS => self.fronts.push(front),
-                    None => {}
-                }
-            }
-        }
-        self.roles.clear();
-        self.macs.clear();
-        self.networks.clear();
-        for (front, number) in self.fronts.iter().zip(0u16..) {
-            let Some(Front { service, address }) = *front else { continue };
-            let running = &self.all[service.0 as usize];
-            let network = running.network;
-            if self.networks.len() <= slot(network) {
-                self.networks.resize(slot(network) + 1, false);
-            }
-            self.networks[slot(network)] = true;
-            let role = self.roles.entry((network.0, octets(address.ip))).or_default();
-            role.fronts.push((address.protocol, address.port, number));
-            role.mac = Some((running.service.mac, service));
-            self.macs.insert((network.0, running.service.mac));
-            for (server, backend) in running.servers.iter().zip(0u8..) {
-                let Some(found) = &server.backend else { continue };
-                let Some(ip) = found.ip(address.ip) else { continue };
-                let role = self.roles.entry((network.0, octets(ip))).or_default();
-                if role.targets.len() < MOST_FRONTS_OF_TARGET * 2 {
-                    role.targets.push((address.protocol, found.port.unwrap_or(address.port), number, backend));
-                }
-            }
-        }
-    }
-
-    /// Forgets connections whose service, front or backend is gone.
-    fn drop_lost(&mut self) {
-        let owners: Vec<u32> = self.all.values().map(|running| running.service.tenant.0).collect();
-        let most = self.connections.owners();
-        for owner in 0..most {
-            let lost: Vec<Id> = self
-                .connections
-                .of(owner)
-                .filter(|(_, key, entry)| !owners.contains(&owner) || self.server(key, entry).is_none())
-                .map(|(id, ..)| id)
-                .collect();
+    /// Forgets connections of tenants whose service, front or backend is gone.
+    fn drop_lost(&mut self, tenants: impl Iterator<Item = u32>, gone: &BTreeSet<u16>) {
+        for owner in tenants {
+            let is_lost =
+                |(_, key, entry): &(Id, &Key, &Entry)| gone.contains(&key.front) || self.server(key, entry).is_none();
+            let lost: Vec<Id> = self.connections.of(owner).filter(is_lost).map(|(id, ..)| id).collect();
             for id in lost {
                 if let Some((key, entry)) = self.connections.remove(owner, id) {
                     self.leave(&key, &entry);
@@ -263,9 +221,40 @@ impl Services {
         }
     }
 
+    /// Whether a service's addresses are free, or its own already, and whether there is room for
+    /// it.
+    ///
+    /// # Errors
+    /// [`ChangeError::ServiceInUse`], [`ChangeError::ServicesFull`].
+    pub fn check(&self, id: ServiceId, network: Network, service: &Service) -> Result<(), ChangeError> {
+        let own = self.all.get(id.0).map_or(0, |running| running.fronts.len());
+        if self.fronts.len() - own + service.addresses.len() > MOST_FRONTS || service.backends.len() > MOST_BACKENDS {
+            return Err(ChangeError::ServicesFull);
+        }
+        let mut addresses = BTreeSet::new();
+        let mut targets: HashMap<(IpAddr, u8, u16), usize> = HashMap::new();
+        for address in &service.addresses {
+            let is_free = self.fronts.is_free(network, address, (id, service.mac));
+            if !is_free || !addresses.insert(*address) {
+                return Err(ChangeError::ServiceInUse(address.ip, address.port));
+            }
+            for backend in &service.backends {
+                let Some(ip) = backend.ip(address.ip) else { continue };
+                let target = (ip, address.protocol, backend.port.unwrap_or(address.port));
+                let others = || self.fronts.targets_of_others(id, network, target);
+                let fronts = targets.entry(target).or_insert_with(others);
+                *fronts += 1;
+                if *fronts > MOST_TARGETS {
+                    return Err(ChangeError::ServicesFull);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The service of a front that is in use.
     fn running(&self, front: u16) -> Option<(&Running, Front)> {
-        let front = (*self.fronts.get(usize::from(front))?)?;
+        let front = self.fronts.get(front)?;
         Some((self.all.get(front.service.0)?, front))
     }
 
@@ -277,7 +266,7 @@ impl Services {
     }
 
     fn running_mut(&mut self, key: &Key) -> Option<&mut Running> {
-        let front = (*self.fronts.get(usize::from(key.front))?)?;
+        let front = self.fronts.get(key.front)?;
         self.all.get_mut(front.service.0)
     }
 
@@ -334,7 +323,7 @@ impl Services {
         if let Some(again) = &again {
             self.count_failure(now, &key, again);
         }
-        let front = self.fronts.get(usize::from(key.front)).copied().flatten().ok_or(Reason::ServiceUnknown)?;
+        let front = self.fronts.get(key.front).ok_or(Reason::ServiceUnknown)?;
         let hash = self.candidate_hash(&front, &key);
         let opener = self.opener_again(&key, from, again).ok_or(Reason::ServiceUnknown)?;
         let stays = self.stays_at(now, front.service, key.client).map(usize::from);
@@ -541,7 +530,7 @@ impl Services {
     }
 
     fn server_mut(&mut self, key: &Key, backend: u8) -> Option<&mut Server> {
-        let front = (*self.fronts.get(usize::from(key.front))?)?;
+        let front = self.fronts.get(key.front)?;
         self.all.get_mut(front.service.0)?.servers.get_mut(usize::from(backend))
     }
 
@@ -584,15 +573,19 @@ impl Services {
         }
     }
 
-    /// Whether an answer to somebody outside may be given for a service now.
+    /// Whether an answer to somebody outside may be given now.
     #[must_use]
-    pub fn would_answer(&self, now: Instant, service: ServiceId) -> bool {
-        self.all.get(service.0).is_some_and(|running| running.budget.has_one(now))
+    pub fn would_answer(&self, now: Instant, answer: Answer) -> bool {
+        self.all.get(answer.service().0).is_some_and(|running| running.budget.is_left(now, answer))
     }
 
-    /// May an answer be given for a service now?
-    pub fn may_answer(&mut self, now: Instant, service: ServiceId) -> bool {
-        self.all.get_mut(service.0).is_some_and(|running| running.budget.take(now))
+    /// May an answer of so many bytes on the wire be given to somebody outside, behind an uplink of
+    /// this rate?
+    pub fn may_answer(&mut self, now: Instant, answer: Answer, wire_bytes: u64, uplink: Rate) -> bool {
+        let Some(running) = self.all.get_mut(answer.service().0) else { return false };
+        let of_tenant = self.tenants.get(&running.service.tenant.0).copied().unwrap_or_default();
+        let part = Part { uplink, tenants: self.tenants.len() as u32, services: of_tenant.services };
+        running.budget.take(now, &part, wire_bytes, answer)
     }
 
     /// What a client gets where no backend is up.
@@ -612,8 +605,8 @@ impl Services {
     }
 }
 
-fn leave(all: &mut Slots<Running>, fronts: &[Option<Front>], key: &Key, entry: &Entry, is_evicted: bool) {
-    let Some(front) = fronts.get(usize::from(key.front)).copied().flatten() else { return };
+fn leave(all: &mut Slots<Running>, fronts: &Fronts, key: &Key, entry: &Entry, is_evicted: bool) {
+    let Some(front) = fronts.get(key.front) else { return };
     let Some(running) = all.get_mut(front.service.0) else { return };
     running.stats.evicted += u64::from(is_evicted && entry.state != State::Closed);
     running.has_freed = true;

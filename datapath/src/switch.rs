@@ -493,7 +493,7 @@ impl Switch {
         if self.services.are_in(network) {
             match self.serve(pool, now, network, None, frame)? {
                 Served::On(translated, _) => frame = translated,
-                Served::Answer(answer) => return self.answer_outside(pool, answer),
+                Served::Answer(answer) => return self.answer_outside(pool, now, answer),
                 Served::Taken => return Ok(()),
             }
         }

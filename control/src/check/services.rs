@@ -144,21 +144,23 @@ fn check_backend(
     }
 }
 
-/// What a backend's frame is an answer to is found by the fronts that have its address and port.
+/// What a backend's frame is an answer to is found by the fronts that have its address, protocol
+/// and port.
 fn check_targets(findings: &mut Findings, tenant: &Tenant, place: &Place) {
-    let mut counts: BTreeMap<(IpAddr, Option<u16>), usize> = BTreeMap::new();
+    let mut counts: BTreeMap<(IpAddr, u8, u16), usize> = BTreeMap::new();
     for (s, service) in tenant.services.iter().enumerate() {
         for (b, backend) in service.backends.iter().enumerate() {
             let own = backend.endpoint_of(tenant).map(|at| &tenant.endpoints[at]);
             let (v4, v6) = backend.addresses(own);
-            for ip in [v4.map(IpAddr::V4), v6.map(IpAddr::V6)].into_iter().flatten() {
-                let fronts = service.addresses.iter().filter(|address| address.0.ip.is_ipv4() == ip.is_ipv4()).count();
-                let count = counts.entry((ip, backend.port)).or_default();
-                *count += fronts;
-                if *count > MOST_FRONTS_OF_TARGET && *count - fronts <= MOST_FRONTS_OF_TARGET {
-                    let port = backend.port.map_or_else(|| "the service's port".to_owned(), |port| port.to_string());
+            for address in service.addresses.iter().map(|address| address.0) {
+                let ip = if address.ip.is_ipv4() { v4.map(IpAddr::V4) } else { v6.map(IpAddr::V6) };
+                let Some(ip) = ip else { continue };
+                let port = backend.port.unwrap_or(address.port);
+                let count = counts.entry((ip, address.protocol, port)).or_default();
+                *count += 1;
+                if *count == MOST_FRONTS_OF_TARGET + 1 {
                     let message =
-                        format!("more than {MOST_FRONTS_OF_TARGET} addresses of services lead to {ip}, {port}");
+                        format!("more than {MOST_FRONTS_OF_TARGET} addresses of services lead to {ip}, port {port}");
                     findings.error(place.item(s).key("backend").item(b), message, "give it another `port` for some");
                 }
             }

@@ -78,6 +78,11 @@ impl Scheduler {
         self.wire.set_capacity(capacity(uplink, self.direction));
     }
 
+    /// So many wire bytes leave by the uplink that waited in no lane.
+    pub fn occupy(&mut self, now: Instant, wire_bytes: u32) {
+        self.wire.occupy(now, wire_bytes);
+    }
+
     /// Adds a tenant, or changes its share.
     pub fn set_tenant(&mut self, id: TenantId, tenant: &Tenant) {
         let share = *tenant.share.get(self.direction);

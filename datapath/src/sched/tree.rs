@@ -134,6 +134,21 @@ pub struct Tree {
     losses: Losses,
 }
 
+/// A link is paid for what leaves by it now; being late by more than a burst is lost.
+#[inline]
+fn pay((busy_until, lost): (&mut Tag, &mut Tag), now: Tag, burst: Tag, pace: &Pace, bytes: u32) {
+    if !pace.is_limited() {
+        *busy_until = now;
+        return;
+    }
+    let floor = now.saturating_sub(burst);
+    if *busy_until < floor {
+        *lost += floor - *busy_until;
+        *busy_until = floor;
+    }
+    *busy_until += pace.cost(bytes);
+}
+
 /// The longest frame that is sent at once at `rate`, in wire bytes.
 fn quantum(rate: Rate) -> u32 {
     rate.bytes_in(QUANTUM_NS).clamp(QUANTUM_MIN, u64::from(QUANTUM_MAX)) as u32
@@ -648,16 +663,8 @@ impl Tree {
         }
 
         let contended = now < self.contended_until;
-        if self.pace.is_limited() {
-            let floor = now_tag.saturating_sub(self.burst);
-            if self.busy_until < floor {
-                self.lost += floor - self.busy_until;
-                self.busy_until = floor;
-            }
-            self.busy_until += if contended { self.pace_contended } else { self.pace }.cost(bytes);
-        } else {
-            self.busy_until = now_tag;
-        }
+        let pace = if contended { &self.pace_contended } else { &self.pace };
+        pay((&mut self.busy_until, &mut self.lost), now_tag, self.burst, pace, bytes);
         let clock = self.clock();
         let tenant = &mut self.tenants[t];
         let head = if !lengths {
@@ -669,6 +676,12 @@ impl Tree {
             limits.tenants[t].leave(self.plane);
         }
         self.root.charge(tenant_pick, bytes, head);
+    }
+
+    /// The link is taken by so many wire bytes that waited in no lane. Guarantees do not shrink by
+    /// it: what is left beyond them does.
+    pub fn occupy(&mut self, now: Instant, bytes: u32) {
+        pay((&mut self.busy_until, &mut self.lost), tag(now), self.burst, &self.pace, bytes);
     }
 
     /// An endpoint's lane is no longer empty, or its limit lets it go on.

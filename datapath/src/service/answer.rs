@@ -9,14 +9,20 @@ use super::ServiceId;
 use crate::checksum;
 use crate::frame::{Frame, Pool};
 use crate::offload::Offload;
-use crate::units::Instant;
+use crate::units::{Instant, Rate};
 use crate::wire::{Icmp, L3, L4, Layout, Mac, Tcp, be16, icmpv6, protocol, put16, put32, tcp_flags};
 
 /// Answers a second that a service gives to clients outside: they do not wait in a queue, so that
 /// they may not be many.
 const PER_SECOND: u64 = 1000;
-/// How many of them at once, as time.
+/// The part of the uplink's rate that answers of all services take together at most.
+const UPLINK_PART: u64 = 100;
+/// How many of them at once, as time. One may overdraw it.
 const SAVED_NS: u64 = 100_000_000;
+/// The most that an answer takes, where nobody's part is more than a few bytes a second.
+const OVERDRAWN_NS: u64 = 20_000_000_000;
+/// What is kept of that for who asks for addresses, so that pings do not stop them.
+const KEPT_NS: u64 = SAVED_NS / 4;
 const ARP: usize = 28;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
@@ -274,6 +280,24 @@ fn swap(bytes: &mut [u8], at: usize, len: usize) {
     first.swap_with_slice(second);
 }
 
+/// What a service may take for its answers to clients outside: of the answers' part of the uplink
+/// each tenant that has services has as much, and of that each of its services.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub uplink: Rate,
+    pub tenants: u32,
+    pub services: u32,
+}
+
+impl Part {
+    /// What an answer takes of a service's time.
+    fn time_ns(&self, wire_bytes: u64) -> u64 {
+        let sharers = u64::from(self.tenants.max(1)) * u64::from(self.services.max(1));
+        let of_rate = self.uplink.time_ns(wire_bytes).saturating_mul(UPLINK_PART).saturating_mul(sharers);
+        of_rate.clamp(1_000_000_000 / PER_SECOND, OVERDRAWN_NS)
+    }
+}
+
 /// A token bucket for answers to clients outside, kept as the moment at which it is full again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
@@ -281,22 +305,19 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Takes one, where one is left.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
-        let is_left = self.has_one(now);
+    /// Takes an answer of so many bytes on the wire, where there is something left.
+    pub(super) fn take(&mut self, now: Instant, part: &Part, wire_bytes: u64, answer: Answer) -> bool {
+        let is_left = self.is_left(now, answer);
         if is_left {
-            self.full_at = now.plus_ns(self.used_with_one(now));
+            self.full_at = now.plus_ns(self.full_at.since(now).saturating_add(part.time_ns(wire_bytes)));
         }
         is_left
     }
 
-    /// Whether one is left.
-    pub(super) fn has_one(&self, now: Instant) -> bool {
-        self.used_with_one(now) <= SAVED_NS
-    }
-
-    fn used_with_one(&self, now: Instant) -> u64 {
-        self.full_at.since(now) + 1_000_000_000 / PER_SECOND
+    /// Whether something is left.
+    pub(super) fn is_left(&self, now: Instant, answer: Answer) -> bool {
+        let kept = if matches!(answer, Answer::Arp(..) | Answer::Neighbour(..)) { 0 } else { KEPT_NS };
+        self.full_at.since(now) < SAVED_NS - kept
     }
 }
 
@@ -420,10 +441,31 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_outside_are_few() {
+    fn answers_to_outside_are_few_and_pings_do_not_stop_arp() {
+        let part = Part { uplink: Rate::UNLIMITED, tenants: 1, services: 1 };
+        let given = |budget: &mut Budget, from: u64, answer: Answer| {
+            (0..1000).filter(|n| budget.take(Instant(from + n), &part, 84, answer)).count()
+        };
         let mut budget = Budget::default();
-        let given = |budget: &mut Budget, from: u64| (0..1000).filter(|n| budget.take(Instant(from + n))).count();
-        assert_eq!(given(&mut budget, 0), 100);
-        assert_eq!(given(&mut budget, 10_000_000), 10);
+        assert!((75..=76).contains(&given(&mut budget, 0, Answer::Echo(ID))));
+        assert!((24..=25).contains(&given(&mut budget, 0, Answer::Arp(SERVICE, ID))));
+        assert_eq!(given(&mut budget, 10_000_000, Answer::Echo(ID)), 0);
+        assert_eq!(given(&mut budget, 10_000_000, Answer::Arp(SERVICE, ID)), 10);
+    }
+
+    #[test]
+    fn all_services_together_answer_with_a_hundredth_of_the_uplink() {
+        const SECONDS: u64 = 20;
+        let uplink = Rate(100_000_000);
+        for (tenants, services) in [(1, 1), (1, 50), (10, 1), (40, 25)] {
+            let part = Part { uplink, tenants, services };
+            let mut budget = Budget::default();
+            let asked = (0..SECONDS * 10_000).map(|n| Instant(n * 100_000));
+            let given = asked.filter(|now| budget.take(*now, &part, 1538, Answer::Echo(ID))).count() as u64;
+            let bits = given * 1538 * 8 * u64::from(tenants * services) / SECONDS;
+            // What may be overdrawn once is 100 ms, and one answer.
+            let most = uplink.0 / 100 + 1538 * 8 * u64::from(tenants * services) / SECONDS + uplink.0 / 100 / 100;
+            assert!(bits <= most && bits > uplink.0 / 120, "{tenants} x {services}: {bits}");
+        }
     }
 }

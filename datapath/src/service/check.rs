@@ -12,12 +12,12 @@
 //! unasked.
 
 use super::entry::Segment;
+use super::running::Running;
 use super::{Address, Decision, Role, ServiceId, Services};
 use crate::program::EndpointId;
 use crate::units::Instant;
 use crate::wire::build::{Build, eth};
 use crate::wire::{Layout, Mac, protocol, tcp_flags};
-use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 
@@ -290,40 +290,48 @@ impl Services {
     /// When a check is due, if there is any.
     #[must_use]
     pub fn checks_due(&self) -> Option<Instant> {
-        self.checks.peek().map(|Reverse((due, ..))| *due)
+        self.checks.first().map(|&(due, ..)| due)
     }
 
-    /// Works out anew who is to be checked, and when.
-    pub(super) fn plan_checks(&mut self, now: Instant) {
-        self.checks.clear();
-        let ids: Vec<u32> = self.all.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            let Some(running) = self.all.get_mut(id) else { continue };
-            for (server, number) in running.servers.iter_mut().zip(0u8..) {
-                let (Some(_), Some(check)) = (&server.backend, &running.service.check) else {
-                    server.prober = None;
-                    continue;
-                };
-                let prober = server.prober.get_or_insert_with(|| {
-                    let chance = self.keyed.hash_one((id, number, now)) >> 32;
-                    Prober::new(now.plus_ns(check.interval_ns / JITTER * chance / (1 << 32)))
-                });
-                self.checks.push(Reverse((prober.due(check), id, number)));
+    /// Takes back what was planned of a service's checks, before it changes.
+    pub(super) fn unplan_checks(&mut self, ServiceId(id): ServiceId, running: &mut Running) {
+        for (server, number) in running.servers.iter_mut().zip(0u8..) {
+            if let Some(due) = server.planned.take() {
+                self.checks.remove(&(due, id, number));
             }
+        }
+    }
+
+    /// Who is to be checked of a service's backends, and when.
+    pub(super) fn plan_checks(&mut self, now: Instant, ServiceId(id): ServiceId) {
+        let Some(running) = self.all.get_mut(id) else { return };
+        for (server, number) in running.servers.iter_mut().zip(0u8..) {
+            let (Some(_), Some(check)) = (&server.backend, &running.service.check) else {
+                server.prober = None;
+                continue;
+            };
+            let prober = server.prober.get_or_insert_with(|| {
+                let chance = self.keyed.hash_one((id, number, now)) >> 32;
+                Prober::new(now.plus_ns(check.interval_ns / JITTER * chance / (1 << 32)))
+            });
+            let due = prober.due(check);
+            server.planned = Some(due);
+            self.checks.insert((due, id, number));
         }
     }
 
     /// The first frame of the next probe that is due. One that has lasted too long has failed.
     pub fn next_check(&mut self, now: Instant) -> Option<Probe> {
         loop {
-            let &Reverse((due, id, number)) = self.checks.peek()?;
+            let &(due, id, number) = self.checks.first()?;
             if due > now {
                 return None;
             }
-            self.checks.pop();
+            self.checks.pop_first();
             let Some(running) = self.all.get_mut(id) else { continue };
             let Some(check) = running.service.check.clone() else { continue };
             let Some(server) = running.servers.get_mut(usize::from(number)) else { continue };
+            server.planned = None;
             let Some(mut prober) = server.prober else { continue };
             if prober.stage != Stage::Idle && prober.due(&check) <= now {
                 server.ended(now, &check, &mut prober, false);
@@ -346,7 +354,9 @@ impl Services {
                 prober.next = now.plus_ns(check.interval_ns);
             }
             server.prober = Some(prober);
-            self.checks.push(Reverse((prober.due(&check), id, number)));
+            let due = prober.due(&check);
+            server.planned = Some(due);
+            self.checks.insert((due, id, number));
             if let Some(says) = says {
                 return self.probe(Checked { service: ServiceId(id), backend: number }, says);
             }
@@ -390,8 +400,7 @@ impl Services {
         if layout.fragment || self.checks.is_empty() {
             return None;
         }
-        let targets = by.targets.iter().filter(|&&(p, at, ..)| (p, at) == (protocol::TCP, port));
-        targets.into_iter().find_map(|&(_, _, front, backend)| {
+        by.targets(protocol::TCP, port).find_map(|(front, backend)| {
             let (running, front) = self.running(front)?;
             let server = running.servers.get(usize::from(backend))?;
             let prober = server.prober.as_ref().filter(|prober| prober.stage != Stage::Idle)?;

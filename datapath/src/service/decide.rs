@@ -91,14 +91,14 @@ impl Services {
     ) -> Decision {
         let spoofed = |of_endpoint: Reason| Decision::Drop(if from.is_some() { of_endpoint } else { Reason::Loop });
         // What endpoints send has been guarded; nobody outside has a service's address either.
-        if from.is_none() && self.macs.contains(&(network.0, source(bytes))) {
+        if from.is_none() && self.fronts.has_mac(network, source(bytes)) {
             return Decision::Drop(Reason::Loop);
         }
         match layout.l3 {
             L3::Arp => self.decide_arp(network, bytes, layout, spoofed),
             L3::Ipv4 | L3::Ipv6 => {
                 let Some((source, destination)) = ends(bytes, layout) else { return Decision::Pass };
-                let [to, by] = [destination, source].map(|ip| self.roles.get(&(network.0, octets(ip))));
+                let [to, by] = [destination, source].map(|ip| self.fronts.role(network, ip));
                 if to.is_none() && by.is_none() && layout.l4 != L4::Icmpv6 {
                     return Decision::Pass;
                 }
@@ -119,7 +119,7 @@ impl Services {
         spoofed: impl Fn(Reason) -> Decision,
     ) -> Decision {
         let Some(arp) = Arp::of(bytes, layout) else { return Decision::Pass };
-        let mac = |ip: Ipv4Addr| self.roles.get(&(network.0, octets(ip.into())))?.mac;
+        let mac = |ip: Ipv4Addr| self.fronts.role(network, ip.into())?.mac;
         if mac(arp.sender_ip()).is_some() {
             return spoofed(Reason::SpoofedArp);
         }
@@ -161,7 +161,7 @@ impl Services {
                     if let Some(known) = self.answered(by, number, from_port, (client, to_port)) {
                         return self.decide_back((now, outside), known, bytes, layout);
                     }
-                    let is_tcp = layout.l4 == L4::Tcp && !by.targets.is_empty();
+                    let is_tcp = layout.l4 == L4::Tcp && by.is_backend();
                     if is_tcp
                         && to.is_some_and(|role| role.mac.is_some())
                         && let Some(check) = self.decide_check((by, from_port, from), (destination, to_port), layout)
@@ -176,10 +176,7 @@ impl Services {
                     }
                 }
                 let Some(to) = to.filter(|role| role.mac.is_some()) else { return Decision::Pass };
-                let front = to.fronts.iter().find(|&&(p, port, _)| (p, port) == (number, to_port));
-                let Some(&(_, _, front)) = front else {
-                    return self.closed_port(to, layout);
-                };
+                let Some(front) = to.front(number, to_port) else { return self.closed_port(to, layout) };
                 let key = Key { client: octets(source), port: from_port, front };
                 self.decide_front((now, from), key, bytes, layout)
             }
@@ -266,8 +263,7 @@ impl Services {
 
     /// The connection that a backend answers.
     fn answered(&self, by: &Role, number: u8, port: u16, (client, client_port): (IpAddr, u16)) -> Option<Known> {
-        let fronts = by.targets.iter().filter(|&&(p, at, ..)| (p, at) == (number, port));
-        fronts.into_iter().find_map(|&(_, _, front, backend)| {
+        by.targets(number, port).find_map(|(front, backend)| {
             let key = Key { client: octets(client), port: client_port, front };
             let id = self.connections.find(&key)?;
             let entry = self.connections.get(id)?;
@@ -289,7 +285,7 @@ impl Services {
         if layout.l4 == L4::Icmpv6
             && let icmpv6::NEIGHBOUR_SOLICITATION | icmpv6::NEIGHBOUR_ADVERTISEMENT = icmp.kind()
         {
-            let target = icmp.nd_target().and_then(|ip| self.roles.get(&(network.0, octets(ip.into())))?.mac);
+            let target = icmp.nd_target().and_then(|ip| self.fronts.role(network, ip.into())?.mac);
             return match target {
                 Some((mac, service)) if icmp.kind() == icmpv6::NEIGHBOUR_SOLICITATION => {
                     Decision::Answer(Answer::Neighbour(mac, service))
@@ -315,8 +311,7 @@ impl Services {
     fn decide_error(&self, (by, to): (Option<&Role>, Option<&Role>), quoted: &Quoted) -> Decision {
         if let Some(to) = to.filter(|role| role.mac.is_some()) {
             let (number, (_, port)) = (quoted.protocol, quoted.source);
-            let front = to.fronts.iter().find(|&&(p, at, _)| (p, at) == (number, port));
-            let known = front.and_then(|&(_, _, front)| {
+            let known = to.front(number, port).and_then(|front| {
                 let (client, port) = quoted.destination;
                 let key = Key { client: octets(client), port, front };
                 let id = self.connections.find(&key)?;

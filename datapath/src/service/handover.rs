@@ -182,15 +182,8 @@ impl Services {
             }
         }
         let tenant = running.service.tenant.0;
-        let fronts: Vec<Option<u16>> = state
-            .addresses
-            .iter()
-            .map(|address| {
-                let is_it =
-                    |front: &Option<super::Front>| front.is_some_and(|f| (f.service, f.address) == (id, *address));
-                self.fronts.iter().position(is_it).map(|at| at as u16)
-            })
-            .collect();
+        let fronts: Vec<Option<u16>> =
+            state.addresses.iter().map(|address| self.fronts.number(running.network, id, address)).collect();
         let done = state.connections.iter().filter(|connection| {
             let front = fronts.get(usize::from(connection.address)).copied().flatten();
             let backend = numbers.get(usize::from(connection.backend)).copied().flatten();

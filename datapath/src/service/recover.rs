@@ -103,7 +103,7 @@ impl Services {
         let segment = segment(bytes, layout);
         let is_recovering = self.recovers_until.is_some_and(|until| now < until);
         let opens = segment.flags & flags::SYN != 0;
-        for &(_, _, front, backend) in by.targets.iter().filter(|&&(p, at, ..)| (p, at) == (number, port)) {
+        for (front, backend) in by.targets(number, port) {
             let key = Key { client: octets(client), port: client_port, front };
             let entry = self.connections.find(&key).and_then(|id| self.connections.get(id));
             let heard = |client_asks| Decision::Hear(Known::new(key, backend), client_asks);

@@ -93,6 +93,8 @@ pub(super) struct Server {
     pub(super) health: Health,
     /// Where it is checked.
     pub(super) prober: Option<Prober>,
+    /// Under which time the next step of its check is planned.
+    pub(super) planned: Option<Instant>,
     /// Checks in a row that found it well, since a connection failed.
     pub(super) well_in_row: u8,
     /// When it came, or came back from a drain, while others were there.
@@ -108,6 +110,8 @@ pub(super) struct Server {
 pub(super) struct Running {
     pub(super) service: Service,
     pub(super) network: Network,
+    /// Its fronts, by their numbers, in the order of its addresses.
+    pub(super) fronts: Vec<u16>,
     pub(super) servers: Vec<Server>,
     pub(super) lookup: Lookup,
     pub(super) chooser: Chooser,
@@ -130,6 +134,7 @@ impl Server {
             stats: BackendStats::default(),
             health: Health::default(),
             prober: None,
+            planned: None,
             well_in_row: 0,
             came: None,
             drained: None,
@@ -180,6 +185,7 @@ impl Running {
         Running {
             service: Service { backends: Vec::new(), ..service.clone() },
             network,
+            fronts: Vec::new(),
             servers: Vec::new(),
             lookup: Lookup::default(),
             chooser: Chooser::new(seed),
@@ -193,14 +199,16 @@ impl Running {
     }
 
     /// Takes over what the operator says. Who stays keeps its number; who comes gets one that is
-    /// free, under another generation.
-    pub(super) fn change(&mut self, now: Instant, service: Service, network: Network, keyed: &Keyed) {
+    /// free, under another generation. True where a backend is gone.
+    pub(super) fn change(&mut self, now: Instant, service: Service, network: Network, keyed: &Keyed) -> bool {
+        let mut has_lost = false;
         // Where nobody was before, all start at once and share.
         let came = self.is_up().then_some(now);
         for server in &mut self.servers {
             let stays = |old: &Backend| service.backends.iter().find(|new| new.is(old)).cloned();
             let after = server.backend.as_ref().and_then(stays);
             if after.is_none() && server.backend.is_some() {
+                has_lost = true;
                 server.generation = server.generation.wrapping_add(1);
                 (server.stats, server.health) = (BackendStats::default(), Health::default());
                 (server.report, server.sent_since_report, server.prober) = (None, 0, None);
@@ -238,6 +246,7 @@ impl Running {
         self.has_freed = true;
         self.service = service;
         self.network = network;
+        has_lost
     }
 
     /// Works out anew whom a hash names.

@@ -10,13 +10,12 @@ use crate::offload::Offload;
 use crate::program::{Attachment, ChangeError, EndpointId, Slots};
 use crate::service::answer::{self, Answer};
 use crate::service::{
-    Again, BackendStats, Checked, Decision, Key, Known, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Probe, Released, Service,
-    ServiceId, ServiceStats, Shown, WhenDown, choose::MOST_BACKENDS, segment,
+    Again, BackendStats, Checked, Decision, Key, Known, Probe, Released, Service, ServiceId, ServiceStats, Shown,
+    WhenDown, segment,
 };
-use crate::units::Instant;
+use crate::units::{Instant, Rate};
 use crate::verdict::Reason;
 use crate::wire::{L4, Layout};
-use std::net::IpAddr;
 
 /// What became of a frame at the services' stage.
 pub(super) enum Served {
@@ -229,8 +228,12 @@ impl Switch {
     ) -> Result<Served, Reason> {
         let service = answer.service();
         let Some(mac) = self.services.mac(service) else { return dropped(pool, frame, Reason::Unknown) };
-        if from.is_none() && !self.services.may_answer(now, service) {
-            return dropped(pool, frame, Reason::ServiceBudget);
+        if from.is_none() {
+            let uplink = self.program.uplink.as_ref().map_or(Rate(0), |uplink| uplink.rate().egress);
+            let wire_bytes = u64::from(pool.meta(&frame).wire_bytes);
+            if !self.services.may_answer(now, answer, wire_bytes, uplink) {
+                return dropped(pool, frame, Reason::ServiceBudget);
+            }
         }
         if !answer.write(pool, &frame, mac) {
             return dropped(pool, frame, Reason::Unreachable);
@@ -279,7 +282,7 @@ impl Switch {
     fn send_answer(&mut self, pool: &mut Pool, now: Instant, from: Option<EndpointId>, answer: Frame) {
         let sent = match from {
             Some(from) => self.send_local(pool, now, from, Out::Endpoint(from), answer),
-            None => self.answer_outside(pool, answer),
+            None => self.answer_outside(pool, now, answer),
         };
         if let (Err(reason), Some(from)) = (sent, from) {
             self.count_drop(from, reason);
@@ -294,14 +297,14 @@ impl Switch {
         let says = self.services.hear_check(now, of, &segment(bytes, &layout), payload);
         pool.free(frame);
         if let Some(probe) = says {
-            self.send_probe(pool, &probe);
+            self.send_probe(pool, now, &probe);
         }
     }
 
     /// Begins the checks of backends that are due.
     pub(super) fn check_backends(&mut self, pool: &mut Pool, now: Instant) {
         while let Some(probe) = self.services.next_check(now) {
-            if !self.send_probe(pool, &probe) {
+            if !self.send_probe(pool, now, &probe) {
                 self.services.skip_check(probe.of);
             }
         }
@@ -309,7 +312,7 @@ impl Switch {
 
     /// A frame of a check passes the queue of its backend, whose turns it is charged to: how full
     /// that is says nothing of the backend's health. False where there is no room for it.
-    fn send_probe(&mut self, pool: &mut Pool, probe: &Probe) -> bool {
+    fn send_probe(&mut self, pool: &mut Pool, now: Instant, probe: &Probe) -> bool {
         let service = self.program.services.get(probe.of.service.0);
         let tenant = service.and_then(|service| self.program.tenants.get(service.tenant.0));
         let build = match (probe.endpoint, tenant.map(|tenant| tenant.attachment)) {
@@ -323,13 +326,14 @@ impl Switch {
         }
         match probe.endpoint {
             Some(to) => self.deliver_local(pool, to, to, frame),
-            None => drop(self.answer_outside(pool, frame)),
+            None => drop(self.answer_outside(pool, now, frame)),
         }
         true
     }
 
-    /// An answer to somebody outside leaves by the uplink, with the tag that its question had.
-    pub(super) fn answer_outside(&mut self, pool: &mut Pool, frame: Frame) -> Result<(), Reason> {
+    /// An answer to somebody outside leaves by the uplink, with the tag that its question had. It
+    /// waits in no lane; the link is paid for it.
+    pub(super) fn answer_outside(&mut self, pool: &mut Pool, now: Instant, frame: Frame) -> Result<(), Reason> {
         let Some(uplink) = &self.program.uplink else { return drop_for(pool, frame, Reason::Unreachable) };
         let port = match &self.bond {
             None => uplink.port(),
@@ -341,7 +345,9 @@ impl Switch {
         if self.out.len() >= OUT {
             return drop_for(pool, frame, Reason::NoBuffer);
         }
-        pool.meta_mut(&frame).set_out(Out::Payer(port));
+        let meta = pool.meta_mut(&frame);
+        meta.set_out(Out::Payer(port));
+        self.egress.occupy(now, meta.wire_bytes);
         self.out.push_back((port, frame));
         Ok(())
     }
@@ -367,48 +373,10 @@ impl Switch {
             return Err(ChangeError::TenantInUse(service.tenant));
         }
         let network = network_of(service.tenant, tenant.attachment);
-        self.check_service(id, network, &service)?;
+        self.services.check(id, network, &service)?;
         self.services.set(now, id, network, Some(service.clone()));
         self.program.services.set(id.0, Some(service));
         Ok(())
-    }
-
-    fn check_service(&self, id: ServiceId, network: Network, service: &Service) -> Result<(), ChangeError> {
-        let others = || self.program.services.iter().filter(|&(other, _)| other != id.0).map(|(_, service)| service);
-        let fronts: usize = others().map(|service| service.addresses.len()).sum();
-        if fronts + service.addresses.len() > MOST_FRONTS || service.backends.len() > MOST_BACKENDS {
-            return Err(ChangeError::ServicesFull);
-        }
-        let network_of_other = |other: &Service| {
-            let tenant = self.program.tenants.get(other.tenant.0);
-            tenant.map(|tenant| network_of(other.tenant, tenant.attachment))
-        };
-        for (at, address) in service.addresses.iter().enumerate() {
-            let of_others = others().filter(|other| network_of_other(other) == Some(network));
-            if service.addresses[..at].contains(address)
-                || of_others.into_iter().any(|other| {
-                    other.addresses.contains(address)
-                        // One address has one MAC address.
-                        || (other.mac != service.mac && other.addresses.iter().any(|a| a.ip == address.ip))
-                })
-            {
-                return Err(ChangeError::ServiceInUse(address.ip, address.port));
-            }
-        }
-        let targets = |ip: IpAddr, port: Option<u16>| {
-            let of = |other: &Service| {
-                let is_target = other.backends.iter().any(|b| {
-                    b.port == port && (b.ipv4.map(IpAddr::V4) == Some(ip) || b.ipv6.map(IpAddr::V6) == Some(ip))
-                });
-                if is_target { other.addresses.len() } else { 0 }
-            };
-            others().filter(|other| network_of_other(other) == Some(network)).map(of).sum::<usize>() + of(service)
-        };
-        let is_full = service.backends.iter().any(|backend| {
-            let ips = [backend.ipv4.map(IpAddr::V4), backend.ipv6.map(IpAddr::V6)];
-            ips.into_iter().flatten().any(|ip| targets(ip, backend.port) > MOST_FRONTS_OF_TARGET * 2)
-        });
-        if is_full { Err(ChangeError::ServicesFull) } else { Ok(()) }
     }
 
     /// The key that connections' candidates are drawn by, which is to be the same after a restart:

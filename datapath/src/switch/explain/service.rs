@@ -197,7 +197,7 @@ impl Switch {
         answer: Answer,
         seen: &Traveller<'_>,
     ) -> Result<(), Reason> {
-        if from.is_none() && !self.services.would_answer(now, answer.service()) {
+        if from.is_none() && !self.services.would_answer(now, answer) {
             return Err(Reason::ServiceBudget);
         }
         if answer.is_asked(seen.bytes, &seen.layout) { Ok(()) } else { Err(Reason::Unreachable) }

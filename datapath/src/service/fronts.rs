@@ -1,0 +1,250 @@
+//! Fronts: where services are reached, and what an IP address is in its network. A change of a
+//! service costs by its own fronts and backends, however many other services there are.
+
+use super::octets;
+use super::running::Running;
+use super::spec::{Address, MOST_FRONTS, MOST_FRONTS_OF_TARGET, ServiceId};
+use crate::fdb::{Keyed, Network};
+use crate::owners::slot;
+use crate::wire::Mac;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+/// Targets of one address, protocol and port at most: IPv4 and IPv6 have their own.
+pub(super) const MOST_TARGETS: usize = MOST_FRONTS_OF_TARGET * 2;
+
+/// A front: where a service is reached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Front {
+    pub service: ServiceId,
+    pub address: Address,
+}
+
+/// What an IP address is in its network.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Role {
+    /// Of a service: protocol, port and front, in this order.
+    fronts: Vec<(u8, u16, u16)>,
+    /// Whose MAC address it has, where it is a service's.
+    pub mac: Option<(Mac, ServiceId)>,
+    /// Of a backend: protocol, port, front, and its number, in this order.
+    targets: Vec<(u8, u16, u16, u8)>,
+}
+
+impl Role {
+    /// The front that is reached at a port.
+    pub fn front(&self, protocol: u8, port: u16) -> Option<u16> {
+        let at = self.fronts.binary_search_by_key(&(protocol, port), |&(protocol, port, _)| (protocol, port)).ok()?;
+        Some(self.fronts[at].2)
+    }
+
+    /// Fronts that lead to a port of this backend, with its number there.
+    pub fn targets(&self, protocol: u8, port: u16) -> impl Iterator<Item = (u16, u8)> {
+        let is_it = move |&(p, at, ..): &(u8, u16, u16, u8)| (p, at) == (protocol, port);
+        let first = self.targets.partition_point(|&(p, at, ..)| (p, at) < (protocol, port));
+        self.targets[first..]
+            .iter()
+            .take_while(move |target| is_it(target))
+            .map(|&(_, _, front, number)| (front, number))
+    }
+
+    /// Whether it is a backend's.
+    pub fn is_backend(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.fronts.is_empty() && self.targets.is_empty()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Fronts {
+    all: Vec<Option<Front>>,
+    /// Numbers that are free again.
+    free: BTreeSet<u16>,
+    roles: HashMap<(u32, [u8; 16]), Role, Keyed>,
+    /// Fronts by MAC address of their service and its network.
+    macs: HashMap<(u32, Mac), u32, Keyed>,
+    /// Fronts by network's slot.
+    networks: Vec<u32>,
+}
+
+impl Fronts {
+    pub fn new(keyed: Keyed) -> Fronts {
+        Fronts {
+            all: Vec::new(),
+            free: BTreeSet::new(),
+            roles: HashMap::with_hasher(keyed),
+            macs: HashMap::with_hasher(keyed),
+            networks: Vec::new(),
+        }
+    }
+
+    /// Whether a network has any: where none has, it is this comparison.
+    #[inline]
+    pub fn are_in(&self, network: Network) -> bool {
+        !self.networks.is_empty() && self.networks.get(slot(network)).is_some_and(|&fronts| fronts > 0)
+    }
+
+    /// A front that is in use.
+    #[inline]
+    pub fn get(&self, number: u16) -> Option<Front> {
+        *self.all.get(usize::from(number))?
+    }
+
+    /// The number of a service's front.
+    pub fn number(&self, network: Network, service: ServiceId, address: &Address) -> Option<u16> {
+        let number = self.role(network, address.ip)?.front(address.protocol, address.port)?;
+        self.get(number).filter(|front| front.service == service).map(|_| number)
+    }
+
+    /// How many are in use.
+    pub fn len(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// What an address is, where it is something to services.
+    #[inline]
+    pub fn role(&self, network: Network, ip: IpAddr) -> Option<&Role> {
+        self.roles.get(&(network.0, octets(ip)))
+    }
+
+    /// Whether a MAC address is that of a service.
+    #[inline]
+    pub fn has_mac(&self, network: Network, mac: Mac) -> bool {
+        self.macs.contains_key(&(network.0, mac))
+    }
+
+    /// Whether an address is no other service's, and its IP address none's with another MAC
+    /// address.
+    pub fn is_free(&self, network: Network, address: &Address, (service, mac): (ServiceId, Mac)) -> bool {
+        let Some(role) = self.role(network, address.ip) else { return true };
+        let is_own = |front: u16| self.get(front).is_some_and(|front| front.service == service);
+        let has_same_mac = role.mac.is_none_or(|(other, _)| other == mac);
+        role.front(address.protocol, address.port).is_none_or(is_own)
+            && (has_same_mac || role.fronts.iter().all(|&(.., front)| is_own(front)))
+    }
+
+    /// Fronts of services other than `service` that lead to a port of a backend.
+    pub fn targets_of_others(
+        &self,
+        service: ServiceId,
+        network: Network,
+        (ip, protocol, port): (IpAddr, u8, u16),
+    ) -> usize {
+        let is_others = |&(front, _): &(u16, u8)| self.get(front).is_some_and(|front| front.service != service);
+        self.role(network, ip).map_or(0, |role| role.targets(protocol, port).filter(is_others).count())
+    }
+
+    /// What a service was is taken back, before it changes. Its fronts keep their numbers.
+    pub fn withdraw(&mut self, running: &Running) {
+        let network = running.network;
+        for &number in &running.fronts {
+            let Some(Front { address, .. }) = self.get(number) else { continue };
+            self.networks[slot(network)] -= 1;
+            if let Some(fronts) = self.macs.get_mut(&(network.0, running.service.mac)) {
+                *fronts -= 1;
+                if *fronts == 0 {
+                    self.macs.remove(&(network.0, running.service.mac));
+                }
+            }
+            self.change_role(network, address.ip, |role| {
+                role.fronts.retain(|&(.., front)| front != number);
+            });
+            for (ip, target) in targets(running, address, number) {
+                self.change_role(network, ip, |role| {
+                    if let Ok(at) = role.targets.binary_search(&target) {
+                        role.targets.remove(at);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Those of its fronts that a service has no longer.
+    pub fn gone(&self, running: &Running) -> BTreeSet<u16> {
+        let wanted: BTreeSet<Address> = running.service.addresses.iter().copied().collect();
+        let is_gone = |number: &u16| self.get(*number).is_none_or(|front| !wanted.contains(&front.address));
+        running.fronts.iter().copied().filter(is_gone).collect()
+    }
+
+    /// Lets go of fronts: others may get their numbers.
+    pub fn release(&mut self, gone: &BTreeSet<u16>) {
+        for &number in gone {
+            self.all[usize::from(number)] = None;
+            self.free.insert(number);
+        }
+    }
+
+    /// What a service is now: each of its addresses that has no front gets one, where one is free.
+    pub fn publish(&mut self, service: ServiceId, running: &mut Running) {
+        let numbers = running.fronts.iter().filter_map(|&number| Some((self.get(number)?.address, number)));
+        let known: BTreeMap<Address, u16> = numbers.collect();
+        let network = running.network;
+        running.fronts.clear();
+        for &address in &running.service.addresses {
+            let front = Front { service, address };
+            let number = known.get(&address).copied().or_else(|| self.take(front));
+            running.fronts.extend(number);
+        }
+        for &number in &running.fronts {
+            let Some(Front { address, .. }) = self.get(number) else { continue };
+            if self.networks.len() <= slot(network) {
+                self.networks.resize(slot(network) + 1, 0);
+            }
+            self.networks[slot(network)] += 1;
+            *self.macs.entry((network.0, running.service.mac)).or_default() += 1;
+            self.change_role(network, address.ip, |role| {
+                insert(&mut role.fronts, (address.protocol, address.port, number));
+                role.mac = Some((running.service.mac, service));
+            });
+            for (ip, target) in targets(running, address, number) {
+                self.change_role(network, ip, |role| {
+                    if role.targets(target.0, target.1).count() < MOST_TARGETS {
+                        insert(&mut role.targets, target);
+                    }
+                });
+            }
+        }
+    }
+
+    fn take(&mut self, front: Front) -> Option<u16> {
+        if let Some(number) = self.free.pop_first() {
+            self.all[usize::from(number)] = Some(front);
+            return Some(number);
+        }
+        let number = u16::try_from(self.all.len()).ok().filter(|&number| usize::from(number) < MOST_FRONTS)?;
+        self.all.push(Some(front));
+        Some(number)
+    }
+
+    /// Changes what an address is. Of several services there, all have one MAC address, and that of
+    /// the last port answers for it.
+    fn change_role(&mut self, network: Network, ip: IpAddr, change: impl FnOnce(&mut Role)) {
+        let key = (network.0, octets(ip));
+        let role = self.roles.entry(key).or_default();
+        change(role);
+        let last = role.fronts.last().and_then(|&(.., front)| *self.all.get(usize::from(front))?);
+        role.mac = role.mac.zip(last).map(|((mac, _), front)| (mac, front.service));
+        if role.is_empty() {
+            self.roles.remove(&key);
+        }
+    }
+}
+
+/// What the backends of a service are to a front of it: their addresses, and what is reached there.
+fn targets(running: &Running, address: Address, number: u16) -> impl Iterator<Item = (IpAddr, (u8, u16, u16, u8))> {
+    running.servers.iter().zip(0u8..).filter_map(move |(server, backend)| {
+        let found = server.backend.as_ref()?;
+        Some((found.ip(address.ip)?, (address.protocol, found.port.unwrap_or(address.port), number, backend)))
+    })
+}
+
+/// Into an ordered list, once.
+fn insert<T: Ord>(list: &mut Vec<T>, item: T) {
+    if let Err(at) = list.binary_search(&item) {
+        list.insert(at, item);
+    }
+}

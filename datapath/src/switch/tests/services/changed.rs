@@ -1,0 +1,114 @@
+//! Services change beside others.
+
+use super::*;
+use std::time::Instant as Clock;
+
+/// A service of its own address, with a backend that many services have.
+fn other(n: u32) -> (ServiceId, Option<Service>) {
+    let [.., a, b] = n.to_be_bytes();
+    let address = Address { ip: IpAddr::from([10, 1, a, b]), protocol: protocol::TCP, port: 80 };
+    let backend = Backend { ipv4: Some([10, 2, a, b].into()), ipv6: None, ..backend(2, Some(1)) };
+    (ServiceId(n), Some(Service { addresses: vec![address], ..service(Policy::P2c, vec![backend]) }))
+}
+
+impl Rig {
+    fn set(&mut self, (id, service): (ServiceId, Option<Service>)) {
+        let change = crate::program::Change::Service(id, service);
+        self.switch.change(&mut self.pool, self.now, change).expect("it fits");
+    }
+}
+
+#[test]
+fn a_backend_of_many_ports_answers_from_each() {
+    let mut rig = rig(Policy::RoundRobin);
+    let ports = 80..140;
+    let at = |port| Address { ip: ip(100).into(), protocol: protocol::TCP, port };
+    let backend = Backend { port: None, ..backend(2, Some(1)) };
+    rig.change_service(Service { addresses: ports.clone().map(at).collect(), ..service(Policy::P2c, vec![backend]) });
+    for port in ports {
+        assert_eq!(rig.one(1, &tcp((1, 5), (100, port), SYN, (99, 0))).0, 2);
+        let (to, bytes) = rig.one(2, &tcp((2, port), (1, 5), SYN_ACK, (499, 100)));
+        assert_eq!((to, bytes), (1, tcp((100, port), (1, 5), SYN_ACK, (499, 100)).bytes()));
+    }
+}
+
+#[test]
+fn who_was_at_an_address_that_went_is_not_at_the_one_that_came() {
+    let mut rig = rig(Policy::RoundRobin);
+    let backend_port = u32::from(rig.open(5));
+    let at = |last: u8| Address { ip: ip(last).into(), protocol: protocol::TCP, port: 80 };
+    let moved = Service {
+        addresses: vec![at(101)],
+        ..service(Policy::RoundRobin, vec![backend(2, Some(1)), backend(3, Some(2))])
+    };
+    rig.change_service(moved);
+    assert_eq!(rig.in_flight(), [(1, 0, 0), (0, 0, 0)]);
+    // What its backend still says is not the new address's.
+    let (_, out) = rig.send_for_bytes(backend_port, &answer(2, 5, ACK, (500, 100)));
+    assert!(out.iter().all(|(_, bytes)| !bytes.windows(4).any(|octets| octets == ip(101).octets())), "{out:?}");
+}
+
+#[test]
+fn what_is_known_of_addresses_is_the_same_whatever_changed_before() {
+    let mut rig = rig(Policy::RoundRobin);
+    for n in 1..200 {
+        rig.set(other(n));
+    }
+    for n in (1..200).filter(|n| n % 3 > 0) {
+        rig.set((ServiceId(n), None));
+    }
+    for n in (1..200).filter(|n| n % 3 == 1) {
+        rig.set(other(n));
+    }
+    for n in 1..200u32 {
+        let to = IpAddr::from([10, 1, 0, n as u8]);
+        let IpAddr::V4(to) = to else { unreachable!() };
+        let syn = eth(mac(1), MAC).ipv4(ip(1), to).tcp(5, 80, 1).flags(SYN);
+        let (verdict, out) = rig.send_for_bytes(1, &syn);
+        let is_served = n % 3 != 2;
+        assert_eq!(out.iter().any(|&(port, _)| port == 2), is_served, "{n}: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_change_costs_as_much_beside_many_services_as_beside_few() {
+    let time = |others: u32| {
+        let mut rig = rig(Policy::RoundRobin);
+        (1..others).for_each(|n| rig.set(other(n)));
+        let once = || {
+            let began = Clock::now();
+            (others..others + 100).for_each(|n| rig.set(other(n)));
+            began.elapsed()
+        };
+        std::iter::repeat_with(once).take(9).min().expect("several")
+    };
+    // Twenty times as many would cost twenty times as much, or four hundred times.
+    let (few, many) = (time(200), time(4000));
+    assert!(many < few * 8, "{few:?} beside 200, {many:?} beside 4000");
+}
+
+#[test]
+fn what_services_answer_to_outside_takes_from_no_guarantee() {
+    // 30 services of one tenant, each asked 2000 times a second with the longest pings.
+    let mut rig = rig(Policy::RoundRobin);
+    for n in 1..30 {
+        rig.set(other(n));
+    }
+    let mut bytes = 0;
+    let end = rig.now.plus_ns(1_000_000_000);
+    while rig.now < end {
+        for n in 1..30u8 {
+            let ping = eth(mac(77), MAC).ipv4(ip(77), [10, 1, 0, n].into()).icmp(8, 0, 7).payload(vec![0; 1400]);
+            let frame = ping.vlan(10).frame(&mut rig.pool).expect("a buffer");
+            let _ = rig.switch.rx(&mut rig.pool, rig.now, UPLINK, frame);
+        }
+        while let Some((port, frame)) = rig.switch.tx(&mut rig.pool, rig.now) {
+            assert_eq!(port, UPLINK);
+            bytes += u64::from(rig.pool.meta(&frame).wire_bytes);
+            rig.pool.free(frame);
+        }
+        rig.now = rig.now.plus_ns(500_000);
+    }
+    // A hundredth of 1 Gbit/s, and what was saved.
+    assert!((1_000_000..=1_600_000).contains(&bytes), "{bytes} bytes in a second");
+}
