@@ -25,6 +25,7 @@ pub mod inner;
 pub mod maglev;
 mod recover;
 mod retry;
+mod roles;
 mod running;
 mod shown;
 mod spec;
@@ -54,12 +55,13 @@ pub(crate) use held::Released;
 use inner::Quoted;
 pub use retry::Again;
 use retry::Syns;
+use roles::{At, MacAt, Macs, Roles};
 pub use running::{BackendStats, ServiceStats};
 use running::{Running, Server, count};
 pub use shown::Shown;
 pub use spec::{Address, Backend, MOST_FRONTS, MOST_FRONTS_OF_TARGET, Service, ServiceId, WhenDown};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::BinaryHeap;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use translate::{End, set_end, set_mac};
@@ -93,9 +95,9 @@ pub struct Services {
     seed: u64,
     all: Slots<Running>,
     fronts: Vec<Option<Front>>,
-    roles: HashMap<(u32, [u8; 16]), Role, Keyed>,
+    roles: Roles<Role>,
     /// MAC addresses of services, with their networks.
-    macs: HashSet<(u32, Mac), Keyed>,
+    macs: Macs,
     /// By network's slot, whether it has services.
     networks: Vec<bool>,
     connections: Connections,
@@ -120,8 +122,8 @@ impl Services {
             seed,
             all: Slots::default(),
             fronts: Vec::new(),
-            roles: HashMap::with_hasher(keyed),
-            macs: HashSet::with_hasher(keyed),
+            roles: Roles::default(),
+            macs: Macs::default(),
             networks: Vec::new(),
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
             fragments: Fragments::new(keyed),
@@ -229,14 +231,14 @@ impl Services {
                 self.networks.resize(slot(network) + 1, false);
             }
             self.networks[slot(network)] = true;
-            let role = self.roles.entry((network.0, octets(address.ip))).or_default();
+            let role = self.roles.entry(At::new(network, address.ip)).or_default();
             role.fronts.push((address.protocol, address.port, number));
             role.mac = Some((running.service.mac, service));
-            self.macs.insert((network.0, running.service.mac));
+            self.macs.insert(MacAt::new(network, running.service.mac));
             for (server, backend) in running.servers.iter().zip(0u8..) {
                 let Some(found) = &server.backend else { continue };
                 let Some(ip) = found.ip(address.ip) else { continue };
-                let role = self.roles.entry((network.0, octets(ip))).or_default();
+                let role = self.roles.entry(At::new(network, ip)).or_default();
                 if role.targets.len() < MOST_FRONTS_OF_TARGET * 2 {
                     role.targets.push((address.protocol, found.port.unwrap_or(address.port), number, backend));
                 }

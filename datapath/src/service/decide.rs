@@ -7,6 +7,7 @@ use super::entry::{Entry, Key, Segment, State};
 use super::fragments::FragmentKey;
 use super::inner::Quoted;
 use super::retry::Again;
+use super::roles::{At, MacAt};
 use super::{Role, Services, octets};
 use crate::fdb::Network;
 use crate::program::EndpointId;
@@ -91,14 +92,14 @@ impl Services {
     ) -> Decision {
         let spoofed = |of_endpoint: Reason| Decision::Drop(if from.is_some() { of_endpoint } else { Reason::Loop });
         // What endpoints send has been guarded; nobody outside has a service's address either.
-        if from.is_none() && self.macs.contains(&(network.0, source(bytes))) {
+        if from.is_none() && self.macs.contains(&MacAt::new(network, source(bytes))) {
             return Decision::Drop(Reason::Loop);
         }
         match layout.l3 {
             L3::Arp => self.decide_arp(network, bytes, layout, spoofed),
             L3::Ipv4 | L3::Ipv6 => {
                 let Some((source, destination)) = ends(bytes, layout) else { return Decision::Pass };
-                let [to, by] = [destination, source].map(|ip| self.roles.get(&(network.0, octets(ip))));
+                let [to, by] = [destination, source].map(|ip| self.roles.get(&At::new(network, ip)));
                 if to.is_none() && by.is_none() && layout.l4 != L4::Icmpv6 {
                     return Decision::Pass;
                 }
@@ -119,7 +120,7 @@ impl Services {
         spoofed: impl Fn(Reason) -> Decision,
     ) -> Decision {
         let Some(arp) = Arp::of(bytes, layout) else { return Decision::Pass };
-        let mac = |ip: Ipv4Addr| self.roles.get(&(network.0, octets(ip.into())))?.mac;
+        let mac = |ip: Ipv4Addr| self.roles.get(&At::new(network, ip.into()))?.mac;
         if mac(arp.sender_ip()).is_some() {
             return spoofed(Reason::SpoofedArp);
         }
@@ -289,7 +290,7 @@ impl Services {
         if layout.l4 == L4::Icmpv6
             && let icmpv6::NEIGHBOUR_SOLICITATION | icmpv6::NEIGHBOUR_ADVERTISEMENT = icmp.kind()
         {
-            let target = icmp.nd_target().and_then(|ip| self.roles.get(&(network.0, octets(ip.into())))?.mac);
+            let target = icmp.nd_target().and_then(|ip| self.roles.get(&At::new(network, ip.into()))?.mac);
             return match target {
                 Some((mac, service)) if icmp.kind() == icmpv6::NEIGHBOUR_SOLICITATION => {
                     Decision::Answer(Answer::Neighbour(mac, service))
