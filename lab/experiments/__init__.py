@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "lb-herd": "lab.experiments.lb_herd",
     "lb-hold": "lab.experiments.lb_hold",
     "lb-mixed": "lab.experiments.lb_mixed",
+    "lb-rate": "lab.experiments.lb_rate",
     "openflow-rate": "lab.experiments.openflow_rate",
     "other-receivers": "lab.experiments.other_receivers",
     "own-traffic": "lab.experiments.own_traffic",
