@@ -425,17 +425,19 @@ def draw(figure: Figure, plan: Plan, cells: list[Cell], out: Path) -> None:
         plot.lines(out / "mean", title, "published connections/s", "mean time, ms", series)
         return
     (rate,) = plan.rates
-    series["inevitable"] = _cumulative([(round(t), 1) for t in figure.inevitable_ms(plan, rate)])
+    series["inevitable"] = cumulative([(round(t), 1) for t in figure.inevitable_ms(plan, rate)])
     for way in PLOTTED:
-        series[way] = _cumulative(_pooled(of(cells, way, rate)))
+        series[way] = cumulative(_pooled(of(cells, way, rate)))
     plot.lines(out / "times", title, "time of a connection, ms", "% of connections", series)
 
 
-def _cumulative(counts: list[tuple[int, int]]) -> tuple[list[float], list[float]]:
+def cumulative(counts: list[tuple[int, int]]) -> tuple[list[float], list[float]]:
     """Values in order, and the percentage of all that are at most each."""
     total, seen = sum(count for _, count in counts), 0
     values, parts = [], []
     for value, count in sorted(counts):
+        if not count:
+            continue
         seen += count
         values.append(float(value))
         parts.append(100 * seen / total)

@@ -20,7 +20,7 @@ FIGURE = Figure(
     size=1_000_000,
     calls=1,
     full=Plan(runs=20, connections=100, rates=_RATES),
-    quick=Plan(runs=1, connections=100, rates=_RATES),
+    quick=Plan(runs=1, connections=60, rates=_RATES),
 )
 
 

@@ -11,7 +11,7 @@ from lab.balance import Calls, capacity_per_s, parse, shared_times_s
 from lab.experiments import lb_fig2, lb_fig3, lb_fig4, lb_fig5
 from lab.net import Failed
 from lab.stats import mean, quantile
-from lab.web_figure import PLOTTED, WAYS, Cell, Figure, claims, draw, shown
+from lab.web_figure import PLOTTED, WAYS, Cell, Figure, claims, cumulative, draw, shown
 
 SAID = """\
 httperf --timeout=10 --client=0/1 --server=10.1.0.100 --port=80 --uri=/object --rate=5 ...
@@ -141,6 +141,10 @@ def test_only_undisturbed_cells_say_anything_of_times() -> None:
     assert made["least-inflight: mean at 500/s"].holds
     # Nothing is promised of refusals where the link does not carry what is asked.
     assert not [name for name in made if "failed" in name]
+
+
+def test_a_distribution_ends_at_its_last_value() -> None:
+    assert cumulative([(30, 1), (20, 3), (10_000, 0)]) == ([20.0, 30.0], [75.0, 100.0])
 
 
 def test_the_table_and_the_plot_have_each_way_and_what_is_inevitable(tmp_path: Path) -> None:
