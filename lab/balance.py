@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 import re
 import subprocess
 import threading
@@ -75,6 +76,28 @@ backend web
 """
 
 
+_NGINX = """\
+load_module /usr/lib/nginx/modules/ngx_stream_module.so;
+daemon off;
+worker_processes 1;
+pid {home}/nginx.pid;
+error_log {home}/nginx.log error;
+events {{ worker_connections 4096; }}
+stream {{
+    upstream web {{
+        least_conn;
+{servers}
+    }}
+    server {{
+        listen 80 backlog=511;
+        proxy_pass web;
+        proxy_connect_timeout 10s;
+        proxy_timeout 120s;
+    }}
+}}
+"""
+
+
 def write_files(root: Path, size: int) -> None:
     """The documents: one file of `size` bytes, `/object`, readable for Apache's user."""
     root.mkdir(exist_ok=True)
@@ -105,6 +128,16 @@ def haproxy(lab: Lab, host: Namespace, servers: list[str], policy: str) -> Proce
     return process
 
 
+def nginx(lab: Lab, host: Namespace, servers: list[str]) -> Process:
+    """nginx in a namespace, in front of the servers; who has the fewest connections is next."""
+    lines = [f"        server {address}:80;" for address in servers]
+    config = lab.dir / "nginx.conf"
+    config.write_text(_NGINX.format(home=lab.dir, servers="\n".join(lines)))
+    process = host.spawn("nginx", "nginx", "-c", str(config), "-e", str(lab.dir / "nginx.log"))
+    process.wait_for(lambda: listens(host, 80), "listening")
+    return process
+
+
 def numgen(host: Namespace, address: str, servers: list[str]) -> Callable[[], object]:
     """nftables in the client's namespace sends each new connection to `address` to the next server;
     what is returned takes that away."""
@@ -127,6 +160,7 @@ class Calls:
     """What httperf said of a run: times in milliseconds."""
 
     connections: int
+    #: Those with all of their answers.
     answered: int
     mean_ms: float
     median_ms: float
@@ -134,10 +168,12 @@ class Calls:
     failures: dict[str, int]
     replies_bad: int
     seconds: float
+    #: How many connections took how long, of those with an answer: time (rounded down), count.
+    times: list[tuple[int, int]]
 
     @property
     def failed(self) -> int:
-        """Connections without an answer, whatever the reason."""
+        """Connections that lack an answer, whatever the reason."""
         return self.connections - self.answered
 
     @property
@@ -146,16 +182,36 @@ class Calls:
         total = self.mean_ms * self.answered + 1000 * TIMEOUT_S * self.failed
         return total / max(1, self.connections)
 
+    @property
+    def honest_times(self) -> list[tuple[int, int]]:
+        """The times where a failed connection counts as the time-out. Which of those that had some
+        answer failed is not said: the quickest are taken for them."""
+        twice = sum(count for _, count in self.times) + self.failed - self.connections
+        kept = []
+        for time, count in self.times:
+            out = min(count, max(0, twice))
+            twice -= out
+            kept.append((time, count - out))
+        return [*kept, (1000 * TIMEOUT_S, self.failed)]
+
 
 #: The names of httperf's two lines of errors.
 _ERRORS = ("client-timo", "socket-timo", "connrefused", "connreset")
 _MORE_ERRORS = ("fd-unavail", "addrunavail", "ftab-full", "other")
 
 
-def httperf(client: Namespace, address: str, connections: int, rate: float) -> Calls:
-    """A run of httperf from a namespace: so many connections, so many a second, evenly spaced."""
-    command = ["ip", "netns", "exec", client.name, "httperf", "--hog", "--server", address]
-    command += ["--port", "80", "--uri", "/object", "--num-calls", "1", "--timeout", str(TIMEOUT_S)]
+def httperf(
+    client: Namespace,
+    address: str,
+    connections: int,
+    rate: float,
+    calls: int = 1,
+) -> Calls:
+    """A run of httperf from a namespace: so many connections, so many a second, evenly spaced, of
+    so many requests one after the other."""
+    command = ["ip", "netns", "exec", client.name, "httperf", "--hog", "--verbose", "--verbose"]
+    command += ["--server", address, "--port", "80", "--uri", "/object"]
+    command += ["--num-calls", str(calls), "--timeout", str(TIMEOUT_S)]
     command += ["--num-conns", str(connections), "--rate", f"{rate:g}"]
     try:
         done = subprocess.run(
@@ -165,11 +221,11 @@ def httperf(client: Namespace, address: str, connections: int, rate: float) -> C
         raise Failed(f"httperf did not end in {LONGEST_S} s") from error
     if done.returncode != 0:
         raise Failed(f"httperf: status {done.returncode}: {done.stderr.strip()[-500:]}")
-    return parse(done.stdout)
+    return parse(done.stdout, calls)
 
 
-def parse(text: str) -> Calls:
-    """Reads httperf's summary (httperf(1), OUTPUT)."""
+def parse(text: str, calls: int = 1) -> Calls:
+    """Reads httperf's summary (httperf(1), OUTPUT) of connections of `calls` requests each."""
 
     def numbers(line: str) -> list[float]:
         found = re.search(rf"^{re.escape(line)}(.*)$", text, re.MULTILINE)
@@ -184,33 +240,45 @@ def parse(text: str) -> Calls:
     errors |= dict(zip(_MORE_ERRORS, numbers("Errors: fd-unavail"), strict=True))
     # "1xx=0 2xx=100 ..": each name has a digit of its own before the count.
     good, replies = int(status[3]), int(sum(status[1::2]))
+    connections = int(total[0])
+    # An error ends a connection and all that it still lacked; each answer that is missing beyond
+    # those is taken for another connection.
+    failures = int(sum(errors.values()))
+    missing = connections * calls - good
+    failed = min(connections, failures + max(0, missing - failures * calls))
+    lifetimes = text.partition("Connection lifetime histogram")[2].partition("\n\n")[0]
+    bins = re.findall(r"^ +([\d.]+) (\d+)$", lifetimes, re.MULTILINE)
     return Calls(
-        connections=int(total[0]),
-        answered=good,
+        connections=connections,
+        answered=connections - failed,
         mean_ms=times[1],
         median_ms=times[3],
         max_ms=times[2],
         failures={name: int(count) for name, count in errors.items() if count},
         replies_bad=replies - good,
         seconds=total[-1],
+        # Each is of 1 ms, and called by its middle.
+        times=[(math.floor(float(middle)), int(count)) for middle, count in bins],
     )
 
 
-def capacity_per_s(link_bps: float, size: int) -> float:
-    """Transfers a second of `size` bytes that a link of so many wire bits a second can carry."""
-    wire = (size + 300) / SEGMENT_PAYLOAD * SEGMENT_WIRE
+def capacity_per_s(link_bps: float, size: int, calls: int = 1) -> float:
+    """Connections a second, of `calls` answers of `size` bytes each, that a link of so many wire
+    bits a second can carry."""
+    wire = calls * (size + 300) / SEGMENT_PAYLOAD * SEGMENT_WIRE
     return link_bps / 8 / wire
 
 
-def shared_mean_s(connections: int, rate: float, capacity: float) -> float:
-    """The mean time that evenly spaced equal transfers take at best over one link that they share
-    alike: what no choice of a server can better, where the link is what is short. `capacity` in
-    transfers a second."""
-    done, at, total = 0.0, 0.0, 0.0
+def shared_times_s(connections: int, rate: float, capacity: float) -> list[float]:
+    """The times that evenly spaced equal transfers take at best over one link that they share
+    alike, in their order: what no choice of a server can better, where the link is what is short.
+    `capacity` in transfers a second."""
+    done, at = 0.0, 0.0
+    times: list[float] = []
     waiting: list[tuple[float, float]] = []  # the link's work for each when it ends, its arrival
 
     def advance(until: float) -> None:
-        nonlocal done, at, total
+        nonlocal done, at
         while waiting:
             end, arrived = waiting[0]
             ends_at = at + (end - done) * len(waiting) / capacity
@@ -218,7 +286,7 @@ def shared_mean_s(connections: int, rate: float, capacity: float) -> float:
                 break
             done, at = end, ends_at
             heapq.heappop(waiting)
-            total += at - arrived
+            times.append(at - arrived)
         if waiting:
             done += (until - at) * capacity / len(waiting)
         at = until
@@ -230,8 +298,8 @@ def shared_mean_s(connections: int, rate: float, capacity: float) -> float:
         end, arrived = heapq.heappop(waiting)
         at += (end - done) * (len(waiting) + 1) / capacity
         done = end
-        total += at - arrived
-    return total / connections
+        times.append(at - arrived)
+    return times
 
 
 class Loads:

@@ -26,6 +26,7 @@ pub mod inner;
 pub mod maglev;
 mod recover;
 mod retry;
+mod roles;
 mod running;
 mod shown;
 mod spec;
@@ -107,7 +108,7 @@ impl Services {
             recovers_until: None,
             seed,
             all: Slots::default(),
-            fronts: Fronts::new(keyed),
+            fronts: Fronts::new(),
             tenants: BTreeMap::new(),
             connections: Connections::new(keyed, DEFAULT_CONNECTIONS),
             fragments: Fragments::new(keyed),

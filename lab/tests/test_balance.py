@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from lab.balance import capacity_per_s, parse, shared_mean_s
-from lab.experiments.lb_fig3 import Cell, claims
+from lab import plot
+from lab.balance import Calls, capacity_per_s, parse, shared_times_s
+from lab.experiments import lb_fig2, lb_fig3, lb_fig4, lb_fig5
 from lab.net import Failed
+from lab.stats import mean, quantile
+from lab.web_figure import PLOTTED, WAYS, Cell, Figure, claims, cumulative, draw, shown
 
 SAID = """\
 httperf --timeout=10 --client=0/1 --server=10.1.0.100 --port=80 --uri=/object --rate=5 ...
 Maximum connect burst length: 1
+
+Connection lifetime histogram (time in ms):
+             :
+            24.5 40
+             :
+            30.5 35
+            31.5 20
+             :
+            80.5 1
 
 Total: connections 100 requests 97 replies 96 test-duration 2.345 s
 
@@ -42,37 +56,105 @@ def test_httperf_is_read_and_failures_count_as_their_time_out() -> None:
     assert calls.failures == {"client-timo": 1, "connrefused": 2, "connreset": 1}
     assert calls.replies_bad == 1
     assert calls.seconds == 2.345
+    assert calls.times == [(24, 40), (30, 35), (31, 20), (80, 1)]
+    # The one with a bad answer has a time as well, and counts once.
+    assert calls.honest_times == [(24, 39), (30, 35), (31, 20), (80, 1), (10_000, 5)]
+    assert quantile(calls.honest_times, 0.95) == 80
+    assert quantile(calls.honest_times, 0.99) == 10_000
     assert calls.honest_mean_ms == pytest.approx((31.2 * 95 + 5 * 10_000) / 100)
     with pytest.raises(Failed, match="Reply status"):
         parse(SAID.replace("Reply status", "Replies"))
 
 
+def test_a_connection_of_many_requests_fails_once() -> None:
+    pages = SAID.replace("2xx=95 3xx=0 4xx=1", "2xx=1960 3xx=0 4xx=0")
+    # Two of them had no answer at all: each of four errors may have cost as many as 20.
+    assert parse(pages, 20).failed == 4
+    # Beyond 80 answers, each one missing is another connection: nobody said that it ended.
+    assert parse(pages.replace("2xx=1960", "2xx=1917"), 20).failed == 7
+    assert parse(pages.replace("2xx=1960", "2xx=0"), 20).failed == 100
+
+
 def test_the_arithmetic_of_the_published_link() -> None:
     assert capacity_per_s(1e9, 1_000_000) == pytest.approx(117.6, rel=0.01)
+    # Pages: the head of each answer is carried as well.
+    assert capacity_per_s(1e9, 10_240, 20) == pytest.approx(558, rel=0.01)
     # One after the other, below what the link carries.
-    assert shared_mean_s(100, 10, 20) == pytest.approx(1 / 20)
+    assert shared_times_s(100, 10, 20) == pytest.approx([1 / 20] * 100)
     # All at once: they share to the end.
-    assert shared_mean_s(100, 1e9, 20) == pytest.approx(100 / 20, rel=0.01)
+    assert mean(shared_times_s(100, 1e9, 20)).value == pytest.approx(100 / 20, rel=0.01)
     # Two at once, and the second halfway through the first: 1.5 and 1.5 times the time alone.
-    assert shared_mean_s(2, 2, 1) == pytest.approx(1.5)
+    assert shared_times_s(2, 2, 1) == pytest.approx([1.5, 1.5])
+
+
+@pytest.mark.parametrize("figure", [lb_fig2.FIGURE, lb_fig3.FIGURE, lb_fig4.FIGURE, lb_fig5.FIGURE])
+def test_a_figure_made_smaller_has_the_published_loads(figure: Figure) -> None:
+    for plan in (figure.quick, figure.full):
+        assert set(figure.quick.rates) <= set(figure.full.rates)
+        for rate in plan.rates:
+            here = figure.load(rate) * figure.capacity
+            published = capacity_per_s(1e9, figure.size, figure.calls)
+            assert here / figure.capacity == pytest.approx(rate / published)
+        # A cell ends before httperf gives anything up, where the link alone decides.
+        assert max(figure.inevitable_ms(plan, plan.rates[-1])) < 10_000
+    quick = sum(
+        figure.quick.runs
+        * len(WAYS)
+        * figure.quick.connections
+        / figure.capacity
+        * max(1.0, 1 / figure.load(rate))
+        for rate in figure.quick.rates
+    )
+    assert quick < 130
+
+
+def cell(way: str, rate: int, calls: Calls, shares: list[int]) -> Cell:
+    return Cell({"way": way, "rate": rate, "run": 0}, calls, shares, 0.5, 0.0, None, None)
+
+
+def all_cells(figure: Figure) -> list[Cell]:
+    return [
+        cell(way, rate, parse(SAID), [95, 0] if way == "loadavg" else [48, 47])
+        for rate in figure.quick.rates
+        for way in WAYS
+    ]
 
 
 def test_a_refusal_below_the_knee_does_not_hold() -> None:
-    calls = parse(SAID)
-    cell = Cell({"way": "p2c", "load": 0.76, "run": 0}, calls, [48, 47], 0.5, 0.0, None, None)
-    base = Cell({**cell.labels, "way": "round-robin"}, calls, [50, 50], 0.5, 0.0, None, None)
-    others = [
-        Cell({**c.labels, "load": load}, calls, c.shares, 0.5, 0.0, None, None)
-        for load in (0.93, 4.2)
-        for c in (cell, base)
-    ]
-    more = [
-        Cell({"way": way, "load": load, "run": 0}, calls, [95, 0], 0.5, 0.0, None, None)
-        for way in ("least-inflight", "loadavg")
-        for load in (0.76, 0.93, 4.2)
-    ]
-    made = {c.id: c for c in claims([cell, base, *others, *more])}
+    made = {c.id: c for c in claims(lb_fig3.FIGURE, True, all_cells(lb_fig3.FIGURE))}
     assert not made["p2c: failed below 95 % of the link"].holds
-    assert made["p2c: mean at 76 % of the link"].value == pytest.approx(1.0)
+    # Five at each of the two rates that the link carries.
+    assert made["p2c: failed below 95 % of the link"].value == 10
+    assert made["p2c: mean at 90/s"].value == pytest.approx(1.0)
     assert made["loadavg: to one server in a burst"].value == 100
     assert made["round-robin: servers differ by"].holds
+
+
+def test_only_undisturbed_cells_say_anything_of_times() -> None:
+    cells = all_cells(lb_fig4.FIGURE)
+    for one in cells:
+        if one.labels["way"] == "p2c":
+            one.disturbed = "strangers"
+    made = {c.id: c for c in claims(lb_fig4.FIGURE, True, cells)}
+    assert made["p2c: mean at 500/s"].value is None
+    assert not made["p2c: mean at 500/s"].holds
+    assert made["least-inflight: mean at 500/s"].holds
+    # Nothing is promised of refusals where the link does not carry what is asked.
+    assert not [name for name in made if "failed" in name]
+
+
+def test_a_distribution_ends_at_its_last_value() -> None:
+    assert cumulative([(30, 1), (20, 3), (10_000, 0)]) == ([20.0, 30.0], [75.0, 100.0])
+
+
+def test_the_table_and_the_plot_have_each_way_and_what_is_inevitable(tmp_path: Path) -> None:
+    for figure, name in ((lb_fig3.FIGURE, "mean"), (lb_fig4.FIGURE, "times")):
+        cells = all_cells(figure)
+        lines = shown(figure, figure.quick, cells).splitlines()
+        assert len(lines) == 3 + len(figure.quick.rates) * (1 + len(WAYS))
+        # Failures: those that were counted, and the kinds that httperf names.
+        assert "5 (client-timo 1, connrefused 2, connreset 1)" in lines[-1]
+        draw(figure, figure.quick, cells, tmp_path)
+        drawn = (tmp_path / name).with_suffix(".svg").read_text()
+        assert all(f">{way}<" in drawn for way in ("inevitable", *PLOTTED))
+    assert len(PLOTTED) < len(plot.COLOURS)

@@ -1,13 +1,13 @@
 //! Fronts: where services are reached, and what an IP address is in its network. A change of a
 //! service costs by its own fronts and backends, however many other services there are.
 
-use super::octets;
+use super::roles::{At, MacAt, Macs, Roles};
 use super::running::Running;
 use super::spec::{Address, MOST_FRONTS, MOST_FRONTS_OF_TARGET, ServiceId};
-use crate::fdb::{Keyed, Network};
+use crate::fdb::Network;
 use crate::owners::slot;
 use crate::wire::Mac;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Targets of one address, protocol and port at most: IPv4 and IPv6 have their own.
@@ -64,20 +64,20 @@ pub(super) struct Fronts {
     all: Vec<Option<Front>>,
     /// Numbers that are free again.
     free: BTreeSet<u16>,
-    roles: HashMap<(u32, [u8; 16]), Role, Keyed>,
+    roles: Roles<Role>,
     /// Fronts by MAC address of their service and its network.
-    macs: HashMap<(u32, Mac), u32, Keyed>,
+    macs: Macs<u32>,
     /// Fronts by network's slot.
     networks: Vec<u32>,
 }
 
 impl Fronts {
-    pub fn new(keyed: Keyed) -> Fronts {
+    pub fn new() -> Fronts {
         Fronts {
             all: Vec::new(),
             free: BTreeSet::new(),
-            roles: HashMap::with_hasher(keyed),
-            macs: HashMap::with_hasher(keyed),
+            roles: Roles::default(),
+            macs: Macs::default(),
             networks: Vec::new(),
         }
     }
@@ -108,13 +108,13 @@ impl Fronts {
     /// What an address is, where it is something to services.
     #[inline]
     pub fn role(&self, network: Network, ip: IpAddr) -> Option<&Role> {
-        self.roles.get(&(network.0, octets(ip)))
+        self.roles.get(&At::new(network, ip))
     }
 
     /// Whether a MAC address is that of a service.
     #[inline]
     pub fn has_mac(&self, network: Network, mac: Mac) -> bool {
-        self.macs.contains_key(&(network.0, mac))
+        self.macs.contains_key(&MacAt::new(network, mac))
     }
 
     /// Whether an address is no other service's, and its IP address none's with another MAC
@@ -144,10 +144,11 @@ impl Fronts {
         for &number in &running.fronts {
             let Some(Front { address, .. }) = self.get(number) else { continue };
             self.networks[slot(network)] -= 1;
-            if let Some(fronts) = self.macs.get_mut(&(network.0, running.service.mac)) {
+            let mac = MacAt::new(network, running.service.mac);
+            if let Some(fronts) = self.macs.get_mut(&mac) {
                 *fronts -= 1;
                 if *fronts == 0 {
-                    self.macs.remove(&(network.0, running.service.mac));
+                    self.macs.remove(&mac);
                 }
             }
             self.change_role(network, address.ip, |role| {
@@ -195,7 +196,7 @@ impl Fronts {
                 self.networks.resize(slot(network) + 1, 0);
             }
             self.networks[slot(network)] += 1;
-            *self.macs.entry((network.0, running.service.mac)).or_default() += 1;
+            *self.macs.entry(MacAt::new(network, running.service.mac)).or_default() += 1;
             self.change_role(network, address.ip, |role| {
                 insert(&mut role.fronts, (address.protocol, address.port, number));
                 role.mac = Some((running.service.mac, service));
@@ -223,7 +224,7 @@ impl Fronts {
     /// Changes what an address is. Of several services there, all have one MAC address, and that of
     /// the last port answers for it.
     fn change_role(&mut self, network: Network, ip: IpAddr, change: impl FnOnce(&mut Role)) {
-        let key = (network.0, octets(ip));
+        let key = At::new(network, ip);
         let role = self.roles.entry(key).or_default();
         change(role);
         let last = role.fronts.last().and_then(|&(.., front)| *self.all.get(usize::from(front))?);

@@ -91,11 +91,16 @@ fn correct(bytes: &mut [u8], layout: &Layout, offload: &Offload, at: usize, of_a
 }
 
 /// Writes `new` at `at`, which is an even place of what is summed; what that adds to the sum.
-pub(super) fn replace(bytes: &mut [u8], at: usize, new: &[u8]) -> u16 {
-    let place = &mut bytes[at..at + new.len()];
-    let added = checksum::add(!checksum::sum(place), checksum::sum(new));
+#[inline]
+pub(super) fn replace<const N: usize>(bytes: &mut [u8], at: usize, new: &[u8; N]) -> u16 {
+    let place = &mut bytes[at..at + N];
+    let mut added = 0u32;
+    for (old, new) in place.chunks_exact(2).zip(new.chunks_exact(2)) {
+        added += u32::from(!be16(old, 0)) + u32::from(be16(new, 0));
+    }
     place.copy_from_slice(new);
-    added
+    added = (added & 0xffff) + (added >> 16);
+    checksum::add(added as u16, (added >> 16) as u16)
 }
 
 #[cfg(test)]

@@ -1,0 +1,30 @@
+"""The published figure 2 of a load-balanced web service: 20 requests of 10 KB a connection, over a
+range of rates (`lab.web_figure`). The published run has 1000 connections; here they follow the
+link.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab import web_figure
+from lab.net import Lab
+from lab.report import Report
+from lab.web_figure import Figure, Plan
+
+SUMMARY = "the published figure 2: pages of 20 x 10 KB over two servers, by policy and rate"
+
+_RATES = (100, 250, 500, 750, 1000)
+
+FIGURE = Figure(
+    name="lb-fig2",
+    size=10_240,
+    calls=20,
+    full=Plan(runs=10, connections=100, rates=_RATES),
+    quick=Plan(runs=1, connections=50, rates=(100, 500, 750, 1000)),
+)
+
+
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """All rates, and at each all policies and peers one after the other."""
+    return web_figure.run(FIGURE, lab, quick, out)

@@ -1,0 +1,29 @@
+"""The published figure 4 of a load-balanced web service: how the times of 1 MB a connection are
+distributed at 500 connections a second (`lab.web_figure`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab import web_figure
+from lab.net import Lab
+from lab.report import Report
+from lab.web_figure import Figure, Plan
+
+SUMMARY = "the published figure 4: the times of 1 MB a connection at 500/s, by policy"
+
+_RATES = (500,)
+
+FIGURE = Figure(
+    name="lb-fig4",
+    size=1_000_000,
+    calls=1,
+    full=Plan(runs=20, connections=100, rates=_RATES),
+    quick=Plan(runs=1, connections=60, rates=_RATES),
+)
+
+
+def run(lab: Lab, quick: bool, out: Path) -> Report:
+    """All rates, and at each all policies and peers one after the other."""
+    return web_figure.run(FIGURE, lab, quick, out)

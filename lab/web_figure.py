@@ -1,0 +1,452 @@
+"""The published figures of a load-balanced web service: equal answers over a range of rates.
+
+httperf asks one service address; two Apache servers answer. The client's link is what is short,
+as it was in the published set-up, on a link scaled by a stated factor; connections and rates follow
+the link. Each rate is below, at or above what the link carries. Policies change on the running
+service between two runs. Peers stand behind the same switch and the same link: HAProxy with
+`leastconn` and with `random(2)`, nginx's stream proxy with `least_conn`, and nftables' `numgen`.
+The same service is also before an Open vSwitch, whose link to the client has the same rate:
+`levada openflow` as published and with the switch choosing, and a controller of the published kind
+for os-ken, in Python.
+
+With equal transfers over one shared link no choice of a server can win anything: the table says
+what the link's arithmetic makes inevitable. What a policy can do is lose, by refusing or by
+leaving a server idle. A failed connection counts as httperf's time-out in the honest mean; httperf
+itself leaves it out of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import machine, plot
+from lab.balance import (
+    TIMEOUT_S,
+    Calls,
+    Loads,
+    apache,
+    capacity_per_s,
+    haproxy,
+    httperf,
+    nginx,
+    numgen,
+    shared_times_s,
+    write_files,
+)
+from lab.machine import cpu_use, sample_cpu
+from lab.net import Lab, Namespace, missing_tools
+from lab.net import run as run_command
+from lab.programs import Missing, program
+from lab.report import Claim, Report, at_least, at_most
+from lab.stats import Mean, mean, quantile, table
+from lab.switches import Levada
+from lab.switches.levada import toml_table
+from lab.switches.ovs_balanced import OvsBalanced
+from lab.topology import Endpoint, Host, Tenant, Topology
+
+MBIT = 1_000_000
+#: The published link.
+PUBLISHED_BPS = 1000 * MBIT
+SERVICE = "10.1.0.100"
+POLICIES = ("random", "round-robin", "loadavg", "p2c", "least-inflight")
+#: Those of which something is promised.
+OURS = ("p2c", "least-inflight")
+HAPROXY, NUMGEN = "haproxy leastconn", "nftables numgen"
+#: Proxies, each an endpoint beside the servers: how each is started there.
+PROXIES: dict[str, Callable[[Lab, Namespace, list[str]], object]] = {
+    HAPROXY: lambda lab, host, servers: haproxy(lab, host, servers, "leastconn"),
+    "haproxy random(2)": lambda lab, host, servers: haproxy(lab, host, servers, "random(2)"),
+    "nginx least_conn": nginx,
+}
+#: Over Open vSwitch: how the controller does it, and its policy.
+OPENFLOW = {
+    "openflow reactive": ("reactive", "p2c"),
+    "openflow hash": ("hash", "maglev"),
+    "os-ken": ("os-ken", "round-robin"),
+}
+#: Before Levada's own services, and all, in the order of the table.
+BESIDE = (*POLICIES, *PROXIES, NUMGEN)
+WAYS = (*BESIDE, *OPENFLOW)
+#: Those that a plot has room for.
+PLOTTED = (*POLICIES, HAPROXY, "os-ken")
+#: What the mean of ours may be at most, of round-robin's in the same run.
+MOST_TIMES = 1.25
+#: A load up to this, as part of what the link carries, is one that it carries.
+CARRIED = 0.95
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often, how many connections a cell, and at which published rates, a second."""
+
+    runs: int
+    connections: int
+    rates: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published figure, and how it is made smaller."""
+
+    name: str
+    #: Bytes of a published answer, and how many a connection asks for, one after the other.
+    size: int
+    calls: int
+    full: Plan
+    quick: Plan
+    #: Parts of the published link, and of the published answer.
+    link_factor: float = 0.1
+    size_factor: float = 1.0
+
+    def plan(self, quick: bool) -> Plan:
+        """What is played."""
+        return self.quick if quick else self.full
+
+    @property
+    def link_bps(self) -> int:
+        """The client's link here."""
+        return round(PUBLISHED_BPS * self.link_factor)
+
+    @property
+    def bytes(self) -> int:
+        """An answer here."""
+        return round(self.size * self.size_factor)
+
+    @property
+    def capacity(self) -> float:
+        """Connections a second that the link carries here."""
+        return capacity_per_s(self.link_bps, self.bytes, self.calls)
+
+    def load(self, rate: int) -> float:
+        """A published rate as part of what the published link carries: the load here as well."""
+        return rate / capacity_per_s(PUBLISHED_BPS, self.size, self.calls)
+
+    def carried(self, quick: bool) -> list[int]:
+        """The published rates below what the link carries."""
+        return [rate for rate in self.plan(quick).rates if self.load(rate) < CARRIED]
+
+    def inevitable_ms(self, plan: Plan, rate: int) -> list[float]:
+        """The times of a run's connections, in their order, where the link is all that is short."""
+        there = self.load(rate) * self.capacity
+        return [1000 * t for t in shared_times_s(plan.connections, there, self.capacity)]
+
+    def topology(self) -> Topology:
+        """One host: client, two servers, and the proxies of the peers."""
+        ends = (
+            Endpoint("client", "red", "h0", limit_bps=self.link_bps),
+            Endpoint("web1", "red", "h0"),
+            Endpoint("web2", "red", "h0"),
+            *(Endpoint(_proxy(way), "red", "h0") for way in PROXIES),
+        )
+        return Topology((Tenant("red"),), ends, (Host("h0", PUBLISHED_BPS),))
+
+
+def _proxy(way: str) -> str:
+    """The endpoint where a proxy runs."""
+    return f"proxy{list(PROXIES).index(way)}"
+
+
+@dataclass
+class Cell:
+    """One run of httperf."""
+
+    labels: dict[str, Any]
+    calls: Calls
+    shares: list[int]
+    idle: float
+    strangers: float
+    bound: str | None
+    disturbed: str | None
+
+    def as_row(self) -> dict[str, Any]:
+        """For result.json."""
+        # Where httperf itself ran out of descriptors, the run says nothing.
+        row = {**asdict(self), "honest_mean_ms": self.calls.honest_mean_ms}
+        return {**row, "valid": self.valid, "disturbed": self._ran_out() or self.disturbed}
+
+    @property
+    def valid(self) -> bool:
+        """Whether its times count."""
+        return self.disturbed is None and self.bound is None and self._ran_out() is None
+
+    def _ran_out(self) -> str | None:
+        """Where httperf itself ran out of descriptors, the run says nothing."""
+        ran_out = self.calls.failures.get("fd-unavail")
+        return "httperf ran out of descriptors" if ran_out else None
+
+
+class Balanced(Levada):
+    """Levada with a service before two web servers, and the client's link as narrow as the
+    published one, scaled."""
+
+    def configuration(self) -> str:
+        service = toml_table("[switch.tenant.service]", name="web", address=f"{SERVICE}:80")
+        backends = [
+            toml_table("[switch.tenant.service.backend]", name=name) for name in ("web1", "web2")
+        ]
+        return "\n".join([super().configuration(), service, *backends])
+
+    def services(self) -> dict[str, Any]:
+        """`levada show services --json`: the one service."""
+        line = (str(program()), "show", "services", "--json", "--name", self._name)
+        shown: dict[str, Any] = json.loads(run_command(*line, env=self._environment))
+        service: dict[str, Any] = shown["services"][0]
+        return service
+
+    def load(self, backend: str, load: float) -> None:
+        """`levada load`: a server's load average."""
+        line = (str(program()), "load", f"h0/red/web/{backend}", f"{load:.3f}")
+        run_command(*line, "--name", self._name, env=self._environment)
+
+
+def run(figure: Figure, lab: Lab, quick: bool, out: Path) -> Report:
+    """All rates, and at each all policies and peers one after the other."""
+    tools = ["httperf", "apache2", "haproxy", "nginx", "nft", "ss"]
+    missing = missing_tools([*tools, "ovs-vswitchd", "osken-manager"])
+    if missing:
+        raise Missing(f"{figure.name} needs {', '.join(missing)}: tools/setup balance")
+    plan = figure.plan(quick)
+    report = Report(figure.name, quick)
+    report.machine = machine.describe(["ip", "apache2", "haproxy", "nft", str(program())])
+    report.parameters = {
+        **asdict(figure),
+        "timeout_s": TIMEOUT_S,
+        "link_bps": figure.link_bps,
+        "bytes": figure.bytes,
+        "capacity_per_s": figure.capacity,
+    }
+    cells = [*_over_levada(lab, figure, plan)]
+    for way in OPENFLOW:
+        cells += _over_ovs(lab, figure, way, plan)
+    report.cells = [cell.as_row() for cell in cells]
+    report.tables = [shown(figure, plan, cells)]
+    report.claims = claims(figure, quick, cells)
+    draw(figure, plan, cells, out)
+    return report
+
+
+def _over_levada(lab: Lab, figure: Figure, plan: Plan) -> Iterator[Cell]:
+    """All runs of the policies, and of the peers that stand behind the same switch."""
+    switch = Balanced(lab, figure.topology())
+    with switch.running():
+        files = lab.dir / "files"
+        write_files(files, figure.bytes)
+        spaces = {name: guest.namespace for name, guest in switch.guests.items()}
+        servers = {name: apache(lab, spaces[name], name, files) for name in ("web1", "web2")}
+        addresses = [switch.guests[name].address for name in servers]
+        for way, start in PROXIES.items():
+            start(lab, spaces[_proxy(way)], addresses)
+        with Loads(servers, switch.load).told():
+            for rate in plan.rates:
+                for number in range(plan.runs):
+                    for way in BESIDE:
+                        with _prepared(switch, way, addresses) as address:
+                            yield _play(switch, way, address, figure, plan, rate, number)
+
+
+def _over_ovs(lab: Lab, figure: Figure, way: str, plan: Plan) -> Iterator[Cell]:
+    """All runs of one way over a switch of its own."""
+    mode, policy = OPENFLOW[way]
+    switch = OvsBalanced(lab, figure.topology(), ("web1", "web2"), mode, policy)
+    with switch.running():
+        files = lab.dir / "files"
+        for name in ("web1", "web2"):
+            apache(lab, switch.guests[name].namespace, name, files)
+        for rate in plan.rates:
+            for number in range(plan.runs):
+                yield _play(switch, way, SERVICE, figure, plan, rate, number)
+
+
+@contextmanager
+def _prepared(switch: Balanced, way: str, servers: list[str]) -> Iterator[str]:
+    """The address to ask, while connections are balanced that way."""
+    client = switch.guests["client"].namespace
+    if way in PROXIES:
+        yield switch.guests[_proxy(way)].address
+    elif way == NUMGEN:
+        # The address is nobody's; the client's own kernel translates it.
+        remove = numgen(client, "10.1.0.200", servers)
+        client.ip("route replace 10.1.0.200/32 dev client")
+        try:
+            yield "10.1.0.200"
+        finally:
+            remove()
+    else:
+        switch.set("service", "h0/red/web", f"policy={way}")
+        yield SERVICE
+
+
+def _play(
+    switch: Balanced | OvsBalanced,
+    way: str,
+    address: str,
+    figure: Figure,
+    plan: Plan,
+    rate: int,
+    number: int,
+) -> Cell:
+    before, start = _shares(switch), sample_cpu(switch.processes)
+    calls = httperf(
+        switch.guests["client"].namespace,
+        address,
+        plan.connections,
+        figure.load(rate) * figure.capacity,
+        figure.calls,
+    )
+    use = cpu_use(start, sample_cpu(switch.processes))
+    # Open vSwitch is asked for its counters once a second.
+    time.sleep(1.5 if way == "openflow hash" else 0.2)
+    shares = [after - had for after, had in zip(_shares(switch), before, strict=True)]
+    labels = {"way": way, "rate": rate, "run": number}
+    cell = Cell(labels, calls, shares, use.idle, use.strangers, use.bound(), use.disturbed())
+    _say(cell)
+    return cell
+
+
+def _shares(switch: Balanced | OvsBalanced) -> list[int]:
+    """Connections that each server has had of the service; none where nobody counts them."""
+    if isinstance(switch, OvsBalanced) and switch.mode == "os-ken":
+        return [0, 0]
+    return [backend["new"] for backend in switch.services()["backends"]]
+
+
+# --- judging ------------------------------------------------------------------------------
+
+
+def of(cells: list[Cell], way: str, rate: int) -> list[Cell]:
+    """The runs of one way at one published rate."""
+    return [c for c in cells if (c.labels["way"], c.labels["rate"]) == (way, rate)]
+
+
+def _mean(cells: list[Cell], value: Callable[[Calls], float]) -> Mean:
+    return mean([value(c.calls) for c in cells])
+
+
+def _times(cells: list[Cell], way: str, base: str, rate: int) -> float | None:
+    """How many times the honest mean of another way, of undisturbed runs."""
+    means = []
+    for one in (way, base):
+        valid = [c for c in of(cells, one, rate) if c.valid]
+        if not valid:
+            return None
+        means.append(_mean(valid, lambda calls: calls.honest_mean_ms).value)
+    return means[0] / means[1]
+
+
+def claims(figure: Figure, quick: bool, cells: list[Cell]) -> list[Claim]:
+    """Nothing is refused below what the link carries; ours is never worse than round-robin, of
+    which only undisturbed runs say anything; the published policies do what they are."""
+    made: list[Claim] = []
+    rates, carried = figure.plan(quick).rates, figure.carried(quick)
+    for way in (*OURS, "round-robin", "openflow reactive", "openflow hash") if carried else ():
+        below = [c for rate in carried for c in of(cells, way, rate)]
+        failed = sum(c.calls.failed for c in below) if below else None
+        name = f"{way}: failed below {100 * CARRIED:.0f} % of the link"
+        made.append(at_most(name, failed, "connections", 0))
+    pairs = [(way, "round-robin") for way in OURS] + [("openflow reactive", "os-ken")]
+    for way, base in pairs:
+        for rate in rates:
+            times = _times(cells, way, base, rate)
+            made.append(at_most(f"{way}: mean at {rate}/s", times, f"x {base}", MOST_TIMES))
+    turns = [c for rate in rates for c in of(cells, "round-robin", rate)]
+    uneven = max((abs(c.shares[0] - c.shares[1]) for c in turns), default=None)
+    made.append(at_most("round-robin: servers differ by", uneven, "connections", 1))
+    herd = [max(c.shares) / max(1, sum(c.shares)) for c in of(cells, "loadavg", rates[-1])]
+    share = 100 * mean(herd).value if herd else None
+    made.append(at_least("loadavg: to one server in a burst", share, "% of connections", 90))
+    return made
+
+
+def _pooled(cells: list[Cell]) -> list[tuple[int, int]]:
+    """The honest times of all runs' connections together, in ms, and how many had each."""
+    return sorted(pair for cell in cells for pair in cell.calls.honest_times)
+
+
+def shown(figure: Figure, plan: Plan, cells: list[Cell]) -> str:
+    """The figure as a table: httperf's own mean, the honest one, and what is inevitable."""
+    rows = []
+    for rate in plan.rates:
+        load = figure.load(rate)
+        least = figure.inevitable_ms(plan, rate)
+        pooled = [(round(t), 1) for t in sorted(least)]
+        quantiles = [f"{quantile(pooled, part):.0f}" for part in (0.5, 0.95)]
+        at = [f"{100 * load:.0f} %", f"{load * figure.capacity:.3g} ({rate})"]
+        best = f"{mean(least).value:.0f}"
+        rows.append(["inevitable", *at, best, best, *quantiles, f"{max(least):.0f}", "", ""])
+        for way in WAYS:
+            group = of(cells, way, rate)
+            kinds: dict[str, int] = {}
+            for cell in group:
+                for name, count in cell.calls.failures.items():
+                    kinds[name] = kinds.get(name, 0) + count
+            counts = [sum(c.shares[n] for c in group) for n in (0, 1)]
+            failed = sum(c.calls.failed for c in group)
+            why = ", ".join(f"{n} {c}" for n, c in kinds.items())
+            rows.append(
+                [
+                    way,
+                    *at,
+                    format(_mean(group, lambda calls: calls.mean_ms), ".0f"),
+                    format(_mean(group, lambda calls: calls.honest_mean_ms), ".0f"),
+                    *(f"{quantile(_pooled(group), part):.0f}" for part in (0.5, 0.95)),
+                    f"{max(c.calls.max_ms for c in group):.0f}",
+                    f"{failed} ({why})" if why else f"{failed}",
+                    "{}:{}".format(*counts) if sum(counts) else "-",
+                ]
+            )
+    head = ["balanced by", "load", "conn/s (1 Gbit/s)", "mean ms", "honest", "p50", "p95", "max"]
+    what = f"{plan.connections} connections of {figure.calls} x {figure.bytes} bytes"
+    size = f"({figure.size_factor:g} x the published)"
+    link = f"link {figure.link_bps / MBIT:.0f} Mbit/s ({figure.link_factor:g} x)"
+    title = f"{what} {size}, {link}, {figure.capacity:.3g} connections/s"
+    return f"{title}\n{table([*head, 'failed', 'servers'], rows)}"
+
+
+def draw(figure: Figure, plan: Plan, cells: list[Cell], out: Path) -> None:
+    """As published: mean against rate; of one rate, the distribution of times."""
+    title, series = f"{figure.name}, link {figure.link_factor:g} x", {}
+    if len(plan.rates) > 1:
+        rates = [float(rate) for rate in plan.rates]
+        least = [mean(figure.inevitable_ms(plan, rate)).value for rate in plan.rates]
+        series["inevitable"] = (rates, least)
+        for way in PLOTTED:
+            means = [
+                _mean(of(cells, way, rate), lambda calls: calls.honest_mean_ms).value
+                for rate in plan.rates
+            ]
+            series[way] = (rates, means)
+        plot.lines(out / "mean", title, "published connections/s", "mean time, ms", series)
+        return
+    (rate,) = plan.rates
+    series["inevitable"] = cumulative([(round(t), 1) for t in figure.inevitable_ms(plan, rate)])
+    for way in PLOTTED:
+        series[way] = cumulative(_pooled(of(cells, way, rate)))
+    plot.lines(out / "times", title, "time of a connection, ms", "% of connections", series)
+
+
+def cumulative(counts: list[tuple[int, int]]) -> tuple[list[float], list[float]]:
+    """Values in order, and the percentage of all that are at most each."""
+    total, seen = sum(count for _, count in counts), 0
+    values, parts = [], []
+    for value, count in sorted(counts):
+        if not count:
+            continue
+        seen += count
+        values.append(float(value))
+        parts.append(100 * seen / total)
+    return values, parts
+
+
+def _say(cell: Cell) -> None:
+    calls, labels = cell.calls, cell.labels
+    why = cell.disturbed or cell.bound
+    text = f"  {labels['way']} at {labels['rate']}/s: mean {calls.mean_ms:.0f} ms"
+    text += f", {calls.failed} failed, servers {cell.shares}"
+    print(f"{text}; {why}" if why else text, file=sys.stderr, flush=True)
