@@ -173,6 +173,8 @@ pub struct Connection {
     pub held: u32,
     /// Largest payload of a segment.
     pub mss: u16,
+    /// Payload of the peer's SYN (TCP Fast Open, RFC 7413).
+    pub offered: u16,
     /// See [`bit`].
     pub bits: u16,
     /// While more is in flight than the window allows: how far the edge moves for a byte that is
@@ -230,6 +232,7 @@ impl Connection {
             usual_wait: 0,
             held: hold::NONE,
             mss: u16::MAX,
+            offered: 0,
             bits: 0,
             pace: 0,
             scales: [0; 2],
@@ -270,6 +273,13 @@ impl Connection {
     #[inline]
     pub fn is_governed(&self) -> bool {
         self.is_translated() || self.is(bit::DEAF)
+    }
+
+    /// Whether `number` is what may follow the peer's SYN, of whose payload (TCP Fast Open) all or
+    /// nothing is taken (RFC 7413, section 4.2.2), or a part.
+    #[must_use]
+    pub fn follows_syn(&self, number: u32) -> bool {
+        number.wrapping_sub(self.first[1]).wrapping_sub(1) <= u32::from(self.offered)
     }
 
     /// Bytes that the guest has sent and the peer has not acknowledged.

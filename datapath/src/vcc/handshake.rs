@@ -61,6 +61,7 @@ pub fn ask_again(connection: &mut Connection, policy: &Policy) -> Edit {
 pub fn offered(syn: &Segment, options: &Options) -> Connection {
     let mut connection = Connection::new(options);
     connection.first[1] = syn.seq;
+    connection.offered = u16::try_from(syn.payload).unwrap_or(u16::MAX);
     connection.scales[1] = options.scale.unwrap_or(0);
     connection.set(bit::SCALED, options.scale.is_some());
     connection.asked = (syn.codes, syn.ecn);
@@ -72,10 +73,12 @@ pub fn offered(syn: &Segment, options: &Options) -> Connection {
     connection
 }
 
-/// What a guest is shown of the peer's SYN: a mark on it is none that the guest asked for.
+/// What a guest is shown of the peer's SYN: a mark on it is none that the guest asked for. What
+/// the switch must not touch is shown as it came.
 #[must_use]
-pub fn offer(policy: &Policy, syn: &Segment) -> Edit {
-    let hidden = policy.translates() && syn.ecn == ecn::CE;
+pub fn offer(policy: &Policy, syn: &Segment, options: &Options) -> Edit {
+    let is_left = options.is_signed || options.is_multipath;
+    let hidden = policy.translates() && syn.ecn == ecn::CE && !is_left;
     Edit { ecn: hidden.then_some(ecn::ECT0), ..Edit::NONE }
 }
 
