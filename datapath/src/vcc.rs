@@ -544,7 +544,7 @@ impl Vcc {
         let was = connection.treatment;
         let edit = if !segment.is_syn_ack() {
             open::send(connection, call.now, &call.policy, segment)
-        } else if connection.is(bit::ACTIVE) || !connection.follows_syn(segment.ack) {
+        } else if !connection.is_answered_by(segment) {
             // The guest has taken another connection for this one, and knows best.
             self.connections.remove(call.owner.tenant, id);
             self.leave(endpoint, Why::Unknown);
@@ -632,8 +632,10 @@ impl Vcc {
             if !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq {
                 // A later try may ask for less: what it asks is what its answer must fit.
                 connection.asked = (syn.codes, syn.ecn);
-                // And so it may leave its payload to later: then an answer to either may come.
-                connection.offered = connection.offered.max(u16::try_from(syn.payload).unwrap_or(u16::MAX));
+                if connection.treatment == Treatment::Opening {
+                    // It may leave its data to later; an answer to either try may come.
+                    connection.usual_wait = connection.usual_wait.max(syn.payload);
+                }
                 return handshake::offer(&call.policy, syn, options);
             }
             // A stranger may have forged it. While the old connection lives the guest answers with

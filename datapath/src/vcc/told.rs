@@ -130,7 +130,7 @@ impl Vcc {
                 let has_room = known.is_some() || self.connections.may_insert(call.now, call.owner, &connection);
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
-            Some(c) if segment.is_syn_ack() && (c.is(bit::ACTIVE) || !c.follows_syn(segment.ack)) => told,
+            Some(c) if segment.is_syn_ack() && !c.is_answered_by(segment) => told,
             Some(mut c) if segment.is_syn_ack() => {
                 let edit = handshake::answer(&mut c, policy, segment, &options());
                 told.of(&c, edit)
