@@ -76,6 +76,23 @@ class VethLevada(Levada):
         return made.replace("tap://", "veth://") if endpoint.name.startswith("veth") else made
 
 
+class VccLevada(Levada):
+    """Levada whose tenants are named after their `vcc`; its guests have no ECN."""
+
+    def _start(self) -> None:
+        for guest in self.guests.values():
+            guest.namespace.sysctl("net.ipv4.tcp_ecn", "0")
+        super()._start()
+
+    def configuration(self) -> str:
+        """As TOML."""
+        text = super().configuration()
+        for tenant in self.topology.tenants:
+            head = f'[[switch.tenant]]\nname = "{tenant.name}"\n'
+            text = text.replace(head, f'{head}vcc = "{tenant.name}"\n')
+        return text
+
+
 def _wires(switch: Switch) -> Namespace:
     """A namespace with an end of a veth for each endpoint, named like it; the guests have the
     other ends, configured."""

@@ -21,6 +21,7 @@ from bench.memory import memory
 from bench.shares import shares
 from bench.throughput import packet, pairs, small, tcp
 from bench.tunnel import tunnel
+from bench.vcc import vcc
 from lab.machine import describe
 from lab.net import Failed, Lab, remove_leftovers, require_root
 from lab.programs import Missing
@@ -38,6 +39,7 @@ SECTIONS: dict[str, Callable[[Lab, Report, bool], None]] = {
     "shares": shares,
     "ping": latency,
     "memory": memory,
+    "vcc": vcc,
 }
 
 _OUT = Path(__file__).resolve().parent / "out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from bench.flood import FULL_PAYLOAD_BYTES, SMALL_PAYLOAD_BYTES
 from bench.latency import in_window
 from bench.memory import resident_mib
 from bench.pairs import ATTEMPTS, Measure, Pair, interleaved, ratio, row
+from bench.peers import VccLevada
 from bench.shares import MIXES, MTU_FRAME_WIRE_BYTES, Mix, judge, standing, two_hosts
+from bench.vcc import MODES, claims, topology
 from lab.cell import Cell
+from lab.net import Lab
 from lab.topology import Tenant
 from lab.workload import FlowResult
 
@@ -124,3 +128,28 @@ def test_flatness_is_most_over_least() -> None:
 def test_resident_memory_of_this_process_is_plausible() -> None:
     mib = resident_mib(os.getpid())
     assert 1 < mib["Pss"] <= mib["Rss"] < 4096
+
+
+class _Nowhere:
+    """A guest whose namespace is only a name."""
+
+    def __init__(self, name: str) -> None:
+        self.namespace = self
+        self.name = f"ns-{name}"
+
+
+def test_vcc_is_of_three_tenants_of_one_switch_and_all_are_scheduled() -> None:
+    levada = VccLevada(Lab(), topology())  # not entered: nothing is made
+    levada.guests = {e.name: _Nowhere(e.name) for e in topology().endpoints}  # type: ignore[misc]
+    (switch,) = tomllib.loads(levada.configuration())["switch"]
+    modes = {tenant["name"]: tenant["vcc"] for tenant in switch["tenant"]}
+    assert modes == {mode: mode for mode in ("off", *MODES)}
+    ends = [end for tenant in switch["tenant"] for end in tenant["endpoint"]]
+    assert len(ends) == 6
+    assert all("limit" in end for end in ends)
+
+
+def test_vcc_has_to_leave_99_percent_in_each_mode() -> None:
+    judged = claims({"echo": [Pair(9.95, 10.0)], "dctcp": [Pair(9.8, 10.0)]})
+    assert [(c.id, c.holds) for c in judged] == [("vcc.echo", True), ("vcc.dctcp", False)]
+    assert not claims({"echo": [Pair(9.95, 10.0, valid=False)]})[0].holds

@@ -544,7 +544,7 @@ impl Vcc {
         let was = connection.treatment;
         let edit = if !segment.is_syn_ack() {
             open::send(connection, call.now, &call.policy, segment)
-        } else if connection.is(bit::ACTIVE) || segment.ack != connection.first[1].wrapping_add(1) {
+        } else if !connection.is_answered_by(segment) {
             // The guest has taken another connection for this one, and knows best.
             self.connections.remove(call.owner.tenant, id);
             self.leave(endpoint, Why::Unknown);
@@ -632,19 +632,23 @@ impl Vcc {
             if !connection.is(bit::ACTIVE) && connection.first[1] == syn.seq {
                 // A later try may ask for less: what it asks is what its answer must fit.
                 connection.asked = (syn.codes, syn.ecn);
-                return handshake::offer(&call.policy, syn);
+                if connection.treatment == Treatment::Opening {
+                    // It may leave its data to later; an answer to either try may come.
+                    connection.usual_wait = connection.usual_wait.max(syn.payload);
+                }
+                return handshake::offer(&call.policy, syn, options);
             }
             // A stranger may have forged it. While the old connection lives the guest answers with
             // an acknowledgement of that, so the old entry stays until it has ended.
             if !connection.is(bit::FIN_IN | bit::FIN_OUT) && connection.treatment != Treatment::Opening {
-                return handshake::offer(&call.policy, syn);
+                return handshake::offer(&call.policy, syn, options);
             }
             replaced = Some(id);
         }
         if let Some(id) = replaced {
             self.connections.remove(call.owner.tenant, id);
         }
-        let edit = handshake::offer(&call.policy, syn);
+        let edit = handshake::offer(&call.policy, syn, options);
         self.insert(call, key, handshake::offered(syn, options), edit)
     }
 

@@ -1,8 +1,9 @@
 //! Virtual congestion control against a model that keeps everything: many generated connections of
-//! guests that know no ECN, between two switches, or with a native or plain peer, over a network
-//! that marks, loses, doubles and reorders. Each frame that a switch has changed is compared, byte
-//! by byte, with the one that it should be: what the model says is written into the guest's own
-//! frame, and its checksums are computed anew.
+//! guests that know no ECN, RFC 3168 or AccECN, between two switches, or with a host behind none,
+//! over a network that marks, loses, doubles and reorders; some are signed (TCP-MD5, TCP-AO), of
+//! Multipath TCP, opened with data (TCP Fast Open), or send fragments. Each frame that a switch has
+//! changed is compared, byte by byte, with the one that it should be: what the model says is
+//! written into the guest's own frame, and its checksums are computed anew.
 //!
 //! `VCC_WIRE=100000 cargo test -p datapath --test vcc_wire` runs so many connections.
 
@@ -47,15 +48,64 @@ impl Random {
     }
 }
 
-/// Who is at the server's end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Peer {
-    /// A guest that knows no ECN, behind a switch.
+/// What a side's own TCP knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Guest {
+    /// No ECN.
+    #[default]
     Legacy,
-    /// A host that knows RFC 3168, without a switch.
+    /// RFC 3168.
     Classic,
-    /// A host that knows no ECN, without a switch.
+    /// AccECN (RFC 9768).
+    Accurate,
+}
+
+/// What a connection's options hold beside the usual.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Extra {
+    Nothing,
+    /// TCP-MD5 (RFC 2385).
+    Md5,
+    /// TCP-AO (RFC 5925).
+    Ao,
+    /// Multipath TCP (RFC 8684).
+    Multipath,
+    /// TCP Fast Open (RFC 7413): data on the SYN, or a request for a cookie.
+    FastOpen,
+}
+
+impl Extra {
+    /// Whether the switch must not touch it.
+    fn is_left(self) -> bool {
+        matches!(self, Extra::Md5 | Extra::Ao | Extra::Multipath)
+    }
+
+    /// Its options, with what fills them to whole words.
+    fn options(self, is_syn: bool, has_data: bool) -> Vec<u8> {
+        let long = |kind: u8, length: u8, fill: usize| {
+            let mut option = vec![kind, length];
+            option.extend((2..length).map(|n| n.wrapping_mul(kind)));
+            option.resize(option.len() + fill, 1);
+            option
+        };
+        match (self, is_syn) {
+            (Extra::Md5, _) => long(19, 18, 2),
+            (Extra::Ao, _) => long(29, 16, 0),
+            (Extra::Multipath, true) => long(30, 4, 0),
+            (Extra::Multipath, false) => long(30, 20, 0),
+            (Extra::FastOpen, true) if has_data => long(34, 10, 2),
+            (Extra::FastOpen, true) => long(34, 2, 2),
+            (Extra::FastOpen, false) | (Extra::Nothing, _) => Vec::new(),
+        }
+    }
+}
+
+/// What is agreed on, on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Agreed {
     Plain,
+    Classic,
+    Accurate,
 }
 
 /// A frame, and what is known of it beside its bytes.
@@ -130,7 +180,7 @@ impl Wire {
             let sum = checksum::add(pseudo, checksum::sum(&other.bytes[tcp..end]));
             other.put(tcp + 16, !sum);
         }
-        if codes != self.codes() {
+        if codes != self.codes() || is_counter {
             other.offload.gso_ecn = match (self.offload.gso, codes & codes::CWR != 0) {
                 (Gso::None, _) | (_, false) => GsoEcn::None,
                 _ if is_counter => GsoEcn::Ace,
@@ -144,10 +194,19 @@ impl Wire {
 /// A guest, and what the switch before it should know. Numbers are counted on from the SYN's.
 #[derive(Clone, Debug, Default)]
 struct Side {
+    guest: Guest,
+    /// A switch is before it.
+    is_switched: bool,
+    /// The switch speaks for it.
+    is_translated: bool,
+    /// A guest with AccECN makes all that it sends capable, not only new data.
+    marks_all: bool,
     first: u32,
     scale: Option<u8>,
     timestamps: bool,
     nxt: u64,
+    /// The same as its switch knows it, which does not see what is in fragments.
+    shown: u64,
     una: u64,
     received: u64,
     /// What came before what is missing: from where to where.
@@ -168,7 +227,8 @@ struct Side {
 }
 
 struct Connection {
-    peer: Peer,
+    agreed: Agreed,
+    extra: Extra,
     mode: Mode,
     is_ipv6: bool,
     port: u16,
@@ -187,6 +247,45 @@ struct World {
     random: Random,
     frames: u64,
     lowered: u64,
+    fragments: u64,
+}
+
+impl Side {
+    /// What AccECN says of the marks that came.
+    fn counter(&mut self) -> u8 {
+        self.first_says.take().unwrap_or_else(|| {
+            self.said += (self.marks - self.said).min(6);
+            (self.said & 7) as u8
+        })
+    }
+
+    /// Numbers from `seq` to `end` have come.
+    fn take(&mut self, seq: u64, end: u64) {
+        if end > self.received {
+            self.parts.push((seq, end));
+            while let Some(at) = self.parts.iter().position(|&(from, _)| from <= self.received) {
+                let (_, end) = self.parts.swap_remove(at);
+                self.received = self.received.max(end);
+            }
+        }
+    }
+}
+
+fn capable_if(is_capable: bool) -> u8 {
+    if is_capable { ecn::ECT0 } else { ecn::NOT }
+}
+
+/// From where a side sends, and to where.
+fn ips(is_ipv6: bool, from: usize) -> (IpAddr, IpAddr) {
+    let ip = |side: usize| -> IpAddr {
+        let number = side as u8 + 1;
+        if is_ipv6 {
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()).into()
+        } else {
+            Ipv4Addr::new(10, 0, 0, number).into()
+        }
+    };
+    (ip(from), ip(1 - from))
 }
 
 fn endpoint(side: usize) -> EndpointId {
@@ -210,6 +309,7 @@ impl World {
             random: Random(seed),
             frames: 0,
             lowered: 0,
+            fragments: 0,
         }
     }
 
@@ -217,8 +317,11 @@ impl World {
     fn open(&mut self, place: usize) -> Connection {
         let random = &mut self.random;
         let mode = place % 2;
-        let peer = [Peer::Legacy, Peer::Legacy, Peer::Legacy, Peer::Classic, Peer::Plain][random.below(5) as usize];
-        let mut side = || Side {
+        let guests = [Guest::Legacy, Guest::Legacy, Guest::Legacy, Guest::Classic, Guest::Accurate];
+        let mut side = |is_switched: bool| Side {
+            guest: guests[random.below(5) as usize],
+            is_switched,
+            marks_all: random.one_in(2),
             // Often it wraps soon.
             first: if random.one_in(2) {
                 0u32.wrapping_sub(random.below(2_000_000) as u32)
@@ -228,52 +331,113 @@ impl World {
             scale: (!random.one_in(5)).then(|| random.below(15) as u8),
             timestamps: random.one_in(2),
             nxt: 1,
+            shown: 1,
             ..Side::default()
         };
-        let mut sides = [side(), side()];
+        let mut sides = [side(true), side(true)];
+        sides[SERVER].is_switched = !random.one_in(3);
         if let [Some(a), Some(b)] = [sides[0].scale, sides[1].scale] {
             (sides[0].peer_scale, sides[1].peer_scale) = (b, a);
         }
         let mss = [536, 1000, 1448, 8948][random.below(4) as usize];
         let (is_ipv6, port) = (random.one_in(2), 1024 + place as u16 / 2);
-        let modes = [Mode::Echo, Mode::Dctcp];
-        let mut all = Connection { peer, mode: modes[mode], is_ipv6, port, mss, sides, network: Vec::new(), steps: 0 };
-
-        let syn = self.write(&all, CLIENT, (0, 0), SYN, 0, 65_535);
-        let asked = self.send(mode, CLIENT, &syn);
-        same(&all, &asked, &syn.with(ecn::ECT0, codes::ASK_ACCURATE, 65_535, true), "SYN");
-        let met = self.meet(&asked);
-        if peer == Peer::Legacy {
-            // Delivered as it came, but for the mark.
-            let seen = self.receive(mode, SERVER, &met);
-            same(&all, &seen, &met.with(ecn::ECT0, codes::ASK_ACCURATE, 65_535, true), "SYN, seen");
-        }
-        all.sides[SERVER].received = 1;
-        let answer = self.write(&all, SERVER, (0, 1), SYN | ACK, 0, 65_535);
-        let (said, capable) = match peer {
-            Peer::Legacy => (codes::received(met.ecn()), ecn::ECT0),
-            Peer::Classic => (codes::CLASSIC, ecn::NOT),
-            Peer::Plain => (codes::NONE, ecn::NOT),
+        let extra = match random.below(16) {
+            0 => Extra::Md5,
+            1 => Extra::Ao,
+            2 => Extra::Multipath,
+            3..6 => Extra::FastOpen,
+            _ => Extra::Nothing,
         };
-        let answered = answer.with(capable, said, 65_535, true);
-        if peer == Peer::Legacy {
-            same(&all, &self.send(mode, SERVER, &answer), &answered, "SYN-ACK");
+        let early = if extra == Extra::FastOpen { random.below(u64::from(mss)) } else { 0 };
+        let (takes_early, is_marked) = (!random.one_in(3), random.one_in(8));
+        let modes = [Mode::Echo, Mode::Dctcp];
+        let (network, steps, agreed) = (Vec::new(), 0, Agreed::Plain);
+        let mut all = Connection { agreed, extra, mode: modes[mode], is_ipv6, port, mss, sides, network, steps };
+
+        let client = all.sides[CLIENT].guest;
+        let (asks, capable) = match client {
+            Guest::Legacy => (codes::NONE, ecn::NOT),
+            Guest::Classic => (codes::ASK_CLASSIC, ecn::NOT),
+            Guest::Accurate => (codes::ASK_ACCURATE, capable_if(all.sides[CLIENT].marks_all)),
+        };
+        let syn = self.write(&all, CLIENT, (0, 0), SYN, early as usize, 65_535).with(capable, asks, 65_535, false);
+        let asked = self.send(mode, CLIENT, &syn);
+        let is_asked_for = client == Guest::Legacy && !extra.is_left();
+        let expected = if is_asked_for { syn.with(ecn::ECT0, codes::ASK_ACCURATE, 65_535, true) } else { syn.clone() };
+        same(&all, &asked, &expected, "SYN");
+        let asks = asked.codes();
+        let mut met = self.meet(&asked);
+        if extra.is_left() && is_marked {
+            // Also what never was capable: the switch has no say in it.
+            met = met.with(ecn::CE, asks, 65_535, false);
         }
+        let mut seen_ecn = met.ecn();
+        if all.sides[SERVER].is_switched {
+            // Delivered as it came, but for the mark, since the guest may know no ECN.
+            let seen = self.receive(mode, SERVER, &met);
+            let hidden = if met.ecn() == ecn::CE && !extra.is_left() { ecn::ECT0 } else { met.ecn() };
+            same(&all, &seen, &met.with(hidden, asks, 65_535, false), "SYN, seen");
+            seen_ecn = seen.ecn();
+        }
+        all.sides[CLIENT].nxt = 1 + early;
+        all.sides[CLIENT].shown = 1 + early;
+        all.sides[SERVER].received = if takes_early { 1 + early } else { 1 };
+        let received = all.sides[SERVER].received;
+
+        let server = all.sides[SERVER].guest;
+        let answers = match (server, asks) {
+            (Guest::Legacy, _) | (_, codes::NONE) => codes::NONE,
+            (Guest::Classic, _) | (_, codes::ASK_CLASSIC) => codes::CLASSIC,
+            (Guest::Accurate, _) => codes::received(seen_ecn),
+        };
+        let is_accurate = server == Guest::Accurate && asks == codes::ASK_ACCURATE;
+        let capable = capable_if(is_accurate && all.sides[SERVER].marks_all);
+        let answer = self.write(&all, SERVER, (0, received), SYN | ACK, 0, 65_535);
+        let answer = answer.with(capable, answers, 65_535, false);
+        let mut answered = answer.clone();
+        if all.sides[SERVER].is_switched {
+            answered = self.send(mode, SERVER, &answer);
+            let (speaks, says, capable) = match (answers, asks) {
+                _ if extra.is_left() => (false, answers, capable),
+                // A guest that knows RFC 3168 alone is spoken for too.
+                (codes::NONE | codes::CLASSIC, codes::ASK_ACCURATE) => (true, codes::received(met.ecn()), ecn::ECT0),
+                (codes::NONE, codes::ASK_CLASSIC) => (true, codes::CLASSIC, ecn::NOT),
+                _ => (false, answers, capable),
+            };
+            all.sides[SERVER].is_translated = speaks;
+            same(&all, &answered, &answer.with(capable, says, 65_535, false), "SYN-ACK");
+        }
+        all.agreed = match (asks, answered.codes()) {
+            (_, codes::NONE) => Agreed::Plain,
+            (_, codes::CLASSIC) => Agreed::Classic,
+            _ => Agreed::Accurate,
+        };
         let met_back = self.meet(&answered);
         let seen = self.receive(mode, CLIENT, &met_back);
-        same(&all, &seen, &met_back.with(ecn::NOT, codes::NONE, 65_535, false), "SYN-ACK, seen");
-        for (side, met) in [(SERVER, met.ecn()), (CLIENT, met_back.ecn())] {
+        let hidden = met_back.with(ecn::NOT, codes::NONE, 65_535, false);
+        same(&all, &seen, if is_asked_for { &hidden } else { &met_back }, "SYN-ACK, seen");
+        all.sides[CLIENT].is_translated = is_asked_for && all.agreed != Agreed::Plain;
+        // A guest with AccECN that is behind a switch cannot tell of a mark that it was not shown.
+        let met_server = if all.sides[SERVER].is_translated { met.ecn() } else { seen_ecn };
+        for (side, met) in [(SERVER, met_server), (CLIENT, met_back.ecn())] {
             let side = &mut all.sides[side];
             side.marks = 5 + u64::from(met == ecn::CE);
-            (side.said, side.una, side.received) = (side.marks, 1, 1);
+            (side.said, side.una) = (side.marks, 1);
         }
-        if peer == Peer::Legacy {
+        (all.sides[CLIENT].una, all.sides[CLIENT].received) = (received, 1);
+        if all.agreed == Agreed::Accurate {
             all.sides[CLIENT].first_says = Some(codes::received(met_back.ecn()));
             // A mark on a packet of the handshake is told by its code.
             all.sides[CLIENT].may_be_lowered = met.ecn() == ecn::CE || met_back.ecn() == ecn::CE;
             all.sides[SERVER].may_be_lowered = met_back.ecn() == ecn::CE;
         }
-        self.say(&mut all, mode, CLIENT, (1, 0), 0, false);
+        let nxt = all.sides[CLIENT].nxt;
+        if received < nxt && self.random.one_in(2) {
+            // What was not taken comes at once.
+            self.say(&mut all, mode, CLIENT, (1, early), 0, true);
+        } else {
+            self.say(&mut all, mode, CLIENT, (nxt, 0), 0, false);
+        }
         let (to, last) = all.network.pop().expect("it was sent");
         self.deliver(&mut all, mode, to, &last);
         all
@@ -299,22 +463,17 @@ impl World {
         if me.timestamps {
             options.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         }
-        if flags & SYN == 0 && !me.parts.is_empty() {
+        options.extend(all.extra.options(flags & SYN != 0, payload > 0));
+        // Where there is room.
+        if flags & SYN == 0 && !me.parts.is_empty() && options.len() <= 28 {
             options.extend([1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         }
-        let ip = |side: usize| -> IpAddr {
-            let number = side as u8 + 1;
-            if all.is_ipv6 {
-                Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()).into()
-            } else {
-                Ipv4Addr::new(10, 0, 0, number).into()
-            }
-        };
+        let (source, destination) = ips(all.is_ipv6, from);
         let ports = if from == CLIENT { [all.port, 80] } else { [80, all.port] };
         let is_cut = payload > usize::from(all.mss);
         let frame = |options: u8| {
             let frame = eth(Mac([2; 6]), Mac([4; 6]))
-                .ip(ip(from), ip(1 - from))
+                .ip(source, destination)
                 .tcp(ports[0], ports[1], me.first.wrapping_add(seq as u32))
                 .flags(flags)
                 .ack(if flags & ACK == 0 { 0 } else { other.first.wrapping_add(ack as u32) }, window)
@@ -376,53 +535,99 @@ impl World {
         let ack = all.sides[from].received;
         let wire = self.write(all, from, (seq, ack), ACK | flags, payload as usize, window);
         let end = seq + payload + u64::from(flags & FIN != 0);
-        let is_new = end > all.sides[from].nxt;
-        let peer = all.peer;
+        assert_eq!(end > all.sides[from].nxt, !again && end > seq);
+        let wire = self.guest_says(all, from, wire, payload > 0 && !again);
+        let (agreed, side) = (all.agreed, &mut all.sides[from]);
+        let is_new = end > side.shown;
+        (side.nxt, side.shown) = (side.nxt.max(end), side.shown.max(end));
+        if !side.is_switched {
+            all.network.push((1 - from, wire));
+            return;
+        }
+        let sent = self.send(mode, from, &wire);
         let side = &mut all.sides[from];
-        side.nxt = side.nxt.max(end);
-        assert_eq!(is_new, !again && end > seq);
-        let sent = if peer != Peer::Legacy && from == SERVER {
-            // A host without a switch: RFC 3168's echo, CWR for what is told.
-            let mut says = codes::NONE;
-            if peer == Peer::Classic {
-                says |= if side.is_latched { codes::ECE } else { 0 };
-                if side.is_reported && payload > 0 && is_new {
+        let expected = match agreed {
+            _ if !side.is_translated => wire.clone(),
+            Agreed::Plain => wire.clone(),
+            Agreed::Accurate => wire.with(ecn::ECT0, side.counter(), window, true),
+            Agreed::Classic => {
+                let says = sent.codes();
+                let latched = if side.is_latched { codes::ECE } else { 0 };
+                // When the window is reduced is the controller's matter: never where nothing
+                // was reported, and it is said on new data.
+                let may_say = side.may_be_lowered && payload > 0 && is_new;
+                assert!(says & codes::CWR == 0 || may_say, "CWR for nothing");
+                wire.with(ecn::ECT0, latched | says & codes::CWR, window, false)
+            }
+        };
+        same(all, &sent, &expected, "sent");
+        all.network.push((1 - from, sent));
+    }
+
+    /// What the guest's own ECN says in its frame.
+    fn guest_says(&mut self, all: &mut Connection, from: usize, wire: Wire, is_new_data: bool) -> Wire {
+        let (agreed, window, side) = (all.agreed, wire.window(), &mut all.sides[from]);
+        if side.is_translated {
+            // It reports nothing, since it sees no mark; but it may reduce for a loss.
+            let is_classic = side.guest == Guest::Classic && from == SERVER;
+            let says = if is_classic && is_new_data && self.random.one_in(3) { codes::CWR } else { codes::NONE };
+            return wire.with(capable_if(is_classic && is_new_data), says, window, false);
+        }
+        match agreed {
+            Agreed::Plain => wire,
+            // RFC 3168's echo, CWR for what is told.
+            Agreed::Classic => {
+                let mut says = if side.is_latched { codes::ECE } else { codes::NONE };
+                if side.is_reported && is_new_data {
                     (side.is_reported, says) = (false, says | codes::CWR);
                 }
+                wire.with(capable_if(is_new_data), says, window, false)
             }
-            let capable = peer == Peer::Classic && payload > 0 && is_new;
-            wire.with(if capable { ecn::ECT0 } else { ecn::NOT }, says, window, false)
-        } else {
-            let sent = self.send(mode, from, &wire);
-            let side = &mut all.sides[from];
-            let expected = match peer {
-                Peer::Plain => wire.clone(),
-                Peer::Legacy => {
-                    let says = side.first_says.take().unwrap_or_else(|| {
-                        side.said += (side.marks - side.said).min(6);
-                        (side.said & 7) as u8
-                    });
-                    wire.with(ecn::ECT0, says, window, true)
-                }
-                Peer::Classic => {
-                    let says = sent.codes();
-                    let latched = if side.is_latched { codes::ECE } else { 0 };
-                    // When the window is reduced is the controller's matter: never where nothing
-                    // was reported, and it is said on new data.
-                    let may_say = side.may_be_lowered && payload > 0 && is_new;
-                    assert!(says & codes::CWR == 0 || may_say, "CWR for nothing");
-                    wire.with(ecn::ECT0, latched | says & codes::CWR, window, false)
-                }
-            };
-            same(all, &sent, &expected, "sent");
-            sent
-        };
-        all.network.push((1 - from, sent));
+            Agreed::Accurate => {
+                let capable = capable_if(side.marks_all || is_new_data);
+                wire.with(capable, side.counter(), window, true)
+            }
+        }
+    }
+
+    /// A side sends new data in two fragments, of which no switch sees anything.
+    fn say_in_fragments(&mut self, all: &mut Connection, mode: usize, from: usize) {
+        let payload = 8 + 8 * self.random.below(u64::from(all.mss) / 8);
+        let (side, ack) = (&all.sides[from], all.sides[from].received);
+        let seq = side.nxt;
+        let capable = [ecn::NOT, ecn::ECT1, ecn::ECT0, ecn::CE][self.random.below(4) as usize];
+        let whole = self.write(all, from, (seq, ack), ACK, payload as usize, 100);
+        let tcp = whole.tcp();
+        let (l3, len) = (usize::from(whole.layout().l3_offset), whole.bytes.len() - tcp);
+        // The first has the whole TCP header (RFC 8200, section 4.5; RFC 7112).
+        let cut = (usize::from(whole.layout().payload_offset) - tcp).next_multiple_of(8);
+        for (part, more) in [(0..cut.min(len), true), (cut.min(len)..len, false)] {
+            let (source, destination) = ips(all.is_ipv6, from);
+            let frame = eth(Mac([2; 6]), Mac([4; 6])).ip(source, destination).tos(capable);
+            let frame = frame.fragment(part.start as u16, more).protocol(6);
+            let frame = frame.payload(whole.bytes[tcp..][part.clone()].to_vec());
+            let (mut bytes, mut offload) = (Vec::new(), Offload::default());
+            offload.clone_from(&frame.write(&mut bytes));
+            let wire = Wire { bytes, offload };
+            assert!(wire.layout().fragment && usize::from(wire.layout().l3_offset) == l3);
+            let mut met = wire.clone();
+            if all.sides[from].is_switched {
+                met = self.send(mode, from, &wire);
+                same(all, &met, &wire, "fragment");
+            }
+            if all.sides[1 - from].is_switched {
+                let seen = self.receive(mode, 1 - from, &met);
+                same(all, &seen, &wire, "fragment, seen");
+            }
+            self.fragments += 1;
+        }
+        all.sides[from].nxt += payload;
+        all.sides[1 - from].take(seq, seq + payload);
     }
 
     /// A frame arrives, and what its guest sees of it is as it should be.
     fn deliver(&mut self, all: &mut Connection, mode: usize, to: usize, wire: &Wire) {
-        let (peer, is_switched) = (all.peer, to == CLIENT || all.peer == Peer::Legacy);
+        let (agreed, is_switched) = (all.agreed, all.sides[to].is_switched);
         let layout = wire.layout();
         let payload = u64::from(layout.end) - u64::from(layout.payload_offset);
         let tcp = wire.tcp();
@@ -437,19 +642,17 @@ impl World {
         if is_marked {
             side.marks += u64::from(wire.segments());
         }
-        if peer == Peer::Classic && payload > 0 {
+        if agreed == Agreed::Classic && payload > 0 {
             side.is_latched = is_marked || side.is_latched && wire.codes() & codes::CWR == 0;
         }
-        if peer == Peer::Classic && wire.codes() & codes::ECE != 0 {
+        if agreed == Agreed::Classic && wire.codes() & codes::ECE != 0 {
             (side.is_reported, side.may_be_lowered) = (true, true);
         }
         if is_switched {
             let told = seen.window();
-            let expected = match peer {
-                Peer::Plain => wire.clone(),
-                _ => wire.with(ecn::NOT, codes::NONE, told, false),
-            };
-            let may_be_lowered = side.may_be_lowered;
+            let expected =
+                if side.is_translated { wire.with(ecn::NOT, codes::NONE, told, false) } else { wire.clone() };
+            let may_be_lowered = side.may_be_lowered && side.is_translated && ack <= side.shown;
             // Any feedback of a mark may lower it from here on.
             let shift = side.peer_scale;
             let edge = |window: u16| ack + (u64::from(window) << shift);
@@ -459,23 +662,22 @@ impl World {
                 assert!(told <= wire.window() && (told == 0) == (wire.window() == 0), "{told} of {}", wire.window());
                 if told != wire.window() {
                     self.lowered += 1;
-                    assert!(edge(told) >= side.nxt.min(edge(wire.window())) || ack == side.una, "before what was sent");
+                    assert!(
+                        edge(told) >= side.shown.min(edge(wire.window())) || ack == side.una,
+                        "before what was sent"
+                    );
                 }
             }
             same(all, &seen, &expected, "seen");
         }
         let side = &mut all.sides[to];
-        side.una = side.una.max(ack);
-        let end = seq + payload + u64::from(has_ended);
-        if end > side.received {
-            side.parts.push((seq, end));
-            while let Some(at) = side.parts.iter().position(|&(from, _)| from <= side.received) {
-                let (_, end) = side.parts.swap_remove(at);
-                side.received = side.received.max(end);
-            }
+        // An acknowledgement of what its switch has not seen has no effect there.
+        if ack <= side.shown {
+            side.una = side.una.max(ack);
         }
-        // What this side's switch shows from now on may be a mark for the other.
-        if peer == Peer::Legacy && is_marked {
+        side.take(seq, seq + payload + u64::from(has_ended));
+        // What is told from now on may be a mark for the other.
+        if agreed == Agreed::Accurate && is_marked {
             all.sides[1 - to].may_be_lowered = true;
         }
     }
@@ -484,7 +686,8 @@ impl World {
         self.now = Instant(self.now.0 + 20_000);
         let from = self.random.below(2) as usize;
         let (side, mss) = (&all.sides[from], u64::from(all.mss));
-        match self.random.below(10) {
+        match self.random.below(11) {
+            10 if !side.has_ended && self.random.one_in(4) => self.say_in_fragments(all, mode, from),
             0..3 if !side.has_ended => {
                 let payload = match self.random.below(4) {
                     0 => 1 + self.random.below(mss),
@@ -539,11 +742,11 @@ impl World {
                 let (to, wire) = all.network.pop().expect("it was sent");
                 self.deliver(all, mode, to, &wire);
             }
-            if all.peer != Peer::Legacy || all.sides.iter().all(|side| side.said == side.marks) {
+            if all.agreed != Agreed::Accurate || all.sides.iter().all(|side| side.said == side.marks) {
                 break;
             }
         }
-        if all.peer == Peer::Legacy {
+        if all.agreed == Agreed::Accurate {
             assert!(all.sides.iter().all(|side| side.said == side.marks), "every mark is told");
         }
         for from in [CLIENT, SERVER, CLIENT] {
@@ -576,10 +779,11 @@ fn counted(number: u32, first: u32, near: u64) -> u64 {
 
 #[track_caller]
 fn same(all: &Connection, is: &Wire, should: &Wire, what: &str) {
-    let (peer, mode) = (all.peer, all.mode);
+    let Connection { mode, agreed, extra, .. } = all;
+    let guests = all.sides.each_ref().map(|side| (side.guest, side.is_switched, side.is_translated));
     assert!(
         is.bytes == should.bytes && is.offload == should.offload,
-        "{what}, {mode:?}, {peer:?}:\nis     {is:x?}\nshould {should:x?}"
+        "{what}, {mode:?}, {agreed:?}, {extra:?}, {guests:?}:\nis     {is:x?}\nshould {should:x?}"
     );
 }
 
@@ -601,7 +805,8 @@ fn generated_connections_are_on_the_wire_and_seen_as_a_model_has_them() {
             done += 1;
         }
     }
-    println!("{done} connections, {} frames, {} windows lowered: no difference", world.frames, world.lowered);
-    assert!(world.lowered > connections / 10, "{}", world.lowered);
+    let World { frames, lowered, fragments, .. } = world;
+    println!("{done} connections, {frames} frames, {fragments} fragments, {lowered} windows lowered: no difference");
+    assert!(lowered > connections / 10 && fragments > connections / 10, "{lowered}, {fragments}");
     assert_eq!(world.pool.in_use(), 0);
 }

@@ -3,7 +3,7 @@
 //! Sequence numbers are compared by difference (RFC 9293, section 3.4), so that they may wrap.
 
 use super::hold;
-use super::segment::Options;
+use super::segment::{Options, Segment};
 
 /// What was negotiated toward the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -167,7 +167,8 @@ pub struct Connection {
     pub srtt: u32,
     /// DCTCP's estimate of the marked fraction, in 1/65536.
     pub alpha: u32,
-    /// How long acknowledgements wait on average, in us.
+    /// How long acknowledgements wait on average, in us. Until the peer's first one comes: payload
+    /// of its SYN (TCP Fast Open, RFC 7413).
     pub usual_wait: u32,
     /// Where an acknowledgement for the guest waits, or [`hold::NONE`].
     pub held: u32,
@@ -270,6 +271,20 @@ impl Connection {
     #[inline]
     pub fn is_governed(&self) -> bool {
         self.is_translated() || self.is(bit::DEAF)
+    }
+
+    /// Whether a SYN-ACK of the guest answers the peer's SYN: for the first time, or once more.
+    #[must_use]
+    pub fn is_answered_by(&self, answer: &Segment) -> bool {
+        let is_again = self.tries > 0 && self.first[0] == answer.seq;
+        !self.is(bit::ACTIVE) && (is_again || self.follows_syn(answer.ack, self.usual_wait))
+    }
+
+    /// Whether `number` is what may follow the peer's SYN, of whose `payload` (TCP Fast Open) all,
+    /// a part or nothing was taken.
+    #[must_use]
+    pub fn follows_syn(&self, number: u32, payload: u32) -> bool {
+        number.wrapping_sub(self.first[1]).wrapping_sub(1) <= payload
     }
 
     /// Bytes that the guest has sent and the peer has not acknowledged.

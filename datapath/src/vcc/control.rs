@@ -43,7 +43,9 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     let Feedback { acked, marked, signal, flight } = *feedback;
     connection.acked = connection.acked.saturating_add(acked);
     connection.marked = connection.marked.saturating_add(marked);
-    if signal && is_news(connection, acked, marked) {
+    if is_shared(connection, policy) && connection.is(bit::ENGAGED) {
+        grow(connection, policy, acked, flight);
+    } else if signal && is_news(connection, acked, marked) {
         mark(connection, policy, flight);
     } else if !before(connection.una, connection.reduced_to) && connection.is(bit::ENGAGED) {
         grow(connection, policy, acked, flight);
@@ -51,6 +53,14 @@ pub fn acknowledged(connection: &mut Connection, policy: &Policy, feedback: &Fee
     if !before(connection.una, connection.round_end) {
         end_round(connection, policy, signal);
     }
+}
+
+/// Whether windows may be below two segments. Rounds are of two segments then, mostly marked both
+/// or none, and taken by themselves these make windows wander far apart. So each round takes half
+/// of the average fraction that is marked, whether or not it was marked itself, and windows grow in
+/// all rounds: see [`grow_gently`].
+pub(super) fn is_shared(connection: &Connection, policy: &Policy) -> bool {
+    policy.holds && policy.mode == Mode::Dctcp && connection.wire == Wire::Accurate
 }
 
 /// Whether a signal is of data sent after the last reduction: what is older was answered by that.
@@ -98,13 +108,22 @@ fn mark(connection: &mut Connection, policy: &Policy, flight: u32) {
             if !connection.is(bit::MARKED) {
                 connection.alpha = ALL_MARKED;
             }
-            window - ((u64::from(window) * u64::from(connection.alpha)) >> 17) as u32
+            let reduced = less(window, connection.alpha);
+            if is_shared(connection, policy) {
+                connection.alpha = ALPHA_SHARED;
+            }
+            reduced
         }
         Mode::EchoPublished => window / 2,
         _ => ((u64::from(window) * CUBIC_BETA) >> 10) as u32,
     };
     connection.set(bit::MARKED | bit::CWR_DUE, true);
     reduce_to(connection, policy, reduced);
+}
+
+/// DCTCP's reduction: by half of the marked fraction.
+fn less(window: u32, alpha: u32) -> u32 {
+    window - ((u64::from(window) * u64::from(alpha)) >> 17) as u32
 }
 
 /// The least that the window may be: two segments, as for natives (RFC 5681), or what
@@ -145,8 +164,8 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
         _ if window >= connection.prior => (1, 1),
         _ => CUBIC_ALPHA,
     };
-    if window < window::LEAST_SEGMENTS * mss {
-        return grow_small(connection, acked);
+    if is_shared(connection, policy) {
+        return grow_gently(connection, acked);
     }
     let grown = u64::from(connection.grown) + u64::from(acked) * u64::from(mss) * segments / of;
     let base = u64::from(window.max(flight));
@@ -154,18 +173,25 @@ fn grow(connection: &mut Connection, policy: &Policy, acked: u32, flight: u32) {
     connection.grown = (grown % base) as u32;
 }
 
-/// Below two segments: a 64th of a segment in a round trip, however many of these the guest's two
-/// segments take, so that who has less gains as much as who has more. Many are there, and a whole
-/// segment of each would be more than the path holds (Briscoe, De Schepper, 2015). By half of
-/// itself at most at a time.
-fn grow_small(connection: &mut Connection, acked: u32) {
+/// Where windows may be below two segments, by so much for each round (two segments acknowledged,
+/// or a window): a sixteenth of a segment, from half a segment on with the root of the window,
+/// until it is a whole one. As a part of the window that is the more the smaller the window is, so
+/// that who has less gains on who has more; and it stays below what a mark can take, which a whole
+/// segment does not where windows are small (Briscoe, De Schepper, 2015).
+fn grow_gently(connection: &mut Connection, acked: u32) {
     let (window, mss) = (u64::from(connection.window.max(1)), u64::from(connection.mss));
-    let step = u64::from(acked) * mss / window / SMALL_PART;
+    // Of twice the window in segments, in 1/256: no less than one, no more than 16.
+    let root = ((window << 16) / mss * 2).isqrt().clamp(256, 256 * GENTLE_PART);
+    let round = window.max(u64::from(window::LEAST_SEGMENTS) * mss);
+    let step = u64::from(acked) * mss * root / (256 * GENTLE_PART * round);
     connection.window = (window + step.min(window / 2)).min(u64::from(WINDOW_MOST)) as u32;
 }
 
-/// See [`grow_small`].
-const SMALL_PART: u64 = 64;
+/// See [`grow_gently`].
+const GENTLE_PART: u64 = 16;
+/// The average of such a connection behind its first mark. Each round takes half of it while it
+/// fades, which leaves about 0.37 of the window where nothing more is marked.
+const ALPHA_SHARED: u32 = ALL_MARKED / 8;
 /// The largest window that TCP can tell (RFC 7323, section 2.3).
 const WINDOW_MOST: u32 = 1 << 30;
 
@@ -174,6 +200,9 @@ fn end_round(connection: &mut Connection, policy: &Policy, signal: bool) {
     if connection.acked > 0 {
         let share = (u64::from(connection.marked) << 16) / u64::from(connection.acked);
         connection.alpha = averaged(connection.alpha, share.min(u64::from(ALL_MARKED)) as u32);
+    }
+    if is_shared(connection, policy) && connection.is(bit::ENGAGED) && connection.alpha > 0 {
+        reduce_to(connection, policy, less(connection.window, connection.alpha));
     }
     if connection.is(bit::ENGAGED) && policy.mode != Mode::EchoPublished {
         let idle = !signal && connection.marked == 0 && !connection.is(bit::USED);
@@ -283,6 +312,25 @@ mod tests {
         assert!((4_700..=5_400).contains(&grown(Mode::Echo, 10)), "{}", grown(Mode::Echo, 10));
         // Back after 57 rounds of 9/17, then one segment a round.
         assert!((70_000..=74_000).contains(&grown(Mode::Echo, 100)), "{}", grown(Mode::Echo, 100));
+    }
+
+    #[test]
+    fn windows_below_and_above_two_segments_meet_where_as_much_is_marked() {
+        let policy = Policy { mode: Mode::Dctcp, holds: true, ..Policy::default() };
+        let windows = [100, 1500, 6000].map(|window| {
+            let mut connection = connection(1000, 2000);
+            connection.srtt = 500;
+            connection.set(bit::ENGAGED | bit::MARKED, true);
+            connection.window = window;
+            for number in 0..400 {
+                // In flight are two segments at least: below, they go more rarely.
+                let flight = connection.window.max(2000);
+                round(&mut connection, &policy, flight, if number % 4 == 0 { flight } else { 0 });
+            }
+            connection.window
+        });
+        let [least, most] = [windows.iter().min(), windows.iter().max()].map(|window| window.copied().unwrap_or(0));
+        assert!(least > 300 && most < 1000 && most - least < least / 20, "{windows:?}");
     }
 
     #[test]

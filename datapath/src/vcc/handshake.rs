@@ -61,6 +61,7 @@ pub fn ask_again(connection: &mut Connection, policy: &Policy) -> Edit {
 pub fn offered(syn: &Segment, options: &Options) -> Connection {
     let mut connection = Connection::new(options);
     connection.first[1] = syn.seq;
+    connection.usual_wait = syn.payload;
     connection.scales[1] = options.scale.unwrap_or(0);
     connection.set(bit::SCALED, options.scale.is_some());
     connection.asked = (syn.codes, syn.ecn);
@@ -72,10 +73,12 @@ pub fn offered(syn: &Segment, options: &Options) -> Connection {
     connection
 }
 
-/// What a guest is shown of the peer's SYN: a mark on it is none that the guest asked for.
+/// What a guest is shown of the peer's SYN: a mark on it is none that the guest asked for. What
+/// the switch must not touch is shown as it came.
 #[must_use]
-pub fn offer(policy: &Policy, syn: &Segment) -> Edit {
-    let hidden = policy.translates() && syn.ecn == ecn::CE;
+pub fn offer(policy: &Policy, syn: &Segment, options: &Options) -> Edit {
+    let is_left = options.is_signed || options.is_multipath;
+    let hidden = policy.translates() && syn.ecn == ecn::CE && !is_left;
     Edit { ecn: hidden.then_some(ecn::ECT0), ..Edit::NONE }
 }
 
@@ -121,6 +124,9 @@ pub fn answer(connection: &mut Connection, policy: &Policy, answer: &Segment, op
     // What the peer's SYN met is told by its code, and counted (RFC 9768, section 3.2.2.3).
     count_handshake(connection, seen);
     connection.set(bit::FIRST_IN, wire == Wire::Accurate);
+    if wire == Wire::Classic {
+        connection.usual_wait = 0;
+    }
     let capable = policy.marks_all() && wire == Wire::Accurate;
     Edit { codes: Some(said), ecn: capable.then_some(ecn::ECT0), ..Edit::NONE }
 }

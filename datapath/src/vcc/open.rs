@@ -246,9 +246,10 @@ fn reported(connection: &mut Connection, segment: &Segment, acked: u32) -> u32 {
             let shown = segment.codes;
             if connection.is(bit::FIRST_IN) {
                 connection.set(bit::FIRST_IN, false);
+                let early = core::mem::take(&mut connection.usual_wait);
                 // Only what acknowledges the SYN-ACK alone says it so; later the same bits are the
                 // counter.
-                let is_first = acked <= 1 && segment.seq == connection.first[1].wrapping_add(1);
+                let is_first = acked <= 1 && connection.follows_syn(segment.seq, early);
                 if let Some(said) = codes::said_of(shown).filter(|_| is_first) {
                     if said == ecn::NOT {
                         connection.set(bit::BLEACHED, true);

@@ -241,6 +241,10 @@ impl Edit {
         if let Some(ecn) = self.ecn {
             set_ecn(bytes, layout, ecn);
         }
+        if self.is_counter && self.codes.is_none() && offload.gso_ecn == GsoEcn::Cwr {
+            // The guest's CWR, which its first segment alone says, is the counter's bit by chance.
+            offload.gso_ecn = GsoEcn::Ace;
+        }
         if self.codes.is_none() && self.window.is_none() {
             return;
         }

@@ -130,7 +130,7 @@ impl Vcc {
                 let has_room = known.is_some() || self.connections.may_insert(call.now, call.owner, &connection);
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
-            Some(c) if segment.is_syn_ack() && (c.is(bit::ACTIVE) || segment.ack != c.first[1].wrapping_add(1)) => told,
+            Some(c) if segment.is_syn_ack() && !c.is_answered_by(segment) => told,
             Some(mut c) if segment.is_syn_ack() => {
                 let edit = handshake::answer(&mut c, policy, segment, &options());
                 told.of(&c, edit)
@@ -161,7 +161,7 @@ impl Vcc {
             known if segment.is_syn() => {
                 let connection = known.unwrap_or_else(|| handshake::offered(&segment, &options()));
                 let has_room = known.is_some() || self.connections.may_insert(now, call.owner, &connection);
-                let edit = handshake::offer(policy, &segment);
+                let edit = handshake::offer(policy, &segment, &options());
                 if has_room { told.of(&connection, edit) } else { told.untouched(Why::Full) }
             }
             Some(mut c) if segment.is_syn_ack() => {

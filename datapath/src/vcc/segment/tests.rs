@@ -90,3 +90,14 @@ fn options_are_found_in_any_order_and_what_is_malformed_ends_the_walk() {
         assert_eq!(options(malformed), Options::default(), "{malformed:?}");
     }
 }
+
+#[test]
+fn a_guests_cwr_that_is_the_counters_bit_by_chance_is_shown_by_each_segment() {
+    for (is_counter, shown) in [(true, GsoEcn::Ace), (false, GsoEcn::Cwr)] {
+        let mut bytes = frame(false, false, vec![0; 64]).bytes();
+        let layout = parse(&bytes).unwrap();
+        let mut offload = Offload { gso: Gso::Tcp4, gso_ecn: GsoEcn::Cwr, gso_size: 32, ..Offload::default() };
+        Edit { is_counter, ..Edit::NONE }.apply(&mut bytes, &layout, &mut offload);
+        assert_eq!(offload.gso_ecn, shown);
+    }
+}

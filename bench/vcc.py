@@ -1,0 +1,69 @@
+"""What virtual congestion control leaves of the rate of one TCP connection.
+
+Three pairs of endpoints of one switch, each a tenant: `vcc` is `off`, `echo` and `dctcp`. All have
+a limit, far above what is reached, so that every frame is queued and scheduled, as in the section
+`tcp`. Nothing marks, and guests have no ECN: what differs is what `vcc` takes for a frame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from bench.pairs import COLUMNS, Measure, Pair, interleaved, ratio, row
+from bench.peers import VccLevada
+from bench.throughput import ROUNDS, WINDOW_S
+from lab.cell import Cell, measure
+from lab.net import Lab
+from lab.report import Claim, Report, at_least
+from lab.stats import table
+from lab.topology import Endpoint, Host, Tenant, Topology
+from lab.workload import TcpFlow
+
+#: A limit that nothing here reaches.
+_FAR_ABOVE_BPS = 100_000_000_000
+#: The modes that are compared with `off`.
+MODES = ("echo", "dctcp")
+#: How much of the rate without it they have to reach.
+AT_LEAST = 0.99
+
+
+def vcc(lab: Lab, report: Report, quick: bool) -> None:
+    """One TCP connection with `vcc` next to one without."""
+    rows: list[Cell] = []
+    switch = VccLevada(lab, topology())
+    with switch.running():
+
+        def measured(mode: str) -> Measure:
+            def once() -> tuple[Cell, float]:
+                labels = {"section": "vcc", "switch": "levada", "vcc": mode}
+                flow = TcpFlow("flow", f"{mode}0", f"{mode}1")
+                cell = measure(switch, [flow], WINDOW_S[quick], labels)
+                # The CPU is meant to bind it: it counts unless something disturbed it.
+                cell = replace(cell, valid=cell.disturbed is None)
+                return cell, cell.goodput_bps["flow"] / 1e9
+
+            return once
+
+        off = {"off": measured("off")}
+        results = {m: interleaved(ROUNDS[quick], measured(m), off, rows)["off"] for m in MODES}
+    report.cells += [cell.as_row() for cell in rows]
+    report.claims += claims(results)
+    report.parameters["vcc_pairs"] = {mode: [asdict(p) for p in ps] for mode, ps in results.items()}
+    lines = [row(f"off ({mode})", ps, ".3f") for mode, ps in results.items()]
+    report.tables.append("vcc: with it against without; Gbit/s\n" + table(["", *COLUMNS], lines))
+
+
+def topology() -> Topology:
+    """One switch with a pair of endpoints of a tenant for each mode, named after it."""
+    modes = ("off", *MODES)
+    ends = tuple(
+        Endpoint(f"{mode}{n}", mode, "levada", limit_bps=_FAR_ABOVE_BPS)
+        for mode in modes
+        for n in range(2)
+    )
+    return Topology(tuple(Tenant(mode) for mode in modes), ends, (Host("levada", _FAR_ABOVE_BPS),))
+
+
+def claims(results: dict[str, list[Pair]]) -> list[Claim]:
+    """That each mode, against `off` in the same run, reaches what it has to."""
+    return [at_least(f"vcc.{m}", ratio(pairs), "x off", AT_LEAST) for m, pairs in results.items()]
