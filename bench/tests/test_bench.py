@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from bench.latency import in_window
 from bench.memory import resident_mib
 from bench.pairs import ATTEMPTS, Measure, Pair, interleaved, ratio, row
 from bench.shares import MIXES, MTU_FRAME_WIRE_BYTES, Mix, judge, standing, two_hosts
+from bench.throughput import ns_per_byte
 from lab.cell import Cell
 from lab.topology import Tenant
 from lab.workload import FlowResult
@@ -124,3 +126,11 @@ def test_flatness_is_most_over_least() -> None:
 def test_resident_memory_of_this_process_is_plausible() -> None:
     mib = resident_mib(os.getpid())
     assert 1 < mib["Pss"] <= mib["Rss"] < 4096
+
+
+def test_processor_time_for_a_byte_is_the_ends_and_the_switch_s() -> None:
+    # The ends took 0.2 ns for a byte. The switch had half a core, for 4 bytes in a nanosecond.
+    flows = {"flow": FlowResult("flow", [], {"cpu_s_per_byte": 0.2e-9})}
+    cell = replace(_cell(), flows=flows, cores={"levada": 0.5}, goodput_bps={"flow": 32e9})
+    assert ns_per_byte(cell) == pytest.approx(0.2 + 0.125)
+    assert ns_per_byte(replace(cell, goodput_bps={"flow": 0.0})) == float("inf")
