@@ -137,12 +137,16 @@ class TcpFlow(Flow):
         got = _iperf_report(self, self._report(self._receiver, GRACE_S))
         total = sent["end"]["sum_sent"]
         streams = sent["end"]["streams"]
+        cpu = sent["end"]["cpu_utilization_percent"]
+        cpu_s = (cpu["host_total"] + cpu["remote_total"]) / 100 * total["seconds"]
         return FlowResult(
             self.name,
             _iperf_rows(got),
             {
                 "retransmits": total.get("retransmits"),
                 "congestion_control": sent["end"].get("sender_tcp_congestion"),
+                # Both ends' processor time for a byte, with what the kernel does in their name.
+                "cpu_s_per_byte": cpu_s / total["bytes"] if total["bytes"] else None,
                 "mean_rtt_us": [s["sender"].get("mean_rtt") for s in streams],
             },
         )

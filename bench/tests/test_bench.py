@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from bench.memory import resident_mib
 from bench.pairs import ATTEMPTS, Measure, Pair, interleaved, ratio, row
 from bench.peers import VccLevada
 from bench.shares import MIXES, MTU_FRAME_WIRE_BYTES, Mix, judge, standing, two_hosts
+from bench.throughput import ns_per_byte
 from bench.vcc import MODES, claims, topology
 from lab.cell import Cell
 from lab.net import Lab
@@ -153,3 +155,11 @@ def test_vcc_has_to_leave_99_percent_in_each_mode() -> None:
     judged = claims({"echo": [Pair(9.95, 10.0)], "dctcp": [Pair(9.8, 10.0)]})
     assert [(c.id, c.holds) for c in judged] == [("vcc.echo", True), ("vcc.dctcp", False)]
     assert not claims({"echo": [Pair(9.95, 10.0, valid=False)]})[0].holds
+
+
+def test_processor_time_for_a_byte_is_the_ends_and_the_switch_s() -> None:
+    # The ends took 0.2 ns for a byte. The switch had half a core, for 4 bytes in a nanosecond.
+    flows = {"flow": FlowResult("flow", [], {"cpu_s_per_byte": 0.2e-9})}
+    cell = replace(_cell(), flows=flows, cores={"levada": 0.5}, goodput_bps={"flow": 32e9})
+    assert ns_per_byte(cell) == pytest.approx(0.2 + 0.125)
+    assert ns_per_byte(replace(cell, goodput_bps={"flow": 0.0})) == float("inf")
