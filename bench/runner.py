@@ -22,6 +22,7 @@ from bench.shares import shares
 from bench.throughput import packet, pairs, small, tcp
 from bench.tunnel import tunnel
 from bench.vcc import vcc
+from bench.vhost import vhost
 from lab.machine import describe
 from lab.net import Failed, Lab, remove_leftovers, require_root
 from lab.programs import Missing
@@ -35,6 +36,7 @@ SECTIONS: dict[str, Callable[[Lab, Report, bool], None]] = {
     "packet": packet,
     "pairs": pairs,
     "small": small,
+    "vhost": vhost,
     "tunnel": tunnel,
     "shares": shares,
     "ping": latency,

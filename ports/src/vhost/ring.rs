@@ -30,6 +30,8 @@ pub const MOST_ENTRIES: u32 = 32_768;
 pub const MOST_DESCRIPTORS: usize = 1024;
 
 const DESCRIPTOR_BYTES: usize = 16;
+/// What a processor fetches at a time; where it is another number, some is fetched in vain.
+const LINE_BYTES: usize = 64;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
@@ -143,6 +145,11 @@ pub struct Ring {
     call: Arc<OwnedFd>,
     /// The next available entry to take.
     next: u16,
+    /// How many were available when that was last looked at: not for each chain, since another
+    /// processor writes the word.
+    seen: u16,
+    /// Up to which entry the memory of chains was fetched.
+    fetched: u16,
     /// The next used entry to write, and that up to which the guest knows.
     use_next: u16,
     published: u16,
@@ -173,6 +180,8 @@ impl Ring {
             event_idx,
             call,
             next: kept.next(),
+            seen: kept.next(),
+            fetched: kept.next(),
             kept,
             use_next: 0,
             published: 0,
@@ -211,15 +220,45 @@ impl Ring {
         &self.memory
     }
 
-    /// Entries that are available and were not taken.
-    fn waiting(&mut self) -> u16 {
+    /// Looks how many entries are available that were not taken.
+    fn look(&mut self) -> u16 {
         let index = self.load(self.available, 2, Ordering::Acquire);
-        let waiting = index.wrapping_sub(self.next);
-        if waiting > self.entries {
+        if index.wrapping_sub(self.next) > self.entries {
             self.break_off(Broken::Ahead);
             return 0;
         }
-        waiting
+        self.seen = index;
+        self.seen.wrapping_sub(self.next)
+    }
+
+    /// The same, but looks only where it knows of none.
+    fn waiting(&mut self) -> u16 {
+        if self.seen == self.next { self.look() } else { self.seen.wrapping_sub(self.next) }
+    }
+
+    /// Has the processor fetch what will be needed of the next chains, `most` at most, while others
+    /// are dealt with: it lies with the guest's processor. It judges nothing, and changes nothing.
+    pub fn fetch_ahead(&mut self, most: u16, is_written: bool) {
+        let known = self.waiting().min(most);
+        let done = self.fetched.wrapping_sub(self.next);
+        for ahead in if done <= known { done } else { 0 }..known {
+            let head = self.load(self.available, 4 + 2 * self.slot(self.next.wrapping_add(ahead)), Ordering::Relaxed);
+            if head >= self.entries {
+                continue;
+            }
+            let descriptor = Descriptor::read(self.descriptors, usize::from(head));
+            let bytes = u64::from(descriptor.bytes).min(2 * LINE_BYTES as u64);
+            let Some(place) = self.memory.at_guest(descriptor.address, bytes) else { continue };
+            let is_written = is_written && descriptor.flags & INDIRECT == 0;
+            for at in (0..bytes as usize).step_by(LINE_BYTES) {
+                // SAFETY: so many bytes are there.
+                fetch(unsafe { place.add(at) }, is_written);
+            }
+            let at = 4 + 8 * self.slot(self.use_next.wrapping_add(ahead));
+            // SAFETY: the part was checked to hold `entries` entries.
+            fetch(unsafe { self.used.add(at) }, true);
+        }
+        self.fetched = self.next.wrapping_add(known);
     }
 
     /// Whether it runs.
@@ -358,7 +397,7 @@ impl Ring {
         // The guest looks at this after it has made something available; we look at that after
         // this.
         fence(Ordering::SeqCst);
-        self.is_whole() && self.waiting() > 0
+        self.is_whole() && self.look() > 0
     }
 }
 
@@ -373,12 +412,37 @@ struct Descriptor {
 impl Descriptor {
     /// Reads descriptor number `at` of a table that has one more at least.
     fn read(table: NonNull<u8>, at: usize) -> Descriptor {
-        // SAFETY: the table is mapped that far. It may change meanwhile: then it is some mixture,
-        // which is judged like any other. An indirect table may lie at any address.
-        let bytes =
-            unsafe { table.as_ptr().add(at * DESCRIPTOR_BYTES).cast::<[u8; DESCRIPTOR_BYTES]>().read_volatile() };
-        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 2)) << 16;
-        Descriptor { address: word(0) | word(4) << 32, bytes: word(8) as u32, flags: half(12), next: half(14) }
+        // SAFETY: the table is mapped that far.
+        let at = unsafe { table.as_ptr().add(at * DESCRIPTOR_BYTES) };
+        // It may change meanwhile: then it is some mixture, which is judged like any other.
+        let words: [u64; 2] = if at.align_offset(align_of::<u64>()) == 0 {
+            // SAFETY: two words are there, aligned.
+            unsafe { [at.cast::<u64>().read_volatile(), at.cast::<u64>().add(1).read_volatile()] }
+        } else {
+            // SAFETY: so many bytes are there. An indirect table may lie at any address.
+            let bytes = unsafe { at.cast::<[u8; DESCRIPTOR_BYTES]>().read_volatile() };
+            let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+            [half(0), half(8)]
+        };
+        let [address, rest] = words.map(u64::from_le);
+        Descriptor { address, bytes: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
     }
+}
+
+/// Has the processor fetch the memory at an address, to write to it or to read it. A hint.
+#[inline]
+fn fetch(place: NonNull<u8>, to_write: bool) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: neither instruction reads or writes memory as far as the program can tell, and
+    // neither faults. Processors without PREFETCHW do nothing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        if to_write {
+            std::arch::asm!("prefetchw [{}]", in(reg) place.as_ptr(), options(nostack, preserves_flags, readonly));
+        } else {
+            _mm_prefetch::<_MM_HINT_T0>(place.as_ptr().cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (place, to_write);
 }
