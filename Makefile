@@ -20,7 +20,7 @@ test: ## all tests: lint, unit, property, golden, simulator, real namespaces, Py
 
 .PHONY: bench
 bench: ## A against B: Levada next to Open vSwitch, vde_switch and the Linux bridge
-	@tools/setup build python peers
+	@tools/setup build python peers dpdk
 	@bench/run $(BENCH)
 
 .PHONY: build

@@ -68,7 +68,7 @@ BackEnd = Callable[[Lab, Path], Process]
 def vhost(lab: Lab, report: Report, quick: bool) -> None:
     """Frames between two virtio-user front ends: Levada and testpmd's net_vhost, a core each."""
     if missing_tools([_TESTPMD]):
-        raise Missing(f"vhost needs {_TESTPMD}: tools/setup peers")
+        raise Missing(f"vhost needs {_TESTPMD}: tools/setup dpdk")
     rows: list[Cell] = []
     ways: dict[str, BackEnd] = {"spinning": _levada(spin=True), "sleeping": _levada(spin=False)}
     found: dict[tuple[str, str], list[Pair]] = {}
