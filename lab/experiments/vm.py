@@ -7,7 +7,8 @@ rings carry offloaded TCP, and that what is promised to it holds. Rates are scal
 emulated machines carry on two processors beside all else.
 
 Then, with a connection between the guests: the daemon is killed (SIGKILL) and started again, and
-replaced by one that takes over. The longest time in which the receiver got nothing is the gap.
+replaced by one that takes over. The longest time in which the receiver got nothing is the gap. In
+another takeover numbered datagrams go from guest to guest, and those that do not come are counted.
 Last, a guest reboots, and a QEMU is killed and started again; both must be reached afterwards.
 """
 
@@ -53,6 +54,9 @@ LEAST_ALONE = 1.0
 #: A connection over a restart: so long in all, and so long before it.
 RESTART_S = 10
 BEFORE_S = 3.0
+#: What the datagrams carry that are counted over a takeover: a part of what a guest can send.
+DATAGRAMS_BPS = 4 * MBIT
+DATAGRAM_BYTES = 1000
 #: How finely the receiver's bytes are counted, in seconds.
 ROW_S = 0.1
 
@@ -115,13 +119,17 @@ def run(lab: Lab, quick: bool, out: Path) -> Report:
         restarts = [_restart(switch, way) for way in ("kill -9", "takeover")]
         for restart in restarts:
             print(f"  {restart.way}: gap {restart.gap_s:.1f} s", file=sys.stderr)
+        sent, lost = _datagrams(switch)
+        print(f"  takeover: {lost} of {sent} datagrams lost", file=sys.stderr)
         back = _machines_return(switch)
     report.cells = [asdict(c) | {"valid": c.valid} for c in cells]
     report.parameters["boot_s"] = [m.boot_s for m in vms]
     report.parameters["drops"] = drops
     report.parameters["restarts"] = [asdict(r) for r in restarts]
+    report.parameters["datagrams"] = {"sent": sent, "lost": lost}
     report.tables = [cells_table(cells), restarts_table(restarts)]
     report.claims = claims(cells, drops) + restart_claims(restarts, back)
+    report.claims.append(at_most("datagrams lost in a takeover", lost if sent else None, "", 0))
     return report
 
 
@@ -187,6 +195,20 @@ def _restart(switch: LevadaVm, way: str) -> Restart:
     report = iperf_report(client.end(RESTART_S + 30))
     rows = [float(row["sum"]["bytes"]) for row in report["intervals"]]
     return Restart(way, away_s, ROW_S * longest_silence(rows), sum(rows[-round(1 / ROW_S) :]))
+
+
+def _datagrams(switch: LevadaVm) -> tuple[int, int]:
+    """Numbered datagrams from guest to guest over a takeover: how many were sent, and are lost."""
+    client = switch.machines["vm0"]
+    server = next(e for e in switch.topology.endpoints if e.name == "vm1")
+    client.begin(
+        f"iperf3 --client {switch.topology.address(server)} --udp --time {RESTART_S} --json"
+        f" --bitrate {DATAGRAMS_BPS} --length {DATAGRAM_BYTES} --interval 0 --reverse"
+    )
+    time.sleep(BEFORE_S)
+    switch.take_over()
+    total = iperf_report(client.end(RESTART_S + 30))["end"]["sum"]
+    return int(total["packets"]), int(total["lost_packets"])
 
 
 def longest_silence(rows: Sequence[float]) -> int:

@@ -571,13 +571,13 @@ fn import(worker: &mut Worker, plan: &Plan, state: &mut State, log: &Log) {
 /// stays as it is.
 fn settle_adopted(adopted: Vec<(usize, Recipe, OwnedFd)>, known_as: &BTreeSet<String>, sights: &Sights, log: &Log) {
     netns::roaming(|| {
-        veth::keep(known_as);
         for (device, recipe, fd) in adopted {
             if let Some(why) = recipe.settle(fd.as_fd()).unwrap_or_else(Some) {
                 log.line(Level::Warning, &why);
                 sights.complain(device, Some(why));
             }
         }
+        veth::keep(known_as);
     });
 }
 

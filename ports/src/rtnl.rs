@@ -62,6 +62,9 @@ pub(crate) struct Link {
     pub gso_max_size: u32,
     /// Frames that its ring holds.
     pub txqueuelen: u32,
+    /// What it is tied to in another namespace: the index there, and the id of that namespace
+    /// ([`Netlink::id_of`]). Of a veth, its other end.
+    pub elsewhere: Option<(i32, i32)>,
     /// Whether its owner wants it up.
     pub is_up: bool,
     /// Whether it is up and has a carrier.
@@ -86,6 +89,7 @@ pub(crate) struct Change<'a> {
     pub gso_max_size: Option<u32>,
     pub txqueuelen: Option<u32>,
     pub up: bool,
+    pub name: Option<&'a str>,
     /// Move it to this namespace, under this name.
     pub to: Option<(BorrowedFd<'a>, &'a str)>,
 }
@@ -167,6 +171,9 @@ impl Netlink {
         }
         if let Some(frames) = change.txqueuelen {
             request.attribute(libc::IFLA_TXQLEN, &frames.to_ne_bytes());
+        }
+        if let Some(name) = change.name {
+            request.text(libc::IFLA_IFNAME, name);
         }
         if let Some((netns, name)) = change.to {
             request.attribute(libc::IFLA_NET_NS_FD, &netns.as_raw_fd().to_ne_bytes());
@@ -473,8 +480,11 @@ fn parse_link(body: &[u8]) -> Option<Link> {
     let flags = i32_at(body, 8)?;
     let (is_up, has_carrier) = (flags & libc::IFF_UP != 0, flags & IFF_LOWER_UP != 0);
     let mut link = Link { index: i32_at(body, 4)?, hardware: u16_at(body, 2)?, is_up, has_carrier, ..Link::default() };
+    let (mut other, mut netns) = (None, None);
     for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {
+            libc::IFLA_LINK => other = i32_at(value, 0),
+            libc::IFLA_LINK_NETNSID => netns = i32_at(value, 0),
             libc::IFLA_IFNAME => link.name = text(value),
             libc::IFLA_IFALIAS => link.alias = text(value),
             libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
@@ -493,6 +503,7 @@ fn parse_link(body: &[u8]) -> Option<Link> {
             _ => {}
         }
     }
+    link.elsewhere = other.zip(netns);
     Some(link)
 }
 

@@ -25,6 +25,7 @@ pub struct Survey {
     inherited: RefCell<Vec<Inherited>>,
     elsewhere: Vec<Netns>,
     passed: Vec<Netns>,
+    asked: RefCell<BTreeSet<String>>,
     known: OnceCell<Vec<(Option<Netns>, Link)>>,
 }
 
@@ -88,11 +89,15 @@ impl Survey {
 
     /// Takes note of all that will be asked for. What a descriptor was known as and nobody asks
     /// for, it is not called any more: it may be had by the name and the namespace that its device
-    /// has now.
+    /// has now ([`Survey::is_free`]).
     pub fn expect(&self, wanted: &BTreeSet<String>) {
-        for inherited in self.inherited.borrow_mut().iter_mut() {
-            inherited.known_as.take_if(|known_as| !wanted.contains(known_as));
-        }
+        self.asked.borrow_mut().extend(wanted.iter().cloned());
+    }
+
+    /// Whether nobody asks for a descriptor by what it was known as.
+    pub(crate) fn is_free(&self, one: &Inherited) -> bool {
+        let asked = self.asked.borrow();
+        one.known_as.as_ref().is_none_or(|known_as| !asked.is_empty() && !asked.contains(known_as))
     }
 
     /// The first descriptor of which `what` says something, with what it says.

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -107,9 +107,11 @@ pub fn open(options: &VethOptions, survey: &Survey) -> Result<Packet, OpenError>
     let ends = ends(survey).map_err(failed("making a namespace for the switch's ends"))?;
     let known_as = options.known_as();
     let is_it = |one: &Inherited| (one.known_as.as_ref() == Some(&known_as)).then_some(());
-    let inherited = survey.take(is_it).map(|(socket, ())| socket);
-    let own = Place { name: options.own_name(), netns: Some(ends.clone()) };
-    let is_new = inherited.is_none();
+    let known = survey.take(is_it).map(|(socket, ())| (socket, options.own_name()));
+    let found = known.or_else(|| spelled_otherwise(&end, &ends, survey));
+    let is_new = found.is_none();
+    let (inherited, name) = found.map_or((None, options.own_name()), |(socket, name)| (Some(socket), name));
+    let own = Place { name, netns: Some(ends.clone()) };
     if is_new {
         // One that its container has moved may be left.
         remove(options);
@@ -135,6 +137,29 @@ fn ends(survey: &Survey) -> io::Result<Netns> {
         None => Netns::nameless(CALLED)?,
     };
     Ok(ends.insert(found).clone())
+}
+
+/// A pair that the process before knew by another path to the same namespace: its end is where
+/// this one's is to be. The socket, and what its end in `ends` is called, until it is settled.
+fn spelled_otherwise(end: &TapOptions, ends: &Netns, survey: &Survey) -> Option<(OwnedFd, String)> {
+    let home = ends.identity().ok()?;
+    let index = |one: &Inherited| {
+        let is_free = survey.is_free(one) && one.known_as.as_ref()?.starts_with(KNOWN);
+        packet::socket_on(one.as_fd()).filter(|(_, netns)| is_free && *netns == home).map(|(index, _)| index)
+    };
+    survey.find(index)?;
+    let there = end.netns.clone().map_or_else(Netns::own, Ok).ok()?;
+    let file = there.open().ok()?;
+    let at = there.run(|| Netlink::open()?.link(Which::Name(&end.name))).ok()?.ok()??.index;
+    // Asked of the switch's ends: nobody else can make one look like another.
+    let own = || -> io::Result<Option<Link>> {
+        let mut netlink = Netlink::open()?;
+        let id = netlink.id_of(file.as_fd())?;
+        Ok(netlink.links()?.into_iter().find(|link| link.kind == "veth" && link.elsewhere == Some((at, id))))
+    };
+    let own = ends.run(own).ok()?.ok()??;
+    let (socket, ()) = survey.take(|one| (index(one)? == own.index).then_some(()))?;
+    Some((socket, own.name))
 }
 
 /// Makes a pair, and sets it up.
@@ -212,8 +237,15 @@ pub fn settle(options: &VethOptions, socket: BorrowedFd<'_>) -> Result<Option<St
     Packet::settle_own(options.room, &own, socket)?;
     let (index, _) =
         packet::socket_on(socket).ok_or_else(|| failed("finding where it is")(io::ErrorKind::NotFound.into()))?;
-    let change = Change { mtu: end.mtu, ..Change::default() };
-    ends.run(|| Netlink::open()?.change(index, &change)).and_then(|set| set).map_err(failed("setting its MTU"))?;
+    let set = || -> io::Result<()> {
+        let mut netlink = Netlink::open()?;
+        // It may still be called by another spelling. (Linux before 6.2 renames none that is up:
+        // the pair is then made anew.)
+        let is = netlink.link(Which::Index(index))?.ok_or(io::ErrorKind::NotFound)?;
+        let name = Some(own.name.as_str()).filter(|name| *name != is.name);
+        netlink.change(index, &Change { mtu: end.mtu, name, ..Change::default() })
+    };
+    ends.run(set).and_then(|set| set).map_err(failed("setting its MTU"))?;
     let is_set = set_up(end, Extent { up: false, ipv6: true, addresses: &end.addresses }, false)?;
     let place = end.netns.as_ref().map_or_else(|| "the daemon's namespace".to_owned(), ToString::to_string);
     Ok((!is_set).then(|| {
@@ -230,7 +262,7 @@ pub fn remove(options: &VethOptions) {
 }
 
 /// Ends the pairs that an earlier process has left and that are not among those `known_as`. To be
-/// called when that process has ended.
+/// called when that process has ended, and what is kept is settled.
 pub fn keep(known_as: &BTreeSet<String>) {
     let kept: BTreeSet<String> = known_as.iter().map(|known_as| own_name(known_as)).collect();
     let ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -1,6 +1,7 @@
 //! Veth pairs: what a container sends meets the switch and nobody else, and a pair that nobody
 //! wants is gone.
 
+use crate::restart::Datagrams;
 use crate::testbed::{Bed, Container, soon, turn};
 use crate::traffic::{B, NEIGHBOURS};
 use rustix::process::Signal;
@@ -114,4 +115,36 @@ fn a_pair_that_is_moved_into_a_container_stays_the_endpoints() {
     assert_eq!(shown["state"], "up", "{shown}");
     let mut next = next;
     assert!(next.end(Signal::TERM).success());
+}
+
+#[test]
+fn a_takeover_that_names_a_namespace_by_another_path_keeps_its_pair() {
+    let Some(_turn) = turn("a_takeover_that_names_a_namespace_by_another_path_keeps_its_pair") else { return };
+    let bed = Bed::new(&["a", "b", "c"]);
+    // Somebody in each namespace, by whom it may be named.
+    let inside = ["a", "b", "c"].map(|space| bed.space(space).run(Container::here).unwrap());
+    let by_process = ["a", "b", "c"].iter().zip(&inside).fold(pairs(), |text, (space, container)| {
+        text.replace(&format!("netns = \"NS-{space}\""), &format!("netns = \"{}\"", container.path()))
+    });
+    let index = |space: &str| bed.ip(space, "-o link show dev tap0").unwrap().split(':').next().unwrap().to_owned();
+    let mut daemon = bed.start(&by_process);
+    let before = ["a", "b", "c"].map(index);
+    let datagrams = Datagrams::between(&bed, "a", "b", B);
+    datagrams.goes_on();
+    // All are spelled otherwise, then one alone, then all are again as they were first.
+    let one = pairs().replacen("netns = \"NS-a\"", &format!("netns = \"{}\"", inside[0].path()), 1);
+    for text in [&pairs(), &one, &by_process, &by_process] {
+        let next = bed.take_over(text);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        daemon = next;
+        datagrams.goes_on();
+        assert_eq!(["a", "b", "c"].map(index), before);
+    }
+    datagrams.arrived_once();
+    assert!(!daemon.log().contains("is back"), "{}", daemon.log());
+    // Each endpoint has its own.
+    let _echo = bed.echo("c", Ipv4Addr::new(10, 7, 0, 3));
+    assert_eq!(bed.ask("b", Ipv4Addr::new(10, 7, 0, 3), 3), 3);
+    assert!(daemon.end(Signal::TERM).success());
+    soon("the pairs go with the daemon", || bed.ip("a", "link show dev tap0").is_err());
 }

@@ -208,7 +208,7 @@ fn inherited(survey: &Survey, options: &TapOptions) -> Option<OwnedFd> {
     let at_its_place = || {
         let wanted = place(options.netns.as_ref())?;
         let is_there = |one: &Inherited| {
-            let (is, at) = attached_to(one.as_fd()).filter(|_| one.known_as.is_none())?;
+            let (is, at) = attached_to(one.as_fd()).filter(|_| survey.is_free(one))?;
             (is == options.name && at == wanted).then_some(())
         };
         survey.take(is_there)
