@@ -28,8 +28,6 @@ pub enum MemoryError {
     Unshared,
     /// There are too many.
     Many,
-    /// There is no such region to be removed.
-    Unknown(Region),
 }
 
 impl fmt::Display for MemoryError {
@@ -54,9 +52,6 @@ impl fmt::Display for MemoryError {
                 "its memory is not shared; start QEMU with -object memory-backend-memfd,id=m,size=SIZE,share=on and -machine memory-backend=m"
             ),
             MemoryError::Many => write!(f, "its memory has more than {MOST_REGIONS} regions"),
-            MemoryError::Unknown(region) => {
-                write!(f, "it removes a region of {} bytes at {:#x} that it has not", region.bytes, region.guest)
-            }
         }
     }
 }
@@ -183,15 +178,18 @@ impl Memory {
         Ok(self)
     }
 
-    /// Without one of its regions.
-    ///
-    /// # Errors
-    /// [`MemoryError::Unknown`].
-    pub fn without(mut self, region: Region) -> Result<Memory, MemoryError> {
-        let same = |one: &Region| (one.guest, one.bytes, one.user) == (region.guest, region.bytes, region.user);
-        let at = self.mappings.iter().position(|mapping| same(&mapping.region));
-        self.mappings.remove(at.ok_or(MemoryError::Unknown(region))?);
-        Ok(self)
+    /// Whether it has this region.
+    #[must_use]
+    pub fn has(&self, region: Region) -> bool {
+        self.mappings.iter().any(|mapping| mapping.region == region)
+    }
+
+    /// Without a region; one that is not there is gone already.
+    #[must_use]
+    pub fn without(mut self, region: Region) -> Memory {
+        let place = |one: &Region| (one.guest, one.bytes, one.user);
+        self.mappings.retain(|mapping| place(&mapping.region) != place(&region));
+        self
     }
 
     /// Its regions, with their files.

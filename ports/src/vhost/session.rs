@@ -325,9 +325,12 @@ impl Session {
             Request::SetMemTable(regions) => self.set_memory(regions, descriptors)?,
             Request::AddMemReg(region) => {
                 let file = descriptors.into_iter().next().ok_or(MemoryError::Unshared)?;
-                self.memory = std::mem::take(&mut self.memory).with(region, file, self.offer.must_be_sealed)?;
+                // QEMU 7.2 tells of each region that comes or goes once for each pair of rings.
+                if !self.memory.has(region) {
+                    self.memory = std::mem::take(&mut self.memory).with(region, file, self.offer.must_be_sealed)?;
+                }
             }
-            Request::RemMemReg(region) => self.memory = std::mem::take(&mut self.memory).without(region)?,
+            Request::RemMemReg(region) => self.memory = std::mem::take(&mut self.memory).without(region),
             Request::NetSetMtu(mtu) if mtu > u64::from(self.offer.mtu) => return Err(Fault::Mtu(mtu, self.offer.mtu)),
             Request::SetOwner | Request::NetSetMtu(_) | Request::Other(_) => {}
             ring => self.act_on_ring(ring, descriptors)?,

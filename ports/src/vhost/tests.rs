@@ -6,7 +6,7 @@ use datapath::frame::{Frame, Pool, PoolLimits};
 use datapath::offload::{Gso, GsoEcn, Offload};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fs::SealFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use std::io::{IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -328,6 +328,32 @@ fn memory_that_is_not_shared_overlaps_or_is_too_long_is_refused_by_name() {
     let why = say(&mut Session::new(OFFER).unwrap(), table(), file()).unwrap_err().to_string();
     assert!(why.contains("sealed = false"), "{why}");
     say(&mut Session::new(Offer { must_be_sealed: false, ..OFFER }).unwrap(), table(), file()).unwrap();
+}
+
+#[test]
+fn a_region_that_is_told_of_for_each_pair_is_there_once_and_gone_at_once() {
+    let region = |guest| Region { guest, bytes: 4096, user: 0x7000_0000 + guest, offset: 0 };
+    let file = || {
+        let file = rustix::fs::memfd_create("levada-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        file
+    };
+    let mut session = Session::new(Offer { pairs: 2, ..OFFER }).unwrap();
+    let mut tell = |request, descriptors| say(&mut session, request, descriptors);
+    // As QEMU 7.2 with two pairs: for each all that changes, here twice.
+    for moved in [0, 4096] {
+        for _pair in 0..2 {
+            if moved > 0 {
+                tell(Request::RemMemReg(region(0)), Vec::new()).unwrap();
+            }
+            tell(Request::AddMemReg(region(moved)), vec![file()]).unwrap();
+        }
+    }
+    // The one that is left is whole: what lies over it is refused, and what lay at 0 is not there.
+    let over = Region { guest: 4096, bytes: 8192, user: 0x9000_0000, offset: 0 };
+    tell(Request::AddMemReg(region(0)), vec![file()]).unwrap();
+    assert!(matches!(tell(Request::AddMemReg(over), vec![file()]), Err(Fault::Memory(MemoryError::Layout(_)))));
 }
 
 #[test]
