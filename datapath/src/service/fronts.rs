@@ -152,14 +152,10 @@ impl Fronts {
                 }
             }
             self.change_role(network, address.ip, |role| {
-                role.fronts.retain(|&(.., front)| front != number);
+                remove(&mut role.fronts, &(address.protocol, address.port, number));
             });
             for (ip, target) in targets(running, address, number) {
-                self.change_role(network, ip, |role| {
-                    if let Ok(at) = role.targets.binary_search(&target) {
-                        role.targets.remove(at);
-                    }
-                });
+                self.change_role(network, ip, |role| remove(&mut role.targets, &target));
             }
         }
     }
@@ -247,5 +243,12 @@ fn targets(running: &Running, address: Address, number: u16) -> impl Iterator<It
 fn insert<T: Ord>(list: &mut Vec<T>, item: T) {
     if let Err(at) = list.binary_search(&item) {
         list.insert(at, item);
+    }
+}
+
+/// Out of an ordered list, where it is there.
+fn remove<T: Ord>(list: &mut Vec<T>, item: &T) {
+    if let Ok(at) = list.binary_search(item) {
+        list.remove(at);
     }
 }
