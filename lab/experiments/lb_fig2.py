@@ -5,11 +5,9 @@ link.
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 from lab import web_figure
-from lab.net import Lab
-from lab.report import Report
 from lab.web_figure import Figure, Plan
 
 SUMMARY = "the published figure 2: pages of 20 x 10 KB over two servers, by policy and rate"
@@ -24,7 +22,5 @@ FIGURE = Figure(
     quick=Plan(runs=1, connections=50, rates=(100, 500, 750, 1000)),
 )
 
-
-def run(lab: Lab, quick: bool, out: Path) -> Report:
-    """All rates, and at each all policies and peers one after the other."""
-    return web_figure.run(FIGURE, lab, quick, out)
+#: All rates, and at each all policies and peers one after the other.
+run = partial(web_figure.run, FIGURE)

@@ -4,11 +4,9 @@ distributed at 500 connections a second (`lab.web_figure`).
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 from lab import web_figure
-from lab.net import Lab
-from lab.report import Report
 from lab.web_figure import Figure, Plan
 
 SUMMARY = "the published figure 4: the times of 1 MB a connection at 500/s, by policy"
@@ -23,7 +21,5 @@ FIGURE = Figure(
     quick=Plan(runs=1, connections=60, rates=_RATES),
 )
 
-
-def run(lab: Lab, quick: bool, out: Path) -> Report:
-    """All rates, and at each all policies and peers one after the other."""
-    return web_figure.run(FIGURE, lab, quick, out)
+#: All rates, and at each all policies and peers one after the other.
+run = partial(web_figure.run, FIGURE)

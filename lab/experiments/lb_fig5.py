@@ -5,11 +5,9 @@ are made smaller as well, so that a run lasts 2.6 s and not 85.
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 from lab import web_figure
-from lab.net import Lab
-from lab.report import Report
 from lab.web_figure import Figure, Plan
 
 SUMMARY = "the published figure 5: 100 MB a connection, made smaller, by policy and rate"
@@ -25,7 +23,5 @@ FIGURE = Figure(
     size_factor=0.03,
 )
 
-
-def run(lab: Lab, quick: bool, out: Path) -> Report:
-    """All rates, and at each all policies and peers one after the other."""
-    return web_figure.run(FIGURE, lab, quick, out)
+#: All rates, and at each all policies and peers one after the other.
+run = partial(web_figure.run, FIGURE)
