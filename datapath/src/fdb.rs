@@ -4,8 +4,8 @@
 //! Declared addresses come with the program and always win. Learned ones exist only for endpoints
 //! whose addresses are not declared; each endpoint may have a number of them, so that a flood of
 //! made-up addresses fills its own quota and nothing else. They are forgotten when they were not
-//! seen for a while, and with their endpoint: each endpoint's entries are a list. An address that
-//! moves twice within [`HOLD_NS`] stays where it is: that is a loop or a spoof. It moves within a
+//! seen for a while, and with their endpoint: each endpoint's entries are a list of the table
+//! ([`crate::table`]), the one that was seen longest ago first. An address that moves twice within [`HOLD_NS`] stays where it is: that is a loop or a spoof. It moves within a
 //! tenant only, and an address that was seen outside ([`crate::outside`]), or that another host's
 //! endpoint has declared, is not learned here: where one side has it, the other has to wait until
 //! it has aged there. That holds both ways. Keys are hashed with SipHash under a key from the seed,
@@ -15,19 +15,19 @@ use crate::ids::{EndpointId, TenantId};
 use crate::network::{Network, slot};
 use crate::outside::Outside;
 use crate::random::Keyed;
+use crate::table::{Id, Table};
 use crate::units::Instant;
 use crate::wire::Mac;
 use std::collections::HashMap;
 
 /// An address that moved may not move again for so long.
 const HOLD_NS: u64 = 1_000_000_000;
-/// Learned entries looked at for their age with each new one.
-const SWEEP: usize = 4;
+/// Aged entries of an endpoint that a new one of it makes forgotten: more than one, so that their
+/// number falls.
+const SWEEP: u32 = 4;
 /// The shortest life of a learned address, in nanoseconds: the frame it is learned from may find
 /// it.
 const LEAST_AGE: u64 = 1;
-/// No entry.
-const NONE: u32 = u32::MAX;
 
 /// An address in its network and, behind trunks, its VLAN, in one word each: one hash of 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -45,30 +45,23 @@ impl Key {
     }
 }
 
+/// A learned address; its list is its endpoint's.
 #[derive(Clone, Copy, Debug)]
 struct Learned {
-    key: Key,
-    endpoint: EndpointId,
     /// When it is forgotten, unless it is seen again.
     expires: Instant,
     moved: Option<Instant>,
-    /// The endpoint's next and previous entry.
-    next: u32,
-    prev: u32,
 }
 
 /// What one endpoint may have learned.
 #[derive(Clone, Copy, Debug)]
 struct Quota {
     tenant: TenantId,
-    count: u32,
     most: u32,
-    /// Its first entry.
-    head: u32,
 }
 
 impl Quota {
-    const NONE: Quota = Quota { tenant: TenantId(0), count: 0, most: 0, head: NONE };
+    const NONE: Quota = Quota { tenant: TenantId(0), most: 0 };
 }
 
 /// What became of a source address.
@@ -97,18 +90,17 @@ pub enum Learning {
 /// Addresses to endpoints.
 #[derive(Debug)]
 pub struct Fdb {
-    declared: HashMap<Key, EndpointId, Keyed>,
-    learned: HashMap<Key, u32, Keyed>,
+    declared: Table<Key, EndpointId>,
+    /// There is room for all that endpoints may have, without allocation.
+    learned: Table<Key, Learned>,
     /// How often an address is said to be outside.
     elsewhere: HashMap<Key, u32, Keyed>,
     /// What was seen outside of networks whose addresses are learned.
     outside: Outside<Key, ()>,
-    entries: Vec<Learned>,
     /// By endpoint.
     quotas: Vec<Quota>,
-    /// The sum of what all endpoints may have: there is room for so many without allocation.
-    room: usize,
-    cursor: usize,
+    /// The sum of what all endpoints may have.
+    room: u64,
     age_ns: u64,
 }
 
@@ -118,21 +110,19 @@ impl Fdb {
     pub fn new(age_ns: u64, seed: u64) -> Self {
         let keyed = Keyed::new(seed);
         Fdb {
-            declared: HashMap::with_hasher(keyed),
-            learned: HashMap::with_hasher(keyed),
+            declared: Table::new(keyed, 0),
+            learned: Table::new(keyed, 0),
             elsewhere: HashMap::with_hasher(keyed),
             outside: Outside::new(keyed, age_ns.max(LEAST_AGE)),
-            entries: Vec::new(),
             quotas: Vec::new(),
             room: 0,
-            cursor: 0,
             age_ns: age_ns.max(LEAST_AGE),
         }
     }
 
     /// Makes room for endpoints 0..`endpoints` with a declared address each.
     pub fn reserve(&mut self, endpoints: usize) {
-        self.declared.reserve(endpoints.saturating_sub(self.declared.len()));
+        self.make_room(endpoints);
         self.quotas.reserve(endpoints.saturating_sub(self.quotas.len()));
     }
 
@@ -180,9 +170,7 @@ impl Fdb {
         let key = Key::new(network, 0, mac);
         if is_there {
             *self.elsewhere.entry(key).or_default() += 1;
-            if let Some(&index) = self.learned.get(&key) {
-                self.forget(index);
-            }
+            self.forget(&key);
             return;
         }
         if let Some(count) = self.elsewhere.get_mut(&key) {
@@ -206,52 +194,80 @@ impl Fdb {
     pub fn set(&mut self, endpoint: EndpointId, tenant: TenantId, network: Network, macs: &[Mac], max_learned: u32) {
         for &mac in macs {
             let key = Key::new(network, 0, mac);
-            self.declared.insert(key, endpoint);
+            self.declare(key, endpoint);
             self.outside.forget(&key);
-            if let Some(&index) = self.learned.get(&key) {
-                self.forget(index);
-            }
+            self.forget(&key);
         }
         if self.quotas.len() <= endpoint.0 as usize {
             self.quotas.resize(endpoint.0 as usize + 1, Quota::NONE);
         }
         let quota = &mut self.quotas[endpoint.0 as usize];
         let most = if macs.is_empty() { max_learned } else { 0 };
-        self.room = self.room - quota.most as usize + most as usize;
+        self.room = self.room - u64::from(quota.most) + u64::from(most);
         (quota.tenant, quota.most) = (tenant, most);
-        while self.quotas[endpoint.0 as usize].count > most {
-            self.forget(self.quotas[endpoint.0 as usize].head);
+        while self.learned.count(endpoint.0) > most
+            && let Some(oldest) = self.learned.oldest(endpoint.0)
+        {
+            self.learned.remove(oldest);
         }
-        // Twice the room, so that removed entries' traces never make the table grow.
-        self.learned.reserve(2 * self.room - self.learned.len());
-        self.entries.reserve(self.room - self.entries.len());
+        self.learned.set_most(u32::try_from(self.room).unwrap_or(u32::MAX));
+        self.learned.reserve(self.quotas.len());
+    }
+
+    fn declare(&mut self, key: Key, endpoint: EndpointId) {
+        if let Some(id) = self.declared.find(&key) {
+            if let Some(owner) = self.declared.get_mut(id) {
+                *owner = endpoint;
+            }
+            return;
+        }
+        if self.declared.len() == self.declared.most() {
+            self.make_room(2 * self.declared.len() as usize + 1);
+        }
+        let inserted = self.declared.insert(Instant::ZERO, 0, key, endpoint);
+        debug_assert!(inserted.is_ok(), "room was made");
+    }
+
+    /// Makes room for so many declared addresses: the program says how many there are.
+    fn make_room(&mut self, addresses: usize) {
+        if addresses > self.declared.most() as usize {
+            self.declared.set_most(u32::try_from(addresses).unwrap_or(u32::MAX));
+            self.declared.reserve(1);
+        }
     }
 
     /// Nobody has `macs` any more. What was learned stays: see [`Fdb::set`].
     pub fn undeclare(&mut self, network: Network, macs: &[Mac]) {
         for &mac in macs {
-            self.declared.remove(&Key::new(network, 0, mac));
+            if let Some(id) = self.declared.find(&Key::new(network, 0, mac)) {
+                self.declared.remove(id);
+            }
         }
     }
 
     /// Who has `mac`; `vlan` is 0 but behind trunks.
     #[must_use]
     pub fn find(&self, now: Instant, network: Network, vlan: u16, mac: Mac) -> Option<EndpointId> {
-        if let Some(&endpoint) = self.declared.get(&Key::new(network, 0, mac)) {
+        if let Some(endpoint) = self.declared(network, mac) {
             return Some(endpoint);
         }
-        if self.entries.is_empty() {
+        if self.learned.is_empty() {
             return None;
         }
-        let &index = self.learned.get(&Key::new(network, vlan, mac))?;
-        let entry = &self.entries[index as usize];
-        (now < entry.expires).then_some(entry.endpoint)
+        let id = self.learned.find(&Key::new(network, vlan, mac))?;
+        self.holder(now, id)
+    }
+
+    /// The endpoint of an entry that has not aged.
+    fn holder(&self, now: Instant, id: Id) -> Option<EndpointId> {
+        self.learned.get(id).filter(|entry| now < entry.expires)?;
+        self.learned.list(id).map(EndpointId)
     }
 
     /// Who has declared `mac`.
     #[must_use]
     pub fn declared(&self, network: Network, mac: Mac) -> Option<EndpointId> {
-        self.declared.get(&Key::new(network, 0, mac)).copied()
+        self.declared.get(self.declared.find(&Key::new(network, 0, mac))?).copied()
     }
 
     /// A frame with source `mac` came from `endpoint`, whose addresses are not declared.
@@ -261,26 +277,35 @@ impl Fdb {
             _ => {}
         }
         let key = Key::new(network, vlan, mac);
-        let known = self.learned.get(&key).copied();
+        let known = self.learned.find(&key);
         match self.judge(now, network, (vlan, mac), known, endpoint) {
             Learning::Known => {}
             refused => return refused,
         }
-        if let Some(index) = known {
-            return self.refresh(now, index as usize, endpoint);
+        let expires = now.plus_ns(self.age_ns);
+        if let Some(id) = known {
+            let moves = self.learned.list(id) != Some(endpoint.0);
+            if moves && let Some(refused) = self.refuse_move(now, id, endpoint) {
+                return refused;
+            }
+            self.learned.touch(now, id, endpoint.0);
+            if let Some(entry) = self.learned.get_mut(id) {
+                entry.expires = expires;
+                entry.moved = if moves { Some(now) } else { entry.moved };
+            }
+            return Learning::Known;
         }
-        self.sweep(now);
-        let quota = self.quotas[endpoint.0 as usize];
-        if quota.count >= quota.most {
+        for _ in 0..self.aged(now, endpoint) {
+            if let Some(oldest) = self.learned.oldest(endpoint.0) {
+                self.learned.remove(oldest);
+            }
+        }
+        let is_full = self.learned.count(endpoint.0) >= self.quotas[endpoint.0 as usize].most;
+        if is_full || self.learned.insert(now, endpoint.0, key, Learned { expires, moved: None }).is_err() {
             return Learning::Full;
         }
         // What was there and has aged is here now, however long addresses are to live from now on.
         self.outside.forget(&key);
-        let index = self.entries.len() as u32;
-        self.learned.insert(key, index);
-        let expires = now.plus_ns(self.age_ns);
-        self.entries.push(Learned { key, endpoint, expires, moved: None, next: NONE, prev: NONE });
-        self.link(index, endpoint);
         Learning::Known
     }
 
@@ -290,15 +315,14 @@ impl Fdb {
         now: Instant,
         network: Network,
         (vlan, mac): (u16, Mac),
-        known: Option<u32>,
+        known: Option<Id>,
         endpoint: EndpointId,
     ) -> Learning {
-        let live = known.map(|index| self.entries[index as usize]).filter(|entry| now < entry.expires);
         let quota = &self.quotas[endpoint.0 as usize];
-        match live {
-            Some(entry) if entry.endpoint == endpoint => return Learning::Known,
-            Some(entry) if self.quotas[entry.endpoint.0 as usize].tenant != quota.tenant => {
-                return Learning::Taken(entry.endpoint);
+        match known.and_then(|id| self.holder(now, id)) {
+            Some(holder) if holder == endpoint => return Learning::Known,
+            Some(holder) if self.quotas[holder.0 as usize].tenant != quota.tenant => {
+                return Learning::Taken(holder);
             }
             _ if quota.most == 0 => return Learning::Forbidden,
             Some(_) => return Learning::Known,
@@ -326,89 +350,70 @@ impl Fdb {
             Some(owner) if owner != endpoint => return Learning::Declared,
             _ => {}
         }
-        let known = self.learned.get(&Key::new(network, vlan, mac)).copied();
+        let known = self.learned.find(&Key::new(network, vlan, mac));
         match self.judge(now, network, (vlan, mac), known, endpoint) {
             Learning::Known => {}
             refused => return refused,
         }
-        let quota = self.quotas[endpoint.0 as usize];
-        let Some(index) = known else {
-            let full = quota.count - self.would_sweep(now, endpoint) >= quota.most;
-            return if full { Learning::Full } else { Learning::Known };
-        };
-        let entry = &self.entries[index as usize];
-        if entry.endpoint == endpoint {
-            return Learning::Known;
+        if let Some(id) = known {
+            let moves = self.learned.list(id) != Some(endpoint.0);
+            return moves.then(|| self.refuse_move(now, id, endpoint)).flatten().unwrap_or(Learning::Known);
         }
-        let aged = now >= entry.expires;
-        if !aged && entry.moved.is_some_and(|moved| now.since(moved) < HOLD_NS) {
-            return Learning::Flapping(entry.endpoint);
-        }
-        if quota.count >= quota.most { Learning::Full } else { Learning::Known }
+        let left = self.learned.count(endpoint.0) - self.aged(now, endpoint);
+        if left >= self.quotas[endpoint.0 as usize].most { Learning::Full } else { Learning::Known }
     }
 
-    /// How many of an endpoint's addresses the next [`Fdb::sweep`] would forget. What is forgotten
-    /// leaves its place to the last entry.
-    fn would_sweep(&self, now: Instant, endpoint: EndpointId) -> u32 {
-        let (mut len, mut cursor, mut freed) = (self.entries.len(), self.cursor, 0);
-        let mut moved = [(usize::MAX, 0); SWEEP];
-        for round in 0..SWEEP.min(len) {
-            if cursor >= len {
-                cursor = 0;
-            }
-            let at = |place| moved.iter().rev().find(|&&(to, _)| to == place).map_or(place, |&(_, from)| from);
-            let entry = &self.entries[at(cursor)];
-            if now < entry.expires {
-                cursor += 1;
-                continue;
-            }
-            freed += u32::from(entry.endpoint == endpoint);
-            moved[round] = (cursor, at(len - 1));
-            len -= 1;
-            if len == 0 {
-                break;
-            }
+    /// Why an address that another endpoint has, or had, does not move to this one.
+    fn refuse_move(&self, now: Instant, id: Id, endpoint: EndpointId) -> Option<Learning> {
+        let moved = self.learned.get(id).and_then(|entry| entry.moved);
+        match self.holder(now, id) {
+            Some(holder) if moved.is_some_and(|moved| now.since(moved) < HOLD_NS) => Some(Learning::Flapping(holder)),
+            _ if self.learned.count(endpoint.0) >= self.quotas[endpoint.0 as usize].most => Some(Learning::Full),
+            _ => None,
         }
-        freed
+    }
+
+    /// How many of an endpoint's addresses, those seen longest ago, a new one makes forgotten.
+    fn aged(&self, now: Instant, endpoint: EndpointId) -> u32 {
+        let oldest = self.learned.oldest_first(endpoint.0).take(SWEEP as usize);
+        oldest.take_while(|(.., entry)| now >= entry.expires).count() as u32
     }
 
     /// How long ago a learned address was last seen, in nanoseconds.
     #[must_use]
     pub fn seen_ns(&self, now: Instant, network: Network, vlan: u16, mac: Mac) -> Option<u64> {
-        let &index = self.learned.get(&Key::new(network, vlan, mac))?;
-        let left_ns = self.entries[index as usize].expires.since(now);
-        Some(self.age_ns.saturating_sub(left_ns))
+        let entry = self.learned.get(self.learned.find(&Key::new(network, vlan, mac))?)?;
+        Some(self.age_ns.saturating_sub(entry.expires.since(now)))
     }
 
     /// How many addresses `endpoint` has learned, those included that are yet to be forgotten.
     #[must_use]
     pub fn count_by(&self, endpoint: EndpointId) -> u32 {
-        self.quotas.get(endpoint.0 as usize).map_or(0, |quota| quota.count)
+        self.learned.count(endpoint.0)
     }
 
-    /// What `endpoint` has learned and not forgotten, what it learned last first: VLAN, address,
+    /// What `endpoint` has learned and not forgotten, what was seen last first: VLAN, address,
     /// and for how many nanoseconds yet.
     pub fn learned_by(&self, now: Instant, endpoint: EndpointId) -> impl Iterator<Item = (u16, Mac, u64)> + '_ {
         self.newest_by(now, endpoint, usize::MAX)
     }
 
-    /// The same among the `most` addresses that it learned last.
+    /// The same among the `most` addresses of it that were seen last.
     pub fn newest_by(
         &self,
         now: Instant,
         endpoint: EndpointId,
         most: usize,
     ) -> impl Iterator<Item = (u16, Mac, u64)> + '_ {
-        let entry = |index: u32| self.entries.get(index as usize);
-        let head = self.quotas.get(endpoint.0 as usize).and_then(move |quota| entry(quota.head));
-        let all = std::iter::successors(head, move |found| entry(found.next));
-        all.take(most)
-            .filter(move |found| now < found.expires)
-            .map(move |found| (found.key.1 as u16, found.key.mac(), found.expires.since(now)))
+        self.learned
+            .newest_first(endpoint.0)
+            .take(most)
+            .filter(move |(.., found)| now < found.expires)
+            .map(move |(_, key, found)| (key.1 as u16, key.mac(), found.expires.since(now)))
     }
 
-    /// Learns what another database knew, for `left_ns` or as long as addresses live here. False
-    /// where it is known or may not be.
+    /// Learns what another database knew, for `left_ns` or as long as addresses live here; to be
+    /// told in the order oldest first. False where it is known or may not be.
     pub fn restore(
         &mut self,
         now: Instant,
@@ -418,11 +423,13 @@ impl Fdb {
         endpoint: EndpointId,
         left_ns: u64,
     ) -> bool {
-        let known = self.learned.contains_key(&Key::new(network, vlan, mac));
+        let key = Key::new(network, vlan, mac);
+        let known = self.learned.find(&key).is_some();
         if known || left_ns == 0 || self.learn(now, network, vlan, mac, endpoint) != Learning::Known {
             return false;
         }
-        if let Some(entry) = self.entries.last_mut() {
+        let id = self.learned.find(&key);
+        if let Some(entry) = id.and_then(|id| self.learned.get_mut(id)) {
             entry.expires = now.plus_ns(left_ns.min(self.age_ns));
         }
         true
@@ -431,88 +438,12 @@ impl Fdb {
     /// Addresses learned and not yet forgotten.
     #[must_use]
     pub fn learned(&self) -> usize {
-        self.entries.len()
+        self.learned.len() as usize
     }
 
-    fn refresh(&mut self, now: Instant, index: usize, endpoint: EndpointId) -> Learning {
-        let entry = &mut self.entries[index];
-        if entry.endpoint == endpoint {
-            entry.expires = now.plus_ns(self.age_ns);
-            return Learning::Known;
-        }
-        let aged = now >= entry.expires;
-        if !aged && entry.moved.is_some_and(|moved| now.since(moved) < HOLD_NS) {
-            return Learning::Flapping(entry.endpoint);
-        }
-        let quota = self.quotas[endpoint.0 as usize];
-        if quota.count >= quota.most {
-            return Learning::Full;
-        }
-        self.unlink(index as u32);
-        self.link(index as u32, endpoint);
-        let entry = &mut self.entries[index];
-        entry.expires = now.plus_ns(self.age_ns);
-        entry.moved = Some(now);
-        Learning::Known
-    }
-
-    /// Forgets some of what is too old; a few entries at a time, so that no frame waits for the
-    /// whole table.
-    fn sweep(&mut self, now: Instant) {
-        for _ in 0..SWEEP.min(self.entries.len()) {
-            if self.cursor >= self.entries.len() {
-                self.cursor = 0;
-            }
-            if now < self.entries[self.cursor].expires {
-                self.cursor += 1;
-                continue;
-            }
-            self.forget(self.cursor as u32);
-            if self.entries.is_empty() {
-                return;
-            }
-        }
-    }
-
-    /// Removes an entry; the last one takes its place.
-    fn forget(&mut self, index: u32) {
-        self.unlink(index);
-        let entry = self.entries.swap_remove(index as usize);
-        self.learned.remove(&entry.key);
-        let Some(&moved) = self.entries.get(index as usize) else { return };
-        self.learned.insert(moved.key, index);
-        match moved.prev {
-            NONE => self.quotas[moved.endpoint.0 as usize].head = index,
-            prev => self.entries[prev as usize].next = index,
-        }
-        if moved.next != NONE {
-            self.entries[moved.next as usize].prev = index;
-        }
-    }
-
-    /// Puts an entry first in `endpoint`'s list.
-    fn link(&mut self, index: u32, endpoint: EndpointId) {
-        let quota = &mut self.quotas[endpoint.0 as usize];
-        let next = std::mem::replace(&mut quota.head, index);
-        quota.count += 1;
-        if next != NONE {
-            self.entries[next as usize].prev = index;
-        }
-        let entry = &mut self.entries[index as usize];
-        (entry.endpoint, entry.next, entry.prev) = (endpoint, next, NONE);
-    }
-
-    /// Takes an entry out of its endpoint's list.
-    fn unlink(&mut self, index: u32) {
-        let Learned { endpoint, next, prev, .. } = self.entries[index as usize];
-        let quota = &mut self.quotas[endpoint.0 as usize];
-        quota.count -= 1;
-        match prev {
-            NONE => quota.head = next,
-            prev => self.entries[prev as usize].next = next,
-        }
-        if next != NONE {
-            self.entries[next as usize].prev = prev;
+    fn forget(&mut self, key: &Key) {
+        if let Some(id) = self.learned.find(key) {
+            self.learned.remove(id);
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::ids::{PeerId, TenantId};
 use crate::network::Attachment;
 use crate::random::Keyed;
 use crate::slots::Slots;
+use crate::table::Table;
 use crate::units::Instant;
 use crate::wire::{ETHERNET_HEADER, Layout, Mac};
 use core::net::IpAddr;
@@ -127,8 +128,6 @@ struct Place {
     /// Of whom it was and is, so that what waits for one host does not go to the next.
     id: PeerId,
     tenants: Vec<TenantId>,
-    /// Addresses that are there.
-    remotes: u32,
     /// The longest packet that the way there carries, by what a router has said, and until when
     /// that is believed.
     path: Option<(u16, Instant)>,
@@ -150,7 +149,8 @@ pub struct Tunnels {
     places: Vec<Place>,
     vacant: Vec<u32>,
     by_address: HashMap<IpAddr, u32, Keyed>,
-    remotes: HashMap<Key, u32, Keyed>,
+    /// Addresses on other hosts; the list of each is the host's place.
+    remotes: Table<Key, ()>,
     by_vni: HashMap<u32, TenantId, Keyed>,
     /// By tenant.
     networks: Vec<Network>,
@@ -168,7 +168,7 @@ impl Tunnels {
             places: Vec::new(),
             vacant: Vec::new(),
             by_address: HashMap::with_hasher(keyed),
-            remotes: HashMap::with_hasher(keyed),
+            remotes: Table::new(keyed, MOST_REMOTES as u32),
             by_vni: HashMap::with_hasher(keyed),
             networks: Vec::new(),
             narrow_until: Instant::default(),
@@ -191,13 +191,14 @@ impl Tunnels {
     /// The outer source port of a frame that goes into a tunnel.
     #[must_use]
     pub fn source_port(&self, bytes: &[u8], layout: &Layout) -> u16 {
-        vxlan::source_port(self.remotes.hasher(), bytes, layout)
+        vxlan::source_port(self.by_vni.hasher(), bytes, layout)
     }
 
     /// The host that has an address of a tenant.
     #[must_use]
     pub fn find(&self, tenant: TenantId, mac: Mac) -> Option<PeerId> {
-        self.remotes.get(&Key::new(tenant, mac)).map(|&slot| self.places[slot as usize].id)
+        let slot = self.remotes.list(self.remotes.find(&Key::new(tenant, mac))?)?;
+        Some(self.places[slot as usize].id)
     }
 
     /// The hosts that have a tenant.
@@ -356,7 +357,7 @@ impl Tunnels {
 
     fn remove_peer(&mut self, address: IpAddr) -> Result<(), ChangeError> {
         let &slot = self.by_address.get(&address).ok_or(ChangeError::UnknownPeer(address))?;
-        if self.places[slot as usize].remotes > 0 {
+        if self.remotes.count(slot) > 0 {
             return Err(ChangeError::PeerInUse(address));
         }
         self.leave(slot);
@@ -371,22 +372,19 @@ impl Tunnels {
 
     fn set_remote(&mut self, tenant: TenantId, mac: Mac, at: Option<IpAddr>) -> Result<(), ChangeError> {
         let key = Key::new(tenant, mac);
-        let before = self.remotes.get(&key).copied();
+        let before = self.remotes.find(&key);
         let after = match at {
             Some(address) => Some(*self.by_address.get(&address).ok_or(ChangeError::UnknownPeer(address))?),
             None if before.is_none() => return Err(ChangeError::Vacant(tenant.0)),
             None => None,
         };
-        match after {
-            Some(_) if before.is_none() && self.remotes.len() >= MOST_REMOTES => return Err(ChangeError::OverlayFull),
-            Some(slot) => {
-                self.remotes.insert(key, slot);
-                self.places[slot as usize].remotes += 1;
+        match (before, after) {
+            (Some(id), Some(slot)) => self.remotes.touch(Instant::ZERO, id, slot),
+            (Some(id), None) => drop(self.remotes.remove(id)),
+            (None, Some(slot)) => {
+                self.remotes.insert(Instant::ZERO, slot, key, ()).map_err(|_| ChangeError::OverlayFull)?;
             }
-            None => drop(self.remotes.remove(&key)),
-        }
-        if let Some(slot) = before {
-            self.places[slot as usize].remotes -= 1;
+            (None, None) => {}
         }
         Ok(())
     }
@@ -397,8 +395,8 @@ impl Tunnels {
             Some(slot) => slot,
             None if self.places.len() < MOST_PEERS => {
                 let id = PeerId(self.places.len() as u32);
-                let (tenants, remotes, path) = (Vec::new(), 0, None);
-                self.places.push(Place { address, next_hop: None, id, tenants, remotes, path, vacant: true });
+                let (tenants, path) = (Vec::new(), None);
+                self.places.push(Place { address, next_hop: None, id, tenants, path, vacant: true });
                 id.0
             }
             None => return Err(ChangeError::OverlayFull),

@@ -289,6 +289,15 @@ impl<K: Eq + Hash, V> Table<K, V> {
         ids.filter_map(|id| self.content(id).map(|(key, value)| (id, key, value)))
     }
 
+    /// The entries of a list, the oldest first.
+    pub fn oldest_first(&self, list: u32) -> impl Iterator<Item = (Id, &K, &V)> {
+        let ids = std::iter::successors(self.oldest(list), |id| {
+            let next = self.entries[id.0 as usize].next;
+            (next != NONE).then_some(Id(next))
+        });
+        ids.filter_map(|id| self.content(id).map(|(key, value)| (id, key, value)))
+    }
+
     /// All entries, by their places.
     pub fn iter(&self) -> impl Iterator<Item = (Id, &K, &V)> {
         let entries = self.entries.iter().zip(0..);

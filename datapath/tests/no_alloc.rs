@@ -76,8 +76,8 @@ const STEP_NS: u64 = 200_000;
 /// Looks of the warm-up, and as many again for the test: three seconds, in which all queues fill
 /// and addresses age many times.
 const STEPS: u32 = 15_000;
-/// Short, so that learned addresses come and go all the time.
-const AGE_NS: u64 = 20_000_000;
+/// Short, so that learned addresses come and go all the time, and there are at times too many.
+const AGE_NS: u64 = 60_000_000;
 /// Addresses behind each endpoint that is learned from; more than it may have.
 const STRANGERS: u32 = 48;
 const MAX_LEARNED: u32 = 32;

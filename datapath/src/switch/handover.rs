@@ -272,13 +272,15 @@ impl Switch {
         }
         let mut imported = Imported::default();
         for (id, endpoint) in &state.endpoints {
-            if self.program.endpoints.get(id.0).is_none() {
+            let Some(most) = self.program.endpoints.get(id.0).map(|endpoint| endpoint.max_learned as usize) else {
                 imported.ignored += 1;
                 continue;
-            }
+            };
             imported.endpoints += 1;
             self.import_endpoint(now, away_ns, *id, endpoint);
-            for learned in &endpoint.learned {
+            // The oldest first, of those for which there is room.
+            imported.ignored += endpoint.learned.len().saturating_sub(most);
+            for learned in endpoint.learned.iter().take(most).rev() {
                 if self.import_learned(now, away_ns, *id, learned) {
                     imported.learned += 1;
                 } else {
