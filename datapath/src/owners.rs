@@ -17,10 +17,10 @@
 //!    undeclared addresses are its own business.
 //!
 //! A machine that comes in from outside, or goes there, brings its addresses along: who gives the
-//! same MAC address for an address is the same. Packets from outside, from trunks and from routers
-//! come from anybody; of them only what neighbours are told is judged. The source of each packet of
-//! an endpoint that lists no addresses is judged too, by a comparison with the last one that was
-//! found good.
+//! same MAC address for an address is the same. Of endpoints here that holds within a tenant.
+//! Packets from outside, from trunks and from routers come from anybody; of them only what
+//! neighbours are told is judged. The source of each packet of an endpoint that lists no addresses is judged too,
+//! by a comparison with the last one that was found good.
 //!
 //! An endpoint holds [`MOST_HELD`] undeclared addresses. With one more it loses its claim on the
 //! one that it used longest ago, and nobody else loses anything. Those outside are bounded by
@@ -127,8 +127,9 @@ pub struct Owners {
     /// By endpoint, what it holds.
     held: Table<Key, Held>,
     outside: Outside<Key, Seen>,
-    /// By endpoint, the source that was found good last, and when in the order of changes.
-    last: Vec<(Key, u64)>,
+    /// By endpoint, the source that was found good last with its MAC address, and when in the order
+    /// of changes.
+    last: Vec<(Key, Mac, u64)>,
     /// Goes up with each change that may make what was good bad.
     changes: u64,
     endpoints: u32,
@@ -197,7 +198,7 @@ impl Owners {
                 self.held.set_most(self.endpoints.saturating_mul(MOST_HELD));
                 self.held.reserve(at + 1);
                 if self.last.len() <= at {
-                    self.last.resize(at + 1, (Key(0, 0), 0));
+                    self.last.resize(at + 1, (Key(0, 0), Mac::default(), 0));
                 }
             }
             (Some(_), None) => {
@@ -249,12 +250,13 @@ impl Owners {
         self.outside.clear(slot(network));
     }
 
-    /// Whether a packet comes from where the last good one of its endpoint came from, and nothing
-    /// has changed since.
+    /// Whether a packet comes from where the last good one of its endpoint came from, both
+    /// addresses, and nothing has changed since.
     #[must_use]
     #[inline]
-    pub fn was_good(&self, network: Network, endpoint: EndpointId, source: IpAddr) -> bool {
-        self.last.get(endpoint.0 as usize) == Some(&(Key::new(network, source), self.changes))
+    pub fn was_good(&self, network: Network, endpoint: EndpointId, source: &Claim) -> bool {
+        let key = Key::new(network, source.address);
+        self.last.get(endpoint.0 as usize) == Some(&(key, source.mac, self.changes))
     }
 
     /// Whether a claim is good; nothing is remembered.
@@ -273,11 +275,11 @@ impl Owners {
             }
         }
         // A link-local address is to be seen each time that it is used: it is held by that.
-        if let (By::Endpoint(endpoint, ..), [Some(Claim { address, kind: Kind::Source, .. }), None]) = (by, claims)
+        if let (By::Endpoint(endpoint, ..), [Some(Claim { address, mac, kind: Kind::Source }), None]) = (by, claims)
             && !is_link_local(*address)
             && let Some(last) = self.last.get_mut(endpoint.0 as usize)
         {
-            *last = (Key::new(network, *address), self.changes);
+            *last = (Key::new(network, *address), *mac, self.changes);
         }
     }
 
@@ -364,16 +366,18 @@ impl Owners {
         claim: &Claim,
     ) -> Result<Good, Owner> {
         let &Claim { mac, kind, address } = claim;
-        let holder = self.holder(now, key).filter(|(_, held)| held.mac != mac);
+        let holder = self.holder(now, key);
         match by {
             By::Outside => match holder {
-                Some((endpoint, _)) if kind != Kind::RouterBinding && !listed => Err(Owner::Held(endpoint)),
+                Some((endpoint, held)) if held.mac != mac && kind != Kind::RouterBinding && !listed => {
+                    Err(Owner::Held(endpoint))
+                }
                 _ => Ok(if kind == Kind::Probe { Good::Plain } else { Good::Hold }),
             },
             By::Endpoint(own, tenant, identity, _) => {
                 if let Some((endpoint, held)) = holder
                     && endpoint != own
-                    && (is_link_local(address) || held.tenant != tenant)
+                    && (held.tenant != tenant || is_link_local(address) && held.mac != mac)
                 {
                     return Err(Owner::Held(endpoint));
                 }

@@ -470,15 +470,16 @@ impl Owners {
         if !is_link_local(address) && network == 0 {
             return self.accept_in_own_network(now, network, who, given, address, is_router);
         }
-        let last =
-            self.addresses.get(&(network, address)).filter(|last| now.since(last.seen) < AGE_NS && last.mac != given);
+        let last = self.addresses.get(&(network, address)).filter(|last| now.since(last.seen) < AGE_NS);
+        // A machine moves in or out, or from one endpoint of its tenant to another.
+        let is_same = last.is_some_and(|last| last.mac == given);
         match (who, last.map(|last| last.who)) {
-            (Who::Endpoint(_), Some(Who::Outside)) => return Err(format!("{address} is outside")),
-            (Who::Outside, Some(Who::Endpoint(last))) if !is_router && !listed => {
+            (Who::Endpoint(_), Some(Who::Outside)) if !is_same => return Err(format!("{address} is outside")),
+            (Who::Outside, Some(Who::Endpoint(last))) if !is_same && !is_router && !listed => {
                 return Err(format!("{address} is {last}'s"));
             }
             (Who::Endpoint(id), Some(Who::Endpoint(last)))
-                if id != last && (is_link_local(address) || self.is_another_tenants(who, last)) =>
+                if id != last && (is_link_local(address) && !is_same || self.is_another_tenants(who, last)) =>
             {
                 return Err(format!("{address} is {last}'s"));
             }

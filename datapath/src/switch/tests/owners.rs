@@ -263,3 +263,21 @@ fn an_address_inside_a_message_is_the_senders() {
     let frame = eth(mac(1), mac(2)).ethertype(0x0806).payload(body);
     assert_eq!(rig.send(1, &frame).0, dropped(Reason::SpoofedArp));
 }
+
+#[test]
+fn an_address_is_not_had_with_the_mac_that_was_given_for_it() {
+    let mut rig = Rig::new(&SHARED, &[(0, 0), (1, 0)], |program| program.endpoints[0].trunk = true);
+    let udp = |from: u8, address: u8| eth(mac(from), mac(20)).ipv4(ip(address), ip(21)).udp(1, 2);
+    // Another tenant's trunk answers for a machine behind it that was not seen itself.
+    let answer = eth(mac(6), Mac::BROADCAST).ethertype(0x0806);
+    let body = arp_reply(mac(7), ip(50), mac(20), ip(21)).bytes()[14..].to_vec();
+    assert_eq!(rig.send(1, &answer.payload(&body)).0, FORWARDED);
+    assert_eq!(rig.send(2, &udp(7, 50)).0, dropped(Reason::SpoofedIpv4));
+    assert_eq!(rig.send(2, &udp(2, 50)).0, dropped(Reason::SpoofedIpv4));
+    // What somebody outside answers for may move in with its MAC address, and with no other.
+    let answer = eth(mac(8), Mac::BROADCAST).ethertype(0x0806);
+    let body = arp_reply(mac(9), ip(60), mac(20), ip(21)).bytes()[14..].to_vec();
+    assert_eq!(rig.send(0, &answer.payload(&body)).0, FORWARDED);
+    assert_eq!(rig.send(2, &udp(9, 60)).0, FORWARDED);
+    assert_eq!(rig.send(2, &udp(2, 60)).0, dropped(Reason::SpoofedIpv4));
+}
