@@ -15,7 +15,7 @@ demo: ## floods without isolation and with it, an old guest, two links, a killed
 
 .PHONY: test
 test: ## all tests: lint, unit, property, golden, simulator, real namespaces, Python
-	@tools/setup build python peers
+	@tools/setup toolchain python peers
 	@tools/test
 
 .PHONY: bench

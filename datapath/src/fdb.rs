@@ -5,11 +5,12 @@
 //! whose addresses are not declared; each endpoint may have a number of them, so that a flood of
 //! made-up addresses fills its own quota and nothing else. They are forgotten when they were not
 //! seen for a while, and with their endpoint: each endpoint's entries are a list of the table
-//! ([`crate::table`]), the one that was seen longest ago first. An address that moves twice within [`HOLD_NS`] stays where it is: that is a loop or a spoof. It moves within a
-//! tenant only, and an address that was seen outside ([`crate::outside`]), or that another host's
-//! endpoint has declared, is not learned here: where one side has it, the other has to wait until
-//! it has aged there. That holds both ways. Keys are hashed with SipHash under a key from the seed,
-//! because strangers choose them.
+//! ([`crate::table`]), the one that was seen longest ago first. An address that moves twice within
+//! [`HOLD_NS`] stays where it is: that is a loop or a spoof. It moves within a tenant only, and an
+//! address that was seen outside ([`crate::outside`]), or that another host's endpoint has
+//! declared, is not learned here: where one side has it, the other has to wait until it has aged
+//! there. That holds both ways. Keys are hashed with SipHash under a key from the seed, because
+//! strangers choose them.
 
 use crate::ids::{EndpointId, TenantId};
 use crate::network::{Network, slot};
@@ -90,7 +91,7 @@ pub enum Learning {
 /// Addresses to endpoints.
 #[derive(Debug)]
 pub struct Fdb {
-    declared: Table<Key, EndpointId>,
+    declared: HashMap<Key, EndpointId, Keyed>,
     /// There is room for all that endpoints may have, without allocation.
     learned: Table<Key, Learned>,
     /// How often an address is said to be outside.
@@ -110,7 +111,7 @@ impl Fdb {
     pub fn new(age_ns: u64, seed: u64) -> Self {
         let keyed = Keyed::new(seed);
         Fdb {
-            declared: Table::new(keyed, 0),
+            declared: HashMap::with_hasher(keyed),
             learned: Table::new(keyed, 0),
             elsewhere: HashMap::with_hasher(keyed),
             outside: Outside::new(keyed, age_ns.max(LEAST_AGE)),
@@ -122,7 +123,7 @@ impl Fdb {
 
     /// Makes room for endpoints 0..`endpoints` with a declared address each.
     pub fn reserve(&mut self, endpoints: usize) {
-        self.make_room(endpoints);
+        self.declared.reserve(endpoints.saturating_sub(self.declared.len()));
         self.quotas.reserve(endpoints.saturating_sub(self.quotas.len()));
     }
 
@@ -194,7 +195,7 @@ impl Fdb {
     pub fn set(&mut self, endpoint: EndpointId, tenant: TenantId, network: Network, macs: &[Mac], max_learned: u32) {
         for &mac in macs {
             let key = Key::new(network, 0, mac);
-            self.declare(key, endpoint);
+            self.declared.insert(key, endpoint);
             self.outside.forget(&key);
             self.forget(&key);
         }
@@ -214,34 +215,10 @@ impl Fdb {
         self.learned.reserve(self.quotas.len());
     }
 
-    fn declare(&mut self, key: Key, endpoint: EndpointId) {
-        if let Some(id) = self.declared.find(&key) {
-            if let Some(owner) = self.declared.get_mut(id) {
-                *owner = endpoint;
-            }
-            return;
-        }
-        if self.declared.len() == self.declared.most() {
-            self.make_room(2 * self.declared.len() as usize + 1);
-        }
-        let inserted = self.declared.insert(Instant::ZERO, 0, key, endpoint);
-        debug_assert!(inserted.is_ok(), "room was made");
-    }
-
-    /// Makes room for so many declared addresses: the program says how many there are.
-    fn make_room(&mut self, addresses: usize) {
-        if addresses > self.declared.most() as usize {
-            self.declared.set_most(u32::try_from(addresses).unwrap_or(u32::MAX));
-            self.declared.reserve(1);
-        }
-    }
-
     /// Nobody has `macs` any more. What was learned stays: see [`Fdb::set`].
     pub fn undeclare(&mut self, network: Network, macs: &[Mac]) {
         for &mac in macs {
-            if let Some(id) = self.declared.find(&Key::new(network, 0, mac)) {
-                self.declared.remove(id);
-            }
+            self.declared.remove(&Key::new(network, 0, mac));
         }
     }
 
@@ -267,7 +244,7 @@ impl Fdb {
     /// Who has declared `mac`.
     #[must_use]
     pub fn declared(&self, network: Network, mac: Mac) -> Option<EndpointId> {
-        self.declared.get(self.declared.find(&Key::new(network, 0, mac))?).copied()
+        self.declared.get(&Key::new(network, 0, mac)).copied()
     }
 
     /// A frame with source `mac` came from `endpoint`, whose addresses are not declared.

@@ -12,8 +12,8 @@ pub enum Attachment {
     Vlan(u16),
     /// In the untagged network, which all such tenants share, here and outside.
     Untagged,
-    /// Through tunnels to the hosts that [`crate::program::Program::overlay`] says have it, with VXLAN network
-    /// identifier 1 to 16777215.
+    /// Through tunnels to the hosts that [`crate::program::Program::overlay`] says have it, with
+    /// VXLAN network identifier 1 to 16777215.
     Vxlan(u32),
 }
 

@@ -27,16 +27,19 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 impl Bucket {
     const EMPTY: Bucket = Bucket { entries: [0; PLACES], tags: [0; PLACES], passed: 0 };
 
-    /// The places whose byte is `tag`, at once: the high bit of each place's eight. After one that
-    /// is, another may be named that is not (Mycroft 1987).
+    /// The places whose byte is `tag`, those of a half at once: the high bit of each place's eight.
+    /// After one that is, another may be named that is not (Mycroft 1987).
     #[inline]
-    fn alike(&self, tag: u8) -> u128 {
-        const ONES: u128 = u128::from_le_bytes([1; 16]);
-        const HIGH: u128 = (ONES << 7) & ((1 << (8 * PLACES)) - 1);
+    fn alike(&self, tag: u8) -> [u64; 2] {
+        const ONES: u64 = u64::from_le_bytes([1; 8]);
+        const HIGH: u64 = ONES << 7;
+        let tags = ONES * u64::from(tag);
         let [a, b, c, d, e, f, g, h, i, j, k, l] = self.tags;
-        let tags = u128::from_le_bytes([a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0]);
-        let differ = tags ^ (ONES * u128::from(tag));
-        differ.wrapping_sub(ONES) & !differ & HIGH
+        let half = |bytes: [u8; 8]| {
+            let differ = u64::from_le_bytes(bytes) ^ tags;
+            differ.wrapping_sub(ONES) & !differ & HIGH
+        };
+        [half([a, b, c, d, e, f, g, h]), half([i, j, k, l, 0, 0, 0, 0]) & (HIGH >> 32)]
     }
 }
 
@@ -79,14 +82,15 @@ impl Index {
         let mut walk = Walk::new(hash, self.buckets.len());
         for _ in 0..self.buckets.len() {
             let bucket = &self.buckets[walk.at];
-            let mut alike = bucket.alike(tag);
-            while alike != 0 {
-                // A byte may be wrongly called alike where the one below it is: `same` tells.
-                let entry = bucket.entries[(alike.trailing_zeros() / 8) as usize % PLACES];
-                if same(entry) {
-                    return Some(entry);
+            for (mut alike, first) in bucket.alike(tag).into_iter().zip([0, 8]) {
+                while alike != 0 {
+                    // A byte may be wrongly called alike where the one below it is: `same` tells.
+                    let entry = bucket.entries[(first + alike.trailing_zeros() as usize / 8) % PLACES];
+                    if same(entry) {
+                        return Some(entry);
+                    }
+                    alike &= alike - 1;
                 }
-                alike &= alike - 1;
             }
             if bucket.passed == 0 {
                 return None;

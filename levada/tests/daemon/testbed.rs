@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Set to anything, it makes a test that cannot run fail instead of being skipped.
@@ -19,13 +19,33 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Where echoes answer.
 const ECHO_PORT: u16 = 7007;
 
-/// Held by the test that runs: one at a time, so that they do not take each other's processor.
-pub type Turn = MutexGuard<'static, ()>;
+/// Tests that run at the same time. They mostly wait; more would take each other's processor.
+const TURNS: usize = 4;
+/// Turns that are free.
+static FREE: (Mutex<usize>, Condvar) = (Mutex::new(TURNS), Condvar::new());
+
+/// Held by a test that runs.
+pub struct Turn(());
+
+impl Turn {
+    fn take() -> Turn {
+        let free = FREE.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = FREE.1.wait_while(free, |free| *free == 0);
+        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Turn(())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *FREE.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        FREE.1.notify_one();
+    }
+}
 
 /// Waits for the test's turn. `None` where devices and namespaces cannot be made: says that `test`
 /// is skipped, and why.
 pub fn turn(test: &str) -> Option<Turn> {
-    static TURN: Mutex<()> = Mutex::new(());
     let why = if !rustix::process::geteuid().is_root() {
         "it needs root"
     } else if !std::path::Path::new("/dev/net/tun").exists() {
@@ -33,7 +53,7 @@ pub fn turn(test: &str) -> Option<Turn> {
     } else if Command::new("ip").arg("-V").output().is_err() {
         "there is no `ip`: install iproute2"
     } else {
-        return Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+        return Some(Turn::take());
     };
     assert!(std::env::var_os(REQUIRE).is_none(), "{test} cannot run, and {REQUIRE} is set: {why}");
     // Not eprintln, which the test harness would hide.
